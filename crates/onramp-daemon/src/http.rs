@@ -9,6 +9,7 @@ mod guard;
 mod patience;
 pub(crate) mod reply;
 mod sampler;
+mod web;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -34,7 +35,6 @@ use self::reply::Response;
 pub use self::sampler::Sampler;
 use crate::metrics::{self, Detail};
 use crate::snapshot::{Device, Query, Sort};
-use crate::web;
 
 /// The devices that the server shows, and the executor of its commands. Both methods may block, so
 /// they are called only on blocking threads.

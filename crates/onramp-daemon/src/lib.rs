@@ -21,7 +21,6 @@ pub mod snapshot;
 mod socket;
 pub mod top;
 pub mod watch;
-mod web;
 pub mod wire;
 
 pub use hub::Hub;

@@ -18,9 +18,11 @@ use tracing::{error, info, warn};
 use crate::http;
 use crate::hub::Hub;
 use crate::session::{self, Session};
+
+pub use crate::session::Limits;
 use crate::socket::{Socket, find_path};
 use crate::watch::Watched;
-use crate::{config, notify, wire};
+use crate::{config, notify};
 
 /// How long clients may take to receive the replies to their requests when the daemon ends.
 const GRACE: Duration = Duration::from_secs(1);
@@ -42,27 +44,6 @@ pub struct Options {
     pub web_control: bool,
     /// Limits for clients of the socket.
     pub limits: Limits,
-}
-
-/// Limits for clients of the socket.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Maximum number of clients at a time.
-    pub clients: usize,
-    /// Maximum size of a request, in bytes.
-    pub line: usize,
-    /// Maximum number of requests per second from one client; further requests wait.
-    pub rate: u32,
-    /// How long a request may take to arrive, from its first byte on, and how long the daemon waits
-    /// for a client to read a reply.
-    pub patience: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        let patience = Duration::from_secs(10);
-        Self { clients: 2_048, line: wire::LINE_MAX, rate: 5_000, patience }
-    }
 }
 
 /// A daemon that has opened its socket but does not serve clients yet.

@@ -13,12 +13,32 @@ use tracing::debug;
 
 use crate::dispatch::{exec, exec_some};
 use crate::hub::{Died, Hub};
-use crate::serve::Limits;
 use crate::watch::{Watch, Watched};
 use crate::wire::{self, Asked, Command, Request, Said};
 
 /// Number of commands of a batch that are executed before other clients get their turn.
 const TURN: usize = 64;
+
+/// Limits for clients of the socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Maximum number of clients at a time.
+    pub clients: usize,
+    /// Maximum size of a request, in bytes.
+    pub line: usize,
+    /// Maximum number of requests per second from one client; further requests wait.
+    pub rate: u32,
+    /// How long a request may take to arrive, from its first byte on, and how long the daemon waits
+    /// for a client to read a reply.
+    pub patience: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let patience = Duration::from_secs(10);
+        Self { clients: 2_048, line: wire::LINE_MAX, rate: 5_000, patience }
+    }
+}
 
 /// A client's session.
 #[derive(Debug)]

@@ -1,32 +1,34 @@
-//! When to ask a full device again.
+//! Computes when to offer packets again to a device that was full.
 
 use onramp_core::Instant;
 
-/// Waits that double from [`Backoff::FIRST_NS`] to [`Backoff::LAST_NS`] until something is sent.
+/// Waiting times that double from [`Backoff::FIRST_NS`] to [`Backoff::LAST_NS`] until the device
+/// sends a packet.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     wait_ns: u64,
 }
 
 impl Backoff {
-    /// The first wait: about as long as a gigabit link takes to empty four full frames, and no
-    /// shorter than a timer can keep.
+    /// The first wait, nanoseconds: about as long as a gigabit link takes to send four full frames,
+    /// and no shorter than a timer can keep.
     pub(crate) const FIRST_NS: u64 = 50_000;
-    /// The longest wait: 20 times the first leaves a device idle for a millisecond at worst.
+    /// The longest wait, nanoseconds: 20 times the first one. A device that has room again is idle
+    /// for at most this millisecond.
     pub(crate) const LAST_NS: u64 = 1_000_000;
 
     pub(crate) const fn new() -> Self {
         Self { wait_ns: Self::FIRST_NS }
     }
 
-    /// When to ask again.
+    /// Returns the time at which to try again, and doubles the next wait.
     pub(crate) fn wait(&mut self, now: Instant) -> Instant {
         let at = now.after(self.wait_ns);
         self.wait_ns = (self.wait_ns * 2).min(Self::LAST_NS);
         at
     }
 
-    /// Something was sent.
+    /// Starts again with the first wait, because the device has sent something.
     pub(crate) fn reset(&mut self) {
         self.wait_ns = Self::FIRST_NS;
     }

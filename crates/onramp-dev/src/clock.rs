@@ -1,12 +1,13 @@
-//! The only file that reads a clock.
+//! The crate's clock: all other files read the time through [`MonotonicClock`].
+//! packets.
 
 use onramp_core::{Clock, Instant};
 
 use crate::sys;
 
-/// `CLOCK_MONOTONIC`, the clock of `SO_TXTIME` and of Linux's fq.
+/// The clock `CLOCK_MONOTONIC`, which `SO_TXTIME` and Linux's fq also use.
 ///
-/// A read costs what the vDSO costs, about 20 ns: read it once a burst.
+/// Reading the clock goes through the vDSO and costs about 20 ns, so read it once per burst.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 
@@ -31,8 +32,8 @@ mod tests {
         assert!(clock.now() >= first);
     }
 
-    /// `/proc/uptime` is the same clock plus the time spent suspended, so never behind it by more
-    /// than its resolution of 10 ms.
+    /// `/proc/uptime` shows the same clock plus the time that the machine was suspended. The clock
+    /// may therefore be ahead of `/proc/uptime` by no more than the file's resolution of 10 ms.
     #[test]
     fn counts_nanoseconds_since_boot() {
         let before = MonotonicClock.now();

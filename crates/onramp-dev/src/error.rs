@@ -1,20 +1,20 @@
-//! What can go wrong while a device is set up.
+//! The error that setting up a device can return.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-/// A device could not be set up.
+/// The reason why a device could not be set up.
 ///
-/// Once it is, it does not fail: packets do, each for a
-/// [reason](onramp_queue::DropReason).
+/// A device that has been set up reports no more errors of this type; from then on, single packets
+/// fail, each with a [drop reason](onramp_queue::DropReason).
 #[derive(Debug)]
 pub struct DeviceError {
-    /// What was tried, such as `bind a UDP socket`.
+    /// The operation that failed, such as `bind a UDP socket`.
     pub operation: &'static str,
-    /// The address it was tried on, where one was involved.
+    /// The address that the operation concerned, if it concerned one.
     pub addr: Option<SocketAddr>,
-    /// What the system said.
+    /// The error that the operating system returned.
     pub source: io::Error,
 }
 
@@ -27,7 +27,7 @@ impl DeviceError {
         Self { operation, addr, source }
     }
 
-    /// What to do about it, where that is known.
+    /// Returns advice on how to avoid the error; `None` if this type knows no advice for it.
     fn advice(&self) -> Option<&'static str> {
         match self.source.kind() {
             io::ErrorKind::AddrInUse => Some("choose another port, or port 0 for any free one"),
@@ -51,5 +51,5 @@ impl fmt::Display for DeviceError {
     }
 }
 
-// No `source`: the text says what the system said.
+// `source()` is not overridden, because the text of `Display` already includes the system's error.
 impl std::error::Error for DeviceError {}

@@ -1,10 +1,11 @@
-//! Devices that carry packets, and the clock they live by.
+//! Devices that carry packets, and the clock that devices and qdiscs use.
 //!
-//! * [`Udp`]: one UDP socket is one transmit queue; neighbours of a flow leave as one message.
-//! * [`Loopback`]: to receivers of the same process, without a copy.
-//! * [`Null`]: sends nothing, at once or at the cost and pace of a network card.
+//! * [`Udp`]: uses one UDP socket as one transmit queue; consecutive packets of a flow leave as one
+//!   message.
+//! * [`Loopback`]: hands packets to receivers of the same process, without a copy.
+//! * [`Null`]: sends nothing; takes packets at once or at the cost and pace of a network card.
 //!
-//! Everything `unsafe` lives in `sys`, behind safe functions.
+//! All `unsafe` code is in the module `sys`, behind safe functions.
 #![deny(unsafe_code)]
 
 mod backoff;

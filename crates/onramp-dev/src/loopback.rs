@@ -1,8 +1,10 @@
-//! An in-memory network: any number of queues to any number of receivers, and no lock.
+//! An in-memory network that connects any number of transmit queues to any number of receivers
+//! without a lock.
 //!
-//! A packet is handed to its receiver as it is, by one push for neighbours of the same receiver;
-//! the receiver takes all that waits by one swap, and dropping a packet there brings it home to
-//! its sender. So a sender has its credit back when the packet was read, and not before.
+//! A queue hands the packets themselves to the receiver, with one push for consecutive packets to
+//! the same receiver. The receiver takes all waiting packets with one swap. When the receiver drops
+//! a packet, the packet's memory returns to its sender. So a sender gets its credit back only after
+//! the packet was read.
 //!
 //! Source: Linux's `loopback_xmit` had a lock that only protected counters; since 2004 the counters
 //! are per CPU (`drivers/net/loopback.c`). Here they are per queue and per receiver.
@@ -18,15 +20,15 @@ use onramp_queue::{Armed, Counter, DropReason, Mailbox, Packet, PacketList, Read
 use crate::backoff::Backoff;
 use crate::{MonotonicClock, ThreadWaker};
 
-/// How long a receiver sleeps at most while somebody is taking its waker out.
+/// The longest time that a receiver sleeps while another thread is removing the receiver's waker.
 const BUSY_NAP: Duration = Duration::from_micros(50);
 
-/// Makes a device and the receiver of what it sends, with room for `capacity` packets in between:
-/// the smallest [`Network`].
+/// Makes a device and the receiver of the packets that it sends, with room for `capacity` packets
+/// between them. This is the smallest [`Network`].
 ///
 /// # Panics
 ///
-/// Panics when `capacity` is zero: nothing could ever be delivered.
+/// Panics if `capacity` is zero, because no packet could ever be delivered.
 ///
 /// # Examples
 ///
@@ -46,12 +48,12 @@ pub fn loopback(capacity: u16) -> (Loopback, Receiver) {
     (network.queue(), receiver)
 }
 
-/// Queues and receivers of one network. A packet goes to receiver `port % receivers` if it has a
-/// destination, else to receiver `flow % receivers`.
+/// A network of transmit queues and receivers. A packet with a destination goes to receiver
+/// `port % receivers`, any other packet to receiver `flow % receivers`.
 ///
-/// Receivers may come and go. Packets for one that is not there are dropped as
-/// [`Refused`](DropReason::Refused). Who has a `Network` may still send: as long as it, or one of
-/// its queues, is there, receivers wait for more.
+/// Receivers may come and go. A packet for a receiver that is absent is dropped with the reason
+/// [`Refused`](DropReason::Refused). Receivers wait for more packets as long as any clone of the
+/// `Network` or any of its queues exists, because their holders can still send.
 ///
 /// # Examples
 ///
@@ -73,18 +75,19 @@ pub struct Network(Arc<Ends>);
 #[derive(Debug)]
 struct Ends(Box<[End]>);
 
-/// Where a receiver gets its packets from.
+/// The place in the network from which one receiver takes its packets.
 #[derive(Debug)]
 struct End {
     mailbox: Mailbox,
     stats: Arc<ReceiverStats>,
 }
 
-/// A transmit queue: a device.
+/// A transmit queue of a [`Network`]: a device.
 ///
-/// When a receiver has no place for a packet, the queue is full: it, and what is behind it in the
-/// burst, stays there, and is to be offered again after 50 µs, and after twice as long each time,
-/// up to 1 ms. So nothing is lost to a slow receiver, which holds up all that share a queue.
+/// When a receiver has no room for a packet, the whole queue is full: the packet and all packets
+/// behind it stay in the burst. The queue asks its caller to offer them again after 50 µs, and
+/// doubles that time with each attempt, up to 1 ms. So a slow receiver loses no packet, but delays
+/// all traffic that shares the queue.
 #[derive(Debug)]
 pub struct Loopback {
     info: DeviceInfo,
@@ -93,54 +96,55 @@ pub struct Loopback {
     stats: Arc<LoopbackStats>,
 }
 
-/// What a [`Loopback`] sent. Written by the thread that transmits.
+/// Counters of what a [`Loopback`] sent. Only the thread that transmits writes them.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct LoopbackStats {
-    /// Packets handed to a receiver.
+    /// Number of packets handed to a receiver.
     pub packets: Counter,
-    /// Their bytes on the wire.
+    /// Number of bytes of the packets handed to a receiver, as counted on the wire.
     pub bytes: Counter,
-    /// Pushes that handed over: as many runs of packets with the same receiver.
+    /// Number of pushes that handed packets over: one per run of packets with the same receiver.
     pub pushes: Counter,
-    /// Packets dropped because nobody received.
+    /// Number of packets dropped because their receiver was absent.
     pub refused: Counter,
-    /// Bursts of which the receivers had no place for all.
+    /// Number of bursts for which a receiver did not have enough room.
     pub full: Counter,
 }
 
-/// The receiving end.
+/// The receiving end of a network: takes the packets of one place.
 #[derive(Debug)]
 pub struct Receiver {
     reader: Reader,
-    /// Taken from the mailbox, not yet given out.
+    /// Packets taken from the mailbox and not yet returned to the caller.
     taken: PacketList,
     waker: ThreadWaker,
     stats: Arc<ReceiverStats>,
 }
 
-/// What the receivers at one place received, one after another.
+/// Counters of all receivers that one place of the network has had, one after another.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ReceiverStats {
-    /// Packets taken out of the network.
+    /// Number of packets taken out of the network.
     pub packets: Counter,
-    /// Their bytes on the wire.
+    /// Number of bytes of the packets taken out, as counted on the wire.
     pub bytes: Counter,
-    /// Swaps that took them.
+    /// Number of atomic swaps by which receivers took packets from the mailbox.
     pub takes: Counter,
-    /// Times that the receiver slept.
+    /// Number of times that the receiver slept.
     pub sleeps: Counter,
-    /// Packets that were sent and that no receiver took before it went.
+    /// Number of packets that were sent, but were still there when a receiver was dropped.
     abandoned: AtomicU64,
 }
 
 impl Network {
-    /// Makes a network of `receivers` places, with room for `capacity` packets at each.
+    /// Makes a network with places for `receivers` receivers, and room for `capacity` packets at
+    /// each place.
     ///
     /// # Panics
     ///
-    /// Panics when either is zero: nothing could ever be delivered.
+    /// Panics if `receivers` or `capacity` is zero, because no packet could ever be delivered.
     #[must_use]
     pub fn new(receivers: usize, capacity: u16) -> Self {
         assert!(receivers > 0, "a network has at least one receiver");
@@ -151,13 +155,14 @@ impl Network {
     /// Makes a transmit queue that reaches all receivers.
     #[must_use]
     pub fn queue(&self) -> Loopback {
-        // As Linux's `lo`: 65,536 bytes and an Ethernet header.
+        // The same largest packet as Linux's `lo`: 65,536 bytes and an Ethernet header.
         let info = DeviceInfo::new("loopback".to_owned(), 65_536 + 14).never_blocks();
         let network = self.clone();
         Loopback { info, network, backoff: Backoff::new(), stats: Arc::default() }
     }
 
-    /// Takes place `index`, from 0; `None`: somebody has it, or there is none.
+    /// Returns a receiver for place `index`, counted from 0. Returns `None` if another receiver
+    /// holds the place, or if the network has no such place.
     #[must_use]
     pub fn receiver(&self, index: usize) -> Option<Receiver> {
         let end = self.0.0.get(index)?;
@@ -166,7 +171,7 @@ impl Network {
         Some(Receiver { reader, taken, waker, stats: Arc::clone(&end.stats) })
     }
 
-    /// What place `index` received; `None`: there is none.
+    /// Returns the counters of place `index`; `None` if the network has no such place.
     #[must_use]
     pub fn receiver_stats(&self, index: usize) -> Option<Arc<ReceiverStats>> {
         Some(Arc::clone(&self.0.0.get(index)?.stats))
@@ -185,15 +190,16 @@ impl Network {
 }
 
 impl ReceiverStats {
-    /// Packets that were sent and that no receiver took before it went.
+    /// Returns the number of packets that were sent, but were still there when a receiver was
+    /// dropped.
     #[must_use]
     pub fn abandoned(&self) -> u64 {
-        self.abandoned.load(Relaxed) // Relaxed: a number for people.
+        self.abandoned.load(Relaxed) // Relaxed: only reported, no thread acts on it.
     }
 }
 
 impl Loopback {
-    /// What it sent, to be read by anyone at any time.
+    /// Returns the queue's counters, which any thread may read at any time.
     #[must_use]
     pub fn stats(&self) -> Arc<LoopbackStats> {
         Arc::clone(&self.stats)
@@ -212,11 +218,11 @@ impl Device for Loopback {
         now: Instant,
     ) -> Transmitted {
         let Self { network, backoff, stats, .. } = self;
-        let mut out = Transmitted::default(); // It calls nobody.
+        let mut out = Transmitted::default(); // No system call is counted: the device makes none.
         while let Some(first) = burst.front() {
             let (end, reason) = (network.route(first), first.drop_reason);
             let mut run = PacketList::new();
-            // One at least, to learn whether there is no place or no receiver.
+            // Post at least one packet, to learn whether the receiver has no room or is absent.
             while run.len() < u32::from(end.mailbox.room().max(1))
                 && burst.front().is_some_and(|pkt| {
                     std::ptr::eq(network.route(pkt), end) && pkt.drop_reason == reason
@@ -256,7 +262,7 @@ impl Device for Loopback {
 }
 
 impl Receiver {
-    /// The next packet, if one is there.
+    /// Returns the next packet; `None` if no packet is waiting.
     #[inline]
     pub fn try_recv(&mut self) -> Option<Packet> {
         if self.taken.is_empty() {
@@ -268,7 +274,7 @@ impl Receiver {
         Some(pkt)
     }
 
-    /// All packets that are there, those of a flow in order.
+    /// Returns all waiting packets. The packets of each flow are in order.
     #[inline]
     pub fn recv_all(&mut self) -> PacketList {
         if self.taken.is_empty() {
@@ -280,16 +286,16 @@ impl Receiver {
         all
     }
 
-    /// Waits for the next packet; `None` after `timeout`, or when nobody can send any more and
-    /// everything was received.
+    /// Waits for the next packet. Returns `None` after `timeout`, or when no sender is left and all
+    /// packets were received.
     #[must_use]
     pub fn recv_timeout(&mut self, timeout: Duration) -> Option<Packet> {
         let _ = self.wait(timeout);
         self.try_recv()
     }
 
-    /// Waits until a packet is there. False: not within `timeout`, or nobody can send any more and
-    /// everything was received.
+    /// Waits until a packet is there. Returns false if `timeout` passes without one, or if no
+    /// sender is left and all packets were received.
     pub fn wait(&mut self, timeout: Duration) -> bool {
         let mut deadline = None;
         loop {
@@ -309,7 +315,8 @@ impl Receiver {
             }
             match self.reader.arm(self.waker.get()) {
                 Armed::Ready => {}
-                // Somebody takes the waker out; a nap lets it, whatever the priorities are.
+                // Another thread is removing the waker. A short sleep lets that thread finish,
+                // whatever the priorities of the two threads are.
                 Armed::Busy => thread::park_timeout(BUSY_NAP),
                 Armed::Armed => {
                     self.stats.sleeps.add(1);
@@ -319,13 +326,13 @@ impl Receiver {
         }
     }
 
-    /// Whether nobody can send any more and everything was received.
+    /// Whether no sender is left and all packets were received.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.taken.is_empty() && self.reader.has_ended()
     }
 
-    /// What this place received, to be read by anyone at any time.
+    /// Returns the counters of the receiver's place, which any thread may read at any time.
     #[must_use]
     pub fn stats(&self) -> Arc<ReceiverStats> {
         Arc::clone(&self.stats)
@@ -340,7 +347,8 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         let left = self.reader.close().len() + self.taken.len();
-        // Relaxed: a number for people. Not a `Counter`: the next receiver may already be here.
+        // Relaxed: only reported, no thread acts on it. A `Counter` has one writer; here the next
+        // receiver of the place may already be running.
         self.stats.abandoned.fetch_add(left.into(), Relaxed);
     }
 }

@@ -1,4 +1,5 @@
-//! A device that sends nothing: at once, or at the cost and the pace of a network card.
+//! A device that sends nothing. It takes packets at once, or at the cost and pace of a network
+//! card.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +9,11 @@ use onramp_queue::{Counter, PacketList};
 
 use crate::spin::{calibrate, spin};
 
-/// Takes packets, sends nothing, and counts.
+/// A device that takes packets, counts them and sends nothing.
 ///
-/// By default it takes everything at once. To stand for a network card it may keep the calling
-/// thread busy ([`costing`](Self::costing)), as a driver does, and have a ring that its wire
-/// empties ([`with_ring`](Self::with_ring)).
+/// By default it takes all packets at once. To imitate a network card, it can keep the calling
+/// thread busy as a driver does ([`costing`](Self::costing)), and it can have a ring that the
+/// simulated wire empties ([`with_ring`](Self::with_ring)).
 #[derive(Debug)]
 pub struct Null {
     info: DeviceInfo,
@@ -22,40 +23,40 @@ pub struct Null {
     stats: Arc<NullStats>,
 }
 
-/// Packets that were taken and have not left yet.
+/// The transmit ring: the packets that the device has taken and that have not yet left on the wire.
 #[derive(Clone, Copy, Debug)]
 struct Ring {
     size: u32,
-    /// From one packet that leaves to the next.
+    /// Time between two packets that leave, nanoseconds.
     interval_ns: u64,
-    /// When the last one will have left.
+    /// Time at which the last packet in the ring will have left.
     empty_at: Instant,
 }
 
-/// What a [`Null`] took.
+/// Counters of a [`Null`] device.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct NullStats {
-    /// Packets.
+    /// Number of packets that the device took.
     pub packets: Counter,
-    /// Bytes on the wire.
+    /// Number of bytes of the packets that the device took, as counted on the wire.
     pub bytes: Counter,
-    /// Bursts.
+    /// Number of bursts offered to the device.
     pub calls: Counter,
-    /// Bursts of which the ring had no place for all.
+    /// Number of bursts that did not fit into the ring completely.
     pub full: Counter,
 }
 
 impl Null {
-    /// Makes one whose largest packet is `mtu` bytes, link header included.
+    /// Makes a device whose largest packet is `mtu` bytes, link header included.
     #[must_use]
     pub fn new(mtu: u32) -> Self {
         let info = DeviceInfo::new("null".to_owned(), mtu).never_blocks();
         Self { info, packet_ns: 0, burst_ns: 0, ring: None, stats: Arc::default() }
     }
 
-    /// As many as a card has transmit queues: each with this one's costs, a ring of its own, and
-    /// statistics of its own.
+    /// Makes `count` transmit queues of one card. Each has the costs of `self`, but its own ring
+    /// and its own statistics.
     #[must_use]
     pub fn queues(self, count: usize) -> Vec<Self> {
         let queue = |number| Self {
@@ -67,9 +68,10 @@ impl Null {
         (0..count).map(queue).collect()
     }
 
-    /// Keeps the calling thread busy in each call: for `burst`, and for `packet` with each packet
-    /// that it takes. Never for less; for more by the price of a few instructions and, in the
-    /// first call, 200 µs of calibration if this did not do it.
+    /// Makes each `transmit` keep the calling thread busy: for `burst` per call, plus `packet` for
+    /// each packet that it takes. The thread is never busy for less than that, and for more only by
+    /// the time of a few instructions. This method calibrates the wait, which takes 200 µs the
+    /// first time in a process.
     #[must_use]
     pub fn costing(mut self, packet: Duration, burst: Duration) -> Self {
         (self.packet_ns, self.burst_ns) = (nanoseconds(packet), nanoseconds(burst));
@@ -77,13 +79,14 @@ impl Null {
         self
     }
 
-    /// Takes at most `size` packets ahead of its wire, which one leaves every `interval`, by the
-    /// time that calls bring. A full ring asks to be tried again when half of it is empty, or as
-    /// much as the rest of the burst needs.
+    /// Gives the device a ring of `size` packets, which one packet leaves every `interval`. Time is
+    /// the `now` that callers pass to `transmit`. When the ring is full, the device asks its caller
+    /// to try again when half of the ring is free, or as many places as the rest of the burst
+    /// needs, if that is less.
     ///
     /// # Panics
     ///
-    /// Panics when `size` is zero: nothing could ever be sent.
+    /// Panics if `size` is zero, because such a device could never send a packet.
     #[must_use]
     pub fn with_ring(mut self, size: u32, interval: Duration) -> Self {
         assert!(size > 0, "a ring holds at least one packet");
@@ -92,7 +95,7 @@ impl Null {
         self
     }
 
-    /// What it took, to be read by anyone at any time.
+    /// Returns the device's counters, which any thread may read at any time.
     #[must_use]
     pub fn stats(&self) -> Arc<NullStats> {
         Arc::clone(&self.stats)
@@ -104,7 +107,7 @@ fn nanoseconds(span: Duration) -> u64 {
 }
 
 impl Ring {
-    /// Places that are free.
+    /// Returns the number of free places in the ring.
     fn room(&self, now: Instant) -> u32 {
         let taken = match self.interval_ns {
             0 => 0,
@@ -118,7 +121,8 @@ impl Ring {
         self.empty_at = self.empty_at.max(now).after(busy_ns);
     }
 
-    /// When there are places for `rest` packets, or half of the ring is empty.
+    /// Returns the time at which the ring has room for `rest` packets or is half empty, whichever
+    /// is earlier.
     fn retry_at(&self, rest: u32) -> Instant {
         let places = rest.min(self.size.div_ceil(2));
         let stays = u64::from(self.size - places).saturating_mul(self.interval_ns);
@@ -127,7 +131,7 @@ impl Ring {
 }
 
 impl Default for Null {
-    /// Ethernet's largest packet.
+    /// Makes a device for Ethernet's largest packet, 1,514 bytes.
     fn default() -> Self {
         Self::new(1_514)
     }
@@ -168,7 +172,8 @@ impl Device for Null {
         self.stats.packets.add(packets.into());
         self.stats.bytes.add(bytes - burst.bytes());
         self.stats.calls.add(1);
-        // Who spends time on each call is better called seldom.
+        // If calls cost time, report one call, so that the caller gathers packets and calls less
+        // often.
         Transmitted { calls: costs.into(), messages: packets, retry_at }
     }
 }
@@ -206,7 +211,8 @@ mod tests {
         assert_eq!(null.info().mtu, 1_514);
     }
 
-    /// A ring of 8 whose packets leave every 100 ns, by the time given and no other.
+    /// A ring of 8 places that one packet leaves every 100 ns fills and empties by the `now` of
+    /// each call, and by no other clock.
     #[test]
     fn a_ring_fills_and_empties_by_the_time_given() {
         let mut null = Null::default().with_ring(8, Duration::from_nanos(100));
@@ -218,20 +224,21 @@ mod tests {
             let cookies: Vec<_> = done.map(|pkt| pkt.cookie).collect();
             (cookies, out.retry_at)
         };
-        // Full until 1,800; half of it is empty at 1,400.
+        // All 8 packets have left at 1,800; the ring is half empty at 1,400.
         assert_eq!(at(1_000, &mut burst), ((0..8).collect(), Some(Instant(1_400))));
         assert_eq!(at(1_099, &mut burst), (vec![], Some(Instant(1_400))));
         assert_eq!(at(1_100, &mut burst), (vec![8], Some(Instant(1_500))));
         assert_eq!(at(1_500, &mut burst), ((9..13).collect(), Some(Instant(1_900))));
-        // Empty at 2,300: a wire that had nothing to send lost that time.
+        // The ring was empty from 2,300 on. The wire does not catch up on the time in which it had
+        // nothing to send.
         assert_eq!(at(9_000, &mut burst), ((13..21).collect(), Some(Instant(9_400))));
         let mut last = packets(21..25);
         burst = PacketList::new();
-        // Two are left over at 9,200, so two places are enough.
+        // At 9,200 two packets are left over, so the device waits for only two free places.
         assert_eq!(at(9_200, &mut last), (vec![21, 22], Some(Instant(9_400))));
         assert_eq!(at(9_400, &mut last), (vec![23, 24], None));
         assert_eq!(at(9_400, &mut burst), (vec![], None));
-        // The length of each is its number.
+        // Each packet's length is its number.
         let stats = null.stats();
         assert_eq!((stats.packets.get(), stats.bytes.get()), (25, (0..25).sum()));
         assert_eq!((stats.calls.get(), stats.full.get()), (8, 6));
@@ -248,7 +255,7 @@ mod tests {
         }
         assert_eq!((now, one.stats().full.get(), one.stats().calls.get()), (Instant(25), 2, 3));
         let mut endless = Null::default().with_ring(1, Duration::ZERO);
-        // One at a time, and at once again.
+        // The device takes one packet per call and may be called again at once.
         let out = endless.transmit(&mut packets(0..2), &mut PacketList::new(), Instant(7));
         assert_eq!((out.messages, out.retry_at), (1, Some(Instant(7))));
     }
@@ -267,7 +274,8 @@ mod tests {
         }
     }
 
-    /// A link gathers packets for a device whose calls cost something.
+    /// `Null` reports a call only if the call took time; the link gathers packets for such a
+    /// device.
     #[test]
     fn a_call_counts_if_it_costs() {
         let one = Duration::from_nanos(1);
@@ -289,7 +297,8 @@ mod tests {
         assert_eq!(nanoseconds(Duration::from_micros(3)), 3_000);
         assert_eq!(nanoseconds(Duration::from_nanos(u64::MAX)), u64::MAX);
         assert_eq!(nanoseconds(Duration::MAX), u64::MAX);
-        // A wire that takes for ever, and a sum of times beyond the end of time.
+        // A wire that takes longer per packet than the clock can count does not overflow the sum of
+        // times.
         let mut slow = Null::default().with_ring(2, Duration::MAX);
         let mut burst = packets(0..3);
         let out = slow.transmit(&mut burst, &mut PacketList::new(), Instant(5));
@@ -302,7 +311,7 @@ mod tests {
         let _ = Null::default().with_ring(0, Duration::ZERO);
     }
 
-    /// A ring has a place again as the packet leaves, and not a nanosecond before.
+    /// A place in the ring becomes free exactly when its packet leaves, not a nanosecond earlier.
     #[test]
     fn a_place_is_free_when_its_packet_has_left() {
         let mut null = Null::default().with_ring(3, Duration::from_nanos(100));
@@ -314,11 +323,12 @@ mod tests {
         {
             assert_eq!(ring.room(Instant(now)), room, "at {now}");
         }
-        // A new ring is empty, also at the beginning of time.
+        // A new ring is empty, even at time 0.
         let mut fresh = Null::default().with_ring(3, Duration::from_nanos(100));
         let out = fresh.transmit(&mut packets(0..4), &mut PacketList::new(), Instant(0));
         assert_eq!((out.messages, out.retry_at), (3, Some(Instant(100))));
-        // When there are so many places; at most half of three, which is two.
+        // The times at which `rest` places are free. The device waits for at most half of the three
+        // places, rounded up to two.
         for (rest, at) in [(1, 1_100), (2, 1_200), (3, 1_200), (30, 1_200)] {
             assert_eq!(ring.retry_at(rest), Instant(at), "for {rest}");
         }

@@ -1,4 +1,5 @@
-//! Busy time: a thread that keeps its processor for so long, as the driver of a slow card does.
+//! Busy waiting: keeps a thread on its processor for a given time, as the driver of a slow card
+//! does.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -7,32 +8,33 @@ use onramp_core::Clock;
 
 use crate::MonotonicClock;
 
-/// What the machine was found to take, in picoseconds.
+/// Speed of this machine, as measured, in picoseconds.
 #[derive(Debug)]
 struct Pace {
-    /// A read of the clock, at least.
+    /// Shortest measured time of one clock read, picoseconds.
     read: u64,
-    /// Turns of the idle loop in 2^20 ps: a division would take longer than a turn.
+    /// Number of turns of the idle loop in 2^20 ps. Stored as a rate, because the division that a
+    /// time per turn would need takes longer than a turn.
     turns: u64,
 }
 
-/// The last piece of a long time, picoseconds.
+/// The last piece of a wait is at most this long, picoseconds.
 const LAST_PS: u64 = 1_000_000;
 
-/// See [`Pace::turns`].
+/// The number of bits in the unit of [`Pace::turns`]: 2^20 ps.
 const SHIFT: u32 = 20;
 
 static PACE: OnceLock<Pace> = OnceLock::new();
 
-/// Measures the machine, once a process, so that the first [`spin`] is as exact as others.
+/// Measures the machine, once per process, so that the first [`spin`] is as exact as later ones.
 pub(crate) fn calibrate() {
     PACE.get_or_init(Pace::measure);
 }
 
-/// Keeps the calling thread busy for `ns` nanoseconds: not less, and little more.
+/// Keeps the calling thread busy for at least `ns` nanoseconds, and little longer.
 ///
-/// A clock that is read in a loop overshoots by up to a read of it. So the time is passed in a
-/// loop that reads no clock, and the clock then says whether it was enough.
+/// A loop that only reads the clock ends up to one clock read too late. So the function waits in a
+/// loop that reads no clock, and then reads the clock to check that enough time has passed.
 #[inline]
 pub(crate) fn spin(ns: u64) {
     let start = MonotonicClock.now();
@@ -41,11 +43,12 @@ pub(crate) fn spin(ns: u64) {
 }
 
 impl Pace {
-    /// Passes `ns` nanoseconds, of which `spent` says how many are over. `idle` takes so many
-    /// turns.
+    /// Waits for `ns` nanoseconds. `spent` returns how many nanoseconds have passed since the
+    /// start; `idle` runs the idle loop for the given number of turns.
     #[inline]
     fn pass(&self, ns: u64, spent: impl Fn() -> u64, idle: impl Fn(u64)) {
-        // Two halves of a read lie outside what the clock shows: before the first, after the last.
+        // The clock shows the middle of a read, so half of the first read and half of the last one
+        // are not in the difference: together one read.
         let asked = ns.saturating_mul(1_000).saturating_sub(self.read);
         let mut left = asked;
         loop {
@@ -58,17 +61,19 @@ impl Pace {
         }
     }
 
-    /// How many turns of the idle loop to take until the next look at the clock, when so many
-    /// picoseconds are left.
+    /// Returns how many turns of the idle loop to run before the next clock read, when `left`
+    /// picoseconds remain.
     #[inline]
     fn turns_in(&self, left: u64) -> u64 {
-        // A long time by halves: the processor may be slower than it was, and the loop with it. The
-        // last piece takes in the read that ends it, and a little more, so that it is enough.
+        // Wait for half of a long time only, because the processor, and with it the loop, may have
+        // become faster or slower since it was measured. The last piece includes the clock read
+        // that ends it, and a little extra time so that no further piece is needed.
         let piece = if left > LAST_PS { left / 2 } else { left + (left / 32).min(self.read) };
         (piece.saturating_sub(self.read).saturating_mul(self.turns) >> SHIFT) + 1
     }
 
-    /// Takes about 200 µs. The least of many, for whatever disturbs makes it longer.
+    /// Measures the machine, which takes about 200 µs. Uses the shortest of many samples, because
+    /// every disturbance makes a sample longer.
     fn measure() -> Self {
         const READS: u64 = 32;
         const TURNS: u64 = 500;
@@ -80,13 +85,15 @@ impl Pace {
             });
             tries.fold(u64::MAX, u64::min).max(1)
         };
-        // The halves of the two around it are one.
+        // This loop makes one read less than `times`: the clock reads before and after it add half
+        // a read each.
         let reads = |times| (1..times).for_each(|_| _ = black_box(MonotonicClock.now()));
         Self { read: least(&reads, READS), turns: (1 << SHIFT) / least(&idle, TURNS) }
     }
 }
 
-/// Each turn waits for the one before: a multiplication and an addition.
+/// Runs a loop whose turns cannot overlap: each is a multiplication and an addition that need the
+/// previous turn's result.
 #[inline]
 fn idle(turns: u64) {
     let mut state = 1_u64;
@@ -102,7 +109,8 @@ mod tests {
 
     use super::*;
 
-    /// How much longer depends on who else runs; not less holds always.
+    /// `spin` never returns early. How late it returns depends on other threads, so that is not
+    /// checked.
     #[test]
     fn never_less_than_asked() {
         calibrate();
@@ -116,42 +124,47 @@ mod tests {
         }
     }
 
-    /// Wide bounds, of all machines there are: the least of a hundred does not grow beyond them
-    /// while others run.
+    /// The bounds are wide enough for any machine. Other load does not push the result beyond them,
+    /// because it is the shortest of a hundred samples.
     #[test]
     fn a_machine_is_measured() {
         let Pace { read, turns } = Pace::measure();
         assert!((1_000..=10_000_000).contains(&read), "1 ns to 10 µs; {read} ps");
-        // Of 2^20 ps: a turn takes 0.1 ns to 1 µs.
+        // In units of 2^20 ps: one turn takes between 0.1 ns and 1 µs.
         assert!((1..=10_486).contains(&turns), "{turns} turns");
     }
 
-    /// Worked out by hand for a read of 20 ns and a turn of 2^10 ps, 1,024 of which are 2^20 ps.
+    /// The expected values are computed by hand for a clock read of 20 ns and a turn of 2^10 ps, so
+    /// that 1,024 turns take 2^20 ps.
     #[test]
     fn pieces_are_halves_and_then_all_of_the_rest() {
         let pace = Pace { read: 20_000, turns: 1_024 };
         for (left, turns) in [
-            // A half of it, less the read; and one turn at least.
+            // Half of the time that is left, minus the clock read, plus one turn.
             (4_000_000, (2_000_000 - 20_000) / 1_024 + 1),
             (1_000_001, (500_000 - 20_000) / 1_024 + 1),
-            // All of it and as much as a read more, less the read.
+            // All of the time that is left, plus one clock read of extra time, minus the clock read
+            // that ends the piece.
             (1_000_000, 1_000_000 / 1_024 + 1),
             (640_000, 640_000 / 1_024 + 1),
-            // A 32nd more is less than a read now.
+            // The extra time is a 32nd of the remaining time, because that is shorter than a clock
+            // read.
             (320_000, (330_000 - 20_000) / 1_024 + 1),
             (32_000, (33_000 - 20_000) / 1_024 + 1),
-            // It will be over before the clock was read: 625 ps are not a turn.
+            // No more time remains than a clock read takes. The extra time (20,000 / 32 = 625 ps)
+            // is less than one turn, so only the minimum of one turn is run.
             (20_000, 1),
             (19_000, 1),
             (0, 1),
         ] {
             assert_eq!(pace.turns_in(left), turns, "{left} ps left");
         }
-        // No time overflows.
+        // Even the longest time does not overflow.
         assert!(pace.turns_in(u64::MAX) > 1 << 43);
     }
 
-    /// A machine whose time passes by nothing but turns and reads, picoseconds.
+    /// A simulated machine on which only idle turns and clock reads take time. All times are
+    /// picoseconds.
     struct Machine {
         now: Cell<u64>,
         read: u64,
@@ -161,13 +174,14 @@ mod tests {
     }
 
     impl Machine {
-        /// Passes `ns` there by `pace`; gives the picoseconds that it took, all reads with them.
+        /// Waits for `ns` nanoseconds of simulated time with `pace`. Returns the picoseconds that
+        /// this took, including all clock reads.
         fn pass(&self, pace: &Pace, ns: u64) -> u64 {
             self.now.set(0);
             self.turns.borrow_mut().clear();
             let read = || {
                 self.reads.set(self.reads.get() + 1);
-                // The clock is looked at in the middle of a read.
+                // A clock read returns the time at the middle of the read.
                 let seen = self.now.get() + self.read / 2;
                 self.now.set(self.now.get() + self.read);
                 seen
@@ -197,30 +211,35 @@ mod tests {
         for ns in [0, 1, 20, 21, 40, 41, 100, 999, 1_000, 1_021, 5_000, 100_000, 3_000_000] {
             let took = machine.pass(&pace, ns);
             assert!(took >= ns * 1_000, "{took} ps of {ns} ns");
-            // A read and two turns more at most, and where nothing is asked, the two reads.
+            // At most one read and two turns too long; for a time of zero, the two clock reads are
+            // the minimum.
             let most = (ns * 1_000).max(40_000) + 20_000 + 2 * 1_024;
             assert!(took <= most, "{took} ps of {ns} ns");
         }
-        // 10 µs, of which a read is outside: a half at a time while more than 1 µs is left.
+        // Of 10 µs, one read lies outside the measured time. The rest is waited for in halves while
+        // more than 1 µs is left.
         machine.pass(&pace, 10_000);
         let turns = machine.turns.borrow();
         assert_eq!(turns[0], (9_980_000 / 2 - 20_000) / 1_024 + 1);
         assert_eq!(turns.len(), 5, "9.98, 4.99, 2.5, 1.25, 0.62 µs");
     }
 
-    /// To the picosecond, on a machine whose clock takes no time: a thousand turns of a nanosecond.
+    /// The wait is exact to the picosecond on a machine whose clock reads take no time: a thousand
+    /// turns of 1 ns each.
     #[test]
     fn exactly_enough_is_enough() {
         let machine = machine(0, 1_000);
         assert_eq!(machine.pass(&Pace { read: 0, turns: 1_048 }, 1_000), 1_000_000);
         assert_eq!(*machine.turns.borrow(), [1_000_000 * 1_048 / (1 << 20) + 1]);
-        // More than there is to say in picoseconds is the longest time, and not a short one.
+        // A time too long to count in picoseconds becomes the longest time that can be counted, and
+        // does not wrap round to a short one.
         let fast = Machine { turn: 1 << 20, ..machine };
         fast.pass(&Pace { read: 0, turns: 1 }, u64::MAX / 1_000 / 2);
         assert!(fast.now.get() >= u64::MAX / 2 - 1_000);
     }
 
-    /// The processor is slower or faster than it was when it was measured.
+    /// `pass` waits long enough even if the processor is slower or faster than when it was
+    /// measured.
     #[test]
     fn a_clock_has_the_last_word() {
         for (read, turn) in [(20_000, 4_096), (20_000, 256), (60_000, 1_024), (1_000, 1_024)] {
@@ -229,7 +248,7 @@ mod tests {
             for ns in [100, 1_000, 50_000, 1_000_000] {
                 let took = machine.pass(&pace, ns) + 20_000;
                 assert!(took >= ns * 1_000, "{took} ps of {ns} ns, read {read}, turn {turn}");
-                // The last piece of 1 µs may take four times as long.
+                // The last piece of 1 µs may take four times as long as planned.
                 assert!(took <= ns * 1_000 * 4 + 200_000, "{took} ps of {ns} ns");
             }
             assert!(machine.reads.get() < 200, "it looks seldom: {}", machine.reads.get());

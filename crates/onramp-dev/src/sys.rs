@@ -1,4 +1,4 @@
-//! System calls behind safe functions: the crate's only `unsafe`.
+//! System calls behind safe functions. The crate's only `unsafe` code is here.
 #![allow(unsafe_code)]
 
 mod fork;

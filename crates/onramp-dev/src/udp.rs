@@ -1,22 +1,23 @@
 //! A UDP socket as a transmit queue.
 //!
-//! A burst goes out in as few system calls as can be: neighbours of one flow, with the same
-//! destination and size, become one message that the kernel cuts into datagrams (UDP GSO, Linux
-//! 4.18 and later), and all messages of a burst go to `sendmmsg` together. Nothing is allocated per
-//! packet, and only small payloads behind the first of a message are copied.
+//! The device sends a burst with as few system calls as possible. Consecutive packets of one flow,
+//! with the same destination and size, become one message that the kernel cuts into datagrams (UDP
+//! GSO, Linux 4.18 and later). One call of `sendmmsg` sends all messages of a burst. The device
+//! allocates nothing per packet, and copies only small payloads, except the first one of each
+//! message.
 //!
-//! | what the kernel says | what happens |
+//! | error from the kernel | reaction of the device |
 //! |---|---|
-//! | EAGAIN | the rest stays; asked again after 50 µs, doubling to 1 ms |
-//! | ENOBUFS, ENOMEM | the same, 8 times; then the first packet is dropped (`NoBuffers`) |
-//! | EINTR | asked again at once |
-//! | EMSGSIZE, EINVAL, EIO, ENOBUFS for a segmented message | its datagrams are sent singly |
-//! | anything else, once | asked again: it may be the error of an earlier packet (ICMP) |
-//! | EMSGSIZE, twice | dropped: `MessageSize` |
-//! | ECONNREFUSED, twice | dropped: `Refused` |
-//! | ENETUNREACH, EHOSTUNREACH, ENETDOWN and their kin, twice | dropped: `Unreachable` |
-//! | EPERM, EACCES, twice | dropped: `NoPermission` |
-//! | anything else, twice, such as EINVAL for port 0 | dropped: `DeviceError` |
+//! | EAGAIN | keeps the rest; asks to be called again after 50 µs, doubling up to 1 ms |
+//! | ENOBUFS, ENOMEM | the same, 8 times; then drops the first packet (`NoBuffers`) |
+//! | EINTR | tries again at once |
+//! | EMSGSIZE, EINVAL, EIO, ENOBUFS for a segmented message | sends its datagrams singly |
+//! | any other error, once | tries again: the error may be an earlier packet's (ICMP) |
+//! | EMSGSIZE, twice | drops the packet: `MessageSize` |
+//! | ECONNREFUSED, twice | drops the packet: `Refused` |
+//! | ENETUNREACH, EHOSTUNREACH, ENETDOWN and similar, twice | drops the packet: `Unreachable` |
+//! | EPERM, EACCES, twice | drops the packet: `NoPermission` |
+//! | any other error, twice, such as EINVAL for port 0 | drops the packet: `DeviceError` |
 
 mod build;
 mod probe;
@@ -37,21 +38,24 @@ use queue::Queue;
 use route::Route;
 pub use stats::UdpStats;
 
-/// Bytes of Ethernet in front of IP, which Linux counts in a packet's length and a device's MTU.
+/// Length of the Ethernet header in front of IP, bytes. Linux counts it in a packet's length and a
+/// device's MTU.
 const ETHERNET: u32 = 14;
 const IPV4: u32 = 20;
 const IPV6: u32 = 40;
 const UDP: u32 = 8;
 
-/// How a UDP device behaves.
+/// Options of a UDP device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpOptions {
-    /// Segmentation by the kernel (UDP GSO), where it can.
+    /// Whether to let the kernel segment messages (UDP GSO), if it can.
     pub gso: bool,
-    /// Pass transmit times on (`SO_TXTIME`), where the kernel takes them. They take effect only
-    /// under the qdiscs fq and etf; any other sends at once.
+    /// Whether to pass transmit times to the kernel (`SO_TXTIME`), if it accepts them. They take
+    /// effect only under the kernel's qdiscs fq and etf; under any other qdisc packets leave at
+    /// once.
     pub txtime: bool,
-    /// Largest packet of a socket that is not connected, bytes, link header included.
+    /// Largest packet of a socket that is not connected, bytes, link header included. A connected
+    /// socket uses its path's MTU, if the kernel tells it.
     pub mtu: u32,
 }
 
@@ -61,12 +65,12 @@ impl Default for UdpOptions {
     }
 }
 
-/// One UDP socket: one transmit queue.
+/// A device that uses one UDP socket as one transmit queue.
 ///
-/// A packet without a destination, or whose destination is the socket's peer, goes to the peer
-/// without a name in its message, which is faster.
+/// A packet without a destination goes to the peer that the socket is connected to. A message to
+/// that peer carries no address, which makes sending faster.
 ///
-/// The traffic class and peer of the socket are read once: do not change them later.
+/// The device reads the socket's traffic class and peer once, so do not change them later.
 #[derive(Debug)]
 pub struct Udp {
     info: DeviceInfo,
@@ -74,11 +78,11 @@ pub struct Udp {
 }
 
 impl Udp {
-    /// Makes a device of `socket`, connected or not.
+    /// Makes a device from `socket`, which may be connected or not.
     ///
     /// # Errors
     ///
-    /// Fails when the socket cannot be asked for its address.
+    /// Fails if the socket's address cannot be read.
     pub fn new(socket: UdpSocket, options: UdpOptions) -> Result<Self, DeviceError> {
         let local = socket
             .local_addr()
@@ -87,7 +91,8 @@ impl Udp {
             DeviceError::new("read the options of UDP socket", Some(local), error)
         })?;
         let peer = socket.peer_addr().ok();
-        // Connected: the route's. Where the kernel does not say, what the caller said.
+        // A connected socket has the MTU of its path. Use the caller's MTU if the kernel does not
+        // tell one, and for a socket that is not connected.
         let mtu = peer
             .and_then(|_| sys::path_mtu(&socket, route.is_ipv6()).ok())
             .map_or(options.mtu, |mtu| mtu.saturating_add(ETHERNET));
@@ -100,61 +105,64 @@ impl Udp {
         Ok(Self { info: DeviceInfo::new(name, mtu).never_blocks(), queue })
     }
 
-    /// Makes a device of a new socket with the address `addr`, not connected, and the default
+    /// Makes a device of a new, unconnected socket that is bound to `addr`, with the default
     /// options.
     ///
     /// # Errors
     ///
-    /// Fails when the address cannot be had.
+    /// Fails if the socket cannot be bound to the address.
     pub fn bind(addr: SocketAddr) -> Result<Self, DeviceError> {
         Self::bind_with(addr, UdpOptions::default())
     }
 
-    /// As [`bind`](Self::bind), with options.
+    /// Does the same as [`bind`](Self::bind), with the given options.
     ///
     /// # Errors
     ///
-    /// As for `bind`.
+    /// Fails if the socket cannot be bound to the address.
     pub fn bind_with(addr: SocketAddr, options: UdpOptions) -> Result<Self, DeviceError> {
         let socket = UdpSocket::bind(addr)
             .map_err(|error| DeviceError::new("bind a UDP socket to", Some(addr), error))?;
         Self::new(socket, options)
     }
 
-    /// The socket, to receive from. Its clones (`try_clone`) are the same socket.
+    /// Returns the socket, for example to receive from it. Its clones (`try_clone`) are the same
+    /// socket.
     #[must_use]
     pub fn socket(&self) -> &UdpSocket {
         &self.queue.wire
     }
 
-    /// What the device did, to be read by anyone at any time.
+    /// Returns the device's counters, which any thread may read at any time.
     #[must_use]
     pub fn stats(&self) -> Arc<UdpStats> {
         Arc::clone(self.queue.stats())
     }
 
-    /// Most datagrams in one message: 64 or 128 as the kernel allows, 1 without segmentation.
+    /// Returns the largest number of datagrams in one message: 64 or 128, depending on the kernel,
+    /// or 1 without segmentation.
     #[must_use]
     pub fn segments_max(&self) -> u16 {
         self.queue.builder().segments_max
     }
 
-    /// True when transmit times are passed on.
+    /// Whether the device passes transmit times to the kernel.
     #[must_use]
     pub fn txtime(&self) -> bool {
         self.queue.builder().txtime
     }
 
-    /// Bytes that a datagram of `payload` bytes takes on the wire as Linux counts them
-    /// (`qdisc_pkt_len`): Ethernet, IP and UDP headers included.
+    /// Returns the number of bytes that a datagram of `payload` bytes takes on the wire, as Linux
+    /// counts them (`qdisc_pkt_len`): Ethernet, IP and UDP headers included.
     #[must_use]
     #[inline]
     pub const fn wire_len(payload: u32, ipv6: bool) -> u32 {
         payload.saturating_add(headers(ipv6))
     }
 
-    /// [`Udp::wire_len`] of a packet of several datagrams of `gso_size` bytes of payload each, the
-    /// last perhaps shorter: every datagram has its own headers. A `gso_size` of 0 is one datagram.
+    /// Returns the length on the wire, in bytes, of a packet of several datagrams with `gso_size`
+    /// bytes of payload each (the last may be shorter). Like [`Udp::wire_len`], but every datagram
+    /// adds its own headers. A `gso_size` of 0 means one datagram.
     #[must_use]
     #[inline]
     pub const fn wire_len_gso(payload: u32, gso_size: u16, ipv6: bool) -> u32 {
@@ -163,8 +171,8 @@ impl Udp {
         payload.saturating_add(datagrams.saturating_mul(headers(ipv6)))
     }
 
-    /// The MTU of the path to `dest`, bytes, IP header included, as the kernel knows it now;
-    /// `None`: no way there. Sends nothing.
+    /// Returns the MTU that the kernel currently knows for the path to `dest`, in bytes, IP header
+    /// included. Returns `None` if there is no route to `dest`. Sends no packet.
     #[must_use]
     pub fn path_mtu(dest: SocketAddr) -> Option<u32> {
         let any: SocketAddr = match dest {

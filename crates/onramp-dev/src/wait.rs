@@ -17,12 +17,12 @@ impl Wake for Unpark {
     }
 }
 
-/// The waker of the thread that asks, made once per thread that waits.
+/// Provides a waker for the calling thread, and creates it only once per thread that waits.
 #[derive(Debug, Default)]
 pub struct ThreadWaker(Option<(Waker, Thread)>);
 
 impl ThreadWaker {
-    /// The waker for the calling thread: it unparks it.
+    /// Returns the waker of the calling thread; waking it unparks that thread.
     pub fn get(&mut self) -> &Waker {
         let here = thread::current();
         match &self.0 {

@@ -1,11 +1,12 @@
-//! Children of `fork`, and how a process knows that it is one. A program of its own, of one test:
-//! a child has the thread alone that made it, and no lock that another one had.
+//! Children of `fork`, and how a process recognizes that it is such a child. The test is a program
+//! of its own with a single test, because a child has only the thread that called `fork`, and a
+//! lock that another thread held would stay held.
 
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use onramp_dev::{forks, run_in_child, watch_forks};
 
-/// How a child ended that did this.
+/// Returns how a child that ran `child` ended.
 fn status(child: impl FnOnce() -> i32) -> WaitStatus {
     let number = run_in_child(child).expect("there can be a child");
     assert!(number > 0, "the parent goes on, and knows its child");
@@ -28,19 +29,21 @@ fn number(forks: u32) -> i32 {
 
 #[test]
 fn a_child_knows_that_it_is_one() {
-    // Nobody watches yet: no fork is counted.
+    // Counting has not started, so no fork is counted.
     assert_eq!((forks(), exit(|| number(forks()))), (0, 0));
     assert_eq!((watch_forks(), watch_forks(), forks()), (0, 0, 0));
-    // A child is one fork away, and its child two; whoever asks, and how often.
+    // The count is 1 in a child and 2 in a child's child, whichever function reads it and however
+    // often.
     assert_eq!(exit(|| number(forks())), 1);
     assert_eq!(exit(|| number(watch_forks() + 10 * watch_forks())), 11);
     assert_eq!(exit(|| 10 * number(forks()) + exit(|| number(forks()))), 12);
     assert_eq!(forks(), 0, "the parent is what it was");
-    // What a child gives is its status, and nothing else of the program runs there.
+    // The value that the closure returns is the child's exit status, and the child runs nothing
+    // else of the program.
     for code in [0, 1, 7, 255] {
         assert_eq!(exit(|| code), code);
     }
-    std::panic::set_hook(Box::new(|_| {})); // It would print, by a lock.
+    std::panic::set_hook(Box::new(|_| {})); // The default hook would take a lock to print.
     let code = exit(|| panic!("as the test wants it"));
     drop(std::panic::take_hook());
     assert_eq!(code, 101, "as a Rust program that panics");

@@ -1,6 +1,7 @@
-//! The in-memory network, many threads: nothing is lost, doubled, overtaken or forgotten.
+//! Stress test of the in-memory network with many threads: no packet is lost, duplicated, reordered
+//! within its flow or left uncounted.
 //!
-//! Run it also under ThreadSanitizer: `cargo xtask tsan`.
+//! Run the test under ThreadSanitizer too: `cargo xtask tsan`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,15 +11,16 @@ use onramp_core::{Device, Instant};
 use onramp_dev::{Loopback, Network, Receiver};
 use onramp_queue::{Credits, DropReason, Packet, PacketList, Pool};
 
-/// Longer than any wait that ends.
+/// A timeout longer than any wait in a correct run.
 const LONG: Duration = Duration::from_secs(50);
 const SENDERS: usize = 8;
 const PLACES: usize = 8;
 const RECEIVERS: u64 = PLACES as u64;
-/// Packets of each sender; fewer where each step costs a hundred times as much.
+/// Number of packets per sender. Smaller in debug builds, where each step costs a hundred times as
+/// much.
 const PACKETS: u64 = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
 
-/// A generator of choices (xorshift64*): the same seed, the same choices.
+/// A random number generator (xorshift64*): the same seed gives the same numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -34,7 +36,7 @@ impl Chance {
     }
 }
 
-/// What came back to a sender.
+/// Counts of the packets that came back to a sender.
 #[derive(Debug, Default)]
 struct Fates {
     sent: u64,
@@ -51,7 +53,7 @@ impl Fates {
     }
 }
 
-/// Sends to all receivers in turn of chance; each flow's packets are numbered.
+/// Sends runs of packets to receivers chosen at random. The packets of each flow are numbered.
 fn send(mut queue: Loopback, sender: u64) -> Fates {
     let mut chance = Chance::new(sender + 1);
     let mut pool = Pool::new(Credits { packets: 100, bytes: 1 << 20 });
@@ -84,7 +86,8 @@ fn send(mut queue: Loopback, sender: u64) -> Fates {
     fates
 }
 
-/// Takes a place, receives for a while, leaves, and comes again until all is sent.
+/// Takes a place of the network, receives for a while, leaves the place, and repeats this until all
+/// packets are sent.
 fn receive(network: &Network, place: u64, all_sent: &AtomicBool) -> u64 {
     let mut chance = Chance::new(100 + place);
     let (mut last, mut received) = ([None; SENDERS], 0);
@@ -97,7 +100,8 @@ fn receive(network: &Network, place: u64, all_sent: &AtomicBool) -> u64 {
     };
     let mut sent = false;
     while !sent {
-        // Before the last look: what was sent by then is seen.
+        // Read the flag before the last visit, so that the visit sees all packets sent before the
+        // flag was set.
         sent = all_sent.load(Ordering::Acquire);
         let index = usize::try_from(place).expect("eight");
         let mut receiver = network.receiver(index).expect("it is ours alone");
@@ -112,7 +116,7 @@ fn receive(network: &Network, place: u64, all_sent: &AtomicBool) -> u64 {
             }
         }
         drop(receiver);
-        // Now and then nobody is there for a while.
+        // Sometimes leave the place without a receiver for a while.
         if chance.below(4) == 0 {
             thread::yield_now();
         }
@@ -155,7 +159,8 @@ fn receivers_come_and_go_and_every_packet_is_accounted_for() {
     });
 }
 
-/// Sends one packet, and waits for the answer, as often as it is told to.
+/// Sends a packet to the partner thread and waits for the answer, `times` times. If `serves` is
+/// false, waits first and sends the packet back.
 fn bounce(mut queue: Loopback, mut receiver: Receiver, to: u64, times: u64, serves: bool) {
     for number in 0..times {
         if serves {
@@ -175,7 +180,7 @@ fn bounce(mut queue: Loopback, mut receiver: Receiver, to: u64, times: u64, serv
     }
 }
 
-/// Each waits for the other: one wake-up that gets lost stops both.
+/// Two threads wait for each other in turn, so a single lost wake-up stops both.
 #[test]
 fn no_wake_up_is_lost() {
     let network = Network::new(2, 1);

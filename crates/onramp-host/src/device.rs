@@ -46,6 +46,13 @@ pub(crate) struct Type {
     pub(crate) make: fn(&Request<'_>) -> Result<Vec<End>, Refusal>,
 }
 
+/// Returns an error with what the real kernel said of a socket.
+fn refusal(what: &str, address: SocketAddr, error: &std::io::Error) -> Refusal {
+    let said = error.to_string();
+    let said = said.split(" (os error").next().unwrap_or_default();
+    Refusal::new(&format!("RTNETLINK answers: {said}"), format!("cannot {what} {address}"))
+}
+
 /// An option of a type, and the operand that follows it.
 #[derive(Debug)]
 pub(crate) struct Opt {

@@ -1,5 +1,5 @@
-//! The only place with `unsafe`: the value behind a lock, the list that many threads push to, and
-//! what `onramp-queue`'s intake might have been.
+//! The only module with `unsafe` code: the value behind a lock, the list that many threads push to,
+//! and alternatives to the intake of `onramp-queue`.
 #![allow(unsafe_code)]
 
 pub(crate) mod shards;
@@ -19,32 +19,32 @@ use crate::lock::Lock;
 use crate::lockstat::LockNotes;
 use crate::measure::PhaseCell;
 
-/// A value on cache lines of its own: two lines, since x86 fetches them in pairs.
+/// A value on cache lines of its own: two lines, because x86 fetches lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
 
-/// A value that only the holder of the lock beside it reaches.
+/// A value that only the holder of the lock beside it can reach.
 ///
-/// That it is one holder at a time is what each `Lock` of this crate promises; all pass the same
-/// test (see the tests of `lock.rs`).
+/// Each `Lock` of this crate promises that only one thread holds it at a time; all locks pass the
+/// same test (see the tests of `lock.rs`).
 #[derive(Default)]
 pub(crate) struct LockCell<L, T> {
     lock: Padded<L>,
     value: Padded<UnsafeCell<T>>,
 }
 
-// SAFETY: only the holder of the lock has a reference to the value, and the lock hands it over, so
-// `T: Sync` is not needed.
+// SAFETY: only the holder of the lock has a reference to the value, and the lock hands the value
+// over, so `T: Sync` is not needed.
 unsafe impl<L: Lock, T: Send> Sync for LockCell<L, T> {}
 
-/// The lock is held; the value is ours.
+/// Access to the value while the lock is held. Dropping the guard releases the lock.
 pub(crate) struct Guard<'a, L: Lock + 'a, T> {
     cell: &'a LockCell<L, T>,
     _held: L::Held<'a>,
-    /// When it was taken, if somebody wants to know for how long.
+    /// When the lock was taken, if the time that it is held is measured.
     since: Option<u64>,
-    /// A guard is as good as `&mut T`: threads may share it only if they may share `T`.
+    /// A guard acts like `&mut T`: threads may share it only if they may share `T`.
     value: PhantomData<&'a mut T>,
 }
 
@@ -53,13 +53,15 @@ impl<L: Lock, T> LockCell<L, T> {
         Self { lock: Padded(L::default()), value: Padded(UnsafeCell::new(value)) }
     }
 
-    /// Takes the lock; `None`: it was time to stop before it was free.
+    /// Takes the lock, waiting if necessary. Returns `None` if the phase became `Stop` before the
+    /// lock was free.
     #[inline]
     pub(crate) fn lock(&self, phase: &PhaseCell, notes: &mut LockNotes) -> Option<Guard<'_, L, T>> {
         self.lock_with(notes, || self.lock.0.acquire(phase))
     }
 
-    /// As [`lock`](Self::lock), with what advantage the design gives to the one that dequeues.
+    /// Does the same as [`lock`](Self::lock), with the advantage that the design gives to the
+    /// thread that dequeues.
     #[inline]
     pub(crate) fn lock_as_owner(
         &self,
@@ -102,7 +104,7 @@ impl<L: Lock, T> LockCell<L, T> {
 }
 
 impl<L: Lock, T> Guard<'_, L, T> {
-    /// Lets go, and notes for how long it was held.
+    /// Releases the lock, and records how long it was held.
     #[inline]
     pub(crate) fn unlock(self, notes: &mut LockNotes) {
         let since = self.since;
@@ -115,7 +117,8 @@ impl<L: Lock, T> Deref for Guard<'_, L, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: we hold the lock, and `lock_with` gives one guard for each time it is taken.
+        // SAFETY: this thread holds the lock, and `lock_with` makes one guard each time the lock is
+        // taken.
         unsafe { &*self.cell.value.0.get() }
     }
 }
@@ -123,7 +126,7 @@ impl<L: Lock, T> Deref for Guard<'_, L, T> {
 impl<L: Lock, T> DerefMut for Guard<'_, L, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and `&mut self` is the only way here.
+        // SAFETY: this thread holds the lock, and `&mut self` is the only way to reach the value.
         unsafe { &mut *self.cell.value.0.get() }
     }
 }
@@ -134,9 +137,10 @@ impl<L, T> fmt::Debug for LockCell<L, T> {
     }
 }
 
-/// Packets that any thread pushes and that are taken all at once, newest first inside.
+/// A list of packets that any thread can push to and that is taken all at once. Inside, the newest
+/// packet comes first.
 ///
-/// The link to the next older packet stands in the packet's cookie, which lies on the same cache
+/// The link to the next older packet is stored in the packet's cookie, which lies on the same cache
 /// line as the link of Onramp's own lists.
 ///
 /// Source: Treiber: Systems programming: coping with parallelism, 1986.
@@ -148,30 +152,30 @@ pub(crate) struct Stack {
 const _: () = assert!(size_of::<Packet>() == size_of::<*mut ()>());
 
 impl Stack {
-    /// Whether it is empty. A hint.
+    /// Whether the stack is empty. Only a hint, because other threads may push.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed: a hint.
+        // Relaxed: the value is only a hint.
         self.newest.0.load(Ordering::Relaxed).is_null()
     }
 
-    /// Asks for the line that the next push writes.
+    /// Prefetches the cache line that the next push writes.
     #[inline]
     pub(crate) fn prefetch(&self) {
         onramp_queue::prefetch_write(&self.newest.0);
     }
 
-    /// Pushes `pkt`; true: the stack was empty.
+    /// Pushes `pkt`. Returns true if the stack was empty.
     #[inline]
     pub(crate) fn push(&self, mut pkt: Packet) -> bool {
-        // SAFETY: a `Packet` is one non-null pointer (`repr(transparent)`); the copy becomes the
-        // owner when the exchange below succeeds, and `pkt` is forgotten then.
+        // SAFETY: a `Packet` is one non-null pointer (`repr(transparent)`). The copy becomes the
+        // owner when the exchange below succeeds, and `pkt` is then forgotten.
         let node: *mut () = unsafe { mem::transmute_copy(&pkt) };
-        // Relaxed: a guess, which the exchange checks.
+        // Relaxed: the value is only a guess, which the exchange checks.
         let mut newest = self.newest.0.load(Ordering::Relaxed);
         loop {
             pkt.cookie = newest.expose_provenance() as u64;
-            // Release: the packet; pairs with the acquire in `take`.
+            // Release: publishes the packet; pairs with the acquire in `take`.
             let (order, failed) = (Ordering::Release, Ordering::Relaxed);
             match self.newest.0.compare_exchange_weak(newest, node, order, failed) {
                 Ok(_) => {
@@ -183,15 +187,15 @@ impl Stack {
         }
     }
 
-    /// Takes everything, oldest first.
+    /// Takes all packets, oldest first.
     #[expect(clippy::disallowed_methods, reason = "a cookie is a number; `push` exposed the link")]
     pub(crate) fn take(&self) -> PacketList {
-        // Acquire: the packets; pairs with the release in `push`.
+        // Acquire: the packets' contents; pairs with the release in `push`.
         let mut node = self.newest.0.swap(ptr::null_mut(), Ordering::Acquire);
         let mut list = PacketList::new();
         while !node.is_null() {
-            // SAFETY: `push` put the pointer of a packet here and gave up the packet; the swap made
-            // the chain ours.
+            // SAFETY: `push` stored the pointer of a packet here and gave up the packet; the swap
+            // made this thread the owner of the chain.
             let pkt: Packet = unsafe { mem::transmute(node) };
             let older = usize::try_from(pkt.cookie).expect("an address");
             node = ptr::with_exposed_provenance_mut(older);
@@ -208,7 +212,7 @@ impl Drop for Stack {
     }
 }
 
-/// Asks the processor for the line at `at`; any address will do, also null.
+/// Prefetches the cache line at `at`. Any address is allowed, even null.
 #[inline]
 fn prefetch(at: *const ()) {
     #[cfg(target_arch = "x86_64")]

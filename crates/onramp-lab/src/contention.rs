@@ -1,23 +1,27 @@
-//! Many threads in front of one queue: one design of the transmit path after another.
+//! Experiments in which many threads send through one queue, with one design of the transmit path
+//! after another.
 //!
-//! Every cell (a design with so many threads) runs twice a round: once with nothing measured but
-//! the process's account and the packets sent, for rates and CPU time; once with clocks at locks
-//! and calls, for tables and histograms. All designs run in each round, beginning with another in
-//! each, so that what else the machine does meets all of them.
+//! Every cell (a design with a number of threads) runs twice a round. The first run measures only
+//! the resources of the process and the packets sent, for rates and CPU time. The second run also
+//! times locks and calls, for tables and histograms. Each round runs all designs, starting with
+//! another one each time, so that other load on the machine affects all designs alike.
 //!
-//! The designs have in common, whatever the [`Manners`]: packets, credits and their sizes, the
-//! pools that packets come from and the batches in which they go home, look-ahead where packets are
-//! taken and dequeued, the quota of a run, and that a sender without credit sleeps until half of
-//! its packets came home. What else a program does beside its design is a matter of manners.
+//! All designs, whatever their [`Manners`], have in common: packets, credits and their sizes, the
+//! pools that packets come from, the batches in which packets return to their pools, prefetching
+//! where packets are taken and dequeued, and the quota of a run. With every design, a sender
+//! without credit sleeps until half of its packets have returned. [`Manners`] decides what else a
+//! program does besides its design.
 //!
-//! What the comparison does not hide:
+//! The comparison does not hide these differences:
 //!
-//! * The kernel does not preempt the holder of a spinlock. Threads of a program are preempted
-//!   anywhere, and with more threads than processors the lock designs suffer from that. The more
-//!   often threads give way while they hold nothing, the rarer it is.
-//! * A sender whose packet is dropped in its own call gives way, with every design that tells it
-//!   so. Otherwise it would keep the lock's holder from the processor for a whole time slice.
-//! * `onramp` counts and times what a `Link` counts and times; the others only what they must.
+//! * The kernel does not preempt the holder of a spinlock. Threads of a program can be preempted
+//!   anywhere, and with more threads than processors the lock designs suffer from that. It happens
+//!   less if threads often yield while they hold no lock.
+//! * A sender whose packet is dropped in its own call yields, with every design that tells the
+//!   sender about the drop. Otherwise the sender would keep the lock's holder off the processor for
+//!   a whole time slice.
+//! * `onramp` counts and times everything that a `Link` counts and times; the other designs count
+//!   only what they must.
 
 #[cfg(test)]
 mod conformance;
@@ -36,89 +40,66 @@ use crate::measure::rotated;
 use crate::memory::Memory;
 
 pub use crate::Load;
+pub use crate::manners::Manners;
 pub use design::Design;
 pub use row::{Ratio, Row};
 
-/// What designs do beside their way of keeping threads from each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manners {
-    /// Each as it was: the designs of Linux never give way by themselves, and the queues of other
-    /// crates have a thread of their own that drains.
-    Linux,
-    /// Each as Onramp: where there are more senders than processors, a sender that has sent for
-    /// [`Sender::SLICE`](onramp::Sender::SLICE) gives way; a sender asks for the line of a
-    /// lock-free list before it reads the clock; and the senders of a queue drain it.
-    Equal,
-}
-
-impl Manners {
-    /// Both.
-    pub const ALL: &[Self] = &[Self::Linux, Self::Equal];
-
-    /// As on the command line and in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Linux => "linux",
-            Self::Equal => "equal",
-        }
-    }
-}
-
-/// What runs at once.
+/// One cell of the experiment: what runs at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measurement {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
-    /// What it does beside. Onramp does the same with both: its rows show how well two runs agree.
+    /// The manners of the design. Onramp does the same with both, so its rows show how well two
+    /// runs agree.
     pub manners: Manners,
-    /// Sending threads.
+    /// Number of sending threads.
     pub threads: usize,
-    /// Packets that each may have below it; `None`: as many as the design has by itself.
+    /// Largest number of packets that each sender may have in flight; `None` means the design's own
+    /// default.
     pub credits: Option<u32>,
-    /// Where packets come from.
+    /// The allocator of packets.
     pub memory: Memory,
 }
 
-/// What to measure.
+/// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Designs, in the order of the first round.
     pub designs: Vec<Design>,
-    /// Numbers of threads.
+    /// Numbers of sending threads.
     pub threads: Vec<usize>,
-    /// Queues of the device, each with a qdisc of its own.
+    /// Number of queues of the device, each with its own qdisc.
     pub queues: usize,
-    /// The qdisc.
+    /// The qdisc of each queue.
     pub qdisc: Spec,
-    /// What designs do beside, one after another.
+    /// Manners to measure, one after another.
     pub manners: Vec<Manners>,
     /// Time that the device takes for a packet, nanoseconds.
     pub device_ns: u64,
-    /// Threads are bound to processors, in turn.
+    /// Whether threads are bound to processors, in turn.
     pub pin: bool,
     /// Length of a run, without its warm-up.
     pub window: Duration,
-    /// Rounds.
+    /// Number of rounds; each round runs all cells.
     pub rounds: usize,
-    /// What threads do.
+    /// The work of the sending threads.
     pub load: Load,
-    /// Packets that a sender may have below it, one number after another; `None`: as many as the
-    /// design has by itself.
+    /// Numbers of packets that a sender may have in flight, one after another; `None` means the
+    /// design's own default.
     pub credits: Vec<Option<u32>>,
-    /// Where packets come from, one after another. Only queues alone have [`Memory::Malloc`]; with
+    /// Allocators of packets, one after another. Only bare queues support [`Memory::Malloc`]; with
     /// it, transmit paths are left out.
     pub memory: Vec<Memory>,
 }
 
 impl Plan {
-    /// What threads do before they are measured.
+    /// Returns how long threads run before they are measured.
     #[must_use]
     pub fn warm_up(&self) -> Duration {
         (self.window / 5).clamp(Duration::from_millis(20), Duration::from_millis(500))
     }
 
-    /// The cells with so many threads, in the order of the first round.
+    /// Returns the cells with `threads` threads, in the order of the first round.
     fn cells(&self, threads: usize) -> Vec<Measurement> {
         let mut cells = Vec::new();
         for &manners in &self.manners {
@@ -135,7 +116,7 @@ impl Plan {
         cells
     }
 
-    /// How long it will take, about.
+    /// Returns approximately how long the experiment will take.
     #[must_use]
     pub fn expected(&self) -> Duration {
         let cells: usize = self.threads.iter().map(|threads| self.cells(*threads).len()).sum();
@@ -155,17 +136,17 @@ impl fmt::Display for Measurement {
     }
 }
 
-/// Measures; tells `progress` before each run what it is about to do.
+/// Runs the experiment. Calls `progress` before each run with a description of the run.
 ///
-/// Rows come by number of threads, then by manners, then in the order of the designs asked for.
+/// Rows are ordered by number of threads, then by manners, then by the plan's order of designs.
 ///
 /// # Errors
 ///
-/// [`Error`]: threads could not be started or bound, or packets do not add up.
+/// [`Error`] if threads could not be started or bound, or if packets were lost or duplicated.
 ///
 /// # Panics
 ///
-/// Panics when the plan has no rounds or no queues.
+/// Panics if the plan has no rounds or no queues.
 pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Vec<Row>, Error> {
     assert!(plan.rounds > 0 && plan.queues > 0, "at least one round, and one queue");
     let mut rows = Vec::new();

@@ -1,11 +1,13 @@
-//! What it costs those who send that somebody looks at a tree, or changes it.
+//! How much senders are slowed down when another thread reads the counters of a tree, or changes
+//! the tree.
 //!
-//! One thread sends as fast as it goes. Beside it another one reads what all qdiscs of a link of
-//! many queues have counted, again and again; or changes the qdiscs that the packets pass, so many
-//! times a second: a limit, a pacing rate, the rate of a class, the kind of a qdisc.
+//! One thread sends as fast as it can. Meanwhile another thread reads the counters of all qdiscs of
+//! a link with many queues, again and again; or it changes the qdiscs that the packets pass, a
+//! given number of times per second: a limit, a pacing rate, the rate of a class, the kind of a
+//! qdisc.
 //!
-//! Who reads without a pause takes a processor and its caches. What that costs by itself is shown
-//! by one who reads a link that nobody sends through.
+//! A thread that reads without pause occupies a processor and its caches. To show the cost of that
+//! alone, a further design reads the counters of a link that nobody sends through.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -17,19 +19,19 @@ use onramp::{Clock, Device, Instant, Link, Mapping, PortError, Setup};
 use crate::Error;
 use crate::measure::{Latency, Rounds, rotated};
 
-/// Bytes of payload in a packet.
+/// Number of payload bytes in a packet.
 pub const PAYLOAD: usize = 120;
-/// How long packets may take to leave in the end.
+/// How long packets may take to leave at the end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The tree that is changed.
+/// The lines of `tc` that make the tree to be changed.
 const TREE: [&str; 3] = [
     "qdisc add dev lab root handle 1: htb default 1",
     "class add dev lab parent 1: classid 1:1 htb rate 100gbit",
     "qdisc add dev lab parent 1:1 handle 10: fq",
 ];
 
-/// What changes, in turn; the last two put another kind there, and back.
+/// The changes, made in turn. The last two replace a qdisc by another kind, and back.
 const CHANGES: [&str; 6] = [
     "qdisc change dev lab parent 1:1 handle 10: fq limit 2000",
     "class change dev lab parent 1: classid 1:1 htb rate 80gbit",
@@ -39,28 +41,29 @@ const CHANGES: [&str; 6] = [
     "qdisc replace dev lab parent 1:1 handle 10: fq",
 ];
 
-/// What goes on.
+/// The situation that is measured: the link that a sender uses, and a second thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// A link of many queues, of which one is used; nobody looks.
+    /// A link of many queues, one of which is used; nobody reads its counters.
     Queues,
-    /// The same, and somebody reads all that the qdiscs of another such link have counted, all the
-    /// time.
+    /// Like `Queues`, while another thread continually reads the counters of all qdiscs of another
+    /// such link.
     QueuesElsewhere,
-    /// The same, and somebody reads all that its qdiscs have counted, all the time.
+    /// Like `Queues`, while another thread continually reads the counters of all qdiscs of the
+    /// link.
     QueuesRead,
-    /// A link of one queue with `htb` and `fq`; nobody changes it.
+    /// A link of one queue with `htb` and `fq`; nobody changes the tree.
     Tree,
-    /// The same, and somebody changes it.
+    /// Like `Tree`, while another thread changes the tree.
     TreeChanged,
 }
 
 impl Design {
-    /// All of them.
+    /// All designs that the experiment measures.
     pub const ALL: [Self; 5] =
         [Self::Queues, Self::QueuesElsewhere, Self::QueuesRead, Self::Tree, Self::TreeChanged];
 
-    /// Its name.
+    /// Returns the design's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,7 +75,7 @@ impl Design {
         }
     }
 
-    /// The same without anybody who looks or changes.
+    /// Returns the same design without a thread that reads or changes.
     #[must_use]
     pub const fn undisturbed(self) -> Self {
         match self {
@@ -81,7 +84,8 @@ impl Design {
         }
     }
 
-    /// The same with somebody who does as much elsewhere.
+    /// Returns the same design with a thread that reads another link instead; `None` if there is
+    /// none.
     #[must_use]
     pub const fn elsewhere(self) -> Option<Self> {
         match self {
@@ -91,44 +95,45 @@ impl Design {
     }
 }
 
-/// What to measure.
+/// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Queues of the link that is looked at.
+    /// Number of queues of the link whose counters are read.
     pub queues: usize,
-    /// Readings a second, as far as they can be had; 0: one after another.
+    /// Number of readings per second, if that many are possible; 0 means without pause.
     pub readings: u32,
-    /// Changes a second.
+    /// Number of changes per second.
     pub changes: u32,
-    /// How long each design is measured in a round.
+    /// Measured time of each design in a round.
     pub window: Duration,
-    /// Rounds; the designs take turns in each.
+    /// Number of rounds. Each round starts with another design.
     pub rounds: usize,
 }
 
-/// What one design did in one round.
+/// Results of one design in one round.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Packets that the sender gave away, per second.
+    /// Number of packets that the sender submitted, per second.
     pub packets_per_second: f64,
-    /// Of these, the part that was dropped: by qdiscs that were replaced.
+    /// Share of the submitted packets that were dropped, by qdiscs that were replaced.
     pub dropped_share: f64,
-    /// The longest time that the sender took for a packet, nanoseconds.
+    /// The longest time that the sender took for one packet, nanoseconds.
     pub stall_max_ns: f64,
-    /// Readings of all views, or changes, per second. `None`: there are none.
+    /// Number of readings of all counters, or of changes, per second. `None` for a design without
+    /// them.
     pub operations_per_second: Option<f64>,
 }
 
-/// A design.
+/// The measurements of one design.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
-    /// Its rounds, in order.
+    /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
-    /// How long readings or changes took, of all rounds.
+    /// Durations of the readings or changes, over all rounds, nanoseconds.
     pub operation: Latency,
-    /// Packets of all rounds: each was sent, or dropped and counted.
+    /// Number of packets of all rounds; each was sent, or dropped and counted.
     pub packets: u64,
 }
 
@@ -140,11 +145,11 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment; tells `told` what it is about to do.
+/// Runs the experiment. Calls `told` with a description of each step before the step runs.
 ///
 /// # Errors
 ///
-/// [`Error`] when a link cannot be had or changed, or packets do not add up.
+/// [`Error`] if a link cannot be made or changed, or if packets are lost or duplicated.
 pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
     let empty = |design| Measurement {
         design,
@@ -172,7 +177,7 @@ struct Outcome {
     packets: u64,
 }
 
-/// What the sender did.
+/// Results of the sender.
 #[derive(Default)]
 struct Sent {
     packets: AtomicU64,
@@ -201,17 +206,20 @@ fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
             }
             Design::TreeChanged => change(&link, plan.changes, until, &mut operation),
         };
-        stop.store(true, Ordering::Relaxed); // Relaxed: only that it comes.
+        // Relaxed: the flag publishes no other data; it only has to arrive.
+        stop.store(true, Ordering::Relaxed);
         sender.join().map_err(|_| Error::Panicked)?;
         worked
     });
     let seconds = MonotonicClock.now().since(began) as f64 / 1e9;
     worked?;
-    let packets = sent.packets.load(Ordering::Relaxed); // Relaxed: the thread was joined.
+    // Relaxed: the sender's thread was joined.
+    let packets = sent.packets.load(Ordering::Relaxed);
     let dropped = add_up(design, &link, packets)?;
     let operations = operation.samples();
     let disturbed = design != design.undisturbed();
-    let stall_max_ns = sent.stall_max_ns.load(Ordering::Relaxed); // Relaxed: as above.
+    // Relaxed: the sender's thread was joined.
+    let stall_max_ns = sent.stall_max_ns.load(Ordering::Relaxed);
     let round = Round {
         packets_per_second: packets as f64 / seconds,
         dropped_share: dropped as f64 / (packets as f64).max(1.0),
@@ -230,13 +238,13 @@ fn link(lines: &[&str], queues: usize) -> Result<Link, Error> {
     Link::devices(devices).tree(&setup).build().map_err(Error::Link)
 }
 
-/// Sends through the first queue until it is to stop, and waits until all of it has left.
+/// Sends through the first queue until `stop` is set, and waits until all packets have left.
 fn send(link: &Link, stop: &AtomicBool, sent: &Sent) {
     let mut sender = link.sender();
     let flow = sender.flow_with(None, Mapping::Port(0));
     let (mut packets, mut stall_max_ns) = (0, 0);
     let mut before = MonotonicClock.now();
-    // Relaxed: only that it comes.
+    // Relaxed: the flag publishes no other data; it only has to arrive.
     while !stop.load(Ordering::Relaxed) {
         packets += u64::from(sender.send(&flow, &[0; PAYLOAD]).is_ok());
         let now = MonotonicClock.now();
@@ -244,12 +252,12 @@ fn send(link: &Link, stop: &AtomicBool, sent: &Sent) {
         before = now;
     }
     sender.flush(PATIENCE);
-    // Relaxed: who reads them joins this thread first.
+    // Relaxed: the thread that reads the values joins this thread first.
     sent.packets.store(packets, Ordering::Relaxed);
     sent.stall_max_ns.store(stall_max_ns, Ordering::Relaxed);
 }
 
-/// Reads what all qdiscs have counted, again and again.
+/// Reads the counters of all qdiscs, again and again.
 fn read(link: &Link, plan: &Plan, until: Instant, operation: &mut Latency) -> Result<(), Error> {
     let period = 1_000_000_000_u64.checked_div(plan.readings.into()).unwrap_or(0);
     let mut due = MonotonicClock.now();
@@ -274,7 +282,7 @@ fn read(link: &Link, plan: &Plan, until: Instant, operation: &mut Latency) -> Re
 /// How far changes may be behind their schedule, nanoseconds, before some are left out.
 const CATCH_UP_NS: u64 = 100_000_000;
 
-/// Changes the tree, so many times a second.
+/// Changes the tree `per_second` times per second.
 fn change(
     link: &Link,
     per_second: u32,
@@ -288,11 +296,12 @@ fn change(
             return Ok(());
         }
         thread::sleep(Duration::from_nanos(due.since(now)));
-        // It makes up for a while that the machine kept it, but for no long one.
+        // Catch up on changes that a short delay of the machine prevented, but not on those of a
+        // long delay.
         due = due.after(period).max(Instant(now.0.saturating_sub(CATCH_UP_NS)));
         let began = MonotonicClock.now();
         match link.change(*line) {
-            // It is done a little later: the machine is busy.
+            // The change will be made a little later, because the machine is busy.
             Ok(_) | Err(PortError::Late(_)) => {}
             Err(error) => return Err(Error::Setup((*line).into(), error.to_string())),
         }
@@ -301,7 +310,7 @@ fn change(
     Ok(())
 }
 
-/// Checks that every packet was sent or dropped; gives the number of those dropped.
+/// Checks that every packet was sent or dropped. Returns the number of dropped packets.
 fn add_up(design: Design, link: &Link, packets: u64) -> Result<u64, Error> {
     if !link.flush(PATIENCE) {
         return Err(Error::Stalled(design.name().to_owned()));
@@ -323,7 +332,8 @@ fn add_up(design: Design, link: &Link, packets: u64) -> Result<u64, Error> {
 mod tests {
     use super::*;
 
-    /// Nothing is lost, or the run fails; who is not disturbed has nothing to tell of that.
+    /// No packet is lost (`run` fails otherwise), and only designs with a second thread count
+    /// readings or changes.
     #[test]
     fn every_design_is_measured() {
         let window = Duration::from_millis(60);
@@ -339,7 +349,7 @@ mod tests {
             for round in &cell.rounds {
                 assert_eq!(round.operations_per_second.is_some(), disturbed);
                 assert!(round.stall_max_ns > 0.0);
-                // Only what is replaced drops.
+                // Only a qdisc that is replaced drops packets.
                 assert!(round.dropped_share == 0.0 || design == Design::TreeChanged, "{round:?}");
             }
         }

@@ -1,4 +1,5 @@
-//! The device of the experiments: takes everything, and may cost time and take notes.
+//! The device of the experiments. It takes every packet, can spend processor time on it, and can
+//! record measurements.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,25 +10,25 @@ use onramp_queue::PacketList;
 use crate::measure::{Latency, Octaves, Phase, PhaseCell};
 use crate::memory::{self, MemoryNotes};
 
-/// The delays of the packets of one call in so many are noted.
+/// Sampling period: delays are recorded for the packets of one device call out of every 8.
 const PERIOD: u64 = 8;
 
-/// What a device noted, while the phase was to measure.
+/// Measurements that a device recorded during the phase `Measure`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeviceNotes {
-    /// Packets in a call.
+    /// Number of packets per call.
     pub(crate) bursts: Octaves,
-    /// From the stamp of the send call to the device, nanoseconds.
+    /// Time from the stamp at the send call to the device, nanoseconds.
     pub(crate) delay: Latency,
-    /// Packets that leave the device, as who called it will free them.
+    /// Counts of the packets given to the device, which the calling thread will free.
     pub(crate) memory: MemoryNotes,
     calls: u64,
 }
 
-/// Where the notes of a device are read.
+/// Shared access to a device's measurements.
 pub(crate) type SharedNotes = Arc<Mutex<DeviceNotes>>;
 
-/// A [`Null`] that keeps its processor busy, and takes notes.
+/// A [`Null`] device that keeps its processor busy and records measurements.
 #[derive(Debug)]
 pub(crate) struct Card {
     null: Null,
@@ -36,7 +37,8 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    /// Costs `packet_ns` a packet; with `notes`, notes what happens while that phase is to measure.
+    /// Makes a device that takes `packet_ns` nanoseconds of processor time per packet. With
+    /// `notes`, it records measurements while the given phase is `Measure`.
     pub(crate) fn new(
         null: Null,
         packet_ns: u64,

@@ -1,33 +1,36 @@
-//! Why an experiment could not be made, or what it found that must not be.
+//! Reasons why an experiment could not run, and violations that it found.
 
 use std::fmt;
 use std::io;
 
-/// Why an experiment failed.
+/// The reason why an experiment failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A thread could not be started: which, of how many, and why.
+    /// A thread could not be started: the thread's number, the number of threads wanted, and the
+    /// operating system's error.
     Thread(usize, usize, io::Error),
     /// A thread of the experiment panicked; the panic hook has printed why.
     Panicked,
-    /// A clock or counter of the kernel could not be read: which, and why.
+    /// A clock or counter of the kernel could not be read: its name, and the operating system's
+    /// error.
     Usage(&'static str, io::Error),
-    /// A thread could not be bound to a processor: which processor, and why.
+    /// A thread could not be bound to a processor: the processor's number, and the operating
+    /// system's error.
     Pin(usize, io::Error),
     /// The link could not be made.
     Link(onramp::BuildError),
-    /// The kernel's own path could not be set up or used: what was done, and why it failed.
+    /// The kernel's own transmit path could not be set up or used: the step that failed, and why.
     Kernel(String),
-    /// A line of `tc` that the laboratory writes itself is refused: which, and why.
+    /// A line of `tc` that the laboratory itself wrote was refused: the line, and why.
     Setup(String, String),
-    /// No side has a qdisc: which, and what Onramp says to it.
+    /// Neither the kernel nor Onramp has a qdisc: the qdisc, and Onramp's error for it.
     Qdisc(String, String),
-    /// Nothing came out: in which cell, and for how long.
+    /// No packet left the device: the cell of the experiment, and the time waited.
     Stalled(String),
-    /// Packets were lost, or came from nowhere: in which cell, and the account.
+    /// Packets were lost or duplicated: the cell of the experiment, and the packet counts.
     Conservation(String),
-    /// A link was to be full for a whole window, and was not: what showed it.
+    /// A link that should have been full for a whole window was not: the observation that shows it.
     NotFull(String),
 }
 
@@ -65,5 +68,5 @@ impl fmt::Display for Error {
     }
 }
 
-// No `source`: the text says it all.
+// `source()` is not overridden, because the text of `Display` already includes the cause.
 impl std::error::Error for Error {}

@@ -1,8 +1,9 @@
-//! Requests and responses: clients send a burst, servers answer each packet, and a client goes on
-//! when all answers are there.
+//! Requests and responses: clients send a burst, servers answer each packet, and a client sends its
+//! next burst when all answers have arrived.
 //!
-//! What packets go through is the experiment's; here is what it has in common with others: who
-//! has which place of the network, how a transaction is timed, and that every request is answered.
+//! Each experiment provides the path that the packets take. This module provides what all such
+//! experiments share: it assigns the places of the network to threads, times transactions, and
+//! checks that every request is answered.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,36 +17,36 @@ use crate::lockstat::LockCounts;
 use crate::measure::{Latency, Phase, PhaseCell};
 use crate::thread_group::{ThreadGroup, Watched, Window};
 
-/// How long a thread sleeps before it looks whether all is over.
+/// How long a thread sleeps before it checks whether the experiment is over.
 const NAP: Duration = Duration::from_millis(10);
-/// How long a transaction may take.
+/// Longest time that a transaction may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What packets go through.
+/// The path that packets take between clients and servers.
 pub(crate) trait Path: Sync {
-    /// A thread's end.
+    /// One thread's end of the path.
     type End<'a>: End
     where
         Self: 'a;
-    /// What it counts of itself.
+    /// Type of the counters that the path keeps.
     type Counts: Copy;
 
-    /// What it is called in messages.
+    /// Returns the path's name for messages.
     fn name(&self) -> String;
 
-    /// The end of thread `number`, which may have `burst` packets on their way.
+    /// Returns the end of thread `number`, which may have `burst` packets in flight.
     fn end(&self, number: usize, burst: usize) -> Self::End<'_>;
 
-    /// Whether it wants a thread of its own.
+    /// Whether the path needs an additional thread that calls `help`.
     const HELPED: bool = false;
 
-    /// Work for that thread, until `over` says so.
+    /// Does the work of the additional thread until `over` returns true.
     fn help(&self, _over: &dyn Fn() -> bool) {}
 
-    /// Wakes that thread, so that it looks at `over`.
+    /// Wakes the additional thread, so that it calls `over`.
     fn end_help(&self) {}
 
-    /// What it counted up to now.
+    /// Returns the path's counters up to now.
     fn counts(&self) -> Self::Counts;
 }
 
@@ -54,40 +55,40 @@ pub(crate) trait End {
     /// Submits `count` packets to `place`.
     fn submit(&mut self, place: usize, count: usize);
 
-    /// Begins its notes of locks anew.
+    /// Discards the lock measurements recorded so far.
     fn forget_notes(&mut self) {}
 
-    /// What it noted of locks.
+    /// Returns the lock measurements.
     fn notes(&self) -> LockCounts {
         LockCounts::default()
     }
 }
 
-/// Who talks to whom, and for how long.
+/// The number of clients, the size of bursts, and the times of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Talk {
-    /// Clients, and as many servers.
+    /// Number of clients; there are as many servers.
     pub(crate) clients: usize,
-    /// Requests that a client sends at once.
+    /// Number of requests that a client sends at once.
     pub(crate) burst: usize,
-    /// How long it is measured.
+    /// How long the experiment is measured, after its warm-up.
     pub(crate) span: Duration,
-    /// How long a transaction may take.
+    /// Longest time that a transaction may take.
     patience: Duration,
 }
 
-/// What was said.
+/// Results of an experiment.
 #[derive(Debug)]
 pub(crate) struct Talked<C> {
     pub(crate) window: Window,
-    /// Bursts answered in the window.
+    /// Number of bursts sent and answered within the window.
     pub(crate) transactions: u64,
-    /// Requests in all, each of which was answered.
+    /// Number of all requests; each was answered.
     pub(crate) requests: u64,
-    /// From the first request of a burst to its last answer.
+    /// Time from the first request of a burst to its last answer, nanoseconds.
     pub(crate) latency: Latency,
     pub(crate) lock: LockCounts,
-    /// What the path counted at the beginning and at the end of the window.
+    /// Counters of the path at the beginning and at the end of the window.
     pub(crate) counts: (C, C),
 }
 
@@ -96,14 +97,14 @@ impl Talk {
         Self { clients, burst, span, patience: PATIENCE }
     }
 
-    /// A network with a place for each: servers have the first, clients the others. A mailbox
-    /// holds all that may come.
+    /// Makes a network with one place per thread: servers have the first places, clients the
+    /// others. Each mailbox has room for all packets that can be waiting there.
     pub(crate) fn network(&self) -> Network {
         Network::new(2 * self.clients, u16::try_from(self.burst).unwrap_or(u16::MAX))
     }
 }
 
-/// What a thread has done.
+/// Results of one thread.
 #[derive(Debug, Default)]
 struct Done {
     requests: u64,
@@ -113,8 +114,8 @@ struct Done {
 }
 
 impl Done {
-    /// Notes a transaction with the phases and the times in which it began and ended; only what
-    /// began and ended in the window counts.
+    /// Counts a transaction, given the phases and the times at which it began and ended. Only
+    /// transactions that began and ended in the window count.
     fn note(&mut self, phases: (Phase, Phase), (start, end): (Instant, Instant)) {
         if phases == (Phase::Measure, Phase::Measure) {
             self.transactions += 1;
@@ -123,7 +124,7 @@ impl Done {
     }
 }
 
-/// Has clients and servers of `network` talk through `path`.
+/// Lets the clients and servers of `network` exchange packets through `path`.
 pub(crate) fn talk<P: Path>(
     path: &P,
     network: &Network,
@@ -135,13 +136,13 @@ where
     let Talk { clients, burst, span, .. } = talk;
     let (group, asking) = (ThreadGroup::default(), AtomicUsize::new(clients));
     let places = 0..2 * clients;
-    // All are there before the first packet.
+    // All receivers exist before the first packet is sent.
     let receivers: Vec<_> = places.map(|place| Mutex::new(network.receiver(place))).collect();
     let receiver = |place: usize| {
         let receiver = receivers[place].lock().unwrap_or_else(PoisonError::into_inner).take();
         receiver.expect("each thread has a place of its own")
     };
-    // Acquire: pairs with the release of clients.
+    // Acquire: pairs with the release with which each client signs off.
     let over = || asking.load(Ordering::Acquire) == 0;
     let work = |number: usize| match number / clients {
         0 => {
@@ -151,7 +152,7 @@ where
         1 => {
             let (end, receiver) = (path.end(number, burst), receiver(number));
             let done = ask(end, receiver, number - clients, talk, &group.phase);
-            asking.fetch_sub(1, Ordering::Release); // Release: pairs with `over`.
+            asking.fetch_sub(1, Ordering::Release); // Release: pairs with the acquire in `over`.
             path.end_help();
             done
         }
@@ -168,7 +169,7 @@ where
     Ok(conclude(done, window, seen))
 }
 
-/// Answers everything, to `place`.
+/// Answers every request, by packets to `place`.
 fn serve(
     mut end: impl End,
     mut receiver: Receiver,
@@ -183,7 +184,8 @@ fn serve(
             measures = true;
             end.forget_notes();
         }
-        // As one goes home, its sender may reuse it: so before it answers.
+        // Drop the requests before answering them: their memory returns to the client, which can
+        // then reuse it when the answers arrive.
         let count = receiver.recv_all().len() as usize;
         if count > 0 {
             end.submit(place, count);
@@ -192,7 +194,7 @@ fn serve(
     Done { lock: end.notes(), ..Done::default() }
 }
 
-/// Sends bursts to `place`, and waits for the answers. A transaction that has begun ends.
+/// Sends bursts to `place` and waits for the answers. A transaction that has begun is completed.
 fn ask(
     mut end: impl End,
     mut receiver: Receiver,
@@ -217,7 +219,8 @@ fn ask(
             answers += receiver.recv_all().len() as usize;
         }
         if answers < burst {
-            break; // The account says so.
+            // `check` will report the missing answers.
+            break;
         }
         done.note((began, phase.get()), (start, MonotonicClock.now()));
     }
@@ -225,7 +228,7 @@ fn ask(
     done
 }
 
-/// Every request reached a server, and every answer a client, once.
+/// Checks that every request reached a server and every answer a client, once.
 fn check<P: Path>(path: &P, network: &Network, clients: usize, requests: u64) -> Result<(), Error> {
     let arrived = |place| {
         let stats = network.receiver_stats(place);

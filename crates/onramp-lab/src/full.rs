@@ -1,17 +1,18 @@
 //! The cost of a `try_send` that a full link refuses.
 //!
-//! Every port of a link holds packets that ask to leave far in the future, so every port has noted
-//! something for the runner. One more sender has used up its credits with such packets on the first
-//! port. It calls `try_send` again and again, and each call says `Full`.
+//! Every port of a link holds packets that ask to leave far in the future, so every port has left a
+//! note for the runner. One more sender has used up its credits with such packets on the first
+//! port. That sender calls `try_send` again and again, and each call returns `Full`.
 //!
-//! The machine interrupts and preempts the thread, so each call is measured by two clocks: how long
-//! it took, and how much of that the thread itself was on a processor. The second still has in it
-//! the interrupts that the kernel counts as the thread's time, and the refill of caches that other
-//! threads have emptied. So each call is followed by a fixed computation, measured alike: it shows
-//! how long half a microsecond of work takes on this machine at worst. A longer call meets more
-//! interrupts, so the durations over [`LONG_NS`] are counted for each second of CPU time: a call
-//! that meets no more of them than the computation owes them to the machine. An empty pair of
-//! readings after that shows the cost of the clocks.
+//! The machine interrupts and preempts the thread, so each call is measured by two clocks: the
+//! elapsed time, and the time that the thread itself was on a processor. The second time still
+//! includes interrupts that the kernel charges to the thread, and refills of caches that other
+//! threads have emptied. So each call is followed by a fixed computation, measured in the same way:
+//! it shows how long half a microsecond of work takes on this machine in the worst case. A longer
+//! call meets more interrupts. Therefore the durations over [`LONG_NS`] are counted per second of
+//! CPU time. If the calls meet no more interrupts per second than the computation does, these
+//! durations are due to the machine. After each computation, an empty pair of clock readings shows
+//! the cost of the clocks.
 
 use std::hint::black_box;
 use std::thread;
@@ -23,22 +24,23 @@ use onramp::{Clock, Credits, Device, Flow, Link, LinkStats, Mapping, Sender, Try
 use crate::Error;
 use crate::measure::{Latency, Percentiles, Rounds, rotated, thread_cpu_ns};
 
-/// Bytes of payload in a packet.
+/// Number of payload bytes in a packet.
 pub const PAYLOAD: usize = 120;
-/// Packets that each sender may have below it; so many of another sender lie in every port.
+/// Number of packets that each sender may have in flight. Every port holds this many packets of
+/// another sender.
 pub const CREDITS: u32 = 4;
-/// What stands in front of each port. Departure times may lie further ahead than by default.
+/// The qdisc of each port. Departure times may lie further ahead than by default.
 pub const QDISC: &str = "fq initial_quantum 0 horizon 4200s";
-/// Turns of the fixed computation: about 0.5 µs at 3 GHz.
+/// Number of steps of the fixed computation: about 0.5 µs at 3 GHz.
 pub const BUSY_TURNS: u32 = 256;
-/// A call that takes more CPU time than this is a long one, nanoseconds. Its clock readings count.
+/// A call that takes more CPU time than this, clock readings included, counts as long; nanoseconds.
 pub const LONG_NS: u64 = 20_000;
-/// The longest window: packets would begin to leave in a longer one.
+/// The longest window. In a longer one, packets would begin to leave.
 pub const WINDOW_MAX: Duration = Duration::from_secs(3_000);
 
-/// How far ahead packets ask to leave.
+/// How far ahead of the present packets ask to leave.
 const AHEAD: Duration = Duration::from_secs(4_000);
-/// How long the books may take to balance: a runner may be at a port just then.
+/// How long to wait until the packet counts add up, because a runner may be working at a port.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A piece of work that is measured.
@@ -46,15 +48,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub enum Design {
     /// A call of `try_send` that is refused.
     TrySend,
-    /// A fixed computation without memory, locks and system calls.
+    /// A fixed computation without memory accesses, locks and system calls.
     Busy,
 }
 
 impl Design {
-    /// Both.
+    /// Both designs that the experiment measures.
     pub const ALL: [Self; 2] = [Self::TrySend, Self::Busy];
 
-    /// Its name.
+    /// Returns the design's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -64,32 +66,33 @@ impl Design {
     }
 }
 
-/// What to measure.
+/// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Numbers of ports.
+    /// Numbers of ports to measure with, one after another.
     pub ports: Vec<usize>,
-    /// How long each number is measured in a round, at most [`WINDOW_MAX`].
+    /// Measured time of each number of ports in a round, at most [`WINDOW_MAX`].
     pub window: Duration,
-    /// Rounds; the numbers of ports take turns in each.
+    /// Number of rounds. Each round starts with another number of ports.
     pub rounds: usize,
 }
 
-/// How long the same pieces of work took, by two clocks. Both have the readings in them.
+/// Durations of one kind of work, by two clocks. The durations include the clock readings.
 #[derive(Clone, Debug, Default)]
 pub struct Timed {
-    /// By the monotonic clock.
+    /// Durations by the monotonic clock, nanoseconds.
     pub took: Latency,
-    /// By the thread's CPU clock, whose readings stand outside those of the other.
+    /// Durations by the thread's CPU clock, nanoseconds. The readings of the CPU clock enclose
+    /// those of the monotonic clock.
     pub cpu: Latency,
-    /// All of them together by the CPU clock, nanoseconds.
+    /// Sum of all durations by the CPU clock, nanoseconds.
     cpu_ns: u64,
-    /// Those that took more than [`LONG_NS`] by the CPU clock.
+    /// Number of durations over [`LONG_NS`] by the CPU clock.
     long: u64,
 }
 
 impl Timed {
-    /// Does `work`, and counts how long it took.
+    /// Does `work` and records how long it took.
     #[inline]
     fn record<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let cpu_ns = thread_cpu_ns();
@@ -117,38 +120,40 @@ impl Timed {
     }
 }
 
-/// What one design did in one round.
+/// Results of one design in one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
-    /// The most CPU time that one call took, nanoseconds, less the median of the empty pairs.
+    /// The largest CPU time of a call, minus the median of the empty pairs, nanoseconds.
     pub own_max_ns: f64,
-    /// Calls that took more CPU time than [`LONG_NS`], for each second of the CPU time of all
+    /// Number of calls that took more CPU time than [`LONG_NS`], per second of the CPU time of all
     /// calls.
     pub long_per_cpu_second: f64,
-    /// Ports at which a call worked for others, in the mean. `None`: it makes no calls.
+    /// Mean number of ports that a call served for other senders. `None` for a design that makes no
+    /// calls of `try_send`.
     pub ports_per_call: Option<f64>,
 }
 
-/// A design at so many ports.
+/// The measurements of one design with one number of ports.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
-    /// Ports of the link, each of which holds packets.
+    /// Number of ports of the link, each of which holds packets.
     pub ports: usize,
-    /// Its rounds, in order.
+    /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
-    /// Calls of all rounds.
+    /// Durations of the calls of all rounds.
     pub calls: Timed,
-    /// Of these, those that were refused: all. `None`: it makes no calls of `try_send`.
+    /// Number of calls that were refused, which is all of them. `None` for a design that makes no
+    /// calls of `try_send`.
     pub refused: Option<u64>,
-    /// Pairs of readings with nothing between them, as many.
+    /// Durations of as many pairs of readings with nothing between them.
     pub empty: Timed,
 }
 
 impl Measurement {
-    /// The thread's own work in a call, nanoseconds: its CPU time, less the median of the empty
-    /// pairs. `None`: nothing was measured.
+    /// Returns the thread's own work in a call, nanoseconds: the call's CPU time minus the median
+    /// of the empty pairs. `None` if nothing was measured.
     #[must_use]
     pub fn own(&self) -> Option<Percentiles> {
         let readings_ns = median(&self.empty.cpu);
@@ -163,13 +168,14 @@ impl Measurement {
         })
     }
 
-    /// Time that the readings add to a duration by the CPU clock, nanoseconds: the median.
+    /// Returns the median time that the readings add to a duration by the CPU clock, nanoseconds.
     #[must_use]
     pub fn readings_cpu_ns(&self) -> u64 {
         median(&self.empty.cpu)
     }
 
-    /// Time that the readings add to one by the monotonic clock, nanoseconds: the median.
+    /// Returns the median time that the readings add to a duration by the monotonic clock,
+    /// nanoseconds.
     #[must_use]
     pub fn readings_took_ns(&self) -> u64 {
         median(&self.empty.took)
@@ -184,13 +190,13 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment; tells `told` what it is about to do. Gives both designs for each number of
-/// ports, in the order of [`Design::ALL`].
+/// Runs the experiment. Calls `told` with a description of each step before the step runs. Returns
+/// both designs for each number of ports, in the order of [`Design::ALL`].
 ///
 /// # Errors
 ///
-/// [`Error`] when a link cannot be had, a call is not refused, a packet leaves, or packets do not
-/// add up.
+/// [`Error`] if a link cannot be made, a call is not refused, a packet leaves, or packets are lost
+/// or duplicated.
 pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
     let cell = |ports, design| Measurement {
         design,
@@ -222,14 +228,14 @@ fn median(latency: &Latency) -> u64 {
     latency.percentiles().map_or(0, |ns| ns.p50)
 }
 
-/// What was measured in one window.
+/// Results of one window.
 #[derive(Debug, Default)]
 struct Outcome {
-    /// By design.
+    /// Durations by design.
     calls: [Timed; 2],
     empty: Timed,
     refused: u64,
-    /// Times that a call worked at a port.
+    /// Number of times that a call served a port.
     helped: u64,
 }
 
@@ -250,17 +256,18 @@ impl Measurement {
     }
 }
 
-/// A full link, and a sender at its first port that has no credit left.
+/// A full link, and a sender at the link's first port that has no credit left.
 struct Full {
     link: Link,
-    /// The senders of the packets that lie in each port.
+    /// The senders whose packets lie in the ports, one per port.
     others: Vec<Sender>,
     sender: Sender,
     flow: Flow,
 }
 
 impl Full {
-    /// The packets of others ask to leave in so long a time, those of the sender in another.
+    /// Makes a full link. The packets of the other senders ask to leave after `others_in`, those of
+    /// the measured sender after `own_in`.
     fn new(ports: usize, others_in: Duration, own_in: Duration) -> Result<Self, Error> {
         let devices = (0..ports).map(|_| Box::new(Null::default()) as Box<dyn Device>);
         let credits = Credits { packets: CREDITS, bytes: 1 << 20 };
@@ -280,12 +287,12 @@ impl Full {
         Ok(full)
     }
 
-    /// Packets that were given to the link.
+    /// Returns the number of packets that were given to the link.
     fn given(&self) -> u64 {
         (self.others.len() as u64 + 1) * u64::from(CREDITS)
     }
 
-    /// Waits until the link holds all that it was given, in every port what it was given there.
+    /// Waits until the link holds all packets that it was given, each in the right port.
     fn settle(&self) -> Result<(), Error> {
         let until = MonotonicClock.now() + PATIENCE;
         loop {
@@ -299,7 +306,7 @@ impl Full {
         }
     }
 
-    /// Calls for a window, after a fifth of one to warm up.
+    /// Makes calls for a window, after a warm-up of one fifth of the window.
     fn measure(&mut self, window: Duration) -> Result<Outcome, Error> {
         self.turns(window / 5, &mut Outcome::default())?;
         let mut outcome = Outcome::default();
@@ -311,8 +318,8 @@ impl Full {
         Ok(outcome)
     }
 
-    /// Calls, computes and reads the clocks in turn; twice at least, for the first call that is
-    /// refused is another one than those after it.
+    /// Makes a call, runs the computation and reads the clocks, in turn. Does so at least twice,
+    /// because the first refused call differs from later ones.
     fn turns(&mut self, window: Duration, outcome: &mut Outcome) -> Result<(), Error> {
         let Outcome { calls: [calls, busy], empty, refused, .. } = outcome;
         let until = MonotonicClock.now() + window;
@@ -331,7 +338,7 @@ impl Full {
         Ok(())
     }
 
-    /// Closes the link, which drops all that it holds and nothing else.
+    /// Closes the link, which must drop all packets that it holds and no others.
     fn end(self) -> Result<(), Error> {
         self.link.close(Duration::ZERO);
         let stats = self.link.stats();
@@ -342,7 +349,7 @@ impl Full {
     }
 }
 
-/// Uses up the credits of `sender` with packets that ask to leave in so long a time.
+/// Uses up the credits of `sender` with packets that ask to leave after `ahead`.
 fn spend(link: &Link, sender: &mut Sender, flow: &Flow, ahead: Duration) -> Result<(), Error> {
     let refused = |why: TrySendError| Error::NotFull(format!("a packet was refused: {why}"));
     for _ in 0..CREDITS {
@@ -363,7 +370,8 @@ fn still(stats: &LinkStats) -> Result<(), Error> {
     }
 }
 
-/// Checks that every port holds the packets of its own sender, and the first those of one more.
+/// Checks that every port holds the packets of its own sender, and the first port also those of the
+/// measured sender.
 fn in_every_port(stats: &LinkStats) -> Result<(), Error> {
     for (port, snapshot) in stats.ports.iter().enumerate() {
         let (held, want) = (snapshot.held, u64::from(CREDITS) * if port == 0 { 2 } else { 1 });
@@ -374,7 +382,7 @@ fn in_every_port(stats: &LinkStats) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that of `given` packets so many were dropped, and that each is accounted for.
+/// Checks that `dropped` of the `given` packets were dropped, and that no packet is missing.
 fn balance(stats: &LinkStats, given: u64, dropped: u64) -> Result<(), Error> {
     let (submitted, sent, held) = (stats.submitted, stats.sent, stats.held);
     let lost = stats.dropped_total();
@@ -388,7 +396,7 @@ fn balance(stats: &LinkStats, given: u64, dropped: u64) -> Result<(), Error> {
     )))
 }
 
-/// The fixed computation (xorshift: Marsaglia 2003).
+/// Runs the fixed computation (xorshift: Marsaglia 2003).
 #[inline]
 fn compute() -> u64 {
     let mut state = black_box(0x9e37_79b9_7f4a_7c15_u64);

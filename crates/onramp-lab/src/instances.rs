@@ -1,10 +1,12 @@
-//! The experiment of 2009: what a design gives as senders are added, one after another.
+//! The experiment of 2009: how the packet rate of a design changes as senders are added, one after
+//! another.
 //!
-//! The paths, the packets and the way of measuring are those of [`contention`]; what is asked here
-//! is how the rate with so many senders stands to that with the first number of them, in the same
-//! round and the same design.
+//! The paths, the packets and the way of measuring are those of [`contention`]. This module
+//! compares the rate with each number of senders to the rate with the first number, in the same
+//! round and with the same design.
 //!
-//! Source: the measurements of 2009 on netdev, where 8 senders pushed half of what one did.
+//! Source: the measurements of 2009 on netdev, in which 8 senders together sent half as many
+//! packets as one sender alone.
 
 use std::time::Duration;
 
@@ -15,53 +17,53 @@ use crate::measure::{Latency, Rounds, Spread};
 use crate::memory::Memory;
 use crate::{Error, Load};
 
-/// What to measure.
+/// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Designs.
+    /// Designs to measure.
     pub designs: Vec<Design>,
-    /// Numbers of senders; others are compared with the first.
+    /// Numbers of senders. The rate with each is compared with the rate of the first.
     pub threads: Vec<usize>,
-    /// The qdisc.
+    /// The qdisc that all designs use.
     pub qdisc: Spec,
-    /// Time that the device takes for a packet, nanoseconds.
+    /// Time that the device takes per packet, nanoseconds.
     pub device_ns: u64,
-    /// Threads are bound to processors, in turn.
+    /// Whether threads are bound to processors, in turn.
     pub pin: bool,
-    /// How long each cell is measured in a round.
+    /// Measured time of each cell (design and number of senders) in a round.
     pub window: Duration,
-    /// Rounds; the designs take turns in each.
+    /// Number of rounds. Each round starts with another design.
     pub rounds: usize,
-    /// What senders do.
+    /// The work of the senders.
     pub load: Load,
 }
 
-/// A design with a number of senders.
+/// The measurements of one design with one number of senders.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
-    /// Senders.
+    /// Number of senders.
     pub threads: usize,
-    /// Its rounds, in order.
+    /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
-    /// From before the first packet of a burst until all of it has left, of all rounds; of a
-    /// stream, empty.
+    /// Time from before a burst's first packet until all of the burst has left, over all rounds,
+    /// nanoseconds; empty for a stream.
     pub latency: Latency,
 }
 
-/// What a design did in one round.
+/// Results of one design in one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Round {
-    /// Packets that came out, per second.
+    /// Number of packets that left the device, per second.
     pub packets_per_second: f64,
-    /// Bursts that have left, per second; `None`: a stream has none.
+    /// Number of bursts that left completely, per second; `None` for a stream, which has no bursts.
     pub transactions_per_second: Option<f64>,
-    /// Processor time of the process for each, nanoseconds. `None`: none came out.
+    /// Processor time of the process per packet that left, nanoseconds; `None` if no packet left.
     pub cpu_ns_per_packet: Option<f64>,
-    /// The rate, divided by that of the first number of senders.
+    /// The packet rate divided by the rate with the first number of senders.
     pub scaling: f64,
-    /// Jain's index of fairness over the senders.
+    /// Jain's fairness index over the senders.
     pub jain: f64,
 }
 
@@ -73,11 +75,11 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment; tells `told` what it is about to do.
+/// Runs the experiment. Calls `told` with a description of each step before the step runs.
 ///
 /// # Errors
 ///
-/// [`Error`] when threads cannot be had or bound, or packets do not add up.
+/// [`Error`] if threads cannot be started or bound, or if packets are lost or duplicated.
 pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
     let mut cells: Vec<Measurement> = Vec::new();
     for &design in &plan.designs {
@@ -88,7 +90,8 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
         cells.extend(plan.threads.iter().map(empty));
     }
     for number in 0..plan.rounds {
-        // Rounds of one, so that what is divided ran in the same one.
+        // Let `contention` run one round at a time, so that both rates of a quotient come from the
+        // same round.
         let mut designs = plan.designs.clone();
         designs.rotate_left(number % plan.designs.len().max(1));
         let round = contention::Plan {
@@ -136,7 +139,8 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
 mod tests {
     use super::*;
 
-    /// Every design has every number of senders in each round, and packets add up, or it fails.
+    /// Every design is measured with every number of senders in each round. `run` itself fails if
+    /// packets are lost.
     #[test]
     fn every_design_is_measured_with_every_number_of_senders() {
         for load in [Load::Stream, Load::Rr(1), Load::Rr(5), Load::Rr(64)] {

@@ -1,20 +1,21 @@
-//! The transmit path of the kernel that runs here, beside Onramp's: what a qdisc costs, and what a
-//! second processor adds.
+//! The transmit path of the running kernel compared with Onramp's: the cost of a qdisc, and the
+//! effect of more processors.
 //!
-//! Both sides send packets of the same size from the same number of threads, each bound to a
-//! processor of its own, as fast as they are taken. Each side has a floor, the same sender and
-//! device without a qdisc, and what a qdisc costs is what it adds to the floor of its side.
+//! Both sides send packets of the same size from the same number of threads, each bound to its own
+//! processor, as fast as the packets are taken. Each side has a floor: the same sender and device
+//! without a qdisc. The cost of a qdisc is what it adds to the floor of its side.
 //!
-//! * The kernel's: packet sockets in a network namespace of its own, on a device with one queue
-//!   that swallows all; floor: `noqueue`. The device of that floor is shared, as with a qdisc.
-//! * Onramp's: a [`Link`](onramp::Link) in front of a device that takes all; floor (`none`): packet
-//!   from the pool, payload, clock, device, and back by the shortest way. Each thread of that floor
-//!   has a device of its own.
+//! * The kernel's side: packet sockets in a separate network namespace, on a device with one queue
+//!   that swallows all packets; the floor is `noqueue`. In the floor the threads share the device,
+//!   as they do with a qdisc.
+//! * Onramp's side: a [`Link`](onramp::Link) in front of a device that takes all packets. The floor
+//!   (`none`) is: packet from the pool, payload, clock, device, and straight back to the pool. In
+//!   the floor each thread has its own device.
 //!
-//! What the comparison does not hide: a packet of the kernel is allocated and freed each time, is
-//! bounded by the socket's buffer instead of credits, and enters by a system call for 64 of them;
-//! the floor has all that too. Softirqs that run on top of a sender are in its CPU time; what
-//! `ksoftirqd` does is not, and is little here.
+//! The comparison does not hide these differences: a packet of the kernel is allocated and freed
+//! each time, is limited by the socket's buffer instead of credits, and enters by one system call
+//! per 64 packets; the floor includes all that. Softirqs that run on top of a sender are part of
+//! its CPU time; the work of `ksoftirqd` is not, but is small here.
 
 mod bed;
 mod ours;
@@ -34,25 +35,26 @@ use crate::thread_group::Window;
 use crate::{Error, pin};
 use bed::{Bed, DEVICES};
 
-/// Bytes of a packet: the kernel's frames with their headers, Onramp's payloads.
+/// Size of a packet, bytes: on the kernel's side a frame with its headers, on Onramp's side the
+/// payload.
 pub const PACKET: usize = 120;
-/// Qdiscs that are compared wherever both sides have them.
+/// Qdiscs that are compared whenever both sides have them.
 const USUAL: [&str; 5] = ["pfifo", "pfifo_fast", "fq", "fq_codel", "htb"];
 
-/// Whose path.
+/// The side of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The kernel's.
+    /// The kernel's transmit path.
     Kernel,
-    /// Onramp's.
+    /// Onramp's transmit path.
     Onramp,
 }
 
 impl Side {
-    /// Both.
+    /// Both sides of the comparison.
     pub const ALL: [Self; 2] = [Self::Kernel, Self::Onramp];
 
-    /// Its name.
+    /// Returns the side's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -61,7 +63,7 @@ impl Side {
         }
     }
 
-    /// What its floor is called in place of a qdisc.
+    /// Returns the name of the side's floor, which replaces a qdisc's name.
     #[must_use]
     pub fn floor(self) -> &'static str {
         match self {
@@ -71,114 +73,118 @@ impl Side {
     }
 }
 
-/// What to measure.
+/// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Qdiscs, in the syntax of tc; the kernel's `htb` gets one class.
+    /// Qdiscs in the syntax of tc; the kernel's `htb` gets one class.
     pub qdiscs: Vec<String>,
-    /// Numbers of processors, each with a sender; others are compared with the first.
+    /// Numbers of processors, each with one sender. The results are compared with those of the
+    /// first number.
     pub cpus: Vec<usize>,
-    /// How long each cell is measured in a round.
+    /// Measured time of each cell in a round.
     pub window: Duration,
-    /// Rounds; the cells take turns in each.
+    /// Number of rounds. Each round starts with another cell.
     pub rounds: usize,
 }
 
-/// What was found.
+/// The results of the experiment.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The kind of device on the kernel's side; else why that side could not be measured.
+    /// The kind of device on the kernel's side, or the reason why that side could not be measured.
     pub device: Result<&'static str, String>,
-    /// Qdiscs that a side lacks.
+    /// Qdiscs that a side does not have.
     pub lacking: Vec<Lacking>,
-    /// By side, qdisc (the floor first) and number of processors.
+    /// The cells, ordered by side, qdisc (the floor first) and number of processors.
     pub cells: Vec<Measurement>,
 }
 
-/// A qdisc that a side lacks.
+/// A qdisc that a side does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lacking {
-    /// The side.
+    /// The side of the comparison: the kernel or Onramp.
     pub side: Side,
-    /// The qdisc.
+    /// The qdisc, in the syntax of tc.
     pub qdisc: String,
-    /// What it said.
+    /// The error that the side returned.
     pub why: String,
 }
 
-/// A side with a qdisc and so many processors.
+/// The measurements of a side with one qdisc and one number of processors.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The side.
+    /// The side of the comparison: the kernel or Onramp.
     pub side: Side,
-    /// The qdisc, or the floor.
+    /// The qdisc, or the name of the floor.
     pub qdisc: String,
-    /// Processors, and senders.
+    /// Number of processors; there are as many senders.
     pub cpus: usize,
-    /// Its rounds, in order.
+    /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
 }
 
-/// What a cell did in one round.
+/// Results of one cell in one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Round {
-    /// Packets that the device took, per second.
+    /// Number of packets that the device took, per second.
     pub packets_per_second: f64,
-    /// User and system time of the process for each, nanoseconds. `None`: there were none.
+    /// User and system time of the process per packet, nanoseconds. `None` if there were no
+    /// packets.
     pub cpu_ns_per_packet: Option<f64>,
-    /// The same less that of the floor with as many processors in this round. `None`: of a floor.
+    /// `cpu_ns_per_packet` minus that of the floor with the same number of processors in this
+    /// round. `None` for a floor.
     pub above_floor_ns: Option<f64>,
-    /// The rate, divided by that with the first number of processors in this round.
+    /// The packet rate divided by the rate with the first number of processors in this round.
     pub scaling: f64,
-    /// The part of its processors' time that the process had. Less than 1: others ran there too,
-    /// and rates say little, or senders waited.
+    /// The share of its processors' time that the process had, from 0 to 1. If it is less than 1,
+    /// other processes ran there too, so that rates mean little, or senders waited.
     pub cpu_share: f64,
-    /// Packets that the device took, warm-up included.
+    /// Number of packets that the device took, including the warm-up.
     pub packets: u64,
-    /// Packets that the qdisc dropped, warm-up included.
+    /// Number of packets that the qdisc dropped, including the warm-up.
     pub dropped: u64,
 }
 
-/// How Onramp stands to the kernel, with a qdisc that both have.
+/// Onramp compared with the kernel, for a qdisc that both have.
 #[derive(Clone, Debug)]
 pub struct Ratio {
-    /// The qdisc.
+    /// The qdisc, in the syntax of tc.
     pub qdisc: String,
-    /// Processors.
+    /// Number of processors.
     pub cpus: usize,
     /// Onramp's rate, divided by the kernel's in the same round.
     pub packets_per_second: Option<Spread>,
-    /// The median that Onramp's qdisc adds to its floor, divided by what the kernel's adds to its
-    /// own. `None`: the kernel's adds nothing that could be measured.
+    /// The median cost that Onramp's qdisc adds to its floor, divided by the cost that the kernel's
+    /// qdisc adds to its floor. `None` if the kernel's qdisc adds no measurable cost.
     pub above_floor: Option<f64>,
 }
 
-/// One run of a cell.
+/// Result of one run of one cell.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     window: Window,
-    /// Packets that the device took in the window.
+    /// Number of packets that the device took in the window.
     counted: u64,
-    /// Packets that the device took in all.
+    /// Number of packets that the device took in the whole run.
     taken: u64,
     dropped: u64,
 }
 
 impl Trial {
-    /// The device had taken so many as the window began and as it ended (`seen`).
+    /// Makes a trial. `seen` holds the device's packet counts at the beginning and at the end of
+    /// the window.
     fn of(window: Window, seen: (u64, u64), taken: u64, dropped: u64) -> Self {
         Self { window, counted: seen.1 - seen.0, taken, dropped }
     }
 }
 
 impl Measurement {
-    /// A figure over the rounds that have it.
+    /// Returns the spread of a figure over the rounds that have it.
     #[must_use]
     pub fn spread(&self, figure: impl Fn(&Round) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.rounds.iter().filter_map(figure))
     }
 
-    /// Whether there is no qdisc.
+    /// Whether the cell is a floor, without a qdisc.
     #[must_use]
     pub fn is_floor(&self) -> bool {
         self.qdisc == self.side.floor()
@@ -190,7 +196,7 @@ impl Measurement {
 }
 
 impl Found {
-    /// Onramp's figures by the kernel's, where both have the qdisc.
+    /// Returns Onramp's figures divided by the kernel's, for qdiscs that both have.
     #[must_use]
     pub fn ratios(&self) -> Vec<Ratio> {
         let ours = self.cells.iter().filter(|cell| cell.side == Side::Onramp && !cell.is_floor());
@@ -205,7 +211,8 @@ impl Found {
 fn ratio(ours: &Measurement, theirs: &Measurement) -> Ratio {
     let rounds = ours.rounds.iter().zip(&theirs.rounds);
     let rates = rounds.map(|(ours, theirs)| ours.packets_per_second / theirs.packets_per_second);
-    // One round's difference may be anything around nothing; the middle one is what is divided.
+    // In a single round the difference to the floor may be anything around zero, so divide the
+    // medians.
     let cost =
         |cell: &Measurement| cell.spread(|round| round.above_floor_ns).map(|cost| cost.median);
     let theirs_ns = cost(theirs).filter(|ns| *ns > 0.0);
@@ -217,8 +224,8 @@ fn ratio(ours: &Measurement, theirs: &Measurement) -> Ratio {
     }
 }
 
-/// Kinds of qdisc to ask both sides for: the usual ones, and all that Onramp has and that let
-/// packets through as they are, without options or classes.
+/// Returns the kinds of qdisc to ask both sides for: the usual ones, and all kinds of Onramp that
+/// let packets through without options or classes.
 #[must_use]
 pub fn qdiscs() -> Vec<String> {
     let others = KINDS.iter().map(|kind| kind.id).filter(|id| !USUAL.contains(id) && sends(id));
@@ -233,17 +240,17 @@ fn sends(id: &str) -> bool {
     matches!(tree.dequeue(now), Dequeue::Ready(_))
 }
 
-/// Runs the experiment; tells `told` what it is about to do.
+/// Runs the experiment. Calls `told` with a description of each step before the step runs.
 ///
-/// Without the right to make a network namespace, or without iproute2, only Onramp's side is
-/// measured, and [`Found::device`] says why.
+/// If the process may not make a network namespace, or if iproute2 is missing, only Onramp's side
+/// is measured, and [`Found::device`] says why.
 ///
 /// # Errors
 ///
-/// [`Error`] when no side has one of the qdiscs, threads cannot be had or bound, the kernel's
-/// counters cannot be read, or packets do not add up.
+/// [`Error`] if no side has one of the qdiscs, threads cannot be started or bound, the kernel's
+/// counters cannot be read, or packets are lost or duplicated.
 pub fn run(plan: &Plan, mut told: impl FnMut(&str) + Send) -> Result<Found, Error> {
-    // The namespace is the thread's, and ends with it.
+    // The namespace belongs to this thread and ends with it.
     thread::scope(|scope| {
         let body = || measure(plan, &DEVICES, &mut told);
         let lab = thread::Builder::new().name("lab-kernel".to_owned()).spawn_scoped(scope, body);
@@ -252,7 +259,7 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str) + Send) -> Result<Found, Erro
     })
 }
 
-/// All rounds; moves the calling thread into a network namespace of its own.
+/// Runs all rounds. Moves the calling thread into its own network namespace.
 fn measure(
     plan: &Plan,
     devices: &'static [bed::Kind],
@@ -300,7 +307,7 @@ fn measure(
     Ok(Found { device: bed.map(|bed| bed.device()), lacking, cells })
 }
 
-/// Refuses a qdisc that no side has. The usual ones may be missing: that is told, no more.
+/// Refuses a qdisc that no side has. If one of the usual qdiscs is missing, that is only reported.
 fn nowhere(cells: &[Measurement], lacking: &[Lacking]) -> Result<(), Error> {
     let usual = qdiscs();
     let unusual = |lacking: &&Lacking| !usual.contains(&lacking.qdisc);
@@ -309,7 +316,7 @@ fn nowhere(cells: &[Measurement], lacking: &[Lacking]) -> Result<(), Error> {
     nowhere.next().map_or(Ok(()), |ours| Err(Error::Qdisc(ours.qdisc.clone(), ours.why.clone())))
 }
 
-/// Whether a side has a qdisc; else what it says to it.
+/// Returns an error with the reason if a side does not have a qdisc.
 fn has(bed: &Result<Bed, String>, side: Side, qdisc: &str) -> Result<(), String> {
     match (side, bed) {
         (Side::Kernel, Ok(bed)) => bed.set(qdisc).map(drop),
@@ -319,7 +326,8 @@ fn has(bed: &Result<Bed, String>, side: Side, qdisc: &str) -> Result<(), String>
     }
 }
 
-/// What Onramp has in the place of the kernel's qdisc, which may have a class, too.
+/// Returns the setup with which Onramp replaces the kernel's qdisc, with a class where the kernel's
+/// has one.
 fn tree(qdisc: &str) -> Result<Setup, String> {
     let mut tree = Setup::default();
     for line in bed::lines(qdisc) {
@@ -344,7 +352,7 @@ fn trial(
     }
 }
 
-/// Says in which cell packets did not add up.
+/// Adds the cell to the message of an error about missing packets.
 fn placed(error: Error, cell: &Measurement) -> Error {
     match error {
         Error::Conservation(account) => {
@@ -356,7 +364,7 @@ fn placed(error: Error, cell: &Measurement) -> Error {
     }
 }
 
-/// Adds what the cells did in one round; `first` is the number of processors to compare with.
+/// Adds the results of one round to the cells. `first` is the number of processors to compare with.
 fn add_round(cells: &mut [Measurement], trials: &[Trial], first: usize) {
     let rate = |trial: &Trial| trial.window.per_second(trial.counted);
     let cpu_ns = |trial: &Trial| {

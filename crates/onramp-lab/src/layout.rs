@@ -1,12 +1,14 @@
-//! The experiment of 2009: the hot fields of a port grouped by who writes them, each group on cache
-//! lines of its own, against the same fields in an order in which writers share lines.
+//! The experiment of 2009. It compares two layouts of a port's hot fields: fields grouped by the
+//! thread that writes them, each group on its own cache lines, and the same fields in an order in
+//! which writers share lines.
 //!
-//! Threads push into an intake of numbers, by Onramp's protocol: who finds it idle owns it, takes
-//! what others left, and works. There are no packets, no qdisc and no device, so that the fields
-//! are all that threads share; what is measured is what their lines cost.
+//! Threads push items into an intake that only counts them, with Onramp's protocol: a thread that
+//! finds the intake idle becomes its owner, takes the items that others left, and does the work for
+//! them. There are no packets, no qdisc and no device, so threads share only the fields, and the
+//! experiment measures the cost of the fields' cache lines.
 //!
-//! As a stream, threads push on and on. As requests and responses, a thread that has pushed its
-//! burst looks at the fields until the owner has worked for all of it.
+//! In the stream load, threads push without pause. In the request-response load, a thread that has
+//! pushed its burst checks the fields until the owner has done the work for the whole burst.
 //!
 //! Source: the discussion of 2009 on netdev about the order of fields in `struct Qdisc`.
 
@@ -23,78 +25,84 @@ use crate::measure::{Latency, Phase, PhaseCell, Rounds, rotated};
 use crate::thread_group::{ThreadGroup, Window};
 use crate::{Error, Load, pin};
 
-/// Pushes of a stream between two looks at the phase.
+/// Number of pushes of a stream between two checks of the phase.
 const RUN: u64 = 64;
-/// Numbers that may wait (as `onramp`'s intake has it).
+/// Largest number of items that may wait, as in the intake of `onramp`.
 const CAP: u64 = 16_384;
-/// Turns of arithmetic that stand for the owner's work on one packet, the same in both layouts.
+/// Number of arithmetic steps that stand for the owner's work on one packet, the same in both
+/// layouts.
 pub const WORK: u32 = 8;
-/// Turns that stand for what a sender does before it pushes: more, so that owners keep up.
+/// Number of arithmetic steps that stand for a sender's work before it pushes. Larger than
+/// [`WORK`], so that owners keep up.
 pub const PREPARATION: u32 = 24;
 
-/// How the fields lie.
+/// The two layouts of the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// What senders exchange, what all read, and what the owner writes: each on lines of its own.
+    /// The fields that senders exchange, the fields that all threads read, and the fields that the
+    /// owner writes are on separate cache lines.
     Grouped,
-    /// Fields of different writers side by side.
+    /// Fields of different writers are side by side.
     Mixed,
 }
 
-/// What to measure.
+/// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Numbers of threads.
+    /// Numbers of threads to measure with, one after another.
     pub threads: Vec<usize>,
-    /// How long each layout is measured in a round.
+    /// Measured time of each layout in a round.
     pub window: Duration,
-    /// Rounds; the layouts take turns in each.
+    /// Number of rounds. Each round starts with the other layout.
     pub rounds: usize,
-    /// Threads are bound to processors, in turn.
+    /// Whether threads are bound to processors, in turn.
     pub pin: bool,
-    /// What threads do.
+    /// The work of the threads.
     pub load: Load,
 }
 
-/// What one layout did in one round.
+/// Results of one layout in one round.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Numbers that went through, per second.
+    /// Number of items that went through, per second.
     pub packets_per_second: f64,
-    /// Bursts that did, per second; `None`: a stream has none.
+    /// Number of bursts that went through, per second; `None` for a stream, which has no bursts.
     pub transactions_per_second: Option<f64>,
-    /// Processor time of the process for each, nanoseconds.
+    /// Processor time of the process per item, nanoseconds.
     pub cpu_ns_per_packet: f64,
-    /// Exchanges of the word that failed because another thread had the line, for each.
+    /// Number of exchanges of the word per item that failed because another thread was faster.
     pub retries_per_packet: f64,
     /// Share of the pushes that made their thread the owner.
     pub owned_share: f64,
-    /// Pushes that found too many waiting, for each that did not.
+    /// Number of pushes per item that were refused because too many items waited.
     pub refused_per_packet: f64,
-    /// From before the first push of a burst until all of it has left; of a stream, empty.
+    /// Time from before the first push of a burst until all of it has left, nanoseconds; empty for
+    /// a stream.
     pub latency: Latency,
 }
 
-/// A layout with a number of threads.
+/// The measurements of one layout with one number of threads.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The layout.
+    /// The layout that was measured.
     pub design: Design,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Its rounds, in order.
+    /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
-    /// Of all rounds.
+    /// Time from before the first push of a burst until all of it has left, over all rounds,
+    /// nanoseconds; empty for a stream.
     pub latency: Latency,
-    /// Numbers that went through in all rounds, warm-up included: as many as were pushed.
+    /// Number of items that went through in all rounds, including the warm-up: the same number as
+    /// were pushed.
     pub packets: u64,
 }
 
 impl Design {
-    /// All of them.
+    /// All layouts that the experiment measures.
     pub const ALL: [Self; 2] = [Self::Grouped, Self::Mixed];
 
-    /// Its name.
+    /// Returns the layout's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -103,7 +111,7 @@ impl Design {
         }
     }
 
-    /// Bytes from the first field to the last.
+    /// Returns the number of bytes from the first field to the last.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -121,11 +129,11 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment; tells `told` what it is about to do.
+/// Runs the experiment. Calls `told` with a description of each step before the step runs.
 ///
 /// # Errors
 ///
-/// [`Error`] when threads cannot be had or bound, or a number is lost.
+/// [`Error`] if threads cannot be started or bound, or if an item is lost.
 pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
     let cpus = pin::allowed()?;
     let mut cells = Vec::new();
@@ -154,11 +162,11 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
     Ok(cells)
 }
 
-/// What a thread has done.
+/// Results of one thread.
 #[derive(Debug, Default)]
 struct Done {
     pushed: u64,
-    /// Those of them in the window, and what is below too.
+    /// Number of items pushed in the window; the fields below count only the window too.
     counted: u64,
     retries: u64,
     owned: u64,
@@ -167,7 +175,7 @@ struct Done {
     latency: Latency,
 }
 
-/// What pushes came to.
+/// Counts of pushes: items pushed, repeated exchanges, ownerships and refusals.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pushes {
     pushed: u64,
@@ -196,7 +204,7 @@ fn measure<F: Fields>(
     conclude(&fields, done, window, plan.load)
 }
 
-/// Pushes until it is time to stop.
+/// Pushes items until the run is stopped.
 fn stream(fields: &impl Fields, phase: &PhaseCell) -> Done {
     let mut done = Done::default();
     loop {
@@ -210,13 +218,15 @@ fn stream(fields: &impl Fields, phase: &PhaseCell) -> Done {
             push(fields, &mut pushes);
         }
         if pushes.refused > 0 {
-            thread::yield_now(); // The owner may be waiting for this processor.
+            // The owner may be waiting for this processor.
+            thread::yield_now();
         }
         done.add(pushes, now == Phase::Measure);
     }
 }
 
-/// Pushes `burst`, waits until all of it has left, and pushes the next, until it is time to stop.
+/// Pushes a burst of `burst` items, waits until all of it has left, and repeats that until the run
+/// is stopped.
 fn rr(fields: &impl Fields, burst: u64, phase: &PhaseCell) -> Done {
     let mut done = Done::default();
     while !phase.is_stop() {
@@ -228,14 +238,17 @@ fn rr(fields: &impl Fields, burst: u64, phase: &PhaseCell) -> Done {
             before = pushes;
             push(fields, &mut pushes);
             if pushes.refused > before.refused {
-                thread::yield_now(); // As above.
+                // The owner may be waiting for this processor.
+                thread::yield_now();
             }
         }
-        // Who owns the fields leaves when nothing waits any more.
+        // If the last push made this thread the owner, its work is done: `push` returns when
+        // nothing waits any more. Otherwise wait for the owner.
         if pushes.owned == before.owned {
             let mark = fields.mark();
             while !fields.has_left(mark) {
-                thread::yield_now(); // As above.
+                // The owner may be waiting for this processor.
+                thread::yield_now();
             }
         }
         let counts = measured && phase.get() == Phase::Measure;
@@ -248,7 +261,8 @@ fn rr(fields: &impl Fields, burst: u64, phase: &PhaseCell) -> Done {
     done
 }
 
-/// Pushes one, unless too many wait; as owner, works until nothing waits.
+/// Pushes one item, unless too many wait. If that makes the thread the owner, it works until
+/// nothing waits.
 #[inline]
 fn push(fields: &impl Fields, done: &mut Pushes) {
     match fields.push(&mut done.retries) {
@@ -320,7 +334,7 @@ fn conclude(
 mod tests {
     use super::*;
 
-    /// All that is pushed goes through, or the run fails.
+    /// Every item that is pushed goes through; `run` fails otherwise.
     #[test]
     fn nothing_is_lost_in_either_layout() {
         let loads = [Load::Stream, Load::Rr(1), Load::Rr(5), Load::Rr(64), Load::Rr(32_768)];
@@ -341,7 +355,7 @@ mod tests {
         }
     }
 
-    /// A number has left when its owner has worked for it, not before.
+    /// An item has left when the owner has done the work for it, and not earlier.
     fn leaves<F: Fields>() {
         let (fields, mut pushes) = (F::new(8), Pushes::default());
         push(&fields, &mut pushes);
@@ -369,7 +383,7 @@ mod tests {
         let (fields, mut done) = (F::new(2), Pushes::default());
         (0..10).for_each(|_| push(&fields, &mut done));
         assert_eq!((done.pushed, done.owned, done.retries, fields.sent()), (10, 10, 0, 10));
-        // Owned by another: two fit.
+        // While another owner is active, two items fit.
         assert_eq!(fields.push(&mut 0), Some(true));
         (0..5).for_each(|_| push(&fields, &mut done));
         assert_eq!((done.pushed, done.owned, done.refused), (12, 10, 3));

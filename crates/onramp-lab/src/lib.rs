@@ -1,17 +1,17 @@
-//! The laboratory: what each step in the history of the transmit path bought, measured on the same
-//! packets, the same qdisc and the same device as Onramp.
+//! The laboratory: measures the effect of each step in the history of the transmit path, with the
+//! same packets, the same qdisc and the same device as Onramp.
 //!
-//! The old designs live here and nowhere else; no crate that users link depends on this one.
+//! The old designs exist only in this crate; no crate that users link depends on this one.
 //!
-//! * [`contention`]: many threads, one queue, one design after another.
-//! * [`loopback`] (2004), [`softirq`] (2001), [`instances`] and [`layout`] (2009): other
-//!   steps of the history.
-//! * [`qdisc`]: what a qdisc costs alone, beside a heap and a search tree.
-//! * [`control`]: the cost of readings and changes of qdiscs, to those who send meanwhile.
-//! * [`full`]: the cost of a call that is refused, at many ports.
-//! * [`Load`]: a stream, or requests and responses, for all of them.
-//! * [`kernel`]: the transmit path of the kernel that runs, beside Onramp's.
-//! * [`measure`], [`memory`], [`pin`], [`lockstat`]: what the experiments share.
+//! * [`contention`]: many threads send through one queue, with one design after another.
+//! * [`loopback`] (2004), [`softirq`] (2001), [`instances`] and [`layout`] (2009): other steps of
+//!   the history.
+//! * [`qdisc`]: the cost of a qdisc alone, compared with a heap and a search tree.
+//! * [`control`]: how much reading and changing qdiscs slows down the threads that send meanwhile.
+//! * [`full`]: the cost of a send call that is refused, with many ports.
+//! * [`Load`]: the work of the sending threads: a stream, or requests and responses.
+//! * [`kernel`]: the transmit path of the running kernel, compared with Onramp's.
+//! * [`measure`], [`memory`], [`pin`], [`lockstat`]: tools that the experiments share.
 #![deny(unsafe_code)]
 
 mod cell;
@@ -28,6 +28,7 @@ mod load;
 mod lock;
 pub mod lockstat;
 pub mod loopback;
+mod manners;
 pub mod measure;
 pub mod memory;
 mod path;

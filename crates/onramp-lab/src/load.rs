@@ -1,21 +1,23 @@
-//! What the threads of an experiment do.
+//! The work of the threads of an experiment.
 
 use onramp_queue::Credits;
 
-/// Packets of a transaction, at most: what a sender may ever have on its way.
+/// Largest number of packets in a transaction: the most packets that a sender may ever have in
+/// flight.
 pub const BURST_MAX: u32 = Credits::PACKETS_MAX;
 
-/// What threads do.
+/// The work of each sending thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// Each sends as fast as its credits come back.
+    /// Each thread sends packets as fast as its credits come back.
     Stream,
-    /// Each sends so many packets, waits for all of them, and sends the next: a transaction.
+    /// Each thread repeats transactions: it sends this number of packets and waits until all of
+    /// them have left or, in some experiments, are answered.
     Rr(u32),
 }
 
 impl Load {
-    /// Its name, as of the tests of netperf.
+    /// Returns the load's name, after the tests of netperf.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -24,7 +26,8 @@ impl Load {
         }
     }
 
-    /// Packets of a transaction; `None`: there are no transactions.
+    /// Returns the number of packets in a transaction; `None` for a stream, which has no
+    /// transactions.
     #[must_use]
     pub const fn burst(self) -> Option<u32> {
         match self {

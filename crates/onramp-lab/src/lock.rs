@@ -1,4 +1,4 @@
-//! The locks of the old designs. Each gives up when it is told to stop.
+//! The locks of the old designs. A thread that waits for a lock gives up when the experiment stops.
 
 mod adaptive;
 mod handicap;
@@ -14,24 +14,24 @@ pub(crate) use mutex::StdMutex;
 pub(crate) use spin::Spin;
 pub(crate) use ticket::Ticket;
 
-/// A lock. Everybody in this crate relies on it: between two `Held` of one lock, the first is
-/// dropped, and what was written under it is seen under the second.
+/// A lock. Code in this crate relies on two properties: a lock has at most one `Held` at a time,
+/// and everything written under one `Held` is visible under the next.
 pub(crate) trait Lock: Default + Send + Sync {
-    /// What kind of lock it is, for tables.
+    /// The kind of lock, for tables.
     const KIND: &'static str;
 
-    /// Held until it is dropped.
+    /// Proof that the lock is held; dropping it releases the lock.
     type Held<'a>
     where
         Self: 'a;
 
-    /// Takes it if it is free.
+    /// Takes the lock if it is free.
     fn try_acquire(&self) -> Option<Self::Held<'_>>;
 
-    /// Waits for it; `None`: it was time to stop.
+    /// Waits for the lock. Returns `None` if the experiment stopped first.
     fn acquire(&self, phase: &PhaseCell) -> Option<Self::Held<'_>>;
 
-    /// As `acquire`, for the one that dequeues and wants the lock back.
+    /// Does the same as `acquire`, for the thread that dequeues and wants the lock back.
     #[inline]
     fn acquire_as_owner(&self, phase: &PhaseCell) -> Option<Self::Held<'_>> {
         self.acquire(phase)
@@ -47,7 +47,7 @@ mod tests {
     use crate::lockstat::LockNotes;
     use crate::measure::{Gate, Phase};
 
-    /// Four threads count up in the cell without any atomic, and watch each other enter.
+    /// Four threads increment a plain number in the cell, and check that no two are inside at once.
     fn excludes<L: Lock>() {
         const EACH: u64 = if cfg!(miri) { 9 } else { 90 };
         let (cell, inside) = (LockCell::<L, u64>::new(0), AtomicUsize::new(0));
@@ -68,7 +68,7 @@ mod tests {
                         let mut guard = guard.expect("nobody says stop");
                         assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "two inside");
                         *guard += 1;
-                        // Others must find it held; so let them look.
+                        // Yield, so that other threads find the lock held.
                         if n % 4 == 0 {
                             std::thread::yield_now();
                         }
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(*cell.get_mut(), 4 * EACH, "{}", L::KIND);
     }
 
-    /// A waiter leaves when it is told to stop, though the lock is never free.
+    /// A waiter leaves when the experiment stops, even though the lock is never free.
     fn stops<L: Lock>() {
         let (cell, phase) = (LockCell::<L, ()>::new(()), PhaseCell::default());
         let held = cell.lock(&phase, &mut LockNotes::off()).expect("it is free");
@@ -121,7 +121,7 @@ mod tests {
         excludes::<StdMutex>();
     }
 
-    /// But that for `StdMutex`, which sleeps until its holder lets go.
+    /// `StdMutex` is not tested here, because its waiters sleep until the holder releases the lock.
     #[test]
     fn every_wait_ends_when_it_is_time_to_stop() {
         stops::<Spin>();

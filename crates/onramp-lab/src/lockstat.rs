@@ -1,8 +1,8 @@
-//! What happened at a lock, in the columns of `perf lock contention` and of lockmeter (2004).
+//! Statistics of locks, in the columns of `perf lock contention` and of lockmeter (2004).
 //!
-//! Counts are of all acquisitions, waits are timed whenever somebody has to wait, and hold times
-//! are those of one acquisition in [`HOLD_PERIOD`]: a reading of the clock in each would make the
-//! lock longer than it is.
+//! All acquisitions are counted, and every wait is timed. Of the hold times, only one in
+//! [`HOLD_PERIOD`] is measured, because reading the clock in each would make the lock be held
+//! longer.
 
 use std::fmt::Write;
 
@@ -11,10 +11,10 @@ use onramp_dev::MonotonicClock;
 
 use crate::measure::Sampler;
 
-/// The time of one hold in so many is taken.
+/// Sampling period: the duration of one hold out of every 16 is measured.
 pub const HOLD_PERIOD: u64 = 16;
 
-/// One thread's notes on one lock. Switched off, they cost a branch.
+/// One thread's statistics of one lock. Switched off, they cost only a branch.
 #[derive(Debug)]
 pub struct LockNotes {
     on: bool,
@@ -22,68 +22,69 @@ pub struct LockNotes {
     counts: LockCounts,
 }
 
-/// What threads noted on one lock.
+/// Statistics of one lock, from one or several threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockCounts {
-    /// Times it was taken.
+    /// Number of times that the lock was taken.
     pub acquired: u64,
-    /// Times somebody had to wait for it, also in vain.
+    /// Number of times that a thread had to wait for the lock, including waits that ended without
+    /// it.
     pub contended: u64,
-    /// Waits together, nanoseconds.
+    /// Sum of all waits, nanoseconds.
     pub wait_total_ns: u64,
     /// The longest wait, nanoseconds.
     pub wait_max_ns: u64,
-    /// Holds whose time was taken.
+    /// Number of holds whose time was measured.
     pub hold_samples: u64,
-    /// These together, nanoseconds.
+    /// Sum of the measured holds, nanoseconds.
     pub hold_total_ns: u64,
-    /// The longest of these, nanoseconds.
+    /// The longest measured hold, nanoseconds.
     pub hold_max_ns: u64,
 }
 
 impl LockNotes {
-    /// Notes nothing.
+    /// Makes statistics that record nothing.
     #[must_use]
     pub fn off() -> Self {
         Self { on: false, sampler: Sampler::one_in(HOLD_PERIOD, 0), counts: LockCounts::default() }
     }
 
-    /// Notes everything; `seed` decides which holds are timed.
+    /// Makes statistics that record everything; `seed` decides which holds are timed.
     #[must_use]
     pub fn on(seed: usize) -> Self {
         Self { on: true, sampler: Sampler::one_in(HOLD_PERIOD, seed), ..Self::off() }
     }
 
-    /// On or off.
+    /// Makes statistics that record everything if `on` is true, and nothing otherwise.
     #[must_use]
     pub fn new(on: bool, seed: usize) -> Self {
         if on { Self::on(seed) } else { Self::off() }
     }
 
-    /// Times the lock was taken.
+    /// Returns the number of times that the lock was taken.
     #[must_use]
     pub fn acquired(&self) -> u64 {
         self.counts.acquired
     }
 
-    /// What was noted.
+    /// Returns the statistics recorded so far.
     #[must_use]
     pub fn counts(&self) -> LockCounts {
         self.counts
     }
 
-    /// Forgets what was noted.
+    /// Discards the statistics recorded so far.
     pub fn clear(&mut self) {
         self.counts = LockCounts::default();
     }
 
-    /// Somebody has to wait from now on.
+    /// Records that a thread begins to wait. Returns the time; `None` if switched off.
     #[inline]
     pub(crate) fn wait_begins(&self) -> Option<u64> {
         self.on.then(|| MonotonicClock.now().0)
     }
 
-    /// The wait is over, whether or not the lock was taken.
+    /// Records the end of a wait, whether or not the thread got the lock.
     #[inline]
     pub(crate) fn wait_ends(&mut self, from: Option<u64>) {
         let Some(from) = from else { return };
@@ -93,7 +94,7 @@ impl LockNotes {
         self.counts.wait_max_ns = self.counts.wait_max_ns.max(waited);
     }
 
-    /// The lock was taken; gives the time if that of this hold is wanted.
+    /// Records that the lock was taken. Returns the time if this hold is to be timed.
     #[inline]
     pub(crate) fn taken(&mut self) -> Option<u64> {
         if !self.on {
@@ -103,7 +104,7 @@ impl LockNotes {
         self.sampler.picks().then(|| MonotonicClock.now().0)
     }
 
-    /// The lock was let go.
+    /// Records that the lock was released.
     #[inline]
     pub(crate) fn let_go(&mut self, since: Option<u64>) {
         let Some(since) = since else { return };
@@ -115,7 +116,7 @@ impl LockNotes {
 }
 
 impl LockCounts {
-    /// Counts what another thread noted, or another round.
+    /// Adds the statistics of another thread or another round.
     pub fn merge(&mut self, other: &Self) {
         self.acquired += other.acquired;
         self.contended += other.contended;
@@ -127,49 +128,49 @@ impl LockCounts {
     }
 }
 
-/// A lock in a table.
+/// A row of a lock table.
 #[derive(Clone, Debug)]
 pub struct LockRow {
-    /// What the lock is: `root`, `busylock`, ...
+    /// Name of the lock: `root`, `busylock`, ...
     pub name: String,
-    /// What kind of lock: `spinlock`, `mutex`, ...
+    /// Kind of lock: `spinlock`, `mutex`, ...
     pub kind: &'static str,
-    /// What happened there.
+    /// Statistics of the lock.
     pub counts: LockCounts,
-    /// For how long it was watched, nanoseconds.
+    /// How long the lock was watched, nanoseconds.
     pub window_ns: u64,
 }
 
 impl LockRow {
-    /// Mean wait of those who had to, nanoseconds.
+    /// Returns the mean wait of threads that had to wait, nanoseconds.
     #[must_use]
     pub fn wait_avg_ns(&self) -> f64 {
         ratio(self.counts.wait_total_ns as f64, self.counts.contended)
     }
 
-    /// Mean time that it was held, nanoseconds.
+    /// Returns the mean time that the lock was held, nanoseconds.
     #[must_use]
     pub fn hold_mean_ns(&self) -> f64 {
         ratio(self.counts.hold_total_ns as f64, self.counts.hold_samples)
     }
 
-    /// Share of the time in which somebody held it, by the mean hold.
+    /// Returns the share of the time in which a thread held the lock, estimated from the mean hold.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         let held = self.hold_mean_ns() * self.counts.acquired as f64;
         ratio(held, self.window_ns).min(1.0)
     }
 
-    /// Share of the attempts that had to wait.
+    /// Returns the share of attempts that had to wait.
     #[must_use]
     pub fn contended_share(&self) -> f64 {
-        // Who waits in vain is contended and never acquires.
+        // A wait that ends without the lock counts as contended, but not as acquired.
         let attempts = self.counts.acquired.max(self.counts.contended);
         ratio(self.counts.contended as f64, attempts)
     }
 
-    /// Time spent waiting, as a share of that of `cpus` processors. More than 1 where waiters
-    /// sleep, or wait for a processor.
+    /// Returns the time spent waiting, as a share of the time of `cpus` processors. The share can
+    /// exceed 1 if waiters sleep or wait for a processor.
     #[must_use]
     pub fn wait_share(&self, cpus: usize) -> f64 {
         ratio(self.counts.wait_total_ns as f64, self.window_ns * cpus as u64)
@@ -180,7 +181,8 @@ fn ratio(value: f64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { value / of as f64 }
 }
 
-/// The table of `perf lock contention`: locks that somebody waited for, longest total wait first.
+/// Returns the table of `perf lock contention`: the locks that threads waited for, with the longest
+/// total wait first.
 #[must_use]
 pub fn perf_table(rows: &[LockRow]) -> String {
     let mut rows: Vec<_> = rows.iter().filter(|row| row.counts.contended > 0).collect();
@@ -204,7 +206,7 @@ pub fn perf_table(rows: &[LockRow]) -> String {
     text
 }
 
-/// The table of lockmeter, as posted in 2004.
+/// Returns the table of lockmeter, as posted in 2004.
 #[must_use]
 pub fn lockmeter_table(rows: &[LockRow], cpus: usize) -> String {
     let mut text = concat!(
@@ -237,7 +239,7 @@ fn percent(share: f64) -> String {
     format!("{:.1}%", 100.0 * share)
 }
 
-/// A time with two decimals and a unit, as perf writes it.
+/// Formats a time with two decimals and a unit, as perf does.
 #[must_use]
 pub fn time(ns: f64) -> String {
     match ns {
@@ -248,7 +250,7 @@ pub fn time(ns: f64) -> String {
     }
 }
 
-/// A time in whole units, as lockmeter writes it; below 10 with a decimal.
+/// Formats a time in whole units, as lockmeter does; values below 10 get one decimal.
 fn short(ns: f64) -> String {
     let (value, unit) = match ns {
         ns if ns < 1e3 => return format!("{ns:.0}ns"),

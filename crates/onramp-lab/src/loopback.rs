@@ -1,12 +1,12 @@
-//! The experiment of 2004: pairs of senders and receivers over a loopback, with one transmit queue
-//! behind a lock for all, and with a queue for each sender and no lock.
+//! The experiment of 2004: pairs of senders and receivers over a loopback device. It compares one
+//! transmit queue behind a lock for all senders with one queue per sender and no lock.
 //!
-//! The lock of Linux's loopback protected nothing but its counters. Here the queue, its counters
-//! and the way to the receivers are the same code in every design; what differs is whether senders
-//! share one queue, and take its lock for each packet, or have one each.
+//! The lock of Linux's loopback protected only its counters. Here the queue, its counters and the
+//! way to the receivers are the same code in every design. The designs differ only in whether
+//! senders share one queue and take its lock for each packet, or have one queue each.
 //!
-//! As a stream, a sender sends as fast as its packets come home. As requests and responses, the
-//! receiver of a pair answers each packet to its peer, who waits for all answers to a burst.
+//! In the stream load, a sender sends as fast as its packets return. In the request-response load,
+//! the receiver of a pair answers each packet, and the sender waits for all answers to a burst.
 
 mod queue;
 mod rr;
@@ -24,72 +24,74 @@ use crate::measure::{Latency, Rounds, rotated};
 use crate::thread_group::Window;
 use crate::{Error, Load};
 
-/// Bytes of payload in a packet.
+/// Number of payload bytes in a packet.
 pub const PAYLOAD: usize = 120;
-/// Packets that a sender of a stream may have on their way.
+/// Largest number of packets in flight of a sender of a stream.
 pub const CREDITS: u32 = 64;
-/// Packets that may be on their way, of all threads.
+/// Largest number of packets in flight, of all threads together.
 pub const PACKETS_MAX: usize = 1 << 20;
 
-/// Who shares what.
+/// The sharing of queues and counters between senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// One queue and its counters behind a spinlock.
+    /// One queue with its counters, behind a spinlock.
     Spinlock,
-    /// One queue and its counters behind a mutex that sleeps.
+    /// One queue with its counters, behind a mutex whose waiters sleep.
     Mutex,
-    /// A queue and counters for each sender, and no lock.
+    /// One queue with its counters per sender, and no lock.
     PerQueue,
 }
 
-/// What to measure.
+/// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Numbers of pairs.
+    /// Numbers of pairs to measure with, one after another.
     pub pairs: Vec<usize>,
-    /// How long each design is measured in a round.
+    /// Measured time of each design in a round.
     pub window: Duration,
-    /// Rounds; the designs take turns in each.
+    /// Number of rounds. Each round starts with another design.
     pub rounds: usize,
-    /// What senders do.
+    /// The work of the senders.
     pub load: Load,
 }
 
-/// What one design did in one round.
+/// Results of one design in one round.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Packets received, per second; answers too.
+    /// Number of packets received per second, including answers.
     pub packets_per_second: f64,
-    /// Bursts answered, per second; `None`: a stream has none.
+    /// Number of bursts answered, per second; `None` for a stream, which has no bursts.
     pub transactions_per_second: Option<f64>,
-    /// Processor time of the process for each packet, nanoseconds.
+    /// Processor time of the process per packet, nanoseconds.
     pub cpu_ns_per_packet: f64,
-    /// Context switches per second.
+    /// Number of context switches per second.
     pub switches_per_second: f64,
 }
 
-/// A design with a number of pairs.
+/// The measurements of one design with one number of pairs.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
-    /// Pairs of a sender and a receiver.
+    /// Number of pairs of a sender and a receiver.
     pub pairs: usize,
-    /// Its rounds, in order.
+    /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
-    /// From the first request of a burst to its last answer, of all rounds; of a stream, empty.
+    /// Time from the first request of a burst to its last answer, over all rounds, nanoseconds;
+    /// empty for a stream.
     pub latency: Latency,
-    /// What happened at the lock, in a round of its own: notes take time.
+    /// Statistics of the lock, measured in a separate round because measuring takes time.
     pub lock: Option<LockRow>,
-    /// Packets sent in all rounds, warm-up included: each was received, and came home.
+    /// Number of packets sent in all rounds, including the warm-up; each was received and returned
+    /// to its sender.
     pub packets: u64,
 }
 
 impl Design {
-    /// All of them.
+    /// All designs that the experiment measures.
     pub const ALL: [Self; 3] = [Self::Spinlock, Self::Mutex, Self::PerQueue];
 
-    /// Its name.
+    /// Returns the design's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -108,11 +110,11 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment; tells `told` what it is about to do.
+/// Runs the experiment. Calls `told` with a description of each step before the step runs.
 ///
 /// # Errors
 ///
-/// [`Error`] when threads cannot be had, or a packet is lost.
+/// [`Error`] if threads cannot be started, or a packet is lost.
 pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
     let mut cells = Vec::new();
     for &pairs in &plan.pairs {
@@ -151,13 +153,13 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
     Ok(cells)
 }
 
-/// One design in one round.
+/// Results of one run of one design.
 #[derive(Debug, Default)]
 struct Outcome {
     window: Window,
-    /// Packets received while they counted.
+    /// Number of packets received in the window.
     counted: u64,
-    /// Bursts answered while they counted.
+    /// Number of bursts answered in the window.
     transactions: Option<u64>,
     latency: Latency,
     sent: u64,
@@ -212,7 +214,8 @@ mod tests {
     use crate::BURST_MAX;
     use crate::measure::Spread;
 
-    /// Every design delivers everything, or the run fails; only locks have a row.
+    /// Every design delivers every packet (`run` fails otherwise), and only designs with a lock
+    /// have lock statistics.
     #[test]
     fn every_design_delivers_everything() {
         let window = Duration::from_millis(30);

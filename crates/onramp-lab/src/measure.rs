@@ -1,5 +1,5 @@
-//! What the experiments measure with: CPU time, context switches, latencies, spreads over rounds,
-//! and the start line for threads.
+//! Tools for measuring: CPU time, context switches, latencies, the spread of a figure over rounds,
+//! and a gate at which threads start together.
 
 mod gate;
 mod latency;

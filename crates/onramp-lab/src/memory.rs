@@ -1,5 +1,5 @@
-//! What packet memory costs: where packets come from, who gives them back, and how often threads
-//! meet there.
+//! The cost of packet memory: where packets are allocated, which thread frees them, and how often
+//! threads collide while doing so.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -12,21 +12,23 @@ use onramp_queue::PacketList;
 use crate::cell::Padded;
 use crate::measure::{Latency, Sampler};
 
-/// One call in so many is timed.
+/// Sampling period: one call that takes or frees packets out of every 16 is timed.
 pub const PERIOD: u64 = 16;
 
-/// Where packets come from.
+/// The allocator of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Memory {
-    /// Each thread has a pool, as in the product: whoever frees a packet sends it home.
+    /// Each thread has a pool, as in the product: the thread that frees a packet returns it to the
+    /// pool of its sender.
     #[default]
     Pool,
-    /// The system allocator: the sender allocates each packet, and who drains frees it.
+    /// The system allocator: the sender allocates each packet, and the thread that drains the qdisc
+    /// frees it.
     Malloc,
 }
 
 impl Memory {
-    /// The name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,31 +38,32 @@ impl Memory {
     }
 }
 
-/// What was noted of packet memory, while the phase was to measure.
+/// Measurements of packet memory, recorded during the phase `Measure`.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryNotes {
-    /// Packets taken, to be sent.
+    /// Number of packets that senders took from the allocator.
     pub taken: u64,
-    /// Of these, not from the thread's own cache but allocated.
+    /// Number of taken packets that were newly allocated, because the thread's own cache was empty.
     pub allocated: u64,
-    /// Packets given back, where somebody counts them.
+    /// Number of packets freed, as far as a thread counts them.
     pub freed: u64,
-    /// Of these, by another thread than took them.
+    /// Number of freed packets that another thread had taken.
     pub foreign: u64,
-    /// Batches in which they went home: neighbours of the same sender. With `malloc`, batches of
-    /// credits; each packet is freed by itself.
+    /// Number of batches in which packets returned to their senders: a batch is a run of packets of
+    /// one sender. With `malloc` only credits return in batches; each packet is freed by itself.
     pub batches: u64,
-    /// Exchanges at a pool that had to be repeated, since another thread was there. `None`: there
-    /// is no pool.
+    /// Number of atomic exchanges on pools that had to be repeated because another thread was
+    /// faster. `None` if there is no pool.
     pub repeated: Option<u64>,
-    /// Time of taking a packet, with what it takes to get those back that came home.
+    /// Time to take a packet, including the time to collect the packets that returned to the pool,
+    /// nanoseconds.
     pub take: Latency,
-    /// Time of giving back a list of packets, for each of them.
+    /// Time to free a list of packets, divided by the number of packets, nanoseconds.
     pub give: Latency,
 }
 
 impl MemoryNotes {
-    /// Adds what another thread noted, or another round.
+    /// Adds the measurements of another thread or another round.
     pub fn merge(&mut self, other: &Self) {
         self.taken += other.taken;
         self.allocated += other.allocated;
@@ -74,18 +77,19 @@ impl MemoryNotes {
         self.give.merge(&other.give);
     }
 
-    /// Packets that went home together; `None`: none did.
+    /// Returns the mean number of packets that returned together; `None` if none returned.
     #[must_use]
     pub fn packets_per_batch(&self) -> Option<f64> {
         (self.batches > 0).then(|| self.freed as f64 / self.batches as f64)
     }
 
-    /// Notes that so many packets were given back at once in that time.
+    /// Records that `packets` packets were freed at once in `ns` nanoseconds.
     fn gave(&mut self, ns: u64, packets: u64) {
         self.give.record(ns / packets);
     }
 
-    /// Counts a list that `thread`, which is the flow of its own packets, is about to free.
+    /// Counts a list that `thread` is about to free. A thread's own packets have the thread's
+    /// number as their flow.
     pub(crate) fn count(&mut self, list: &PacketList, thread: u64) {
         let mut last = None;
         for meta in list.metas() {
@@ -97,7 +101,7 @@ impl MemoryNotes {
     }
 }
 
-/// What a thread notes of the lists that it frees.
+/// What a thread records about the lists that it frees.
 struct Here {
     thread: u64,
     sampler: Sampler,
@@ -105,14 +109,15 @@ struct Here {
 }
 
 thread_local! {
-    /// The flow of the thread's own packets.
+    /// The flow of the calling thread's own packets.
     static FLOW: Cell<u64> = const { Cell::new(u64::MAX) };
-    /// Whether it notes what it frees.
+    /// Whether the calling thread records the lists that it frees.
     static TIMED: Cell<bool> = const { Cell::new(false) };
     static HERE: RefCell<Option<Box<Here>>> = const { RefCell::new(None) };
 }
 
-/// The calling thread's own packets have `flow`; with `timed`, it notes what it frees.
+/// Sets the flow of the calling thread's own packets. With `timed`, the thread records the lists
+/// that it frees.
 pub(crate) fn begin(flow: u64, timed: bool) {
     FLOW.set(flow);
     TIMED.set(timed);
@@ -123,19 +128,21 @@ pub(crate) fn begin(flow: u64, timed: bool) {
     HERE.set(timed.then(here));
 }
 
-/// The flow of the calling thread's own packets; of others, none that there is.
+/// Returns the flow of the calling thread's own packets, or a flow that no packet has if the thread
+/// sends none.
 pub(crate) fn flow() -> u64 {
     FLOW.get()
 }
 
-/// Takes what the calling thread noted of the lists that it freed.
+/// Takes the measurements that the calling thread recorded of the lists that it freed.
 pub(crate) fn take() -> MemoryNotes {
     HERE.with_borrow_mut(|here| {
         here.as_mut().map(|here| std::mem::take(&mut here.notes)).unwrap_or_default()
     })
 }
 
-/// Frees `list`: by its pools, or by the heap and with credits for `freed`.
+/// Frees `list`. With `freed`, the packets are freed to the heap and counted as credits; otherwise
+/// they return to their pools.
 #[inline(never)]
 pub(crate) fn free(list: PacketList, freed: Option<&Freed>) {
     if list.is_empty() {
@@ -166,7 +173,7 @@ impl Here {
     }
 }
 
-/// Packets of each sender that were freed: its credits, where no pool counts them.
+/// Number of freed packets of each sender. They are the sender's credits if no pool counts credits.
 #[derive(Clone, Debug)]
 pub(crate) struct Freed(Arc<[Padded<AtomicU64>]>);
 
@@ -175,7 +182,7 @@ impl Freed {
         Self((0..senders).map(|_| Padded::default()).collect())
     }
 
-    /// Frees `list`, packet by packet, and gives neighbours of one sender back as credits at once.
+    /// Frees `list` packet by packet, and returns credits once per run of packets of one sender.
     pub(crate) fn free(&self, list: PacketList) {
         let (mut sender, mut run) = (0, 0);
         for pkt in list {
@@ -191,13 +198,14 @@ impl Freed {
     fn give(&self, sender: u64, packets: u64) {
         let place = usize::try_from(sender).ok().and_then(|sender| self.0.get(sender));
         if let Some(place) = place.filter(|_| packets > 0) {
-            place.0.fetch_add(packets, Ordering::Relaxed); // Relaxed: a number of credits, no more.
+            // Relaxed: a number of credits that publishes no other data.
+            place.0.fetch_add(packets, Ordering::Relaxed);
         }
     }
 
-    /// Packets of `sender` that were freed so far.
+    /// Returns the number of packets of `sender` that were freed so far.
     pub(crate) fn of(&self, sender: usize) -> u64 {
-        self.0[sender].0.load(Ordering::Relaxed) // Relaxed: as above.
+        self.0[sender].0.load(Ordering::Relaxed) // Relaxed: only a number of credits.
     }
 }
 

@@ -1,7 +1,7 @@
-//! The transmit paths that are compared: what a thread does to get a packet to the device.
+//! The transmit paths that are compared: the steps of a thread to get a packet to the device.
 //!
-//! All of them stand in front of the same kind of qdisc and device, with the same packets, the
-//! same bound on what a sender has below it, and one reading of the clock a packet.
+//! All paths have the same kind of qdisc and device behind them. They send the same packets, limit
+//! a sender to the same number of packets in flight, and read the clock once per packet.
 
 mod context;
 mod link;
@@ -16,7 +16,7 @@ use onramp_core::Device;
 use onramp_core::Setup;
 use onramp_core::qdisc::Verdict;
 
-use crate::contention::Manners;
+use crate::manners::Manners;
 use crate::measure::{Latency, Octaves, PhaseCell};
 use crate::memory::{Memory, MemoryNotes};
 
@@ -26,49 +26,51 @@ pub(crate) use llist::{BURST_CAP, Llist};
 pub(crate) use locked::Locked;
 pub(crate) use percpu::PerCpu;
 
-/// Packets that all senders together have below them, for each queue; as `onramp::Link` has it.
+/// Largest number of packets in flight of all senders together, per queue; the same as in
+/// `onramp::Link`.
 pub(crate) const CREDITS_PER_QUEUE: usize = 8_192;
-/// Packets a sender may have below it; as `onramp::Link` has it.
+/// Largest number of packets in flight of one sender; the same as in `onramp::Link`.
 pub(crate) const CREDITS_MAX: usize = 96;
 const CREDITS_MIN: usize = 4;
 
-/// What stands behind a path.
+/// The qdisc, the devices and the options behind a path.
 pub(crate) struct Behind<'a> {
     pub(crate) tree: &'a Setup,
-    /// One for each queue.
+    /// One device per queue.
     pub(crate) devices: Vec<Box<dyn Device>>,
-    /// Packets that a sender may have below it; `None`: as many as it would have.
+    /// Largest number of packets in flight of a sender; `None` means the path's own default.
     pub(crate) credits: Option<u32>,
-    /// Where packets come from; of queues alone.
+    /// The allocator of packets; only bare queues use it.
     pub(crate) memory: Memory,
-    /// What designs do beside their way of excluding each other.
+    /// The behaviour of designs that does not belong to their way of keeping threads apart.
     pub(crate) manners: Manners,
-    /// Whether threads note what they free.
+    /// Whether threads record the packets that they free.
     pub(crate) timed: bool,
 }
 
-/// A thread's place in an experiment.
+/// A thread's position in an experiment.
 #[derive(Debug)]
 pub(crate) struct Seat<'a> {
-    /// Number of the thread.
+    /// Number of the thread, from 0.
     pub(crate) thread: usize,
-    /// How many there are.
+    /// Number of threads.
     pub(crate) threads: usize,
-    /// Queues to choose from.
+    /// Number of queues to choose from.
     pub(crate) queues: usize,
-    /// Whether locks and delays are noted.
+    /// Whether locks and delays are recorded.
     pub(crate) timed: bool,
-    /// Packets that it may have below it; `None`: as many as [`Seat::credits`] says.
+    /// Largest number of packets that the thread may have in flight; `None` means the number that
+    /// [`Seat::credits`] computes.
     pub(crate) asked: Option<u32>,
     pub(crate) manners: Manners,
-    /// Whether it gives way after a slice, with a design that has no such habit of its own.
+    /// Whether the thread yields after a time slice, for designs that do not yield by themselves.
     pub(crate) gives_way: bool,
     pub(crate) phase: &'a PhaseCell,
 }
 
 impl Seat<'_> {
-    /// Packets that the thread may have below it: as many as a sender of `onramp::Link` among as
-    /// many, unless another number was asked for.
+    /// Returns how many packets the thread may have in flight: as many as a sender of an
+    /// `onramp::Link` with the same number of senders, unless another number was asked for.
     pub(crate) fn credits(&self) -> u32 {
         if let Some(asked) = self.asked {
             return asked;
@@ -77,111 +79,111 @@ impl Seat<'_> {
         u32::try_from(share.clamp(CREDITS_MIN, CREDITS_MAX)).unwrap_or(u32::MAX)
     }
 
-    /// The thread's queue: flows go round.
+    /// Returns the thread's queue. Threads are assigned to the queues in turn.
     pub(crate) fn queue(&self) -> usize {
         self.thread % self.queues
     }
 }
 
-/// What became of a packet.
+/// Result of a send call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It is on its way.
+    /// The path took the packet.
     Staged,
-    /// It is dropped, and counted where it was; the sender learns of it.
+    /// The packet was dropped and counted where it was dropped, and the sender learns of the drop.
     Congested,
-    /// It was dropped at the door, and the sender counts it.
+    /// The packet was dropped before the qdisc, and the sender counts it.
     Dropped,
-    /// No credit is left: wait.
+    /// No credit is left; the sender must wait.
     Full,
-    /// It was time to stop; nothing was taken.
+    /// The run was stopped, and no packet was taken.
     Stopped,
 }
 
-/// What a sender learns of a verdict.
+/// Returns what a sender learns of the qdisc's verdict.
 fn told(verdict: Verdict) -> Sent {
     if verdict == Verdict::Dropped { Sent::Congested } else { Sent::Staged }
 }
 
 /// A transmit path.
 pub(crate) trait Path: Sync {
-    /// One thread's end of it.
+    /// One thread's end of the path.
     type Worker<'a>: Worker
     where
         Self: 'a;
 
-    /// Opens a thread's end; called in that thread.
+    /// Opens the calling thread's end.
     fn worker<'a>(&'a self, seat: &'a Seat<'a>) -> Self::Worker<'a>;
 
-    /// Takes packets out until the phase is over, for paths that need a thread for that.
+    /// Takes packets out until the phase is `Stop`, for paths that need a thread for that.
     fn consume(&self, _phase: &PhaseCell, _timed: bool) {}
 
-    /// Whether `consume` wants a thread.
+    /// Whether the path needs a thread that calls `consume`.
     fn consumes(&self) -> bool {
         false
     }
 
-    /// Packets that came out, by now, of a path without a device that counts them.
+    /// Returns the number of packets that have left so far; `None` if a device counts them.
     fn sent(&self) -> Option<u64> {
         None
     }
 
-    /// Sends what is left; called when all threads have ended.
+    /// Sends the remaining packets. Called when all threads have ended.
     fn finish(&mut self) -> Account;
 }
 
 /// One thread's end of a path.
 pub(crate) trait Worker {
-    /// Sends one packet.
+    /// Sends one packet with the given payload.
     fn send(&mut self, payload: &[u8]) -> Sent;
 
-    /// Waits for room, not much longer than 50 ms.
+    /// Waits for room, for not much longer than 50 ms.
     fn wait(&mut self);
 
-    /// Waits until everything sent has come home, or it is time to stop.
+    /// Waits until all sent packets have returned or the run is stopped.
     fn flush(&mut self);
 
-    /// Lets others run, if it is time for that. Called after each packet that the path took, when
-    /// the thread holds nothing.
+    /// Yields if the thread's time slice is over. Called after each packet that the path took, when
+    /// the thread holds no lock.
     fn give_way(&mut self) {}
 
-    /// Forgets what the thread noted so far: now it counts.
+    /// Discards what the thread recorded so far, because the measured time begins.
     fn begin_notes(&mut self) {}
 
-    /// What the thread noted, if it did.
+    /// Returns what the thread recorded; `None` if it records nothing.
     fn end_notes(&mut self) -> Option<Notes> {
         None
     }
 }
 
-/// Where packets went.
+/// The number of packets of a run that were sent, dropped or are still held.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
     pub(crate) sent: u64,
-    /// Dropped behind the door, by reason.
+    /// Number of packets dropped behind the list, by reason.
     pub(crate) dropped: BTreeMap<&'static str, u64>,
     pub(crate) held: u64,
-    /// Packets in each take from the intake, where the path itself counts them.
+    /// Histogram of the staging times, nanoseconds, if the path itself measures them.
     pub(crate) staging: Option<Octaves>,
-    /// Times somebody became owner, where nobody takes a lock.
+    /// Number of times that a thread became the owner, for a path without locks.
     pub(crate) runs: Option<u64>,
-    /// What threads that take packets out noted.
+    /// Measurements of the threads that take packets out.
     pub(crate) memory: MemoryNotes,
 }
 
-/// What a thread notes of the locks it takes.
+/// A thread's measurements of locks, of staging and of packet memory.
 #[derive(Debug)]
 pub(crate) struct Notes {
-    /// By the numbers of `LOCKS`.
+    /// Measurements of each lock, indexed as in `LOCKS`.
     pub(crate) locks: [crate::lockstat::LockNotes; LOCKS.len()],
-    /// From the send call to the qdisc.
+    /// Time from the send call to the qdisc, nanoseconds.
     pub(crate) staging: Latency,
-    /// Packets that entered the qdisc at once.
+    /// Number of packets that entered the qdisc together.
     pub(crate) batches: Octaves,
     pub(crate) memory: MemoryNotes,
 }
 
-/// Locks that paths take.
+/// Names of the locks that paths take.
 pub(crate) const LOCKS: [&str; 4] = ["root", "busylock", "device", "percpu"];
 pub(crate) const ROOT: usize = 0;
 pub(crate) const BUSY: usize = 1;
@@ -199,7 +201,7 @@ impl Notes {
         }
     }
 
-    /// Hands the notes over.
+    /// Returns the measurements and leaves empty ones.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::new(false, 0))
     }

@@ -1,12 +1,12 @@
-//! Queues of other crates beside Onramp's intake alone: nothing but the way from many threads to
-//! one, without qdisc and device.
+//! Bare queues: queues of other crates compared with Onramp's intake alone. They only carry packets
+//! from many threads to one, without qdisc and device.
 //!
 //! The drainer pops packets, reads the first bytes of each, and frees them in runs. With
-//! [`Manners::Linux`], rings and channels have a thread of their own for that, as their users have,
-//! and it gives way when it finds nothing. With [`Manners::Equal`], a sender that has pushed drains
-//! them, unless another sender does, as it does at Onramp's intake: no thread polls, and none is
-//! billed for polling. A sender without credit gives way, instead of sleeping: so the queue is what
-//! is measured, not the waking of threads.
+//! [`Manners::Linux`], a ring or a channel has its own thread for that, as in ordinary use, and the
+//! thread yields when it finds no packet. With [`Manners::Equal`], a sender that has pushed drains
+//! the queue unless another sender does, as at Onramp's intake: no thread polls, and none is
+//! charged for polling. A sender without credit yields instead of sleeping, so that the experiment
+//! measures the queue and not the waking of threads.
 
 mod floor;
 mod intake;
@@ -24,7 +24,7 @@ use onramp_queue::{Counter, Packet, PacketList};
 use parking_lot::Mutex;
 
 use crate::cell::Padded;
-use crate::contention::Manners;
+use crate::manners::Manners;
 use crate::measure::{Phase, PhaseCell};
 use crate::memory::{self, Freed, Memory, MemoryNotes};
 use crate::path::{Account, Behind, Notes, Path, Seat, Sent, Worker, WorkerContext};
@@ -36,35 +36,35 @@ pub(crate) use ring::{Array, Channel, Rings, Things};
 pub(crate) use shards::Shards;
 pub(crate) use variant::{Ahead, Batch, List, Variant};
 
-/// Packets that are freed together, where senders have credits for it.
+/// Largest number of packets that are freed together, if the senders have enough credits.
 const RUN: u32 = 64;
 
-/// Where popped packets end.
+/// The end of a bare queue: counts popped packets and frees them in runs.
 #[derive(Debug)]
 pub(crate) struct Sink {
     taken: u64,
     run: PacketList,
-    /// Packets that are a run. No sender ever waits for packets that are kept here: half of its
-    /// credits are a run.
+    /// Number of packets in a run: at most half of a sender's credits, so that no sender waits only
+    /// for packets that the sink keeps.
     run_len: u32,
     seen: Option<Seen>,
     /// Credits of packets that come from the heap.
     freed: Option<Freed>,
-    /// Somebody notes what is freed, or gives credits for it.
+    /// Whether freed packets are recorded or returned as credits.
     noted: bool,
 }
 
-/// Thread and number of every packet that came out, for tests.
+/// Thread and number of every packet that left the queue, for tests.
 pub(crate) type Seen = Arc<Mutex<Vec<(u64, u64)>>>;
 
 impl Sink {
-    /// Frees packets of senders that have `credits` each.
+    /// Makes a sink that frees packets of senders with `credits` credits each.
     fn new(credits: u32, seen: Option<Seen>, freed: Option<Freed>, noted: bool) -> Self {
         let run_len = (credits / 2).clamp(1, RUN);
         Self { taken: 0, run: PacketList::new(), run_len, seen, freed, noted }
     }
 
-    /// Reads `pkt`, and keeps it to be freed.
+    /// Reads `pkt` and keeps it until its run is freed.
     #[inline]
     fn put(&mut self, pkt: Packet) {
         black_box(pkt.payload().first());
@@ -80,19 +80,19 @@ impl Sink {
         self.run.len() >= self.run_len
     }
 
-    /// What is to be freed, when it is a run; otherwise nothing.
+    /// Returns the kept packets if they are a complete run; otherwise an empty list.
     #[inline]
     fn run(&mut self) -> PacketList {
         if self.is_run() { self.rest() } else { PacketList::new() }
     }
 
-    /// What is to be freed.
+    /// Returns all kept packets.
     #[inline]
     fn rest(&mut self) -> PacketList {
         std::mem::take(&mut self.run)
     }
 
-    /// Frees what is kept to be freed, when it is a run.
+    /// Frees the kept packets if they are a complete run.
     #[inline]
     fn free_run(&mut self) {
         if self.is_run() {
@@ -100,7 +100,7 @@ impl Sink {
         }
     }
 
-    /// Frees what is kept to be freed.
+    /// Frees all kept packets.
     #[inline]
     fn free_rest(&mut self) {
         if self.noted {
@@ -116,7 +116,7 @@ impl Sink {
     }
 }
 
-/// Thread and number of a packet, as the driver wrote them.
+/// Returns the thread and the number of a packet, as the sending thread wrote them.
 pub(crate) fn numbers(payload: &[u8]) -> (u64, u64) {
     let word = |at: usize| {
         let bytes: [u8; 8] = payload[at..at + 8].try_into().unwrap_or_default();
@@ -125,62 +125,63 @@ pub(crate) fn numbers(payload: &[u8]) -> (u64, u64) {
     (word(0), word(8))
 }
 
-/// A queue between senders and one drainer.
+/// A queue between many senders and one drainer.
 pub(crate) trait Peer: Sync + Sized {
-    /// One sender's end.
+    /// One sender's end of the queue.
     type End<'a>: Send
     where
         Self: 'a;
 
-    /// The drainer's end.
+    /// The drainer's end of the queue.
     type Taker: Send;
 
-    /// For so many senders, each with at most `credits` packets in flight. Where the peer has a
-    /// way of its own to have senders drain, packets end in `sink`.
+    /// Makes a queue for `senders` senders with at most `credits` packets in flight each. A queue
+    /// whose senders drain it by its own means passes packets to `sink`.
     fn new(senders: usize, credits: u32, sink: Sink) -> (Self, Self::Taker);
 
     fn end(&self, sender: usize) -> Self::End<'_>;
 
-    /// Pushes; gives the packet back when there is no place.
+    /// Pushes a packet. Returns the packet if there is no room.
     fn push(&self, end: &mut Self::End<'_>, pkt: Packet, count: &Counter) -> Result<(), Packet>;
 
-    /// Whether it matters where a sender stands.
+    /// Whether a sender's processor decides where it pushes.
     const PLACED: bool = false;
 
-    /// Nothing of the sender's is in flight: it may go another way from now on.
+    /// Tells that none of the sender's packets is in flight, so the sender may push to another
+    /// place from now on.
     #[inline]
     fn place(&self, _end: &mut Self::End<'_>) {}
 
-    /// Frees what is kept to be freed with others, where the peer itself has senders drain.
+    /// Frees the packets that are kept for a run, if the queue by itself makes senders drain it.
     fn settle(&self) {}
 
-    /// Whether somebody has to drain: the peer has no way of its own to have senders do it.
+    /// Whether the queue needs a drainer, because it does not by itself make senders drain it.
     const DRAINED: bool = true;
 
-    /// Pops what is there, about a run of it; false: nothing was there.
+    /// Pops up to about a run of packets. Returns false if there was none.
     fn pop(&self, _taker: &mut Self::Taker, _sink: &mut Sink) -> bool {
         false
     }
 }
 
-/// A peer as a path.
+/// A bare queue, used as a path.
 pub(crate) struct Peered<P: Peer> {
     peer: P,
-    /// Locked by the drainer.
+    /// The drainer's end and the sink; only the drainer locks them.
     drain: Padded<Mutex<(P::Taker, Sink)>>,
-    /// A sender came while somebody drained, and left its packet to the drainer.
+    /// Whether a sender came while another thread drained, and left its packet to the drainer.
     asked: Padded<AtomicBool>,
-    /// Senders drain in turn.
+    /// Whether senders drain the queue in turn.
     by_senders: bool,
-    /// Packets that came out. Written by who drains.
+    /// Number of packets that left the queue, written by the thread that drains.
     count: Padded<Counter>,
     credits: u32,
     freed: Option<Freed>,
-    /// What the thread that drains noted.
+    /// Measurements of the thread that drains.
     memory: Mutex<MemoryNotes>,
 }
 
-/// Packets in flight of each sender: as many as fit the caches together.
+/// Returns the number of packets in flight of each sender: as many as fit into the caches together.
 pub(crate) fn credits(threads: usize) -> u32 {
     if threads < 64 { 256 } else { 64 }
 }
@@ -204,7 +205,7 @@ impl<P: Peer> Peered<P> {
         }
     }
 
-    /// Pops until there is nothing.
+    /// Pops packets until the queue is empty.
     fn pop_all(&self, (taker, sink): &mut (P::Taker, Sink)) {
         loop {
             let came = self.peer.pop(taker, sink);
@@ -216,7 +217,7 @@ impl<P: Peer> Peered<P> {
         }
     }
 
-    /// Drains until it is time to stop, as a thread of its own.
+    /// Drains the queue on a thread of its own, until the run is stopped.
     fn drain(&self, phase: &PhaseCell) {
         let mut drain = self.drain.0.lock();
         let mut measuring = false;
@@ -230,37 +231,41 @@ impl<P: Peer> Peered<P> {
         }
     }
 
-    /// Drains as a sender that has just pushed, unless another does.
+    /// Drains the queue in the thread of a sender that has just pushed, unless another thread
+    /// drains.
     ///
-    /// The drainer looks at `asked` after it has let go of the lock, and a sender that finds the
-    /// lock taken looks at the lock after it has set `asked`: one of the two sees the other. A
-    /// sender that finds `asked` set may leave: the sender that set it still has to see to it that
-    /// somebody drains, or a drainer has cleared it, and pops after that.
+    /// The drainer reads `asked` after it has released the lock, and a sender that finds the lock
+    /// taken reads the lock again after it has set `asked`; so at least one of the two notices the
+    /// other. A sender that finds `asked` already set may leave: either the sender that set `asked`
+    /// still has to make sure that a thread drains, or a drainer has cleared `asked` and pops after
+    /// that.
     #[inline]
     fn drain_in_turn(&self) {
         loop {
             if let Some(mut drain) = self.drain.0.try_lock() {
-                // AcqRel: the drainer pops what was pushed before it was set.
+                // AcqRel: the drainer then pops the packets that were pushed before `asked` was
+                // set.
                 self.asked.0.swap(false, Ordering::AcqRel);
                 // SeqCst: pairs with the first fence of a sender, below. Either the sender finds
-                // `asked` cleared, or we pop its packet.
+                // `asked` cleared, or the drainer pops its packet.
                 fence(Ordering::SeqCst);
                 self.pop_all(&mut drain);
                 drop(drain);
                 // SeqCst: pairs with the second fence of a sender, below. Either the sender finds
-                // the lock free, or we find `asked` set.
+                // the lock free, or the drainer finds `asked` set.
                 fence(Ordering::SeqCst);
-                // Relaxed: the fence orders it.
+                // Relaxed: the fence orders the load.
                 if !self.asked.0.load(Ordering::Relaxed) {
                     return;
                 }
                 continue;
             }
-            // SeqCst: our packet is pushed before we look; pairs with the first fence above.
+            // SeqCst: this sender's packet is pushed before it reads `asked`; pairs with the first
+            // fence above.
             fence(Ordering::SeqCst);
-            // Relaxed: the fence orders it.
+            // Relaxed: the fence orders the load.
             if !self.asked.0.load(Ordering::Relaxed) {
-                // Release: our packet comes along; pairs with the swap above.
+                // Release: publishes this sender's packet; pairs with the swap above.
                 self.asked.0.store(true, Ordering::Release);
                 // SeqCst: pairs with the second fence above.
                 fence(Ordering::SeqCst);
@@ -309,7 +314,7 @@ impl<P: Peer> Path for Peered<P> {
     }
 }
 
-/// A sender's end of a peer.
+/// A sender's end of a bare queue.
 pub(crate) struct Sender<'a, P: Peer + 'a> {
     peered: &'a Peered<P>,
     end: P::End<'a>,

@@ -1,4 +1,4 @@
-//! Which processor a thread runs on.
+//! Binds threads to processors and tells which processor a thread runs on.
 
 use std::io;
 
@@ -6,11 +6,11 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 
 use crate::Error;
 
-/// The processors that the calling thread may use, in order.
+/// Returns the processors that the calling thread may use, in ascending order.
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] where the kernel does not say.
+/// [`Error::Usage`] if the kernel does not tell them.
 pub fn allowed() -> Result<Vec<usize>, Error> {
     let set = sched_getaffinity(None)
         .map_err(|error| Error::Usage("the processors allowed", io::Error::from(error)))?;
@@ -21,7 +21,7 @@ pub fn allowed() -> Result<Vec<usize>, Error> {
 ///
 /// # Errors
 ///
-/// [`Error::Pin`] when the kernel does not allow it.
+/// [`Error::Pin`] if the kernel does not allow it.
 pub fn to(cpu: usize) -> Result<(), Error> {
     let mut set = CpuSet::new();
     if cpu >= CpuSet::MAX_CPU {
@@ -32,7 +32,7 @@ pub fn to(cpu: usize) -> Result<(), Error> {
     sched_setaffinity(None, &set).map_err(|error| Error::Pin(cpu, io::Error::from(error)))
 }
 
-/// The processor that the calling thread runs on just now.
+/// Returns the processor that the calling thread currently runs on.
 #[must_use]
 #[inline]
 pub fn current() -> usize {

@@ -1,11 +1,11 @@
-//! What a qdisc costs: one thread, no device, nanoseconds for an enqueue and a dequeue.
+//! The cost of a qdisc: nanoseconds per enqueue and dequeue, in one thread without a device.
 //!
-//! A standing backlog is turned over in bursts: 32 packets leave, and come back for flows in random
-//! order. So every packet finds caches as cold as the backlog makes them, and nothing is allocated.
-//! Time is virtual and goes on by 100 ns a packet.
+//! A standing backlog is turned over in bursts: 32 packets leave, and are enqueued again for flows
+//! in random order. So the caches are as cold for every packet as the backlog makes them, and no
+//! memory is allocated. Time is virtual and advances by 100 ns per packet.
 //!
-//! Beside the kinds run what one writes without a qdisc: departure times in a `HashMap`, and
-//! packets by departure time in a `BinaryHeap` or a `BTreeMap`.
+//! The kinds of qdisc are compared with simple replacements for a qdisc: departure times in a
+//! `HashMap`, and packets by departure time in a `BinaryHeap` or a `BTreeMap`.
 
 mod peer;
 mod subject;
@@ -20,26 +20,27 @@ pub use self::subject::Subject;
 use crate::Error;
 use crate::measure::{Rounds, rotated, thread_cpu_ns};
 
-/// Packets that leave, and come, at once.
+/// Number of packets that leave at once and are enqueued at once.
 pub const BURST: u32 = 32;
 /// Virtual time between two packets, nanoseconds.
 pub const PACKET_NS: u64 = 100;
 /// Length of a packet, bytes.
 pub const LEN: u32 = 1500;
 
-/// The handle of the root.
+/// Handle of the root qdisc.
 const ROOT: u32 = 1;
-/// Packets that stand at least.
+/// Smallest standing backlog, packets.
 const BACKLOG_MIN: u32 = 256;
-/// Bursts between two looks at the clock.
+/// Number of bursts between two readings of the clock.
 const BURSTS_PER_LOOK: u32 = 64;
 
-/// What is measured.
+/// A scheduler that is measured.
 pub(crate) trait Scheduler {
-    /// Takes packets in.
+    /// Enqueues packets.
     fn put(&mut self, now: Instant, packets: PacketList);
 
-    /// Gives up to a burst, and what it dropped since.
+    /// Moves up to a burst of packets to `out`, and the packets dropped since the last call to
+    /// `drops`.
     fn take(&mut self, now: Instant, out: &mut PacketList, drops: &mut PacketList);
 }
 
@@ -54,42 +55,43 @@ impl Scheduler for Tree {
     }
 }
 
-/// What to measure.
+/// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What is measured, in the order of the table.
+    /// The subjects to measure, in the order of the table.
     pub subjects: Vec<Subject>,
-    /// Numbers of flows.
+    /// Numbers of flows to measure with, one after another.
     pub flows: Vec<u32>,
-    /// Packets that stand; none: one for each flow, and at least 256.
+    /// Sizes of the standing backlog, packets. If empty, the backlog has one packet per flow, but
+    /// at least 256.
     pub backlogs: Vec<u32>,
-    /// Time on the processor that each is measured in a round.
+    /// Processor time for which each subject is measured in a round.
     pub window: Duration,
-    /// Rounds; the subjects take turns in each.
+    /// Number of rounds. Each round starts with another subject.
     pub rounds: usize,
 }
 
-/// What one subject did in one round.
+/// Results of one subject in one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
-    /// Nanoseconds of this thread on the processor, for an enqueue and a dequeue.
+    /// Processor time of this thread per packet (one enqueue and one dequeue), nanoseconds.
     pub ns_per_packet: f64,
     /// Share of the packets that were dropped.
     pub dropped_share: f64,
 }
 
-/// A subject with so many flows and so large a backlog.
+/// The measurements of one subject with one number of flows and one backlog.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// Its name.
+    /// Name of the subject.
     pub name: &'static str,
-    /// Flows that packets were of.
+    /// Number of flows of the packets.
     pub flows: u32,
-    /// Classes they went to; none: it has no classes.
+    /// Number of classes of the packets; `None` if the subject has no classes.
     pub classes: Option<u32>,
-    /// Packets that stood.
+    /// Size of the standing backlog, packets.
     pub backlog: u32,
-    /// Its rounds, in order.
+    /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
 }
 
@@ -101,11 +103,11 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment; tells `told` what it is about to do.
+/// Runs the experiment. Calls `told` with a description of each step before the step runs.
 ///
 /// # Errors
 ///
-/// [`Error`] when packets were lost, or a qdisc holds them back.
+/// [`Error`] if packets were lost, or a qdisc holds them back.
 pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
     let mut cells = Vec::new();
     for &flows in &plan.flows {
@@ -169,7 +171,8 @@ fn turn_over(
     }
     let window_ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
     let (mut passed, mut dropped, mut start_ns) = (0_u64, 0_u64, None);
-    // So many more bursts to look at the clock after, and to go on without any packet.
+    // `left` counts the bursts until the next reading of the clock, `patience` the empty bursts
+    // until the run gives up.
     let (mut left, mut patience) = (backlog.div_ceil(BURST).max(BURSTS_PER_LOOK), backlog + 1_000);
     loop {
         now = now.after(PACKET_NS * u64::from(BURST));
@@ -206,11 +209,11 @@ fn turn_over(
     }
 }
 
-/// What the next packets are called. Made up as they come: a list of names would take up the
-/// caches, or name too few of the flows.
+/// Chooses the flows and priorities of packets. They are generated when needed: a prepared list
+/// would fill the caches or contain too few of the flows.
 struct Keys {
     flows: u32,
-    /// Classes, which priorities name.
+    /// Number of classes, which priorities select.
     classes: Option<u32>,
     random: Random,
 }
@@ -220,7 +223,7 @@ impl Keys {
         Self { flows, classes: subject.classes(flows), random: Random(0x1234_5678_9ABC_DEF1) }
     }
 
-    /// Makes a packet the next one.
+    /// Gives a packet the next flow and priority, and resets its other fields.
     #[inline]
     fn rename(&mut self, pkt: &mut Packet, now: Instant) {
         let flow = self.random.below(self.flows);
@@ -233,22 +236,23 @@ impl Keys {
     }
 }
 
-/// Numbers without order (xorshift: Marsaglia 2003).
+/// A generator of random numbers (xorshift: Marsaglia 2003).
 struct Random(u64);
 
 impl Random {
-    /// A number below another.
+    /// Returns a random number less than `below`.
     #[inline]
     fn below(&mut self, below: u32) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        // The upper half of the product with a number of 32 bits has no more than 32 bits.
+        // The upper half of the product of two 32-bit numbers has at most 32 bits.
         u32::try_from(((self.0 >> 32) * u64::from(below)) >> 32).unwrap_or(0)
     }
 }
 
-/// All that can be measured: each kind that lets packets out by itself, and what it is compared to.
+/// Returns everything that can be measured: each kind that releases packets by itself, and the
+/// replacements to compare with.
 #[must_use]
 pub fn subjects() -> Vec<Subject> {
     let kinds = KINDS.iter().filter(|kind| Subject::is_measured(kind)).map(Subject::Kind);

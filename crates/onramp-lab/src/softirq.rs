@@ -1,8 +1,10 @@
-//! The experiment of 2001: pending work handed to a helper thread each time, against work done in
-//! place, restarted a bounded number of times, with the helper woken only when that was not enough.
+//! The experiment of 2001. It compares two ways of handling pending work: giving all work to a
+//! helper thread, and doing the work in place. In place, the work is restarted a bounded number of
+//! times, and the helper is woken only for the rest.
 //!
-//! Clients send a burst of requests, servers answer each, and a client goes on when all answers
-//! are there. Requests and answers pass one queue: a pfifo, and a loopback behind it.
+//! Clients send a burst of requests, servers answer each request, and a client sends its next burst
+//! when all answers have arrived. Requests and answers pass one queue: a pfifo with a loopback
+//! device behind it.
 //!
 //! Source: Molnár, softirq-2.4.10-A7 (linux-kernel, 26 September 2001), and `kernel/softirq.c` of
 //! Linux 2.4 before and after it, by their behaviour.
@@ -22,84 +24,85 @@ use crate::Error;
 use crate::exchange::{Path, Talk, Talked, talk};
 use crate::measure::{Latency, Rounds, rotated};
 
-/// Bytes of payload in a packet.
+/// Number of payload bytes in a packet.
 pub const PAYLOAD: usize = 120;
-/// Packets that may be on their way, of all threads.
+/// Largest number of packets in flight, of all threads together.
 pub const PACKETS_MAX: usize = 8_192;
-/// The qdisc.
+/// The qdisc of the queue.
 pub const QDISC: &str = "pfifo limit 16384";
 
-/// Who does the work.
+/// The threads that do the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// A helper thread, called by each submission, which does one quota of work at a time.
+    /// A helper thread, which each submission calls and which does one quota of work at a time.
     WakeAlways,
-    /// Who submits, up to ten quotas in a row; then the helper, if anything is left.
+    /// The thread that submits, for up to ten quotas in a row; then the helper, if work is left.
     InPlace,
-    /// A link of Onramp: senders, and the runner for what a busy port collects.
+    /// A link of Onramp: the senders, and the runner for packets that a busy port gathers.
     Onramp,
-    /// As before, and each submission ends with a flush that does not wait: nothing is left to be
-    /// collected, as is best for a sender that waits for an answer.
+    /// Like `Onramp`, but each submission ends with a flush that does not wait. So the port gathers
+    /// no packets, which is best for a sender that waits for an answer.
     OnrampFlush,
-    /// A link whose senders send at once; the runner does what a quota left.
+    /// A link whose senders transmit at once; the runner does the work that a quota left.
     OnrampInline,
-    /// A link whose runner alone sends.
+    /// A link in which only the runner transmits.
     OnrampDedicated,
 }
 
-/// What to measure.
+/// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Clients, and as many servers.
+    /// Number of clients; there are as many servers.
     pub clients: usize,
-    /// Requests that a client sends at once.
+    /// Number of requests that a client sends at once.
     pub burst: usize,
-    /// How long each design is measured in a round.
+    /// Measured time of each design in a round.
     pub window: Duration,
-    /// Rounds; the designs take turns in each.
+    /// Number of rounds. Each round starts with another design.
     pub rounds: usize,
 }
 
-/// What one design did in one round.
+/// Results of one design in one round.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Bursts answered, per second.
+    /// Number of bursts answered, per second.
     pub transactions_per_second: f64,
-    /// Context switches per second.
+    /// Number of context switches per second.
     pub switches_per_second: f64,
-    /// Times that the helper or the runner was asked to come, per second.
+    /// Number of calls of the helper or the runner, per second.
     pub calls_per_second: f64,
-    /// Of these, those for which it had to be woken.
+    /// Number of calls that had to wake the helper or the runner, per second.
     pub notifies_per_second: f64,
-    /// The rest: a wake-up was not made, because it had become unnecessary.
+    /// Number of calls that woke nobody, because a wake-up had become unnecessary, per second.
     pub undone_per_second: f64,
-    /// Times that the helper or the runner woke, per second.
+    /// Number of times that the helper or the runner woke up, per second.
     pub wakeups_per_second: f64,
-    /// Of these, those that found nothing to do.
+    /// Number of wake-ups that found nothing to do, per second.
     pub idle_wakeups_per_second: f64,
-    /// Quotas, or rounds of the runner, that were followed by another at once, per second.
+    /// Number of quotas, or rounds of the runner, that were followed by another at once, per
+    /// second.
     pub restarts_per_second: f64,
-    /// Processor time of the process for each request and its answer, nanoseconds.
+    /// Processor time of the process per request and its answer, nanoseconds.
     pub cpu_ns_per_request: f64,
-    /// From the first request of a burst to its last answer.
+    /// Time from the first request of a burst to its last answer, nanoseconds.
     pub latency: Latency,
 }
 
-/// A design.
+/// The measurements of one design.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
-    /// Its rounds, in order.
+    /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
-    /// Of all rounds.
+    /// Time from the first request of a burst to its last answer, over all rounds, nanoseconds.
     pub latency: Latency,
-    /// Requests in all rounds, warm-up included: each was answered.
+    /// Number of requests in all rounds, including the warm-up; each was answered.
     pub requests: u64,
 }
 
 impl Design {
-    /// All of them.
+    /// All designs that the experiment measures.
     pub const ALL: [Self; 6] = [
         Self::WakeAlways,
         Self::InPlace,
@@ -109,7 +112,7 @@ impl Design {
         Self::OnrampDedicated,
     ];
 
-    /// Its name.
+    /// Returns the design's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -131,11 +134,11 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment; tells `told` what it is about to do.
+/// Runs the experiment. Calls `told` with a description of each step before the step runs.
 ///
 /// # Errors
 ///
-/// [`Error`] when threads cannot be had, or a request stays without its answer.
+/// [`Error`] if threads cannot be started, or a request is not answered.
 pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
     let empty = |design| {
         let latency = Latency::default();
@@ -166,16 +169,16 @@ fn measure(design: Design, plan: &Plan) -> Result<(Round, u64), Error> {
     }
 }
 
-/// What a path counts, up to now.
+/// Counters of a path up to a moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    /// Times the helper or the runner was asked to come.
+    /// Number of calls of the helper or the runner.
     calls: u64,
-    /// Of these, those that had to wake it.
+    /// Number of calls that had to wake the helper or the runner.
     notifies: u64,
-    /// Times it woke.
+    /// Number of times that the helper or the runner woke up.
     wakeups: u64,
-    /// Of these, those that found nothing to do.
+    /// Number of wake-ups that found nothing to do.
     idle: u64,
     restarts: u64,
 }
@@ -195,7 +198,7 @@ fn through<P: Path<Counts = Counts>>(
         switches_per_second: window.per_second(window.usage.switches()),
         calls_per_second,
         notifies_per_second,
-        // The two are not read at one moment.
+        // The two counters are not read at the same moment, so the difference may be negative.
         undone_per_second: (calls_per_second - notifies_per_second).max(0.0),
         wakeups_per_second: rate(|counts| counts.wakeups),
         idle_wakeups_per_second: rate(|counts| counts.idle),
@@ -206,13 +209,13 @@ fn through<P: Path<Counts = Counts>>(
     Ok((round, requests))
 }
 
-/// The address that the network takes to `place`.
+/// Returns an address that the network delivers to `place`.
 fn address(places: usize, place: usize) -> SocketAddr {
     let port = u16::try_from(places + place).unwrap_or(u16::MAX);
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// The time, for packets.
+/// Returns the current time, to stamp packets.
 fn now() -> Instant {
     MonotonicClock.now()
 }
@@ -221,7 +224,8 @@ fn now() -> Instant {
 mod tests {
     use super::*;
 
-    /// Every request is answered, or the run fails; every design has each round.
+    /// Every request is answered (`run` fails otherwise), and every design is measured in each
+    /// round.
     #[test]
     fn every_request_is_answered() {
         for (clients, burst) in [(1, 64), (3, 5), (2, 1), (1, 4_096)] {
@@ -235,7 +239,7 @@ mod tests {
                 assert_eq!(cell.requests % burst as u64, 0, "{cell:?}");
                 for round in &cell.rounds {
                     let Round { calls_per_second: calls, notifies_per_second: woken, .. } = round;
-                    // They are read one after the other.
+                    // The two counters are read one after the other, so `woken` may exceed `calls`.
                     let sum = round.undone_per_second + woken;
                     assert!((sum - calls.max(*woken)).abs() < 1e-6, "{design:?}: {round:?}");
                     assert!(round.idle_wakeups_per_second <= round.wakeups_per_second + 1e-6);

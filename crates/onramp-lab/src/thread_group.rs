@@ -1,4 +1,4 @@
-//! The threads of an experiment: they start together, warm up, are measured, and end.
+//! The threads of an experiment: they start together, warm up, are measured, and stop.
 
 use std::thread;
 use std::time::Duration;
@@ -9,38 +9,38 @@ use onramp_dev::MonotonicClock;
 use crate::measure::{Gate, Phase, PhaseCell, Usage};
 use crate::{Error, pin};
 
-/// Threads warm up for this part of the time that they are measured.
+/// The warm-up lasts this fraction of the measured time: one fifth.
 const WARM_UP: u32 = 5;
 
-/// What all threads of an experiment share.
+/// The state that all threads of an experiment share.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadGroup {
     gate: Gate,
     pub(crate) phase: PhaseCell,
 }
 
-/// The time in which everything counted.
+/// The part of an experiment that is measured, after the warm-up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Window {
-    /// Its length, nanoseconds.
+    /// Length of the window, nanoseconds.
     pub(crate) ns: u64,
-    /// What the process cost in it.
+    /// Resources that the process used in the window.
     pub(crate) usage: Usage,
 }
 
-/// What a thread group did, and what was seen of it.
+/// The results of a thread group.
 #[derive(Debug)]
 pub(crate) struct Watched<R, S> {
-    /// What each thread gave, in order.
+    /// The result of each thread, in order of thread numbers.
     pub(crate) given: Vec<R>,
     pub(crate) window: Window,
-    /// What was seen when the window began, and when it ended.
+    /// The results of `look` at the beginning and at the end of the window.
     pub(crate) seen: (S, S),
 }
 
 impl ThreadGroup {
-    /// Runs `work` in `count` threads, each with its number, through all phases; `span` is how
-    /// long they are measured. Gives what they gave, in order.
+    /// Runs `work` in `count` threads through all phases. Each call of `work` gets its thread's
+    /// number; `span` is the measured time. Returns the threads' results in order, and the window.
     pub(crate) fn run<R: Send>(
         &self,
         count: usize,
@@ -51,7 +51,8 @@ impl ThreadGroup {
         Ok((watched.given, watched.window))
     }
 
-    /// As [`run`](Self::run); `look` is called as the window begins and as it ends.
+    /// Does the same as [`run`](Self::run), and calls `look` when the window begins and when it
+    /// ends.
     pub(crate) fn run_watched<R: Send, S>(
         &self,
         count: usize,
@@ -92,7 +93,8 @@ impl ThreadGroup {
         })
     }
 
-    /// As [`run_watched`](Self::run_watched), with a thread bound to each of `cpus`.
+    /// Does the same as [`run_watched`](Self::run_watched), with one thread bound to each processor
+    /// of `cpus`.
     pub(crate) fn run_bound<R: Send, S>(
         &self,
         cpus: &[usize],
@@ -127,18 +129,18 @@ impl ThreadGroup {
 }
 
 impl Window {
-    /// So many in a second.
+    /// Returns how many events per second a `count` in this window means.
     pub(crate) fn per_second(&self, count: u64) -> f64 {
         if self.ns == 0 { 0.0 } else { count as f64 * 1e9 / self.ns as f64 }
     }
 
-    /// The part of the time of so many processors that the process had.
+    /// Returns the share of the time of `cpus` processors that the process used, from 0 to 1.
     pub(crate) fn cpu_share(&self, cpus: usize) -> f64 {
         let ns = self.ns as f64 * cpus as f64;
         if ns == 0.0 { 0.0 } else { self.usage.process_ns as f64 / ns }
     }
 
-    /// Processor time of the process for each of `count`, nanoseconds.
+    /// Returns the processor time of the process divided by `count`, nanoseconds.
     pub(crate) fn cpu_ns_per(&self, count: u64) -> f64 {
         if count == 0 { f64::INFINITY } else { self.usage.process_ns as f64 / count as f64 }
     }

@@ -1,64 +1,69 @@
-//! Forks: whether this process is one of that in which something was made, and one to try it in.
+//! Detects whether this process is a forked copy of the process that made an object, and runs code
+//! in a forked child.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Forks between the process that started and this one.
+/// Number of forks between the process that started the program and this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Relaxed); // Relaxed: a child begins with one thread.
 }
 
-/// How often the process has forked to become this one, since the first call. A child of `fork`
-/// has a copy of its parent's memory, but none of its threads: what needs these compares the number
-/// with that of its beginning. (`vfork` and raw `clone` are not seen, as by `pthread_atfork`.)
+/// Returns how many forks lie between this process and the ancestor that made the first call; 0 in
+/// that ancestor. A child of `fork` has a copy of its parent's memory, but none of its parent's
+/// other threads. An object that depends on threads can store this number when it is made and
+/// compare it later. (`pthread_atfork` does not see `vfork` and raw `clone`, so these are not
+/// counted.)
 ///
 /// # Panics
 ///
-/// Panics when the C library has no memory to note it.
+/// Panics if the C library has no memory to register the handler.
 #[must_use]
 pub fn watch_forks() -> u32 {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
-        // SAFETY: the handler is a function of the program, and does what a child may: it adds to
-        // a number.
+        // SAFETY: the handler is a function of the program, and does only what a child may do: it
+        // adds to a number.
         let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         assert_eq!(failed, 0, "the C library notes a handler for forks");
     });
     forks()
 }
 
-/// The number now: see [`watch_forks`].
+/// Returns the current number of forks, without starting the count: see [`watch_forks`].
 #[must_use]
 #[inline]
 pub fn forks() -> u32 {
-    FORKS.load(Relaxed) // Relaxed: as above.
+    // Relaxed: only a child's first thread writes the number, before other threads exist.
+    FORKS.load(Relaxed)
 }
 
-/// What a child exits with whose `f` panicked.
+/// Exit status of a child whose `f` panicked.
 const PANICKED: i32 = 101;
 
-/// Runs `f` in a child, a copy of this process that has the calling thread alone; the child ends
-/// with what `f` gives, as its exit status, and runs nothing else. Gives the child's number: the
-/// caller has to wait for it.
+/// Runs `f` in a child process: a copy of this process that has only the calling thread. The child
+/// exits with the status that `f` returns and runs nothing else. Returns the child's process id;
+/// the caller must wait for the child.
 ///
-/// Locks that other threads hold just now are held in the child for ever: `f` should print nothing
-/// and take none that others take.
+/// A lock that another thread holds at this moment stays held in the child for ever. So `f` should
+/// print nothing, and take no lock that other threads take.
 ///
 /// # Errors
 ///
-/// What the kernel said: there is no child.
+/// Fails with the kernel's error if no child could be made.
 pub fn run_in_child(f: impl FnOnce() -> i32) -> io::Result<i32> {
-    // SAFETY: it touches no memory; the child has a copy of all, and its one thread goes on below.
+    // SAFETY: `fork` touches no memory of this process; the child has a copy of all memory, and its
+    // one thread continues below.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             let status = catch_unwind(AssertUnwindSafe(f)).unwrap_or(PANICKED);
-            // SAFETY: it ends the process at once, with no destructor and no handler.
+            // SAFETY: `_exit` ends the process at once and runs no destructor and no exit handler.
             unsafe { libc::_exit(status) }
         }
         child => Ok(child),

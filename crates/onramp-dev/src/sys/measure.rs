@@ -1,9 +1,9 @@
-//! What a socket's owner can ask the kernel about it, for measurements.
+//! Statistics of a socket that the kernel reports, for use in measurements.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A socket's memory and drops, as the kernel counts them.
+/// A socket's receive memory and drops, as the kernel counts them.
 ///
 /// Source: `enum` of `SK_MEMINFO_*` in Linux `include/uapi/linux/sock_diag.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,21 +11,22 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 pub struct SocketMemory {
     /// Bytes of kernel memory that received packets occupy (`SK_MEMINFO_RMEM_ALLOC`).
     pub receive_bytes: u32,
-    /// Their limit, bytes (`SK_MEMINFO_RCVBUF`).
+    /// Limit on `receive_bytes`, bytes (`SK_MEMINFO_RCVBUF`).
     pub receive_limit: u32,
-    /// Packets dropped at this socket since it was made, modulo 2^32 (`SK_MEMINFO_DROPS`).
+    /// Number of packets dropped at this socket since it was made, modulo 2^32
+    /// (`SK_MEMINFO_DROPS`).
     pub drops: u32,
 }
 
-/// Entries of the array that the kernel fills (`SK_MEMINFO_VARS`).
+/// Number of entries in the array that the kernel fills (`SK_MEMINFO_VARS`).
 const VARS: usize = 9;
 
-/// Reads `SO_MEMINFO` of `socket`.
+/// Reads the option `SO_MEMINFO` of `socket`.
 ///
 /// # Errors
 ///
-/// What `getsockopt` says, and `InvalidData` from a kernel (before 4.6) whose answer lacks the
-/// drops.
+/// Fails with the error of `getsockopt`, and with `InvalidData` if the kernel (before 4.6) does not
+/// report drops.
 pub fn socket_memory(socket: BorrowedFd<'_>) -> io::Result<SocketMemory> {
     let mut vars = [0u32; VARS];
     #[expect(clippy::cast_possible_truncation, reason = "36 bytes")]
@@ -47,7 +48,7 @@ pub fn socket_memory(socket: BorrowedFd<'_>) -> io::Result<SocketMemory> {
     read(&vars, len as usize)
 }
 
-/// Reads the answer, of which the kernel wrote so many bytes.
+/// Interprets the answer, of which the kernel wrote the first `bytes` bytes.
 fn read(vars: &[u32; VARS], bytes: usize) -> io::Result<SocketMemory> {
     if bytes < size_of_val(vars) {
         let message = "SO_MEMINFO does not report drops: Linux 4.6 or later is needed";
@@ -69,7 +70,8 @@ mod tests {
         let before = socket_memory(sink.as_fd()).expect("SO_MEMINFO");
         assert_eq!((before.receive_bytes, before.drops), (0, 0));
 
-        // More than any receive buffer holds, so the sum alone tells what became of them.
+        // More bytes than any receive buffer holds. Each packet is therefore either queued or
+        // dropped, and the sum of the two is checked.
         let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket on loopback");
         let to = sink.local_addr().expect("a bound socket");
         for _ in 0..2_000 {
@@ -82,13 +84,14 @@ mod tests {
         assert_eq!(queued + after.drops as usize, 2_000);
     }
 
-    /// `SK_MEMINFO_RMEM_ALLOC`, `_RCVBUF` and `_DROPS` are the numbers 0, 1 and 8 of nine.
+    /// The values `SK_MEMINFO_RMEM_ALLOC`, `SK_MEMINFO_RCVBUF` and `SK_MEMINFO_DROPS` have the
+    /// indices 0, 1 and 8 of nine.
     #[test]
     fn an_answer_is_read_whole_or_not_at_all() {
         let vars = [10, 11, 12, 13, 14, 15, 16, 17, 18];
         let expected = SocketMemory { receive_bytes: 10, receive_limit: 11, drops: 18 };
         assert_eq!(read(&vars, 36).expect("all nine"), expected);
-        // A later kernel may know more, and cuts that off.
+        // A later kernel may have more values, but these do not fit into the array.
         assert_eq!(read(&vars, 40).expect("all nine"), expected);
         let error = read(&vars, 35).expect_err("the drops are not there");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);

@@ -1,19 +1,19 @@
-//! Messages for `sendmmsg`, gathered from packets.
+//! Messages for `sendmmsg`, built from packets.
 //!
-//! [`Messages`] owns the packets whose payloads its messages point to, from the moment they are
-//! gathered until their message is done with: so a call to the kernel never sees freed memory,
-//! whatever the caller does. All arrays are allocated once.
+//! [`Messages`] owns the packets whose payloads its messages point to, from the moment when a
+//! packet is added until its message is finished. So the kernel never reads freed memory, whatever
+//! the caller does. All arrays are allocated once.
 //!
 //! ```text
 //! flight   [pkt 0][pkt 1][pkt 2][pkt 3 .............]
 //! parts      |      |      |      |      |      |
 //! messages [ 0: pkts 0, 1 ][ 1 ][ 2 of 3 ][ 3 of 3 ]      a super-packet may need several
-//!                           ^ next: the first that is not done with
+//!                           ^ next: the first unfinished message
 //! ```
 //!
-//! Small payloads behind the first of a message are copied together, into one part: the kernel
-//! takes 25 ns longer for a part of its own than we do to copy 120 bytes; at 1,000 it is even
-//! (measured on Linux 6.18).
+//! Small payloads behind the first one of a message are copied together, into one part. The kernel
+//! takes 25 ns longer for a separate part than this code takes to copy 120 bytes; at 1,000 bytes
+//! the two cost the same (measured on Linux 6.18).
 
 #[cfg(test)]
 mod view;
@@ -27,10 +27,10 @@ use std::ptr;
 use libc::{c_int, iovec, mmsghdr, socklen_t};
 use onramp_queue::{DropReason, Packet, PacketList};
 
-/// Most messages in one call.
+/// Largest number of messages in one call.
 pub(crate) const MESSAGES_MAX: usize = 256;
-/// Most parts (packets, or parts of super-packets) in one call. No message has more parts than
-/// the kernel takes in one (`UIO_MAXIOV`).
+/// Largest number of parts (packets, or pieces of super-packets) in one call. At most `UIO_MAXIOV`,
+/// so no message has more parts than the kernel takes in one message.
 pub(crate) const PARTS_MAX: usize = 1024;
 #[cfg(test)]
 pub(crate) use view::View;
@@ -39,58 +39,60 @@ const _: () = assert!(PARTS_MAX <= libc::UIO_MAXIOV as usize);
 
 /// Largest payload that is copied, bytes.
 const COPY_MAX: usize = 512;
-/// Most bytes of copies in one call.
+/// Largest number of copied bytes in one call.
 const COPIES_MAX: usize = 1 << 16;
 
-/// Control messages that one message may carry: segment size, ECN, transmit time.
+/// Largest number of control messages with one message: segment size, ECN, transmit time.
 const CONTROLS_MAX: usize = 3;
 
-/// Sent without waiting, and without a signal when the socket was shut down.
+/// Flags of each call: send without waiting, and raise no signal if the socket was shut down.
 const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-/// A burst's worth of messages.
+/// The messages of one burst.
 pub(crate) struct Messages {
     headers: Box<[mmsghdr]>,
     names: Box<[Name]>,
     controls: Box<[[Control; CONTROLS_MAX]]>,
     shapes: Box<[Shape]>,
     parts: Box<[iovec]>,
-    /// Copies of small payloads. Its length stays zero: only raw pointers from `as_mut_ptr`, which
-    /// stay valid until it is reallocated, reach its memory, and nothing reallocates it.
+    /// Copies of small payloads. The vector's length stays zero. Only raw pointers from
+    /// `as_mut_ptr` reach its memory; they stay valid until the vector is reallocated, and nothing
+    /// reallocates it.
     copies: Vec<u8>,
     copies_len: usize,
-    /// The last part of the open message is copies, and may grow.
+    /// Whether the last part of the open message lies in `copies` and may grow.
     copying: bool,
-    /// Packets gathered and not done with. Every part from the first of message `next` on points
-    /// into the payload of one of them, or into the filled part of `copies`.
+    /// Packets that were added and are not finished. Every part from the first part of message
+    /// `next` on points into the payload of one of these packets, or into the filled part of
+    /// `copies`.
     flight: PacketList,
     /// The super-packet that is being cut into parts.
     held: Option<Held>,
-    /// Bytes of the payload of the first packet in flight that went out in earlier messages.
+    /// Number of payload bytes of the first packet in flight that earlier messages sent.
     head_sent: usize,
     next: usize,
     built: usize,
     parts_len: usize,
     /// The message that is being built.
     open: Shape,
-    /// Room for the rest of a super-packet that went out in part.
+    /// Memory for the unsent rest of a super-packet of which a part was sent.
     rest: Vec<u8>,
 }
 
-// SAFETY: the raw pointers in headers and parts point into what `self` owns, and are only used
-// through `&mut self`.
+// SAFETY: the raw pointers in headers and parts point into memory that `self` owns, and are only
+// used through `&mut self`.
 unsafe impl Send for Messages {}
 
-/// What a message is made of.
+/// Sizes of one message: its parts, packets, datagrams and bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shape {
     first_part: u16,
     parts: u16,
-    /// Packets that are done with when this message is.
+    /// Number of packets whose last byte is in this message: they are finished when the message is.
     packets: u16,
-    /// Datagrams on the wire.
+    /// Number of datagrams on the wire.
     pub(crate) segments: u16,
-    /// Bytes of payload.
+    /// Number of payload bytes.
     pub(crate) bytes: u32,
 }
 
@@ -102,24 +104,25 @@ struct Held {
 }
 
 impl Shape {
-    /// Packets that it is made of, or of one of which it is a part.
+    /// Returns the number of packets in the message; 1 if the message is only a piece of a packet.
     pub(crate) fn packets(self) -> u16 {
         self.packets.max(1)
     }
 }
 
-/// What a message carries beside its payload.
+/// The data that a message carries besides its payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Close {
-    /// Where to; `None`: where the socket is connected to.
+    /// Destination; `None` means the peer that the socket is connected to.
     pub(crate) name: Option<SocketAddr>,
-    /// Bytes in each datagram; `None`: the message is one datagram.
+    /// Size of each datagram, bytes; `None` means that the message is one datagram.
     pub(crate) segment: Option<u16>,
-    /// Datagrams.
+    /// Number of datagrams.
     pub(crate) segments: u16,
-    /// Traffic class, of IPv6 or (`false`) of IPv4.
+    /// Whether the message is IPv6 (`false`: IPv4), and its traffic class; `None` means the
+    /// socket's class.
     pub(crate) class: Option<(bool, u8)>,
-    /// When to send, nanoseconds on `CLOCK_MONOTONIC`.
+    /// Transmit time, nanoseconds on `CLOCK_MONOTONIC`; `None` means at once.
     pub(crate) txtime_ns: Option<u64>,
 }
 
@@ -127,7 +130,8 @@ impl Messages {
     pub(crate) fn new() -> Self {
         let name = Name { v6: zeroed_v6() };
         Self {
-            // SAFETY: a header is integers and raw pointers, for which zero is a value.
+            // SAFETY: a header consists of integers and raw pointers, for which zero is a valid
+            // value.
             headers: vec![unsafe { mem::zeroed::<mmsghdr>() }; MESSAGES_MAX].into(),
             names: vec![name; MESSAGES_MAX].into(),
             controls: vec![[Control::default(); CONTROLS_MAX]; MESSAGES_MAX].into(),
@@ -147,28 +151,28 @@ impl Messages {
         }
     }
 
-    /// True when no further message fits, or no further part.
+    /// Whether there is no room for another message or for another part.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.built == MESSAGES_MAX || self.parts_len == PARTS_MAX
     }
 
-    /// Messages not done with.
+    /// Returns the messages that are not finished.
     #[inline]
     pub(crate) fn pending(&self) -> &[Shape] {
         &self.shapes[self.next..self.built]
     }
 
-    /// Adds the whole of `pkt` to the open message.
+    /// Adds all of `pkt` to the open message.
     ///
     /// # Panics
     ///
-    /// Panics when full, or when a held packet is not wholly taken.
+    /// Panics if `self` is full, or if a held packet is not completely taken.
     #[inline]
     pub(crate) fn gather(&mut self, pkt: Packet) {
         assert!(self.held.is_none(), "a held packet is taken before the next");
         let payload = pkt.payload();
-        // The first stays where it is: most messages have no other.
+        // The first payload is not copied, because most messages have only one.
         if self.open.parts > 0 && payload.len() <= COPY_MAX.min(COPIES_MAX - self.copies_len) {
             self.copy(payload);
         } else {
@@ -195,11 +199,12 @@ impl Messages {
         }
     }
 
-    /// Takes `pkt` in, to be cut by [`Messages::take`]. A payload of nothing cannot be cut.
+    /// Takes in `pkt`, which [`Messages::take`] then cuts into parts. An empty payload cannot be
+    /// cut.
     ///
     /// # Panics
     ///
-    /// Panics when the payload is empty, or when a held packet is not wholly taken.
+    /// Panics if the payload is empty, or if an earlier held packet is not completely taken.
     pub(crate) fn hold(&mut self, pkt: Packet) {
         assert!(self.held.is_none(), "a held packet is taken before the next");
         let payload = pkt.payload();
@@ -208,11 +213,11 @@ impl Messages {
         self.flight.push_back(pkt);
     }
 
-    /// Adds the next `len` bytes of the held packet, or what is left of it, to the open message.
+    /// Adds the next `len` bytes of the held packet, or all that are left, to the open message.
     ///
     /// # Panics
     ///
-    /// Panics when full, or when no packet is held.
+    /// Panics if `self` is full, or if no packet is held.
     pub(crate) fn take(&mut self, len: usize) {
         let mut held = self.held.expect("a packet is held");
         let len = len.min(held.len - held.taken);
@@ -236,7 +241,7 @@ impl Messages {
     ///
     /// # Panics
     ///
-    /// Panics when the message has no part, or no further message fits.
+    /// Panics if the message has no part, or if there is no room for another message.
     #[inline]
     pub(crate) fn close(&mut self, close: &Close) {
         assert!(self.open.parts > 0, "a message has a part, if an empty one");
@@ -254,8 +259,8 @@ impl Messages {
         self.open.first_part = first_part;
     }
 
-    /// Offers the pending messages to the kernel, in one call: how many it took, or the error of
-    /// the first.
+    /// Offers the pending messages to the kernel in one call. Returns how many the kernel took, or
+    /// the error of the first message.
     #[inline]
     pub(crate) fn send(&mut self, socket: &UdpSocket) -> Result<usize, c_int> {
         if let [shape] = self.pending()
@@ -273,31 +278,33 @@ impl Messages {
             header.msg_control = controls.wrapping_add(at).cast();
         }
         let pending = &mut self.headers[self.next..self.built];
-        // SAFETY: the headers are ours, as many as we say. Each points to its own name and
-        // controls, whose lengths were set with them, and to its parts, which point into payloads
-        // of packets in `flight`, or into `copies`: alive, and only read by the kernel.
+        // SAFETY: `self` owns the headers, and `pending.len()` is their number. Each header points
+        // to its own name and controls, whose lengths were set with them, and to its own parts. The
+        // parts point into payloads of packets in `flight`, or into `copies`: both are alive, and
+        // the kernel only reads them.
         let taken = unsafe {
             libc::sendmmsg(socket.as_raw_fd(), pending.as_mut_ptr(), number(pending.len()), FLAGS)
         };
         usize::try_from(taken).map_err(|_| errno())
     }
 
-    /// Offers one message without controls. `sendto` has no headers to fetch, which saves about
-    /// 100 ns.
+    /// Offers one message without control messages. `sendto` has no message headers that the kernel
+    /// must copy, which saves about 100 ns.
     fn send_plain(&self, socket: &UdpSocket) -> Result<usize, c_int> {
         let part = self.parts[usize::from(self.shapes[self.next].first_part)];
         let name_len = self.headers[self.next].msg_hdr.msg_namelen;
         let name =
             if name_len == 0 { ptr::null() } else { (&raw const self.names[self.next]).cast() };
-        // SAFETY: the part points into the payload of a packet in `flight`: alive, and only read
-        // by the kernel. The length of the name was set with it.
+        // SAFETY: the part points into the payload of a packet in `flight`, which is alive and
+        // which the kernel only reads. The length of the name was set with the name.
         let sent = unsafe {
             libc::sendto(socket.as_raw_fd(), part.iov_base, part.iov_len, FLAGS, name, name_len)
         };
         if sent >= 0 { Ok(1) } else { Err(errno()) }
     }
 
-    /// Is done with the first `count` pending messages: they were sent.
+    /// Finishes the first `count` pending messages, which the kernel took, and moves their packets
+    /// to `done`.
     #[inline]
     pub(crate) fn sent(&mut self, count: usize, done: &mut PacketList) {
         assert!(count <= self.pending().len(), "only what is pending is sent");
@@ -315,8 +322,8 @@ impl Messages {
         }
     }
 
-    /// Is done with the first pending message, and with what else there is of its packets: they
-    /// are dropped.
+    /// Drops the packets of the first pending message. If the message is a piece of a super-packet,
+    /// the remaining messages of that packet are dropped too.
     pub(crate) fn dropped(&mut self, reason: DropReason, done: &mut PacketList) {
         let whole = self.pending().iter().position(|shape| shape.packets > 0);
         let packets = whole.map_or(1, |at| self.pending()[at].packets);
@@ -338,8 +345,8 @@ impl Messages {
         }
     }
 
-    /// Gives back, in front of `burst`, the packets of all pending messages. What was sent of a
-    /// super-packet is cut off it.
+    /// Moves the packets of all pending messages back to the front of `burst`. If a part of a
+    /// super-packet was sent, that part is cut off.
     pub(crate) fn give_back(&mut self, burst: &mut PacketList) {
         if self.head_sent > 0
             && let Some(mut head) = self.flight.pop_front()
@@ -369,7 +376,7 @@ impl fmt::Debug for Messages {
 }
 
 impl Close {
-    /// Writes the control messages; how many.
+    /// Writes the control messages and returns their number.
     #[inline]
     fn controls(&self, into: &mut [Control; CONTROLS_MAX]) -> usize {
         let mut count = 0;
@@ -395,7 +402,7 @@ impl Close {
     }
 }
 
-/// A `cmsghdr` with up to eight bytes of data: all of ours fill the same space.
+/// A `cmsghdr` with up to eight bytes of data. All control messages used here take the same space.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default)]
 struct Control {
@@ -407,9 +414,9 @@ struct Control {
 
 const _: () = {
     assert!(mem::offset_of!(Control, data) == size_of::<libc::cmsghdr>(), "as in `cmsghdr`");
-    // SAFETY: a calculation.
+    // SAFETY: `CMSG_SPACE` only calculates.
     assert!(size_of::<Control>() == unsafe { libc::CMSG_SPACE(2) } as usize, "none lies between");
-    // SAFETY: as above.
+    // SAFETY: `CMSG_SPACE` only calculates.
     assert!(size_of::<Control>() == unsafe { libc::CMSG_SPACE(8) } as usize, "none lies between");
 };
 
@@ -422,7 +429,7 @@ impl Control {
     }
 }
 
-/// A destination as the kernel wants it.
+/// A destination address in the kernel's format.
 #[repr(C)]
 #[derive(Clone, Copy)]
 union Name {
@@ -431,7 +438,7 @@ union Name {
 }
 
 impl Name {
-    /// Writes `addr`; the length of the name, bytes.
+    /// Writes `addr` and returns the length of the written name, bytes.
     #[inline]
     fn set(&mut self, addr: SocketAddr) -> socklen_t {
         #[expect(clippy::cast_possible_truncation, reason = "28 bytes at most")]
@@ -476,7 +483,7 @@ const fn part(start: *const u8, len: usize) -> iovec {
     iovec { iov_base: start.cast_mut().cast(), iov_len: len }
 }
 
-/// A small number in whatever type this C library gave the field.
+/// Converts a small number to the integer type that this C library uses for a field.
 #[inline]
 fn number<T: TryFrom<usize>>(n: usize) -> T {
     T::try_from(n).unwrap_or_else(|_| unreachable!("{n} is small"))

@@ -1,4 +1,4 @@
-//! Socket options that `socket2` does not know.
+//! Socket options that the crate `socket2` does not offer.
 
 use std::io;
 use std::net::UdpSocket;
@@ -6,9 +6,10 @@ use std::os::fd::AsRawFd;
 
 use libc::{c_int, socklen_t};
 
-/// Sets the size of the datagrams that a larger message is cut into; 0 = messages are datagrams.
+/// Sets the size, in bytes, of the datagrams that the kernel cuts a larger message into. With 0,
+/// each message is one datagram.
 ///
-/// Fails with ENOPROTOOPT where the kernel cannot cut (before Linux 4.18).
+/// Fails with ENOPROTOOPT if the kernel cannot segment (before Linux 4.18).
 pub(crate) fn set_udp_segment(socket: &UdpSocket, bytes: u16) -> io::Result<()> {
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, &c_int::from(bytes))
 }
@@ -19,7 +20,8 @@ pub(crate) fn enable_txtime(socket: &UdpSocket) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_TXTIME, &config)
 }
 
-/// The MTU of the path of a connected socket, bytes, IP header included, as the kernel knows it.
+/// Returns the MTU that the kernel knows for the path of a connected socket, in bytes, IP header
+/// included.
 pub(crate) fn path_mtu(socket: &UdpSocket, ipv6: bool) -> io::Result<u32> {
     let mtu = if ipv6 {
         get(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU)
@@ -30,8 +32,8 @@ pub(crate) fn path_mtu(socket: &UdpSocket, ipv6: bool) -> io::Result<u32> {
 }
 
 fn set<T: Copy>(socket: &UdpSocket, level: c_int, option: c_int, value: &T) -> io::Result<()> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes of a live `T`; the descriptor is open as
-    // long as `socket`.
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of a live `T`; the descriptor is open while
+    // `socket` lives.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -48,7 +50,7 @@ fn get(socket: &UdpSocket, level: c_int, option: c_int) -> io::Result<c_int> {
     let mut value: c_int = 0;
     let mut len = socklen_of::<c_int>();
     // SAFETY: the kernel writes at most `len` bytes into a live `c_int`; the descriptor is open
-    // as long as `socket`.
+    // while `socket` lives.
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut value).cast(), &raw mut len)
     };
@@ -72,7 +74,7 @@ mod tests {
         UdpSocket::bind("127.0.0.1:0").expect("a port is free")
     }
 
-    /// A socket that is not of UDP.
+    /// Returns a TCP socket, wrapped in the type of a UDP socket.
     fn foreign() -> UdpSocket {
         let tcp = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         OwnedFd::from(tcp).into()
@@ -93,13 +95,14 @@ mod tests {
         let code = |result: io::Result<()>| result.expect_err("refused").raw_os_error();
         assert_eq!(code(set_udp_segment(&foreign(), 1)), Some(libc::ENOPROTOOPT));
         for ipv6 in [false, true] {
-            // Not connected, there is no path; a socket of IPv4 knows no option of IPv6.
+            // A socket that is not connected has no path; an IPv4 socket does not support the IPv6
+            // option.
             let expected = if ipv6 { libc::EOPNOTSUPP } else { libc::ENOTCONN };
             assert_eq!(code(path_mtu(&udp(), ipv6).map(drop)), Some(expected), "IPv6 {ipv6}");
         }
     }
 
-    /// Each family has an option of its own, which a socket of the other does not know.
+    /// Each address family has its own option, which a socket of the other family does not support.
     #[test]
     fn the_path_of_the_loopback_is_known() {
         for (addr, expected) in [("127.0.0.1:0", 65_535), ("[::1]:0", 65_536)] {

@@ -1,48 +1,49 @@
-//! The kernel's monotonic clock.
+//! The kernel's monotonic clock, timer slack and processor affinity.
 
-/// Nanoseconds of `CLOCK_MONOTONIC`. No system call where the kernel's vDSO serves the clock.
+/// Returns the time of `CLOCK_MONOTONIC`, nanoseconds. Makes no system call if the kernel's vDSO
+/// serves the clock.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the answer. The call cannot fail: every Linux has the
-    // clock.
+    // SAFETY: `time` is valid memory for the answer. The call cannot fail, because every Linux has
+    // the clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     #[expect(clippy::cast_sign_loss, reason = "the clock counts up from zero at boot")]
     let (seconds, nanoseconds) = (time.tv_sec as u64, time.tv_nsec as u64);
     seconds * 1_000_000_000 + nanoseconds
 }
 
-/// Asks the kernel to wake the calling thread as exactly as it can (timer slack of 1 ns), instead
-/// of up to 50 µs late. Where it refuses, timers stay as they are.
+/// Asks the kernel to wake the calling thread as exactly as it can (timer slack of 1 ns) instead of
+/// up to 50 µs late. If the kernel refuses, timers stay as they are.
 pub fn exact_timers() {
-    // SAFETY: it takes a number and touches no memory.
+    // SAFETY: the call takes a number and touches no memory.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
 }
 
-/// The processor that the calling thread is on; `None`: the kernel does not say. A hint: the
-/// thread may be elsewhere by the time it looks.
+/// Returns the processor that the calling thread runs on; `None` if the kernel does not tell it.
+/// The result is only a hint, because the thread may have moved by the time the caller uses it.
 #[must_use]
 pub fn current_cpu() -> Option<usize> {
-    // SAFETY: it takes nothing and touches no memory.
+    // SAFETY: the call takes no argument and touches no memory.
     let cpu = unsafe { libc::sched_getcpu() };
     usize::try_from(cpu).ok()
 }
 
-/// Keeps the calling thread on the processor `cpu`.
+/// Pins the calling thread to the processor `cpu`.
 ///
 /// # Errors
 ///
-/// What the kernel said: there is no such processor, or the thread may not use it.
+/// Fails with the kernel's error if there is no such processor or the thread may not use it.
 pub fn pin_thread(cpu: usize) -> std::io::Result<()> {
     const BITS: usize = libc::CPU_SETSIZE as usize;
     if cpu >= BITS {
         return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
     }
-    // SAFETY: all zeros is the empty set.
+    // SAFETY: all zeros is a valid processor set: the empty one.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `cpu` is less than the set's size.
+    // SAFETY: `cpu` is less than the size of the set.
     unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the set is valid for its size; 0 is the calling thread.
+    // SAFETY: the set is valid for its size; 0 means the calling thread.
     let failed =
         unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
     if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
@@ -52,10 +53,11 @@ pub fn pin_thread(cpu: usize) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    /// As [`monotonic_ns`], past the C library.
+    /// Reads the same clock as [`monotonic_ns`], but by a system call that bypasses the C library
+    /// and its vDSO.
     fn from_the_kernel() -> i128 {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `time` is a valid place for the answer.
+        // SAFETY: `time` is valid memory for the answer.
         unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut time) };
         i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
     }
@@ -69,16 +71,16 @@ mod tests {
         }
     }
 
-    /// The calling thread's slack, nanoseconds.
+    /// Returns the calling thread's timer slack, nanoseconds.
     fn slack() -> libc::c_int {
-        // SAFETY: it takes nothing and touches no memory.
+        // SAFETY: the call takes no further argument and touches no memory.
         unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) }
     }
 
     #[test]
     fn a_thread_that_asks_has_exact_timers() {
         std::thread::scope(|scope| {
-            // In a thread of its own: the slack is the thread's, 50 µs if nobody asks.
+            // Runs in a new thread, because timer slack belongs to a thread; the default is 50 µs.
             scope.spawn(|| {
                 exact_timers();
                 assert_eq!(slack(), 1);
@@ -86,14 +88,14 @@ mod tests {
         });
     }
 
-    /// The processors that the calling thread may use.
+    /// Returns the processors that the calling thread may use.
     fn allowed() -> Vec<usize> {
-        // SAFETY: all zeros is the empty set.
+        // SAFETY: all zeros is a valid processor set: the empty one.
         let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
         // SAFETY: the set is valid for its size; 0 is the calling thread.
         unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
         let cpus = 0..libc::CPU_SETSIZE as usize;
-        // SAFETY: each is less than the set's size.
+        // SAFETY: each `cpu` is less than the size of the set.
         cpus.filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
     }
 
@@ -112,7 +114,8 @@ mod tests {
     #[test]
     fn there_is_no_such_processor() {
         let before = allowed();
-        // The last that a set of the C library has, the first that it has not, and many more.
+        // 1,023 is the last processor that the C library's set can hold; the others are beyond the
+        // set.
         for cpu in [1_023, 1_024, 1_025, usize::MAX] {
             if !before.contains(&cpu) {
                 let error = pin_thread(cpu).expect_err("no machine of ours has it");

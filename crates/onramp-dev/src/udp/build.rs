@@ -1,4 +1,5 @@
-//! Packets become messages: neighbours of a flow one message, super-packets one or several.
+//! Builds messages from packets: one message from consecutive packets of a flow, and one or several
+//! from a super-packet (a packet of several datagrams).
 
 use onramp_core::Instant;
 use onramp_queue::{Packet, PacketList};
@@ -6,22 +7,22 @@ use onramp_queue::{Packet, PacketList};
 use super::route::Route;
 use crate::sys::{Close, Messages};
 
-/// Most payload of one message, bytes: what is left of IPv4's 16-bit length behind its own header
-/// and UDP's. IPv6 would allow 20 more.
+/// Largest payload of one message, bytes: IPv4's 16-bit length minus IPv4's own header and UDP's.
+/// IPv6 would allow 20 bytes more.
 pub(super) const MESSAGE_MAX: usize = 65_535 - 20 - 8;
 
-/// How to build.
+/// Builds messages from packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Builder {
     pub(super) route: Route,
-    /// Transmit times are passed on.
+    /// Whether to pass transmit times to the kernel.
     pub(super) txtime: bool,
-    /// Most datagrams in a message; 1 = no segmentation.
+    /// Largest number of datagrams in a message; 1 means no segmentation.
     pub(super) segments_max: u16,
 }
 
 impl Builder {
-    /// Builds from the front of `burst` until `messages` is full.
+    /// Builds messages from the front of `burst` until `messages` is full or `burst` is empty.
     #[inline]
     pub(super) fn build(&self, burst: &mut PacketList, now: Instant, messages: &mut Messages) {
         while !messages.is_full()
@@ -35,7 +36,7 @@ impl Builder {
         }
     }
 
-    /// The same, for the first `packets` of it, with every datagram a message of its own.
+    /// Builds messages from the first `packets` packets of `burst`, with one datagram per message.
     #[cold]
     pub(super) fn build_singly(
         &self,
@@ -57,8 +58,8 @@ impl Builder {
         }
     }
 
-    /// One message of `first` and of those neighbours that go the same way, are of the same size
-    /// and may leave now; the last may be shorter.
+    /// Builds one message from `first` and the packets behind it that have the same flow,
+    /// destination, code point and size, and that may leave now. The last packet may be shorter.
     #[inline]
     fn run(&self, first: Packet, burst: &mut PacketList, now: Instant, messages: &mut Messages) {
         let (flow, dest, ecn) = (first.flow, first.dest(), first.ecn);
@@ -74,7 +75,8 @@ impl Builder {
         {
             len = next.payload().len();
             bytes += len;
-            // An empty datagram has no bytes by which the kernel could tell it from none.
+            // An empty datagram never joins a message: it adds no bytes, so the kernel would not
+            // send it.
             let joins = next.flow == flow
                 && next.ecn == ecn
                 && (1..=size).contains(&len)
@@ -97,7 +99,7 @@ impl Builder {
         messages.close(&Close { name, segment, segments, class, txtime_ns });
     }
 
-    /// As few messages as can be of a packet that is several datagrams already.
+    /// Builds as few messages as possible from a packet that already holds several datagrams.
     fn cut(&self, pkt: Packet, segments_max: u16, now: Instant, messages: &mut Messages) {
         let name = self.route.name(pkt.dest());
         let (class, txtime_ns) = (self.route.class(name, pkt.ecn), self.txtime(&pkt, now));
@@ -116,14 +118,15 @@ impl Builder {
         }
     }
 
-    /// The transmit time to pass on: one that has not come yet.
+    /// Returns the packet's transmit time if it is to be passed to the kernel; `None` for a time
+    /// that is not in the future.
     #[inline]
     fn txtime(&self, pkt: &Packet, now: Instant) -> Option<u64> {
         (self.txtime && pkt.txtime_ns > now.0).then_some(pkt.txtime_ns)
     }
 }
 
-/// True for a packet that is several datagrams.
+/// Whether the packet holds several datagrams.
 #[inline]
 fn is_super(pkt: &Packet) -> bool {
     pkt.gso_size != 0 && pkt.payload().len() > usize::from(pkt.gso_size)

@@ -1,4 +1,4 @@
-//! How many datagrams the kernel cuts a message into.
+//! Finds out how many datagrams the kernel cuts from one message.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -6,29 +6,33 @@ use std::sync::OnceLock;
 
 use crate::sys;
 
-/// What every kernel with segmentation takes (`UDP_MAX_SEGMENTS` from Linux 4.18 on).
+/// Number of datagrams per message that every kernel with segmentation takes (`UDP_MAX_SEGMENTS`
+/// from Linux 4.18 on).
 const SEGMENTS: u16 = 64;
-/// What later kernels take.
+/// Number of datagrams per message that later kernels take.
 const SEGMENTS_MORE: u16 = 128;
 
-/// Most datagrams in a message on `socket`; 1 where it cannot segment.
+/// Returns the largest number of datagrams in a message on `socket`; 1 if the socket cannot
+/// segment.
 pub(super) fn segments_max(socket: &UdpSocket) -> u16 {
-    // Zero is the default: a message is one datagram unless it says otherwise.
+    // Setting 0 changes nothing, because 0 is the default: a message is one datagram unless it says
+    // otherwise.
     if sys::set_udp_segment(socket, 0).is_err() {
         return 1;
     }
     static MOST: OnceLock<u16> = OnceLock::new();
-    // The kernel tells only by taking a message or refusing it. Where the probe cannot be sent
-    // (no loopback), the smaller limit holds.
+    // Only a test message shows whether the kernel takes the larger number. If the test message
+    // cannot be sent (no loopback interface), use the smaller number.
     *MOST.get_or_init(|| most(SEGMENTS_MORE))
 }
 
-/// So many, if the kernel takes them.
+/// Returns `more` if the kernel takes that many datagrams per message, otherwise [`SEGMENTS`].
 fn most(more: u16) -> u16 {
     if takes(more).is_ok() { more } else { SEGMENTS }
 }
 
-/// A socket of this machine's loopback sends so many datagrams to itself, and is closed.
+/// Sends one message of `segments` datagrams from a temporary socket on this machine's loopback to
+/// itself.
 fn takes(segments: u16) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_nonblocking(true)?;
@@ -41,7 +45,7 @@ fn takes(segments: u16) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// No kernel takes 1,000 datagrams in a message, and all with segmentation take 64.
+    /// No kernel takes 1,000 datagrams in a message, and every kernel with segmentation takes 64.
     #[test]
     fn what_a_kernel_takes_is_found_by_trying() {
         assert_eq!((most(1), most(SEGMENTS), most(1_000)), (1, 64, 64));

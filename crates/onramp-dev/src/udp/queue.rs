@@ -1,8 +1,9 @@
-//! One transmit queue: builds, sends, and decides about errors.
+//! One transmit queue of a UDP device: builds messages, sends them and handles errors.
 //!
-//! `sendmmsg` tells of an error only when the first message has it; after a partial success the
-//! rest is offered again, so the error comes back for the message it belongs to. An ICMP error is
-//! reported on the next send, whatever that is: so no message is dropped before it failed twice.
+//! `sendmmsg` reports an error only if the first message fails. After a partial success the queue
+//! offers the rest again, so the kernel reports the error for the message that caused it. The
+//! kernel reports an ICMP error on the next send, even if that send is for another packet. So the
+//! queue drops no message before it has failed twice.
 
 #[cfg(test)]
 mod tests;
@@ -20,17 +21,18 @@ use super::verdict::{Segmented, Verdict, segmented, verdict};
 use crate::backoff::Backoff;
 use crate::sys::Messages;
 
-/// Times that a message is offered while the kernel has no memory for it.
+/// How often the queue offers a message for which the kernel has no memory, before dropping it.
 pub(super) const STARVED_MAX: u32 = 8;
-/// Calls in a row that signals may interrupt before the device says that it is full.
+/// Number of calls in a row that signals may interrupt before the device reports that it is full.
 const INTERRUPTED_MAX: u32 = 16;
-/// Segmented messages in a row that the kernel refuses, while it takes their datagrams, before
-/// segmentation is given up.
+/// Number of segmented messages in a row that the kernel may refuse, while accepting their
+/// datagrams one by one, before the queue stops segmenting.
 pub(super) const STRIKES_MAX: u32 = 4;
 
-/// Where messages go: a socket, or a test's script.
+/// The place to send messages to: a socket, or a test's script.
 pub(super) trait Wire {
-    /// Offers the pending messages: how many were taken, or the error number of the first.
+    /// Offers the pending messages. Returns how many were taken, or the error number of the first
+    /// message.
     fn send(&mut self, messages: &mut Messages) -> Result<usize, c_int>;
 }
 
@@ -47,30 +49,31 @@ pub(super) struct Queue<W> {
     builder: Builder,
     messages: Messages,
     backoff: Backoff,
-    /// Times the first message was offered in vain for want of memory.
+    /// Number of times that the first message failed for lack of memory.
     starved: u32,
-    /// Refused segmented messages since the last that was taken.
+    /// Number of segmented messages refused since one was last taken.
     strikes: u32,
     stats: Arc<UdpStats>,
 }
 
-/// What to do next.
+/// What `transmit` does after a call of `send`.
 enum Next {
-    /// Build from what is left.
+    /// Build messages from the packets that are left.
     Build,
-    /// Build the next so many packets without segmentation.
+    /// Build messages without segmentation from the next packets, as many as the number says.
     Singly(u32),
-    /// Come back later.
+    /// Stop, and ask the caller to try again at the given time.
     Wait(Instant),
 }
 
-/// One round of building and sending.
+/// State of one call of `transmit`.
 struct Round<'a> {
     done: &'a mut PacketList,
     now: Instant,
-    /// Without segmentation, because the kernel refused it.
+    /// Whether the messages are built without segmentation, because the kernel refused a segmented
+    /// one.
     singly: bool,
-    /// The reason that it refused may be that it cannot segment.
+    /// Whether the kernel may have refused the message because it cannot segment.
     suspect: bool,
     out: Transmitted,
 }
@@ -123,8 +126,8 @@ impl<W: Wire> Queue<W> {
         round.out
     }
 
-    /// Sends what was built. Ends: every turn is done with a message, or is one of a bounded
-    /// number of turns that are not.
+    /// Sends the messages that were built. The loop ends, because each turn finishes a message or
+    /// is one of a bounded number of turns that do not.
     #[inline]
     fn send(&mut self, round: &mut Round<'_>) -> Next {
         let (mut doubted, mut interrupted) = (false, 0);
@@ -201,7 +204,8 @@ impl<W: Wire> Queue<W> {
         self.messages.sent(count, round.done);
     }
 
-    /// The kernel refused a segmented message, but took a datagram of it.
+    /// Counts that the kernel refused a segmented message but took a datagram of it. After
+    /// [`STRIKES_MAX`] such messages in a row the queue stops segmenting.
     fn strike(&mut self) {
         self.strikes += 1;
         if self.strikes == STRIKES_MAX {

@@ -1,4 +1,5 @@
-//! Facts about a socket, read once: its family, its peer, its traffic class.
+//! Properties of a socket that the device reads once: its address family, its peer and its traffic
+//! classes.
 
 use std::io;
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
@@ -8,7 +9,7 @@ use socket2::SockRef;
 /// The two low bits of a traffic class are the ECN field (RFC 3168).
 const ECN_MASK: u8 = 0b11;
 
-/// How a packet's destination and code point become a message's.
+/// Translates a packet's destination and ECN code point into those of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Route {
     ipv6: bool,
@@ -18,17 +19,18 @@ pub(super) struct Route {
 }
 
 impl Route {
-    /// Reads `socket`.
+    /// Reads the properties of `socket`.
     pub(super) fn of(socket: &UdpSocket) -> io::Result<Self> {
         let ipv6 = socket.local_addr()?.is_ipv6();
         let options = SockRef::from(socket);
-        // A dual-stack socket has both classes; a kernel without one of the options sends zero.
+        // A dual-stack socket has both traffic classes. If the kernel lacks one of the options, its
+        // class is zero.
         let class_v4 = low_byte(options.tos_v4().unwrap_or(0));
         let class_v6 = if ipv6 { low_byte(options.tclass_v6().unwrap_or(0)) } else { 0 };
         Ok(Self::new(ipv6, socket.peer_addr().ok(), class_v4, class_v6))
     }
 
-    /// Of a socket of this family, with this peer and these traffic classes.
+    /// Makes a route for a socket of the given family, peer and traffic classes.
     pub(super) fn new(ipv6: bool, peer: Option<SocketAddr>, class_v4: u8, class_v6: u8) -> Self {
         let unconnected = Self { ipv6, peer: None, class_v4, class_v6 };
         Self { peer: peer.map(|peer| unconnected.in_family(peer)), ..unconnected }
@@ -38,14 +40,16 @@ impl Route {
         self.ipv6
     }
 
-    /// The name that a message to `dest` needs; `None`: the peer's, which needs none.
+    /// Returns the address that a message to `dest` must carry; `None` if it goes to the connected
+    /// peer, which needs no address.
     #[inline]
     pub(super) fn name(&self, dest: Option<SocketAddr>) -> Option<SocketAddr> {
         let name = self.in_family(dest?);
         (self.peer != Some(name)).then_some(name)
     }
 
-    /// The traffic class that a message needs for its code point, and whether it is IPv6's.
+    /// Returns whether the message is IPv6, and the traffic class that it must carry for the code
+    /// point `ecn`. Returns `None` if the packet has no code point.
     #[inline]
     pub(super) fn class(&self, name: Option<SocketAddr>, ecn: u8) -> Option<(bool, u8)> {
         if ecn & ECN_MASK == 0 {
@@ -60,7 +64,7 @@ impl Route {
         Some((ipv6, class & !ECN_MASK | ecn & ECN_MASK))
     }
 
-    /// The address as the socket's family writes it, where it can.
+    /// Returns `addr` in the form that the socket's address family uses, if there is one.
     #[inline]
     fn in_family(&self, addr: SocketAddr) -> SocketAddr {
         match addr {

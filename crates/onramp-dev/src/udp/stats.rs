@@ -1,45 +1,50 @@
-//! What a UDP device did.
+//! Counters of a UDP device.
 
 use onramp_queue::Counter;
 
-/// Cells that the device writes and anyone reads.
+/// Counters that a UDP device writes and any thread may read.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct UdpStats {
-    /// Messages the kernel took: a segmented one of many datagrams counts once.
+    /// Number of messages that the kernel took. A segmented message of many datagrams counts once.
     pub messages: Counter,
-    /// Datagrams in them.
+    /// Number of datagrams in the messages that the kernel took.
     pub segments: Counter,
-    /// Bytes of payload in them.
+    /// Number of payload bytes in the messages that the kernel took.
     pub bytes: Counter,
-    /// System calls.
+    /// Number of system calls that offered messages to the kernel.
     pub calls: Counter,
-    /// Messages of more than one datagram.
+    /// Number of messages that held more than one datagram.
     pub gso_messages: Counter,
-    /// Messages by their datagrams: cell `i` counts those of 2^i to 2^(i+1) - 1.
+    /// Number of messages by size: cell `i` counts messages of 2^i to 2^(i+1) - 1 datagrams.
     pub segments_per_message: [Counter; Self::BUCKETS],
-    /// Calls that found the socket's send buffer full (EAGAIN).
+    /// Number of calls that found the socket's send buffer full (EAGAIN).
     pub eagain: Counter,
-    /// Calls for which the kernel had no memory, or that the network interface's queue refused
-    /// (ENOBUFS, ENOMEM).
+    /// Number of calls that failed because the kernel had no memory or the network interface's
+    /// queue had no room (ENOBUFS, ENOMEM).
     pub enobufs: Counter,
-    /// Errors that were those of an earlier packet: ECONNREFUSED and its kin, which come back by
-    /// ICMP and are reported on the next send. The packet at hand was sent.
+    /// Number of errors that belonged to an earlier packet. Errors such as ECONNREFUSED come back
+    /// by ICMP, and the kernel reports them on the next send. The packet of that next send was sent
+    /// all the same.
     pub earlier_errors: Counter,
-    /// Calls that took some messages and not the next. The kernel says why only if the next call
-    /// finds the same; an error of an earlier packet it does not say.
+    /// Number of calls that took some messages and stopped before the others. The kernel reports
+    /// the reason only if the next call fails for the same reason; it never reports an earlier
+    /// packet's error this way.
     pub cut_short: Counter,
-    /// Segmented messages that the kernel did not take, and that were sent datagram by datagram.
+    /// Number of segmented messages that the kernel refused and that the device then sent datagram
+    /// by datagram.
     pub gso_fallbacks: Counter,
-    /// 1 when segmentation was given up, or never available, or not wanted.
+    /// Is 1 if the device does not segment: the option is off, the kernel cannot segment, or the
+    /// device gave up after refusals.
     pub gso_off: Counter,
 }
 
 impl UdpStats {
-    /// Cells of [`UdpStats::segments_per_message`]: up to 128 datagrams, the most a kernel takes.
+    /// Number of cells of [`UdpStats::segments_per_message`], enough for 128 datagrams, the largest
+    /// number that a kernel takes.
     pub const BUCKETS: usize = 8;
 
-    /// The cell for a message of `segments` datagrams.
+    /// Returns the index of the cell for a message of `segments` datagrams.
     #[inline]
     pub(crate) fn bucket(segments: u16) -> usize {
         (segments.max(1).ilog2() as usize).min(Self::BUCKETS - 1)

@@ -1,26 +1,26 @@
-//! What the errors of a send mean.
+//! Interprets the errors that a send can return.
 
 use libc::c_int;
 use onramp_queue::DropReason;
 
-/// What an error says about the message that it was reported for.
+/// What an error means for the message that the kernel reported it for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing: a signal came in between.
+    /// The message is not at fault: a signal interrupted the call.
     Interrupted,
     /// The socket's send buffer is full.
     Full,
-    /// The kernel has no memory for it, or the interface's queue no room.
+    /// The kernel has no memory for the message, or the network interface's queue has no room.
     Starved,
-    /// It cannot be sent, unless the error is that of an earlier packet.
+    /// The message cannot be sent, unless the error belongs to an earlier packet.
     Condemned(DropReason),
 }
 
-/// Reads an error number of `sendmmsg`.
+/// Interprets an error number of `sendmmsg`.
 pub(super) fn verdict(errno: c_int) -> Verdict {
     match errno {
         libc::EINTR => Verdict::Interrupted,
-        // EAGAIN and EWOULDBLOCK are one on Linux.
+        // EAGAIN and EWOULDBLOCK are the same number on Linux.
         libc::EAGAIN => Verdict::Full,
         libc::ENOBUFS | libc::ENOMEM => Verdict::Starved,
         libc::EMSGSIZE => Verdict::Condemned(DropReason::MessageSize),
@@ -36,23 +36,23 @@ pub(super) fn verdict(errno: c_int) -> Verdict {
     }
 }
 
-/// How an error looks that a segmented message got.
+/// What an error means for a segmented message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Segmented {
-    /// The message may be the problem: its datagrams one by one may pass.
+    /// The message may be too large; its datagrams may be accepted one by one.
     TooLarge,
-    /// Segmentation may be the problem.
+    /// The kernel or the device may be unable to segment.
     Unsupported,
     /// The error has nothing to do with segmentation.
     Unrelated,
 }
 
-/// Reads an error number of a segmented message.
+/// Interprets an error number that a segmented message got.
 ///
-/// A segment larger than the path's MTU is EMSGSIZE, in older kernels EINVAL. Checksums that the
-/// socket or the route cannot leave to the device are EINVAL or EIO (behaviour of
-/// `net/ipv4/udp.c`, `udp_send_skb`, Linux 4.18 to 7.2). Memory for 64 KiB in one piece may be
-/// missing where that for 1,500 bytes is not.
+/// If a segment is larger than the path's MTU, the error is EMSGSIZE (EINVAL in older kernels). If
+/// the socket or the route cannot leave checksums to the device, the error is EINVAL or EIO
+/// (behaviour of `net/ipv4/udp.c`, `udp_send_skb`, Linux 4.18 to 7.2). If the kernel has no 64 KiB
+/// of memory in one piece, it may still have 1,500 bytes for a single datagram.
 pub(super) fn segmented(errno: c_int) -> Segmented {
     match errno {
         libc::EMSGSIZE | libc::ENOBUFS | libc::ENOMEM => Segmented::TooLarge,

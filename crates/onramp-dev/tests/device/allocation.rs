@@ -1,4 +1,4 @@
-//! Nothing is allocated per packet.
+//! A UDP device allocates no memory per packet.
 
 use std::net::SocketAddr;
 
@@ -8,10 +8,10 @@ use onramp_queue::PacketList;
 
 use crate::common::{Sink, packet};
 
-/// Allocations in 200 bursts of every kind of message, after `warm_up` bursts.
+/// Counts the allocations of 200 bursts with every kind of message, after `warm_up` bursts.
 fn allocations(udp: &mut Udp, sink: SocketAddr, warm_up: usize) -> u64 {
     let packets = (0..60_usize).map(|number| {
-        // Runs, lone packets, code points, super-packets, empty ones.
+        // The burst holds runs, lone packets, packets with code points and super-packets.
         let mut pkt = packet(Some(sink), number as u64 / 20, 40 + number % 7 / 5, 0);
         pkt.ecn = u8::from(number % 10 == 0);
         pkt.gso_size = if number % 15 == 0 { 16 } else { 0 };
@@ -30,7 +30,7 @@ fn allocations(udp: &mut Udp, sink: SocketAddr, warm_up: usize) -> u64 {
 
 #[test]
 fn a_burst_allocates_nothing() {
-    // Nobody reads: the kernel drops what does not fit the sink, and says nothing.
+    // Nobody reads from the sink. The kernel silently drops datagrams that do not fit.
     let sink = Sink::bind("127.0.0.1:0");
     for gso in [true, false] {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port is free");

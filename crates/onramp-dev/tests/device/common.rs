@@ -1,4 +1,5 @@
-//! Receivers that see what arrived, and a driver that checks conservation.
+//! Helpers for device tests: receivers that return what arrived, and a driver that checks that no
+//! packet is lost.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -8,10 +9,10 @@ use onramp_core::{Device, Instant, Transmitted};
 use onramp_queue::{DropReason, Packet, PacketList};
 use socket2::SockRef;
 
-/// Long enough that only a datagram that never comes runs into it.
+/// Receive timeout, long enough that only a datagram that never arrives runs into it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A bound socket with room for megabytes.
+/// A bound socket with megabytes of receive buffer.
 pub(crate) struct Sink(UdpSocket);
 
 impl Sink {
@@ -27,7 +28,7 @@ impl Sink {
         self.0.local_addr().expect("it is bound")
     }
 
-    /// The next datagram, and who sent it.
+    /// Returns the next datagram and the address of its sender.
     pub(crate) fn recv_from(&self) -> (Vec<u8>, SocketAddr) {
         let mut payload = vec![0; 1 << 16];
         let (len, from) = self.0.recv_from(&mut payload).expect("a datagram arrives");
@@ -35,12 +36,13 @@ impl Sink {
         (payload, from)
     }
 
-    /// The next datagram.
+    /// Returns the payload of the next datagram.
     pub(crate) fn recv(&self) -> Vec<u8> {
         self.recv_from().0
     }
 
-    /// Fails if anything is waiting. Loopback delivers within the sender's call.
+    /// Fails if a datagram is waiting. The loopback delivers within the sender's call, so no
+    /// datagram can arrive later.
     pub(crate) fn assert_empty(&self) {
         self.0.set_nonblocking(true).expect("it can");
         let read = self.0.recv(&mut [0]);
@@ -50,18 +52,18 @@ impl Sink {
     }
 }
 
-/// What became of a burst.
+/// Result of transmitting one burst.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) out: Transmitted,
-    /// Cookies and fates of those done with, in order.
+    /// Cookies and drop reasons of the finished packets, in order.
     pub(crate) done: Vec<(u64, Option<DropReason>)>,
-    /// Those that stay.
+    /// Packets that the device left in the burst.
     pub(crate) left: PacketList,
 }
 
-/// Transmits `packets`, whose cookies it numbers, and checks that none is lost, doubled or
-/// overtaken.
+/// Numbers the cookies of `packets`, transmits the packets, and checks that none is lost,
+/// duplicated or reordered.
 pub(crate) fn transmit(device: &mut dyn Device, packets: Vec<Packet>, now: Instant) -> Outcome {
     let count = packets.len() as u64;
     let number = |(cookie, mut pkt): (u64, Packet)| {
@@ -79,7 +81,7 @@ pub(crate) fn transmit(device: &mut dyn Device, packets: Vec<Packet>, now: Insta
     Outcome { out, done, left: left.into_iter().collect() }
 }
 
-/// The same, where everything is to be taken.
+/// Does the same as [`transmit`], and checks that the device takes every packet.
 pub(crate) fn transmit_all(device: &mut dyn Device, packets: Vec<Packet>) -> Transmitted {
     let outcome = transmit(device, packets, Instant(1));
     assert!(outcome.left.is_empty());
@@ -87,7 +89,7 @@ pub(crate) fn transmit_all(device: &mut dyn Device, packets: Vec<Packet>) -> Tra
     outcome.out
 }
 
-/// A packet of `len` bytes that can be told from others, of `flow`, to `dest`.
+/// Makes a packet of `flow` to `dest` with `len` bytes of payload, which `seed` makes recognizable.
 pub(crate) fn packet(dest: Option<SocketAddr>, flow: u64, len: usize, seed: usize) -> Packet {
     let mut pkt = Packet::with_payload(&pattern(len, seed));
     pkt.set_dest(dest);

@@ -1,4 +1,4 @@
-//! What a device that cannot be set up says.
+//! Error messages of devices that cannot be set up.
 
 use std::fs::File;
 use std::io;
@@ -29,7 +29,7 @@ fn an_error_says_what_where_and_what_to_do() {
     assert_eq!(nowhere, "cannot bind a UDP socket to: as the system says");
 }
 
-/// A descriptor that has no address, since it is a file.
+/// A file descriptor that is not a socket has no address, so no device can be made of it.
 #[test]
 fn a_file_is_no_socket() {
     let file = || File::open("/dev/null").expect("Linux has it");
@@ -40,7 +40,8 @@ fn a_file_is_no_socket() {
     assert_eq!(error.source.raw_os_error(), socket.raw_os_error(), "ENOTSOCK");
 }
 
-/// Of another protocol than UDP, whose kernel cuts nothing: every packet is a message.
+/// A socket of another protocol than UDP cannot segment, so the device sends one datagram per
+/// message.
 #[test]
 fn a_socket_without_segmentation_has_one_datagram_a_message() {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port is free");

@@ -1,4 +1,4 @@
-//! The in-memory network, one thread.
+//! The in-memory network, tested with one thread.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use onramp_queue::{Completion, Credits, DropReason, Packet, PacketList, Pool};
 
 use crate::common::{packet, pattern};
 
-/// Packets of `flow`, whose cookies count from `first`.
+/// Makes packets of `flow` whose cookies count up from `first`.
 fn packets(flow: u64, first: u64, count: u64) -> PacketList {
     let packet = |cookie| {
         let mut pkt = packet(None, flow, 20, 0);
@@ -71,7 +71,8 @@ fn a_full_queue_is_asked_again_later() {
         let pkt = receiver.try_recv().expect("it arrived");
         assert_eq!((pkt.cookie, pkt.drop_reason), (cookie, None), "it was sent");
     }
-    // What was taken makes room, also before it is given out.
+    // Packets that the receiver has taken free their room, even before the caller has received
+    // them.
     assert_eq!(transmit(&mut burst, 151_000), (4, Some(Instant(201_000))));
     let held = |meta: &onramp_queue::Meta| meta.drop_reason == Some(DropReason::PortDead);
     assert_eq!((burst.len(), burst.metas().all(held)), (2, true), "as its port marked it");
@@ -94,7 +95,8 @@ fn without_a_receiver_packets_are_refused() {
     assert_eq!((device.stats().refused.get(), device.stats().packets.get()), (10, 0));
 }
 
-/// Flows go to their receivers; one that is full stops what is behind it, and nothing else.
+/// Packets go to their flow's receiver. If that receiver is full, the packets behind in the burst
+/// wait, and the packets in front are delivered.
 #[test]
 fn flows_find_their_receivers() {
     let network = Network::new(3, 4);
@@ -115,7 +117,7 @@ fn flows_find_their_receivers() {
     assert_eq!(fates, [(3, Some(DropReason::Refused))]);
     assert_eq!(cookies(zero.recv_all()), [0, 1, 4]);
     assert_eq!(cookies(one.recv_all()), [2, 5, 6, 7]);
-    // The place that nobody had.
+    // Place 2 had no receiver until now.
     let mut two = network.receiver(2).expect("nobody has it");
     let _ = queues[1].transmit(&mut packets(2, 20, 3), &mut PacketList::new(), Instant(2));
     assert_eq!(next(&mut two), Some(20));
@@ -124,7 +126,7 @@ fn flows_find_their_receivers() {
     assert_eq!((stats.packets.get(), stats.abandoned()), (1, 2));
     assert!(network.receiver(2).is_some_and(|mut next| next.try_recv().is_none()));
     assert_eq!(network.receiver_stats(2).map(|stats| stats.abandoned()), Some(2));
-    // A destination counts more than the flow.
+    // A destination decides the receiver before the flow does.
     let mut burst = packets(0, 30, 1);
     burst.extend(packets(0, 31, 1).map(|mut pkt| {
         pkt.set_dest("127.0.0.1:4".parse().ok());
@@ -134,7 +136,7 @@ fn flows_find_their_receivers() {
     assert_eq!((cookies(zero.recv_all()), cookies(one.recv_all())), (vec![30], vec![31]));
 }
 
-/// A packet is not copied, and comes home when it was read.
+/// A packet is not copied, and its memory returns to the sender when the receiver drops the packet.
 #[test]
 fn what_was_read_goes_home() {
     let (mut device, mut receiver) = loopback(8);
@@ -161,7 +163,7 @@ fn what_was_read_goes_home() {
     assert_eq!(fates, [fate(0), fate(1)], "both were sent; the second was abandoned");
 }
 
-/// Who can still send keeps receivers waiting; when nobody can, they learn it at once.
+/// Receivers wait as long as anybody can still send; when nobody can, they notice it at once.
 #[test]
 fn the_end_comes_after_the_last_packet() {
     let network = Network::new(2, 8);
@@ -197,7 +199,7 @@ fn a_queue_is_like_lo() {
     let network = Network::new(2, 1);
     let queue = network.queue();
     let info = queue.info();
-    // Linux's `lo`: 65,536 bytes and an Ethernet header of 14.
+    // Linux's `lo` carries packets of 65,536 bytes behind an Ethernet header of 14 bytes.
     assert_eq!((&*info.name, info.mtu, info.may_block), ("loopback", 65_550, false));
 }
 
@@ -207,7 +209,7 @@ fn a_network_without_receivers() {
     let _ = Network::new(0, 1);
 }
 
-/// Whoever asks for packets, and how: each is counted once, with its bytes.
+/// Each packet is counted once, with its bytes, whichever method receives it.
 #[test]
 fn what_is_received_is_counted_once() {
     let (mut device, mut receiver) = loopback(8);
@@ -231,7 +233,8 @@ fn what_is_received_is_counted_once() {
     assert_eq!(next(&mut receiver), Some(0));
     assert_eq!(counted(), (1, 100, 1));
     send(0, 4, 2);
-    // What was taken goes first, alone: then one swap for the rest.
+    // Packets already taken from the mailbox are returned first and alone; the rest comes with one
+    // more swap.
     assert_eq!(cookies(receiver.recv_all()), [1, 2, 3]);
     assert_eq!(counted(), (4, 100 + 101 + 102 + 103, 1));
     assert_eq!(cookies(receiver.recv_all()), [4, 5]);
@@ -241,7 +244,8 @@ fn what_is_received_is_counted_once() {
     assert_eq!(stats.sleeps.get(), 0, "nobody had to sleep");
 }
 
-/// A receiver that goes leaves what it took and what waits.
+/// When a receiver is dropped, both the packets that it took and the waiting packets are counted as
+/// abandoned.
 #[test]
 fn what_a_receiver_leaves_is_counted() {
     let (mut device, mut receiver) = loopback(8);
@@ -253,7 +257,7 @@ fn what_a_receiver_leaves_is_counted() {
     assert_eq!((stats.packets.get(), stats.abandoned()), (1, 2 + 4));
 }
 
-/// Who waits learns at once that nobody can send any more, however long it would wait.
+/// A waiting receiver notices at once that nobody can send any more, however long its timeout is.
 #[test]
 fn a_wait_ends_with_the_network() {
     let (mut device, mut receiver) = loopback(8);
@@ -268,7 +272,7 @@ fn a_wait_ends_with_the_network() {
     });
 }
 
-/// Runs end where the receiver or the fate changes, and each is a push.
+/// A run ends where the receiver or the drop reason changes, and each run is one push.
 #[test]
 fn a_run_is_a_push() {
     let network = Network::new(2, 8);
@@ -280,7 +284,7 @@ fn a_run_is_a_push() {
     let out = queue.transmit(&mut burst, &mut PacketList::new(), Instant(1));
     let stats = queue.stats();
     assert_eq!((out.messages, stats.packets.get(), stats.pushes.get()), (7, 7, 3));
-    // Flows 1 and 3 are the second receiver's both; 0 and 2 the first one's.
+    // The second receiver serves flows 1 and 3, the first one flows 0 and 2.
     let mut burst = packets(0, 7, 4);
     for (meta, reason) in
         burst.metas_mut().zip([None, Some(DropReason::PortDead)].into_iter().cycle())

@@ -1,4 +1,5 @@
-//! Devices, from outside: real sockets on the loopback and in namespaces of their own.
+//! Tests of devices through their public interface: real sockets on the loopback and in network
+//! namespaces.
 
 mod allocation;
 mod common;

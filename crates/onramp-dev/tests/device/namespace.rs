@@ -1,5 +1,5 @@
-//! What needs routes, links and qdiscs of its own: in a network namespace that this test makes,
-//! by running itself again under `unshare`, and that goes when that process ends.
+//! Tests that need their own routes, links and qdiscs. Each runs itself again under `unshare` in a
+//! new network namespace, which disappears when that process ends.
 
 use std::env;
 use std::io::{Write, stderr};
@@ -13,11 +13,12 @@ use socket2::SockRef;
 
 use crate::common::{Sink, packet, pattern, transmit, transmit_all};
 
-/// Set in the process inside.
+/// Environment variable that is set in the process inside the namespace.
 const INSIDE: &str = "ONRAMP_TEST_NAMESPACE";
 
-/// Runs `test`, which is the test called `name`, in a namespace with these `ip` and `tc` commands
-/// done. Says so on standard error where that is not allowed, or a command is missing.
+/// Runs `test`, which is the test called `name`, in a namespace in which the `ip` and `tc` commands
+/// of `set_up` have been run. If namespaces are not allowed or a command fails, skips the test and
+/// reports that on standard error.
 fn in_namespace(name: &str, set_up: &[&str], test: impl FnOnce()) {
     if env::var_os(INSIDE).is_some() {
         for line in set_up {
@@ -54,14 +55,16 @@ fn in_namespace(name: &str, set_up: &[&str], test: impl FnOnce()) {
     assert!(status.success(), "{name} failed inside the namespace");
 }
 
-/// Says so past the test harness, which hides what passing tests print. What the machine's
-/// `kernel: ` cannot do, it cannot in CI either; all else is there.
+/// Reports a skipped test directly on standard error, because the test harness hides what passing
+/// tests print. In CI only a feature that the kernel lacks (`lacks` is not empty) may skip a test;
+/// everything else is installed there.
 fn skip(lacks: &str, why: &str) {
     assert!(!lacks.is_empty() || env::var_os("CI").is_none(), "CI has all that tests need: {why}");
     writeln!(stderr(), "SKIP: {lacks}{why}").expect("standard error is open");
 }
 
-/// The fate of one packet to `dest` from a socket bound to nothing.
+/// Returns the drop reason of one packet sent to `dest` from a socket bound to no particular
+/// address.
 fn fate(dest: &str, len: usize) -> Option<DropReason> {
     let dest: std::net::SocketAddr = dest.parse().expect("an address");
     let any = if dest.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
@@ -90,13 +93,13 @@ fn routes_that_refuse_have_their_reasons() {
     in_namespace("namespace::routes_that_refuse_have_their_reasons", &set_up, || {
         assert_eq!(fate("192.0.2.1:9", 10), Some(DropReason::NoPermission));
         assert_eq!(fate("192.0.2.2:9", 10), Some(DropReason::Unreachable));
-        // Linux says EINVAL.
+        // For a blackhole route Linux returns EINVAL.
         assert_eq!(fate("192.0.2.3:9", 10), Some(DropReason::DeviceError));
         assert_eq!(fate("127.255.255.255:9", 10), Some(DropReason::NoPermission), "broadcast");
     });
 }
 
-/// The loopback with the MTU of Ethernet.
+/// Commands that give the loopback the MTU of Ethernet.
 const SMALL: [&str; 2] = ["ip link set lo mtu 1500", "ip link set lo up"];
 
 #[test]
@@ -126,7 +129,7 @@ fn what_may_not_be_fragmented_is_dropped_alone() {
         for (addr, fits) in [("127.0.0.1:0", 1_472), ("[::1]:0", 1_452)] {
             let sink = Sink::bind(addr);
             let socket = UdpSocket::bind(addr).expect("a port is free");
-            // Forbids fragments.
+            // This call sets the socket option that forbids fragments.
             quinn_udp::UdpSocketState::new((&socket).into()).expect("Linux has all options");
             let mut udp = Udp::new(socket, UdpOptions::default()).expect("a socket will do");
             let lens = [fits + 1, fits + 1, fits, fits];
@@ -168,7 +171,8 @@ fn a_full_send_buffer_keeps_the_rest() {
         assert!(outcome.done.iter().all(|(_, reason)| reason.is_none()));
         assert_eq!(outcome.out.retry_at, Some(Instant(50_007)));
         assert_eq!(udp.stats().eagain.get(), 1);
-        // At 1,000 bytes a second the buffer stays full, and the device says so.
+        // At 1,000 bytes a second the buffer stays full, so the device again asks to be called
+        // later.
         let (mut left, mut done) = (outcome.left, PacketList::new());
         let out = udp.transmit(&mut left, &mut done, Instant(50_007));
         assert!(out.retry_at.is_some());

@@ -1,4 +1,4 @@
-//! UDP on this machine's loopback: what arrives is what was sent.
+//! UDP devices on this machine's loopback: the packets that arrive are the packets that were sent.
 
 use std::io::IoSliceMut;
 use std::net::{SocketAddr, UdpSocket};
@@ -26,7 +26,7 @@ fn unconnected(sink: &Sink) -> Udp {
     Udp::bind(any.parse().expect("an address")).expect("a port is free")
 }
 
-/// Expects the payloads that `packet` made with these lengths and the seeds 0, 1, ...
+/// Expects payloads with these lengths, made by `packet` with the seeds 0, 1, and so on.
 fn expect(sink: &Sink, lens: &[usize]) {
     for (seed, &len) in lens.iter().enumerate() {
         let payload = sink.recv();
@@ -103,20 +103,21 @@ fn more_messages_than_fit_a_call_take_several() {
 
 #[test]
 fn an_error_of_an_earlier_packet_condemns_no_other() {
-    // A socket connected elsewhere holds its port, but does not listen to us.
+    // A socket that is connected elsewhere holds its port, but refuses datagrams from this test's
+    // socket.
     let deaf = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     deaf.connect("127.0.0.1:9").expect("the loopback is up");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     socket.connect(deaf.local_addr().expect("it is bound")).expect("the loopback is up");
     let mut udp = Udp::new(socket, UdpOptions::default()).expect("a fresh socket will do");
-    // On loopback the ICMP error comes back within the send, so every message but the first finds
-    // that of the one before, and goes out when offered again.
+    // On loopback the ICMP error comes back within the send. So every message but the first gets
+    // the error of the one before, and is sent when it is offered again.
     for _ in 0..3 {
         transmit_all(&mut udp, vec![packet(None, 1, 50, 0)]);
     }
     let stats = udp.stats();
     assert_eq!((stats.calls.get(), stats.messages.get(), stats.earlier_errors.get()), (5, 3, 2));
-    // Within a call the kernel stops, and keeps the error to itself.
+    // Within one call the kernel stops at the error and does not report it.
     transmit_all(&mut udp, (0..3).map(|flow| packet(None, flow, 50, 0)).collect());
     assert_eq!((stats.messages.get(), stats.cut_short.get()), (6, 2));
 }
@@ -152,7 +153,7 @@ fn alternating_flows_go_out_in_order_in_one_call() {
     for seed in 0..40 {
         assert_eq!(sinks[seed % 2].recv(), pattern(100, seed));
     }
-    // Runs of ten.
+    // The second burst has runs of ten packets to the same sink.
     let packets =
         (0..40).map(|seed| packet(Some(sinks[seed / 10 % 2].addr()), 0, 100, seed)).collect();
     let out = transmit_all(&mut udp, packets);
@@ -196,7 +197,7 @@ fn super_packets_arrive_as_their_datagrams() {
     }
 }
 
-/// The ECN field of the next datagram.
+/// Returns the ECN field of the next datagram.
 fn recv_ecn(socket: &UdpSocket) -> u8 {
     let mut bytes = [0; 100];
     let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -217,7 +218,7 @@ fn the_code_point_arrives() {
     for (from, to) in [
         ("127.0.0.1:0", "127.0.0.1:0"),
         ("[::1]:0", "[::1]:0"),
-        // A dual-stack socket, IPv4 on the wire.
+        // A dual-stack socket that sends IPv4.
         ("[::]:0", "127.0.0.1:0"),
     ] {
         let socket = UdpSocket::bind(to).expect("a port is free");
@@ -255,7 +256,7 @@ fn a_dual_stack_socket_reaches_both_families() {
     }
 }
 
-/// The fates of one packet each to these destinations.
+/// Sends one packet to each of `dests` and returns the drop reasons.
 fn fates<const N: usize>(udp: &mut Udp, dests: [Option<&str>; N]) -> [Option<DropReason>; N] {
     let packets = dests
         .iter()
@@ -271,7 +272,8 @@ fn bad_destinations_fail_alone() {
     let good = sink.addr().to_string();
     let mut udp = unconnected(&sink);
     let failed = Some(DropReason::DeviceError);
-    // Port zero; another family; none, without a peer; broadcast without leave.
+    // Bad destinations: port zero, another address family, no destination and no peer, and
+    // broadcast without permission.
     let dests = [
         Some(good.as_str()),
         Some("127.0.0.1:0"),
@@ -306,7 +308,7 @@ fn the_source_is_the_socket_and_it_still_receives() {
 fn transmit_times_are_taken_where_the_kernel_has_them() {
     let sink = Sink::bind("127.0.0.1:0");
     let mut udp = connected(&sink, UdpOptions { txtime: true, ..UdpOptions::default() });
-    // Linux 4.19 and later: it never fails for CLOCK_MONOTONIC.
+    // With `CLOCK_MONOTONIC` the option never fails on Linux 4.19 and later.
     assert!(udp.txtime());
     assert!(!connected(&sink, UdpOptions::default()).txtime());
     let mut packets = run(None, &[100; 4]);
@@ -349,8 +351,8 @@ fn an_address_that_cannot_be_had_is_an_error_that_says_so() {
     assert!(error.ends_with("; choose an address of this machine"), "{error}");
 }
 
-/// One packet is one message, which the kernel takes without its headers (`sendto`) if nothing goes
-/// with it, and with them (`sendmmsg`) if a code point does: both arrive as they are.
+/// A lone packet is one message. The device sends it with `sendto` if it carries no control
+/// message, and with `sendmmsg` if it carries a code point; both ways deliver the packet unchanged.
 #[test]
 fn a_lone_packet_arrives_with_and_without_a_code_point() {
     for (connects, ecn) in [(true, 0), (true, 2), (false, 0), (false, 3)] {
@@ -375,14 +377,14 @@ fn a_lone_packet_arrives_with_and_without_a_code_point() {
     }
 }
 
-/// Two payloads too large to be copied together are two parts of one message.
+/// Two payloads too large to be copied together become two parts of one message.
 #[test]
 fn a_message_of_two_parts_arrives_whole() {
     let sink = Sink::bind("127.0.0.1:0");
     let mut udp = connected(&sink, UdpOptions::default());
     assert_eq!(transmit_all(&mut udp, run(None, &[600, 600])).messages, 1);
     expect(&sink, &[600, 600]);
-    // One part, cut by the kernel.
+    // A super-packet is one part, which the kernel cuts.
     let mut pkt = packet(None, 1, 600, 0);
     pkt.gso_size = 300;
     assert_eq!(transmit_all(&mut udp, vec![pkt]).messages, 1);
@@ -391,7 +393,7 @@ fn a_message_of_two_parts_arrives_whole() {
     sink.assert_empty();
 }
 
-/// A datagram that the kernel refuses alone, by the way without headers.
+/// The kernel refuses a lone datagram that was offered with `sendto`.
 #[test]
 fn a_lone_packet_that_is_refused_says_why() {
     let sink = Sink::bind("127.0.0.1:0");
@@ -405,9 +407,9 @@ fn a_lone_packet_that_is_refused_says_why() {
 fn the_path_to_this_machine_is_that_of_its_loopback() {
     for addr in LOCALHOSTS {
         let sink = Sink::bind(addr);
-        // 65,536 bytes, of which IPv4 can use one less.
+        // The MTU is 65,536 bytes; IPv4 can use one byte less.
         let expected = if sink.addr().is_ipv6() { 65_536 } else { 65_535 };
-        // From any free port: who may have the first one has it.
+        // Occupy the first port, if that is allowed: `path_mtu` must work from any free port.
         let first = SocketAddr::new(sink.addr().ip(), 1);
         let _first = UdpSocket::bind(first);
         assert_eq!(Udp::path_mtu(sink.addr()), Some(expected));

@@ -1,4 +1,4 @@
-//! A thread's waker: a wake-up ends the next sleep of the thread that asked for it.
+//! A thread's waker: waking it ends the next sleep of the thread that the waker was made for.
 
 use std::task::Waker;
 use std::thread;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use onramp_core::Clock;
 use onramp_dev::{MonotonicClock, ThreadWaker};
 
-/// Longer than any sleep that somebody ends.
+/// Longer than any sleep that a waker ends.
 const LONG: Duration = Duration::from_secs(50);
 
-/// Both ways to wake: the next sleep of this thread ends at once.
+/// Checks that both ways to wake end the next sleep of this thread at once.
 fn wakes(waker: &Waker) {
     let by_value = waker.clone();
     let ways: [Box<dyn FnOnce()>; 2] =
         [Box::new(|| waker.wake_by_ref()), Box::new(|| by_value.wake())];
     for wake in ways {
-        // Whatever woke it before: the end of a scope does, too.
+        // Clear an earlier wake-up, such as the one at the end of a thread scope.
         thread::park_timeout(Duration::ZERO);
         wake();
         let before = MonotonicClock.now();
@@ -31,7 +31,7 @@ fn a_thread_keeps_its_waker() {
     let first = mine.get().clone();
     assert!(mine.get().will_wake(&first), "it is made once");
     wakes(&first);
-    // In another thread it is that thread's.
+    // In another thread, `get` returns a waker for that thread.
     let second = thread::scope(|scope| {
         let other = scope.spawn(|| {
             assert!(!mine.get().will_wake(&first), "another thread sleeps now");

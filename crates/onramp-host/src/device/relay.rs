@@ -15,9 +15,8 @@ use std::time::Duration;
 
 use onramp_dev::Udp;
 
-use super::Refusal;
 use super::link_end::{LinkEnd, Source};
-use super::types::refusal;
+use super::{Refusal, refusal};
 use onramp::{Flow, Link, Mapping, Sender};
 
 /// Size of the largest datagram, bytes.

@@ -7,7 +7,7 @@ use onramp_core::{Device, DeviceInfo};
 use onramp_dev::{Null, Udp, UdpOptions};
 
 use super::link_end::{Switched, Wire};
-use super::{End, LinkEnd, Listener, Operand, Opt, Refusal, Request, Type};
+use super::{End, LinkEnd, Listener, Operand, Opt, Refusal, Request, Type, refusal};
 
 /// Size of the Ethernet header, bytes.
 const ETHERNET: u32 = 14;
@@ -164,13 +164,6 @@ fn socket(local: SocketAddr, remote: Option<SocketAddr>, mtu: u32) -> Result<Udp
     let options = UdpOptions { mtu: mtu.saturating_add(ETHERNET), ..UdpOptions::default() };
     Udp::new(socket, options)
         .map_err(|error| Refusal::new("RTNETLINK answers: Invalid argument", error.to_string()))
-}
-
-/// Returns an error with what the real kernel said of a socket.
-pub(super) fn refusal(what: &str, address: SocketAddr, error: &std::io::Error) -> Refusal {
-    let said = error.to_string();
-    let said = said.split(" (os error").next().unwrap_or_default();
-    Refusal::new(&format!("RTNETLINK answers: {said}"), format!("cannot {what} {address}"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! An intake in shards, in front of a value that one thread at a time owns.
+//! An intake divided into shards, in front of a value that one thread at a time owns.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -12,38 +12,42 @@ use onramp_queue::Packet;
 use super::Padded;
 use super::words::{Chain, OWNED, Pointer, Pushed, push_to};
 
-/// Shards that an intake may have; the port's word has a bit for each, and one for the owner.
+/// Largest number of shards of an intake; the port's word has one bit for each, and one for the
+/// owner.
 pub(crate) const SHARDS_MAX: usize = 62;
 
-/// The bit of `shard` in the port's word.
+/// Returns the bit of `shard` in the port's word.
 const fn bit(shard: usize) -> u64 {
     1 << (shard + 1)
 }
 
-/// An intake in shards: a list for each, and one word for the port, which says who of them has
-/// something and whether somebody owns the value. Only a push into an empty shard touches it.
+/// An intake divided into shards. Each shard has a list. One word for the whole port says which
+/// shards hold packets and whether a thread owns the value; only a push into an empty shard writes
+/// that word.
 ///
-/// A push into an empty shard is in two steps. Who is preempted between them leaves packets of
-/// others, which found the shard filled and went, where nobody looks.
+/// A push into an empty shard takes two steps: it fills the shard, and then sets the shard's bit.
+/// If the thread is preempted in between, other threads find the shard filled and only add their
+/// packets, and no owner looks into the shard until the preempted thread runs again.
 pub(crate) struct Sharded<T> {
     shards: Box<[Padded<AtomicU64>]>,
     port: Padded<AtomicU64>,
     value: Padded<UnsafeCell<T>>,
 }
 
-// SAFETY: only the owner has a reference to the value, and the port's word hands
-// it over, so `T: Sync` is not needed.
+// SAFETY: only the owner has a reference to the value, and the port's word hands the value over, so
+// `T: Sync` is not needed.
 unsafe impl<T: Send> Sync for Sharded<T> {}
 
-/// The value is ours until we leave; who drops it leaves the intake owned for ever.
+/// Ownership of the value, until `leave` is called. If an owner is dropped instead, the intake
+/// stays owned for ever.
 pub(crate) struct ShardsOwner<'a, T> {
     intake: &'a Sharded<T>,
-    /// An owner is as good as `&mut T`.
+    /// An owner acts like `&mut T`.
     value: PhantomData<&'a mut T>,
 }
 
 impl<T> Sharded<T> {
-    /// With so many shards, at least one.
+    /// Makes an intake with `shards` shards, at least one and at most [`SHARDS_MAX`].
     pub(crate) fn new(shards: usize, value: T) -> Self {
         let shards = shards.clamp(1, SHARDS_MAX);
         Self {
@@ -53,12 +57,13 @@ impl<T> Sharded<T> {
         }
     }
 
-    /// How many shards there are.
+    /// Returns the number of shards.
     pub(crate) fn shards(&self) -> usize {
         self.shards.len()
     }
 
-    /// Pushes into `shard`, a number below [`shards`](Self::shards).
+    /// Pushes `pkt` into `shard`, a number below [`shards`](Self::shards). Returns the packet if
+    /// the shard's word can count no more.
     #[inline]
     pub(crate) fn push(
         &self,
@@ -67,9 +72,10 @@ impl<T> Sharded<T> {
     ) -> Result<Pushed<ShardsOwner<'_, T>>, Packet> {
         let list = &self.shards[shard].0;
         let owner = || ShardsOwner { intake: self, value: PhantomData };
-        // Acquire: pairs with the swap in `take`, so that, with an empty list, who took our last
-        // packet owned the port before we look at it. Otherwise this one might overtake that.
-        // Relaxed: a guess, which the exchange checks.
+        // Acquire: pairs with the swap in `take`. If the list is empty, the thread that took this
+        // sender's previous packet already owned the port before this thread reads the port's word.
+        // Without that order, this packet could overtake the previous one.
+        // Relaxed: the value is only a guess, which the exchange checks.
         if list.load(Acquire) == 0 && self.port.0.load(Relaxed) == 0 {
             // Acquire: the value; pairs with the release in `leave`.
             if self.port.0.compare_exchange(0, OWNED, Acquire, Relaxed).is_ok() {
@@ -79,19 +85,20 @@ impl<T> Sharded<T> {
         if push_to(list, &Pointer, &mut (), pkt, 0)? != 0 {
             return Ok(Pushed::Staged);
         }
-        // Release: the list; pairs with the acquire in `waiting`. Acquire: where it makes us owner,
-        // the value.
+        // Release: the list; pairs with the acquire in `waiting`.
+        // Acquire: if this thread becomes the owner, the value.
         let before = self.port.0.fetch_or(bit(shard) | OWNED, AcqRel);
         Ok(if before & OWNED == 0 { Pushed::Owner(owner(), None) } else { Pushed::Staged })
     }
 }
 
 impl<'a, T> ShardsOwner<'a, T> {
-    /// The shards that have something: to be taken from all of them.
+    /// Returns the shards that hold packets; the caller must take from all of them.
     #[inline]
     pub(crate) fn waiting(&mut self) -> impl Iterator<Item = usize> + use<T> {
         let port = &self.intake.port.0;
-        // Relaxed: `leave` finds what this misses. Acquire: the lists; pairs with `push`.
+        // Relaxed: if this load misses a push, `leave` will fail and the owner looks again.
+        // Acquire: the lists; pairs with `push`.
         let waits = port.load(Relaxed) != OWNED;
         let mut bits = if waits { port.swap(OWNED, Acquire) & !OWNED } else { 0 };
         std::iter::from_fn(move || {
@@ -101,20 +108,21 @@ impl<'a, T> ShardsOwner<'a, T> {
         })
     }
 
-    /// Takes everything that waits in `shard`.
+    /// Takes all packets that wait in `shard`.
     #[inline]
     pub(crate) fn take(&mut self, shard: usize) -> Chain<'a, Pointer> {
-        // Acquire: the packets; pairs with the release in `push_to`. Release: see `push`.
+        // Acquire: the packets; pairs with the release in `push_to`.
+        // Release: pairs with the acquire at the start of `push`.
         let taken = self.intake.shards[shard].0.swap(0, AcqRel);
-        // SAFETY: `push_to` made the list, and the swap made it ours.
+        // SAFETY: `push_to` made the list, and the swap made this thread its owner.
         unsafe { Chain::new(&Pointer, taken, true) }
     }
 
-    /// Leaves the intake idle; still owner where packets wait.
+    /// Leaves the intake idle. Returns the ownership as an error if packets wait.
     #[inline]
     pub(crate) fn leave(self) -> Result<(), Self> {
-        // Release: our work on the value; pairs with the acquire of the next owner. Relaxed: a
-        // failure tells only that something waits.
+        // Release: the owner's work on the value; pairs with the acquire of the next owner.
+        // Relaxed: a failure tells only that packets wait.
         match self.intake.port.0.compare_exchange(OWNED, 0, Release, Relaxed) {
             Ok(_) => Ok(()),
             Err(_) => Err(self),
@@ -126,7 +134,7 @@ impl<T> Deref for ShardsOwner<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: one owner at a time, and the port's word hands the value over.
+        // SAFETY: there is one owner at a time, and the port's word hands the value over.
         unsafe { &*self.intake.value.0.get() }
     }
 }
@@ -134,7 +142,7 @@ impl<T> Deref for ShardsOwner<'_, T> {
 impl<T> DerefMut for ShardsOwner<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and `&mut self` is the only way here.
+        // SAFETY: there is one owner at a time, and only `&mut self` leads here.
         unsafe { &mut *self.intake.value.0.get() }
     }
 }
@@ -142,7 +150,7 @@ impl<T> DerefMut for ShardsOwner<'_, T> {
 impl<T> Drop for Sharded<T> {
     fn drop(&mut self) {
         for shard in &mut self.shards {
-            // SAFETY: nobody else pushes or takes, and `push_to` made the list.
+            // SAFETY: no other thread pushes or takes any more, and `push_to` made the list.
             drop(unsafe { Chain::new(&Pointer, *shard.0.get_mut(), false) });
         }
     }
@@ -170,7 +178,7 @@ mod tests {
         assert_eq!(owner.waiting().collect::<Vec<_>>(), [0, 2]);
         assert_eq!(owner.waiting().count(), 0);
         assert_eq!(lens(owner.take(2)), [4, 2]);
-        // Filled again behind the owner's back, and one shard not yet taken.
+        // A push fills shard 2 again behind the owner's back, while shard 0 is not yet taken.
         assert!(matches!(intake.push(Packet::new(5), 2), Ok(Pushed::Staged)));
         assert_eq!(lens(owner.take(0)), [3]);
         let Err(mut owner) = owner.leave() else { panic!("shard 2 has something") };

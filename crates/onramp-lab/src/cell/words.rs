@@ -1,9 +1,9 @@
-//! Intakes of one word in several makes, in front of a value that one thread at a time owns: the
-//! product's word as it might have been.
+//! Alternative designs of the product's intake: a single word, in several formats, in front of a
+//! value that one thread at a time owns.
 //!
-//! A word says which packet is the newest of those that wait, how many they are, and whether
-//! somebody owns the value; 0 is idle. The link to the next older packet, in the format of the
-//! word, stands in the packet's cookie, on the cache line of the link of Onramp's own lists.
+//! The word names the newest waiting packet, counts the waiting packets, and says whether a thread
+//! owns the value; 0 means idle. The link to the next older packet, in the word's format, is stored
+//! in the packet's cookie, on the same cache line as the link of Onramp's own lists.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -18,43 +18,44 @@ use onramp_queue::Packet;
 
 use super::{Padded, prefetch};
 
-/// Somebody owns the value.
+/// The flag in a word which says that a thread owns the value.
 pub(super) const OWNED: u64 = 1;
 
-/// How a word names a packet and counts those that wait.
+/// The format of a word: how it names a packet and counts the waiting packets.
 ///
 /// # Safety
 ///
-/// `addr` gives back what `name` was given, whatever count and flags stand beside the name.
+/// For a word that contains a name made by `name`, `addr` returns the address that `name` was
+/// given, whatever count and flags the word also contains.
 pub(crate) unsafe trait Format: Default + Send + Sync {
-    /// What a sender remembers, to be quick at naming its packets.
+    /// Data that a sender keeps so that it can name its packets quickly.
     type Memo: Default + Send;
 
-    /// Most packets that a word counts.
+    /// Largest number of packets that a word can count.
     const CAP: u64;
 
-    /// The name of the packet at `addr`, in its place.
+    /// Returns the name of the packet at `addr`, in the bits of the word that hold names.
     fn name(&self, addr: usize, memo: &mut Self::Memo) -> u64;
 
-    /// Where the packet is that `word` names.
+    /// Returns the address of the packet that `word` names.
     fn addr(&self, word: u64) -> usize;
 
-    /// `count`, in its place.
+    /// Returns `count`, in the bits of the word that hold the count.
     fn counted(count: u64) -> u64;
 
-    /// The count in `word`.
+    /// Returns the count in `word`.
     fn count(word: u64) -> u64;
 }
 
-/// The product's: 16 bits of count, 42 of address, 6 of flags.
+/// The product's format: 16 bits of count, 42 of address, 6 of flags.
 #[derive(Debug, Default)]
 pub(crate) struct Pointer;
 
 const POINTER_COUNT: u32 = 48;
 const POINTER_FLAGS: u64 = 0x3f;
 
-// SAFETY: a packet's header is aligned to 64 bytes, and its address has 48 bits, which the product
-// checks when it makes one; so name, count and flags share no bit.
+// SAFETY: a packet's header is aligned to 64 bytes, and its address has at most 48 bits, which the
+// product checks when it makes a packet; so name, count and flags share no bit.
 unsafe impl Format for Pointer {
     type Memo = ();
 
@@ -81,19 +82,21 @@ unsafe impl Format for Pointer {
     }
 }
 
-/// 32 bits of index, 24 of count, 8 of flags; nothing is assumed of addresses.
+/// A format with 32 bits of index, 24 of count and 8 of flags, which assumes nothing about
+/// addresses.
 ///
-/// Packets come from everywhere, so the table of nodes is one of regions: an index is the number of
-/// a region and, in units of a cache line, the place in it. Where all packets lie in one table, the
-/// look-up is an addition less.
+/// Packets may lie anywhere in memory, so a table lists the regions of memory that hold packets. An
+/// index consists of a region's place in that table and the number of the packet's cache line
+/// within the region. If all packets lay in one region, a look-up would need only one addition.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// Numbers of regions, plus one; 0: not yet in use. In the order in which they were met.
+    /// Region numbers plus one, in the order in which senders first used the regions; 0 marks a
+    /// free slot.
     regions: Box<[AtomicUsize]>,
 }
 
 const LINE_BITS: u32 = 6;
-/// A region has 64 MiB.
+/// Number of bits of an offset in a region: a region has 64 MiB.
 const REGION_BITS: u32 = 26;
 const REGIONS: usize = 1 << (32 - (REGION_BITS - LINE_BITS));
 const INDEX_NAME: u32 = 32;
@@ -106,11 +109,11 @@ impl Default for Index {
 }
 
 impl Index {
-    /// The place of `region` in the table.
+    /// Returns the place of `region` in the table, and adds the region if it is new.
     #[cold]
     fn find(&self, region: usize) -> usize {
         let is_ours = |slot: &AtomicUsize| {
-            // Relaxed: a slot says all there is to know, and is written once.
+            // Relaxed: a slot is written once, and its value publishes no other data.
             slot.compare_exchange(0, region + 1, Relaxed, Relaxed)
                 .map_or_else(|seen| seen == region + 1, |_| true)
         };
@@ -119,15 +122,16 @@ impl Index {
     }
 }
 
-/// The region that a sender met last, and its place in the table.
+/// The region that a sender used last, and the region's place in the table.
 #[derive(Debug, Default)]
 pub(crate) struct LastRegion {
     slot_value: usize,
     at: usize,
 }
 
-// SAFETY: region and line make up the address, for headers are aligned to lines; the table's slots
-// never change once they are set, and the name was handed over together with the packet.
+// SAFETY: the region and the line determine the address, because headers are aligned to lines. The
+// table's slots never change once they are set, and the name was handed over together with the
+// packet.
 unsafe impl Format for Index {
     type Memo = LastRegion;
 
@@ -147,7 +151,8 @@ unsafe impl Format for Index {
     #[inline]
     fn addr(&self, word: u64) -> usize {
         let index = (word >> INDEX_NAME) as usize;
-        // Relaxed: it came before the packet, which was handed over with acquire and release.
+        // Relaxed: the slot was set before the packet was pushed, and the packet was handed over
+        // with release and acquire.
         let region = self.regions[index >> (REGION_BITS - LINE_BITS)].load(Relaxed);
         let line = index & ((1 << (REGION_BITS - LINE_BITS)) - 1);
         (region.wrapping_sub(1) << REGION_BITS) | (line << LINE_BITS)
@@ -164,8 +169,8 @@ unsafe impl Format for Index {
     }
 }
 
-/// Packets that wait, newest first: taken from a word, and given out one by one. With `prefetch`,
-/// the header of the next is asked for.
+/// Waiting packets that were taken from a word, newest first; the iterator returns them one by one.
+/// With `prefetch`, it prefetches the header of the next packet.
 pub(crate) struct Chain<'a, F: Format> {
     format: &'a F,
     newest: u64,
@@ -176,8 +181,9 @@ pub(crate) struct Chain<'a, F: Format> {
 impl<'a, F: Format> Chain<'a, F> {
     /// # Safety
     ///
-    /// The caller owns all packets that `word` counts, of which it names the newest, and each, in
-    /// its cookie, the next older; nobody else does, or will. `push_to` made them so.
+    /// The caller owns all packets that `word` counts, and no other code owns them or will take
+    /// them. `word` names the newest packet, and each packet's cookie names the next older one, as
+    /// `push_to` linked them.
     #[inline]
     pub(super) unsafe fn new(format: &'a F, word: u64, prefetch: bool) -> Self {
         Self { format, newest: word, left: F::count(word), prefetch }
@@ -194,8 +200,9 @@ impl<F: Format> Iterator for Chain<'_, F> {
             return None;
         }
         let node: *mut () = ptr::with_exposed_provenance_mut(self.format.addr(self.newest));
-        // SAFETY: a `Packet` is one non-null pointer; `push_to` gave up this one, by the word of
-        // who made the chain it is ours, and we leave it here.
+        // SAFETY: a `Packet` is one non-null pointer. `push_to` gave up this packet, the creator of
+        // the chain promised that the chain owns it, and from now on the caller does: this chain
+        // moves on to the next packet below.
         let pkt: Packet = unsafe { mem::transmute(node) };
         (self.newest, self.left) = (pkt.cookie, self.left - 1);
         if self.prefetch {
@@ -211,8 +218,8 @@ impl<F: Format> Drop for Chain<'_, F> {
     }
 }
 
-/// Pushes `pkt` onto the list in `word`, with `flags` beside it; gives the word before, or the
-/// packet where the word can count no more.
+/// Pushes `pkt` onto the list in `word`, and sets `flags`. Returns the previous word, or the packet
+/// if the word can count no more.
 #[inline]
 pub(super) fn push_to<F: Format>(
     word: &AtomicU64,
@@ -221,11 +228,11 @@ pub(super) fn push_to<F: Format>(
     mut pkt: Packet,
     flags: u64,
 ) -> Result<u64, Packet> {
-    // SAFETY: a `Packet` is one non-null pointer (`repr(transparent)`); the copy is only named, and
-    // becomes the owner in `Chain`, when `pkt` is forgotten below.
+    // SAFETY: a `Packet` is one non-null pointer (`repr(transparent)`). The copy is only used as a
+    // name; it becomes the owner in `Chain`, after `pkt` is forgotten below.
     let node: *mut () = unsafe { mem::transmute_copy(&pkt) };
     let name = format.name(node.expose_provenance(), memo);
-    // Relaxed: a guess, which the exchange checks.
+    // Relaxed: the value is only a guess, which the exchange checks.
     let mut seen = word.load(Relaxed);
     loop {
         let count = F::count(seen);
@@ -234,8 +241,8 @@ pub(super) fn push_to<F: Format>(
         }
         pkt.cookie = seen;
         let new = name | F::counted(count + 1) | flags;
-        // Release: the packet; pairs with the acquire of who takes. Acquire: where it makes us
-        // owner, the value; pairs with the release in `leave`.
+        // Release: the packet; pairs with the acquire of the thread that takes.
+        // Acquire: if this thread becomes the owner, the value; pairs with the release in `leave`.
         match word.compare_exchange_weak(seen, new, AcqRel, Relaxed) {
             Ok(_) => {
                 mem::forget(pkt);
@@ -246,29 +253,31 @@ pub(super) fn push_to<F: Format>(
     }
 }
 
-/// What became of a push.
+/// Result of a push.
 pub(crate) enum Pushed<O> {
-    /// Somebody else is bound to take it.
+    /// Another thread will take the packet.
     Staged,
-    /// The caller is the owner. The packet passed the list by, or `take` gives it.
+    /// The caller is now the owner. `Some` holds the packet if it bypassed the list; otherwise
+    /// `take` returns it.
     Owner(O, Option<Packet>),
 }
 
-/// The intake: list, count and ownership in one word.
+/// An intake with list, count and ownership in one word.
 pub(crate) struct OneWord<F: Format, T> {
     word: Padded<AtomicU64>,
     format: Padded<F>,
     value: Padded<UnsafeCell<T>>,
 }
 
-// SAFETY: only the owner has a reference to the value, and the word hands it over, so `T: Sync` is
-// not needed.
+// SAFETY: only the owner has a reference to the value, and the word hands the value over, so
+// `T: Sync` is not needed.
 unsafe impl<F: Format, T: Send> Sync for OneWord<F, T> {}
 
-/// The value is ours until we leave; who drops it leaves the intake owned for ever.
+/// Ownership of the value, until `leave` is called. If an owner is dropped instead, the intake
+/// stays owned for ever.
 pub(crate) struct Owner<'a, F: Format, T> {
     intake: &'a OneWord<F, T>,
-    /// An owner is as good as `&mut T`.
+    /// An owner acts like `&mut T`.
     value: PhantomData<&'a mut T>,
 }
 
@@ -281,7 +290,8 @@ impl<F: Format, T> OneWord<F, T> {
         }
     }
 
-    /// Pushes; with `DIRECT`, a packet that finds the intake idle passes the list by.
+    /// Pushes `pkt`. With `DIRECT`, a packet that finds the intake idle bypasses the list. Returns
+    /// the packet if the word can count no more.
     #[inline]
     pub(crate) fn push<const DIRECT: bool>(
         &self,
@@ -290,7 +300,7 @@ impl<F: Format, T> OneWord<F, T> {
     ) -> Result<Pushed<Owner<'_, F, T>>, Packet> {
         let word = &self.word.0;
         let owner = || Owner { intake: self, value: PhantomData };
-        // Relaxed: a guess, which the exchange checks.
+        // Relaxed: the value is only a guess, which the exchange checks.
         if DIRECT && word.load(Relaxed) == 0 {
             // Acquire: the value; pairs with the release in `leave`.
             if word.compare_exchange(0, OWNED, Acquire, Relaxed).is_ok() {
@@ -303,23 +313,23 @@ impl<F: Format, T> OneWord<F, T> {
 }
 
 impl<'a, F: Format, T> Owner<'a, F, T> {
-    /// Takes everything that waits.
+    /// Takes all waiting packets.
     #[inline]
     pub(crate) fn take(&mut self, prefetch: bool) -> Chain<'a, F> {
         let word = &self.intake.word.0;
-        // Relaxed: `leave` finds what this misses.
+        // Relaxed: if this load misses a push, `leave` will fail and the owner takes again.
         let waits = F::count(word.load(Relaxed)) > 0;
         // Acquire: the packets; pairs with the release in `push_to`.
         let taken = if waits { word.swap(OWNED, Acquire) } else { OWNED };
-        // SAFETY: `push_to` made the list, and the swap made it ours.
+        // SAFETY: `push_to` made the list, and the swap made this thread its owner.
         unsafe { Chain::new(&self.intake.format.0, taken, prefetch) }
     }
 
-    /// Leaves the intake idle; still owner where packets wait.
+    /// Leaves the intake idle. Returns the ownership as an error if packets wait.
     #[inline]
     pub(crate) fn leave(self) -> Result<(), Self> {
-        // Release: our work on the value; pairs with the acquire of the next owner. Relaxed: a
-        // failure tells only that something waits.
+        // Release: the owner's work on the value; pairs with the acquire of the next owner.
+        // Relaxed: a failure tells only that packets wait.
         match self.intake.word.0.compare_exchange(OWNED, 0, Release, Relaxed) {
             Ok(_) => Ok(()),
             Err(_) => Err(self),
@@ -331,7 +341,7 @@ impl<F: Format, T> Deref for Owner<'_, F, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: one owner at a time, and the word hands the value over.
+        // SAFETY: there is one owner at a time, and the word hands the value over.
         unsafe { &*self.intake.value.0.get() }
     }
 }
@@ -339,14 +349,14 @@ impl<F: Format, T> Deref for Owner<'_, F, T> {
 impl<F: Format, T> DerefMut for Owner<'_, F, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and `&mut self` is the only way here.
+        // SAFETY: there is one owner at a time, and only `&mut self` leads here.
         unsafe { &mut *self.intake.value.0.get() }
     }
 }
 
 impl<F: Format, T> Drop for OneWord<F, T> {
     fn drop(&mut self) {
-        // SAFETY: nobody else pushes or takes, and `push_to` made the list.
+        // SAFETY: no other thread pushes or takes any more, and `push_to` made the list.
         drop(unsafe { Chain::new(&self.format.0, *self.word.0.get_mut(), false) });
     }
 }
@@ -361,7 +371,8 @@ impl<F: Format, T> fmt::Debug for OneWord<F, T> {
 pub(super) mod tests {
     use super::*;
 
-    /// What was named is found again, whatever count and flags stand beside it.
+    /// Checks that an address is recovered from its name, whatever count and flags the word also
+    /// contains.
     fn names<F: Format>(addrs: &[usize]) {
         let (format, mut memo) = (F::default(), F::Memo::default());
         for addr in addrs.iter().chain(addrs) {

@@ -1,5 +1,5 @@
-//! What every design must do, however it does it: nothing is lost, and the packets of a sender come
-//! out in the order in which it sent them.
+//! Tests that every design must pass: no packet is lost, and the packets of a sender leave in the
+//! order in which the sender sent them.
 
 use std::sync::Arc;
 use std::thread;
@@ -18,7 +18,7 @@ use crate::memory::Memory;
 use crate::path::{Account, Behind, LOCKS, Path, Seat, Sent, Worker};
 use crate::peer::{Seen, numbers};
 
-/// Keeps thread and number of every packet.
+/// A device that records the thread and number of every packet.
 struct Recorder {
     info: DeviceInfo,
     seen: Seen,
@@ -44,16 +44,16 @@ impl Device for Recorder {
     }
 }
 
-/// Threads that send, until each has sent so many or one of them has said stop.
+/// A run in which each thread sends `each` packets, or sends until the first thread stops the run.
 struct Race {
     manners: Manners,
     threads: usize,
     each: u64,
-    /// The first thread says stop when it has sent so many.
+    /// The first thread stops the run when it has sent this many packets.
     stop_after: u64,
 }
 
-/// What went in, by thread, and what became of it.
+/// The number of packets that each thread submitted, and where the packets went.
 struct Outcome {
     submitted: Vec<u64>,
     at_the_door: u64,
@@ -69,7 +69,9 @@ impl Visit for Race {
         let (submitted, at_the_door) = thread::scope(|scope| {
             let (path, phase, gate, race) = (&path, &phase, &gate, &self);
             if path.consumes() {
-                // A drainer that ends with the senders leaves packets behind.
+                // If the drainer stopped together with the senders, packets would stay in the
+                // queue. So it runs until the senders have ended, unless the test stops the senders
+                // early.
                 let until = if self.stop_after == u64::MAX { &over } else { phase };
                 scope.spawn(move || path.consume(until, true));
             }
@@ -87,7 +89,8 @@ impl Visit for Race {
 }
 
 impl Race {
-    /// What the thread submitted, and what of it was dropped at the door.
+    /// Returns the number of packets that the thread submitted, and how many of them were dropped
+    /// before the qdisc.
     fn send<P: Path>(&self, path: &P, thread: usize, phase: &PhaseCell, gate: &Gate) -> (u64, u64) {
         let seat = Seat {
             thread,
@@ -120,13 +123,13 @@ impl Race {
             }
             worker.give_way();
         }
-        // Everything comes home, unless it was time to stop.
+        // Wait until all packets have returned, unless the run was stopped.
         worker.flush();
         (sent, dropped)
     }
 }
 
-/// Each of `designs` with all manners.
+/// Combines each of `designs` with all manners.
 fn designs(designs: impl Iterator<Item = Design>) -> impl Iterator<Item = (Design, Manners)> {
     designs.flat_map(|design| Manners::ALL.iter().map(move |manners| (design, *manners)))
 }
@@ -155,7 +158,7 @@ fn race_with(
     (outcome, seen)
 }
 
-/// Asserts that all adds up, and that each thread's packets came out in order.
+/// Asserts that no packet is missing, and that each thread's packets left in order.
 fn assert_conforms(design: Design, outcome: &Outcome, seen: &[(u64, u64)]) {
     let name = design.name();
     let submitted: u64 = outcome.submitted.iter().sum();
@@ -176,7 +179,7 @@ fn assert_conforms(design: Design, outcome: &Outcome, seen: &[(u64, u64)]) {
 #[test]
 fn nothing_is_lost_or_reordered() {
     for (design, manners) in designs(Design::every()) {
-        // A fair spinlock makes each packet wait for the scheduler.
+        // With a fair spinlock, each packet waits for the scheduler.
         let each = if design == Design::Ticket { 40 } else { 1_500 };
         let run = Race { manners, threads: 5, each, stop_after: u64::MAX };
         let (outcome, seen) = race(design, "pfifo limit 100000", run);
@@ -197,7 +200,7 @@ fn nothing_is_lost_when_it_is_time_to_stop() {
     }
 }
 
-/// Credits come back though no pool counts them; each sender has few of them here.
+/// Credits return even if no pool counts them. With 70 threads each sender has few credits.
 #[test]
 fn packets_from_the_heap_are_not_lost_either() {
     for (design, manners) in designs(Design::every().filter(|design| design.is_peer())) {
@@ -208,11 +211,12 @@ fn packets_from_the_heap_are_not_lost_either() {
     }
 }
 
-/// A qdisc that holds packets back is run again when it wants to be, though nobody sends.
+/// A qdisc that holds packets back is run again when it asks for that, even if nobody sends.
 #[test]
 fn paced_packets_leave_though_senders_wait_for_them() {
     for (design, manners) in designs(Design::ALL.iter().copied()) {
-        // 106 bytes a packet: 20 packets take about 2 ms, beyond what may leave at once.
+        // A packet has 106 bytes, so 20 packets take about 2 ms, apart from the packets that may
+        // leave at once.
         let run = Race { manners, threads: 2, each: 20, stop_after: u64::MAX };
         let qdisc = "fq maxrate 16mbit quantum 256 initial_quantum 256 timer_slack 0";
         let (outcome, seen) = race(design, qdisc, run);
@@ -238,13 +242,13 @@ fn plan(designs: &[Design]) -> Plan {
     }
 }
 
-/// A queue alone, whose packets no device counts.
+/// A cell with a bare queue, whose packets no device counts.
 fn floor() -> Measurement {
     let (design, manners, memory) = (Design::Floor, Manners::Equal, Memory::Pool);
     Measurement { design, manners, threads: 1, credits: None, memory }
 }
 
-/// Two queues, pinned threads, a slow device, a burst and its end: figures come of everything.
+/// A trial with two queues, pinned threads, a slow device and transactions yields all figures.
 #[test]
 fn a_trial_of_everything() {
     let mut plan = plan(Design::ALL);
@@ -258,14 +262,14 @@ fn a_trial_of_everything() {
     assert_eq!(names, Manners::ALL.iter().copied().flat_map(of).collect::<Vec<_>>());
     for row in rows {
         let name = row.design.name();
-        // How many packets came out, and what threads met, is up to the scheduler.
+        // The numbers of packets and of waits depend on the scheduler, so they are not checked.
         assert!(row.packets_per_second().is_some_and(|rate| rate.min > 0.0), "{name}");
         let known = |lock: &LockRow| LOCKS.contains(&lock.name.as_str());
         assert!(row.locks.iter().all(known), "{name}");
         let packets = &row.packets;
         assert!(packets.taken >= packets.allocated && packets.repeated.is_some(), "{name}");
         assert!(packets.freed >= packets.foreign.max(packets.batches), "{name}");
-        // Most that can be out at once, three bursts of 8; the others came home.
+        // At most 24 packets can be in flight: three bursts of 8. All others must have returned.
         let home = packets.taken <= 24 || packets.freed > 0 && packets.batches > 0;
         assert!(home, "{name}: {packets:?}");
         if row.design.is_product() {
@@ -274,7 +278,8 @@ fn a_trial_of_everything() {
     }
 }
 
-/// Whoever frees packets frees them before their senders wait for them.
+/// The thread that frees packets frees them before their senders wait for them, so few credits are
+/// enough.
 #[test]
 fn few_credits_are_enough() {
     let plan = Plan { window: Duration::from_millis(5), ..plan(&[]) };
@@ -288,7 +293,7 @@ fn few_credits_are_enough() {
     }
 }
 
-/// A path that takes no packet.
+/// A trial with a path that takes no packet fails.
 #[test]
 fn a_trial_in_which_nothing_comes_out_fails() {
     struct Wall;
@@ -324,14 +329,14 @@ fn a_trial_in_which_nothing_comes_out_fails() {
     );
 }
 
-/// A path that loses a packet, and one whose account says that it still holds one.
+/// A trial fails if the path loses a packet, or if its account says that it still holds one.
 #[test]
 fn a_trial_whose_packets_do_not_add_up_fails() {
     struct Lossy {
         count: Counter,
         held: u64,
     }
-    /// How many went in.
+    /// The second field is the number of packets submitted.
     struct End<'a>(&'a Lossy, u64);
     impl Path for Lossy {
         type Worker<'a> = End<'a>;
@@ -347,7 +352,7 @@ fn a_trial_whose_packets_do_not_add_up_fails() {
     }
     impl Worker for End<'_> {
         fn send(&mut self, _payload: &[u8]) -> Sent {
-            // Each second one.
+            // Count only every second packet, unless the account's `held` is the error to test.
             self.1 += 1;
             self.0.count.add(u64::from(self.0.held > 0 || self.1.is_multiple_of(2)));
             Sent::Staged

@@ -1,4 +1,4 @@
-//! The designs by name.
+//! The designs and their names.
 
 use onramp::Mode;
 
@@ -9,15 +9,15 @@ use crate::path::{Behind, Linked, Llist, Locked, Path, PerCpu};
 use crate::peer::{Ahead, Batch, List, Shards, Variant};
 use crate::peer::{Array, Bare, Channel, Floor, Peered, Rings, Seen, Shared, Things};
 
-/// What is done with a path, of whatever type.
+/// A function to call with a path of any type.
 pub(crate) trait Visit {
     type Out;
 
-    /// Gets the path, and what kind of lock is its root lock.
+    /// Receives the path, and the kind of its root lock.
     fn path<P: Path>(self, path: P, kind: &'static str) -> Self::Out;
 }
 
-/// A design of the transmit path, or of its intake alone.
+/// A design of the transmit path, or of the intake alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Design {
@@ -25,49 +25,49 @@ pub enum Design {
     Spinlock,
     /// One ticket lock.
     Ticket,
-    /// A second lock for those who would have to wait (Linux, 2011 to 2025).
+    /// A second lock for threads that would have to wait for the first (Linux, 2011 to 2025).
     Busylock,
-    /// A ticket lock at which the owner goes first (2009).
+    /// A ticket lock at which the thread that dequeues goes first (2009).
     Handicap,
-    /// One lock that spins for a while, then sleeps.
+    /// One lock whose waiters spin for a while and then sleep.
     Adaptive,
     /// One `std::sync::Mutex`.
     Mutex,
-    /// A queue for each processor, and one drainer (2009).
+    /// One queue per processor, and one thread that drains them (2009).
     PercpuQueue,
     /// A lock-free list in front of the lock (Linux, since 2025).
     Llist,
-    /// The product, as it is by default (`Mode::Hybrid`).
+    /// The product with its default mode (`Mode::Hybrid`).
     Onramp,
-    /// The product with `Mode::Inline`: senders alone send, and never collect.
+    /// The product with `Mode::Inline`: only senders transmit, and they never gather packets.
     OnrampInline,
-    /// The product with `Mode::Dedicated`: its runner alone sends.
+    /// The product with `Mode::Dedicated`: only the runner transmits.
     OnrampDedicated,
-    /// Intake alone: an array for each sender, emptied many packets at once.
+    /// Bare queue: one array per sender, emptied many packets at once.
     Floor,
-    /// Intake alone: crossbeam's `ArrayQueue`.
+    /// Bare queue: crossbeam's `ArrayQueue`.
     ArrayQueue,
-    /// Intake alone: `thingbuf::ThingBuf`.
+    /// Bare queue: `thingbuf::ThingBuf`.
     Thingbuf,
-    /// Intake alone: a ring of `rtrb` for each sender.
+    /// Bare queue: one ring of `rtrb` per sender.
     Rtrb,
-    /// Intake alone: a deque behind `parking_lot::Mutex`.
+    /// Bare queue: a deque behind `parking_lot::Mutex`.
     ParkingLot,
-    /// Intake alone: `std::sync::mpsc`.
+    /// Bare queue: `std::sync::mpsc`.
     StdMpsc,
-    /// Intake alone: the product's.
+    /// Bare queue: the product's intake.
     OnrampIntake,
-    /// Intake alone: the product's word, by the code that the following share.
+    /// Bare queue: the product's word format, in the code that the next designs share.
     IntakePointer,
-    /// Intake alone: an index and a count of 24 bits in the word.
+    /// Bare queue: the word holds an index and a 24-bit count.
     IntakeIndex,
-    /// Intake alone: the packet that finds it idle goes the way of all others.
+    /// Bare queue: a packet that finds the intake idle goes through the list like all others.
     IntakeNoDirect,
-    /// Intake alone: nothing is asked for before it is needed.
+    /// Bare queue: no packet is prefetched.
     IntakeNoPrefetch,
-    /// Intake alone: an array that asks for the packet after the next.
+    /// Bare queue: the owner puts packets into an array and prefetches the packet after the next.
     IntakeAhead2,
-    /// Intake alone: a list for each cluster of processors.
+    /// Bare queue: one list per cluster of processors.
     IntakeShards,
 }
 
@@ -87,7 +87,8 @@ impl Design {
         Self::OnrampDedicated,
     ];
 
-    /// Queues alone, without qdisc and device: Onramp's intake, its floor, and other crates'.
+    /// Bare queues, without qdisc and device: Onramp's intake, the queue with the least possible
+    /// cost (`Floor`), and queues of other crates.
     pub const PEERS: &[Self] = &[
         Self::Floor,
         Self::ArrayQueue,
@@ -98,7 +99,7 @@ impl Design {
         Self::OnrampIntake,
     ];
 
-    /// The product's intake and what it might have been, alone.
+    /// The product's intake and variants of it, without qdisc and device.
     pub const INTAKES: &[Self] = &[
         Self::OnrampIntake,
         Self::IntakePointer,
@@ -109,10 +110,10 @@ impl Design {
         Self::IntakeShards,
     ];
 
-    /// What others are compared to.
+    /// The design that others are compared with.
     pub const BASE: Self = Self::Busylock;
 
-    /// The name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -143,31 +144,32 @@ impl Design {
         }
     }
 
-    /// All of them, each once.
+    /// Returns all designs, each once.
     pub fn every() -> impl Iterator<Item = Self> {
         let intakes = Self::INTAKES.iter().filter(|design| !Self::PEERS.contains(design));
         Self::ALL.iter().chain(Self::PEERS).chain(intakes).copied()
     }
 
-    /// The design of that name.
+    /// Returns the design called `name`; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::every().find(|design| design.name() == name)
     }
 
-    /// Whether it is a queue alone.
+    /// Whether the design is a bare queue, without qdisc and device.
     #[must_use]
     pub fn is_peer(self) -> bool {
         Self::PEERS.contains(&self) || Self::INTAKES.contains(&self)
     }
 
-    /// Whether it is the product's own path, in whatever mode.
+    /// Whether the design is the product's own path, in any mode.
     pub(crate) fn is_product(self) -> bool {
         matches!(self, Self::Onramp | Self::OnrampInline | Self::OnrampDedicated)
     }
 
-    /// Opens it for `threads` senders, and gives it to `visit`. Queues alone leave what is behind
-    /// them; where they shall show what came out of them, `seen` says.
+    /// Opens the design for `threads` senders and passes the path to `visit`. Bare queues ignore
+    /// the qdisc and the device in `behind`. With `seen`, a bare queue records which packets left
+    /// it.
     pub(crate) fn open<V: Visit>(
         self,
         threads: usize,
@@ -212,7 +214,7 @@ impl Design {
     }
 }
 
-/// Opens a make of the one-word intake, and gives it to `visit`.
+/// Opens a variant of the one-word intake and passes it to `visit`.
 fn variant<F: Format, B: Batch, const DIRECT: bool, V: Visit>(
     threads: usize,
     seen: Option<Seen>,

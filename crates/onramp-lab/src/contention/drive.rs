@@ -1,4 +1,4 @@
-//! What a sending thread does.
+//! The loop of a sending thread.
 
 use std::thread;
 
@@ -10,42 +10,42 @@ use super::Load;
 use crate::measure::{Gate, Latency, Phase, Sampler};
 use crate::path::{Seat, Sent, Worker};
 
-/// Bytes that a thread writes into each packet.
+/// Number of payload bytes that a thread writes into each packet.
 pub(crate) const PAYLOAD: usize = 64;
-/// One packet in so many is timed.
+/// Sampling period: one packet out of every 16 is timed.
 pub(crate) const CALL_PERIOD: u64 = 16;
 
-/// What a thread counts, for others to read while it runs.
+/// Counters of one sending thread, which other threads read while it runs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Tally {
-    /// Packets that the path took, those it dropped at the door included.
+    /// Number of packets that the path took, including those dropped before the qdisc.
     pub(crate) submitted: Counter,
-    /// Of these, dropped at the door.
+    /// Number of packets dropped before the qdisc, at a full list.
     pub(crate) dropped: Counter,
-    /// Waits for room.
+    /// Number of times that the thread waited for room.
     pub(crate) waits: Counter,
-    /// Bursts that have left.
+    /// Number of bursts that have left completely.
     pub(crate) transactions: Counter,
 }
 
-/// What a thread timed, if it was told to.
+/// Latencies that a thread measured, if it was told to.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     pub(crate) send: Latency,
-    /// From the first try to send a packet until the thread may go on to the next one.
+    /// Time from the first attempt to send a packet until the thread may go on to the next packet.
     pub(crate) accept: Latency,
     pub(crate) wait: Latency,
-    /// From before the first packet of a burst until all of it has left.
+    /// Time from before the first packet of a burst until all of the burst has left.
     pub(crate) transaction: Latency,
 }
 
-/// A packet's turn, which lasts over calls that found no credit.
+/// State of sending one packet, which may take several calls if no credit is left.
 struct Turn {
     sampler: Sampler,
-    /// It was tried before.
+    /// Whether the thread has tried to send the packet before.
     tried: bool,
-    /// When it was tried first, of a packet that is timed.
+    /// Time of the first attempt, if the packet is timed.
     first: Option<Instant>,
 }
 
@@ -54,7 +54,8 @@ impl Turn {
         Self { sampler: Sampler::one_in(CALL_PERIOD, seed), tried: false, first: None }
     }
 
-    /// Before each call; with `timed`, picks packets to time. True: this one is.
+    /// Records an attempt to send. With `timed`, picks some packets to time. Returns whether the
+    /// current packet is timed.
     #[inline]
     fn call(&mut self, timed: bool) -> bool {
         if timed && !self.tried && self.sampler.picks() {
@@ -64,7 +65,8 @@ impl Turn {
         self.first.is_some()
     }
 
-    /// The packet is gone, and the thread has given way if it had to.
+    /// Ends the packet's turn: the path took or dropped the packet, and the thread has yielded if
+    /// it had to.
     #[inline]
     fn end(&mut self, into: &mut Latency) {
         self.tried = false;
@@ -74,7 +76,7 @@ impl Turn {
     }
 }
 
-/// Sends until it is time to stop; gives what was timed while the phase was to measure.
+/// Sends packets until the phase is `Stop`. Returns the latencies measured in the phase `Measure`.
 pub(crate) fn drive<W: Worker>(
     worker: &mut W,
     seat: &Seat<'_>,
@@ -130,8 +132,8 @@ pub(crate) fn drive<W: Worker>(
                 sequence += 1;
                 tally.submitted.add(1);
                 tally.dropped.add(u64::from(sent == Sent::Dropped));
-                // A drop tells a sender to slow down. One that did not would only keep the thread
-                // that empties the list from its processor.
+                // A drop tells a sender to slow down. A sender that went on would only keep the
+                // thread that empties the list off the processor.
                 thread::yield_now();
                 turn.end(&mut times.accept);
             }
@@ -148,7 +150,7 @@ pub(crate) fn drive<W: Worker>(
     }
 }
 
-/// Calls `f`; records how long it took, if its result is of the kind that counts.
+/// Calls `f`, and records how long the call took if `counts` accepts the result.
 fn timed<R>(into: &mut Latency, counts: impl Fn(&R) -> bool, f: impl FnOnce() -> R) -> R {
     let from = MonotonicClock.now();
     let result = f();
@@ -164,11 +166,11 @@ mod tests {
     use crate::contention::Manners;
     use crate::measure::PhaseCell;
 
-    /// What each call of the worker but `send` takes at least, nanoseconds.
+    /// The least time that each call of the worker except `send` takes, nanoseconds.
     const STEP_NS: u64 = 20_000;
     const PACKETS: u64 = 500;
 
-    /// Refuses each packet twice.
+    /// A worker that refuses each packet twice before it takes the packet.
     struct Refusing<'a> {
         phase: &'a PhaseCell,
         calls: u64,
@@ -220,7 +222,7 @@ mod tests {
         assert_eq!(times.wait.samples(), 2 * PACKETS);
         assert!((1..PACKETS).contains(&times.send.samples()), "{times:?}");
         assert_eq!(times.accept.samples(), times.send.samples(), "of the same packets");
-        // Two waits and a step aside; the histogram is precise to 1 %.
+        // Each packet takes two waits and one yield; the histogram is exact to 1 %.
         let accept = times.accept.percentiles().expect("some were picked");
         assert!(accept.p50 * 100 >= 3 * STEP_NS * 99, "{accept:?}");
     }

@@ -1,4 +1,4 @@
-//! Trials into figures: medians with their extremes, and ratios.
+//! Turns trials into figures: medians with their extremes, and ratios.
 
 use std::collections::BTreeMap;
 
@@ -8,46 +8,49 @@ use crate::lockstat::LockRow;
 use crate::measure::{Latency, Octaves, Percentiles, Spread, jain};
 use crate::memory::{Memory, MemoryNotes};
 
-/// What a design did with so many threads, over all rounds.
+/// The results of one design with one number of threads, over all rounds.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
-    /// What it does beside.
+    /// The manners of the design.
     pub manners: Manners,
-    /// Sending threads.
+    /// Number of sending threads.
     pub threads: usize,
-    /// Packets that each may have below it; `None`: as many as the design has by itself.
+    /// Largest number of packets that each sender may have in flight; `None` means the design's own
+    /// default.
     pub credits: Option<u32>,
-    /// Where packets come from.
+    /// The allocator of packets.
     pub memory: Memory,
-    /// Of each round without clocks, in order.
+    /// Figures of each round without clocks, in order.
     rounds: Vec<Figures>,
-    /// Time to accept a packet, of each round with clocks, in order.
+    /// Time to accept a packet in each round with clocks, in order.
     accepts: Vec<Option<Percentiles>>,
-    /// Packets dropped in all trials, by reason.
+    /// Number of packets dropped in all trials, by reason.
     pub drops: BTreeMap<&'static str, u64>,
-    /// Time of a send call that took its packet; one in 16.
+    /// Time of a send call that took its packet, for one packet in 16, nanoseconds.
     pub send: Latency,
-    /// From the first call for a packet, one in 16, until its thread may go on to the next: calls
-    /// that found no credit, waits for room and giving way included.
+    /// Time to accept a packet, nanoseconds, for one packet in 16: from the first call for the
+    /// packet until its thread may go on to the next. It includes calls that found no credit, waits
+    /// for room and yielding.
     pub accept: Latency,
-    /// Time of a wait for room; all of them.
+    /// Time of each wait for room, nanoseconds.
     pub wait: Latency,
-    /// From before the first packet of a burst until all of it has left; of a stream, empty.
+    /// Time from before the first packet of a burst until all of the burst has left, nanoseconds;
+    /// empty for a stream.
     pub transaction: Latency,
-    /// From the send call to the qdisc.
+    /// Time from the send call to the qdisc, nanoseconds.
     staging: Latency,
     staging_octaves: Option<Octaves>,
-    /// From the send call to the device.
+    /// Time from the send call to the device, nanoseconds.
     pub delay: Latency,
-    /// Packets that entered the qdisc at once; empty where the path does not tell.
+    /// Number of packets that entered the qdisc together; empty if the path does not tell it.
     pub batches: Octaves,
-    /// Packets in a call of the device.
+    /// Number of packets per call of the device.
     pub bursts: Octaves,
-    /// What happened at each lock, over all rounds.
+    /// Statistics of each lock, over all rounds.
     pub locks: Vec<LockRow>,
-    /// What packet memory cost, over all rounds.
+    /// The cost of packet memory, over all rounds.
     pub packets: MemoryNotes,
 }
 
@@ -129,56 +132,59 @@ impl Row {
         Spread::of(self.rounds.iter().filter_map(figure))
     }
 
-    /// Packets that came out.
+    /// Returns the number of packets that left the device, per second.
     #[must_use]
     pub fn packets_per_second(&self) -> Option<Spread> {
         self.spread(|round| Some(round.packets_per_second))
     }
 
-    /// User and system time of the process for each packet that came out. `None`: none did.
+    /// Returns the user and system time of the process per packet that left the device,
+    /// nanoseconds. `None` if no packet left.
     #[must_use]
     pub fn cpu_ns_per_packet(&self) -> Option<Spread> {
         self.spread(|round| round.cpu_ns_per_packet)
     }
 
-    /// Processors that the process kept busy.
+    /// Returns the number of processors that the process kept busy.
     #[must_use]
     pub fn cpus(&self) -> Option<Spread> {
         self.spread(|round| Some(round.cpus))
     }
 
-    /// Context switches of the process.
+    /// Returns the number of context switches of the process, per second.
     #[must_use]
     pub fn context_switches_per_second(&self) -> Option<Spread> {
         self.spread(|round| Some(round.switches_per_second))
     }
 
-    /// Waits for room.
+    /// Returns the number of waits for room, per second.
     #[must_use]
     pub fn waits_per_second(&self) -> Option<Spread> {
         self.spread(|round| Some(round.waits_per_second))
     }
 
-    /// Bursts that have left. `None`: a stream has none.
+    /// Returns the number of bursts that left completely, per second; `None` for a stream, which
+    /// has no bursts.
     #[must_use]
     pub fn transactions_per_second(&self) -> Option<Spread> {
         self.spread(|round| round.transactions_per_second)
     }
 
-    /// Jain's index of the packets that each thread got rid of.
+    /// Returns Jain's fairness index of the packets that each thread sent.
     #[must_use]
     pub fn jain(&self) -> Option<Spread> {
         self.spread(|round| Some(round.jain))
     }
 
-    /// Time to accept a packet, a percentile of each round. `None`: nothing was accepted.
+    /// Returns a percentile of the time to accept a packet, computed for each round, nanoseconds.
+    /// `None` if no packet was accepted.
     #[must_use]
     pub fn accept_by_round(&self, percentile: fn(&Percentiles) -> u64) -> Option<Spread> {
         Spread::of(self.accepts.iter().flatten().map(|ns| percentile(ns) as f64))
     }
 
-    /// From the send call to the qdisc. Of `onramp`: of the oldest packet of each take, by the
-    /// link's own count, rounded up to a power of two.
+    /// Returns the time from the send call to the qdisc, nanoseconds. For `onramp` the link itself
+    /// measures the time of the oldest packet of each take, rounded up to a power of two.
     #[must_use]
     pub fn staging(&self) -> Option<Percentiles> {
         let Some(octaves) = &self.staging_octaves else { return self.staging.percentiles() };
@@ -207,37 +213,38 @@ impl Figures {
     }
 }
 
-/// A design against another with as many threads: the figures of each round divided by the
-/// other's of that round.
+/// The comparison of a design with another one that has as many threads: the figures of each round,
+/// divided by the other design's figures of the same round.
 #[derive(Clone, Debug)]
 pub struct Ratio {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
-    /// Those of both.
+    /// The manners of both designs.
     pub manners: Manners,
-    /// Sending threads.
+    /// Number of sending threads.
     pub threads: usize,
-    /// As of [`Row`].
+    /// Largest number of packets that each sender may have in flight, as in [`Row`].
     pub credits: Option<u32>,
-    /// As of [`Row`].
+    /// The allocator of packets, as in [`Row`].
     pub memory: Memory,
-    /// Packets per second, over the other's.
+    /// Packets per second, divided by the other design's.
     pub packets_per_second: Option<Spread>,
-    /// CPU time per packet, over the other's.
+    /// CPU time per packet, divided by the other design's.
     pub cpu_ns_per_packet: Option<Spread>,
-    /// The 99.9th percentile of the time to accept a packet, over the other's.
+    /// The 99.9th percentile of the time to accept a packet, divided by the other design's.
     pub accept_p999: Option<Spread>,
 }
 
 impl Ratio {
-    /// Of all `rows` to those of [`Design::BASE`]; rows without one are left out.
+    /// Returns the ratios of all `rows` to the rows of [`Design::BASE`]. Rows that have no such
+    /// counterpart are left out.
     #[must_use]
     pub fn to_base(rows: &[Row]) -> Vec<Self> {
         Self::of(rows, |_| Design::BASE)
     }
 
-    /// Of all `rows` to those of Onramp, of queues alone to those of its intake; rows without one
-    /// are left out.
+    /// Returns the ratios of all `rows` to the rows of Onramp; bare queues are compared with
+    /// Onramp's bare intake. Rows that have no such counterpart are left out.
     #[must_use]
     pub fn to_onramp(rows: &[Row]) -> Vec<Self> {
         let own = |row: &Row| {
@@ -256,7 +263,7 @@ impl Ratio {
         rows.iter().filter_map(to).collect()
     }
 
-    /// Whether it is the ratio of `row`.
+    /// Whether this is the ratio of `row`.
     #[must_use]
     pub fn is_of(&self, row: &Row) -> bool {
         let Self { design, manners, threads, credits, memory, .. } = *self;
@@ -293,7 +300,8 @@ mod tests {
     use crate::lockstat::LockCounts;
     use crate::measure::Usage;
 
-    /// Two seconds, in which `sent` packets took `cpu_us` microseconds of CPU time.
+    /// Makes a trial of two seconds, in which `sent` packets took `cpu_us` microseconds of CPU
+    /// time.
     fn trial(timed: bool, sent: u64, cpu_us: u64) -> Trial {
         let usage = Usage { process_ns: cpu_us * 1_000, voluntary: 30, involuntary: 10 };
         let counts = LockCounts { acquired: sent, contended: 2, ..LockCounts::default() };

@@ -1,4 +1,4 @@
-//! One design with so many threads, once.
+//! One run of one design with one number of threads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -19,36 +19,36 @@ use crate::memory::MemoryNotes;
 use crate::path::{Account, BURST_CAP, Behind, LOCKS, Notes, Path, ROOT, Seat, Worker};
 use crate::{Error, pin};
 
-/// How long a window without a single packet goes on: a busy machine may keep all senders from
-/// their processors for a while.
+/// How much longer a window without a single packet may last: a busy machine may keep all senders
+/// off their processors for a while.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Stack of a sending thread, bytes: there may be hundreds.
+/// Stack size of a sending thread, bytes. Small, because there may be hundreds of threads.
 const STACK: usize = 256 << 10;
 
-/// What a trial found.
+/// Results of a trial.
 #[derive(Debug)]
 pub(crate) struct Trial {
-    /// Locks and calls were timed.
+    /// Whether locks and calls were timed.
     pub(crate) timed: bool,
     /// Length of the window, seconds.
     pub(crate) seconds: f64,
-    /// Packets that came out in the window.
+    /// Number of packets that left in the window.
     pub(crate) sent: u64,
     pub(crate) usage: Usage,
-    /// Packets that each thread got rid of in the window.
+    /// Number of packets that each thread sent in the window.
     pub(crate) shares: Vec<u64>,
     pub(crate) waits: u64,
-    /// Bursts that left in the window; `None`: a stream has none.
+    /// Number of bursts that left completely in the window; `None` for a stream.
     pub(crate) transactions: Option<u64>,
-    /// Packets dropped over the whole trial, by reason.
+    /// Number of packets dropped over the whole trial, by reason.
     pub(crate) drops: BTreeMap<&'static str, u64>,
     pub(crate) send: Latency,
     pub(crate) accept: Latency,
     pub(crate) wait: Latency,
     pub(crate) transaction: Latency,
     pub(crate) staging: Latency,
-    /// As the product counts it itself: over the whole trial, by powers of two.
+    /// Staging times as the product itself counts them: over the whole trial, by powers of two.
     pub(crate) staging_octaves: Option<Octaves>,
     pub(crate) batches: Octaves,
     pub(crate) device: DeviceNotes,
@@ -56,7 +56,7 @@ pub(crate) struct Trial {
     pub(crate) packets: MemoryNotes,
 }
 
-/// The stage on which a path is tried.
+/// The environment in which a path is tried.
 struct Stage<'a> {
     plan: &'a Plan,
     cell: Measurement,
@@ -70,7 +70,7 @@ struct Stage<'a> {
     patience: Duration,
 }
 
-/// Counters at one moment.
+/// Values of the counters at one moment.
 struct Snapshot {
     at: Instant,
     usage: Usage,
@@ -80,7 +80,7 @@ struct Snapshot {
     transactions: u64,
 }
 
-/// Tries `cell` once.
+/// Runs the trial of `cell` once. With `timed`, locks and calls are timed.
 pub(crate) fn run(plan: &Plan, cell: Measurement, timed: bool) -> Result<Trial, Error> {
     let Measurement { design, manners, threads, credits, memory } = cell;
     let (phase, notes) = (Arc::new(PhaseCell::new()), SharedNotes::default());
@@ -111,7 +111,7 @@ pub(crate) fn run(plan: &Plan, cell: Measurement, timed: bool) -> Result<Trial, 
     })
 }
 
-/// Tries a path of a test; a window without a packet goes on for `patience`.
+/// Runs a trial of a test's own path. A window without a packet is extended by up to `patience`.
 #[cfg(test)]
 pub(crate) fn of_path<P: Path>(
     plan: &Plan,
@@ -166,7 +166,7 @@ impl Visit for &Stage<'_> {
             let window = self.window(&path);
             self.phase.set(Phase::Stop);
             gate.unpark();
-            // Join all of them before saying that one failed.
+            // Join all threads before returning the error of one.
             let joined: Vec<_> = senders.into_iter().map(thread::ScopedJoinHandle::join).collect();
             let records = joined.into_iter().collect::<thread::Result<Vec<_>>>();
             let records = records.map_err(|_| Error::Panicked)?;
@@ -180,7 +180,7 @@ impl Visit for &Stage<'_> {
 }
 
 impl Stage<'_> {
-    /// A sending thread.
+    /// Runs a sending thread.
     fn send<P: Path>(
         &self,
         path: &P,
@@ -237,12 +237,13 @@ impl Stage<'_> {
         })
     }
 
-    /// Packets that the devices took.
+    /// Returns the number of packets that the devices took.
     fn taken(&self) -> u64 {
         self.counts.iter().map(|count| count.packets.get()).sum()
     }
 
-    /// Everything that went in came out, or was dropped and counted; and the device says so too.
+    /// Checks that every packet submitted was either sent or dropped and counted, and that the
+    /// device counted the same number.
     fn check(&self, account: &Account) -> Result<(), Error> {
         let sum = |figure: fn(&Tally) -> u64| self.tallies.iter().map(figure).sum::<u64>();
         let submitted = sum(|tally| tally.submitted.get());
@@ -293,7 +294,7 @@ impl Stage<'_> {
             packets: account.memory,
         };
         if self.cell.design.is_product() {
-            // It frees packets itself; the device saw whose they were.
+            // The product frees packets inside the link, so the counts come from the device.
             trial.packets.merge(&trial.device.memory);
         }
         let row = |at: usize| LockRow {

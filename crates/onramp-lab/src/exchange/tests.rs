@@ -1,4 +1,4 @@
-//! Ways that lose a packet, or send one twice.
+//! Tests with paths that lose a packet or send one twice.
 
 use std::sync::atomic::AtomicBool;
 
@@ -8,12 +8,12 @@ use onramp_queue::{Packet, PacketList};
 
 use super::*;
 
-/// One thread submits one packet more, or less, than it is told, the first time.
+/// A path on which one thread submits one packet more or less than asked, the first time.
 struct Crooked {
     network: Network,
     thread: usize,
     change: isize,
-    /// It has.
+    /// Whether the thread has already submitted a wrong number of packets.
     done: AtomicBool,
 }
 
@@ -41,7 +41,7 @@ impl Path for Crooked {
 impl End for CrookedEnd<'_> {
     fn submit(&mut self, place: usize, count: usize) {
         let Crooked { thread, change, ref done, .. } = *self.path;
-        // Relaxed: one thread alone asks.
+        // Relaxed: only one thread reads and writes the flag.
         let bends = self.thread == thread && !done.swap(true, Ordering::Relaxed);
         let change = if bends { change } else { 0 };
         let mut list = PacketList::new();
@@ -56,7 +56,8 @@ impl End for CrookedEnd<'_> {
     }
 }
 
-/// Two clients, threads 2 and 3, with bursts of 5; until `thread` has had a turn.
+/// Lets two clients (threads 2 and 3) send bursts of 5, and repeats the run until `thread` has
+/// submitted packets.
 fn talk_through(thread: usize, change: isize) -> Result<Talked<()>, Error> {
     loop {
         let mut what = Talk::new(2, 5, Duration::from_millis(50));

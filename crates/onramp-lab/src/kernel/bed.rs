@@ -1,7 +1,9 @@
-//! The kernel's side: a network namespace of its own, and in it a device that swallows packets.
+//! The test bed on the kernel's side: a separate network namespace with a device that swallows
+//! packets.
 //!
-//! Nothing needs to be removed. The namespace is that of one thread and of those it starts, and it
-//! goes with them and with its device: also after a failure, Ctrl-C, or a kill.
+//! Nothing needs to be removed afterwards. The namespace belongs to one thread and the threads that
+//! it starts. It disappears together with them and takes its device along, even after a failure,
+//! Ctrl-C or a kill.
 
 use std::fs;
 use std::process::Command;
@@ -16,72 +18,74 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// The device.
+/// Name of the device.
 const NAME: &str = "swallow";
-/// The other end, of a pair.
+/// Name of the far end, if the device is a pair.
 const PEER: &str = "beyond";
-/// How long what a qdisc holds may take to leave it.
+/// How long packets that a qdisc holds may take to leave it.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often that is looked at.
+/// How often the qdisc's packets are checked meanwhile.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// A kind of device that takes packets and sends them nowhere.
 #[derive(Debug)]
 pub(super) struct Kind {
-    /// Its name for `ip link`.
+    /// Name of the kind for `ip link`.
     id: &'static str,
-    /// What `ip link add` needs to be told besides.
+    /// Further arguments of `ip link add`.
     options: &'static str,
-    /// Where `/proc/net/dev` counts what it took: fields of the line.
+    /// The fields of the device's line in `/proc/net/dev` that count the packets that it took.
     counters: &'static [usize],
 }
 
-/// Those that are tried, cheapest first.
+/// The kinds to try, cheapest first.
 pub(super) const DEVICES: [Kind; 3] = [
     Kind { id: "dummy", options: "", counters: &[TX_PACKETS] },
-    // It forwards what an action redirected to it. Anything else it counts as received, and drops.
+    // An ifb forwards packets that an action redirected to it. It counts any other packet as
+    // received and drops it.
     Kind { id: "ifb", options: "", counters: &[RX_PACKETS] },
-    // The far end has no address and drops what comes, in the sender's softirq.
+    // The far end has no address. It drops all packets, in the sender's softirq.
     Kind { id: "veth", options: " peer name beyond", counters: &[TX_PACKETS, TX_DROPPED] },
 ];
 
-/// Fields of a device's line in `/proc/net/dev`, after its name.
+/// Indices of the fields of a device's line in `/proc/net/dev`, after the name.
 const RX_PACKETS: usize = 1;
 const TX_PACKETS: usize = 9;
 const TX_DROPPED: usize = 11;
 
-/// The namespace that the calling thread is in, with its device.
+/// The network namespace of the calling thread, with its device.
 #[derive(Debug)]
 pub(super) struct Bed {
     kind: &'static Kind,
-    /// Where packets are sent to.
+    /// The link address that packets are sent to.
     pub(super) address: LinkAddr,
 }
 
-/// A root qdisc that the device has, as the kernel says itself.
+/// A root qdisc of the device, confirmed by the kernel.
 #[derive(Debug)]
 pub(super) struct Laid<'a> {
     bed: &'a Bed,
     kind: String,
 }
 
-/// What a root qdisc says of itself.
+/// A root qdisc's own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
-    /// Packets it dropped.
+    /// Number of packets that the qdisc dropped.
     pub(super) drops: u64,
-    /// Packets it holds.
+    /// Number of packets that the qdisc holds.
     pub(super) packets: u64,
 }
 
-/// The only class of `htb`, to which all goes.
+/// The only class of `htb`, which gets all packets.
 const CLASS: &str = "1:1";
 
-/// The lines of `tc` that put a qdisc at the root of an empty device.
+/// Returns the lines of `tc` that install a qdisc at the root of an empty device.
 pub(super) fn lines(qdisc: &str) -> Vec<String> {
     let root = |qdisc: &str| format!("qdisc replace dev {NAME} root {qdisc}");
     match qdisc {
-        // Far more than can be reached: the price is asked for, not the shape.
+        // A rate far beyond what can be reached, because the experiment measures cost and not
+        // shaping.
         "htb" => {
             let class = "htb rate 100gbit ceil 100gbit burst 1mb cburst 1mb quantum 60000";
             let class = format!("class add dev {NAME} parent 1: classid {CLASS} {class}");
@@ -92,8 +96,8 @@ pub(super) fn lines(qdisc: &str) -> Vec<String> {
 }
 
 impl Bed {
-    /// Moves the calling thread into a namespace of its own and puts a device there: the first of
-    /// `kinds` that this kernel has. Else says what is in the way, and what to do.
+    /// Moves the calling thread into its own namespace and makes a device there: the first of
+    /// `kinds` that this kernel has. On failure, returns the obstacle and what to do about it.
     pub(super) fn lay(kinds: &'static [Kind]) -> Result<Self, String> {
         for program in ["ip", "tc"] {
             output(program, "-V")?;
@@ -118,7 +122,8 @@ impl Bed {
     fn with(kind: &'static Kind) -> Result<Self, String> {
         let ends = if kind.options.is_empty() { &[NAME][..] } else { &[PEER, NAME] };
         for end in ends {
-            // Without an address it says nothing on its own, which would be counted, too.
+            // Without an address the device sends no packets by itself; such packets would be
+            // counted too.
             ip(&format!("link set {end} addrgenmode none"))?;
             ip(&format!("link set {end} txqueuelen 1000 up"))?;
         }
@@ -130,15 +135,15 @@ impl Bed {
         Ok(Self { kind, address })
     }
 
-    /// What kind of device it is.
+    /// Returns the kind of the device.
     pub(super) fn device(&self) -> &'static str {
         self.kind.id
     }
 
-    /// Gives the device a new root qdisc of this kind, with one class if it wants classes; says
-    /// why it cannot be had.
+    /// Installs a new root qdisc of this kind, with one class if the qdisc needs classes. On
+    /// failure, returns the reason.
     pub(super) fn set(&self, qdisc: &str) -> Result<Laid<'_>, String> {
-        // The old one goes, and its counts with it.
+        // Remove the old qdisc and its counts.
         tc(&format!("qdisc replace dev {NAME} root noqueue"))?;
         if qdisc != "noqueue" {
             lines(qdisc).iter().try_for_each(|line| tc(line))?;
@@ -146,7 +151,7 @@ impl Bed {
         self.laid(qdisc)
     }
 
-    /// What is said of `htb` without its class.
+    /// Returns the error for an `htb` without its class.
     #[cfg(test)]
     pub(super) fn without_class(&self) -> Result<(), String> {
         tc(&format!("qdisc replace dev {NAME} root noqueue"))?;
@@ -154,7 +159,7 @@ impl Bed {
         self.laid("htb").map(drop)
     }
 
-    /// Reads back what is there; says so if it is not `qdisc`.
+    /// Reads back the installed root qdisc, and returns an error if it is not `qdisc`.
     pub(super) fn laid(&self, qdisc: &str) -> Result<Laid<'_>, String> {
         let kind = qdisc.split(' ').next().unwrap_or(qdisc).to_owned();
         let laid = Laid { bed: self, kind };
@@ -168,7 +173,7 @@ impl Bed {
         Ok(laid)
     }
 
-    /// Packets that the device took, by its own count, since it was made.
+    /// Returns the number of packets that the device took since it was made, by its own count.
     pub(super) fn taken(&self) -> Result<u64, Error> {
         let path = "/proc/thread-self/net/dev";
         let text = fs::read_to_string(path)
@@ -189,7 +194,8 @@ impl<'a> Laid<'a> {
             .ok_or_else(|| format!("the root qdisc should be {}, but tc says: {text}", self.kind))
     }
 
-    /// What the root qdisc dropped and holds, once it has had time to send the rest.
+    /// Returns the packets that the root qdisc dropped and still holds, after giving it time to
+    /// send the rest.
     pub(super) fn settled(&self) -> Result<Held, Error> {
         let mut left = PATIENCE;
         loop {
@@ -203,14 +209,15 @@ impl<'a> Laid<'a> {
     }
 }
 
-/// The sum of these fields of `device` in the text of `/proc/net/dev`.
+/// Returns the sum of the given fields of `device` in the text of `/proc/net/dev`.
 fn counters(text: &str, device: &str, fields: &[usize]) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'))?;
     let values: Vec<&str> = line.split_ascii_whitespace().collect();
     fields.iter().map(|&field| values.get(field)?.parse::<u64>().ok()).sum()
 }
 
-/// What the root, of this kind, says of itself in the output of `tc -s -j qdisc show`.
+/// Returns the counters of the root qdisc, which must be of this kind, from the output of
+/// `tc -s -j qdisc show`.
 fn held(text: &str, kind: &str) -> Option<Held> {
     let qdiscs: Value = serde_json::from_str(text).ok()?;
     let mut qdiscs = qdiscs.as_array()?.iter();
@@ -226,7 +233,7 @@ fn tc(arguments: &str) -> Result<(), String> {
     output("tc", arguments).map(drop)
 }
 
-/// Runs a program of iproute2; gives what it printed, or says why it failed.
+/// Runs a program of iproute2. Returns its output, or the reason why it failed.
 fn output(program: &str, arguments: &str) -> Result<String, String> {
     let output = Command::new(program).args(arguments.split(' ')).output().map_err(|error| {
         format!(

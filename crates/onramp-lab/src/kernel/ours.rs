@@ -1,4 +1,4 @@
-//! Onramp's side: a link in front of a device that takes everything, and the floor, which has
+//! Onramp's side: a link in front of a device that takes every packet, and the floor, which has
 //! neither link nor qdisc.
 
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +16,7 @@ use crate::memory::Memory;
 use crate::path::{Behind, Linked, Path, Seat, Sent, Worker, WorkerContext};
 use crate::thread_group::{ThreadGroup, Watched};
 
-/// Sends through a link with this tree, from a thread on each of `cpus`.
+/// Sends through a link with this tree, from one thread on each processor of `cpus`.
 pub(super) fn trial(tree: &Setup, cpus: &[usize], span: Duration) -> Result<Trial, Error> {
     let null = Null::default();
     let counts = null.stats();
@@ -42,15 +42,16 @@ pub(super) fn trial(tree: &Setup, cpus: &[usize], span: Duration) -> Result<Tria
     Ok(Trial::of(window, seen, taken, dropped))
 }
 
-/// The same without link and qdisc: each thread hands its packets to a device of its own, one by
-/// one, and has them back at once.
+/// Measures the floor, without link and qdisc: each thread passes its packets one by one to its own
+/// device and gets them back at once.
 pub(super) fn floor(cpus: &[usize], span: Duration) -> Result<Trial, Error> {
     let nulls = Null::default().queues(cpus.len());
     let counts: Vec<_> = nulls.iter().map(Null::stats).collect();
     let nulls: Vec<_> = nulls.into_iter().map(Mutex::new).collect();
     let taken = || counts.iter().map(|count| count.packets.get()).sum();
     let Watched { given, window, seen } = senders(cpus, span, taken, |number, seat, payload| {
-        // Nobody else ever takes it: a lock only because a thread may not be given the device.
+        // No other thread takes this lock. It exists only because threads share the closure, which
+        // cannot own a device per thread.
         let mut null = nulls[number].lock().unwrap_or_else(PoisonError::into_inner);
         let mut direct = Direct { context: WorkerContext::new(seat), null: &mut null };
         send(&mut direct, seat.phase, payload)
@@ -64,8 +65,8 @@ pub(super) fn floor(cpus: &[usize], span: Duration) -> Result<Trial, Error> {
     Ok(Trial::of(window, seen, taken, 0))
 }
 
-/// Runs `work` on each of `cpus`; gives what each submitted, and what was `taken` when the window
-/// began and when it ended.
+/// Runs `work` on each processor of `cpus`. Returns the number of packets that each thread
+/// submitted, and the results of `taken` at the beginning and at the end of the window.
 fn senders(
     cpus: &[usize],
     span: Duration,
@@ -83,7 +84,7 @@ fn senders(
             timed: false,
             asked: None,
             manners: Manners::Equal,
-            gives_way: false, // Each thread has a processor of its own.
+            gives_way: false, // Each thread has its own processor.
             phase,
         };
         Ok(work(number, &seat, &mut [0; PACKET]))
@@ -91,7 +92,7 @@ fn senders(
     group.run_bound(cpus, span, || Ok(taken()), body)
 }
 
-/// Sends until it is time to stop; gives how many the path took.
+/// Sends until the run is stopped. Returns the number of packets that the path took.
 fn send(worker: &mut impl Worker, phase: &PhaseCell, payload: &mut [u8; PACKET]) -> u64 {
     let mut submitted = 0_u64;
     while !phase.is_stop() {
@@ -108,7 +109,7 @@ fn send(worker: &mut impl Worker, phase: &PhaseCell, payload: &mut [u8; PACKET])
     submitted
 }
 
-/// A thread with a device of its own.
+/// A thread with its own device.
 struct Direct<'a> {
     context: WorkerContext<'a>,
     null: &'a mut Null,
@@ -120,7 +121,7 @@ impl Worker for Direct<'_> {
         let Some(pkt) = self.context.packet(payload) else { return Sent::Full };
         let (mut burst, mut done) = (PacketList::new(), PacketList::new());
         burst.push_back(pkt);
-        // It has no ring, and takes all.
+        // The device has no ring, so it takes all packets.
         let _ = self.null.transmit(&mut burst, &mut done, self.context.now);
         for pkt in done {
             self.context.take_back(pkt);
@@ -154,7 +155,7 @@ mod tests {
         }
     }
 
-    /// A qdisc that drops: what is dropped counts as submitted.
+    /// If a qdisc drops packets, the dropped packets count as submitted.
     #[test]
     fn drops_are_part_of_the_account() {
         let cpus = pin::allowed().expect("Linux tells");

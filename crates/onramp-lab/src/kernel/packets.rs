@@ -1,5 +1,5 @@
-//! What a thread does on the kernel's side: it hands the device frames, many with each system
-//! call, through the qdisc (`AF_PACKET` without `PACKET_QDISC_BYPASS`).
+//! A sending thread on the kernel's side: it gives frames to the device through the qdisc, many per
+//! system call (`AF_PACKET` without `PACKET_QDISC_BYPASS`).
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,19 +15,19 @@ use crate::Error;
 use crate::measure::PhaseCell;
 use crate::thread_group::{ThreadGroup, Watched};
 
-/// Frames in a system call.
+/// Number of frames per system call.
 const BATCH: usize = 64;
 
-/// What a thread asked for.
+/// Counts of the frames that a thread offered to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Calls {
-    /// Frames that the kernel was given.
+    /// Number of frames that the kernel was given.
     offered: u64,
-    /// Of these, refused, for the qdisc had dropped them.
+    /// Number of offered frames that the kernel refused because the qdisc had dropped them.
     refused: u64,
 }
 
-/// Sends through the qdisc that was laid, from a thread on each of `cpus`.
+/// Sends through the installed qdisc, from one thread on each processor of `cpus`.
 pub(super) fn trial(laid: &Laid<'_>, cpus: &[usize], span: Duration) -> Result<Trial, Error> {
     let bed = laid.bed();
     let group = ThreadGroup::default();
@@ -68,12 +68,14 @@ fn send(bed: &Bed, number: usize, phase: &PhaseCell) -> Result<Calls, Error> {
 }
 
 impl Calls {
-    /// Notes what a call for a batch gave: frames sent, or why the first one was not.
+    /// Counts the result of a call for one batch: the number of frames sent, or the error of the
+    /// first frame.
     fn note(&mut self, sent: Result<usize, i32>) -> Result<(), Error> {
         match sent {
             Ok(BATCH) => self.offered += BATCH as u64,
-            // The call ends at the frame that fails, and does not tell why. No signal reaches this
-            // thread, and what else may be wrong fails the next call, too.
+            // The call ended at a frame that failed, without an error number. No signal reaches
+            // this thread, and any lasting error will fail the next call too, so the qdisc dropped
+            // the frame.
             Ok(sent) => {
                 self.offered += sent as u64 + 1;
                 self.refused += 1;
@@ -91,15 +93,16 @@ impl Calls {
     }
 }
 
-/// A socket for whole frames that receives none.
+/// Opens a socket that sends whole frames and receives none.
 fn open(bed: &Bed) -> Result<OwnedFd, Errno> {
     let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
     bind(socket.as_raw_fd(), &bed.address)?;
     Ok(socket)
 }
 
-/// A datagram of the sender's own flow: UDP in IPv4 in Ethernet, between addresses out of the block
-/// for benchmarks (RFC 2544, RFC 6890). Nobody reads it, so checksums stay empty.
+/// Returns a datagram of the sender's own flow: UDP in IPv4 in Ethernet, between addresses of the
+/// block for benchmarks (RFC 2544, RFC 6890). Nobody reads the datagram, so its checksums stay
+/// empty.
 fn frame(number: usize) -> [u8; PACKET] {
     let mut frame = [0; PACKET];
     let [high, low] = u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes();

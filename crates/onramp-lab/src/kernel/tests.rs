@@ -1,4 +1,5 @@
-//! The arithmetic, without privileges; and short runs in a namespace, where one is allowed.
+//! Tests of the arithmetic, which need no privileges, and short runs in a network namespace, if one
+//! is allowed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,12 +9,12 @@ use std::path::PathBuf;
 use super::*;
 use crate::measure::Usage;
 
-/// A cell without rounds.
+/// Makes a cell without rounds.
 fn cell(side: Side, qdisc: &str, cpus: usize) -> Measurement {
     Measurement { side, qdisc: qdisc.to_owned(), cpus, rounds: Vec::new() }
 }
 
-/// `packets` in a second, for `cpu_ns` each.
+/// Makes a trial with `packets` packets in one second, each of which took `cpu_ns` nanoseconds.
 fn trial_of(packets: u64, cpu_ns: u64) -> Trial {
     let usage = Usage { process_ns: packets * cpu_ns, ..Usage::default() };
     let window = Window { ns: 1_000_000_000, usage };
@@ -27,7 +28,8 @@ fn a_window_counts_what_came_in_it() {
     assert_eq!((trial.counted, trial.taken, trial.dropped, trial.window.ns), (60, 130, 7, 5));
 }
 
-/// One round of four cells a side, by these (packets, CPU time).
+/// Returns the results of one round with four cells per side. The arguments are pairs of packets
+/// and CPU time per packet.
 fn found(kernel: [(u64, u64); 4], onramp: [(u64, u64); 4]) -> Found {
     let mut cells = Vec::new();
     for side in Side::ALL {
@@ -41,7 +43,7 @@ fn found(kernel: [(u64, u64); 4], onramp: [(u64, u64); 4]) -> Found {
     Found { device: Ok("dummy"), lacking: Vec::new(), cells }
 }
 
-/// Equal, as far as such figures can be.
+/// Asserts that two figures are equal, except for rounding errors.
 fn assert_near(found: Option<f64>, want: f64) {
     assert!(found.is_some_and(|found| (found - want).abs() < 1e-9), "{found:?} is not {want}");
 }
@@ -60,7 +62,7 @@ fn costs_are_above_the_floor_of_the_side_with_as_many_processors() {
     assert_near(Some(round(3).scaling), 0.4);
     assert_near(Some(round(7).scaling), 1.2);
     assert_eq!((round(7).packets, round(7).dropped), (15_007, 3));
-    // 15,000 packets for 130 ns each, of two seconds.
+    // 15,000 packets took 130 ns each, out of two seconds of processor time.
     assert_near(Some(round(7).cpu_share), 0.000_975);
 
     let ratios = found.ratios();
@@ -72,7 +74,7 @@ fn costs_are_above_the_floor_of_the_side_with_as_many_processors() {
 
 #[test]
 fn what_cannot_be_divided_is_not() {
-    // The kernel's qdisc costs no more than its floor; with two processors nothing came out.
+    // The kernel's qdisc costs no more than its floor, and with two processors no packet came out.
     let kernel = [(4_000, 250), (7_500, 268), (4_000, 250), (0, 0)];
     let found = found(kernel, [(20_000, 50); 4]);
     let nothing = found.cells[3].rounds[0];
@@ -92,23 +94,24 @@ fn all_that_onramp_has_is_asked_for_once() {
     assert!(bed::lines("htb")[1].starts_with("class add "), "the kernel's has a class, and ours");
 }
 
-/// The devices and the namespaces of this process's threads.
+/// Returns this namespace's devices, and the namespaces of this process's threads.
 fn surroundings() -> (String, BTreeSet<PathBuf>) {
     let devices = fs::read_to_string("/proc/self/net/dev").expect("Linux tells");
     let names: Vec<_> = devices.lines().filter_map(|line| line.split_once(':')).collect();
     let names = names.iter().map(|(name, _)| name.trim()).collect::<Vec<_>>().join(" ");
     let tasks = fs::read_dir("/proc/self/task").expect("Linux tells").flatten();
-    // A thread may end while we look.
+    // A thread may end while this loop runs.
     let namespaces = tasks.filter_map(|task| fs::read_link(task.path().join("ns/net")).ok());
     (names, namespaces.collect())
 }
 
-/// Past the test harness, which hides what passing tests print.
+/// Reports a skipped test directly on standard error, because the test harness hides what passing
+/// tests print.
 fn skip(name: &str, why: &str) {
     writeln!(std::io::stderr(), "SKIP: kernel: {name}: {why}").expect("standard error is open");
 }
 
-/// `measure` in a thread of its own.
+/// Runs `measure` in a new thread.
 fn in_namespace(plan: &Plan, devices: &'static [bed::Kind]) -> Result<Found, Error> {
     thread::scope(|scope| {
         let lab = scope.spawn(|| measure(plan, devices, &mut |_| {}));
@@ -116,7 +119,8 @@ fn in_namespace(plan: &Plan, devices: &'static [bed::Kind]) -> Result<Found, Err
     })
 }
 
-/// What is read back is what was set, or it is an error.
+/// Checks that a qdisc that is read back is the one that was set, and that any other qdisc is an
+/// error.
 fn assert_read_back() {
     let look = || -> Result<[Result<(), String>; 3], String> {
         let bed = Bed::lay(&DEVICES)?;
@@ -134,10 +138,10 @@ fn assert_read_back() {
     assert!(told.contains("htb has no class 1:1"), "{told}");
 }
 
-/// What the kernel's `tc` takes, and Onramp does not.
+/// A qdisc line that the kernel's `tc` accepts and Onramp does not.
 const TWICE: &str = "pfifo limit 0x1p3";
 
-/// All in one test: it looks at the namespaces of all threads.
+/// One test covers everything, because it looks at the namespaces of all threads.
 #[test]
 fn every_device_swallows_all_and_leaves_nothing_behind() {
     let name = "every_device_swallows_all_and_leaves_nothing_behind";
@@ -169,7 +173,8 @@ fn every_device_swallows_all_and_leaves_nothing_behind() {
         }
         assert_eq!(surroundings().0, before.0, "no device is left in this namespace");
     }
-    // A kernel need not have all of them. Where there is not even a namespace, none was tried.
+    // A kernel need not have all three kinds. If not even a namespace could be made, none was
+    // tried.
     if worked.is_empty() {
         assert!(!lacking.iter().any(|why| why.starts_with("no device")), "{lacking:?}");
         let lacks_program = lacking.iter().any(|why| why.contains("apt-get"));
@@ -178,7 +183,7 @@ fn every_device_swallows_all_and_leaves_nothing_behind() {
     } else {
         assert_read_back();
     }
-    // A run that fails leaves nothing either.
+    // A run that fails leaves nothing behind either.
     let greedy = Plan { cpus: vec![1_000_000], ..plan.clone() };
     let error = run(&greedy, |_| {}).expect_err("no machine has so many");
     assert!(error.to_string().contains("1000000 are asked for"), "{error}");

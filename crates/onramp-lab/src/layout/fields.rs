@@ -1,4 +1,4 @@
-//! The hot fields of a port, in two orders.
+//! The hot fields of a port, in two layouts.
 
 use std::hint::black_box;
 use std::mem::offset_of;
@@ -6,30 +6,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use onramp_queue::Counter;
 
-/// Somebody runs it.
+/// The flag in the word which says that a thread owns the fields.
 const OWNED: u64 = 1;
-/// One that waits.
+/// The amount by which one waiting item increases the word.
 const ONE: u64 = 2;
-/// Two cache lines, since x86 fetches them in pairs.
+/// Size of two cache lines, bytes: x86 fetches lines in pairs.
 const LINES: usize = 128;
 
-/// The fields, and what threads do with them.
+/// The fields, and the operations of threads on them.
 pub(super) trait Fields: Sync {
-    /// For at most `cap` that wait.
+    /// Makes fields in which at most `cap` items may wait.
     fn new(cap: u64) -> Self;
-    /// What senders exchange: `OWNED`, and how many wait.
+    /// Returns the word that senders exchange: `OWNED`, and the number of waiting items.
     fn word(&self) -> &AtomicU64;
-    /// What senders read.
+    /// Returns the limit on waiting items, which senders read.
     fn cap(&self) -> u64;
-    /// What the owner writes for each packet.
+    /// Returns the counters that the owner writes for each packet.
     fn owners(&self) -> &Owners;
-    /// What the owner writes for each take.
+    /// Returns the counter that the owner writes for each take.
     fn takes(&self) -> &Counter;
 
-    /// Pushes one. True: the caller is owner now; `None`: too many wait.
+    /// Pushes one item. Returns true if the caller is now the owner, and `None` if too many items
+    /// wait.
     #[inline]
     fn push(&self, retries: &mut u64) -> Option<bool> {
-        // Relaxed: a guess, which the exchange checks.
+        // Relaxed: the value is only a guess, which the exchange checks.
         let mut word = self.word().load(Ordering::Relaxed);
         loop {
             let owns = word & OWNED == 0;
@@ -37,7 +38,8 @@ pub(super) trait Fields: Sync {
                 return None;
             }
             let new = if owns { OWNED } else { word + ONE };
-            // Acquire: the owner's fields, if it makes us owner; pairs with `take_or_leave`.
+            // Acquire: the owner's fields, if the caller becomes the owner; pairs with
+            // `take_or_leave`.
             let order = Ordering::AcqRel;
             match self.word().compare_exchange_weak(word, new, order, Ordering::Relaxed) {
                 Ok(_) => return Some(owns),
@@ -49,36 +51,42 @@ pub(super) trait Fields: Sync {
         }
     }
 
-    /// Takes what waits, or leaves and gives 0. Owner only.
+    /// Takes the waiting items and returns their number, or leaves and returns 0. Only the owner
+    /// may call it.
     #[inline]
     fn take_or_leave(&self) -> u64 {
         self.takes().add(1);
-        // Release: the owner's fields; pairs with the acquire in `push`. Relaxed: we were owner.
+        // Release: the owner's fields; pairs with the acquire in `push`.
+        // Relaxed: after a failure, this thread is still the owner.
         let (order, failed) = (Ordering::Release, Ordering::Relaxed);
         if self.word().compare_exchange(OWNED, 0, order, failed).is_ok() {
             return 0;
         }
-        // Acquire: what came with those that wait; pairs with the release in `push`. Release: the
-        // number of this take; pairs with the acquire in `push`, see `mark`.
+        // Acquire: data published with the waiting items; pairs with the release in `push`.
+        // Release: the number of this take; pairs with the acquire in `push`, see `mark`.
         self.word().swap(OWNED, Ordering::AcqRel) / ONE
     }
 
-    /// A mark by which one whose number waits learns that it has left. Read it after the push.
+    /// Returns a mark for `has_left`, by which a thread learns that its items have left. Call it
+    /// after the push.
     #[inline]
     fn mark(&self) -> u64 {
-        // The push has seen the take before the one that gets the number, or that one itself.
+        // The push has seen at least the take before the one that takes the caller's item; it may
+        // have seen that take itself.
         self.takes().get()
     }
 
-    /// Whether all that the caller pushed before `mark` has left.
+    /// Whether all items that the caller pushed before `mark` have left.
     #[inline]
     fn has_left(&self, mark: u64) -> bool {
-        // A take begins when the work for the one before has ended. Acquire: who left it idle has
-        // worked for all that waited; pairs with the release in `take_or_leave`.
+        // A take begins when the work for the previous take has ended.
+        // Acquire: an owner that left the fields idle has done the work for all waiting items;
+        // pairs with the release in `take_or_leave`.
         self.takes().get() >= mark + 2 || self.word().load(Ordering::Acquire) & OWNED == 0
     }
 
-    /// The owner's work for one packet: counters, and `turns` of arithmetic. Owner only.
+    /// Does the owner's work for one packet: counters, and `turns` steps of arithmetic. Only the
+    /// owner may call it.
     #[inline]
     fn work(&self, turns: u32) {
         let Owners { enqueued, sent, bytes, backlog } = self.owners();
@@ -89,20 +97,20 @@ pub(super) trait Fields: Sync {
         backlog.set(enqueued.get() - sent.get());
     }
 
-    /// Packets that went through.
+    /// Returns the number of packets that went through.
     fn sent(&self) -> u64 {
         self.owners().sent.get()
     }
 }
 
-/// So many turns of arithmetic, each of which waits for the one before.
+/// Does `turns` steps of arithmetic, each of which needs the previous result.
 #[inline]
 pub(super) fn turns(turns: u32, seed: u64) -> u64 {
     (0..turns)
         .fold(seed, |state, _| black_box(state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1)))
 }
 
-/// What the owner writes for each packet.
+/// The counters that the owner writes for each packet.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     enqueued: Counter,
@@ -115,7 +123,7 @@ pub(super) struct Owners {
 #[repr(align(128))]
 struct Apart<T>(T);
 
-/// By writer, as in Onramp.
+/// The layout in which fields are grouped by writer, as in Onramp.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Grouped {
@@ -124,7 +132,7 @@ pub(super) struct Grouped {
     owners: Apart<(Owners, Counter)>,
 }
 
-/// Side by side.
+/// The layout in which all fields are side by side.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct Mixed {
@@ -139,7 +147,7 @@ const _: () = {
     assert!(offset_of!(Grouped, word) / LINES != offset_of!(Grouped, owners) / LINES);
     assert!(offset_of!(Grouped, cap) / LINES != offset_of!(Grouped, owners) / LINES);
     assert!(size_of::<Grouped>() == 3 * LINES);
-    // The first of the two lines holds all of it.
+    // All fields lie in the first of the two cache lines.
     assert!(offset_of!(Mixed, cap) + size_of::<u64>() <= LINES / 2);
 };
 

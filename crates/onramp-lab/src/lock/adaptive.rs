@@ -1,10 +1,10 @@
-//! A lock that spins for a bounded time, then sleeps.
+//! A lock whose waiters spin for a bounded time and then sleep.
 //!
-//! Three states, so that a holder makes a system call only if somebody sleeps: free, held, held
-//! with sleepers.
+//! The lock has three states: free, held, and held with sleepers. So a holder makes a system call
+//! only if a thread sleeps.
 //!
-//! Source: Drepper: Futexes are tricky, 2011 (the third mutex); adaptive spinning as Solaris had
-//! it, and as the real-time kernel's locks got it in 2008.
+//! Source: Drepper: Futexes are tricky, 2011 (the third mutex); adaptive spinning as in Solaris,
+//! and since 2008 in the locks of the real-time kernel.
 
 use std::hint;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,23 +18,24 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 const SLEEPERS: u32 = 2;
 
-/// Looks at the lock before going to sleep: a few microseconds, which is about what a sleep costs.
+/// How often a waiter looks at the lock before it sleeps: a few microseconds, about as long as a
+/// sleep costs.
 const SPINS: u32 = 200;
-/// A sleeper looks this often whether it is time to stop.
+/// How often a sleeper checks whether the experiment has stopped: every 20 ms.
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 #[derive(Debug, Default)]
 pub(crate) struct Adaptive(AtomicU32);
 
-/// Lets go when dropped.
+/// Proof that the lock is held; dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Held<'a>(&'a Adaptive);
 
 impl Adaptive {
-    /// Spins; true: taken.
+    /// Spins for the lock. Returns true if the lock was taken.
     fn spin(&self) -> bool {
         for _ in 0..SPINS {
-            // Relaxed: a guess, which `try_acquire` checks.
+            // Relaxed: the value is only a guess, which `try_acquire` checks.
             if self.0.load(Ordering::Relaxed) == FREE && self.take() {
                 return true;
             }
@@ -45,9 +46,9 @@ impl Adaptive {
 
     #[inline]
     fn take(&self) -> bool {
-        // Acquire: what the last holder wrote; pairs with the release in `drop`.
+        // Acquire: the last holder's writes; pairs with the release in `drop`.
         let order = Ordering::Acquire;
-        // Relaxed: nothing was taken.
+        // Relaxed: a failed exchange does not take the lock.
         self.0.compare_exchange(FREE, HELD, order, Ordering::Relaxed).is_ok()
     }
 }
@@ -65,12 +66,13 @@ impl Lock for Adaptive {
         if self.spin() {
             return Some(Held(self));
         }
-        // Acquire: as in `take`. Who has slept does not know whether others still do.
+        // Acquire: the last holder's writes; pairs with the release in `drop`. A thread that has
+        // slept does not know whether others still sleep, so it sets `SLEEPERS` again.
         while self.0.swap(SLEEPERS, Ordering::Acquire) != FREE {
             if phase.is_stop() {
                 return None;
             }
-            // Whatever ends the sleep, we look again.
+            // Look at the lock again, whatever ended the sleep.
             let _ = futex::wait(&self.0, Flags::PRIVATE, SLEEPERS, Some(&NAP));
         }
         Some(Held(self))
@@ -80,9 +82,9 @@ impl Lock for Adaptive {
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release: what we wrote; pairs with the acquire in `take` and `acquire`.
+        // Release: the holder's writes; pairs with the acquire in `take` and `acquire`.
         if self.0.0.swap(FREE, Ordering::Release) == SLEEPERS {
-            // It fails only for addresses that are none.
+            // A wake-up fails only for an invalid address.
             let _ = futex::wake(&self.0.0, Flags::PRIVATE, 1);
         }
     }

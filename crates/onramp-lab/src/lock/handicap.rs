@@ -1,8 +1,9 @@
-//! A ticket lock in which those who enqueue are handicapped.
+//! A ticket lock that puts threads that enqueue at a disadvantage.
 //!
-//! The thread that dequeues keeps the device busy; when it has to queue up for the lock behind
-//! everybody who enqueues, the device is idle. So it draws a ticket, and is next in line, while
-//! the others only try, again and again, when nobody waits.
+//! The thread that dequeues keeps the device busy. If it has to queue for the lock behind all
+//! threads that enqueue, the device is idle meanwhile. So the thread that dequeues draws a ticket
+//! and is next in line. The others draw no ticket; they try again and again, and get the lock only
+//! when nobody waits.
 //!
 //! Source: the idea of Jarek Poplawski on netdev, March 2009; never merged.
 

@@ -18,14 +18,14 @@ impl Lock for StdMutex {
     fn try_acquire(&self) -> Option<MutexGuard<'_, ()>> {
         match self.0.try_lock() {
             Ok(held) => Some(held),
-            // Nothing is behind it that a panic could have broken.
+            // The mutex protects no data that a panic could have left broken.
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    /// It cannot be told to stop while it sleeps; but holders let go, and after the stop nobody
-    /// waits for it in earnest.
+    /// The wait cannot be interrupted while the thread sleeps. That is harmless: every holder
+    /// releases the lock, and after the stop no thread waits long.
     fn acquire(&self, phase: &PhaseCell) -> Option<MutexGuard<'_, ()>> {
         if phase.is_stop() {
             return None;

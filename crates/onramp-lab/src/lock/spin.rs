@@ -1,7 +1,7 @@
 //! A spinlock: test-and-test-and-set.
 //!
-//! Waiters read until the lock looks free, then all try to take it: the line stays shared while
-//! the lock is held, and moves once for each attempt when it is let go.
+//! Waiters read until the lock looks free; then all try to take it. So the cache line stays shared
+//! while the lock is held, and moves once for each attempt when the lock is released.
 //!
 //! Source: Rudolph, Segall: Dynamic decentralized cache schemes, 1984.
 
@@ -14,7 +14,7 @@ use crate::measure::PhaseCell;
 #[derive(Debug, Default)]
 pub(crate) struct Spin(AtomicBool);
 
-/// Lets go when dropped.
+/// Proof that the lock is held; dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Held<'a>(&'a Spin);
 
@@ -24,7 +24,8 @@ impl Lock for Spin {
 
     #[inline]
     fn try_acquire(&self) -> Option<Held<'_>> {
-        // Acquire: what the last holder wrote; pairs with the release in `drop`. Relaxed: a guess.
+        // Acquire: the last holder's writes; pairs with the release in `drop`.
+        // Relaxed: the value is only a guess.
         let taken = !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Acquire);
         taken.then(|| Held(self))
     }
@@ -34,7 +35,7 @@ impl Lock for Spin {
             if let Some(held) = self.try_acquire() {
                 return Some(held);
             }
-            // Relaxed: a guess, which `try_acquire` checks.
+            // Relaxed: the value is only a guess, which `try_acquire` checks.
             while self.0.load(Ordering::Relaxed) {
                 if phase.is_stop() {
                     return None;
@@ -48,7 +49,7 @@ impl Lock for Spin {
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release: what we wrote; pairs with the acquire in `try_acquire`.
+        // Release: the holder's writes; pairs with the acquire in `try_acquire`.
         self.0.0.store(false, Ordering::Release);
     }
 }

@@ -1,7 +1,7 @@
 //! A ticket lock: first come, first served.
 //!
-//! Each waiter draws a number and waits for its turn. Fair, and for that reason helpless when the
-//! thread whose turn it is does not run: all others wait for the scheduler.
+//! Each waiter draws a number and waits for its turn. The lock is fair. For that reason it stalls
+//! when the thread whose turn has come does not run: all other threads then wait for the scheduler.
 //!
 //! Source: Mellor-Crummey, Scott: Algorithms for scalable synchronization on shared-memory
 //! multiprocessors, 1991; Linux used it on x86 from 2.6.25 (2008) to 4.1.
@@ -14,21 +14,21 @@ use crate::measure::PhaseCell;
 
 #[derive(Debug, Default)]
 pub(crate) struct Ticket {
-    /// The number that the next one to come draws.
+    /// The number that the next thread to come draws.
     next: AtomicU32,
-    /// The number whose turn it is.
+    /// The number of the thread whose turn it is.
     serving: AtomicU32,
 }
 
-/// Lets go when dropped.
+/// Proof that the lock is held; dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Held<'a>(&'a Ticket);
 
 impl Ticket {
-    /// Whether somebody holds it or waits. A hint.
+    /// Whether a thread holds the lock or waits for it. Only a hint.
     #[inline]
     pub(super) fn is_locked(&self) -> bool {
-        // Relaxed: a hint.
+        // Relaxed: the value is only a hint.
         self.next.load(Ordering::Relaxed) != self.serving.load(Ordering::Relaxed)
     }
 }
@@ -42,17 +42,19 @@ impl Lock for Ticket {
         // Acquire: pairs with the release in `drop`.
         let turn = self.serving.load(Ordering::Acquire);
         let after = turn.wrapping_add(1);
-        // Relaxed: `turn` was read with acquire, and only its holder moves it on.
+        // Relaxed: `turn` was read with acquire, and only the holder of that turn changes
+        // `serving`.
         let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
         let drawn = self.next.compare_exchange(turn, after, order, failed);
         drawn.is_ok().then(|| Held(self))
     }
 
-    /// Who stops waiting leaves its number behind, and the lock is never free again; so all stop.
+    /// A thread that stops waiting abandons its number, and the lock is never free again. That is
+    /// acceptable, because all threads stop.
     fn acquire(&self, phase: &PhaseCell) -> Option<Held<'_>> {
-        // Relaxed: only the number counts; the load below takes over what the last holder wrote.
+        // Relaxed: only the number matters; the load below acquires the last holder's writes.
         let mine = self.next.fetch_add(1, Ordering::Relaxed);
-        // Acquire: what the last holder wrote; pairs with the release in `drop`.
+        // Acquire: the last holder's writes; pairs with the release in `drop`.
         while self.serving.load(Ordering::Acquire) != mine {
             if phase.is_stop() {
                 return None;
@@ -66,9 +68,9 @@ impl Lock for Ticket {
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Relaxed: only the holder writes it.
+        // Relaxed: only the holder writes `serving`.
         let turn = self.0.serving.load(Ordering::Relaxed);
-        // Release: what we wrote; pairs with the acquire in `acquire` and `try_acquire`.
+        // Release: the holder's writes; pairs with the acquire in `acquire` and `try_acquire`.
         self.0.serving.store(turn.wrapping_add(1), Ordering::Release);
     }
 }

@@ -1,4 +1,5 @@
-//! One queue behind a lock for all senders, or one each.
+//! The transmit queues of the designs: one queue behind a lock for all senders, or one queue per
+//! sender.
 
 use onramp_core::{Device, Instant};
 use onramp_dev::{Loopback, Network};
@@ -11,38 +12,39 @@ use crate::measure::PhaseCell;
 
 /// The transmit queues of a design.
 pub(super) trait Queues: Sync {
-    /// What it is called in messages.
+    /// Name of the design in messages.
     const NAME: &'static str;
-    /// What kind of lock it has.
+    /// Kind of the design's lock; `None` if it has no lock.
     const KIND: Option<&'static str>;
-    /// A sender's end.
+    /// One sender's end of the queues.
     type End<'a>: SendEnd
     where
         Self: 'a;
 
-    /// The end of sender `number`.
+    /// Returns the end of sender `number`. With `noted`, the end records lock statistics.
     fn end(&self, number: usize, noted: bool) -> Self::End<'_>;
 }
 
-/// A sender's end.
+/// One sender's end of the queues.
 pub(super) trait SendEnd {
-    /// Sends; what is left was not sent because it is time to stop.
+    /// Sends the packets in `burst`. Packets that stay in `burst` found no room, or the run was
+    /// stopped.
     fn send(&mut self, burst: &mut PacketList, phase: &PhaseCell);
 
-    /// What it noted of the lock.
+    /// Returns the lock statistics.
     fn notes(&self) -> LockCounts {
         LockCounts::default()
     }
 
-    /// Begins its notes anew.
+    /// Discards the lock statistics recorded so far.
     fn forget_notes(&mut self) {}
 }
 
-/// One queue, its counters with it, behind a lock.
+/// One queue with its counters, behind a lock.
 #[derive(Debug)]
 pub(super) struct Shared<L>(LockCell<L, Loopback>);
 
-/// Takes the lock for each call.
+/// A sender's end that takes the lock for each call.
 #[derive(Debug)]
 pub(super) struct Locking<'a, L> {
     queue: &'a LockCell<L, Loopback>,
@@ -84,7 +86,7 @@ impl<L: Lock> SendEnd for Locking<'_, L> {
     }
 }
 
-/// A queue for each sender.
+/// The network, in which each sender gets its own queue.
 #[derive(Debug)]
 pub(super) struct Own(Network);
 

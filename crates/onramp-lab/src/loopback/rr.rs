@@ -1,4 +1,4 @@
-//! Senders that wait for the answers of their peers.
+//! The request-response load: senders wait for the answers of their peers.
 
 use std::thread;
 
@@ -13,7 +13,7 @@ use crate::exchange::{self, Path, Talk, Talked};
 use crate::lockstat::LockCounts;
 use crate::measure::PhaseCell;
 
-/// Has pairs of `network` talk.
+/// Lets the pairs of `network` exchange requests and answers.
 pub(super) fn run<Q: Queues>(
     queues: &Q,
     network: &Network,
@@ -28,7 +28,7 @@ fn conclude(talked: Talked<()>, burst: usize, kind: Option<&'static str>) -> Out
     let Talked { window, transactions, requests, latency, lock, .. } = talked;
     Outcome {
         window,
-        // Each request, and its answer.
+        // Each request and its answer are two packets.
         counted: 2 * transactions * burst as u64,
         transactions: Some(transactions),
         latency,
@@ -38,16 +38,17 @@ fn conclude(talked: Talked<()>, burst: usize, kind: Option<&'static str>) -> Out
     }
 }
 
-/// Queues through which pairs talk.
+/// The queues through which pairs exchange packets.
 struct Talking<'q, Q> {
     queues: &'q Q,
     pairs: usize,
     noted: bool,
-    /// Never to stop: whoever waits for a lock gets it, so that a transaction that began ends.
+    /// A phase that never becomes `Stop`: a thread that waits for a lock gets it, so every
+    /// transaction that began is completed.
     phase: PhaseCell,
 }
 
-/// A sender, which takes the way to its queue for each packet.
+/// A sender's end, which sends each packet by a separate call.
 struct End<'a, E> {
     queue: E,
     pool: Pool,
@@ -91,7 +92,7 @@ impl<E: SendEnd> exchange::End for End<'_, E> {
                 }
             };
             pkt.set_payload(&[0x5a; PAYLOAD]);
-            // The network takes it to the place that its flow names.
+            // The network delivers a packet to the place that the packet's flow names.
             (pkt.flow, pkt.cookie, pkt.len) = (place as u64, self.sent, 162);
             self.sent += 1;
             let mut burst = PacketList::new();
@@ -101,7 +102,8 @@ impl<E: SendEnd> exchange::End for End<'_, E> {
                 if burst.is_empty() {
                     break;
                 }
-                thread::yield_now(); // The peer's mailbox has no place.
+                // The peer's mailbox has no room.
+                thread::yield_now();
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Senders that send as fast as their packets come home, and receivers that only receive.
+//! The stream load: senders send as fast as their packets return, and receivers only receive.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,31 +16,31 @@ use crate::lockstat::LockCounts;
 use crate::measure::{Phase, PhaseCell};
 use crate::thread_group::ThreadGroup;
 
-/// Packets that a receiver's mailbox holds: enough for those of its sender.
+/// Number of packets that a receiver's mailbox holds: enough for all packets of its sender.
 const ROOM: u16 = 1_000;
-/// How long a thread sleeps before it looks whether all is over.
+/// How long a thread sleeps before it checks whether the run is over.
 const NAP: Duration = Duration::from_millis(10);
-/// How long packets may take to come home when nobody sends any more.
+/// How long packets may take to return when nobody sends any more, nanoseconds.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
-/// A network with a place for each receiver.
+/// Makes a network with one place per receiver.
 pub(super) fn network(pairs: usize) -> Network {
     Network::new(pairs, ROOM)
 }
 
-/// What a thread has done.
+/// Results of one thread.
 #[derive(Debug, Default)]
 struct Done {
-    /// Packets sent, or received.
+    /// Number of packets sent, or received.
     packets: u64,
-    /// Those of them in the window.
+    /// Number of packets received in the window.
     counted: u64,
-    /// Packets that did not come home, or came in the wrong order.
+    /// Number of packets that did not return, or that arrived in the wrong order.
     lost: u64,
     lock: LockCounts,
 }
 
-/// Has pairs of `network` send and receive.
+/// Lets the pairs of `network` send and receive.
 pub(super) fn run<Q: Queues>(
     queues: &Q,
     network: &Network,
@@ -49,12 +49,13 @@ pub(super) fn run<Q: Queues>(
     noted: bool,
 ) -> Result<Outcome, Error> {
     let (group, sending) = (ThreadGroup::default(), AtomicUsize::new(pairs));
-    // All are there before the first packet.
+    // All receivers exist before the first packet is sent.
     let receivers: Vec<_> = (0..pairs).map(|place| Mutex::new(network.receiver(place))).collect();
     let work = |number: usize| match number.checked_sub(pairs) {
         None => {
             let done = send(queues.end(number, noted), number, &group.phase);
-            // Release: what was sent; pairs with the acquire of the receivers.
+            // Release: publishes that the packets were sent; pairs with the acquire of the
+            // receivers.
             sending.fetch_sub(1, Ordering::Release);
             done
         }
@@ -87,7 +88,7 @@ pub(super) fn run<Q: Queues>(
     Ok(outcome)
 }
 
-/// Sends one packet after another, and sleeps when none may be out any more.
+/// Sends one packet after another, and sleeps when the credits are used up.
 fn send(mut end: impl SendEnd, number: usize, phase: &PhaseCell) -> Done {
     let mut pool = Pool::new(Credits { packets: CREDITS, bytes: 1 << 20 });
     let (mut waker, mut done) = (ThreadWaker::default(), Done::default());
@@ -107,7 +108,8 @@ fn send(mut end: impl SendEnd, number: usize, phase: &PhaseCell) -> Done {
         let mut burst = PacketList::new();
         burst.push_back(pkt);
         end.send(&mut burst, phase);
-        // What was not taken, because it is time to stop, goes home here.
+        // If the run was stopped, the queue may have left the packet in `burst`. It then returns to
+        // its pool here.
         done.packets += 1 - u64::from(burst.len());
     }
     done.lock = end.notes();
@@ -119,7 +121,8 @@ fn send(mut end: impl SendEnd, number: usize, phase: &PhaseCell) -> Done {
     done
 }
 
-/// Sleeps until `need` packets, or all, have come home, or somebody says otherwise.
+/// Sleeps until `need` packets, or all packets in flight, have returned, or until another thread
+/// wakes it.
 pub(super) fn wait(pool: &mut Pool, waker: &std::task::Waker, need: u32) {
     match pool.arm(waker, need) {
         Armed::Ready => {}
@@ -130,7 +133,7 @@ pub(super) fn wait(pool: &mut Pool, waker: &std::task::Waker, need: u32) {
 }
 
 impl Done {
-    /// Takes what came in this phase.
+    /// Counts the packets received in this phase.
     fn receive(&mut self, taken: PacketList, phase: Phase) {
         if phase == Phase::Measure {
             self.counted += u64::from(taken.len());
@@ -142,12 +145,13 @@ impl Done {
     }
 }
 
-/// Receives until all have sent, and nothing is left.
+/// Receives until all senders have ended and no packet is left.
 fn receive(mut receiver: Receiver, sending: &AtomicUsize, phase: &PhaseCell) -> Done {
     let mut done = Done::default();
     loop {
-        // Before the look: what was sent by then is seen. Acquire: pairs with the release of who
-        // sends.
+        // Read the counter before the last receive, so that the receive sees all packets sent
+        // before.
+        // Acquire: pairs with the release of the senders.
         let over = sending.load(Ordering::Acquire) == 0;
         if !over {
             receiver.wait(NAP);

@@ -1,12 +1,13 @@
-//! Where threads gather so that all begin at once, and what tells them to measure and to stop.
+//! A gate at which threads gather to start together, and the phase that tells them to measure and
+//! to stop.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 
-/// A start line. Unlike `std::sync::Barrier` it can be opened before all have come, because some
-/// could not be started; and who passes takes no lock, so that the last of hundreds does not wait
-/// for all before it.
+/// A start line for threads. Unlike `std::sync::Barrier`, the gate can be opened before all threads
+/// have come, in case some could not be started. A thread that passes takes no lock, so among
+/// hundreds of threads the last one does not wait for all the others.
 #[derive(Debug, Default)]
 pub struct Gate {
     open: AtomicBool,
@@ -33,14 +34,14 @@ impl Gate {
         }
     }
 
-    /// Lets all pass, those who come later too.
+    /// Lets all threads pass, including those that come later.
     pub fn open(&self) {
         // Release: pairs with the acquire in `wait`.
         self.open.store(true, Ordering::Release);
         self.unpark();
     }
 
-    /// Wakes all that ever waited here, should they sleep: after a change of phase.
+    /// Wakes all threads that ever waited here, if they sleep. Call it after a change of phase.
     pub fn unpark(&self) {
         for thread in self.lock().iter() {
             thread.unpark();
@@ -48,39 +49,39 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Thread>> {
-        // The list is valid at every moment, whoever panicked.
+        // The list is valid at every moment, even if a thread panicked while it held the lock.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the threads of an experiment are doing.
+/// The phase of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Running, but nothing counts yet.
+    /// The threads run, but nothing is counted yet.
     WarmUp,
-    /// Everything counts.
+    /// The threads run, and everything is counted.
     Measure,
-    /// To end, at once.
+    /// The threads must stop at once.
     Stop,
 }
 
-/// The present phase: set by one thread, looked at by all.
+/// The current phase of an experiment. One thread sets it, and all threads read it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct PhaseCell(AtomicU8);
 
 impl PhaseCell {
-    /// Warming up.
+    /// Makes a cell in the phase `WarmUp`.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicU8::new(0))
     }
 
-    /// The present phase.
+    /// Returns the current phase.
     #[must_use]
     #[inline]
     pub fn get(&self) -> Phase {
-        // Relaxed: nothing else is published by a change of phase.
+        // Relaxed: a change of phase publishes no other data.
         match self.0.load(Ordering::Relaxed) {
             0 => Phase::WarmUp,
             1 => Phase::Measure,
@@ -88,16 +89,16 @@ impl PhaseCell {
         }
     }
 
-    /// Whether it is time to end: for loops that spin.
+    /// Whether threads must stop. For loops that spin.
     #[must_use]
     #[inline]
     pub fn is_stop(&self) -> bool {
         self.get() == Phase::Stop
     }
 
-    /// Goes on to `phase`.
+    /// Changes the phase to `phase`.
     pub fn set(&self, phase: Phase) {
-        // Relaxed: as in `get`.
+        // Relaxed: a change of phase publishes no other data.
         self.0.store(phase as u8, Ordering::Relaxed);
     }
 }
@@ -121,7 +122,7 @@ mod tests {
             gate.open();
         });
         assert_eq!(passed.load(Ordering::SeqCst), 8);
-        gate.wait(); // It stays open.
+        gate.wait(); // The gate stays open.
     }
 
     #[test]

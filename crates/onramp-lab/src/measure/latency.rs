@@ -1,4 +1,4 @@
-//! Latencies: a fine histogram for percentiles, and powers of two to look at.
+//! Latencies: a fine histogram for percentiles, and a coarse one by powers of two for printing.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use hdrhistogram::Histogram;
 
 use super::Octaves;
 
-/// Longest duration told apart from longer ones, nanoseconds.
+/// Longest duration, in nanoseconds, that the histogram distinguishes from longer ones.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Durations in nanoseconds; percentiles are precise to 1 %.
+/// A histogram of durations in nanoseconds. Percentiles are exact to 1 %.
 #[derive(Clone)]
 pub struct Latency {
     fine: Histogram<u64>,
@@ -24,39 +24,39 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Counts a duration.
+    /// Records one duration, nanoseconds.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         self.fine.saturating_record(ns);
         self.octaves.record(ns);
     }
 
-    /// Counts all that `other` counted.
+    /// Adds all durations that `other` recorded.
     pub fn merge(&mut self, other: &Self) {
-        // One shape for all: adding cannot fail.
+        // All histograms have the same bounds, so adding cannot fail.
         let _ = self.fine.add(&other.fine);
         self.octaves.merge(&other.octaves);
     }
 
-    /// Forgets everything.
+    /// Removes all recorded durations.
     pub fn clear(&mut self) {
         self.fine.clear();
         self.octaves = Octaves::default();
     }
 
-    /// Durations counted.
+    /// Returns the number of recorded durations.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.fine.len()
     }
 
-    /// By powers of two.
+    /// Returns the histogram by powers of two.
     #[must_use]
     pub fn octaves(&self) -> &Octaves {
         &self.octaves
     }
 
-    /// `None`: nothing was recorded.
+    /// Returns the percentiles; `None` if nothing was recorded.
     #[must_use]
     pub fn percentiles(&self) -> Option<Percentiles> {
         (!self.fine.is_empty()).then(|| Percentiles {
@@ -78,19 +78,20 @@ impl fmt::Debug for Latency {
 /// Percentiles of a latency, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Percentiles {
-    /// Durations they are of.
+    /// Number of durations that the percentiles are computed from.
     pub samples: u64,
-    /// Half are no longer.
+    /// Half of the durations are no longer than this.
     pub p50: u64,
-    /// 99 % are no longer.
+    /// 99 % of the durations are no longer than this.
     pub p99: u64,
-    /// 99.9 % are no longer.
+    /// 99.9 % of the durations are no longer than this.
     pub p999: u64,
-    /// The longest.
+    /// The longest duration.
     pub max: u64,
 }
 
-/// Picks one in so many, at random: nothing that has a period of its own is always missed.
+/// Picks events at random, on average one in a given number. Random picks do not miss periodic
+/// events, as picks at regular intervals might.
 #[derive(Debug)]
 pub struct Sampler {
     mask: u64,
@@ -98,18 +99,19 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Picks one in `period`, a power of two. Samplers of different seeds pick differently.
+    /// Makes a sampler that picks one event in `period`, a power of two. Samplers with different
+    /// seeds pick different events.
     ///
     /// # Panics
     ///
-    /// Panics when `period` is no power of two.
+    /// Panics if `period` is not a power of two.
     #[must_use]
     pub fn one_in(period: u64, seed: usize) -> Self {
         assert!(period.is_power_of_two(), "one in a power of two");
         Self { mask: period - 1, state: (seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) }
     }
 
-    /// Whether this one is picked.
+    /// Decides whether to pick the current event.
     ///
     /// Source of the generator: Marsaglia, Xorshift RNGs, 2003.
     #[inline]

@@ -1,13 +1,14 @@
-//! A histogram by powers of two, printed as bpftrace prints one.
+//! A histogram by powers of two, printed in the format of bpftrace.
 
 use std::fmt::Write;
 
-/// Powers of two of 64 bits, and zero.
+/// Number of buckets: one per bit of a 64-bit value, and one for zero.
 const BUCKETS: usize = 65;
 /// Width of the longest bar, characters.
 const BAR: usize = 52;
 
-/// Bucket `i` counts values in `2^(i-1) .. 2^i`, bucket 0 counts zeros.
+/// A histogram by powers of two. Bucket `i` counts values in `2^(i-1) .. 2^i`, bucket 0 counts
+/// zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Octaves {
     counts: [u64; BUCKETS],
@@ -21,7 +22,8 @@ impl Default for Octaves {
 }
 
 impl Octaves {
-    /// Of counts by bucket, as `onramp_core::stats` has them; there may be fewer buckets.
+    /// Makes a histogram of counts by bucket, as in `onramp_core::stats`. `counts` may have fewer
+    /// buckets.
     #[must_use]
     pub fn from_counts(counts: &[u64]) -> Self {
         let mut octaves = Self::default();
@@ -36,34 +38,35 @@ impl Octaves {
         self.sum = self.sum.saturating_add(value);
     }
 
-    /// Counts all that `other` counted.
+    /// Adds all values that `other` counted.
     pub fn merge(&mut self, other: &Self) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(bucket, count)| *bucket += count);
         self.sum = self.sum.saturating_add(other.sum);
     }
 
-    /// What was counted since `earlier`, of the same histogram.
+    /// Returns the values counted since `earlier`, an older copy of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let count = |bucket| self.counts[bucket] - earlier.counts[bucket];
         Self { counts: std::array::from_fn(count), sum: self.sum - earlier.sum }
     }
 
-    /// Mean of the values counted by [`record`](Self::record). `None`: there were none.
+    /// Returns the mean of the values counted by [`record`](Self::record); `None` if there are
+    /// none.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let total = self.total();
         (total > 0).then(|| self.sum as f64 / total as f64)
     }
 
-    /// Values counted.
+    /// Returns the number of values counted.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The bound below which the share `quantile` of all values lies: a power of two, so up to
-    /// twice the value itself. `None`: nothing was counted.
+    /// Returns the bound below which the share `quantile` of all values lies. The bound is a power
+    /// of two, so it may be up to twice the true quantile. `None` if nothing was counted.
     #[must_use]
     pub fn bound(&self, quantile: f64) -> Option<u64> {
         let total = self.total();
@@ -76,7 +79,8 @@ impl Octaves {
         Some(edges(at).1)
     }
 
-    /// The buckets from the first to the last that counted anything: from, to (exclusive), count.
+    /// Returns the buckets from the first to the last that counted a value, as (lower bound,
+    /// exclusive upper bound, count).
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         let used = |count: &u64| *count > 0;
         let first = self.counts.iter().position(used).unwrap_or(0);
@@ -87,7 +91,8 @@ impl Octaves {
         })
     }
 
-    /// Lines such as `[1K, 2K)           27328 |@@@@      |`, as bpftrace prints them.
+    /// Returns the histogram as text in bpftrace's format. A line looks like
+    /// `[1K, 2K)           27328 |@@@@      |`.
     #[must_use]
     pub fn render(&self) -> String {
         let most = self.counts.iter().copied().max().unwrap_or(0).max(1);
@@ -103,7 +108,7 @@ impl Octaves {
     }
 }
 
-/// From, and to (exclusive).
+/// Returns a bucket's lower bound and its exclusive upper bound.
 fn edges(bucket: usize) -> (u64, u64) {
     match bucket {
         0 => (0, 1),
@@ -116,7 +121,7 @@ fn name(from: u64, to: u64) -> String {
     format!("[{}, {})", short(from), short(to))
 }
 
-/// `1K` for 1024, as bpftrace has it.
+/// Shortens a number, such as 1024 to `1K`, as bpftrace does.
 fn short(value: u64) -> String {
     const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let unit = (value.max(1).ilog2() / 10) as usize;
@@ -147,7 +152,8 @@ mod tests {
         assert_eq!(octaves.total(), 8);
     }
 
-    /// The layout of bpftrace: names at the left, counts, a bar of 52 characters for the most.
+    /// The output has bpftrace's layout: bounds at the left, then the count, then a bar; the
+    /// largest count has a bar of 52 characters.
     #[test]
     fn renders_as_bpftrace_does() {
         let mut octaves = Octaves::default();

@@ -1,18 +1,18 @@
-//! Figures over rounds, and fairness over threads.
+//! Figures over several rounds, and fairness between threads.
 
-/// A figure of several rounds.
+/// Median and extremes of a figure over several rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The middle round; between two, their mean.
+    /// The middle value; for an even number of rounds, the mean of the two middle values.
     pub median: f64,
-    /// The least.
+    /// The smallest value.
     pub min: f64,
-    /// The greatest.
+    /// The largest value.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of these values; `None` of none.
+    /// Computes the spread of `values`; `None` if there are no values.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
@@ -28,20 +28,21 @@ impl Spread {
     }
 }
 
-/// What was measured in several rounds.
+/// A measurement that consists of several rounds.
 pub trait Rounds {
-    /// What one round gives.
+    /// The result of one round.
     type Round;
 
-    /// The rounds, in order.
+    /// Returns the results of the rounds, in order.
     fn rounds(&self) -> &[Self::Round];
 
-    /// A figure over the rounds.
+    /// Returns the spread of a figure over the rounds; `None` if there are no rounds.
     fn spread(&self, figure: impl Fn(&Self::Round) -> f64) -> Option<Spread> {
         Spread::of(self.rounds().iter().map(figure))
     }
 
-    /// The quotient of a figure by that of `other` in the same round, where there is one.
+    /// Returns the spread of the quotients of a figure by the same figure of `other` in the same
+    /// round. Quotients that are not finite are left out; `None` if none remains.
     fn ratio(&self, other: &Self, figure: impl Fn(&Self::Round) -> f64) -> Option<Spread> {
         let rounds = self.rounds().iter().zip(other.rounds());
         let quotients = rounds.map(|(mine, theirs)| figure(mine) / figure(theirs));
@@ -49,7 +50,8 @@ pub trait Rounds {
     }
 }
 
-/// Jain's index: 1 when all got the same, 1/n when one got all; 0 when nobody got anything.
+/// Returns Jain's fairness index: 1 if all shares are equal, 1/n if one of n has everything, 0 if
+/// all shares are zero.
 ///
 /// Source: Jain, Chiu, Hawe: A quantitative measure of fairness, 1984.
 #[must_use]
@@ -59,7 +61,8 @@ pub fn jain(shares: &[u64]) -> f64 {
     if squares == 0.0 { 0.0 } else { sum * sum / (shares.len() as f64 * squares) }
 }
 
-/// `items`, beginning one later in each round: none always runs after the same.
+/// Iterates over `items`, starting one item later in each round, so that no item always runs after
+/// the same other item.
 pub fn rotated<T>(items: &[T], round: usize) -> impl Iterator<Item = &T> {
     items.iter().cycle().skip(round % items.len().max(1)).take(items.len())
 }

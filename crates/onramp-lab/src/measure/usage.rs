@@ -1,4 +1,4 @@
-//! What a process or a thread costs.
+//! The resources that a process or a thread uses.
 
 use std::io;
 
@@ -7,23 +7,24 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Error;
 
-/// Costs of the process up to some moment. Only differences mean something.
+/// Resources that the process has used up to a moment. Only the difference of two values is
+/// meaningful.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// User and system time of the process, nanoseconds.
     pub process_ns: u64,
-    /// Context switches because a thread waited.
+    /// Number of context switches because a thread waited.
     pub voluntary: u64,
-    /// Context switches because another thread's turn had come.
+    /// Number of context switches because the scheduler gave the processor to another thread.
     pub involuntary: u64,
 }
 
 impl Usage {
-    /// Up to now.
+    /// Reads the resources used up to now.
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] where the kernel does not say.
+    /// [`Error::Usage`] if the kernel does not tell them.
     pub fn now() -> Result<Self, Error> {
         let usage = getrusage(UsageWho::RUSAGE_SELF)
             .map_err(|error| Error::Usage("the process's account", io::Error::from(error)))?;
@@ -35,7 +36,7 @@ impl Usage {
         })
     }
 
-    /// From `earlier` to `self`.
+    /// Returns the resources used from `earlier` to `self`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -45,21 +46,22 @@ impl Usage {
         }
     }
 
-    /// Context switches of both kinds.
+    /// Returns the number of context switches of both kinds.
     #[must_use]
     pub fn switches(self) -> u64 {
         self.voluntary + self.involuntary
     }
 }
 
-/// User and system time of all threads of the process, those that ended included, nanoseconds.
-/// Threads that run on other processors just now count up to their last timer tick.
+/// Returns the user and system time of all threads of the process, nanoseconds. Threads that have
+/// ended are included. A thread that is running on another processor is counted up to its last
+/// timer tick.
 #[must_use]
 pub fn process_cpu_ns() -> u64 {
     cpu_ns(ClockId::ProcessCPUTime)
 }
 
-/// User and system time of the calling thread, nanoseconds.
+/// Returns the user and system time of the calling thread, nanoseconds.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
     cpu_ns(ClockId::ThreadCPUTime)

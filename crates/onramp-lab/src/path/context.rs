@@ -1,4 +1,4 @@
-//! What a sending thread has at hand: its packets, its clock, its notes.
+//! The tools of a sending thread: its packets, its clock and its measurements.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -10,55 +10,56 @@ use onramp_dev::MonotonicClock;
 use onramp_queue::{Armed, Credits, Packet, Pool};
 
 use super::{Notes, Seat, Sent, Worker};
-use crate::contention::Manners;
+use crate::manners::Manners;
 use crate::measure::Sampler;
 use crate::memory::{self, Freed};
 
 /// Bytes of UDP, IPv4 and Ethernet headers, as Linux counts them in a qdisc.
 const OVERHEAD: u32 = 8 + 20 + 14;
-/// How long a wait lasts at most.
+/// Longest duration of one wait, nanoseconds.
 const PATIENCE_NS: u64 = 50_000_000;
-/// How long a thread sends before it gives way, if it does.
+/// How long a thread sends before it yields, if it yields, nanoseconds.
 const SLICE_NS: u128 = onramp::Sender::SLICE.as_nanos();
-/// Runs of the qdisc that a thread adds when its quota is used up (`MAX_SOFTIRQ_RESTART`).
+/// How often a thread runs the qdisc again when its quota is used up (`MAX_SOFTIRQ_RESTART`).
 const RESTARTS: usize = 10;
-/// One packet in so many is looked at on its way.
+/// Sampling period: the staging time of one batch out of every 16 is recorded.
 const PERIOD: u64 = 16;
 
-/// One thread's means.
+/// The tools of one sending thread: its packets, its clock and its measurements.
 #[derive(Debug)]
 pub(crate) struct WorkerContext<'a> {
     pub(crate) seat: &'a Seat<'a>,
     pub(crate) notes: Notes,
-    /// Its own time, read once a packet.
+    /// The thread's time, read once per packet.
     pub(crate) now: Instant,
-    /// It has left packets in the qdisc at the end of its quota, and has to come back.
+    /// Whether the thread left packets in the qdisc at the end of its quota and must run the qdisc
+    /// again.
     pub(crate) scheduled: bool,
-    /// The processor whose queue it uses.
+    /// The processor whose queue the thread uses.
     pub(crate) cpu: usize,
-    /// Since when it has not given way.
+    /// Time since which the thread has not yielded.
     slice_start: Instant,
     sampler: Sampler,
     takes: Sampler,
     pool: Pool,
-    /// Packets are noted, or come from the heap.
+    /// Whether packets need special treatment: they are recorded, or come from the heap.
     special: bool,
-    /// In place of the pool: packets from the heap.
+    /// Packets from the heap, if these replace the pool.
     heap: Option<Heap>,
-    /// Packets out at once, as far as it has looked: that many the pool has allocated.
+    /// Largest number of packets seen in flight at once; the pool has allocated that many.
     out_max: u32,
-    /// What the pool counted when the notes were begun.
+    /// The pool's count of repeated exchanges when the measurement began.
     repeated: u64,
     waker: Waker,
 }
 
-/// Packets from the heap, and credits for them.
+/// A sender's packets from the heap, and the credits for them.
 #[derive(Debug)]
 struct Heap {
     freed: Freed,
     credits: u64,
     taken: u64,
-    /// Of these freed, by our last look.
+    /// Number of taken packets that had been freed when last checked.
     home: u64,
 }
 
@@ -78,13 +79,13 @@ impl Wake for Unpark {
 }
 
 impl<'a> WorkerContext<'a> {
-    /// For the calling thread.
+    /// Makes a context for the calling thread.
     pub(crate) fn new(seat: &'a Seat<'a>) -> Self {
         Self::with_credits(seat, seat.credits(), None)
     }
 
-    /// As `new`, with `credits` packets in flight. They come from the heap where `freed` counts
-    /// those that were freed.
+    /// Does the same as `new`, with `credits` packets in flight. With `freed`, which counts freed
+    /// packets, the packets come from the heap.
     pub(crate) fn with_credits(seat: &'a Seat<'a>, credits: u32, freed: Option<Freed>) -> Self {
         memory::begin(seat.thread as u64, seat.timed);
         let heap = |freed| Heap { freed, credits: credits.into(), taken: 0, home: 0 };
@@ -106,7 +107,8 @@ impl<'a> WorkerContext<'a> {
         }
     }
 
-    /// A packet with `payload`, stamped with the time; `None`: no credit is left.
+    /// Makes a packet with `payload`, stamped with the current time. Returns `None` if no credit is
+    /// left.
     #[inline]
     pub(crate) fn packet(&mut self, payload: &[u8]) -> Option<Packet> {
         let mut pkt = if self.special { self.noted(payload)? } else { self.pooled(payload)? };
@@ -142,7 +144,7 @@ impl<'a> WorkerContext<'a> {
         })
     }
 
-    /// A packet from the heap, if they come from there, or one that is noted, or both.
+    /// Takes a packet that comes from the heap or is recorded, or both.
     #[inline(never)]
     fn noted(&mut self, payload: &[u8]) -> Option<Packet> {
         let from = (self.seat.timed && self.takes.picks()).then(|| MonotonicClock.now());
@@ -158,21 +160,22 @@ impl<'a> WorkerContext<'a> {
         if self.heap.is_some() {
             notes.allocated += 1;
         } else if self.pool.out() > self.out_max {
-            // The pool keeps what it has allocated, and allocates when all of that is out.
+            // The pool keeps the packets that it has allocated, and allocates another one only when
+            // all of them are in flight.
             self.out_max = self.pool.out();
             notes.allocated += 1;
         }
         Some(pkt)
     }
 
-    /// Forgets what was noted.
+    /// Discards the measurements recorded so far.
     pub(crate) fn begin_notes(&mut self) {
         self.notes.clear();
         memory::take();
         self.repeated = self.pool.repeated();
     }
 
-    /// Hands over what was noted.
+    /// Returns the recorded measurements.
     pub(crate) fn end_notes(&mut self) -> Notes {
         let mut notes = self.notes.take();
         notes.memory.merge(&memory::take());
@@ -182,7 +185,7 @@ impl<'a> WorkerContext<'a> {
         notes
     }
 
-    /// Takes a packet back that went nowhere.
+    /// Takes back a packet that was not sent.
     #[inline]
     pub(crate) fn take_back(&mut self, pkt: Packet) {
         match &mut self.heap {
@@ -192,7 +195,7 @@ impl<'a> WorkerContext<'a> {
         drop(pkt);
     }
 
-    /// Takes back what came home; gives how many.
+    /// Takes back the packets that have returned, and returns their number.
     pub(crate) fn reclaim(&mut self) -> u32 {
         if let Some(heap) = &mut self.heap {
             heap.home = heap.freed.of(self.seat.thread);
@@ -204,17 +207,18 @@ impl<'a> WorkerContext<'a> {
         self.heap.as_ref().map_or_else(|| self.pool.out().into(), Heap::out)
     }
 
-    /// Nothing of this thread's is below, as far as it has looked.
+    /// Whether none of this thread's packets was in flight when last checked.
     pub(crate) fn is_home(&self) -> bool {
         self.out() == 0
     }
 
-    /// The packet in hand is all that is out, as far as it has looked.
+    /// Whether the packet in hand was the only one in flight when last checked.
     pub(crate) fn is_alone(&self) -> bool {
         self.out() == 1
     }
 
-    /// Notes how long the packet of this call took to get to the qdisc, now and then.
+    /// Records the size of a batch, and for some batches the time that the oldest packet took to
+    /// reach the qdisc.
     #[inline]
     pub(crate) fn note_staging(&mut self, packets: u32, oldest: Instant) {
         if !self.seat.timed {
@@ -226,8 +230,8 @@ impl<'a> WorkerContext<'a> {
         }
     }
 
-    /// Lets others run when a slice is over, as a sender of `onramp::Link` does. The clock was read
-    /// for the packet anyway.
+    /// Yields when a time slice is over, as a sender of `onramp::Link` does. The clock needs no
+    /// extra read, because it was read for the packet.
     #[inline]
     pub(crate) fn give_way(&mut self) {
         if self.seat.gives_way && u128::from(self.now.since(self.slice_start)) > SLICE_NS {
@@ -236,7 +240,8 @@ impl<'a> WorkerContext<'a> {
         }
     }
 
-    /// Sleeps until half of what is out has come home (`all`: all of it), `until`, or for 50 ms.
+    /// Sleeps until half of the packets in flight have returned (all of them if `all` is true),
+    /// until the time `until`, or for 50 ms.
     fn sleep(&mut self, all: bool, until: Instant) {
         let need = if all { self.pool.out() } else { (self.pool.out() / 2).max(1) };
         match self.pool.arm(&self.waker, need) {
@@ -254,23 +259,25 @@ impl<'a> WorkerContext<'a> {
     }
 }
 
-/// A path whose threads keep their packets at a context.
+/// A path whose threads keep their packets in a [`WorkerContext`].
 pub(crate) trait Xmit: Sync {
-    /// Asks for the line that the next packet is pushed by, as a sender of `onramp::Link` does
-    /// before it reads the clock. Not for locks: it would take their line from the holder.
+    /// Prefetches the cache line to which the next packet is pushed, as a sender of `onramp::Link`
+    /// does before it reads the clock. Paths with a lock do not do this, because it would take the
+    /// lock's line away from the holder.
     fn prefetch(&self, _desk: &WorkerContext<'_>) {}
 
-    /// Sends a packet; `Stopped` has taken it back.
+    /// Sends a packet. If the result is `Stopped`, the path has given the packet back to the
+    /// context.
     fn xmit(&self, pkt: Packet, context: &mut WorkerContext<'_>) -> Sent;
 
-    /// Runs the qdisc of the thread's queue, unless somebody does (`net_tx_action`).
+    /// Runs the qdisc of the thread's queue, unless another thread does (`net_tx_action`).
     fn net_tx(&self, context: &mut WorkerContext<'_>);
 
-    /// When the qdisc of the thread's queue wants to be run, if nobody sends.
+    /// Returns the time at which the qdisc of the thread's queue must be run if nobody sends.
     fn watchdog(&self, context: &WorkerContext<'_>) -> Instant;
 }
 
-/// A thread's end of such a path.
+/// A thread's end of a path with a context.
 #[derive(Debug)]
 pub(crate) struct Sender<'a, P> {
     path: &'a P,
@@ -282,7 +289,8 @@ impl<'a, P: Xmit> Sender<'a, P> {
         Self { path, context: WorkerContext::new(seat) }
     }
 
-    /// Goes on where the quota ended: no packet is left with nobody to send it.
+    /// Runs the qdisc again after the quota was used up, so that no packet is left behind with
+    /// nobody to send it.
     fn softirq(&mut self, restarts: usize) {
         for _ in 0..restarts {
             if !self.context.scheduled {
@@ -293,7 +301,7 @@ impl<'a, P: Xmit> Sender<'a, P> {
         }
     }
 
-    /// Leaves nothing to itself.
+    /// Runs the qdisc until no packet is left behind.
     fn settle(&mut self) {
         while self.context.scheduled {
             self.softirq(RESTARTS);

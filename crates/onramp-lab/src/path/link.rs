@@ -1,4 +1,4 @@
-//! `onramp`: the product's own path, a sender of a link for each thread.
+//! `onramp`: the product's own path, with one sender of a link per thread.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::Error;
 use crate::measure::Octaves;
 use crate::memory::{self, MemoryNotes};
 
-/// How long a wait lasts at most.
+/// Longest duration of one wait.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How long the link may take to send what is left.
+/// How long the link may take to send the remaining packets.
 const FLUSH: Duration = Duration::from_secs(10);
 
-/// The path.
+/// The path `onramp`, through a link.
 #[derive(Debug)]
 pub(crate) struct Linked {
     link: Link,
@@ -37,7 +37,7 @@ impl Path for Linked {
 
     fn worker<'a>(&'a self, seat: &'a Seat<'a>) -> Sender<'a> {
         let sender = self.link.sender();
-        // A link counts its flows, and puts them on its ports in turn.
+        // A link numbers its flows and assigns them to its ports in turn.
         let flow = sender.flow(None);
         memory::begin(flow.key(), seat.timed);
         Sender { sender, flow, seat, notes: MemoryNotes::default(), out_max: 0, repeated: 0 }
@@ -60,7 +60,7 @@ impl Path for Linked {
     }
 }
 
-/// A thread's end of the link.
+/// One thread's end of the path: a sender of the link.
 #[derive(Debug)]
 pub(crate) struct Sender<'a> {
     sender: onramp::Sender,
@@ -68,13 +68,13 @@ pub(crate) struct Sender<'a> {
     seat: &'a Seat<'a>,
     notes: MemoryNotes,
     out_max: u32,
-    /// What the sender counted when the notes were begun.
+    /// The sender's count of repeated exchanges when the measurement began.
     repeated: u64,
 }
 
 impl Sender<'_> {
-    /// Notes that a packet was taken; an owner sends its own at once, so that what is out now is
-    /// not all that was.
+    /// Records that a packet was taken. An owner sends its own packet at once, so the number in
+    /// flight seen here may be below the true maximum.
     fn note(&mut self) {
         self.notes.taken += 1;
         let out = self.sender.in_flight();
@@ -96,7 +96,8 @@ impl Worker for Sender<'_> {
                 Sent::Staged
             }
             Err(TrySendError::Full) => Sent::Full,
-            // Nobody closes it, and neither qdisc nor device panics; if they do, it ends.
+            // Nobody closes the link during the run, and neither qdisc nor device panics. If one
+            // did, the sender would stop.
             Err(_) => Sent::Stopped,
         }
     }

@@ -1,14 +1,15 @@
-//! A lock-free list in front of the root lock.
+//! A path with a lock-free list in front of the root lock.
 //!
-//! Who sends pushes. If something was in the list, whoever put it there is bound to come for all
-//! of it, and the sender leaves. Who finds the list empty takes the root lock, takes the whole
-//! list, turns it around, enqueues it as a batch, and runs the qdisc if nobody does. So one thread
-//! beside the owner stands at the lock, and the lock is taken once for a batch.
+//! A thread that sends pushes its packet. If the list was not empty, another thread is already
+//! bound to take the whole list, so the sender leaves. A thread that found the list empty takes the
+//! root lock, takes the whole list, reverses it, enqueues it as a batch, and runs the qdisc if no
+//! other thread does. So at most one thread besides the owner waits for the lock, and the lock is
+//! taken once per batch.
 //!
-//! What waits in the list is bounded: beyond the cap packets are dropped at the door.
+//! The list is bounded: packets beyond the cap are dropped before they enter the list.
 //!
 //! Source: Eric Dumazet: "net: dev: use a llist in front of the qdisc" (netdev, October 2025; in
-//! Linux 6.19), with the cap of its own that 7.2 gave it (`net.core.qdisc_max_burst`); by its
+//! Linux 6.19), with the separate cap that Linux 7.2 added (`net.core.qdisc_max_burst`); by its
 //! behaviour.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,19 +25,19 @@ use crate::cell::{Padded, Stack};
 use crate::lock::Spin;
 use crate::memory;
 
-/// Packets that wait in the list at most (`net.core.qdisc_max_burst`).
+/// Largest number of packets that wait in the list (`net.core.qdisc_max_burst`).
 const CAP: u64 = 1_000;
-/// The name of a drop at the door.
+/// The drop reason of packets beyond the cap.
 pub(crate) const BURST_CAP: &str = "burst_cap";
 
-/// The path.
+/// The path `llist`, with a lock-free list per queue.
 pub(crate) struct Llist {
     queues: Vec<Place>,
 }
 
 struct Place {
     list: Stack,
-    /// Packets that found others before them in the list, since it was last taken.
+    /// Number of packets pushed onto a list that was not empty, since the list was last taken.
     count: Padded<AtomicU64>,
     queue: Queue<Spin>,
 }
@@ -61,7 +62,8 @@ impl Xmit for Llist {
     #[inline]
     fn xmit(&self, pkt: Packet, context: &mut WorkerContext<'_>) -> Sent {
         let Place { list, count, queue } = &self.queues[context.seat.queue()];
-        // Relaxed: a bound, not a hand-over. Who pushes into an empty list need not count.
+        // Relaxed: the counter is only a bound and publishes no packet. A push onto an empty list
+        // is not counted.
         if !list.is_empty() && count.0.fetch_add(1, Ordering::Relaxed) >= CAP {
             context.take_back(pkt);
             return Sent::Dropped;
@@ -74,7 +76,7 @@ impl Xmit for Llist {
             return Sent::Staged;
         };
         let batch = list.take();
-        count.0.store(0, Ordering::Relaxed); // Relaxed: as above.
+        count.0.store(0, Ordering::Relaxed); // Relaxed: only a bound.
         let oldest = batch.front().map_or(context.now, |oldest| Instant(oldest.enqueued_ns));
         context.note_staging(batch.len(), oldest);
         let (mut done, alone) = (PacketList::new(), batch.len() == 1);
@@ -83,14 +85,16 @@ impl Xmit for Llist {
         for pkt in batch {
             verdict = root.enqueue(pkt, &mut done);
         }
-        // Only a batch of one learns what became of it.
+        // Only the sender of a single packet learns the packet's verdict; a larger batch holds
+        // packets of others.
         let sent = if alone { told(verdict) } else { Sent::Staged };
         if queue.run_begin(&mut root) {
             let Some(back) = queue.run(root, &mut done, context) else { return sent };
             root = back;
         }
         root.unlock(&mut context.notes.locks[ROOT]);
-        memory::free(done, None); // The lock is not held.
+        // The packets are freed only now, after the lock was released.
+        memory::free(done, None);
         sent
     }
 

@@ -1,11 +1,14 @@
-//! One lock in front of the qdisc; with `BUSY`, a second one for those who would have to wait.
+//! A path with one lock in front of the qdisc. With `BUSY`, there is a second lock for threads that
+//! would have to wait.
 //!
-//! Who sends takes the root lock, enqueues, and if nobody dequeues, does that too. What lock it is
-//! makes the designs `spinlock`, `ticket`, `handicap`, `adaptive` and `mutex`.
+//! A thread that sends takes the root lock and enqueues; if nobody dequeues, the thread dequeues
+//! too. The kind of the lock makes the designs `spinlock`, `ticket`, `handicap`, `adaptive` and
+//! `mutex`.
 //!
-//! `busylock`: with many threads at the root lock, the one that dequeues gets it back only after
-//! many others have had it, and the device waits. So who sees that somebody dequeues takes another
-//! lock first, and at most one of them stands at the root lock beside the owner.
+//! `busylock`: if many threads wait for the root lock, the thread that dequeues gets the lock back
+//! only after many others, and the device is idle meanwhile. So a thread that sees another one
+//! dequeue first takes a second lock. Then at most one of these threads waits for the root lock
+//! besides the owner.
 //!
 //! Source: Linux `__dev_xmit_skb` (`net/core/dev.c`), by its behaviour: one lock up to 2.6.35, the
 //! busylock from 2.6.36 (2010, so in use from 2011) to 6.18 (2025).
@@ -19,7 +22,7 @@ use crate::cell::LockCell;
 use crate::lock::{Lock, Spin};
 use crate::memory;
 
-/// The path.
+/// A path with a root lock of type `L` per queue.
 pub(crate) struct Locked<L: Lock, const BUSY: bool> {
     queues: Vec<Place<L>>,
 }
@@ -71,7 +74,8 @@ impl<L: Lock, const BUSY: bool> Xmit for Locked<L, BUSY> {
         if let Some(first) = first {
             first.unlock(&mut context.notes.locks[BUSYLOCK]);
         }
-        memory::free(done, None); // No lock is held.
+        // Free the packets only now, when no lock is held.
+        memory::free(done, None);
         sent
     }
 

@@ -1,14 +1,17 @@
-//! A queue for each processor, each with a lock of its own, and one thread that drains them all.
+//! A path with one queue per processor, each with its own lock, and one thread that drains all
+//! queues.
 //!
-//! Who sends appends to the queue of its processor, where it meets only threads of the same
-//! processor. Then it tries to become the drainer; if somebody is, it leaves. The drainer collects
-//! from all queues in turn, enqueues, and feeds the device, and looks again after it has let go.
+//! A thread that sends appends the packet to the queue of its processor, where it competes only
+//! with threads of the same processor. Then the thread tries to become the drainer, and leaves if
+//! another thread is. The drainer collects packets from all queues in turn, enqueues them and feeds
+//! the device. After releasing the lock, the drainer looks for new packets once more.
 //!
-//! A sender stays at one queue while it has packets below it: otherwise they would overtake each
-//! other.
+//! A sender keeps using one queue while it has packets in flight, because its packets could
+//! otherwise overtake each other.
 //!
 //! Source: the prototype that Gregory Haskins and Peter Morreale described on netdev in March 2009
-//! ("6 to 25 %"); never published. The collecting is our reading of it.
+//! ("6 to 25 %"); never published. How the drainer collects is this crate's reading of the
+//! description.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
@@ -23,7 +26,7 @@ use crate::lock::Spin;
 use crate::memory;
 use crate::pin;
 
-/// The path.
+/// The path `percpu-queue`.
 pub(crate) struct PerCpu {
     queues: Vec<Place>,
 }
@@ -39,7 +42,7 @@ struct Cpu {
     filled: Padded<AtomicBool>,
 }
 
-/// Rounds of the drainer before it lets its sender go on (`MAX_SOFTIRQ_RESTART`).
+/// Number of rounds of the drainer before its sender may go on (`MAX_SOFTIRQ_RESTART`).
 const ROUNDS: usize = 10;
 
 impl PerCpu {
@@ -58,7 +61,7 @@ impl PerCpu {
 }
 
 impl Place {
-    /// Collects and sends, unless somebody does.
+    /// Collects and sends packets, unless another thread does.
     fn drain(&self, context: &mut WorkerContext<'_>) {
         for _ in 0..ROUNDS {
             let Some(mut root) = self.queue.root.try_lock(&mut context.notes.locks[ROOT]) else {
@@ -75,14 +78,15 @@ impl Place {
                 context.note_staging(batch.len(), oldest);
             }
             for pkt in batch {
-                let _ = root.enqueue(pkt, &mut done); // Whose packet it was has long gone on.
+                // Ignore the verdict: the sender of the packet has gone on long ago.
+                let _ = root.enqueue(pkt, &mut done);
             }
             context.scheduled = false;
             let Some(root) = self.queue.run(root, &mut done, context) else { return };
             root.unlock(&mut context.notes.locks[ROOT]);
             memory::free(done, None);
-            // SeqCst: pairs with the fence in `xmit`. Either we see that a list was filled, or who
-            // filled it sees that nobody drains.
+            // SeqCst: pairs with the fence in `xmit`. Either the drainer sees that a list was
+            // filled, or the thread that filled the list sees that nobody drains.
             fence(Ordering::SeqCst);
             if !context.scheduled && !self.is_filled() {
                 return;
@@ -92,19 +96,20 @@ impl Place {
     }
 
     fn is_filled(&self) -> bool {
-        // Relaxed: the fence orders it.
+        // Relaxed: the fence in `drain` orders the load.
         self.cpus.iter().any(|cpu| cpu.filled.0.load(Ordering::Relaxed))
     }
 
-    /// Everything that was appended, one processor after another; not all when it is time to stop.
+    /// Collects the packets of all processors, one after another. If the run is stopped, some are
+    /// left.
     fn collect(&self, context: &mut WorkerContext<'_>) -> PacketList {
         let mut batch = PacketList::new();
         for cpu in &self.cpus {
-            // Relaxed: a list filled later is found by `is_filled`.
+            // Relaxed: a list that is filled later is found by `is_filled`.
             if cpu.filled.0.load(Ordering::Relaxed) {
                 let notes = &mut context.notes.locks[PERCPU];
                 let Some(mut list) = cpu.list.lock(context.seat.phase, notes) else { break };
-                cpu.filled.0.store(false, Ordering::Relaxed); // Relaxed: under the lock.
+                cpu.filled.0.store(false, Ordering::Relaxed); // Relaxed: the lock orders it.
                 batch.append(&mut list);
                 list.unlock(notes);
             }
@@ -127,7 +132,8 @@ impl Xmit for PerCpu {
             return Sent::Stopped;
         };
         list.push_back(pkt);
-        cpu.filled.0.store(true, Ordering::Relaxed); // Relaxed: under the lock; and the fence.
+        // Relaxed: the lock and the fence below order it.
+        cpu.filled.0.store(true, Ordering::Relaxed);
         list.unlock(notes);
         // SeqCst: pairs with the fence in `drain`.
         fence(Ordering::SeqCst);

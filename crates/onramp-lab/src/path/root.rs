@@ -1,9 +1,11 @@
-//! A qdisc behind a root lock, and the device behind it: what the lock designs share.
+//! A qdisc behind a root lock, and the device behind the qdisc: the part that all lock designs
+//! share.
 //!
-//! The owner of `running` dequeues under the root lock, lets go of it while the device works, and
-//! takes it back for the next batch, where it meets those who enqueue.
+//! The thread that owns `running` dequeues under the root lock, releases the lock while the device
+//! works, and takes the lock again for the next batch. There it competes with the threads that
+//! enqueue.
 //!
-//! Source: the shape of `__qdisc_run`, `qdisc_restart` and `sch_direct_xmit` in Linux
+//! Source: the structure of `__qdisc_run`, `qdisc_restart` and `sch_direct_xmit` in Linux
 //! (`net/sched/sch_generic.c`, 2.6.25 to 7.2), by their behaviour.
 
 use std::collections::BTreeMap;
@@ -20,40 +22,42 @@ use crate::lock::{Lock, Spin};
 use crate::measure::PhaseCell;
 use crate::memory;
 
-/// Behind the root lock.
+/// The data behind the root lock.
 #[derive(Debug)]
 pub(crate) struct Root {
     qdisc: Box<dyn Qdisc>,
-    /// Somebody dequeues; others only enqueue.
+    /// Whether a thread dequeues; other threads then only enqueue.
     pub(crate) running: bool,
-    /// The latest time anybody came with.
+    /// The latest clock reading that any thread has passed in.
     now: Instant,
-    /// To be sent before anything else: what passed the qdisc by, or the device left.
+    /// Packets to send before any other: packets that bypassed the qdisc, and packets that the
+    /// device did not take.
     next: PacketList,
-    /// A packet that finds the qdisc empty may pass it by (`TCQ_F_CAN_BYPASS`).
+    /// Whether a packet that finds the qdisc empty may bypass it (`TCQ_F_CAN_BYPASS`).
     bypass: bool,
     dropped: [u64; DropReason::ALL.len()],
 }
 
-/// Behind the transmit lock.
+/// The data behind the transmit lock.
 struct Transmit {
     device: Box<dyn Device>,
-    /// Packets that the device took.
+    /// Number of packets that the device took.
     sent: u64,
 }
 
-/// A queue of the device, and its qdisc.
+/// One queue of the device, with its qdisc.
 pub(crate) struct Queue<L: Lock> {
     pub(crate) root: LockCell<L, Root>,
-    /// What `Root::running` says, to be read without the lock: kept only for a design that does. A
-    /// hint.
+    /// A copy of `Root::running` that can be read without the lock. Only a hint; present only for
+    /// designs that read it.
     running: Option<Padded<AtomicBool>>,
     transmit: LockCell<Spin, Transmit>,
-    /// When the qdisc wants to be run, if nobody sends.
+    /// Time at which the qdisc must be run if nobody sends.
     watchdog: Padded<AtomicU64>,
 }
 
-/// It never says stop: for the transmit lock, which only the owner of `running` takes.
+/// A phase that never becomes `Stop`. For the transmit lock, which only the owner of `running`
+/// takes.
 static GOES_ON: PhaseCell = PhaseCell::new();
 
 impl Root {
@@ -69,13 +73,14 @@ impl Root {
         }
     }
 
-    /// Threads read the clock before they get the lock, and may be late; time does not go back.
+    /// Advances the time to `now`. Threads read the clock before they get the lock, so `now` may be
+    /// older than another thread's time; the time never goes back.
     pub(crate) fn set_now(&mut self, now: Instant) {
         self.now = self.now.max(now);
     }
 
-    /// Enqueues, or puts the packet first if it may pass an empty qdisc by and nobody dequeues;
-    /// what is dropped goes to `done`.
+    /// Enqueues a packet. If nobody dequeues and the qdisc is empty and may be bypassed, the packet
+    /// bypasses the qdisc instead. Dropped packets are added to `done`.
     #[inline]
     pub(crate) fn enqueue(&mut self, pkt: Packet, done: &mut PacketList) -> Verdict {
         if self.bypass && !self.running && self.is_empty() {
@@ -88,7 +93,8 @@ impl Root {
         verdict
     }
 
-    /// Dequeues up to `max` packets; with none, says when to come again.
+    /// Dequeues up to `max` packets. Also returns the time at which the qdisc wants to be run
+    /// again; `Instant::MAX` if it set none.
     fn dequeue(&mut self, max: u32, done: &mut PacketList) -> (PacketList, Instant) {
         let mut burst = std::mem::take(&mut self.next);
         let (mut drops, mut again) = (PacketList::new(), Instant::MAX);
@@ -126,7 +132,7 @@ impl Root {
 }
 
 impl<L: Lock> Queue<L> {
-    /// `hints`: whether `is_running` will be asked.
+    /// Makes a queue; `hints` says whether `is_running` will be called.
     pub(crate) fn new(tree: &Setup, device: Box<dyn Device>, hints: bool) -> Self {
         let mtu = device.info().mtu;
         Self {
@@ -137,10 +143,10 @@ impl<L: Lock> Queue<L> {
         }
     }
 
-    /// Whether somebody dequeues. A hint.
+    /// Whether a thread dequeues. Only a hint.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
-        // Relaxed: a hint.
+        // Relaxed: the value is only a hint.
         self.running.as_ref().is_some_and(|running| running.0.load(Ordering::Relaxed))
     }
 
@@ -148,11 +154,12 @@ impl<L: Lock> Queue<L> {
     fn set_running(&self, root: &mut Root, running: bool) {
         root.running = running;
         if let Some(hint) = &self.running {
-            hint.0.store(running, Ordering::Relaxed); // Relaxed: a hint.
+            hint.0.store(running, Ordering::Relaxed); // Relaxed: the value is only a hint.
         }
     }
 
-    /// Becomes the one who dequeues, if nobody is (`qdisc_run_begin`).
+    /// Makes the caller the thread that dequeues, unless another thread is (`qdisc_run_begin`).
+    /// Returns whether it did.
     #[inline]
     pub(crate) fn run_begin(&self, root: &mut Root) -> bool {
         let begins = !root.running;
@@ -162,8 +169,8 @@ impl<L: Lock> Queue<L> {
         begins
     }
 
-    /// Sends until nothing is left or the quota is used up, as the one who dequeues. `None`: it was
-    /// time to stop, and the lock is not held.
+    /// Dequeues and sends until no packet is left or the quota is used up. The caller must be the
+    /// thread that dequeues. Returns `None` if the run was stopped; the lock is then not held.
     pub(crate) fn run<'a>(
         &'a self,
         mut root: Guard<'a, L, Root>,
@@ -173,9 +180,11 @@ impl<L: Lock> Queue<L> {
         let mut left = QUOTA;
         loop {
             let (mut burst, again) = root.dequeue(left, done);
-            // Relaxed: a time to look again; who sleeps to an old one comes too early.
+            // Relaxed: only a time to run again; a thread that sleeps until an outdated time wakes
+            // too early.
             if self.watchdog.0.load(Ordering::Relaxed) != again.0 {
-                self.watchdog.0.store(again.0, Ordering::Relaxed); // Relaxed: as above.
+                // Relaxed: only a time to run again.
+                self.watchdog.0.store(again.0, Ordering::Relaxed);
             }
             if burst.is_empty() {
                 self.set_running(&mut root, false);
@@ -186,7 +195,8 @@ impl<L: Lock> Queue<L> {
             let sent = self.transmit(&mut burst, done, now, context);
             let taken = &mut context.notes.locks[ROOT];
             let Some(back) = self.root.lock_as_owner(context.seat.phase, taken) else {
-                // What the device did not take waits for `finish`, in nobody's way.
+                // The device took all packets: any packet still in `burst` would be missing from
+                // the account.
                 debug_assert!(burst.is_empty(), "the devices of the laboratory take everything");
                 return None;
             };
@@ -220,7 +230,7 @@ impl<L: Lock> Queue<L> {
         sent
     }
 
-    /// Runs the qdisc, unless somebody does.
+    /// Runs the qdisc, unless another thread does.
     pub(crate) fn net_tx(&self, context: &mut WorkerContext<'_>) {
         let taken = &mut context.notes.locks[ROOT];
         let Some(mut root) = self.root.lock(context.seat.phase, taken) else { return };
@@ -235,16 +245,17 @@ impl<L: Lock> Queue<L> {
     }
 
     pub(crate) fn watchdog(&self) -> Instant {
-        // Relaxed: as in `run`.
+        // Relaxed: only a time to run again.
         Instant(self.watchdog.0.load(Ordering::Relaxed))
     }
 
-    /// Sends everything that is left, however late it may go; adds it up.
+    /// Sends all remaining packets, even those whose time has not come, and adds the counts to
+    /// `account`.
     pub(crate) fn finish(&mut self, late: PacketList, account: &mut Account) {
         let (root, transmit) = (self.root.get_mut(), self.transmit.get_mut());
         let mut done = PacketList::new();
         for pkt in late {
-            let _ = root.enqueue(pkt, &mut done); // The drops are counted.
+            let _ = root.enqueue(pkt, &mut done); // The root counts the drops.
         }
         loop {
             let (mut burst, again) = root.dequeue(QUOTA, &mut done);
@@ -263,7 +274,7 @@ impl<L: Lock> Queue<L> {
     }
 }
 
-/// Adds drops by reason, those that occurred.
+/// Adds the number of drops for each reason that occurred.
 pub(crate) fn add_drops(into: &mut BTreeMap<&'static str, u64>, count: impl Fn(DropReason) -> u64) {
     for reason in DropReason::ALL {
         let dropped = count(*reason);

@@ -1,15 +1,16 @@
-//! The floor: an array for each sender, and a drainer that empties them, many packets at once.
+//! `floor`: the queue with the least possible cost. Each sender has an array, and a drainer empties
+//! the arrays many packets at once.
 //!
-//! Senders share nothing with each other, and with the drainer a line for several packets. A queue
-//! that keeps packets in its own memory can do no better; what is left is the packets' own way from
-//! one processor to another.
+//! Senders share no cache line with each other, and with the drainer one line for several packets.
+//! A queue that stores packets in its own memory cannot do better; the remaining cost is the
+//! packets' own way from one processor to another.
 
 use onramp_queue::{Counter, Packet};
 
 use super::ring::Rings;
 use super::{Peer, Sink};
 
-/// The rings of `rtrb`, emptied by the chunk.
+/// The rings of `rtrb`, emptied in chunks.
 #[derive(Debug)]
 pub(crate) struct Floor(Rings);
 

@@ -1,5 +1,5 @@
-//! `onramp-intake`: Onramp's one-word intake in front of a sink; who pushes into it when it is idle
-//! drains.
+//! `onramp-intake`: Onramp's one-word intake in front of a sink. A thread that pushes into the idle
+//! intake drains it.
 
 use onramp_queue::{Counter, Full, Intake, Owner, Packet, PacketList, Pushed};
 
@@ -13,7 +13,7 @@ impl Peer for Bare {
     type Taker = ();
 
     fn new(_senders: usize, _credits: u32, sink: Sink) -> (Self, ()) {
-        // Credits bound what waits.
+        // The senders' credits already bound the number of waiting packets.
         (Self(Intake::new(sink, u16::MAX, u16::MAX)), ())
     }
 

@@ -1,4 +1,4 @@
-//! `parking-lot`: a deque behind `parking_lot::Mutex`; who pushes drains.
+//! `parking-lot`: a deque behind `parking_lot::Mutex`. A thread that pushes drains the deque.
 
 use std::collections::VecDeque;
 
@@ -37,13 +37,15 @@ impl Peer for Shared {
         count.set(sink.taken);
         let run = sink.run();
         drop(held);
-        memory::free(run, self.freed.as_ref()); // The lock was let go.
+        // The packets are freed only now, after the lock was released.
+        memory::free(run, self.freed.as_ref());
         Ok(())
     }
 
     fn settle(&self) {
         let rest = self.held.lock().1.rest();
-        memory::free(rest, self.freed.as_ref()); // As above.
+        // The packets are freed only now, after the lock was released.
+        memory::free(rest, self.freed.as_ref());
     }
 
     const DRAINED: bool = false;

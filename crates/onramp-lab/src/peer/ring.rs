@@ -38,7 +38,7 @@ impl Peer for Array {
 #[derive(Debug)]
 pub(crate) struct Things(ThingBuf<Option<Packet>, Emptied>);
 
-/// A slot whose packet was taken is as good as new.
+/// A recycling strategy: a slot whose packet was taken is reused as it is.
 #[derive(Debug)]
 struct Emptied;
 
@@ -78,7 +78,7 @@ impl Peer for Things {
     }
 }
 
-/// `rtrb`: a ring for one producer and one consumer, one for each sender.
+/// `rtrb`: a ring for one producer and one consumer; there is one ring per sender.
 #[derive(Debug)]
 pub(crate) struct Rings {
     producers: Vec<Mutex<Option<rtrb::Producer<Packet>>>>,
@@ -119,7 +119,7 @@ impl Peer for Rings {
     }
 }
 
-/// `std-mpsc`: the channel of the standard library, without a bound of its own.
+/// `std-mpsc`: the channel of the standard library, which has no bound of its own.
 #[derive(Debug)]
 pub(crate) struct Channel(mpsc::Sender<Packet>);
 
@@ -151,7 +151,7 @@ impl Peer for Channel {
     }
 }
 
-/// Pops a run at most; false: nothing was there.
+/// Pops at most a run of packets. Returns false if there was none.
 #[inline]
 fn pop_run(sink: &mut Sink, mut pop: impl FnMut() -> Option<Packet>) -> bool {
     for popped in 0..RUN {

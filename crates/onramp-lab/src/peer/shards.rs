@@ -1,8 +1,9 @@
-//! `intake-shards`: the one-word intake with a list for each cluster of processors.
+//! `intake-shards`: the one-word intake with one list per cluster of processors.
 //!
-//! A cluster is what shares the last level of cache; where all processors do, each has a list of
-//! its own, so that there is something to measure. A sender stays at one list while it has packets
-//! in flight: otherwise they would overtake each other.
+//! A cluster is the set of processors that share the last level of cache. If all processors share
+//! it, each processor has its own list, so that the experiment has more than one list to measure. A
+//! sender keeps using one list while it has packets in flight, because its packets could otherwise
+//! overtake each other.
 
 use std::fs;
 
@@ -76,7 +77,8 @@ impl Peer for Shards {
     const DRAINED: bool = false;
 }
 
-/// The shard of each processor up to the last of `cpus`, by what `cluster` says of them.
+/// Returns the shard of each processor up to the last of `cpus`. `cluster` returns the name of a
+/// processor's cluster.
 fn shards(cpus: &[usize], cluster: impl Fn(usize) -> Option<String>) -> Vec<usize> {
     let names: Vec<_> = cpus.iter().map(|cpu| cluster(*cpu)).collect();
     let mut distinct = names.clone();
@@ -90,7 +92,7 @@ fn shards(cpus: &[usize], cluster: impl Fn(usize) -> Option<String>) -> Vec<usiz
     shards
 }
 
-/// The processors that share the last level of cache with `cpu`, as Linux lists them.
+/// Returns the processors that share the last level of cache with `cpu`, as Linux lists them.
 fn last_level(cpu: usize) -> Option<String> {
     let list = |index: u32| {
         let cache = format!("/sys/devices/system/cpu/cpu{cpu}/cache/index{index}/shared_cpu_list");

@@ -1,24 +1,25 @@
-//! `intake-*`: the one-word intake as it might have been: how a word names packets, what becomes of
-//! a packet that finds the intake idle, and how the owner turns around what it takes.
+//! `intake-*`: variants of the one-word intake. They differ in how a word names packets, in what
+//! happens to a packet that finds the intake idle, and in how the owner reverses the packets that
+//! it takes.
 
 use onramp_queue::{Counter, Packet, PacketList};
 
 use super::{Peer, Sink};
 use crate::cell::words::{Format, OneWord, Pushed};
 
-/// How an owner turns newest first into oldest first.
+/// How an owner reverses packets that come newest first, so that the oldest is first.
 pub(crate) trait Batch: Default + Send {
-    /// Whether it asks for the header of the next older packet when it takes one.
+    /// Whether the owner prefetches the header of the next older packet when it takes one.
     const PREFETCH: bool;
 
-    /// Takes the next older packet in.
+    /// Adds the next packet, which is older than all packets added before.
     fn put(&mut self, pkt: Packet);
 
-    /// Gives all of them out, oldest first.
+    /// Passes all packets to `f`, oldest first.
     fn each(&mut self, f: impl FnMut(Packet));
 }
 
-/// By links, as the product does; `PREFETCH` is the product's too.
+/// Reverses packets by their links, as the product does. The product also prefetches (`PREFETCH`).
 #[derive(Debug, Default)]
 pub(crate) struct List<const PREFETCH: bool>(PacketList);
 
@@ -36,11 +37,11 @@ impl<const PREFETCH: bool> Batch for List<PREFETCH> {
     }
 }
 
-/// Packets that [`Ahead`] looks ahead.
+/// How many packets [`Ahead`] prefetches ahead.
 const AHEAD: usize = 2;
 
-/// By an array, which knows the packets to come: what is read of a packet is asked for two packets
-/// before its turn.
+/// Reverses packets in an array, in which the later packets are known: a packet's data is
+/// prefetched two packets before its turn.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead(Vec<Packet>);
 
@@ -64,14 +65,15 @@ impl Batch for Ahead {
     }
 }
 
-/// What the owner works on.
+/// The data that the owner works on.
 pub(crate) struct Works<B> {
     sink: Sink,
     batch: B,
 }
 
-/// The intake: names of `F`, batches of `B`. With `DIRECT`, a packet that finds it idle goes
-/// straight on; otherwise it is pushed as all others, and taken.
+/// An intake with names in the format `F` and batches of type `B`. With `DIRECT`, a packet that
+/// finds the intake idle is processed at once; otherwise it is pushed like all others and then
+/// taken.
 #[derive(Debug)]
 pub(crate) struct Variant<F: Format, B, const DIRECT: bool>(OneWord<F, Works<B>>);
 

@@ -1,4 +1,5 @@
-//! What one writes without a qdisc: packets by departure time, first in first out within a flow.
+//! Simple replacements for a qdisc: packets ordered by departure time, first in first out within a
+//! flow.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -8,7 +9,8 @@ use onramp_queue::{Packet, PacketList};
 
 use super::{BURST, PACKET_NS, Scheduler};
 
-/// When the next packet of each flow may leave: all flows together send one every 100 ns.
+/// The time at which the next packet of each flow may leave. All flows together send one packet
+/// every 100 ns.
 #[derive(Debug)]
 struct Departures {
     next: HashMap<u64, u64>,
@@ -21,7 +23,7 @@ impl Departures {
         Self { next: HashMap::new(), gap_ns: PACKET_NS * u64::from(flows), place: 0 }
     }
 
-    /// When a packet leaves, and its place among those that leave at that time.
+    /// Returns a packet's departure time, and its position among packets with the same time.
     fn key(&mut self, pkt: &Packet, now: Instant) -> (u64, u64) {
         let departure = self.next.entry(pkt.flow).or_default();
         let at_ns = (*departure).max(now.0);
@@ -31,7 +33,7 @@ impl Departures {
     }
 }
 
-/// A binary heap.
+/// Packets in a binary heap.
 #[derive(Debug)]
 pub(super) struct Heap {
     departures: Departures,
@@ -87,7 +89,7 @@ impl Scheduler for Heap {
     }
 }
 
-/// A search tree.
+/// Packets in a search tree.
 #[derive(Debug)]
 pub(super) struct Sorted {
     departures: Departures,

@@ -1,4 +1,4 @@
-//! What is measured, and how it is set up so that it neither drops nor holds back what it need not.
+//! The subjects to measure, and their configurations, which avoid unnecessary drops and delays.
 
 use onramp_core::qdisc::{ClassKind, Kind};
 use onramp_core::{Setup, Tree};
@@ -6,17 +6,17 @@ use onramp_core::{Setup, Tree};
 use super::{LEN, PACKET_NS, ROOT};
 use crate::Error;
 
-/// Largest packet of the device, link header included.
+/// Largest packet of the device, bytes, link header included.
 const MTU: u32 = 1514;
-/// Classes that a qdisc is given at most.
+/// Largest number of classes given to a qdisc.
 const CLASSES_MAX: u32 = 65_000;
 
-/// A kind, or what it is compared to.
+/// A kind of qdisc, or a scheduler to compare it with.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject {
-    /// A qdisc.
+    /// A kind of qdisc.
     Kind(&'static Kind),
-    /// `fq` with a rate for each flow, such that all together send one packet every 100 ns.
+    /// `fq` with a rate for each flow, so that all flows together send one packet every 100 ns.
     PacedFq,
     /// A `BinaryHeap`, and a `HashMap` of flows.
     BinaryHeap,
@@ -25,7 +25,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Its name.
+    /// Returns the subject's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -36,30 +36,31 @@ impl Subject {
         }
     }
 
-    /// Whether it lets packets out that have no departure time, and nobody asks to; and does not
-    /// stand for the queues of a device.
+    /// Whether the kind is measured: it releases packets that have no departure time without being
+    /// asked to, and it does not represent the queues of a device.
     pub(super) fn is_measured(kind: &Kind) -> bool {
         !kind.quirks.stands_at_root
             && !matches!(kind.id, "noqueue" | "blackhole" | "noop" | "plug" | "etf")
     }
 
-    /// Classes that the packets of so many flows go to.
+    /// Returns the number of classes that the packets of `flows` flows use; `None` if there are no
+    /// classes.
     pub(super) fn classes(&self, flows: u32) -> Option<u32> {
         let Self::Kind(kind) = self else { return None };
         match kind.classes {
             ClassKind::Added { .. } => Some(flows.min(CLASSES_MAX)),
-            // One class is a place for a child, not a choice.
+            // A single class is a place for a child and offers no choice.
             ClassKind::Fixed(_) => self.bands().map(|bands| bands.min(flows)),
             ClassKind::None => None,
         }
     }
 
-    /// Bands of a qdisc that chooses between them.
+    /// Returns the number of bands, for a qdisc that chooses between bands.
     fn bands(&self) -> Option<u32> {
         matches!(self.name(), "prio" | "ets" | "multiq").then_some(16)
     }
 
-    /// The tree to measure.
+    /// Builds the qdisc tree to measure.
     pub(super) fn tree(&self, flows: u32, backlog: u32) -> Result<Tree, Error> {
         let mut setup = Setup::default();
         for line in self.lines(flows, backlog) {
@@ -69,8 +70,8 @@ impl Subject {
             .ok_or_else(|| Error::Setup(self.name().into(), "it has no root".into()))
     }
 
-    /// Lines of `tc`. Limits leave room for everything, rates are far above what is sent, and who
-    /// drops by waiting time has patience.
+    /// Returns the lines of `tc` that set up the subject. Limits leave room for all packets, rates
+    /// are far above the traffic, and qdiscs that drop by waiting time get very long targets.
     fn lines(&self, flows: u32, backlog: u32) -> Vec<String> {
         let room = backlog.saturating_mul(2).max(1_000);
         let options = match self.name() {
@@ -89,7 +90,7 @@ impl Subject {
                 "limit {room} flows {} target 1000s interval 2000s memory_limit 2gb",
                 flows.clamp(1_024, 65_536)
             ),
-            // Linux holds 127 packets of a flow at most.
+            // Linux holds at most 127 packets per flow.
             "sfq" => format!("limit {room} depth 127 divisor 65536 flows 65408"),
             "pie" | "dualpi2" => format!("limit {room} target 1000s"),
             "fq_pie" => format!("limit {room} target 1000s memory_limit 2gb"),
@@ -99,15 +100,15 @@ impl Subject {
                       port_rate 200gbit"
                 .into(),
             "prio" | "ets" | "multiq" => "bands 16".into(),
-            // By flows, not by hosts: a flow gets so small a part of its host's turn that hundreds
-            // of them cost hundreds of turns for each packet, as in Linux.
+            // Isolate by flows, not by hosts. Otherwise a flow gets such a small part of its host's
+            // turn that hundreds of flows cost hundreds of turns per packet, as in Linux.
             "cake" => "unlimited besteffort flows memlimit 2gb".into(),
             _ => String::new(),
         };
         let kind = if let Self::PacedFq = self { "fq" } else { self.name() };
         let mut lines = vec![format!("qdisc add dev lab root handle {ROOT}: {kind} {options}")];
         let class = match kind {
-            // All packets may be of one class.
+            // All packets may belong to the same class.
             "htb" => "rate 200gbit burst 1mb cburst 1mb quantum 1514",
             "hfsc" => "ls rate 1gbit",
             _ => "",
@@ -119,7 +120,8 @@ impl Subject {
                     "class add dev lab parent {ROOT}: classid {ROOT}:{minor:x} {kind} {class}"
                 ));
             }
-            // The pfifo that a class has by itself holds 1,000.
+            // The default pfifo of a class holds 1,000 packets, which may be too few if there are
+            // few classes.
             if classes < 1_000 {
                 lines.push(format!("qdisc add dev lab parent {ROOT}:{minor:x} pfifo limit {room}"));
             }
@@ -131,20 +133,22 @@ impl Subject {
     }
 }
 
-/// Thresholds that a standing queue stays below.
+/// Returns the options of `red` or `choke`, with thresholds that the standing queue stays below.
 fn red(kind: &str, room: u32) -> String {
     let bytes = u64::from(room) * u64::from(LEN);
     match kind {
         "red" => {
-            // A probability of 2 %, the usual one, cannot be spread over more than 42 MB; nor can
-            // an average be taken over more than a million packets, so they seem larger.
+            // The usual probability of 2 % cannot be spread over more than 42 MB. Nor can the
+            // average be taken over more than a million packets, so packets are declared larger
+            // than they are.
             let (max, average) = (bytes + bytes.min(40_000_000), LEN * 100);
             let burst = bytes.div_ceil(average.into());
             format!(
                 "limit {max} min {bytes} max {max} avpkt {average} burst {burst} bandwidth 10gbit"
             )
         }
-        // At most 131,071: from 40,000 packets on it drops.
+        // The limit may be at most 131,071 packets, so `choke` drops packets if the backlog is
+        // 40,000 or more.
         _ => {
             let min = room.min(40_000);
             format!("limit {} min {min} max {} bandwidth 10gbit", min * 3, min * 2)
@@ -160,7 +164,8 @@ mod tests {
     fn every_kind_can_be_set_up_for_the_usual_backlogs() {
         for kind in onramp_core::qdisc::KINDS.iter().filter(|kind| Subject::is_measured(kind)) {
             for backlog in [256, 1_000, 10_000, 100_000] {
-                // What depends on flows are classes, and 20 of them are as good as 65,000 here.
+                // Only the number of classes depends on the number of flows, and 20 classes test as
+                // much as 65,000.
                 let tree = Subject::Kind(kind).tree(20, backlog);
                 assert!(tree.is_ok(), "{} with {backlog} packets: {tree:?}", kind.id);
             }

@@ -1,4 +1,4 @@
-//! A link of Onramp, whose runner restarts in place and is woken only when needed.
+//! A path through a link of Onramp, whose runner restarts in place and is woken only when needed.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Counts, Design, PACKETS_MAX, PAYLOAD, Plan, QDISC, address};
 use crate::Error;
 use crate::exchange::{self, Path};
 
-/// The path.
+/// A path through a link of Onramp.
 #[derive(Debug)]
 pub(super) struct InLink {
     link: Link,
@@ -45,7 +45,8 @@ impl Path for InLink {
 
     fn end(&self, number: usize, burst: usize) -> End {
         let sender = self.link.sender();
-        // A server answers to the client of its number, and the other way round.
+        // A server answers the client with the same number, and a client asks the server with its
+        // number.
         let to = (number + self.places / 2) % self.places;
         let flow = sender.flow(address(self.places, to));
         let payloads = vec![[0x5a; PAYLOAD]; burst];
@@ -64,7 +65,7 @@ impl Path for InLink {
     }
 }
 
-/// A sender of the link.
+/// One thread's sender of the link.
 #[derive(Debug)]
 pub(super) struct End {
     sender: onramp::Sender,
@@ -77,7 +78,7 @@ pub(super) struct End {
 impl exchange::End for End {
     fn submit(&mut self, place: usize, count: usize) {
         assert_eq!(place, self.to, "each has one partner");
-        // It fails when the link has died; then no answer comes, and the run says so.
+        // Sending fails if the link has died. Then no answer arrives, and the run reports that.
         let _ = self.sender.send_batch(&self.flow, &self.payloads[..count]);
         if self.flushes {
             self.sender.flush(Duration::ZERO);

@@ -1,4 +1,4 @@
-//! The two behaviours of 2001, over the same intake, qdisc and device.
+//! The two designs of 2001, with the same intake, qdisc and device.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -14,28 +14,28 @@ use onramp_queue::{Armed, Credits, Full, Intake, Owner, Packet, PacketList, Pool
 use super::{Counts, Design, PACKETS_MAX, PAYLOAD, QDISC, address, now};
 use crate::exchange::{self, Path};
 
-/// Quotas in a row before the rest is left to the helper (`MAX_SOFTIRQ_RESTART`).
+/// Number of further quotas in a row before the rest is left to the helper (`MAX_SOFTIRQ_RESTART`).
 const RESTARTS: u32 = 10;
-/// More than may ever wait, so that no push becomes owner of a busy intake.
+/// More packets than can ever wait, so that no push becomes the owner of a busy intake.
 const NEVER: u16 = u16::MAX;
-/// How long a thread without packets sleeps before it looks again.
+/// How long a thread without packets sleeps before it tries again.
 const NAP: Duration = Duration::from_millis(10);
 
-/// The helper sleeps, or is about to.
+/// State of a helper that sleeps or is about to sleep.
 const ASLEEP: u8 = 0;
-/// It looks for work, or works.
+/// State of a helper that looks for work or works.
 const AWAKE: u8 = 1;
-/// It has been called since it last looked.
+/// State of a helper that was called since it last looked for work.
 const CALLED: u8 = 2;
 
-/// The queue, and its helper thread.
+/// The queue, with its helper thread.
 #[derive(Debug)]
 pub(super) struct Softirq {
     intake: Intake<Root>,
     design: Design,
     places: usize,
     helper: OnceLock<Thread>,
-    /// What the helper does: `ASLEEP`, `AWAKE` or `CALLED`.
+    /// The helper's state: `ASLEEP`, `AWAKE` or `CALLED`.
     state: AtomicU8,
     calls: AtomicU64,
     notifies: AtomicU64,
@@ -44,7 +44,7 @@ pub(super) struct Softirq {
     restarts: AtomicU64,
 }
 
-/// Behind the intake.
+/// The data behind the intake.
 #[derive(Debug)]
 struct Root {
     qdisc: Box<dyn Qdisc>,
@@ -63,7 +63,7 @@ impl Softirq {
         if design == Design::WakeAlways
             && let Some(owner) = intake.own()
         {
-            // From now on pushes only stage; the helper is bound to take them.
+            // From now on pushes only stage packets, and the helper takes them.
             owner.leave_busy();
         }
         let counter = || AtomicU64::new(0);
@@ -72,7 +72,7 @@ impl Softirq {
             design,
             places,
             helper: OnceLock::new(),
-            state: AtomicU8::new(AWAKE), // It will look before it sleeps.
+            state: AtomicU8::new(AWAKE), // The helper looks for work before it sleeps.
             calls: counter(),
             notifies: counter(),
             wakeups: counter(),
@@ -85,11 +85,11 @@ impl Softirq {
         self.design == Design::WakeAlways
     }
 
-    /// Has the helper come, which finds all that was pushed before. One that is awake is not woken
-    /// (`wakeup_softirqd`).
+    /// Calls the helper, which will find all packets pushed before. A helper that is awake is not
+    /// woken (`wakeup_softirqd`).
     fn wake(&self) {
-        // Release: what was pushed; pairs with the swap in `help`. Acquire: the helper's thread,
-        // if it looked before.
+        // Release: the pushed packets; pairs with the swap in `help`.
+        // Acquire: the helper's thread handle, if the helper looked for work before.
         if self.state.swap(CALLED, Ordering::AcqRel) == ASLEEP {
             tally(&self.notifies);
             self.unpark();
@@ -102,7 +102,8 @@ impl Softirq {
         }
     }
 
-    /// Works as owner in place. False: after so many quotas the rest was left to the helper.
+    /// Works in place as the owner. Returns false if the quotas were used up and the rest was left
+    /// to the helper.
     fn in_place(&self, mut owner: Owner<'_, Root>, mut fresh: PacketList) -> bool {
         for _ in 0..=RESTARTS {
             fresh.append(&mut owner.take());
@@ -118,9 +119,9 @@ impl Softirq {
         false
     }
 
-    /// The helper's turn. True: there is more to do.
+    /// Does one turn of the helper's work. Returns true if there is more to do.
     fn turn(&self) -> bool {
-        // Nobody else does: the intake was left busy for us.
+        // No other thread becomes the owner, because the intake was left busy for the helper.
         let Some(mut owner) = self.intake.own() else { return false };
         if !self.wakes_always() {
             return !self.in_place(owner, PacketList::new());
@@ -133,12 +134,14 @@ impl Softirq {
 }
 
 impl Root {
-    /// Takes `came` in, and sends up to a quota. True: there is more.
+    /// Enqueues the packets in `came` and sends up to a quota. Returns true if there is more to
+    /// send.
     fn pass(&mut self, came: &mut PacketList) -> bool {
         let (mut drops, now) = (PacketList::new(), now());
         let mut cx = Cx::new(now, &mut drops);
         for pkt in came {
-            // The limit is never reached; if it were, an answer would be missing in the end.
+            // The qdisc's limit is never reached. If it were, an answer would be missing at the
+            // end.
             let _ = self.qdisc.enqueue(pkt, &mut cx);
         }
         while self.burst.len() < QUOTA {
@@ -169,13 +172,13 @@ impl Path for Softirq {
         let _ = self.helper.set(thread::current());
         let mut slept = false;
         while !over() {
-            // Acquire: what was pushed; pairs with the swap in `wake`. Release: our thread, to who
-            // comes after.
+            // Acquire: the pushed packets; pairs with the swap in `wake`.
+            // Release: this thread's handle, for later callers.
             if self.state.swap(AWAKE, Ordering::AcqRel) == CALLED {
                 slept = false;
                 while self.turn() {
                     tally(&self.restarts);
-                    thread::yield_now(); // As ksoftirqd does.
+                    thread::yield_now(); // `ksoftirqd` yields too.
                 }
                 continue;
             }
@@ -183,7 +186,8 @@ impl Path for Softirq {
                 tally(&self.idle);
                 slept = false;
             }
-            // Release: our thread, to who wakes us. Relaxed: the swap above looks again.
+            // Release: this thread's handle, for the thread that wakes it.
+            // Relaxed: after a failure, the swap above looks again.
             let (order, failed) = (Ordering::Release, Ordering::Relaxed);
             if self.state.compare_exchange(AWAKE, ASLEEP, order, failed).is_ok() {
                 thread::park();
@@ -198,7 +202,7 @@ impl Path for Softirq {
     }
 
     fn counts(&self) -> Counts {
-        // Relaxed: numbers for people.
+        // Relaxed: only reported, no thread acts on them.
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
             calls: read(&self.calls),
@@ -210,7 +214,7 @@ impl Path for Softirq {
     }
 }
 
-/// A thread's packets.
+/// One thread's end of the path, with the thread's packets.
 #[derive(Debug)]
 pub(super) struct End<'a> {
     softirq: &'a Softirq,
@@ -257,7 +261,7 @@ impl exchange::End for End<'_> {
                 }
             }
         };
-        // Who is staged behind an owner calls nobody: the owner takes it.
+        // A packet staged behind an owner needs no call, because the owner takes it.
         let done = match pushed {
             Pushed::Owner { owner, fresh } => self.softirq.in_place(owner, fresh),
             Pushed::Staged { .. } if self.softirq.wakes_always() => false,
@@ -271,5 +275,5 @@ impl exchange::End for End<'_> {
 }
 
 fn tally(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
+    counter.fetch_add(1, Ordering::Relaxed); // Relaxed: only reported.
 }

@@ -1,4 +1,4 @@
-//! Messages as the kernel would read them, for tests.
+//! Reads messages as the kernel would read them, for tests.
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -6,11 +6,11 @@ use onramp_queue::{Packet, PacketList};
 
 use super::{Close, Control, Messages, Name};
 
-/// A message.
+/// One message, copied out of the arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) payload: Vec<u8>,
-    /// In how many parts it lies.
+    /// Number of parts (`iovec` entries) that hold the payload.
     pub(crate) parts: usize,
     pub(crate) name: Option<SocketAddr>,
     pub(crate) segment: Option<u16>,
@@ -20,7 +20,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// The datagrams it is cut into.
+    /// Returns the datagrams that the kernel cuts from the message.
     pub(crate) fn datagrams(&self) -> Vec<Vec<u8>> {
         match self.segment {
             Some(size) => self.payload.chunks(size.into()).map(<[u8]>::to_vec).collect(),
@@ -30,7 +30,7 @@ impl View {
 }
 
 impl Messages {
-    /// The pending messages.
+    /// Returns the pending messages.
     pub(crate) fn views(&self) -> Vec<View> {
         (self.next..self.built).map(|at| self.view(at)).collect()
     }
@@ -40,8 +40,8 @@ impl Messages {
         let first = usize::from(self.shapes[at].first_part);
         let (mut payload, parts) = (Vec::new(), header.msg_iovlen);
         for part in &self.parts[first..first + parts] {
-            // SAFETY: as for the kernel: it points into the payload of a packet in `flight`, or
-            // into `copies`, to bytes that were written.
+            // SAFETY: the same as for the kernel: the part points to written bytes, in the payload
+            // of a packet in `flight` or in `copies`.
             let bytes =
                 unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
             payload.extend_from_slice(bytes);
@@ -67,13 +67,13 @@ fn name(name: &Name, len: libc::socklen_t) -> Option<SocketAddr> {
     match len {
         0 => None,
         16 => {
-            // SAFETY: a name of this length was written as IPv4's.
+            // SAFETY: only an IPv4 name is written with this length.
             let v4 = unsafe { name.v4 };
             assert_eq!(i32::from(v4.sin_family), libc::AF_INET);
             Some((v4.sin_addr.s_addr.to_ne_bytes(), u16::from_be(v4.sin_port)).into())
         }
         28 => {
-            // SAFETY: a name of this length was written as IPv6's.
+            // SAFETY: only an IPv6 name is written with this length.
             let v6 = unsafe { name.v6 };
             assert_eq!(i32::from(v6.sin6_family), libc::AF_INET6);
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
@@ -90,7 +90,7 @@ fn value<const N: usize>(controls: &[Control], level: i32, kind: i32) -> Option<
     control.data.first_chunk().copied()
 }
 
-/// What `take` gives of a packet: as much as is asked for, or what is left.
+/// `take` adds as many bytes of a held packet as asked, or all that are left.
 #[test]
 fn a_held_packet_is_taken_to_its_end() {
     let close = Close { name: None, segment: None, segments: 1, class: None, txtime_ns: None };

@@ -1,4 +1,4 @@
-//! The queue against a kernel that follows a script.
+//! Tests of the queue against a simulated kernel that follows a script.
 
 mod errors;
 mod messages;
@@ -12,7 +12,7 @@ use super::super::route::Route;
 use super::*;
 use crate::sys::View;
 
-/// What a call is answered; without an answer it takes everything.
+/// The simulated kernel's answer to one call. A call without a scripted answer takes all messages.
 #[derive(Clone, Debug)]
 enum Answer {
     Take(usize),
@@ -24,9 +24,10 @@ type Refuses = fn(&View) -> bool;
 #[derive(Debug, Default)]
 struct Script {
     answers: VecDeque<Answer>,
-    /// What was taken.
+    /// Messages that the simulated kernel took.
     taken: Vec<View>,
-    /// Errors for messages of this kind, whatever the answers are.
+    /// Messages to refuse and the error number to refuse them with, whatever the scripted answers
+    /// are.
     refuse: Option<(Refuses, c_int)>,
 }
 
@@ -70,7 +71,8 @@ fn queue_on(route: Route, answers: impl IntoIterator<Item = Answer>) -> Queue<Sc
     Queue::new(script, builder, Arc::default())
 }
 
-/// Packets of one flow with these lengths; every word of a payload says whose it is, and where.
+/// Makes packets of one flow with the given lengths. Each word of a payload encodes the packet's
+/// number and the word's position.
 fn run(lens: &[usize]) -> PacketList {
     let packet = |(number, &len): (usize, &usize)| {
         let mut pkt = Packet::with_payload(&payload(number, len));
@@ -91,7 +93,8 @@ fn payload(number: usize, len: usize) -> Vec<u8> {
 
 type Fates = Vec<(u64, Option<DropReason>)>;
 
-/// One call: what is done with, and what the device says. The rest is left in `burst`.
+/// Makes one call. Returns the finished packets and the device's answer; the other packets stay in
+/// `burst`.
 fn transmit(queue: &mut Queue<Script>, burst: &mut PacketList) -> (Fates, Transmitted) {
     let before: Vec<_> = cookies(burst);
     let mut done = PacketList::new();
@@ -103,7 +106,7 @@ fn transmit(queue: &mut Queue<Script>, burst: &mut PacketList) -> (Fates, Transm
     (done, out)
 }
 
-/// The cookies of `list`, in order.
+/// Returns the cookies of the packets in `list`, in order.
 fn cookies(list: &mut PacketList) -> Vec<u64> {
     let packets: Vec<_> = list.by_ref().collect();
     let cookies = packets.iter().map(|pkt| pkt.cookie).collect();

@@ -1,4 +1,4 @@
-//! What the kernel says, and what becomes of packets.
+//! Errors that the kernel returns, and what the queue then does with the packets.
 
 use libc::{EAGAIN, ECONNREFUSED, EINTR, EINVAL, EIO, EMSGSIZE, ENOBUFS};
 
@@ -43,7 +43,7 @@ fn want_of_memory_is_waited_for_eight_times() {
 
 #[test]
 fn every_packet_has_its_own_eight_times() {
-    // The third has one time left.
+    // The third packet fails seven times, so its eighth and last attempt succeeds.
     let mut queue = queue(vec![Fail(libc::ENOMEM); 8 * 2 + 7]);
     let mut burst = run(&[10, 20, 30]);
     let mut fates = Fates::new();
@@ -211,7 +211,7 @@ fn segmentation_that_works_at_times_is_kept() {
     assert_eq!(queue.stats.gso_off.get(), 0);
 }
 
-/// So many refusals in a row, since the last that was taken.
+/// Only refusals in a row count: a segmented message that the kernel takes resets the count.
 #[test]
 fn refusals_are_counted_from_the_last_message_taken() {
     let mut queue = queue([]);

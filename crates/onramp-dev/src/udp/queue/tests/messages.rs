@@ -1,4 +1,4 @@
-//! What packets become.
+//! The messages that the queue builds from packets.
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
@@ -9,7 +9,7 @@ use super::Answer::{Fail, Take};
 use super::*;
 use crate::udp::build::MESSAGE_MAX;
 
-/// One packet of `len` bytes that is datagrams of `gso_size`.
+/// Returns one super-packet of `len` bytes, made of datagrams of `gso_size` bytes.
 fn super_packet(len: usize, gso_size: u16) -> PacketList {
     let mut pkt = Packet::with_payload(&payload(0, len));
     pkt.gso_size = gso_size;
@@ -31,7 +31,7 @@ fn a_super_packet_is_one_message() {
 
 #[test]
 fn a_super_packet_beyond_the_limits_is_several() {
-    // 64 segments a message, and 65,507 bytes.
+    // A message holds at most 64 segments and 65,507 bytes.
     for (len, size, messages) in
         [(65_000, 500, 3), (32_001, 500, 2), (65_535, 1_000, 2), (65_508, 65_000, 2)]
     {
@@ -54,7 +54,8 @@ fn a_super_packet_refused_goes_out_singly() {
     assert_eq!(queue.wire.datagrams(), chunks(10_100, 1_000));
 }
 
-/// Also one that is more than a message, of which the first is refused.
+/// A super-packet that needs several messages also goes out datagram by datagram if the kernel
+/// refuses the first message.
 #[test]
 fn a_large_super_packet_refused_goes_out_singly() {
     let mut queue = queue([]);
@@ -64,7 +65,8 @@ fn a_large_super_packet_refused_goes_out_singly() {
     assert_eq!(queue.wire.datagrams(), chunks(65_000, 500));
 }
 
-/// A call has 256 messages: the rest of what was refused goes out singly as well.
+/// A call has at most 256 messages. The rest of a refused packet goes out datagram by datagram in
+/// later calls too.
 #[test]
 fn what_was_refused_goes_out_singly_to_its_end() {
     let mut queue = queue([]);
@@ -74,7 +76,8 @@ fn what_was_refused_goes_out_singly_to_its_end() {
     assert_eq!(queue.stats.gso_fallbacks.get(), 1, "refused once");
 }
 
-/// A packet in front of one that fills the tables is dropped: the one behind goes out whole.
+/// The kernel refuses the packet in front of a super-packet that fills the tables. Only the front
+/// packet is dropped; the super-packet goes out completely.
 #[test]
 fn a_packet_dropped_takes_nothing_of_the_next() {
     let mut queue = queue([Fail(libc::EPERM), Fail(libc::EPERM)]);
@@ -103,7 +106,7 @@ fn a_super_packet_that_is_one_datagram_joins_its_neighbours() {
 
 #[test]
 fn without_segmentation_a_super_packet_is_cut_here() {
-    // More messages than fit a call, and more than fit the tables.
+    // The super-packets need more messages than one call holds, and more than the tables hold.
     for (len, size) in [(10_001, 1_000), (65_535, 100), (2_000, 1)] {
         let mut queue = queue([]);
         queue.builder.segments_max = 1;
@@ -129,7 +132,7 @@ fn a_super_packet_sent_in_part_goes_on_where_it_stopped() {
     assert_eq!(queue.wire.datagrams(), chunks(1_050, 100), "none twice, none missing");
 }
 
-/// Also after a single byte.
+/// A super-packet also continues at the right byte after a single byte was sent.
 #[test]
 fn a_super_packet_of_single_bytes_goes_on_behind_the_first() {
     let mut queue = queue([Take(1), Fail(EAGAIN), Take(1), Fail(EAGAIN), Fail(EAGAIN)]);
@@ -191,10 +194,12 @@ fn sizes_that_cannot_share_a_message_do_not() {
         (&[1; 64], 1),
         (&[1; 65], 2),
         (&[1; 2_000], 32),
-        // More than is copied, about what is copied, and more than there is room for copies.
+        // The first case has payloads larger and smaller than the copy limit of 512 bytes; the
+        // second has more bytes than the copy buffer holds.
         (&[600, 600, 512, 513, 513, 100], 2),
         (&[500; 300], 5),
-        // Room for the last again, but not for the one before.
+        // The copy buffer has room left for the last payload (30 bytes), but not for the one before
+        // it (500 bytes).
         (&[&[500; 135][..], &[30]].concat(), 3),
     ] {
         let mut queue = queue([]);
@@ -215,8 +220,10 @@ fn small_payloads_are_copied_into_one_part() {
     }
 }
 
-/// 128 payloads of 512 bytes fill the room for copies, 65,536 bytes, to the last one. In messages
-/// of 64 the first is never copied: so 63 are, 63, and two of the third message; its fourth is not.
+/// The copy buffer of 65,536 bytes holds exactly 128 payloads of 512 bytes. The first payload of a
+/// message is never copied, and a message has 64 payloads. So 63 payloads of each of the first two
+/// messages are copied and two of the third; the third message's fourth payload finds the buffer
+/// full.
 #[test]
 fn copies_fill_their_room_and_have_all_of_it_again() {
     let mut queue = queue([]);
@@ -231,7 +238,7 @@ fn copies_fill_their_room_and_have_all_of_it_again() {
     }
 }
 
-/// A datagram that no message has room for is offered as it is, so that the kernel says so.
+/// A datagram too large for any message is offered unchanged, so that the kernel reports the error.
 #[test]
 fn a_datagram_beyond_a_message_is_offered_alone() {
     let mut queue = queue([]);
@@ -241,7 +248,7 @@ fn a_datagram_beyond_a_message_is_offered_alone() {
     assert!(queue.wire.taken.iter().all(|view| view.segment.is_none()));
 }
 
-/// Calls have as many messages and parts as there are tables for: 256 and 1,024.
+/// A call holds as many messages and parts as the tables: 256 messages and 1,024 parts.
 #[test]
 fn a_call_has_so_many_messages_and_parts() {
     let calls = |lens: &[usize], segments_max| {
@@ -252,11 +259,12 @@ fn a_call_has_so_many_messages_and_parts() {
     };
     assert_eq!(calls(&[8; 256], 1), (1, 256));
     assert_eq!(calls(&[8; 257], 1), (2, 257));
-    // Not copied: each packet is a part of its own, and 64 of them a message.
+    // Payloads of 600 bytes are not copied: each packet is a part of its own, and 64 packets are a
+    // message.
     assert_eq!(calls(&[600; 1_024], 64), (1, 16));
     assert_eq!(calls(&[600; 1_025], 64), (2, 17));
-    // The last message of a call has as many as there are parts left, 1,024 being 20 times 50 and
-    // 24; and what is left of its neighbours comes with the next call.
+    // The call has 1,024 parts: 20 messages of 50, and 24 parts for a last message. The other 26
+    // packets go out with the next call.
     assert_eq!(calls(&[600; 1_050], 50), (2, 21 + 1));
 }
 
@@ -269,7 +277,8 @@ fn messages_are_counted_by_their_datagrams() {
     let mut queue = queue([]);
     transmit(&mut queue, &mut run(&[&[9; 64][..], &[8; 3], &[20]].concat()));
     let counted: Vec<_> = queue.stats.segments_per_message.iter().map(Counter::get).collect();
-    // 64, and as its neighbour is shorter, that one begins anew: 3. One larger begins anew, too.
+    // The first message is full with 64 datagrams; the 3 shorter packets make a second message. The
+    // larger packet cannot join them and makes a third message.
     assert_eq!(counted, [1, 1, 0, 0, 0, 0, 1, 0]);
     let stats = &queue.stats;
     assert_eq!((stats.messages.get(), stats.segments.get(), stats.gso_messages.get()), (3, 68, 2));
@@ -311,7 +320,7 @@ fn a_transmit_time_to_come_is_passed_on_and_stands_alone() {
     assert_eq!(taken, [(200, None), (100, Some(1)), (100, Some(1)), (200, None)]);
 }
 
-/// The message for one packet with `ecn` to `dest`.
+/// Returns the message that the queue builds from one packet with code point `ecn` to `dest`.
 fn message(queue: &mut Queue<Script>, dest: Option<&str>, ecn: u8) -> View {
     let mut burst = run(&[10]);
     let mut pkt = burst.pop_front().expect("there is one");
@@ -343,7 +352,7 @@ fn names_are_in_the_family_of_the_socket() {
     for (on_v6, dest, name) in [
         (false, "127.0.0.1:9", "127.0.0.1:9"),
         (false, "[::ffff:127.0.0.1]:9", "127.0.0.1:9"),
-        // The kernel will refuse it: there is no such way.
+        // The socket's family has no form for this address; the kernel will refuse the message.
         (false, "[::1]:9", "[::1]:9"),
         (true, "127.0.0.1:9", "[::ffff:127.0.0.1]:9"),
         (true, "[fe80::1%3]:9", "[fe80::1%3]:9"),
@@ -351,7 +360,7 @@ fn names_are_in_the_family_of_the_socket() {
         let queue = if on_v6 { &mut v6 } else { &mut v4 };
         assert_eq!(message(queue, Some(dest), 0).name, name.parse().ok(), "{dest}");
     }
-    // What a text does not say: the flow label.
+    // An address may carry a flow label, which its text form does not show.
     let whole = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 9, 0x12345, 7).into();
     let mut burst = run(&[10]);
     burst = burst
@@ -379,7 +388,7 @@ fn a_code_point_keeps_the_rest_of_the_class() {
     }
     let view = message(&mut v4, Some("127.0.0.1:9"), 0);
     assert_eq!((view.class_v4, view.class_v6), (None, None));
-    // The two low bits are the code point (RFC 3168), the others nobody's.
+    // The two low bits are the ECN code point (RFC 3168); the other bits of `ecn` are ignored.
     let view = message(&mut v4, Some("127.0.0.1:9"), 0b1111_1100);
     assert_eq!(view.class_v4, None);
     let view = message(&mut v4, Some("127.0.0.1:9"), 0b0000_0110);

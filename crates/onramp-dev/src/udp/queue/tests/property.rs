@@ -1,4 +1,4 @@
-//! Any packets, any answers.
+//! A property test of the queue with random packets and random answers of the kernel.
 
 use libc::{EAGAIN, ECONNREFUSED, EINTR, EINVAL, EIO, EMSGSIZE, ENOBUFS};
 use proptest::prelude::*;
@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use super::Answer::{Fail, Take};
 use super::*;
 
-/// Sizes that an interpreter can bear.
+/// Limits on sizes; small under Miri, which interprets the test slowly.
 const LEN_MAX: usize = if cfg!(miri) { 100 } else { 3_000 };
 const PACKETS_MAX: usize = if cfg!(miri) { 12 } else { 60 };
 const ANSWERS_MAX: usize = if cfg!(miri) { 12 } else { 80 };
 
-/// A packet of the property test.
+/// One packet of the property test.
 #[derive(Clone, Debug)]
 struct Given {
     len: usize,
@@ -48,8 +48,9 @@ fn config() -> ProptestConfig {
 proptest! {
     #![proptest_config(config())]
 
-    /// Whatever the kernel says: every packet is done with once and in order; one that was not
-    /// dropped went out whole, once; of one that was dropped at most a beginning went out.
+    /// Whatever the kernel answers, the queue finishes every packet once and in order. A packet
+    /// that is not dropped is sent completely, once; of a packet that is dropped, at most the first
+    /// part is sent.
     #[test]
     fn nothing_is_lost_doubled_or_overtaken(
         given in prop::collection::vec(given(), 1..PACKETS_MAX),
@@ -66,7 +67,7 @@ proptest! {
         };
         let mut burst: PacketList = given.iter().enumerate().map(make).collect();
         let mut fates = Fates::new();
-        // Each answer ends at most one call; without answers everything is taken.
+        // Each answer ends at most one call. When no answers are left, the kernel takes everything.
         for _ in 0..=ANSWERS_MAX {
             fates.extend(transmit(&mut queue, &mut burst).0);
         }
@@ -75,7 +76,7 @@ proptest! {
         for (given, &(number, reason)) in given.iter().zip(&fates) {
             let whole = payload(usize::try_from(number).expect("small"), given.len);
             let size = if given.gso_size == 0 { usize::MAX } else { given.gso_size.into() };
-            // No two datagrams are alike.
+            // All datagrams differ, so each is recognized by its content.
             let expected = whole.chunks(size);
             let sent = expected.clone().zip(&wire).take_while(|&(one, other)| one == other).count();
             prop_assert_eq!(sent == expected.len(), reason.is_none(), "packet {}", number);

@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use hyper::header::{self, HeaderValue};
 use sha2::{Digest as _, Sha256};
 
-use crate::http::reply::{self, Response};
+use super::reply::{self, Response};
 
 const FRAME: &str = include_str!("web/page.html");
 const STYLE: &str = include_str!("web/page.css");
