@@ -49,8 +49,8 @@ pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
     }
     let text = error.to_string();
     let wanted = |line: &&str| {
-        // These lines are left out. The tip on how to pass an argument that begins like an option
-        // does not help with the value of an option.
+        // Leaves out lines of clap's message that do not help, such as the tip on how to pass an
+        // argument that begins like an option.
         let other = ["Usage:", "For more information", "tip: to pass"];
         !(line.is_empty() || other.iter().any(|start| line.starts_with(start)))
     };

@@ -69,7 +69,7 @@ pub enum CaseError {
     Broken {
         /// The name of the file, with the line number where there is one.
         at: String,
-        /// What is wrong.
+        /// What is wrong with the file.
         why: String,
     },
     /// The tree uses something that Onramp does not support.

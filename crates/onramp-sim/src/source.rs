@@ -36,7 +36,7 @@ pub trait Source {
     fn hear(&mut self, _now: Instant, _news: &News) {}
 }
 
-/// What the receiver of a packet tells its sender.
+/// The report of a receiver to the sender of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct News {
     /// The cookie of the packet that arrived.

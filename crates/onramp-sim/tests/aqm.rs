@@ -94,8 +94,8 @@ fn beside_an_unresponsive_flow_only_queues_of_their_own_help() {
     assert!(tail("pie") < 80 && tail("codel") > 400, "{} {}", tail("pie"), tail("codel"));
 }
 
-/// RFC 7928, 7: a short flow begins with ten packets at once, and a video sends eight at once.
-/// These bursts pass, and a voice call beside them does not wait for the bulk flow.
+/// RFC 7928, 7: a short flow begins with ten packets at once, and a video sends eight at once. The
+/// qdiscs let such bursts pass, and a voice call beside them does not wait for the bulk flow.
 #[test]
 fn bursts_pass_and_a_call_is_not_heard_to_wait() {
     let part = |all: Option<&onramp_sim::Histogram>, part| {

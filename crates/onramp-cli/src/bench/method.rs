@@ -114,11 +114,11 @@ pub(crate) struct ThreadCx<'a> {
 /// The outcome of a call that sends.
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// This number of datagrams, at least one, were accepted from the front of the batch.
+    /// The path accepted this number of datagrams, at least one, from the front of the batch.
     Datagrams(usize),
     /// No datagram was accepted, because there is no room. The caller must wait.
     Full,
-    /// This number of datagrams, from the front of the batch, are lost.
+    /// The path lost this number of datagrams from the front of the batch.
     Lost(usize, io::Error),
 }
 

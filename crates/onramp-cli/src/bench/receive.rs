@@ -72,7 +72,7 @@ impl OrderCell {
     }
 }
 
-/// What arrived of one flow.
+/// Counts of the datagrams of one flow that arrived, and the errors in them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrivals {
     /// The number of the flow.

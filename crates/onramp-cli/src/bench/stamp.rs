@@ -27,7 +27,7 @@ pub(crate) fn set_sequence(datagram: &mut [u8], sequence: u64) {
     datagram[16..LEN].copy_from_slice(&sequence.to_be_bytes());
 }
 
-/// What the content of a datagram shows.
+/// What [`read`] finds in a datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// The datagram is intact and has this sequence number.

@@ -184,7 +184,7 @@ fn plan(args: Args) -> Result<Plan> {
         (true, true) => vec![Kind::OURS],
         (true, false) => Kind::DEFAULT.to_vec(),
     };
-    // This is done last, because it may ask the network to resolve a name.
+    // The address is resolved last, because that may need the network.
     let sink = match (args.to, args.sink) {
         (Some(to), _) => SinkKind::External(to.resolve().context("--to")?.addr),
         (None, SinkName::Loopback) => SinkKind::Loopback,

@@ -22,7 +22,7 @@ use super::chart::Scene;
 use super::page;
 pub(crate) use data::Document;
 
-/// What the program knows beforehand about an experiment.
+/// The facts about an experiment that the program knows beforehand.
 #[derive(Debug)]
 struct Story {
     kind: &'static str,

@@ -78,7 +78,8 @@ fn nothing(method: &MethodSummary<'_>) -> Option<String> {
     let none = method.rounds.iter().all(|round| match (&round.checked, round.delivered) {
         (Some(checked), _) => checked.delivered == 0,
         (None, Some(delivered)) => delivered == 0,
-        // It is not known what arrived, but no datagram left.
+        // The report does not know what arrived at the destination, but no datagram left this
+        // machine.
         (None, None) => round.per_message == 0.0,
     });
     if !none {

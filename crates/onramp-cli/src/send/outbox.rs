@@ -30,7 +30,7 @@ const LONG: Duration = Duration::from_secs(3);
 /// How long to wait for the answer of a near destination where nobody listens.
 const ANSWER: Duration = Duration::from_millis(50);
 
-/// What was sent, for reports.
+/// A summary of what `onramp send` sent, for reports.
 #[derive(Debug)]
 pub(crate) struct Summary {
     pub(crate) from: String,

@@ -129,7 +129,7 @@ fn timers_run_along_with_interrupts() {
         (50_000, Some(55_000), 55_000),
         (50_000, Some(60_000), 60_000),
         (50_000, Some(70_000), 60_000),
-        // These cases are near the tick at 10 ms.
+        // The next cases are near the tick at 10 ms.
         (9_989_999, None, 9_999_999),
         (9_990_000, None, 10 * MS),
         (9_999_000, None, 10 * MS),
@@ -140,7 +140,7 @@ fn timers_run_along_with_interrupts() {
         (9_999_000, Some(10_005_000), 10_005_000),
         (9_999_000, Some(10_009_000), 10 * MS),
         (9_999_000, Some(10_009_001), 10 * MS),
-        // These cases are near the ticks of an idle machine.
+        // The next cases are near the ticks of an idle machine.
         (19_995_000, None, 20 * MS),
         (29_995_000, None, 30 * MS),
         (39_995_000, None, 40_005_000),

@@ -69,8 +69,8 @@ impl Looks {
     /// Checks that the outputs can be written.
     pub(super) fn new(pages: &Pages, json: Option<&Output>) -> Result<Self> {
         let html = pages.html.as_deref().map(Output::new).transpose()?;
-        // This is checked before the folder is made, because the folder could otherwise be made
-        // where a file is to be written.
+        // This check comes before the folder is made, because the folder could otherwise be made at
+        // the path of an output file.
         for (option, output) in [("--json", json), ("--html", html.as_ref())] {
             let mut paths = pages.charts.iter().zip(output);
             if paths.any(|(folder, output)| output.is_on_the_way_to(folder)) {

@@ -55,8 +55,8 @@ const SCALING: Figure = ("scaling", |round| Some(round.scaling));
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    // This must come before a second thread starts, because only a process with a single thread may
-    // enter a user namespace.
+    // The process enters the user namespace before it starts a second thread, because the kernel
+    // lets only a process with a single thread enter one.
     if !may_unshare() {
         enter_user_namespace();
     }
