@@ -1,4 +1,4 @@
-//! Benchmarks: all methods interleaved in one run.
+//! The benchmark: runs all methods of sending in turn, interleaved in one run.
 
 mod gaps;
 mod kind;
@@ -28,16 +28,16 @@ pub(crate) use self::stamp::LEN as STAMP_LEN;
 pub(crate) use self::summary::{MethodSummary, Percentiles, Ratios, Spread, summarize};
 pub(crate) use self::verify::{Checked, OVERFLOW, WIRE_OVERFLOW};
 
-/// What a benchmark found.
+/// The results of a benchmark.
 #[derive(Debug)]
 pub(crate) struct Results {
     pub(crate) machine: Machine,
     pub(crate) parameters: Parameters,
-    /// In the order in which they ran.
+    /// The rounds, in the order in which they ran.
     pub(crate) rounds: Vec<Round>,
 }
 
-/// Runs `plan`.
+/// Runs the benchmark `plan`.
 pub(crate) fn run(plan: &Plan) -> Result<Results> {
     let machine = Machine::here();
     let wire = (plan.sink == SinkKind::Veth).then(Wire::lay).transpose()?;
@@ -47,7 +47,8 @@ pub(crate) fn run(plan: &Plan) -> Result<Results> {
     for round in 0..plan.rounds {
         for kind in rotated(&plan.methods, round) {
             progress.show(&format!("round {} of {}: {}", round + 1, plan.rounds, kind.name()));
-            // A verified round counts from zero; others share the sinks.
+            // A round with verification opens new sinks, so that its counts begin at zero. Other
+            // rounds share the sinks.
             let fresh = counting.take().filter(|_| !plan.verify);
             let mut sinks = match fresh {
                 Some(sinks) => sinks,
@@ -61,7 +62,8 @@ pub(crate) fn run(plan: &Plan) -> Result<Results> {
     Ok(Results { machine, parameters: plan.parameters(), rounds })
 }
 
-/// The methods, beginning one later in each round: none always runs after the same.
+/// Returns the methods in an order that begins one later in each round, so that no method always
+/// runs first, or always after the same method.
 fn rotated(methods: &[Kind], round: usize) -> impl Iterator<Item = Kind> {
     methods.iter().copied().cycle().skip(round % methods.len()).take(methods.len())
 }

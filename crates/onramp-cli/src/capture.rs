@@ -1,4 +1,4 @@
-//! Captures, in the formats pcap and pcapng, read as a stream of blocks.
+//! Reads captures in the formats pcap and pcapng as a stream of blocks.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,16 +9,16 @@ use anyhow::{Result, anyhow, bail};
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{PcapBlockOwned, PcapError, create_reader};
 
-/// Buffer for blocks: several times the largest packet that tools capture (256 KiB). Small in unit
-/// tests and where it is fuzzed: there it has to grow.
+/// Size in bytes of the buffer for blocks: several times the largest packet that tools capture (256
+/// KiB). In unit tests and fuzzing the buffer is small, so that it has to grow.
 const BUFFER: usize = if cfg!(any(test, fuzzing)) { 64 } else { 1 << 20 };
-/// Blocks of a capture, at most. A length beyond is a damaged file.
+/// Largest allowed size of a block in bytes. A greater length means that the file is damaged.
 const BLOCK_MAX: usize = if cfg!(any(test, fuzzing)) { 16 << 10 } else { 16 << 20 };
-/// Blocks of a pcapng, at least: type, length, and the length again.
+/// Smallest size of a pcapng block in bytes: the type, the length, and the length again.
 const BLOCK_MIN: u32 = 12;
 
-/// How captures begin: pcap in both byte orders, with times in micro- and in nanoseconds, and as
-/// patched systems wrote it; pcapng.
+/// The first bytes of captures: pcap in both byte orders, with times in microseconds, with times in
+/// nanoseconds, and as patched systems wrote it; and pcapng.
 const MAGICS: [[u8; 4]; 7] = [
     [0xd4, 0xc3, 0xb2, 0xa1],
     [0xa1, 0xb2, 0xc3, 0xd4],
@@ -29,7 +29,7 @@ const MAGICS: [[u8; 4]; 7] = [
     PCAPNG,
 ];
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-/// How compressed files begin, and what reads them.
+/// The first bytes of compressed files, and the program that decompresses each.
 const COMPRESSED: [(&[u8], &str); 4] = [
     (&[0x1f, 0x8b], "zcat"),
     (&[0x28, 0xb5, 0x2f, 0xfd], "zstdcat"),
@@ -37,8 +37,9 @@ const COMPRESSED: [(&[u8], &str); 4] = [
     (b"BZh", "bzcat"),
 ];
 
-/// Reads the beginning of `input`, just as far as it could be that of a capture, so that a line of
-/// text is not held up; true if it is one.
+/// Reads the beginning of `input`, and returns the bytes read and whether they are the beginning of
+/// a capture. It reads only as long as the bytes could be those of a capture, so that a line of
+/// text is not delayed.
 pub(crate) fn begins(input: &mut impl Read) -> io::Result<(Vec<u8>, bool)> {
     let mut head = Vec::with_capacity(PCAPNG.len());
     while head.len() < PCAPNG.len() && MAGICS.iter().any(|magic| magic.starts_with(&head)) {
@@ -54,29 +55,29 @@ pub(crate) fn begins(input: &mut impl Read) -> io::Result<(Vec<u8>, bool)> {
     Ok((head, capture))
 }
 
-/// What to do with a file that is no capture.
+/// Advice for the user, as parts of error messages about a file that is not a capture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Advice {
-    /// Behind the name of a compressed file and what decompresses it.
+    /// The text after the name of a compressed file and of the program that decompresses it.
     pub(crate) compressed: &'static str,
-    /// Behind that it is no capture.
+    /// The text after the statement that the file is not a capture.
     pub(crate) other: &'static str,
 }
 
-/// The blocks of a capture.
+/// The blocks of a capture, read one after another.
 pub(crate) struct Blocks<'i> {
     reader: Box<dyn PcapReaderIterator + Send + 'i>,
     pcapng: bool,
     capacity: usize,
     name: String,
-    /// Why the input could not be read: the parser does not say.
+    /// The error of the input. It is kept here because the parser does not report it.
     failed: Failed,
 }
 
 type Failed = Arc<Mutex<Option<io::Error>>>;
 
 impl Blocks<'static> {
-    /// Those of the file at `path`.
+    /// Opens the capture in the file at `path`.
     pub(crate) fn open(path: &Path, advice: Advice) -> Result<Self> {
         let name = path.display();
         let file = File::open(path).map_err(|error| {
@@ -92,7 +93,7 @@ impl Blocks<'static> {
 }
 
 impl<'i> Blocks<'i> {
-    /// Those of `input`, which messages call `name`.
+    /// Opens the capture in `input`. Error messages call the input `name`.
     pub(crate) fn new(
         mut input: impl Read + Send + 'i,
         name: &str,
@@ -130,12 +131,13 @@ impl<'i> Blocks<'i> {
         Err(taken(&failed).map_or(error, |failed| cannot_read(name, &failed)))
     }
 
-    /// Bytes read, up to the block that comes next.
+    /// Returns the number of bytes read before the next block.
     pub(crate) fn consumed(&self) -> u64 {
         self.reader.consumed() as u64
     }
 
-    /// Gives the next block to `take`; none, if there are no more. An error says at which byte.
+    /// Passes the next block to `take` and returns its result; `None` if there are no more blocks.
+    /// An error says at which byte of the input it happened.
     pub(crate) fn next<T>(
         &mut self,
         take: impl FnOnce(PcapBlockOwned<'_>) -> Result<T>,
@@ -198,9 +200,9 @@ enum Problem {
     Damaged,
 }
 
-/// The length of a block of a pcapng, if it is less than it takes to say it: the parser would
-/// subtract from it. In which order its bytes are does not matter: in the other one it would be
-/// more than `BLOCK_MAX`.
+/// Returns the length of a pcapng block if that length is less than `BLOCK_MIN`, because the parser
+/// would then subtract below zero. The byte order of the file need not be known: such a length,
+/// read in the wrong order, is more than `BLOCK_MAX`.
 fn too_short(block: &[u8]) -> Option<u32> {
     let length: [u8; 4] = block.get(4..8)?.try_into().ok()?;
     let length = u32::from_le_bytes(length).min(u32::from_be_bytes(length));
@@ -215,7 +217,8 @@ fn taken(failed: &Failed) -> Option<io::Error> {
     failed.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// An input that fills the whole buffer that it is given, unless it ends, and keeps its error.
+/// An input that always fills the whole buffer that it is given, unless the input ends, and that
+/// keeps its error.
 struct Source<R> {
     input: R,
     failed: Failed,
@@ -252,7 +255,8 @@ mod tests {
             assert_eq!(input, b"the rest");
             assert!(!begins(&mut &magic[..3]).expect("bytes").1, "cut off");
         }
-        // No more is read than it takes to tell: a line of text goes on at once.
+        // The function reads only as many bytes as it needs to decide, so a line of text is passed
+        // on at once.
         for (text, taken) in [(&b"text"[..], 1), (b"", 0), (b"\n", 1), (b"\ntext", 2)] {
             let mut input = text;
             let (head, capture) = begins(&mut input).expect("bytes");

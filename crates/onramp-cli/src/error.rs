@@ -1,4 +1,4 @@
-//! What ends the program, and with which exit code.
+//! Errors that end the program, their messages, and the exit codes.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 use clap::error::{ContextKind, ErrorKind};
 
-/// Characters of one word, and of a whole message, at most.
+/// Largest number of characters of one word of a message, and of a whole message.
 const WORD_MAX: usize = 160;
 const LINE_MAX: usize = 1_000;
-/// Stands for what was cut out.
+/// The text that stands in place of a part that was cut out.
 const CUT: &str = "[...]";
 
-/// The words on the command line were wrong: exit code 2, as clap's own errors.
+/// An error in the words of the command line. The exit code is 2, as for clap's own errors.
 #[derive(Debug)]
 pub(crate) struct Usage(String);
 
@@ -25,13 +25,13 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// A usage error that says `message`.
+/// Returns a usage error with this `message`.
 pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
     anyhow!(Usage(message.into()))
 }
 
-/// Tells the user, on one line, and picks the exit code. A reader of standard output that went
-/// away has seen enough: no message, and no failure.
+/// Prints the error on one line for the user and returns the exit code. If the reader of standard
+/// output has closed it, there is no message, and the exit code is that of success.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
@@ -40,23 +40,24 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<Usage>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
-/// Tells the user what clap found wrong, on one line, or shows the help that was asked for.
+/// Prints what clap found wrong on one line for the user, or the help that the user asked for.
 pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // A terminal or pipe that went away needs no help.
+        // If the terminal or pipe is closed, the help is not needed, so an error is ignored.
         let _ = error.print();
         return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
     }
     let text = error.to_string();
     let wanted = |line: &&str| {
-        // How to pass an argument that begins like an option is no help for an option's value.
+        // Leaves out lines of clap's message that do not help, such as the tip on how to pass an
+        // argument that begins like an option.
         let other = ["Usage:", "For more information", "tip: to pass"];
         !(line.is_empty() || other.iter().any(|start| line.starts_with(start)))
     };
     let parts: Vec<_> = text.lines().map(str::trim).filter(wanted).collect();
     let message = parts.join(" ").replace(" tip: ", "; tip: ");
     let message = message.strip_prefix("error: ").unwrap_or(&message);
-    // Read as options, as their names begin alike.
+    // clap takes negative numbers for options, because both begin with a dash.
     let below_zero = error.kind() == ErrorKind::UnknownArgument
         && error.get(ContextKind::InvalidArg).is_some_and(|word| {
             word.to_string().starts_with('-')
@@ -70,14 +71,15 @@ pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Says `message` on one line of standard error.
+/// Prints `message` on one line of standard error.
 pub(crate) fn tell(message: &str) {
-    // A standard error that went away needs no help.
+    // If standard error is closed, the message is not needed, so an error is ignored.
     let _ = writeln!(io::stderr(), "onramp: {}", line(message));
 }
 
-/// Text that fits on a line: words without end lose their middle, and so does the whole; control
-/// characters, which a path may hold, lose their power over the terminal.
+/// Returns text that fits on a line. The middle of very long words, and of a very long text, is cut
+/// out. Control characters, which a path may contain, are made visible so that they have no effect
+/// on the terminal.
 pub(crate) fn line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for word in text.split_inclusive([' ', '\n']) {
@@ -98,7 +100,7 @@ fn visible(character: char) -> impl Iterator<Item = char> {
     escaped.into_iter().flatten().chain(plain)
 }
 
-/// The beginning and the end of a text of more than `longest` characters.
+/// Returns the beginning and the end of a text that has more than `longest` characters.
 fn shortened(text: &str, longest: usize) -> String {
     let length = text.chars().count();
     if length <= longest {
@@ -109,7 +111,7 @@ fn shortened(text: &str, longest: usize) -> String {
     head.chain(CUT.chars()).chain(text.chars().skip(length - kept)).collect()
 }
 
-/// A failure, if ports of a link died: what [`onramp::Link::deaths`] says.
+/// Returns an error if ports of a link have died; see [`onramp::Link::deaths`].
 pub(crate) fn died(deaths: &[(usize, String)]) -> Option<anyhow::Error> {
     let (port, why) = deaths.first()?;
     let more = match deaths.len() - 1 {
@@ -122,7 +124,7 @@ pub(crate) fn died(deaths: &[(usize, String)]) -> Option<anyhow::Error> {
     ))
 }
 
-/// Marks an error of standard output, the only one whose broken pipe is quiet.
+/// Marks an error of standard output. A broken pipe there is the only one that is not reported.
 #[derive(Debug)]
 pub(crate) struct StdoutError(pub(crate) io::Error);
 

@@ -1,4 +1,4 @@
-//! Destinations: how they are written, and what to say when one cannot be reached.
+//! Destinations: how users write them, and advice if a destination cannot be reached.
 
 use std::fmt;
 use std::io;
@@ -13,11 +13,11 @@ pub(crate) struct Host {
     port: u16,
 }
 
-/// Where a [`Host`] is.
+/// The address that a [`Host`] was resolved to.
 #[derive(Clone, Debug)]
 pub(crate) struct Destination {
     pub(crate) addr: SocketAddr,
-    /// What it was found by, if that was no address.
+    /// The name that was resolved; `None` if the user gave an address.
     name: Option<String>,
 }
 
@@ -31,8 +31,8 @@ impl fmt::Display for Destination {
 }
 
 impl Host {
-    /// Parses `HOST:PORT`, and `HOST` where there is a port by default. An IPv6 address with a
-    /// port stands in brackets.
+    /// Parses `HOST:PORT`, or `HOST` if there is a default port. An IPv6 address with a port stands
+    /// in brackets.
     pub(crate) fn parse(text: &str, port_default: Option<u16>) -> Result<Self, String> {
         if let (Ok(ip), Some(port)) = (text.parse::<IpAddr>(), port_default) {
             return Ok(Self { name: ip.to_string(), port });
@@ -61,7 +61,7 @@ impl Host {
         Ok(Self { name: name.to_owned(), port })
     }
 
-    /// Looks the name up; the first address it has.
+    /// Resolves the name to its first address.
     pub(crate) fn resolve(&self) -> Result<Destination> {
         let name = &self.name;
         let advice = "check the name, or give an address";
@@ -75,7 +75,7 @@ impl Host {
     }
 }
 
-/// What an error of sending there means, and what to do.
+/// Returns the meaning of an error of sending to a destination, with advice.
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {

@@ -5,19 +5,22 @@ use std::fs;
 use anyhow::{Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Memory mappings a thread of ours takes: stack, signal stack, and a guard for each.
+/// Number of memory mappings that one thread of this program takes: a stack, a signal stack, and a
+/// guard for each.
 const MAPS_PER_THREAD: u64 = 4;
-/// Mappings the rest of the program may take, generously.
+/// Number of memory mappings that the rest of the program may take, with a margin.
 const MAPS_ELSEWHERE: u64 = 2_000;
-/// Address space of a thread of ours, bytes: stack, histograms, and its share of the allocator's.
+/// Address space that one thread of this program takes, in bytes: its stack, its histograms, and
+/// its share of the allocator's space.
 const SPACE_PER_THREAD: u64 = 512 << 10;
-/// Address space of the rest of the program, bytes: the allocator's arenas are most of it.
+/// Address space that the rest of the program takes, in bytes; most of it is for the allocator's
+/// arenas.
 const SPACE_ELSEWHERE: u64 = 1 << 30;
-/// Descriptors the rest of the program may take.
+/// Number of file descriptors that the rest of the program may open.
 const FILES_ELSEWHERE: u64 = 64;
 
-/// Checks that `threads` threads can start and `files` descriptors can be open, and raises the
-/// soft limit of descriptors when the hard one allows it.
+/// Checks that `threads` threads can start and that `files` descriptors can be open. Raises the
+/// soft limit of descriptors if the hard limit allows it.
 pub(crate) fn check(threads: usize, files: usize) -> Result<()> {
     check_files(files as u64 + FILES_ELSEWHERE)?;
     check_threads(threads as u64)
@@ -85,7 +88,8 @@ fn check_threads(threads: u64) -> Result<()> {
     Ok(())
 }
 
-/// Checks that `bytes` of datagrams prepared for sending leave half of the memory free.
+/// Checks that `bytes` bytes of datagrams, which are prepared before sending, leave half of the
+/// memory free.
 pub(crate) fn check_memory(bytes: u64) -> Result<()> {
     let memory = crate::machine::memory_bytes();
     if memory > 0 && bytes > memory / 2 {

@@ -1,4 +1,4 @@
-//! What the figures were measured on.
+//! The machine on which the figures were measured.
 
 use std::fs;
 
@@ -7,24 +7,26 @@ use serde::Serialize;
 /// A machine, as reports describe it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
-    /// `uname -srm`.
+    /// The kernel, as `uname -srm` prints it.
     pub(crate) kernel: String,
-    /// Model name of the first processor.
+    /// The model name of the first processor.
     pub(crate) cpu: String,
-    /// Processors this process may use.
+    /// Number of processors that this process may use.
     pub(crate) cpus: usize,
-    /// Memory, bytes.
+    /// The size of the memory in bytes.
     pub(crate) memory_bytes: u64,
-    /// Load average over the minute before the run: above zero, others were at work too.
+    /// The load average over the minute before the run. If it is above zero, other programs were
+    /// also running.
     pub(crate) load_1m: f64,
-    /// Version of this program.
+    /// The version of this program.
     pub(crate) onramp: &'static str,
-    /// When the run began, seconds since 1970 (UTC).
+    /// The time at which the run began, in seconds since 1970 (UTC).
     pub(crate) started_unix: i64,
 }
 
 impl Machine {
-    /// Describes the machine we run on. What it does not tell is empty or zero.
+    /// Describes the machine that the program runs on. Values that the machine does not tell are
+    /// empty or zero.
     pub(crate) fn here() -> Self {
         let uname = rustix::system::uname();
         let kernel = [uname.sysname(), uname.release(), uname.machine()]
@@ -42,7 +44,7 @@ impl Machine {
         }
     }
 
-    /// A warning, if others kept the machine busy in the minute before.
+    /// Returns a warning if other programs kept the machine busy in the minute before the run.
     pub(crate) fn was_busy(&self) -> Option<String> {
         (self.load_1m > self.cpus as f64 / 2.0).then(|| {
             format!(
@@ -53,20 +55,20 @@ impl Machine {
         })
     }
 
-    /// One line for people.
+    /// Returns a description of one line for people.
     pub(crate) fn summary(&self) -> String {
         let gib = self.memory_bytes.div_ceil(1 << 30);
         format!("{}, {} CPUs, {gib} GiB, {}", self.cpu, self.cpus, self.kernel)
     }
 }
 
-/// Memory, bytes; 0: unknown.
+/// Returns the size of the memory in bytes; 0 means unknown.
 pub(crate) fn memory_bytes() -> u64 {
     let total = field("/proc/meminfo", "MemTotal").unwrap_or_default();
     total.trim_end_matches(" kB").parse::<u64>().map_or(0, |kib| kib * 1024)
 }
 
-/// The value of the first `name : value` line of a file under /proc.
+/// Returns the value of the first line `name : value` of a file under /proc.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;

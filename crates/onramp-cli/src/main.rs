@@ -1,4 +1,4 @@
-//! The onramp program.
+//! The program `onramp`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -87,7 +87,8 @@ enum Lab {
 }
 
 fn main() -> ExitCode {
-    // What tc and ip are told is their own business: clap would read options into it.
+    // `tc` and `ip` parse their own arguments, because clap would take some of the words for
+    // options.
     if let Some((program, words)) = cmd::remote::called(std::env::args_os()) {
         return cmd::remote::run(program, &words);
     }

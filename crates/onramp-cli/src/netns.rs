@@ -1,8 +1,9 @@
-//! Two private network namespaces joined by a veth pair: a wire that touches nothing of the
+//! Two private network namespaces that a veth pair joins: a wire that touches nothing of the
 //! machine's network.
 //!
-//! Nothing needs to be removed. A namespace lives as long as a thread or a descriptor of ours
-//! does, and the pair goes with it: also after a failure, Ctrl-C, or a kill.
+//! Nothing needs to be removed after a run. A namespace lives only as long as a thread or a
+//! descriptor of this program uses it, and the veth pair ends with the namespaces, also after a
+//! failure, Ctrl-C, or a kill.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -16,30 +17,31 @@ use anyhow::{Context, Result, anyhow, bail};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// The near end's address: out of the block for benchmarks (RFC 2544, RFC 6890).
+/// The address of the near end, from the block for benchmarks (RFC 2544, RFC 6890).
 const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// The far end's.
+/// The address of the far end.
 const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 
-/// Their link addresses, fixed so that no datagram waits for the neighbour's.
+/// The link addresses of both ends. They are fixed, so that no datagram waits until the neighbour's
+/// address is resolved.
 const NEAR_LINK: &str = "02:00:00:00:00:01";
 const FAR_LINK: &str = "02:00:00:00:00:02";
 
-/// How long one probe may take, and how many there are.
+/// How long one probe may take, and the number of probes.
 const PROBE_PATIENCE: Duration = Duration::from_millis(50);
 const PROBES: u32 = 200;
 
-/// Field of a device's line in `/proc/net/dev`, after its name.
+/// The index of the field in a device's line of `/proc/net/dev`, counted after the device's name.
 const TX_DROPPED: usize = 11;
 
-/// A veth pair whose near end is in the namespace of the threads that start from now on.
+/// A veth pair. Threads that start from now on are in the namespace of its near end.
 #[derive(Debug)]
 pub(crate) struct Wire {
     far: File,
 }
 
 impl Wire {
-    /// Moves the calling thread into a namespace of its own, and lays a wire from there.
+    /// Moves the calling thread into a new network namespace, and makes a wire from there.
     pub(crate) fn lay() -> Result<Self> {
         unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
             Errno::EPERM => anyhow!(
@@ -59,13 +61,13 @@ impl Wire {
         Ok(wire)
     }
 
-    /// A counter of what the wire drops. To be called at the near end.
+    /// Opens the counter of what the wire drops. Call it in the namespace of the near end.
     pub(crate) fn counter(&self) -> Result<WireCounter> {
         let open = || File::open("/proc/thread-self/net/dev");
         Ok(WireCounter(open().context("cannot read the wire's counters")?))
     }
 
-    /// The address of the far end.
+    /// Returns the address of the far end.
     pub(crate) fn far_address(&self) -> Ipv4Addr {
         FAR
     }
@@ -79,8 +81,8 @@ impl Wire {
         })?
     }
 
-    /// The kernel starts a device's queues a moment after its carrier came, and until then drops
-    /// what is sent without a word (`noop_qdisc`).
+    /// Waits until the wire carries datagrams. The kernel starts a device's queues a moment after
+    /// the carrier appeared, and until then silently drops what is sent (`noop_qdisc`).
     fn wait_until_it_carries(&self) -> Result<()> {
         let far = self.at_far_end(|| Ok(UdpSocket::bind((FAR, 0))?))?;
         far.set_read_timeout(Some(PROBE_PATIENCE))?;
@@ -88,7 +90,8 @@ impl Wire {
         for _ in 0..PROBES {
             near.send_to(&[], far.local_addr()?)?;
             if far.recv(&mut []).is_ok() {
-                // All queues start under one lock, which this takes, too.
+                // All queues start under one lock. This command takes the same lock, so all queues
+                // have started when it returns.
                 return ip("link set near up");
             }
         }
@@ -100,7 +103,7 @@ impl Wire {
         ip("link set lo up")?;
         let peer = format!("peer name far address {FAR_LINK} netns {far}");
         ip(&format!("link add near address {NEAR_LINK} type veth {peer}"))?;
-        // Or they say things of their own, which would be counted, too.
+        // Otherwise the devices would send messages of their own, which would be counted.
         ip("link set near addrgenmode none")?;
         ip(&format!("addr add {NEAR}/30 dev near"))?;
         ip("link set near up")?;
@@ -115,12 +118,13 @@ impl Wire {
     }
 }
 
-/// Counts what was lost between the two ends.
+/// Counts the datagrams that were lost between the two ends.
 #[derive(Debug)]
 pub(crate) struct WireCounter(File);
 
 impl WireCounter {
-    /// Messages that the near end sent and the far end had no room for, since the wire was laid.
+    /// Returns the number of datagrams that the near end sent and the far end had no room for,
+    /// since the wire was made.
     pub(crate) fn dropped(&mut self) -> Result<u64> {
         let mut table = String::new();
         self.0.rewind()?;
@@ -131,7 +135,7 @@ impl WireCounter {
     }
 }
 
-/// Runs `work` in a thread of its own, whose namespaces end with it.
+/// Runs `work` in a thread of its own. Namespaces that the thread enters end with the thread.
 fn elsewhere<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let helper = thread::Builder::new().name("netns".into()).spawn_scoped(scope, work);
@@ -162,17 +166,18 @@ mod tests {
     fn what_the_far_end_refuses_is_counted() {
         if !rustix::process::geteuid().is_root() {
             assert!(std::env::var_os("CI").is_none(), "CI is root");
-            // Past the test harness, which hides what passing tests print.
+            // Writes directly to standard error, because the test harness hides what passing tests
+            // print.
             let mut stderr = std::io::stderr();
             return writeln!(stderr, "SKIP: --sink veth needs root").expect("it is open");
         }
-        // The test's thread stays in the namespace; no other test runs in it.
+        // The test's thread stays in the namespace, but no other test runs in that thread.
         let wire = Wire::lay().expect("a wire");
         let mut counter = wire.counter().expect("a counter");
         let near = UdpSocket::bind((NEAR, 0)).expect("a socket at the near end");
         let send = || near.send_to(&[0; 200], (FAR, 9)).expect("the near end takes it");
         let mut dropped = || counter.dropped().expect("a count");
-        // Probes may have come before the wire carried.
+        // Probes may have been dropped before the wire carried datagrams.
         let before = dropped();
         assert_eq!((send(), dropped() - before), (200, 0));
         wire.at_far_end(|| ip("link set far mtu 100")).expect("a smaller MTU");

@@ -1,4 +1,4 @@
-//! Writing results: whole or not at all.
+//! Writes results: a file appears complete or not at all.
 
 use std::fs::{self, FileType, Permissions};
 use std::io::{self, Write};
@@ -11,25 +11,26 @@ use tempfile::{Builder, NamedTempFile};
 
 use crate::error::{StdoutError, usage};
 
-/// Symbolic links that lead to each other, at most: as Linux has it (path_resolution(7)).
+/// Largest number of symbolic links that are followed, as in Linux (path_resolution(7)).
 const LINKS_MAX: u32 = 40;
 
 /// Names of standard output.
 const STDOUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
 
-/// Where a report goes. Made before the work starts, so that a wrong path is told at once.
+/// The output of a report. It is made before the work starts, so that a wrong path is reported at
+/// once.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Output {
-    /// `-`.
+    /// Standard output, written `-`.
     Stdout,
-    /// A file that appears whole, or stays as it was.
+    /// A file that is replaced as a whole, or stays as it was.
     File(PathBuf),
-    /// A device or a pipe: nothing to rename onto.
+    /// A device or a pipe, which cannot be replaced by renaming a file.
     Special(PathBuf),
 }
 
 impl Output {
-    /// Checks that `path` can be written, without leaving anything there.
+    /// Checks that `path` can be written, without leaving a file there.
     pub(crate) fn new(path: &Path) -> Result<Self> {
         if STDOUT.iter().any(|name| path == Path::new(name)) {
             return Ok(Self::Stdout);
@@ -38,7 +39,7 @@ impl Output {
     }
 
     fn at(path: &Path) -> Result<Self, String> {
-        // The links under /dev/fd lead to pipes, which have no path.
+        // The links under /dev/fd lead to pipes, which have no path of their own.
         if fs::metadata(path).is_ok_and(|metadata| special(metadata.file_type())) {
             return Ok(Self::Special(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())));
         }
@@ -53,7 +54,7 @@ impl Output {
                 opened.map_err(|error| format!("{}; name another file", said(&error)))?;
                 Self::file(path)
             }
-            // A temporary file's short name would not show it.
+            // The check with a temporary file would miss this error, because its name is short.
             Err(error) if error.kind() == io::ErrorKind::InvalidFilename => {
                 Err(told(&path, &error))
             }
@@ -68,21 +69,23 @@ impl Output {
         }
     }
 
-    /// Whether this is standard output.
+    /// Whether the output is standard output.
     pub(crate) fn is_stdout(&self) -> bool {
         matches!(self, Self::Stdout)
     }
 
-    /// Whether this is the file at `path`.
+    /// Whether the output is the file at `path`.
     pub(crate) fn is_file(&self, path: &Path) -> bool {
         matches!(self, Self::File(file) if fs::canonicalize(path).is_ok_and(|path| path == *file))
     }
 
-    /// Whether this is a file at the place of `folder`, or of a folder that it lies in.
+    /// Whether the output is a file at the path of `folder` or at the path of one of its parent
+    /// folders.
     pub(crate) fn is_on_the_way_to(&self, folder: &Path) -> bool {
         let Self::File(file) = self else { return false };
         let Ok(folder) = std::path::absolute(folder) else { return false };
-        // What is there already is followed through its links; the rest will be made.
+        // The part of the path that exists is resolved through its links. The rest of the path is
+        // yet to be made.
         let there = folder.ancestors().find_map(|part| {
             let rest = folder.strip_prefix(part).ok()?;
             Some(fs::canonicalize(part).ok()?.join(rest))
@@ -90,12 +93,12 @@ impl Output {
         there.unwrap_or(folder).starts_with(file)
     }
 
-    /// Writes `text`.
+    /// Writes `text` as the whole output.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
         self.write_bytes(text.as_bytes())
     }
 
-    /// Writes `bytes`.
+    /// Writes `bytes` as the whole output.
     fn write_bytes(&self, bytes: &[u8]) -> Result<()> {
         let (path, written) = match self {
             Self::Stdout => return print_bytes(bytes),
@@ -110,7 +113,7 @@ impl Output {
 }
 
 impl Output {
-    /// Begins to write, piece by piece.
+    /// Opens the output for writing piece by piece.
     pub(crate) fn stream(&self) -> Result<Stream> {
         let to = match self {
             Self::Stdout => Ok(To::Stdout),
@@ -126,7 +129,8 @@ impl Output {
     }
 }
 
-/// What is written piece by piece: a file appears whole, at the end, or stays as it was.
+/// An output that is written piece by piece. A file appears complete at the end, or stays as it
+/// was.
 #[derive(Debug)]
 pub(crate) struct Stream {
     path: PathBuf,
@@ -141,7 +145,7 @@ enum To {
 }
 
 impl Stream {
-    /// What to tell of an error of this stream.
+    /// Returns the error message for a failed write to this stream.
     pub(crate) fn failed(&self, error: &io::Error) -> anyhow::Error {
         match self.to {
             To::Stdout => StdoutError(io::Error::new(error.kind(), error.to_string())).into(),
@@ -149,7 +153,7 @@ impl Stream {
         }
     }
 
-    /// Lets the file appear.
+    /// Completes the output: a file appears under its name.
     pub(crate) fn finish(mut self) -> Result<()> {
         if let Err(error) = self.flush() {
             return Err(self.failed(&error));
@@ -181,12 +185,12 @@ impl Write for Stream {
     }
 }
 
-/// A folder for several files. Made before the work starts.
+/// A folder for several files. It is made before the work starts.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes the folder at `path` if it is not there, and checks that files can be made in it.
+    /// Makes the folder at `path` if it does not exist, and checks that files can be made in it.
     pub(crate) fn new(path: &Path) -> Result<Self> {
         let shown = path.display();
         fs::create_dir_all(path).map_err(|error| match error.kind() {
@@ -195,18 +199,19 @@ impl Folder {
             }
             _ => anyhow!("cannot make folder {shown}: {}; name another", said(&error)),
         })?;
-        // The name is never used: this only looks whether there could be a file.
+        // No file gets this name. The call only checks that a file could be made.
         Output::new(&path.join(".onramp"))?;
         Ok(Self(path.to_owned()))
     }
 
-    /// Writes the file `name` in it.
+    /// Writes the file `name` in the folder.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         Output::new(&self.0.join(name))?.write_bytes(bytes)
     }
 }
 
-/// Refuses options that name the same file: the later would replace the earlier, unseen.
+/// Refuses options that name the same file, because the later output would silently replace the
+/// earlier.
 pub(crate) fn distinct(outputs: &[(&str, Option<&Output>)]) -> Result<()> {
     for (place, (first, one)) in outputs.iter().enumerate() {
         let same = |(_, other): &&(&str, Option<&Output>)| one.is_some() && other == one;
@@ -217,7 +222,7 @@ pub(crate) fn distinct(outputs: &[(&str, Option<&Output>)]) -> Result<()> {
     Ok(())
 }
 
-/// The first failure of several things that were all tried; what others said is added.
+/// Returns the first error of several attempts, with the other errors added to its message.
 pub(crate) fn all(done: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let mut failures = done.into_iter().filter_map(Result::err);
     let Some(first) = failures.next() else { return Ok(()) };
@@ -225,8 +230,8 @@ pub(crate) fn all(done: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     if more.is_empty() { Err(first) } else { Err(anyhow!("{first:#}{}", more.concat())) }
 }
 
-/// Writes `text` to standard output. That nobody reads it any more is no failure, and hides none:
-/// what the run found still decides how the program ends.
+/// Writes `text` to standard output. A reader that has closed standard output causes no error and
+/// hides none: the results of the run still decide the exit code.
 pub(crate) fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
 }
@@ -249,8 +254,8 @@ fn cannot_write(path: &Path, error: &io::Error) -> anyhow::Error {
     anyhow!("cannot write {}: {}; {advice}", path.display(), said(error))
 }
 
-/// Replaces the content of `path`, or leaves it as it is. The signals that end a program wait
-/// meanwhile, so that Ctrl-C leaves no temporary file behind.
+/// Replaces the content of `path`, or leaves the file as it is. Signals that end a program are
+/// blocked meanwhile, so that Ctrl-C leaves no temporary file behind.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     undisturbed(|| {
         let mut file = temporary(path)?;
@@ -260,7 +265,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Does something while the signals that end a program wait.
+/// Calls `done` while all signals are blocked.
 fn undisturbed(done: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let signals = SigSet::all();
     signals.thread_block()?;
@@ -269,13 +274,13 @@ fn undisturbed(done: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     done
 }
 
-/// A terminal, another device that takes text, or a pipe.
+/// Whether the file is a device that takes text, such as a terminal, or a pipe.
 fn special(kind: FileType) -> bool {
     kind.is_char_device() || kind.is_fifo()
 }
 
-/// The file that `path` leads to, by a name that is the same for all ways there. A link stays a
-/// link: what it points to is replaced, also when that is not there yet.
+/// Returns the file that `path` leads to, under a name that is the same for all paths to it. A link
+/// stays a link: the file that it points to is replaced, even if that file does not exist yet.
 fn target(path: &Path) -> Result<PathBuf, String> {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -287,7 +292,7 @@ fn target(path: &Path) -> Result<PathBuf, String> {
         }
         match fs::read_link(&path) {
             Ok(to) => path = folder(&path).join(to),
-            // That the folder is wrong is told when it is tried.
+            // If the folder is wrong, that is reported when a file is made in it.
             Err(_) => {
                 return Ok(match (fs::canonicalize(folder(&path)), path.file_name()) {
                     (Ok(folder), Some(name)) => folder.join(name),
@@ -301,7 +306,7 @@ fn target(path: &Path) -> Result<PathBuf, String> {
 
 fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     let folder = folder(path);
-    // 0666 is what the user's umask expects to trim.
+    // The mode 0666 lets the user's umask decide on the permissions.
     Builder::new().prefix(".onramp-").permissions(Permissions::from_mode(0o666)).tempfile_in(folder)
 }
 
@@ -312,8 +317,8 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// What is wrong with the folder, rather than with a temporary file that nobody knows of; and what
-/// to do.
+/// Returns a message about the folder, with advice, because the user does not know of the temporary
+/// file in which the error happened.
 fn told(path: &Path, error: &io::Error) -> String {
     let folder = folder(path);
     let name = folder.display();
@@ -331,7 +336,7 @@ fn told(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// What the system said, without the path that some errors of temporary files add.
+/// Returns the system's error message without the path that some errors of temporary files add.
 fn said(error: &io::Error) -> String {
     let source = error.get_ref().and_then(|inner| inner.source());
     let source = source.and_then(|source| source.downcast_ref::<io::Error>()).unwrap_or(error);

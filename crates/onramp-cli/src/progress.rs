@@ -1,4 +1,4 @@
-//! A line that says how far a long run is, for people only.
+//! The line that shows people how far a long run has come.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 /// Runs shorter than this need no progress line.
 const LONG: Duration = Duration::from_secs(3);
 
-/// The progress line on standard error. Silent when that is no terminal, or the run is short.
+/// The progress line on standard error. It shows nothing if standard error is no terminal or if the
+/// run is short.
 #[derive(Debug)]
 pub(crate) struct Progress {
     shown: bool,
@@ -14,15 +15,15 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// For a run that is expected to last `expected`.
+    /// Creates the line for a run that is expected to take the time `expected`.
     pub(crate) fn new(expected: Duration) -> Self {
         Self { shown: expected >= LONG && io::stderr().is_terminal(), written: false }
     }
 
-    /// Shows `text` in place of what was shown before.
+    /// Shows `text` instead of the text before.
     pub(crate) fn show(&mut self, text: &str) {
         if self.shown {
-            // Progress is a courtesy: a terminal that went away is no reason to fail.
+            // A closed terminal is no reason to fail, so an error is ignored.
             let _ = write!(io::stderr(), "\r\x1b[K{text}");
             self.written = true;
         }

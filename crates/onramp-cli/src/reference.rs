@@ -1,5 +1,5 @@
-//! What derives from the tables of words and parameters for people: the tables of `docs/tc.md`,
-//! manual pages, completion.
+//! Documentation that is generated from the tables of words and parameters: the tables of
+//! `docs/tc.md`, the manual pages, and the completion.
 
 pub(crate) mod complete;
 pub(crate) mod man;
@@ -13,14 +13,14 @@ mod tests;
 use onramp_core::params::{Param, Unit};
 use onramp_core::qdisc::{ClassKind, INGRESS, KINDS, Kind};
 
-/// All kinds of qdiscs by their names, with what stands where packets come in.
+/// Returns all kinds of qdiscs, sorted by name, including those for packets that come in.
 pub(crate) fn kinds() -> Vec<&'static Kind> {
     let mut kinds: Vec<_> = KINDS.iter().chain(INGRESS).collect();
     kinds.sort_by_key(|kind| kind.id);
     kinds
 }
 
-/// The options of a kind's classes; `None`: nobody adds classes to it.
+/// Returns the options of a kind's classes; `None` if users cannot add classes to this kind.
 pub(crate) fn class_params(kind: &Kind) -> Option<&'static [Param]> {
     match kind.classes {
         ClassKind::Added { params, .. } => Some(params),
@@ -28,7 +28,7 @@ pub(crate) fn class_params(kind: &Kind) -> Option<&'static [Param]> {
     }
 }
 
-/// What a change does to an option that it does not give.
+/// Returns what happens to an option if a change does not give it.
 #[cfg(test)]
 fn on_change(param: &Param) -> &'static str {
     match (param.fixed, param.resets) {
@@ -38,7 +38,7 @@ fn on_change(param: &Param) -> &'static str {
     }
 }
 
-/// The other names of an option, in brackets.
+/// Returns the other names of an option, as text to append to its description.
 fn aliases(param: &Param) -> String {
     let named = param.names();
     let other = param.aliases.iter().filter(|alias| !named.contains(alias));
@@ -46,7 +46,7 @@ fn aliases(param: &Param) -> String {
     if other.is_empty() { String::new() } else { format!("; also {}", other.join(", ")) }
 }
 
-/// What may stand behind an option's name, if that is not in its usage already.
+/// Returns the valid values of an option; `None` if the option's usage already says them.
 fn range(param: &Param) -> Option<String> {
     match param.unit {
         Unit::Words(_) | Unit::Choice(_) | Unit::Row(..) | Unit::Forms(_) => None,

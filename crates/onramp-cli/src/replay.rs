@@ -1,4 +1,4 @@
-//! What `onramp replay` does: a capture through a tree, in virtual time.
+//! The work of `onramp replay`: plays a capture through a tree of qdiscs in virtual time.
 
 #[cfg(test)]
 mod any;
@@ -24,49 +24,50 @@ pub(crate) use self::timeline::Timeline;
 use self::write::Writer;
 use crate::output::Stream;
 
-/// Largest packet of the link, link header included: Ethernet's.
+/// Size in bytes of the largest packet of the link, link header included, as on Ethernet.
 pub(crate) const MTU: u32 = 1514;
-/// Flows that are told apart.
+/// Largest number of flows that are counted separately.
 pub(crate) const FLOWS_MAX: usize = 1 << 16;
-/// Packets between two calls of `watch`.
+/// Number of packets between two calls of `watch`.
 const WATCH: u64 = 4_096;
 
-/// What was asked for.
+/// The settings of a replay.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// The capture.
+    /// The name of the capture.
     pub(crate) from: String,
-    /// The tree, line by line.
+    /// The lines of `tc` that describe the tree.
     pub(crate) tree: Vec<String>,
-    /// The link's rate; none = infinitely fast.
+    /// The rate of the link; `None` means infinitely fast.
     pub(crate) rate: Option<Rate>,
     pub(crate) seed: u64,
 }
 
-/// What came of it.
+/// The results of a replay.
 #[derive(Debug)]
 pub(crate) struct Results {
     pub(crate) plan: Plan,
     pub(crate) read: Read,
     pub(crate) sink: Sink,
     pub(crate) timeline: Timeline,
-    /// Packets that the tree never let go.
+    /// The packets that were still in the tree at the end.
     pub(crate) held: Backlog,
-    /// The root's own statistics.
+    /// The statistics that the root qdisc reports.
     pub(crate) stats: Vec<(&'static str, u64)>,
-    /// Why it ended early.
+    /// The reason why the replay ended early; `None` if it reached its end.
     pub(crate) error: Option<String>,
 }
 
-/// Where packets go while it runs.
+/// The outputs that packets are written to during the replay.
 #[derive(Default)]
 pub(crate) struct Streams {
     pub(crate) capture: Option<Stream>,
     pub(crate) rows: Option<Stream>,
 }
 
-/// Plays the capture to its end, or as far as it can be read: then the error is one of the
-/// results. `watch` is called now and then with the bytes read; what it says ends the run.
+/// Plays the capture to its end, or as far as it can be read; in the latter case the results
+/// contain the error. From time to time it calls `watch` with the number of bytes read; an error of
+/// `watch` ends the run.
 pub(crate) fn run(
     plan: Plan,
     tree: Tree,
@@ -113,7 +114,8 @@ pub(crate) fn run(
     Ok((Results { plan, read, sink, timeline, held, stats, error }, failed))
 }
 
-/// The player as a source; what it has read is looked at meanwhile.
+/// The player as a source of the simulation. It is shared, because the replay looks at what the
+/// player has read.
 struct Playing<'p, 'i>(&'p RefCell<Player<'i>>);
 
 impl Source for Playing<'_, '_> {
@@ -126,13 +128,13 @@ impl Source for Playing<'_, '_> {
     }
 }
 
-/// Numbers of a packet, from 1 on, and of its interface.
+/// Returns the number of a packet, counted from 1, and the number of its interface.
 fn numbers(fate: &Fate) -> (u64, usize) {
     let cookie = fate.packet.cookie;
     ((cookie >> 8) + 1, usize::from(cookie.to_le_bytes()[0]))
 }
 
-/// Nanoseconds since the first packet.
+/// Returns the time in nanoseconds since the first packet.
 fn since_first(at: onramp_core::Instant) -> u64 {
     at.since(BEGIN)
 }

@@ -1,4 +1,4 @@
-//! Results for people and for programs.
+//! Reports of results, for people and for programs.
 
 pub(crate) mod chart;
 pub(crate) mod html;

@@ -1,4 +1,4 @@
-//! What `onramp send` sends: the UDP payloads of a capture, or lines of text.
+//! The work of `onramp send`: sends the UDP payloads of a capture, or lines of text.
 
 mod capture;
 mod dissect;
@@ -12,14 +12,14 @@ pub(crate) use self::capture::{read as read_capture, read_from as read_capture_f
 pub(crate) use self::lines::read as read_lines;
 pub(crate) use self::outbox::{Outbox, Summary, TEXT_FLOW};
 
-/// Ends of a flow in a capture: source and destination.
+/// The two ends of a flow in a capture: source and destination.
 pub(crate) type FlowId = [(IpAddr, u16); 2];
 
-/// What a source has yielded.
+/// Counts of the packets or lines that an input contained.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
-    /// Packets of a capture, or lines.
+    /// Number of packets of a capture, or of lines, that were read.
     pub(crate) read: u64,
-    /// Those that hold no whole UDP payload, by reason.
+    /// Number of packets or lines without a complete UDP payload, by reason.
     pub(crate) skipped: BTreeMap<&'static str, u64>,
 }

@@ -1,4 +1,4 @@
-//! Signals that end the program, heard where it can clean up behind itself.
+//! Signals that end the program. The program asks for them at places where it can clean up.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -12,8 +12,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 const ENDING: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// While it lives, the signals that end a program wait until they are asked for. For programs of
-/// one thread.
+/// Blocks the signals that end a program as long as this value lives; the program asks for them
+/// with `check`. Only for programs with one thread.
 #[derive(Debug)]
 pub(crate) struct Signals {
     ending: SigSet,
@@ -33,7 +33,7 @@ impl fmt::Display for Interrupted {
 impl std::error::Error for Interrupted {}
 
 impl Signals {
-    /// Begins to listen.
+    /// Begins to block the signals.
     pub(crate) fn listen() -> Result<Self> {
         let ending: SigSet = ENDING.into_iter().collect();
         ending.thread_block()?;
@@ -41,7 +41,7 @@ impl Signals {
         Ok(Self { ending, heard })
     }
 
-    /// An error, if one has come.
+    /// Returns an error if a signal has come.
     pub(crate) fn check(&self) -> Result<()> {
         match self.heard.read_signal() {
             Ok(Some(told)) => {
@@ -54,18 +54,18 @@ impl Signals {
         }
     }
 
-    /// Ends the program as the signal would have, if `error` is of one.
+    /// Ends the program as the signal would have done, if `error` says that a signal came.
     pub(crate) fn obey(self, error: &anyhow::Error) {
         let signal = error.downcast_ref::<Interrupted>().map(|interrupted| interrupted.0);
         drop(self);
         if let Some(signal) = signal {
-            // If it does not end the program, the error does.
+            // If the signal does not end the program, the error does.
             let _ = raise(signal);
         }
     }
 }
 
-/// An input that is waited for until a signal comes.
+/// An input whose reads end with an error when a signal comes.
 #[derive(Debug)]
 pub(crate) struct Heedful<'s, R> {
     pub(crate) input: R,
@@ -88,7 +88,7 @@ impl<R: Read + AsFd> Read for Heedful<'_, R> {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // Nothing is lost if it fails: the program is at its end.
+        // An error does no harm here, because the program is about to end.
         let _ = self.ending.thread_unblock();
     }
 }

@@ -1,4 +1,4 @@
-//! The program as its users run it.
+//! Tests that run the program as its users do.
 
 #[path = "cli/aqm.rs"]
 mod aqm;
@@ -31,14 +31,14 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// The program, with arguments.
+/// Returns a command that runs the program with these arguments.
 fn onramp<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onramp"));
     command.args(arguments).stdin(Stdio::null());
     command
 }
 
-/// Runs a line of arguments; a word in quotes may hold spaces.
+/// Runs the program with a line of arguments. A word in single quotes may contain spaces.
 fn run(line: &str) -> Output {
     let quoted = line.split('\'').enumerate();
     let words: Vec<&str> = quoted
@@ -48,16 +48,18 @@ fn run(line: &str) -> Output {
     onramp(words).output().expect("the program runs")
 }
 
-/// Says that a test does without something, which CI has: there it fails.
+/// Reports that a test is skipped because something is missing. In CI nothing may be missing, so
+/// there the test fails.
 fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "CI has all that tests need: {why}");
-    // Past the test harness, which hides what passing tests print.
+    // Writes directly to standard error, because the test harness hides what passing tests print.
     writeln!(std::io::stderr(), "SKIP: {why}").expect("it is open");
 }
 
-/// A folder of what Linux did, which is no part of the project: beside the repository, or in
-/// `$ONRAMP_SHARED`. Without it says so, and gives `None`; it fails if somebody said where it is,
-/// and it is not there.
+/// Returns a folder of recordings of Linux, which are not part of the project. The folder lies
+/// beside the repository or in `$ONRAMP_SHARED`. If there is none, the function prints that the
+/// test is skipped and returns `None`. It panics if `$ONRAMP_SHARED` is set but does not have the
+/// folder.
 fn reference(name: &str) -> Option<PathBuf> {
     let told = std::env::var_os("ONRAMP_SHARED");
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
@@ -71,7 +73,7 @@ fn reference(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Says that a test does without something that not every kernel has.
+/// Reports that a test is skipped because this kernel does not have a feature.
 fn skip_kernel(why: &str) {
     writeln!(std::io::stderr(), "SKIP: kernel: {why}").expect("it is open");
 }
@@ -80,7 +82,8 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("messages are UTF-8")
 }
 
-/// Asserts that it failed with `code` and one line that contains every one of `words`.
+/// Asserts that the program failed with exit code `code` and printed one line that contains all of
+/// `words`.
 fn assert_fails(output: &Output, code: i32, words: &[&str]) {
     let message = stderr(output);
     assert_eq!(output.status.code(), Some(code), "{message}");
@@ -96,9 +99,9 @@ fn read_json(path: &Path) -> Value {
     serde_json::from_str(&text).expect("it is JSON")
 }
 
-/// Asserts that `object` has each key that the table under `heading` of docs/json.md lists, and
-/// the extremes that a key's text names, and no key besides; gives how many those are. A dot leads
-/// into an object.
+/// Asserts that `object` has exactly the keys that the table under `heading` of docs/json.md lists,
+/// including the extremes that the text of a key names. Returns the number of these keys. A key
+/// with a dot is a path into an object.
 fn assert_documented_keys(heading: &str, object: &Value) -> usize {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
     let document = std::fs::read_to_string(path).expect("docs/json.md");
@@ -124,7 +127,7 @@ fn assert_documented_keys(heading: &str, object: &Value) -> usize {
     documented.len()
 }
 
-/// What stands between backticks.
+/// Returns the parts of the text between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -229,7 +232,7 @@ fn help_has_examples_and_is_no_failure() {
 fn reports_that_cannot_be_written_are_told_before_anything_is_measured() {
     let folder = tempfile::tempdir().expect("a folder");
     let inside = folder.path().display();
-    // A minute each, if they were to run.
+    // Each run would take a minute if it started.
     for option in ["--json", "--html"] {
         let missing = format!("bench udp --seconds 60 {option} {inside}/missing/out");
         assert_fails(&run(&missing), 1, &["cannot write", "/missing; make it"]);

@@ -1,4 +1,4 @@
-//! `cargo xtask conformance`: our qdiscs against recordings of a real kernel.
+//! `cargo xtask conformance`: compares Onramp's qdiscs with recordings of a real kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};

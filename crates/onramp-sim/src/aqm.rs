@@ -1,10 +1,13 @@
-//! What queue management does to those who share a link, by the guidelines of RFC 7928.
+//! Scenarios that show what active queue management (AQM) does to flows that share a link, after
+//! the guidelines of RFC 7928.
 //!
-//! A [`Scenario`] says who sends. All of them pass one link of a given rate, in front of which lies
-//! a [`Subject`]: a qdisc. What they send and how they answer is the same for each qdisc, to the
-//! seed. Nothing comes back late or not at all: the way back has no queue.
+//! A [`Scenario`] says which flows send. All flows pass one link of a given rate, and in front of
+//! the link is a [`Subject`]: the qdisc to measure. For a given seed, the flows send the same
+//! traffic and answer in the same way whatever the qdisc. The return path has no queue, so reports
+//! to senders are never delayed in a queue and never lost.
 //!
-//! Figures are of `seconds` of virtual time behind a warm-up; only [`Measurement::parts`] begin with it.
+//! The measurements cover `seconds` of virtual time after a warm-up; only [`Measurement::parts`]
+//! include the warm-up.
 
 mod cell;
 mod scenario;
@@ -19,40 +22,42 @@ pub use self::scenario::{BULK_HEAVY, BULK_MILD, Role, Scenario, TRIP_MS, TRIPS_M
 pub use self::subject::Subject;
 use crate::{BEGIN, SEC, Sim, Wire};
 
-/// Largest packet of the link, link header included: Ethernet's.
+/// Size in bytes of the largest packet on the link, link header included, as on Ethernet.
 pub const MTU: u32 = 1514;
-/// What a packet takes over the link, behind the queue: half of the shortest round trip.
+/// Delay of a packet on the link, behind the queue, in nanoseconds: half of the shortest round
+/// trip.
 const WIRE_NS: u64 = 10_000_000;
 
-/// What is the same for all qdiscs and scenarios.
+/// The settings that are the same for all qdiscs and scenarios.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The link's rate.
+    /// The rate of the link.
     pub rate: Rate,
-    /// Seconds that count.
+    /// Length of the measured time in seconds, after the warm-up.
     pub seconds: NonZeroU64,
-    /// Where chance begins.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
 impl Plan {
-    /// Seconds before those that count: half as many, for a slow start may fill a deep queue.
+    /// Returns the length of the warm-up in seconds: half of the measured time, because a slow
+    /// start may fill a deep queue.
     #[must_use]
     pub fn warm_up_seconds(&self) -> u64 {
         self.seconds.get().div_ceil(2)
     }
 
-    /// All of them.
+    /// Returns the length of warm-up and measured time together, in nanoseconds.
     fn whole_ns(&self) -> u64 {
         (self.seconds.get() + self.warm_up_seconds()) * SEC
     }
 }
 
-/// Runs one scenario through one qdisc.
+/// Runs one scenario through one qdisc, and returns the measurements.
 ///
 /// # Errors
 ///
-/// [`ConfigError`]: the qdisc's parameters do not fit the link.
+/// [`ConfigError`]: the parameters of the qdisc do not fit the link.
 pub fn run(plan: &Plan, scenario: Scenario, subject: &Subject) -> Result<Measurement, ConfigError> {
     let setup = subject.setup(scenario.marks(), plan.rate)?;
     let tree = Tree::of(&setup, MTU, plan.seed).unwrap_or_else(|| unreachable!("it has a root"));
@@ -61,7 +66,7 @@ pub fn run(plan: &Plan, scenario: Scenario, subject: &Subject) -> Result<Measure
     for member in &members {
         member.join(&mut sim, plan);
     }
-    // Half open: the first instant is part of it, the last is not.
+    // The interval is half open: it includes its first instant but not its last.
     sim.stop_at(BEGIN.after(plan.whole_ns() - 1));
     let mut cell = Measurement::new(plan, scenario, subject, &members);
     for fate in &mut sim {

@@ -1,11 +1,12 @@
-//! Chance, from a seed.
+//! Random numbers from a seed.
 
-/// SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
+/// A random number generator: SplitMix64, from Steele, Lea and Flood, "Fast Splittable Pseudorandom
+/// Number Generators", 2014.
 #[derive(Clone, Debug)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// Begins at `seed`: the same seed draws the same numbers.
+    /// Creates a generator. The same seed always gives the same numbers.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -18,12 +19,13 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`.
+    /// Returns a random number from 0 to `end - 1`.
     pub fn below(&mut self, end: u64) -> u64 {
         u64::try_from((u128::from(self.next()) * u128::from(end)) >> 64).unwrap_or(0)
     }
 
-    /// An exponentially distributed number of this mean, as gaps between independent events are.
+    /// Returns an exponentially distributed random number with the given mean. Gaps between
+    /// independent events have this distribution.
     #[expect(clippy::cast_precision_loss, reason = "53 bits of chance")]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
     pub fn exponential(&mut self, mean: u64) -> u64 {

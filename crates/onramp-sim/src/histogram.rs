@@ -1,11 +1,12 @@
-//! Percentiles of any number of figures, in bounded memory.
+//! Percentiles of any number of values, in bounded memory.
 
-/// Parts that every power of two is cut into.
+/// Number of cells for the values between two successive powers of two.
 const PARTS: u32 = 128;
 const PART_BITS: u32 = PARTS.trailing_zeros();
 const CELLS: usize = ((64 - PART_BITS + 1) * PARTS) as usize;
 
-/// Counts figures in cells less than a hundredth wide; figures below 256 exactly. 58 KiB.
+/// Counts values in cells whose width is less than a hundredth of the value; each value below 256
+/// has a cell of its own. A histogram takes 58 KiB.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     cells: Vec<u64>,
@@ -22,7 +23,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts `figure`.
+    /// Counts the value `figure`.
     pub fn note(&mut self, figure: u64) {
         self.cells[cell(figure)] += 1;
         self.count += 1;
@@ -31,32 +32,33 @@ impl Histogram {
         self.most = self.most.max(figure);
     }
 
-    /// Figures counted.
+    /// Returns the number of values counted.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The least figure; none, if there are none.
+    /// Returns the least value; `None` if no value was counted.
     #[must_use]
     pub fn least(&self) -> Option<u64> {
         (self.count > 0).then_some(self.least)
     }
 
-    /// The greatest figure.
+    /// Returns the greatest value; `None` if no value was counted.
     #[must_use]
     pub fn most(&self) -> Option<u64> {
         (self.count > 0).then_some(self.most)
     }
 
-    /// The mean.
+    /// Returns the mean of the values; `None` if no value was counted.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a mean")]
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
     }
 
-    /// The figure that so many thousandths of all do not exceed; less than a hundredth too large.
+    /// Returns the value that `part` thousandths of all values do not exceed; the result is too
+    /// large by less than a hundredth. `None` if no value was counted.
     #[must_use]
     pub fn per_mille(&self, part: u32) -> Option<u64> {
         let rank = (u128::from(self.count) * u128::from(part)).div_ceil(1_000).max(1);
@@ -69,14 +71,14 @@ impl Histogram {
     }
 }
 
-/// The cell of a figure: those below twice [`PARTS`] have one each, then the exponent and the
-/// first bits tell.
+/// Returns the index of the cell of a value. Each value below twice [`PARTS`] has its own cell; the
+/// cell of a greater value follows from its exponent and its first bits.
 fn cell(figure: u64) -> usize {
     let exponent = (figure | 1).ilog2().saturating_sub(PART_BITS);
     (exponent * PARTS) as usize + usize::try_from(figure >> exponent).unwrap_or(0)
 }
 
-/// The greatest figure of a cell.
+/// Returns the greatest value that falls into the cell.
 fn last_of(cell: usize) -> u64 {
     let parts = PARTS as usize;
     let exponent = (cell / parts).saturating_sub(1);

@@ -1,10 +1,12 @@
-//! Qdiscs in virtual time.
+//! Simulates qdiscs in virtual time.
 //!
-//! [`Sim`] plays packets of [`source`]s through a tree in front of a [`Wire`]; a [`Sink`] counts
-//! what became of them. [`recording`] does the same with what a real kernel did, to compare, and
-//! [`aqm`] has the scenarios that show what queue management does.
+//! A [`Sim`] plays the packets of [`source`]s through a tree of qdiscs in front of a [`Wire`]; a
+//! [`Sink`] counts what became of the packets. Module [`recording`] replays what a real Linux
+//! kernel did and compares the outcomes. Module [`aqm`] has scenarios that show the effects of
+//! active queue management.
 //!
-//! Nothing here reads a clock, and chance comes from seeds: the same run gives the same packets.
+//! Nothing in this crate reads a clock, and random numbers come from seeds, so a run with the same
+//! input always gives the same packets at the same times.
 //!
 //! ```
 //! use onramp_core::{Instant, Setup, Tree};

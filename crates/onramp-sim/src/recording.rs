@@ -1,10 +1,13 @@
-//! What a real kernel did, packet by packet, and whether we do the same.
+//! Recordings of what a real kernel did, packet by packet, and the comparison with what Onramp
+//! does.
 //!
-//! A case is a folder: `workload.csv` (what came), `tc.txt` (the tree), `opts` (the wire),
-//! `flows.csv` (pacing rates, may be missing), `changes.csv` (lines of `tc` under way, may be
-//! missing), `kernel.csv` (what left or died, and when) and `stats.txt` (what `tc -s -d` shows in
-//! the end, of qdiscs, classes and filters; may be missing). The same files may stand in one text,
-//! each behind a line `== NAME`; what came and what left may be shorter there: see [`compact()`].
+//! A case is a folder with these files: `workload.csv` (the packets that came), `tc.txt` (the
+//! tree), `opts` (the wire), `flows.csv` (pacing rates, optional), `changes.csv` (lines of `tc`
+//! that ran while packets came, optional), `kernel.csv` (the packets that were sent or dropped, and
+//! when) and `stats.txt` (what `tc -s -d` shows of qdiscs, classes and filters in the end,
+//! optional). A case may also be one text that contains the same files, each after a line `==
+//! NAME`; in such a text the packets that came and left may be written in a shorter form, see
+//! [`compact()`].
 
 mod compact;
 mod compare;
@@ -29,49 +32,51 @@ pub use self::totals::Totals;
 
 use self::machine::Played;
 
-/// The recordings begin at 20 s of the kernel's monotonic clock.
+/// The time of the kernel's monotonic clock at which each recording begins, in nanoseconds: 20 s.
 const START_NS: u64 = 20_000_000_000;
 
-/// A recorded case.
+/// A recorded case: a workload, a tree of qdiscs, and what the kernel did.
 #[derive(Debug)]
 pub struct Case {
-    /// The name of its folder.
+    /// The name of the case's folder.
     pub name: String,
     setup: Setup,
-    /// The wire's rate, bits per second; 0 = infinitely fast.
+    /// The rate of the wire in bits per second; 0 means infinitely fast.
     link_bps: u64,
-    /// How long the recorder waits for the last packet after it has sent it, before it gives up.
+    /// How long the recorder waits for packets to leave after it has sent the last packet, in
+    /// nanoseconds. Then the recorder gives up.
     patience_ns: u64,
-    /// Whether packets pass an empty qdisc by.
+    /// Whether packets bypass an empty qdisc.
     bypass: bool,
-    /// Whether the kernel's clock ticked also when nothing went on.
+    /// Whether the kernel's clock ticked also while the machine was idle.
     ticks: bool,
     arrivals: Vec<Arrival>,
     changes: Vec<Change>,
     recorded: Outcome,
-    /// Packets left after the recorder had given up, and before `tc` looked.
+    /// Whether packets left after the recorder had given up and before it ran `tc`.
     gave_up: bool,
-    /// What `tc -s -d` showed in the end, of qdiscs, classes and filters, where it is known.
+    /// What `tc -s -d` showed of qdiscs, classes and filters in the end; `None` if the case does
+    /// not have this text.
     shown: Option<String>,
-    /// What several runs of the kernel came to, where chance has a part in it.
+    /// Figures of several runs of the kernel, for cases whose outcome is random.
     figures: Figures,
 }
 
-/// Why a case cannot be replayed.
+/// The reason why a case cannot be replayed.
 #[derive(Debug)]
 pub enum CaseError {
-    /// A file cannot be read, or says what cannot be.
+    /// A file cannot be read, or its content is invalid.
     Broken {
-        /// The file, with the line where there is one.
+        /// The name of the file, with the line number where there is one.
         at: String,
-        /// What is wrong.
+        /// What is wrong with the file.
         why: String,
     },
-    /// The tree has something that there is not here.
+    /// The tree uses something that Onramp does not support.
     Unsupported {
-        /// The line of `tc.txt`.
+        /// The line of `tc.txt` or `changes.csv`.
         line: String,
-        /// What is wrong with it.
+        /// What is wrong with the line.
         error: Box<onramp_core::ConfigError>,
     },
 }
@@ -99,17 +104,18 @@ struct Arrival {
     pacing_rate: u64,
 }
 
-/// A line of `tc` while packets came.
+/// A line of `tc` that ran while packets came.
 #[derive(Clone, Debug)]
 struct Change {
-    /// The process that ran `tc` woke up then.
+    /// The time at which the process that ran `tc` woke up, in nanoseconds of the kernel's clock.
     from_ns: u64,
-    /// And `tc` had ended then: somewhere between, the kernel made the change.
+    /// The time at which `tc` had ended. The kernel made the change at some instant between
+    /// `from_ns` and `to_ns`.
     to_ns: u64,
     line: String,
 }
 
-/// A packet that left or died.
+/// A packet that was sent or dropped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
     time_ns: u64,
@@ -118,10 +124,11 @@ struct Event {
     reason: Option<Reason>,
 }
 
-/// Why it died, as far as a recording tells.
+/// The reason for a drop, as precisely as a recording tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reason {
-    /// The kernel told nothing of it: an AQM below another qdisc, a shaper, a filter.
+    /// The kernel reported no specific reason; for example an AQM below another qdisc, a shaper or
+    /// a filter dropped the packet.
     Unsaid,
     Overlimit,
     Congested,
@@ -133,7 +140,8 @@ enum Reason {
 }
 
 impl Reason {
-    /// The kernel's words, of which the first of a reason is the one that is written.
+    /// The kernel's words for drop reasons. Where several words mean the same reason, Onramp writes
+    /// the first of them.
     const WORDS: [(&str, Self); 12] = [
         ("GENERIC", Self::Unsaid),
         ("NOT_SPECIFIED", Self::Unsaid),
@@ -170,45 +178,48 @@ impl Reason {
         }
     }
 
-    /// The kernel has one word (`GENERIC`) for a plain drop of any kind.
+    /// Whether the two reasons match. The kernel has one word (`GENERIC`) for a plain drop of any
+    /// kind, so a kernel reason of `Unsaid` matches each reason.
     fn is_like(self, kernel: Self) -> bool {
         self == kernel || kernel == Self::Unsaid
     }
 }
 
-/// What a run did: which packets left and died, and when.
+/// The outcome of a run: which packets were sent and which were dropped, and when.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     dequeues: Vec<Event>,
-    /// Sorted: the order of drops at one time means nothing.
+    /// The drops, sorted, because the order of drops at the same time means nothing.
     drops: Vec<Event>,
 }
 
 impl Outcome {
-    /// When packets left, nanoseconds from the beginning, in order.
+    /// Returns the times at which packets were sent, in nanoseconds since the beginning, in order.
     pub fn departures(&self) -> impl Iterator<Item = u64> {
         self.dequeues.iter().map(|event| event.time_ns - START_NS)
     }
 
-    /// How many packets left and died; each duplicate is one more.
+    /// Returns the number of packets that were sent or dropped; each duplicate counts as one more.
     #[must_use]
     pub fn gone(&self) -> usize {
         self.dequeues.len() + self.drops.len()
     }
 
-    /// When the last packet left or died, nanoseconds from the beginning; none: nobody did.
+    /// Returns the time at which the last packet was sent or dropped, in nanoseconds since the
+    /// beginning; `None` if no packet was.
     #[must_use]
     pub fn end(&self) -> Option<u64> {
         self.dequeues.iter().chain(&self.drops).map(|event| event.time_ns - START_NS).max()
     }
 
-    /// What happened up to this time, nanoseconds from the beginning.
+    /// Returns the part of the outcome up to and including time `end_ns`, in nanoseconds since the
+    /// beginning.
     #[must_use]
     pub fn until(&self, end_ns: u64) -> Self {
         self.before(START_NS + end_ns + 1)
     }
 
-    /// What happened before this time of the kernel's clock.
+    /// Returns the part of the outcome before time `end_ns` of the kernel's clock.
     fn before(&self, end_ns: u64) -> Self {
         let early = |events: &[Event]| {
             events.iter().filter(|event| event.time_ns < end_ns).cloned().collect()
@@ -216,8 +227,8 @@ impl Outcome {
         Self { dequeues: early(&self.dequeues), drops: early(&self.drops) }
     }
 
-    /// As the file `kernel.csv` has it, as far as it is read: without flows and sizes, and without
-    /// reasons of drops.
+    /// Returns the outcome in the format of the file `kernel.csv`, but only with the columns that
+    /// this module reads: without flows and sizes, and with `GENERIC` as the reason for every drop.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut text = String::from("event,time_ns,idx,ecn,reason\n");
@@ -231,52 +242,55 @@ impl Outcome {
 }
 
 impl Case {
-    /// Reads a case.
+    /// Reads a case from its folder.
     ///
     /// # Errors
     ///
-    /// [`CaseError`]: what is wrong with which file.
+    /// [`CaseError`]: says which file is wrong, and why.
     pub fn read(folder: impl Into<PathBuf>) -> Result<Self, CaseError> {
         let folder = folder.into();
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         read::case(&name, &read::Files::of_folder(&folder))
     }
 
-    /// Reads a case whose files stand in one text, each behind a line `== NAME`.
+    /// Reads a case from one text that contains all files, each after a line `== NAME`.
     ///
     /// # Errors
     ///
-    /// [`CaseError`]: what is wrong with which file.
+    /// [`CaseError`]: says which file is wrong, and why.
     pub fn parse(name: &str, text: &str) -> Result<Self, CaseError> {
         read::case(name, &read::Files::of_text(name, text))
     }
 
-    /// Plays the workload through our qdiscs, and compares with what the kernel did: of one seed,
-    /// or, where chance has a part in it, of the means over several.
+    /// Plays the workload through Onramp's qdiscs and compares the outcome with what the kernel
+    /// did. For a random case, it compares with the mean over several seeds, unless the run of the
+    /// first seed is already the same.
     #[must_use]
     pub fn replay(&self) -> Comparison {
         compare::compare(self)
     }
 
-    /// What `tc -s -d` shows after the workload: qdiscs, classes, and the filters of the root.
+    /// Returns what `tc -s -d` shows after the workload has been played with seed `seed`: qdiscs,
+    /// classes, and the filters of the root.
     #[must_use]
     pub fn listing(&self, seed: u64) -> String {
         listing::of(self, &self.replayed(seed))
     }
 
-    /// What can be compared: everything, or, where chance has a part in it, distributions.
+    /// Returns how the case can be compared: exactly, or, if the outcome is random, by
+    /// distributions.
     #[must_use]
     pub fn mode(&self) -> Mode {
         compare::mode(self)
     }
 
-    /// What our qdiscs say of themselves after the workload, where chance begins at `seed`.
+    /// Returns what Onramp's qdiscs report after the workload has been played with seed `seed`.
     #[must_use]
     pub fn views(&self, seed: u64) -> Vec<QdiscView> {
         self.replayed(seed).views
     }
 
-    /// What our qdiscs do, where chance begins at `seed`.
+    /// Plays the workload through Onramp's qdiscs with seed `seed` and returns the outcome.
     #[must_use]
     pub fn play(&self, seed: u64) -> Outcome {
         self.replayed(seed).outcome
@@ -287,21 +301,22 @@ impl Case {
         machine::replay(self, seed, &guess)
     }
 
-    /// The kinds of the tree's qdiscs.
+    /// Returns the kinds of the qdiscs in the tree.
     pub fn kinds(&self) -> impl Iterator<Item = &'static str> {
         self.setup.specs().map(|spec| spec.kind().id)
     }
 
-    /// What the kernel did.
+    /// Returns the outcome that the kernel recorded.
     #[must_use]
     pub fn recorded(&self) -> &Outcome {
         &self.recorded
     }
 
-    /// Where the kernel's run and ours of `seed` first differ, to the nanosecond, and all that
-    /// `tc -s -d` shows otherwise in the end, if the case has what the kernel showed; nothing, if
-    /// they are the same. If there are changes under way, the kernel made them at an instant that
-    /// is known to some microseconds: it is enough that one of these fits.
+    /// Compares the kernel's run with Onramp's run of seed `seed`, to the nanosecond. Returns the
+    /// first differences, or, if the case contains what the kernel showed in the end, all
+    /// differences of the output of `tc -s -d`; returns nothing if the runs are the same. The
+    /// instant of a change by `tc` is known only to within some microseconds, so it is enough that
+    /// the runs are the same for one instant in that time.
     #[must_use]
     pub fn exact(&self, seed: u64) -> Vec<String> {
         let mut told = Vec::new();
@@ -321,14 +336,15 @@ impl Case {
         told
     }
 
-    /// Where the two first differ before this time, nanoseconds from the beginning.
+    /// Returns the first differences between the kernel's run and Onramp's run of seed `seed`
+    /// before time `end_ns`, in nanoseconds since the beginning.
     #[must_use]
     pub fn exact_before(&self, seed: u64, end_ns: u64) -> Vec<String> {
         let early = |outcome: &Outcome| outcome.before(START_NS + end_ns);
         compare::first_differences(self, &early(&self.play(seed)), &early(&self.recorded))
     }
 
-    /// What a run comes to.
+    /// Returns the totals of an outcome, for a comparison by distributions.
     #[must_use]
     pub fn totals(&self, outcome: &Outcome) -> Totals {
         Totals::of(self, outcome)
@@ -339,7 +355,7 @@ impl Case {
 mod tests {
     use super::*;
 
-    /// Ours are told apart as far as the kernel's words tell them.
+    /// Onramp's drop reasons map to as many different reasons as the kernel's words distinguish.
     #[test]
     fn reasons_are_as_far_apart_as_the_kernels() {
         let known = [

@@ -1,4 +1,4 @@
-//! The clock, and the loop that moves it from event to event.
+//! The simulation: a virtual clock, and the loop that moves the clock from event to event.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
@@ -11,56 +11,62 @@ use onramp_queue::Packet;
 use crate::Wire;
 use crate::source::{News, Source};
 
-/// Where virtual time begins: 20 s, as in the recordings of a real kernel.
+/// The virtual time at which each simulation begins: 20 seconds, the same as in the recordings of a
+/// real kernel.
 pub const BEGIN: Instant = Instant(20 * SEC);
-/// Nanoseconds of a second.
+/// Nanoseconds in a second.
 pub const SEC: u64 = 1_000_000_000;
 
-/// Bits of a cookie that are the source's own; the others number the source.
+/// Number of low bits of a packet's cookie that its source may use. While a packet is in the tree,
+/// the other 16 bits hold the number of its source.
 const COOKIE_BITS: u32 = 48;
 
-/// What became of a packet.
+/// What became of one packet: whether it was sent or dropped, and when.
 #[derive(Debug)]
 pub struct Fate {
-    /// It, as it left: with the cookie that its source gave it. Why it died is its `drop_reason`.
+    /// The packet as it left the tree, with the cookie that its source gave to it. If the packet
+    /// was dropped, its `drop_reason` says why.
     pub packet: Packet,
-    /// The number of its source.
+    /// The number of the source that sent the packet, as returned by [`Sim::add`].
     pub source: usize,
-    /// When it came.
+    /// The time at which the packet came to the tree.
     pub came: Instant,
-    /// What it met in the tree.
+    /// The backlog of the tree just before the packet came.
     pub met: Backlog,
-    /// When it left for the wire, or died.
+    /// The time at which the packet left for the wire or was dropped.
     pub at: Instant,
-    /// When its last bit arrives at the other end; none: it died.
+    /// The time at which the packet's last bit arrives at the other end; `None` if the packet was
+    /// dropped.
     pub arrives: Option<Instant>,
-    /// The ECN code point that it came with.
+    /// The ECN code point that the packet had when it came to the tree.
     pub ecn: u8,
-    /// It was marked with CE on its way.
+    /// Whether a qdisc marked the packet with CE (congestion experienced).
     pub marked: bool,
-    /// Its like left before: a qdisc has made a copy of it (`netem duplicate`).
+    /// Whether the packet is a copy: a qdisc duplicated it (`netem duplicate`), and a packet with
+    /// the same cookie has left the tree before.
     pub copy: bool,
 }
 
 impl Fate {
-    /// How long it was in the tree.
+    /// Returns how long the packet was in the tree, in nanoseconds.
     #[must_use]
     pub fn sojourn_ns(&self) -> u64 {
         self.at.since(self.came)
     }
 }
 
-/// Packets of any number of sources on their way through a wire, in virtual time: an iterator over
-/// what became of them, in the order in which it happens.
+/// A simulated world: any number of sources that send packets through one wire in virtual time. It
+/// is an iterator over what became of each packet, in the order in which packets are sent or
+/// dropped.
 ///
-/// Of what happens at one time, the wire comes first, then what sources hear, then what they send,
-/// in the order in which they were added.
+/// Events at the same time happen in this order: first the wire, then the messages that sources
+/// hear, then the packets that sources send, in the order in which the sources were added.
 pub struct Sim<'a> {
     now: Instant,
     stop: Instant,
     wire: Wire,
     sources: Vec<TimedSource<'a>>,
-    /// Sources that have a packet to send, by when.
+    /// The times at which sources want to send, each with the number of its source.
     due: BTreeSet<(Instant, usize)>,
     news: BinaryHeap<Reverse<Message>>,
     messages: u64,
@@ -69,11 +75,12 @@ pub struct Sim<'a> {
 
 struct TimedSource<'a> {
     source: Box<dyn Source + 'a>,
-    /// As it stands in `due`.
+    /// The time under which this source stands in [`Sim`]'s `due`; `None` if the source is not in
+    /// `due`.
     due: Option<Instant>,
 }
 
-/// News on their way to a source; ordered by time, then by when they were sent.
+/// News on their way to a source, ordered by time of arrival, then by the order of sending.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Message {
     at: Instant,
@@ -83,7 +90,7 @@ struct Message {
 }
 
 impl<'a> Sim<'a> {
-    /// A world with a wire, at [`BEGIN`].
+    /// Creates a world with `wire` and no source, at time [`BEGIN`].
     #[must_use]
     pub fn new(wire: Wire) -> Self {
         Self {
@@ -98,11 +105,11 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Adds a source; says its number.
+    /// Adds a source and returns its number. Sources are numbered from 0 on.
     ///
     /// # Panics
     ///
-    /// Panics at the 65,537th.
+    /// Panics when the 65,537th source is added.
     pub fn add(&mut self, source: impl Source + 'a) -> usize {
         let number = self.sources.len();
         assert!(number < 1 << (64 - COOKIE_BITS), "a world has at most 65,536 sources");
@@ -111,24 +118,24 @@ impl<'a> Sim<'a> {
         number
     }
 
-    /// Lets time end at `stop`: what would happen later does not.
+    /// Ends the simulation at `stop`: later events do not happen.
     pub fn stop_at(&mut self, stop: Instant) {
         self.stop = stop;
     }
 
-    /// The present.
+    /// Returns the present virtual time.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// The wire.
+    /// Returns the wire.
     #[must_use]
     pub fn wire(&self) -> &Wire {
         &self.wire
     }
 
-    /// Notes when source `number` wants to send.
+    /// Asks source `number` when it wants to send, and notes that time in `due`.
     fn ask(&mut self, number: usize) {
         let timed = &mut self.sources[number];
         let due = timed.source.due().map(|due| due.max(self.now));
@@ -142,7 +149,8 @@ impl<'a> Sim<'a> {
         timed.due = due;
     }
 
-    /// Moves on to the next event; false, if there is none.
+    /// Moves on to the next event. Returns false if there is none, or if it is later than the end
+    /// of the simulation.
     fn step(&mut self) -> bool {
         let wire = self.wire.due();
         let heard = self.news.peek().map(|Reverse(message)| message.at);
@@ -169,7 +177,8 @@ impl<'a> Sim<'a> {
         true
     }
 
-    /// Gives the packet its own cookie back, and sends the news to its source.
+    /// Gives the packet back the cookie that its source set, and sends the news of its arrival to
+    /// its source, if the source listens.
     fn finish(&mut self, mut fate: Fate) -> Fate {
         let cookie = fate.packet.cookie;
         fate.source = usize::try_from(cookie >> COOKIE_BITS).unwrap_or(usize::MAX);

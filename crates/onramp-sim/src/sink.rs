@@ -1,4 +1,4 @@
-//! The other end: counts what became of packets, and of which flow they were.
+//! The receiving end: counts what became of packets, in total and by flow.
 
 use std::collections::BTreeMap;
 
@@ -8,35 +8,36 @@ use onramp_queue::DropReason;
 use crate::Histogram;
 use crate::sim::Fate;
 
-/// Flows that a [`Sink`] tells apart, unless it is told otherwise.
+/// Number of flows that a [`Sink`] counts separately by default.
 const FLOWS: usize = 1 << 16;
 
-/// What became of the packets of a flow.
+/// Counts of the packets of one flow, or of several flows together.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Packets that came; those still in the tree are not known yet.
+    /// Number of packets that came to the tree and have left it since; packets still in the tree
+    /// are not counted.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets that came to the tree and have left it since.
     pub bytes: u64,
-    /// Packets sent, copies included.
+    /// Number of packets sent, copies included.
     pub sent_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets sent.
     pub sent_bytes: u64,
-    /// Packets dropped.
+    /// Number of packets dropped.
     pub dropped_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets dropped.
     pub dropped_bytes: u64,
-    /// Packets marked with CE on their way; some may have been dropped after that.
+    /// Number of packets marked with CE by a qdisc; some of them may have been dropped later.
     pub marked: u64,
-    /// Copies that a qdisc made.
+    /// Number of copies that a qdisc made.
     pub copies: u64,
-    /// Sum of the sojourns of the packets sent.
+    /// Sum of the sojourn times of the packets sent, in nanoseconds.
     pub sojourn_ns: u128,
-    /// The longest of them.
+    /// The longest sojourn time of a packet sent, in nanoseconds.
     pub sojourn_most_ns: u64,
-    /// When the first packet came, of those that are counted.
+    /// The time at which the first of the counted packets came to the tree.
     pub first: Option<Instant>,
-    /// When the last bit that was sent arrived.
+    /// The time at which the last bit sent arrived.
     pub last: Option<Instant>,
 }
 
@@ -66,15 +67,16 @@ impl Counts {
         }
     }
 
-    /// The mean sojourn of the packets sent.
+    /// Returns the mean sojourn time of the packets sent, in nanoseconds; `None` if no packet was
+    /// sent.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a mean")]
     pub fn sojourn_mean_ns(&self) -> Option<f64> {
         (self.sent_packets > 0).then(|| self.sojourn_ns as f64 / self.sent_packets as f64)
     }
 
-    /// Bits sent a second, from when the first packet came until the last bit arrived; none, of
-    /// fewer than two packets, which have no rate.
+    /// Returns the rate in bits per second, from the time at which the first packet came until the
+    /// last bit arrived. `None` if fewer than two packets were sent, because they define no rate.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a rate")]
     pub fn sent_bits_per_second(&self) -> Option<f64> {
@@ -83,7 +85,7 @@ impl Counts {
     }
 }
 
-/// Counts by flow, and of all together, in bounded memory.
+/// Counts packets by flow and in total, in bounded memory.
 #[derive(Debug)]
 pub struct Sink {
     total: Counts,
@@ -101,13 +103,13 @@ impl Default for Sink {
 }
 
 impl Sink {
-    /// A sink that tells 65,536 flows apart.
+    /// Creates a sink that counts 65,536 flows separately.
     #[must_use]
     pub fn new() -> Self {
         Self::with_flows(FLOWS)
     }
 
-    /// A sink that tells the first `most` flows apart.
+    /// Creates a sink that counts the first `most` flows separately, and all later flows together.
     #[must_use]
     pub fn with_flows(most: usize) -> Self {
         Self {
@@ -120,7 +122,7 @@ impl Sink {
         }
     }
 
-    /// Counts a packet.
+    /// Counts one packet.
     pub fn note(&mut self, fate: &Fate) {
         self.total.note(fate);
         match fate.packet.drop_reason {
@@ -136,37 +138,39 @@ impl Sink {
         flow.note(fate);
     }
 
-    /// All flows together.
+    /// Returns the counts of all flows together.
     #[must_use]
     pub fn total(&self) -> &Counts {
         &self.total
     }
 
-    /// How long packets that were sent had been in the tree, nanoseconds.
+    /// Returns the histogram of the sojourn times of the packets sent, in nanoseconds.
     #[must_use]
     pub fn sojourns(&self) -> &Histogram {
         &self.sojourns
     }
 
-    /// Drops by reason, those that occurred.
+    /// Returns each drop reason that occurred, with the number of packets dropped for that reason.
     pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> {
         let drops = DropReason::ALL.iter().map(|&reason| (reason, self.drops[reason as usize]));
         drops.filter(|(_, count)| *count > 0)
     }
 
-    /// The flows, by their keys.
+    /// Returns the counts of each flow that is counted separately, by flow key.
     #[must_use]
     pub fn flows(&self) -> &BTreeMap<u64, Counts> {
         &self.flows
     }
 
-    /// The flows that came when there were too many.
+    /// Returns the counts, together, of the flows that came when the sink already counted the
+    /// largest number of separate flows.
     #[must_use]
     pub fn others(&self) -> &Counts {
         &self.others
     }
 
-    /// How evenly the flows were served, by the bytes sent: see [`jain`].
+    /// Returns how evenly the flows were served, measured by the bytes sent: Jain's index, see
+    /// [`jain`].
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "shares")]
     pub fn jain(&self) -> Option<f64> {
@@ -174,8 +178,9 @@ impl Sink {
     }
 }
 
-/// Jain's index of fairness: 1 when all shares are the same, 1/n when one has it all; none, if
-/// nobody has anything. (Jain, Chiu and Hawe, "A Quantitative Measure of Fairness", 1984.)
+/// Returns Jain's index of fairness: 1 if all shares are the same, 1/n if one of n has everything;
+/// `None` if all shares are zero. (Jain, Chiu and Hawe, "A Quantitative Measure of Fairness",
+/// 1984.)
 #[must_use]
 pub fn jain(shares: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);

@@ -1,4 +1,4 @@
-//! Where packets come from.
+//! Sources: senders of packets for the simulation.
 
 mod open;
 mod rows;
@@ -13,73 +13,76 @@ pub use self::window::Window;
 
 use crate::BEGIN;
 
-/// A sender of packets.
+/// A sender of packets. Implement this trait to bring your own traffic into a [`Sim`](crate::Sim).
 pub trait Source {
-    /// When it wants to send its next packet, or wanted to; none: not before it hears something.
+    /// Returns when the source wants to send its next packet. The time may lie in the past. `None`:
+    /// the source will not send before it hears of an arrival.
     fn due(&mut self) -> Option<Instant>;
 
-    /// Sends: asked at the time that `due` has told. Without a packet, `due` has to tell another
-    /// time.
+    /// Sends a packet. The simulation calls this method at the time that `due` returned. An
+    /// implementation that returns `None` must return another time from `due` afterwards.
     ///
-    /// The packet's cookie, of which 48 bits are its own, may be that of no other packet on its
-    /// way.
+    /// The source owns the low 48 bits of the packet's cookie. No other packet of the same source
+    /// that is still on its way may have the same cookie.
     fn packet(&mut self, now: Instant) -> Option<Packet>;
 
-    /// How long it takes until it hears of an arrival; none: it does not listen.
+    /// Returns how long after a packet's arrival the source hears of that arrival, in nanoseconds;
+    /// `None` if the source does not listen.
     fn back_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Hears that a packet of its own has arrived.
+    /// Tells the source that one of its packets has arrived.
     fn hear(&mut self, _now: Instant, _news: &News) {}
 }
 
-/// What a receiver tells the sender.
+/// The report of a receiver to the sender of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct News {
-    /// Of which packet.
+    /// The cookie of the packet that arrived.
     pub cookie: u64,
-    /// It arrived with CE.
+    /// Whether the packet arrived with a CE mark (congestion experienced).
     pub ce: bool,
 }
 
-/// What the packets of a source are like, and when it sends.
+/// Properties of the packets of a source, and the time during which the source sends.
 #[derive(Clone, Debug)]
 pub struct Traffic {
-    /// The key of their flow.
+    /// The flow key of the packets.
     pub flow: u64,
-    /// Bytes, link header included.
+    /// The size of each packet in bytes, link header included.
     pub size: u32,
-    /// Their priority.
+    /// The priority of the packets.
     pub priority: u32,
-    /// Their ECN code point.
+    /// The ECN code point of the packets.
     pub ecn: u8,
-    /// When it begins.
+    /// The time at which the source begins to send.
     pub from: Instant,
-    /// When it ends.
+    /// The time at which the source stops: it sends only before this time.
     pub until: Instant,
 }
 
 impl Traffic {
-    /// Packets of `flow`, of 1514 bytes, from the beginning on for ever.
+    /// Returns traffic of flow `flow`: packets of 1514 bytes, from [`BEGIN`] on, without end.
     #[must_use]
     pub fn of(flow: u64) -> Self {
         Self { flow, size: 1514, priority: 0, ecn: 0, from: BEGIN, until: Instant::MAX }
     }
 
-    /// With packets of `size` bytes.
+    /// Sets the size of each packet to `size` bytes.
     #[must_use]
     pub fn size(self, size: u32) -> Self {
         Self { size, ..self }
     }
 
-    /// With packets that may be marked: ECT(0).
+    /// Sets the ECN code point to ECT(0), so that qdiscs may mark the packets.
     #[must_use]
     pub fn ect(self) -> Self {
         Self { ecn: 2, ..self }
     }
 
-    /// Between these times, nanoseconds since the beginning.
+    /// Limits the sending to the time between `from_ns` and `until_ns`, in nanoseconds since
+    /// [`BEGIN`].
     #[must_use]
     pub fn between(self, from_ns: u64, until_ns: u64) -> Self {
         Self { from: BEGIN.after(from_ns), until: BEGIN.after(until_ns), ..self }
@@ -95,10 +98,11 @@ impl Traffic {
     }
 }
 
-/// Packets whose times are known, such as those of a capture: an iterator as a source.
+/// A source of packets whose times are known in advance, such as those of a capture. It takes the
+/// packets from an iterator.
 ///
-/// A packet that should come before the one before it comes together with that one. Their cookies
-/// are replaced by their numbers, from 0 on.
+/// A packet whose time lies before that of its predecessor is sent together with its predecessor.
+/// The cookie of each packet is replaced by its number, counted from 0.
 #[derive(Debug)]
 pub struct Records<I: Iterator> {
     records: I,
@@ -107,7 +111,7 @@ pub struct Records<I: Iterator> {
 }
 
 impl<I: Iterator<Item = (Instant, Packet)>> Records<I> {
-    /// Plays `records`, of which it looks at one at a time.
+    /// Creates a source that plays `records`. It reads only one record ahead.
     pub fn new(mut records: I) -> Self {
         let next = records.next();
         Self { records, next, number: 0 }

@@ -1,4 +1,4 @@
-//! A wire that takes one packet at a time, and the tree in front of it.
+//! A wire that sends one packet at a time, and the tree of qdiscs in front of the wire.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,27 +8,28 @@ use onramp_queue::Packet;
 
 use crate::sim::Fate;
 
-/// How often a tree may be asked, and give nothing, before it counts as stuck.
+/// Number of times in a row that the tree may answer "not before" while no packet comes or leaves.
+/// After that, the wire treats the tree as stuck and stops asking.
 const PATIENCE: u32 = 1_000_000;
 
-/// A link: packets leave the tree one after the other, each when the one before has been sent.
+/// A link: the wire takes a packet from the tree when the packet before has been sent.
 #[derive(Debug)]
 pub struct Wire {
     tree: Tree,
-    /// Bytes per second; none = infinitely fast.
+    /// The rate in bytes per second; `None` means infinitely fast.
     rate: Option<Rate>,
     delay_ns: u64,
-    /// When the packet on it has been sent.
+    /// The time at which the packet on the wire has been sent completely.
     free_at: Instant,
-    /// When to ask the tree again.
+    /// The time at which the wire asks the tree again; `None` if it waits for a packet to come.
     wake: Option<Instant>,
-    /// How often the tree gave nothing, since it last gave or got something.
+    /// Number of times that the tree answered "not before" since it last gave or got a packet.
     idle: u32,
-    /// What came, and is in the tree, by cookie.
+    /// What the wire remembers of each packet in the tree, by cookie.
     inside: HashMap<u64, Inside>,
 }
 
-/// What is remembered of a packet in the tree.
+/// What the wire remembers of a packet in the tree.
 #[derive(Clone, Copy, Debug)]
 struct Inside {
     came: Instant,
@@ -37,8 +38,8 @@ struct Inside {
 }
 
 impl Wire {
-    /// A wire of this `rate` (none = infinitely fast) behind `tree`, which packets take
-    /// `delay_ns` to pass.
+    /// Creates a wire with rate `rate` (`None` means infinitely fast) behind `tree`. Each packet
+    /// takes `delay_ns` nanoseconds to travel over the wire.
     #[must_use]
     pub fn new(tree: Tree, rate: Option<Rate>, delay_ns: u64) -> Self {
         Self {
@@ -52,23 +53,24 @@ impl Wire {
         }
     }
 
-    /// The tree.
+    /// Returns the tree of qdiscs in front of the wire.
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// When something is to be done.
+    /// Returns the time at which the wire wants to act next; `None` if it waits for a packet to
+    /// come.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.wake
     }
 
-    /// How long `bytes` take to be sent.
+    /// Returns how long the wire takes to send `bytes` bytes, in nanoseconds.
     fn sending_ns(&self, bytes: u32) -> u64 {
         self.rate.map_or(0, |rate| (u64::from(bytes) * 1_000_000_000).div_ceil(rate.0))
     }
 
-    /// Takes `pkt`, whose cookie no other packet in the tree has.
+    /// Takes `pkt` from a source. Its cookie must differ from those of all packets in the tree.
     pub(crate) fn take(&mut self, now: Instant, mut pkt: Packet, fates: &mut VecDeque<Fate>) {
         self.idle = 0;
         pkt.enqueued_ns = now.0;
@@ -83,12 +85,12 @@ impl Wire {
                 self.send(now, pkt, fates);
                 self.wake = (self.free_at > now).then_some(self.free_at);
             }
-            // What is dropped is told by `drops`.
+            // `drops` reports the dropped packets.
             Err(_) => self.run(now, fates),
         }
     }
 
-    /// Sends what may be sent now.
+    /// Sends all packets that may be sent at time `now`.
     pub(crate) fn run(&mut self, now: Instant, fates: &mut VecDeque<Fate>) {
         self.wake = None;
         while self.free_at <= now {

@@ -1,6 +1,7 @@
-//! What queue management is for, as inequalities: scenarios after RFC 7928 at 10 Mbit/s.
+//! Tests that check the benefits of active queue management as inequalities: scenarios after RFC
+//! 7928 at 10 Mbit/s.
 //!
-//! They hold for other seeds too; what one seed measures is in `docs/aqm/README.md`.
+//! The inequalities hold for other seeds too. What one seed measures is in `docs/aqm/README.md`.
 
 use onramp_core::Rate;
 use onramp_sim::aqm::{self, Measurement, Plan, Role, Scenario, Subject};
@@ -17,13 +18,14 @@ fn run(scenario: Scenario, kind: &str) -> Measurement {
     aqm::run(&plan(1), scenario, &subject).expect("it fits the link")
 }
 
-/// The delay that so many thousandths do not exceed, milliseconds.
+/// Returns the delay, in milliseconds, that `part` thousandths of the packets do not exceed.
 fn delay(cell: &Measurement, part: u32) -> u64 {
     cell.delays().per_mille(part).expect("packets were sent").div_ceil(MS)
 }
 
-/// RFC 7928, 8.2: a few flows. Tail drop is a second of waiting, whatever the round trip; what
-/// aims at 5 ms stays below, what aims at 15 ms too, and the link stays busy.
+/// RFC 7928, 8.2: a few flows. With tail drop, packets wait up to a second, whatever the round
+/// trip. Qdiscs with a target delay of 5 ms or 15 ms keep the median delay within twice that
+/// target, and the link stays busy.
 #[test]
 fn under_mild_load_delays_are_near_the_target_and_the_link_is_busy() {
     let deep = run(Scenario::Mild, "pfifo");
@@ -32,19 +34,21 @@ fn under_mild_load_delays_are_near_the_target_and_the_link_is_busy() {
         let cell = run(Scenario::Mild, kind);
         let (median, tail) = (delay(&cell, 500), delay(&cell, 990));
         assert!(median <= 2 * target && tail <= 8 * target, "{kind}: {median} and {tail} ms");
-        // Less than that of tail drop: now and then all halve their windows at once.
+        // The utilisation is lower than with tail drop, because now and then all flows halve their
+        // windows at the same time.
         assert!(cell.utilisation() > 0.85, "{kind}: {}", cell.utilisation());
         assert!(cell.jain() > Some(0.9), "{kind}: {:?}", cell.jain());
-        // A loss each sawtooth is all that it takes.
+        // Each flow needs only one loss to halve its window, so few packets are dropped.
         assert!((0.001..0.015).contains(&cell.dropped_share()), "{kind}: {}", cell.dropped_share());
     }
-    // RED has its average between `min` and `max`: 24 and 72 ms at this rate.
+    // RED keeps its average queue between `min` and `max`, which are 24 ms and 72 ms at this rate.
     let median = delay(&run(Scenario::Mild, "red"), 500);
     assert!((20..72).contains(&median), "{median}");
 }
 
-/// RFC 7928, 8.2: many flows, whose windows are less than two packets each. None can keep 5 ms:
-/// there, delays are tens of milliseconds, but still a tenth of those of tail drop.
+/// RFC 7928, 8.2: many flows, whose windows are smaller than two packets each. No qdisc can keep
+/// the delay at 5 ms. Delays are tens of milliseconds, but still less than a tenth of those of tail
+/// drop.
 #[test]
 fn under_heavy_load_delays_stay_bounded_and_flows_share() {
     let deep = run(Scenario::Heavy, "pfifo");
@@ -55,19 +59,22 @@ fn under_heavy_load_delays_stay_bounded_and_flows_share() {
         assert!(cell.utilisation() > 0.95, "{kind}: {}", cell.utilisation());
         assert!(cell.jain() > Some(0.9), "{kind}: {:?}", cell.jain());
     }
-    // In one queue, chance may have a flow wait for one timeout after the other; not in its own.
+    // If all flows share one queue, one flow may by chance wait for one timeout after the other. If
+    // each flow has a queue of its own, that does not happen.
     for kind in ["fq_codel", "cake"] {
         let cell = run(Scenario::Heavy, kind);
         let least = cell.flows().iter().map(|flow| cell.bits_per_second(flow)).reduce(f64::min);
         assert!(least > Some(0.5 * 1e7 / 50.0), "{kind}: {least:?}");
     }
-    // One queue for all: its law holds the wait of all at 15 ms. (RFC 8033, 4.2.)
+    // PIE has one queue for all flows, and its control law keeps the delay of all packets at 15 ms.
+    // (RFC 8033, 4.2.)
     let median = delay(&run(Scenario::Heavy, "pie"), 500);
     assert!(median <= 25, "{median}");
 }
 
-/// RFC 7928, 5.3: a flow that takes one and a half times the link. Who tells flows apart leaves the
-/// others nearly what is theirs (RFC 8290, 6: isolation); one queue for all does not.
+/// RFC 7928, 5.3: a flow that sends one and a half times the link's rate. A qdisc with a queue for
+/// each flow leaves the other flows nearly their fair share (RFC 8290, 6: isolation). A qdisc with
+/// one queue for all flows does not.
 #[test]
 fn beside_an_unresponsive_flow_only_queues_of_their_own_help() {
     for kind in ["fq_codel", "cake"] {
@@ -81,14 +88,14 @@ fn beside_an_unresponsive_flow_only_queues_of_their_own_help() {
         assert!(cell.share_of_fair() < Some(0.2), "{kind}: {:?}", cell.share_of_fair());
         assert!(cell.utilisation() > 0.99, "{kind}: {}", cell.utilisation());
     }
-    // PIE finds the probability that holds its target all the same; CoDel, whose drops grow with
-    // time only, is behind for seconds.
+    // PIE still finds the drop probability that holds its target. CoDel increases its drops only
+    // with time, so its delay is too long for seconds.
     let tail = |kind| delay(&run(Scenario::Unresponsive, kind), 950);
     assert!(tail("pie") < 80 && tail("codel") > 400, "{} {}", tail("pie"), tail("codel"));
 }
 
-/// RFC 7928, 7: short flows begin with ten packets at once, a video sends eight. They pass, and a
-/// call beside them does not wait for the bulk flow.
+/// RFC 7928, 7: a short flow begins with ten packets at once, and a video sends eight at once. The
+/// qdiscs let such bursts pass, and a voice call beside them does not wait for the bulk flow.
 #[test]
 fn bursts_pass_and_a_call_is_not_heard_to_wait() {
     let part = |all: Option<&onramp_sim::Histogram>, part| {
@@ -99,14 +106,15 @@ fn bursts_pass_and_a_call_is_not_heard_to_wait() {
     assert!(short > 1_000 && call > 500, "{short} and {call} ms");
     for kind in ["red", "codel", "fq_codel", "cake", "pie"] {
         let cell = run(Scenario::Bursts, kind);
-        // Two trips are the least that 30 packets take: 10, then 20.
+        // A flow of 30 packets takes at least two round trips: 10 packets in the first, 20 in the
+        // second.
         let median = part(cell.completions(), 500);
         assert!((100..400).contains(&median), "{kind}: {median} ms");
         assert!(cell.video_dropped_share() < Some(0.02), "{kind}");
         assert!(part(cell.voice_delays(), 990) < 120, "{kind}");
     }
-    // A sparse flow waits for no more than a packet of each other (RFC 8290, 3 and 4.2): the bulk
-    // flow, the video and a short flow or two, 1.2 ms each.
+    // A sparse flow waits for at most one packet of each other flow (RFC 8290, 3 and 4.2): the bulk
+    // flow, the video and one or two short flows, 1.2 ms each.
     for kind in ["fq_codel", "cake"] {
         let cell = run(Scenario::Bursts, kind);
         let call = part(cell.voice_delays(), 990);
@@ -115,8 +123,9 @@ fn bursts_pass_and_a_call_is_not_heard_to_wait() {
     }
 }
 
-/// RFC 7928, 6: with the same losses, Reno's rates are as one to the trips. Queues of their own
-/// favour nobody, but who has a long trip leaves some of its share unused.
+/// RFC 7928, 6: with the same losses, the rate of a Reno flow is inversely proportional to its
+/// round trip. A queue for each flow favours no flow, but a flow with a long round trip does not
+/// use its whole share.
 #[test]
 fn flows_of_longer_trips_get_more_where_flows_have_queues() {
     let spread = |kind| {
@@ -133,13 +142,14 @@ fn flows_of_longer_trips_get_more_where_flows_have_queues() {
     }
 }
 
-/// RFC 7928, 4.5; RFC 3168: marks do what drops do, and nothing is lost.
+/// RFC 7928, 4.5; RFC 3168: marks have the same effect on the delay as drops, and no packet is
+/// lost.
 #[test]
 fn with_marks_nothing_is_dropped_and_delays_are_the_same() {
     for kind in ["red", "codel", "fq_codel", "cake", "pie"] {
         let (marks, drops) = (run(Scenario::Ecn, kind), run(Scenario::Mild, kind));
-        // Those of the first second, when the queue overflows, do not count. PIE drops while its
-        // probability is above 10 %, which it may be for a moment (RFC 8033, 5.1).
+        // Drops in the first second, when the queue overflows, do not count. PIE drops packets
+        // while its probability is above 10 %, which may happen for a moment (RFC 8033, 5.1).
         let most = if kind == "pie" { 0.001 } else { 0.0 };
         assert!(marks.dropped_share() <= most, "{kind}: {}", marks.dropped_share());
         assert!((0.001..0.02).contains(&marks.marked_share()), "{kind}: {}", marks.marked_share());
@@ -161,7 +171,7 @@ fn the_same_seed_gives_the_same_and_another_another() {
     assert!(cell(1) != cell(2));
 }
 
-/// The figures themselves, where they are known beforehand.
+/// Checks the measurements of a link with no queue, because their values are known in advance.
 #[test]
 fn a_link_that_nobody_fills_has_no_queue() {
     let mut plan = plan(1);
@@ -169,10 +179,11 @@ fn a_link_that_nobody_fills_has_no_queue() {
     plan.seconds = 1.try_into().expect("not zero");
     let subject = Subject::new("fq_codel").expect("a kind");
     let cell = aqm::run(&plan, Scenario::Bursts, &subject).expect("it fits");
-    // Ten packets, then twenty after a trip, and 10 ms to the other end.
+    // The first ten packets take a round trip of 100 ms, then twenty more take 10 ms to the other
+    // end.
     let short = cell.completions().expect("some began").per_mille(500).expect("and ended");
     assert!((110 * MS..112 * MS).contains(&short), "{short}");
-    // 8 packets, 25 times a second; 50 of 200 bytes.
+    // The video sends 8 packets 25 times a second; the call sends 50 packets of 200 bytes a second.
     let sent = |role| {
         let flow = cell.flows().iter().find(|flow| flow.role == role).expect("there is one");
         (flow.packets, flow.dropped, flow.sent_bytes)

@@ -1,5 +1,5 @@
-//! What every qdisc and class of the recorded trees counted, against what `tc -s` said of the real
-//! ones: bytes, packets, drops, overlimits and backlog.
+//! Compares the counters of every qdisc and class of the recorded trees with what `tc -s` showed of
+//! the real ones: bytes, packets, drops, overlimits and backlog.
 //!
 //! The recordings lie outside the project: see `shared/mod.rs`.
 
@@ -13,13 +13,13 @@ use onramp_core::qdisc::Backlog;
 use onramp_core::view::{Counters, QdiscView};
 use onramp_sim::recording::{Case, Mode};
 
-/// `qdisc pfifo 12:` or `class htb 1:10`, of a qdisc that nobody named with its parent; and the
-/// numbers.
+/// The numbers of each qdisc and class by name. A name is like `qdisc pfifo 12:` or `class htb
+/// 1:10`; if a qdisc has no handle of its own (`0:`), its parent follows.
 type Said = BTreeMap<String, Vec<u64>>;
 
 const NAMES: [&str; 5] = ["bytes", "packets", "drops", "overlimits", "backlog"];
 
-/// The numbers in the line, without what stands around them.
+/// Returns the numbers in the line, in order, without the text around them.
 fn numbers(line: &str) -> Vec<u64> {
     line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
 }
@@ -85,7 +85,7 @@ fn counters_are_those_of_linux() {
                 continue;
             };
             for (what, (ours, theirs)) in NAMES.iter().zip(counts.iter().zip(theirs)) {
-                // Where chance has a part in it, the sum of what left and died is known.
+                // If the outcome is random, only the sum of packets sent and dropped is compared.
                 if case.mode() == Mode::Exact {
                     compared += 1;
                     if ours != theirs {

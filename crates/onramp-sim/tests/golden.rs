@@ -1,6 +1,6 @@
-//! What a real Linux 7.2 recorded, against ours.
+//! Compares Onramp's runs with recordings of a real Linux 7.2.
 //!
-//! The traces lie outside the project: see `shared/mod.rs`.
+//! The recordings lie outside the project: see `shared/mod.rs`.
 
 mod shared;
 

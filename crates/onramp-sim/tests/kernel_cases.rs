@@ -1,14 +1,15 @@
-//! Small random cases, and what Linux 7.2 did with each: what left and died at which nanosecond,
-//! and what `tc -s -d` showed in the end. We do the same.
+//! Small random cases with what Linux 7.2 did in each: which packets were sent and dropped at which
+//! nanosecond, and what `tc -s -d` showed in the end. Onramp must do the same.
 //!
-//! `cargo xtask differential --keep DIR` has chosen them: see `docs/conformance.md`.
+//! `cargo xtask differential --keep DIR` chose these cases: see `docs/conformance.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use onramp_sim::recording::{Case, compact};
 
-/// Makes a test of each kind, so that one that fails names it, and they run side by side.
+/// Makes one test for each kind of qdisc, so that a failing test names its kind and the tests run
+/// in parallel.
 macro_rules! kinds {
     ($($kind:ident)*) => {
         const KINDS: &[&str] = &[$(stringify!($kind)),*];
@@ -26,7 +27,7 @@ kinds! {
     pfifo_fast pfifo_head_drop pie plug prio qfq red sfq skbprio tbf
 }
 
-/// The cases, each with its kind at the root.
+/// Returns the cases, each with the kind of its root qdisc.
 fn files() -> Vec<(String, PathBuf)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernel_cases");
     let entries = fs::read_dir(folder).expect("a folder of cases");
@@ -36,7 +37,7 @@ fn files() -> Vec<(String, PathBuf)> {
     files
 }
 
-/// `KIND-NUMBER.txt`.
+/// Splits the name of a case's file, `KIND-NUMBER.txt`, and returns the kind with the path.
 fn named(path: PathBuf) -> (String, PathBuf) {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let (kind, _) = stem.rsplit_once('-').expect("a kind and a number");
@@ -47,7 +48,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Where the kernel and we differ.
+/// Returns the differences between the kernel's run and Onramp's run.
 fn told(path: &Path, text: &str) -> Vec<String> {
     let name = path.display().to_string();
     Case::parse(&name, text).unwrap_or_else(|error| panic!("{error}")).exact(1)
@@ -70,7 +71,7 @@ fn every_case_is_replayed() {
     }
 }
 
-/// A case in which packets leave and die, with a class that counted drops.
+/// Returns a case in which packets are sent and dropped, with a class that counts drops.
 fn sample() -> String {
     let all = files().into_iter().filter(|(kind, _)| kind == "htb").map(|(_, path)| read(&path));
     let fits = |text: &String| {
@@ -81,7 +82,7 @@ fn sample() -> String {
     all.into_iter().find(fits).expect("a case with drops")
 }
 
-/// The text, with the first number behind `mark` one greater.
+/// Returns the text with the first number after `mark` increased by one.
 fn one_more(text: &str, mark: &str) -> String {
     let (before, rest) = text.split_once(mark).expect(mark);
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
@@ -89,7 +90,7 @@ fn one_more(text: &str, mark: &str) -> String {
     format!("{before}{mark}{}{}", number + 1, &rest[digits..])
 }
 
-/// The judge is judged: what differs in one number, one line or one packet is told of.
+/// The comparison itself works: a difference in one number, one line or one packet is reported.
 #[test]
 fn what_differs_is_told() {
     let (path, text) = (Path::new("sample"), sample());
@@ -116,13 +117,13 @@ fn what_differs_is_told() {
     let (gone, rest) = left.split_once('\n').expect("a line");
     let less = format!("{before}\n== left\n{rest}");
     assert!(!told(path, &less).is_empty(), "without `{gone}`");
-    // Without what `tc` showed, packets alone are compared.
+    // If a case does not have the output of `tc`, only the packets are compared.
     let packets = text.split_once("== stats.txt").expect("a part").0;
     assert!(told(path, packets).is_empty());
     assert!(!told(path, &one_more(packets, "\n== left\n")).is_empty());
 }
 
-/// What is written shorter is read as the same, and has only one form.
+/// The compact form of each case is read as the same case, and a case has only one compact form.
 #[test]
 fn cases_are_compact() {
     for (_, path) in files() {

@@ -1,17 +1,19 @@
-//! Small random cases in which chance has a part: what we do with one seed, and what five runs of
-//! Linux 7.2 came to.
+//! Small random cases whose outcome depends on random numbers: what Onramp does with one seed, and
+//! the figures of five runs of Linux 7.2.
 //!
-//! The record of what we do (`left`, `died` and `stats.txt` of a case) is ours. It was accepted
-//! since `cargo xtask differential` found our behaviour within the kernel's distribution. Whoever
-//! changes what is drawn, or when, judges again, and renews it with `cargo xtask differential
-//! --renew crates/onramp-sim/tests/kernel_draws`, which refuses where we differ from the kernel.
+//! The record of Onramp's outcome (`left`, `died` and `stats.txt` of a case) was made by Onramp. It
+//! was accepted because `cargo xtask differential` found Onramp's behaviour within the kernel's
+//! distribution. If you change which random numbers are drawn, or when, judge the behaviour again
+//! and renew the record with `cargo xtask differential --renew
+//! crates/onramp-sim/tests/kernel_draws`, which refuses a case in which Onramp differs from the
+//! kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use onramp_sim::recording::Case;
 
-/// Seeds whose mean is compared with the kernel's.
+/// The seeds over which the mean is compared with the kernel's mean.
 const SEEDS: std::ops::Range<u64> = 1..9;
 
 macro_rules! kinds {
@@ -73,8 +75,8 @@ fn every_case_is_replayed() {
     }
 }
 
-/// The judge is judged: each figure of the kernel's, half as much again, is told of, and so is a
-/// packet that leaves a nanosecond later.
+/// The comparison itself works: each of the kernel's figures, increased by half, is reported as
+/// different, and so is a packet that leaves a nanosecond later.
 #[test]
 fn what_differs_is_told() {
     let (_, path) = files().into_iter().find(|(kind, _)| kind == "red").expect("a case");

@@ -1,5 +1,5 @@
-//! Whole listings of trees that saw recorded traffic, word by word against those of the real ones:
-//! `tc -s -d qdisc show`, `tc -s -d class show`, and the filters.
+//! Compares whole listings of trees that saw recorded traffic, word for word, with those of the
+//! real kernel: `tc -s -d qdisc show`, `tc -s -d class show`, and the filters.
 //!
 //! The recordings lie outside the project: see `shared/mod.rs`.
 

@@ -1,4 +1,4 @@
-//! How recordings are read and compared, on some that are made up.
+//! Tests that check how recordings are read and compared, with recordings that are written by hand.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use onramp_sim::recording::{Case, Comparison, Mode};
 const COLUMNS: &str = "time_ns,flow_id,size_bytes,priority,ecn\n";
 const EVENTS: &str = "event,time_ns,idx,flow_id,seq,size,ecn,reason\n";
 
-/// The verdict on a case on an infinitely fast wire.
+/// Returns the result of the comparison of a case with an infinitely fast wire.
 fn verdict(tc: &str, workload: &str, kernel: &str) -> Comparison {
     let folder = tempfile::tempdir().expect("a folder");
     let put = |name: &str, text: String| fs::write(folder.path().join(name), text).expect("a file");
@@ -18,7 +18,8 @@ fn verdict(tc: &str, workload: &str, kernel: &str) -> Comparison {
     Case::read(folder.path()).expect("a case").replay()
 }
 
-/// The recorder sets the whole type of service, and reads two bits of it.
+/// The recorder sets the whole type-of-service byte of a packet and reads only its two ECN bits.
+/// The other bits do not count as a mark.
 #[test]
 fn a_code_point_is_no_mark() {
     let filters = "tc qdisc add dev d root handle 1: prio
@@ -49,12 +50,12 @@ fn what_differs_does_not_pass() {
     }
 }
 
-/// Rows of a workload: packets of 1,000 bytes, one each microsecond.
+/// Returns rows of a workload: packets of 1,000 bytes, one each microsecond.
 fn steady(packets: u64) -> String {
     (0..packets).map(|n| format!("{},{},1000,0,0\n", n * 1000, n % 4)).collect()
 }
 
-/// What `netem` would have done that loses the packets that `lost` names, and no other.
+/// Returns the outcome of a `netem` that loses exactly the packets for which `lost` returns true.
 fn losing(packets: u64, lost: impl Fn(u64) -> bool) -> String {
     let row = |n| {
         let (event, reason) = if lost(n) { ("drop", "GENERIC") } else { ("deq", "") };
@@ -63,23 +64,23 @@ fn losing(packets: u64, lost: impl Fn(u64) -> bool) -> String {
     (0..packets).map(row).collect()
 }
 
-/// A kernel that loses as many packets as it should passes, whichever they are; one that loses an
-/// eighth more does not, nor one that prefers a flow.
+/// A kernel that loses the expected number of packets passes, whichever packets they are. A kernel
+/// that loses an eighth more or fewer does not pass, nor does a kernel that favours a flow.
 #[test]
 fn distributions_that_differ_do_not_pass() {
     let (tc, packets) = ("tc qdisc add dev d root netem loss 25%", 8_000);
     let workload = steady(packets);
-    // Every fourth of each flow's packets: 2,000 in all.
+    // Every fourth packet of each flow is lost: 2,000 in all.
     let fair = verdict(tc, &workload, &losing(packets, |n| (n / 4) % 4 == 0));
     assert!(fair.pass && fair.mode == Mode::Distribution, "{:?}", fair.differences);
     assert!(!fair.order && !fair.drops);
-    // 2,250.
+    // Of 8,000 packets, 2,250 are lost.
     let more = verdict(tc, &workload, &losing(packets, |n| (n / 4) % 32 < 9));
     assert!(!more.pass);
     assert!(more.differences[0].starts_with("drops: ours "), "{:?}", more.differences);
     let fewer = verdict(tc, &workload, &losing(packets, |n| (n / 4) % 32 < 7));
     assert!(!fewer.pass);
-    // As many, but flow 0 loses more than the others.
+    // The total number of losses is as expected, but flow 0 loses more than the others.
     let unfair = |n: u64| (n / 4) % 100 < if n.is_multiple_of(4) { 34 } else { 22 };
     let unfair = verdict(tc, &workload, &losing(packets, unfair));
     assert!(!unfair.pass);
@@ -102,13 +103,14 @@ time_ns,flow_id,size_bytes,priority,ecn
 100,0,1000,0,0
 ";
 
-/// What comes behind 1,001,000 ns: by then one packet is on the wire, and one is held.
+/// Compares a case whose kernel run has these rows. At 40,000 ns, when the third packet comes, one
+/// packet is on the wire and one is in the queue.
 fn changed(rows: &str) -> Vec<String> {
     let late = "40000,0,1000,0,0\n== kernel.csv\nevent,time_ns,idx,flow_id,seq,size,ecn,reason\n";
     Case::parse("made-up", &format!("{CASE}{late}{rows}")).expect("a case").exact(1)
 }
 
-/// A line of `tc` under way counts from the time on at which it was made.
+/// A change that `tc` makes while packets come has an effect from its own time on.
 #[test]
 fn changes_are_made_under_way() {
     let sent = "deq,0,0,0,0,1000,0,\ndeq,1000000,1,0,1,1000,0,\n";
@@ -119,7 +121,7 @@ fn changes_are_made_under_way() {
     assert_eq!(told.len(), 2, "without the change, the third packet is kept: {told:?}");
 }
 
-/// A change that the tree does not take is an error, and so is a text without its files.
+/// A change that the tree does not accept is an error, and so is a text that lacks a file.
 #[test]
 fn a_case_has_to_be_whole() {
     let refused = CASE.replace("limit 1\n", "limit one\n");
@@ -132,7 +134,7 @@ fn a_case_has_to_be_whole() {
     );
 }
 
-/// What happens up to a time, that one included.
+/// `until` keeps the events up to and including the given time.
 #[test]
 fn an_outcome_ends_where_it_is_cut() {
     let rows = "0,0,1000,0,0\n".repeat(10);
@@ -141,7 +143,8 @@ fn an_outcome_ends_where_it_is_cut() {
          == workload.csv\n{COLUMNS}{rows}== kernel.csv\n{EVENTS}"
     );
     let played = Case::parse("cut", &text).expect("a case").play(1);
-    // A packet takes 100 ms; one is on the wire, eight are held, one dies.
+    // A packet takes 100 ms to send. One packet is on the wire, eight are in the queue, and one is
+    // dropped.
     assert_eq!((played.gone(), played.end()), (10, Some(800_000_000)));
     let cut = played.until(200_000_000);
     assert_eq!((cut.gone(), cut.end()), (4, Some(200_000_000)));

@@ -1,7 +1,7 @@
-//! The plain wire of [`Sim`](onramp_sim::Sim), against what a real Linux 7.2 recorded.
+//! Compares the plain wire of [`Sim`](onramp_sim::Sim) with recordings of a real Linux 7.2.
 //!
-//! Only kinds without timers: the slack of real ones is no matter of the plain wire. The traces lie
-//! outside the project: see `shared/mod.rs`.
+//! Only kinds without timers are compared, because the plain wire does not model the slack of real
+//! timers. The recordings lie outside the project: see `shared/mod.rs`.
 
 mod shared;
 
@@ -12,10 +12,10 @@ use onramp_core::{Rate, Setup, Tree};
 use onramp_sim::source::{Records, rows};
 use onramp_sim::{BEGIN, Sim, Wire};
 
-/// A wire of `Sim` lets packets pass an empty qdisc by, where that allows it; so did these.
+/// Cases in which packets may bypass an empty qdisc, as they do on the wire of `Sim`.
 const CASES: &[&str] = &["pfifo100-bypass", "codel-bypass", "fq_codel-bypass"];
 
-/// Times, numbers and code points of the packets that left.
+/// Times, numbers and ECN code points of the packets that left.
 type Left = Vec<(u64, u64, u8)>;
 
 fn ours(case: &Path, opts: &str) -> Left {

@@ -1,4 +1,5 @@
-//! The window source alone: what TCP Reno is known to do, over a path that holds anything.
+//! Tests of the window source alone: the known behaviour of TCP Reno over a path that holds any
+//! number of packets.
 
 use std::collections::VecDeque;
 
@@ -9,7 +10,7 @@ use onramp_sim::{BEGIN, SEC};
 const MS: u64 = 1_000_000;
 const TRIP: u64 = 100 * MS;
 
-/// What happens to a packet.
+/// What happens to a packet on its way.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Passes,
@@ -17,8 +18,8 @@ enum Way {
     Marked,
 }
 
-/// Times, in nanoseconds since the beginning, at which packets were sent by a `window` that hears
-/// of their arrival after `trip` nanoseconds; and how many arrived.
+/// Returns the times, in nanoseconds since the beginning, at which `window` sends packets if it
+/// hears of each arrival after `trip` nanoseconds; and the number of packets that arrived.
 fn play(mut window: Window, trip: u64, until: u64, way: impl Fn(u64) -> Way) -> (Vec<u64>, u64) {
     let (mut now, mut sent, mut arrived) = (BEGIN, Vec::new(), 0);
     let mut news: VecDeque<(Instant, News)> = VecDeque::new();
@@ -53,7 +54,7 @@ fn endless() -> Window {
     Window::new(Traffic::of(1), TRIP)
 }
 
-/// Packets sent in each of the first trips.
+/// Returns the number of packets sent in each of the first `trips` round trips.
 fn by_trip(sent: &[u64], trips: usize) -> Vec<usize> {
     let trip = |number: usize| {
         let (from, to) = (number as u64 * TRIP, (number as u64 + 1) * TRIP);
@@ -70,7 +71,8 @@ fn slow_start_doubles() {
 
 #[test]
 fn congestion_avoidance_adds_one_a_trip() {
-    // One loss ends slow start; then a packet more is sent each trip.
+    // One loss ends slow start. After that, one more packet is sent in each round trip than in the
+    // one before.
     let lost = |number| if number == 100 { Way::Lost } else { Way::Passes };
     let (sent, _) = play(endless(), TRIP, 40 * TRIP, lost);
     let counts = by_trip(&sent, 40);
@@ -78,9 +80,10 @@ fn congestion_avoidance_adds_one_a_trip() {
     assert!((19..=21).contains(&grown), "{counts:?}");
 }
 
-/// Mathis et al. 1997: where every `k`th packet is lost, the window saws between W and W/2, and
-/// `sqrt(3/2 k)` packets are sent in a trip, in the mean: 1/sqrt(p). It is a little less, by the
-/// fractions of packets that are not sent and by the trip in which the window does not grow.
+/// Mathis et al. 1997: if every `k`th packet is lost, the window moves between W and W/2 like a
+/// saw, and `sqrt(3/2 k)` packets are sent per round trip on average, which is proportional to
+/// 1/sqrt(p) for a loss rate p. The measured number is a little lower, because fractions of packets
+/// are not sent and because the window does not grow in the round trip after a loss.
 #[test]
 #[expect(clippy::cast_precision_loss, reason = "counts")]
 fn the_rate_goes_with_one_over_the_root_of_loss_and_of_marks() {
@@ -106,7 +109,8 @@ fn at_the_same_loss_rates_are_as_one_to_the_trips() {
 
 #[test]
 fn losses_of_one_trip_halve_the_window_once() {
-    // Packets 310 to 629 are sent in the sixth trip, before anything is known of the loss.
+    // Packets 310 to 629 are sent in the sixth round trip, before the source learns that packet 320
+    // is lost.
     let one = |number| if number == 320 { Way::Lost } else { Way::Passes };
     let many = |number| if (320..400).contains(&number) { Way::Lost } else { Way::Passes };
     let [one, many] =
@@ -123,7 +127,8 @@ fn a_flow_with_an_end_repeats_what_is_lost_and_ends() {
     let flow = || endless().packets(500);
     let (sent, arrived) = play(flow(), TRIP, 60 * SEC, |_| Way::Passes);
     assert_eq!((sent.len(), arrived), (500, 500));
-    // 10, 20, 40, 80, 160 and the rest: five trips.
+    // The round trips have 10, 20, 40, 80 and 160 packets, and the rest is sent five round trips
+    // after the beginning.
     assert_eq!(sent.last(), Some(&(5 * TRIP)));
     let way = |number| if number % 10 == 3 { Way::Lost } else { Way::Passes };
     let (sent, arrived) = play(flow(), TRIP, 600 * SEC, way);
@@ -136,13 +141,15 @@ fn the_loss_of_the_last_packet_is_found_by_a_timeout() {
     let lost = |number| if number == 29 { Way::Lost } else { Way::Passes };
     let (sent, arrived) = play(endless().packets(30), TRIP, 60 * SEC, lost);
     assert_eq!((sent.len(), arrived), (31, 30));
-    // The 29th arrived in the second trip; the timeout is a trip and 200 ms after that.
+    // The last packet before the lost one arrives at the end of the second round trip, at 200 ms.
+    // The timeout comes a round trip plus 200 ms later.
     assert_eq!(sent[30] / MS, 200 + 300);
 }
 
 #[test]
 fn a_loss_in_a_small_window_needs_no_timeout() {
-    // Only one packet is behind the lost one: two more are sent because something may be wrong.
+    // In the first window only one packet follows the lost one. The last two packets of the flow
+    // follow too, so three later arrivals show the loss and no timeout is needed.
     let lost = |number| if number == 8 { Way::Lost } else { Way::Passes };
     let (sent, arrived) = play(endless().packets(12), TRIP, 60 * SEC, lost);
     assert_eq!((sent.len(), arrived), (13, 12));

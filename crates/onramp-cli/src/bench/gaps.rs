@@ -1,9 +1,10 @@
-//! How evenly datagrams arrive.
+//! A histogram of the gaps between datagrams, which shows how evenly datagrams arrive.
 
-/// Gaps between the arrivals of one flow's datagrams, counted by powers of two.
+/// Gaps between the arrivals of datagrams of the same flow, counted by powers of two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gaps {
-    /// At `i`: gaps of 2^i to 2^(i+1) - 1 nanoseconds; gaps of zero are at 0 too.
+    /// The counts. Bucket `i` counts gaps of 2^i to 2^(i+1) - 1 nanoseconds; bucket 0 also counts
+    /// gaps of zero.
     buckets: [u64; 64],
 }
 
@@ -14,19 +15,20 @@ impl Default for Gaps {
 }
 
 impl Gaps {
-    /// Counts a gap.
+    /// Counts a gap of `gap_ns` nanoseconds.
     pub(crate) fn record(&mut self, gap_ns: u64) {
         self.buckets[gap_ns.max(1).ilog2() as usize] += 1;
     }
 
-    /// Adds what `other` counted.
+    /// Adds the counts of `other`.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (bucket, more) in self.buckets.iter_mut().zip(&other.buckets) {
             *bucket += more;
         }
     }
 
-    /// The buckets that counted any: from, below (both nanoseconds), gaps.
+    /// Returns each bucket that is not empty: its lower end and its upper end (exclusive), in
+    /// nanoseconds, and its count.
     pub(crate) fn filled(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         let buckets = (0u32..).zip(&self.buckets).filter(|(_, count)| **count > 0);
         buckets.map(|(power, count)| {

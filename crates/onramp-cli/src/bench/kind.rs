@@ -1,8 +1,8 @@
-//! The names of the ways of sending.
+//! The names of the methods of sending.
 
 use clap::ValueEnum;
 
-/// The ways of sending.
+/// A method of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Kind {
     /// Each thread its own connected socket per flow, and `send` for each datagram.
@@ -20,13 +20,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The method that the others are there to be compared with.
+    /// The method that the others are compared with.
     pub(crate) const OURS: Self = Self::Onramp;
 
-    /// Those that are compared if nobody says.
+    /// The methods that are compared if the user names none.
     pub(crate) const DEFAULT: [Self; 4] = [Self::Send, Self::Sendmmsg, Self::Gso, Self::Onramp];
 
-    /// As written on the command line and in JSON.
+    /// Returns the name of the method on the command line and in JSON.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Send => "send",

@@ -1,4 +1,5 @@
-//! Ways of sending: the table, what each must do, and the loop that drives them all alike.
+//! Methods of sending: the table of methods, the interface of a method, and the loop that drives
+//! all methods in the same way.
 
 mod kernel;
 mod onramp;
@@ -20,11 +21,11 @@ use super::plan::Plan;
 use super::stamp;
 use onramp_dev::MonotonicClock;
 
-/// Datagrams in one `sendmmsg`, and segments in one message of the `gso` method.
+/// Number of datagrams in one `sendmmsg` call, and of segments in one message of the `gso` method.
 pub(crate) const BATCH: usize = 32;
 
 impl Kind {
-    /// Descriptors it opens beside the sinks.
+    /// Returns the number of file descriptors that the method opens, besides those of the sinks.
     pub(crate) fn files(self, plan: &Plan) -> usize {
         match self {
             Self::Send | Self::Sendmmsg | Self::Gso => plan.flows(),
@@ -32,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// Opens it towards `targets`, one for each flow.
+    /// Opens the method for sending to `targets`, one for each flow.
     pub(crate) fn open(self, plan: &Plan, targets: &[SocketAddr]) -> Result<Box<dyn Session>> {
         match self {
             Self::Send | Self::Sendmmsg | Self::Gso => kernel::open(self, plan, targets),
@@ -43,130 +44,135 @@ impl Kind {
     }
 }
 
-/// Sockets or a link, opened for one round.
+/// The sockets, or the link, that a method has opened for one round.
 pub(crate) trait Session: Sync {
-    /// Sends as `cx` says until its phase is [`Phase::Stop`].
+    /// Sends as `cx` says until the phase is [`Phase::Stop`].
     fn run(&self, cx: &ThreadCx<'_>) -> ThreadRecord;
 
-    /// What the path under the senders did up to now; `None`: each call was a system
-    /// call.
+    /// Returns what the path below the senders has done so far; `None` if each call of a sender is
+    /// one system call.
     fn counts(&self) -> Option<PathCounts> {
         None
     }
 
-    /// All datagrams of a call are one message to the kernel, rather than a message each.
+    /// Whether all datagrams of a call form a single message to the kernel, instead of one message
+    /// each.
     fn segmented(&self) -> bool {
         false
     }
 
-    /// Waits for what is still under way, at most `patience`, and closes.
+    /// Waits until all accepted datagrams are sent, for at most the time `patience`, and closes the
+    /// session.
     fn finish(self: Box<Self>, patience: Duration) -> Closing;
 }
 
-/// What a path did with the datagrams it accepted.
+/// Counts of what a path did with the datagrams that it accepted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PathCounts {
-    /// Datagrams handed to the kernel.
+    /// Number of datagrams handed to the kernel.
     pub(crate) sent: u64,
-    /// Messages they were in.
+    /// Number of messages that contained these datagrams.
     pub(crate) messages: u64,
-    /// System calls.
+    /// Number of system calls.
     pub(crate) calls: u64,
 }
 
-/// How a session ended.
+/// The final counts of a session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closing {
-    /// Datagrams that it accepted and then dropped, by reason, over the whole round.
+    /// Number of datagrams that the session accepted and then dropped, by reason, over the whole
+    /// round.
     pub(crate) drops: BTreeMap<&'static str, u64>,
-    /// Datagrams that it still held when patience ran out.
+    /// Number of datagrams that the session still held when its time to finish was over.
     pub(crate) held: u64,
-    /// Ports that died, and of what.
+    /// The ports that died, each with the message of its panic.
     pub(crate) deaths: Vec<(usize, String)>,
 }
 
-/// A number that one sender writes and the observer reads, on lines of its own: two, because
-/// processors prefetch pairs.
+/// A number that one sender writes and the observer reads. It has two cache lines of its own,
+/// because processors prefetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Measurement(pub(crate) Counter);
 
-/// What one sending thread gets.
+/// What one sending thread needs for a round.
 #[derive(Debug)]
 pub(crate) struct ThreadCx<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) gate: &'a Gate,
     pub(crate) phase: &'a PhaseCell,
-    /// Number of the thread.
+    /// The number of the thread.
     pub(crate) thread: usize,
-    /// Number of its first flow.
+    /// The number of the thread's first flow.
     pub(crate) first_flow: usize,
-    /// Datagrams submitted, for each of its flows.
+    /// Number of datagrams submitted, for each flow of the thread.
     pub(crate) submitted: &'a [Measurement],
-    /// Calls made.
+    /// Number of calls made.
     pub(crate) calls: &'a Measurement,
 }
 
-/// What became of a call.
+/// The outcome of a call that sends.
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// So many datagrams, from the front, are on their way. At least one.
+    /// The path accepted this number of datagrams, at least one, from the front of the batch.
     Datagrams(usize),
-    /// There is no room, nothing was taken: wait.
+    /// No datagram was accepted, because there is no room. The caller must wait.
     Full,
-    /// So many datagrams, from the front, are lost.
+    /// The path lost this number of datagrams from the front of the batch.
     Lost(usize, io::Error),
 }
 
-/// One thread's way of sending.
+/// The way in which one thread sends.
 pub(crate) trait Worker {
-    /// Datagrams in a call.
+    /// Returns the number of datagrams in a call.
     fn batch(&self) -> usize;
 
-    /// Makes one call, with datagrams of the thread's flow number `flow`, each `size` bytes, back
-    /// to back in `payload`.
+    /// Makes one call with datagrams of the thread's flow number `flow`. The datagrams are `size`
+    /// bytes each and stand one after the other in `payload`.
     fn send(&mut self, flow: usize, payload: &[u8], size: usize) -> Taken;
 
-    /// Waits for room for `size` bytes of the thread's flow number `flow`, not much longer than
-    /// 100 ms: so that a round ends.
+    /// Waits for room for `size` bytes of the thread's flow number `flow`. It waits not much longer
+    /// than 100 ms, so that a round can end.
     fn wait(&mut self, flow: usize, size: usize);
 
-    /// Lets other threads run, if it is time for that; says for how long.
+    /// Lets other threads run if it is time for that, and returns how long that took.
     fn give_way(&mut self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// A histogram of nanoseconds: 1 % precise, and small enough to stay in the cache of its thread.
+/// A histogram of nanoseconds. It is precise to 1 %, and small enough to stay in the cache of its
+/// thread.
 pub(crate) type Latency = Histogram<u64>;
 
-/// An empty one, up to a minute.
+/// Returns an empty histogram for values up to a minute.
 pub(crate) fn latency() -> Latency {
     Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("bounds that the crate accepts")
 }
 
-/// What one sending thread recorded during [`Phase::Measure`].
+/// The measurements of one sending thread during [`Phase::Measure`].
 #[derive(Debug)]
 pub(crate) struct ThreadRecord {
-    /// Durations of calls that send, or stage and refuse.
+    /// Durations of calls that send, or that stage or refuse datagrams.
     pub(crate) send: Latency,
-    /// From the first call for a batch of datagrams, of which some were taken in the end, until the
-    /// thread may go on to the next: refused calls, waits for room and giving way included.
+    /// Times from the first call for a batch, of which some datagrams were accepted in the end,
+    /// until the thread may go on to the next batch. They include refused calls, waits for room and
+    /// giving way to other threads.
     pub(crate) accept: Latency,
     /// Durations of waits for room.
     pub(crate) wait: Latency,
-    /// Calls that found no room.
+    /// Number of calls that found no room.
     pub(crate) refused: u64,
-    /// Datagrams lost in calls, by reason: over the whole round.
+    /// Number of datagrams lost in calls, by reason, over the whole round.
     pub(crate) lost: BTreeMap<&'static str, u64>,
     /// The first error of a call.
     pub(crate) error: Option<io::Error>,
 }
 
-/// Sends with `worker`, flow after flow, until told to stop.
+/// Sends with `worker`, one flow after another, until the phase is [`Phase::Stop`].
 pub(crate) fn drive<W: Worker>(worker: &mut W, cx: &ThreadCx<'_>) -> ThreadRecord {
     let (size, batch) = (cx.plan.size, worker.batch());
-    // Unless they are checked, all flows send the same bytes.
+    // All flows send the same bytes, unless the datagrams are verified.
     let distinct = if cx.plan.verify { cx.submitted.len() } else { 1 };
     let mut payloads: Vec<Vec<u8>> = (0..distinct)
         .map(|flow| stamp::template(cx.first_flow + flow, size).repeat(batch))
@@ -181,7 +187,8 @@ pub(crate) fn drive<W: Worker>(worker: &mut W, cx: &ThreadCx<'_>) -> ThreadRecor
     };
     let mut sampler = Sampler::new(cx.thread);
     let mut flow = 0;
-    // When the datagrams in hand were tried first, if that is timed; and whether they were.
+    // `first` is the time of the first call for the current batch, if this batch is timed; `tried`
+    // says whether there was such a call.
     let (mut first, mut tried) = (None, false);
     cx.gate.wait();
     loop {
@@ -237,7 +244,7 @@ pub(crate) fn drive<W: Worker>(worker: &mut W, cx: &ThreadCx<'_>) -> ThreadRecor
     }
 }
 
-/// The reason that an error of a send stands for.
+/// Returns the drop reason for an error of a send.
 fn reason(error: &io::Error) -> DropReason {
     use rustix::io::Errno;
     let refusal = error.get_ref().and_then(|inner| inner.downcast_ref::<TrySendError>());
@@ -254,7 +261,8 @@ fn reason(error: &io::Error) -> DropReason {
     }
 }
 
-/// Picks one call in sixteen, at random: a fixed stride could beat in time with batches.
+/// Picks one call in sixteen for timing, at random, because a fixed stride could fall into step
+/// with batches.
 #[derive(Debug)]
 struct Sampler {
     state: u64,
@@ -263,7 +271,8 @@ struct Sampler {
 
 impl Sampler {
     fn new(thread: usize) -> Self {
-        // Splitting a counter by a large odd number gives every thread its own, non-zero seed.
+        // The product of a counter and a large odd number gives every thread a different, non-zero
+        // seed.
         let seed = (thread as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self { state: seed, left: 0 }
     }
@@ -274,7 +283,7 @@ impl Sampler {
             self.left -= 1;
             return false;
         }
-        // xorshift64 (Marsaglia 2003): gaps of 0 to 30 calls, 15 on average.
+        // xorshift64 (Marsaglia 2003) draws gaps of 0 to 30 calls, 15 on average.
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
@@ -288,10 +297,10 @@ mod tests {
     use super::*;
     use crate::bench::planted;
 
-    /// What each refused call costs at least, nanoseconds.
+    /// The least duration of each refused call, in nanoseconds.
     const STEP_NS: u64 = 20_000;
 
-    /// Refuses each datagram twice.
+    /// A worker that refuses each datagram twice.
     struct Refusing<'a> {
         phase: &'a PhaseCell,
         calls: u64,

@@ -1,4 +1,4 @@
-//! What a benchmark does, after the command line has been understood.
+//! The settings of a benchmark, after the command line has been parsed.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -7,19 +7,19 @@ use serde::Serialize;
 
 use super::kind::Kind;
 
-/// Where the datagrams go.
+/// The sinks that the datagrams go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SinkKind {
     /// Sockets on 127.0.0.1.
     Loopback,
     /// Sockets in a network namespace at the far end of a veth pair.
     Veth,
-    /// Somebody else's socket: what arrives there is unknown.
+    /// A socket of another program. The benchmark cannot know what arrives there.
     External(SocketAddr),
 }
 
 impl SinkKind {
-    /// For people and JSON.
+    /// Returns the name of the sinks for people and for JSON.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Loopback => "loopback".into(),
@@ -29,53 +29,53 @@ impl SinkKind {
     }
 }
 
-/// A benchmark of UDP senders.
+/// The settings of a benchmark of UDP senders.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Sending threads, at least 1.
+    /// Number of sending threads, at least 1.
     pub(crate) threads: usize,
-    /// Flows of each thread, at least 1.
+    /// Number of flows of each thread, at least 1.
     pub(crate) flows_per_thread: usize,
-    /// Payload of a datagram, bytes.
+    /// Size of a datagram's payload in bytes.
     pub(crate) size: usize,
-    /// What is measured of each method in each round.
+    /// Length of the measurement of each method in each round.
     pub(crate) window: Duration,
-    /// Rounds.
+    /// Number of rounds.
     pub(crate) rounds: usize,
-    /// Ways of sending, in the order of the first round.
+    /// The methods of sending, in the order of the first round.
     pub(crate) methods: Vec<Kind>,
-    /// Ports of the link; `None`: its default.
+    /// Number of ports of the link; `None` means the link's default.
     pub(crate) queues: Option<usize>,
-    /// The link's qdisc, in `tc` syntax.
+    /// The qdisc of the link, in `tc` syntax.
     pub(crate) qdisc: String,
-    /// Datagrams per call of the `onramp` method.
+    /// Number of datagrams in each call of the `onramp` method.
     pub(crate) batch: usize,
-    /// Where to.
+    /// The sinks that the datagrams go to.
     pub(crate) sink: SinkKind,
-    /// Receivers read and check every datagram.
+    /// Whether the receivers read and check every datagram.
     pub(crate) verify: bool,
-    /// How long receivers stop reading in the middle.
+    /// How long the receivers stop reading in the middle of the measurement.
     pub(crate) stall: Duration,
 }
 
 impl Plan {
-    /// Flows of all threads.
+    /// Returns the number of flows of all threads together.
     pub(crate) fn flows(&self) -> usize {
         self.threads * self.flows_per_thread
     }
 
-    /// What senders do before the window opens.
+    /// Returns how long the senders send before the measurement begins.
     pub(crate) fn warm_up(&self) -> Duration {
         self.window / 5
     }
 
-    /// How long the whole benchmark takes, about.
+    /// Returns about how long the whole benchmark takes.
     pub(crate) fn expected(&self) -> Duration {
         let runs = u32::try_from(self.rounds * self.methods.len()).unwrap_or(u32::MAX);
         (self.window + self.warm_up()).saturating_mul(runs)
     }
 
-    /// For reports.
+    /// Returns the settings in the form that reports show.
     pub(crate) fn parameters(&self) -> Parameters {
         Parameters {
             threads: self.threads,
@@ -95,7 +95,7 @@ impl Plan {
     }
 }
 
-/// A plan, as reports show it.
+/// The settings of a benchmark, in the form that reports show.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Parameters {
     pub(crate) threads: usize,
@@ -113,12 +113,13 @@ pub(crate) struct Parameters {
     pub(crate) stall_seconds: f64,
 }
 
-/// Largest UDP payload to `to`, bytes: what 16 bits of IP length leave.
+/// Returns the size of the largest UDP payload to `to`, in bytes: the rest of a packet whose length
+/// IP gives with 16 bits.
 pub(crate) fn payload_max(to: IpAddr) -> usize {
     if to.is_ipv4() { 65_535 - 20 - 8 } else { 65_535 - 8 }
 }
 
-/// Bytes of headers on the wire around a payload to `to`: Ethernet, IP, UDP.
+/// Returns the number of header bytes on the wire around a payload to `to`: Ethernet, IP and UDP.
 pub(crate) fn header_bytes(to: IpAddr) -> u64 {
     if to.is_ipv4() { 14 + 20 + 8 } else { 14 + 40 + 8 }
 }

@@ -1,4 +1,4 @@
-//! Rounds and checks made by hand, for tests.
+//! Rounds and checks written by hand, for tests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::stamp::Content;
 use super::usage::Usage;
 use super::verify::{self, Checked, Gone};
 
-/// Two threads with a flow each.
+/// A plan of two threads with one flow each.
 pub(crate) fn plan() -> Plan {
     Plan {
         threads: 2,
@@ -31,13 +31,13 @@ pub(crate) fn plan() -> Plan {
     }
 }
 
-/// Two flows of which nothing was lost.
+/// Two flows of which no datagram was lost.
 pub(crate) fn nothing_gone() -> Gone<'static> {
     Gone { overflow: &[0, 0], messages: 0, drops: const { &BTreeMap::new() }, held: 0 }
 }
 
-/// The check of a round in which each flow submitted `submitted` datagrams and those numbered
-/// `sequences` arrived, in that order; none was dropped.
+/// Returns the check of a round in which each flow submitted `submitted` datagrams, the datagrams
+/// with the numbers in `sequences` arrived in that order, and none was dropped.
 pub(crate) fn checked(submitted: [u64; 2], sequences: [&[u64]; 2]) -> Checked {
     let mut gaps = Gaps::default();
     let mut flows = Vec::new();
@@ -51,8 +51,9 @@ pub(crate) fn checked(submitted: [u64; 2], sequences: [&[u64]; 2]) -> Checked {
     verify::check(&plan(), &submitted, (flows, gaps), nothing_gone())
 }
 
-/// A round of two seconds that submitted `submitted` datagrams, delivered half of them, and took
-/// `process_ns` of the process's time and twice that of the machine's.
+/// Returns a round of two seconds in which `submitted` datagrams were submitted and half of them
+/// delivered. It took `process_ns` nanoseconds of CPU time of the process and twice that time of
+/// the machine.
 pub(crate) fn round(kind: Kind, submitted: u64, process_ns: u64) -> Round {
     Round {
         kind,

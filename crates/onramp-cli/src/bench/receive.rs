@@ -1,4 +1,4 @@
-//! The receivers of a verified run: they read everything and check every datagram.
+//! The receivers of a verified run. They read everything and check every datagram.
 
 use std::io::IoSliceMut;
 use std::net::UdpSocket;
@@ -18,35 +18,36 @@ use super::gaps::Gaps;
 use super::method::Measurement;
 use super::stamp::{self, Content};
 
-/// Datagrams read in one call.
+/// Number of datagrams read in one call.
 const BATCH: usize = 64;
-/// Calls for one flow before the others get their turn.
+/// Number of calls for one flow before the other flows get their turn.
 const CALLS_PER_TURN: u32 = 4;
-/// Sockets reported by one wait.
+/// Number of sockets that one call of `epoll_wait` reports.
 const EVENTS: usize = 256;
-/// How often a waiting receiver looks for orders.
+/// How often a receiver that waits for datagrams looks for a new order.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// No socket had anything for so long after the last datagram was sent: nothing is left. That the
-/// sockets are asked again at the end makes it right also for a thread that got no processor.
+/// If no socket has had a datagram for this time after the last one was sent, nothing is left to
+/// read. This is safe even for a receiver that got no processor for that time, because `epoll_wait`
+/// checks the sockets again before it returns.
 const QUIET: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// How often a pausing one does.
+/// How often a receiver that pauses looks for a new order.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What the receivers are told.
+/// An order to the receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Order {
     Read,
-    /// Leave everything in the sockets.
+    /// Leave all datagrams in the sockets.
     Pause,
-    /// Read until nothing is left, and stop.
+    /// Read until no datagram is left, and then stop.
     Drain,
     /// Stop at once.
     Stop,
 }
 
-/// The order, as the threads share it.
+/// The current order, which all threads share.
 #[derive(Debug)]
 pub(crate) struct OrderCell(AtomicU8);
 
@@ -56,12 +57,12 @@ impl OrderCell {
     }
 
     pub(crate) fn set(&self, order: Order) {
-        // Relaxed: it orders nothing, a receiver may see it a moment late.
+        // Relaxed: the order does not publish other data, and a receiver may see it a moment late.
         self.0.store(order as u8, Relaxed);
     }
 
     fn get(&self) -> Order {
-        // Relaxed: as above.
+        // Relaxed: as in `set`, the order does not publish other data.
         match self.0.load(Relaxed) {
             0 => Order::Read,
             1 => Order::Pause,
@@ -71,22 +72,23 @@ impl OrderCell {
     }
 }
 
-/// What arrived of one flow.
+/// Counts of the datagrams of one flow that arrived, and the errors in them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrivals {
-    /// Number of the flow.
+    /// The number of the flow.
     pub(crate) flow: usize,
-    /// Datagrams that were its own and intact.
+    /// Number of datagrams that arrived intact and belong to this flow.
     pub(crate) delivered: u64,
-    /// The highest sequence.
+    /// The highest sequence number that arrived.
     pub(crate) last: Option<u64>,
-    /// What was wrong, the first time.
+    /// The first error.
     pub(crate) failure: Option<String>,
-    /// How often something was wrong.
+    /// The number of errors.
     pub(crate) failures: u64,
-    /// Datagrams of somebody else.
+    /// Number of datagrams that do not come from this benchmark.
     pub(crate) foreign: u64,
-    /// Arrival of the first and of the last datagram, nanoseconds of the wall clock.
+    /// The times at which the first and the last datagram arrived, in nanoseconds of the wall
+    /// clock.
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
 }
@@ -132,21 +134,22 @@ impl Arrivals {
     }
 }
 
-/// One receiving thread's share of the flows.
+/// The flows that one receiving thread reads.
 #[derive(Debug)]
 pub(crate) struct Lane<'a> {
-    /// All sockets; this lane's are those whose number leaves `lane` when divided by `lanes`.
+    /// All sockets. This lane reads those whose number divided by `lanes` leaves the remainder
+    /// `lane`.
     pub(crate) sockets: &'a [UdpSocket],
     pub(crate) lane: usize,
     pub(crate) lanes: usize,
     pub(crate) size: usize,
     pub(crate) order: &'a OrderCell,
-    /// Datagrams delivered, for each flow.
+    /// Number of datagrams delivered, for each flow.
     pub(crate) delivered: &'a [Measurement],
 }
 
 impl Lane<'_> {
-    /// Reads and checks until told to stop.
+    /// Reads and checks datagrams until the order says to stop.
     pub(crate) fn run(&self) -> Result<(Vec<Arrivals>, Gaps)> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll_create")?;
         let mut flows = Vec::new();
@@ -216,7 +219,7 @@ struct Reader {
 
 impl Reader {
     fn new(size: usize) -> Self {
-        // A byte more than a datagram of ours has: a longer one is noticed.
+        // A slot has one byte more than a datagram, so that a longer datagram is noticed.
         let slot = size + 1;
         let space = nix::cmsg_space!(TimeSpec);
         Self {
@@ -226,7 +229,7 @@ impl Reader {
         }
     }
 
-    /// Reads what is there, at most [`BATCH`] datagrams; how many.
+    /// Reads the datagrams that are there, at most [`BATCH`], and returns their number.
     fn read(&mut self, socket: &UdpSocket, mut each: impl FnMut(&[u8], u64)) -> Result<usize> {
         let slots = self.buffer.chunks_exact_mut(self.slot);
         let mut slices: Vec<_> = slots.map(|slot| [IoSliceMut::new(slot)]).collect();

@@ -1,4 +1,5 @@
-//! One method in one round: start the threads, open the window, read the counters twice.
+//! Runs one method in one round: starts the threads, waits for the window of measurement, and reads
+//! the counters at its beginning and its end.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -19,53 +20,55 @@ use super::verify::{self, Checked, Gone, OVERFLOW, Receivers, WIRE_OVERFLOW};
 use onramp_dev::MonotonicClock;
 use onramp_lab::measure::{Gate, Phase, PhaseCell, jain};
 
-/// Stack of a sending thread, bytes: there may be thousands.
+/// Stack size of a sending thread in bytes; it is small because there may be thousands of threads.
 const STACK: usize = 256 << 10;
-/// How long a session may take to send what it has accepted: long when every datagram matters.
+/// How long a session may take to send the datagrams that it has accepted. The time is long if
+/// every datagram is verified.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_VERIFIED: Duration = Duration::from_secs(30);
-/// How long senders may take to make their first call.
+/// How long the senders may take to make their first call.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
-/// How long nothing may arrive before what has not is taken for lost.
+/// If no datagram arrives for this time, the missing ones count as lost.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(15);
-/// How often those who wait for these look.
+/// How often a thread looks that waits for one of the events above.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What one method did in one round.
+/// The measurements of one method in one round.
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) kind: Kind,
-    /// Length of the window, seconds.
+    /// Length of the window of measurement in seconds.
     pub(crate) seconds: f64,
-    /// Datagrams that the senders got rid of in the window.
+    /// Number of datagrams that the senders submitted in the window.
     pub(crate) submitted: u64,
-    /// Datagrams that arrived in the window; `None`: nobody knows.
+    /// Number of datagrams that arrived in the window; `None` if that is not known.
     pub(crate) delivered: Option<u64>,
     pub(crate) usage: Usage,
     pub(crate) send: Latency,
     pub(crate) accept: Latency,
     pub(crate) wait: Latency,
-    /// Calls in the window that found no room.
+    /// Number of calls in the window that found no room.
     pub(crate) refused: u64,
-    /// Datagrams per message to the kernel, and per system call.
+    /// Number of datagrams in each message to the kernel, and in each system call.
     pub(crate) per_message: f64,
     pub(crate) per_call: f64,
-    /// Datagrams dropped over the whole round, by reason.
+    /// Number of datagrams dropped over the whole round, by reason.
     pub(crate) drops: BTreeMap<&'static str, u64>,
-    /// Jain's index of fairness over the flows, in the window.
+    /// Jain's index of fairness over the flows in the window.
     pub(crate) jain: f64,
     pub(crate) checked: Option<Checked>,
-    /// Ports of the link that died, and of what.
+    /// The ports of the link that died, each with the message of its panic.
     pub(crate) deaths: Vec<(usize, String)>,
 }
 
-/// Runs `kind` once against `sinks`.
+/// Runs the method `kind` once, sending to `sinks`.
 pub(crate) fn run(plan: &Plan, kind: Kind, sinks: &mut Sinks) -> Result<Round> {
     let session = kind.open(plan, sinks.targets())?;
     let cells = Cells::new(plan);
     let (before, lost_before) = (sinks.dropped()?, sinks.lost_on_wire()?);
     let receivers = plan.verify.then(|| Receivers::new(plan));
-    // The receivers borrow sockets of their own, the counters are read beside them.
+    // The receivers get sockets of their own, because the counters of the sinks are read at the
+    // same time.
     let sockets = sockets_for(receivers.is_some(), sinks)?;
     thread::scope(|scope| {
         let lanes = match &receivers {
@@ -111,8 +114,8 @@ pub(crate) fn run(plan: &Plan, kind: Kind, sinks: &mut Sinks) -> Result<Round> {
     })
 }
 
-/// Waits until `due` datagrams have arrived at the sinks, read or not: a path that has threads of
-/// its own, as veth has, may take its time on a busy machine.
+/// Waits until `due` datagrams have arrived at the sinks, read or not. A path with threads of its
+/// own, such as veth, may take a while on a busy machine.
 fn settle(receivers: &Receivers, sinks: &mut Sinks, due: u64) -> Result<()> {
     let (mut arrived, mut give_up) = (0, MonotonicClock.now() + SETTLE_PATIENCE);
     loop {
@@ -134,7 +137,7 @@ fn sockets_for(reading: bool, sinks: &Sinks) -> Result<Vec<UdpSocket>> {
     clones.collect::<std::io::Result<_>>().context("cannot duplicate a sink's descriptor")
 }
 
-/// Counters that the threads write and we read.
+/// Counters that the sending threads write and the observer reads.
 struct Cells {
     submitted: Vec<Measurement>,
     calls: Vec<Measurement>,
@@ -151,7 +154,7 @@ impl Cells {
     }
 }
 
-/// Counters at one moment.
+/// The counters at one moment.
 struct Snapshot {
     at: Instant,
     usage: Usage,
@@ -161,7 +164,7 @@ struct Snapshot {
     path: Option<PathCounts>,
 }
 
-/// All that takes part in a round.
+/// Everything that takes part in a round.
 struct Stage<'a> {
     plan: &'a Plan,
     session: &'a dyn Session,
@@ -170,7 +173,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Runs the senders through warm-up and window.
+    /// Runs the senders through the warm-up and the window of measurement.
     fn measure(&self, sinks: &mut Sinks) -> Result<(Window, Vec<ThreadRecord>)> {
         let (gate, phase) = (Gate::default(), PhaseCell::new());
         thread::scope(|scope| {
@@ -231,8 +234,8 @@ impl Stage<'_> {
         Ok(Window { start, end, segmented: self.session.segmented() })
     }
 
-    /// Waits until each sender has made a call: on a busy machine that may take longer than to warm
-    /// up, and a window in which nobody could send yet measures nothing.
+    /// Waits until each sender has made a call. On a busy machine that may take longer than the
+    /// warm-up, and a window in which some senders have not begun measures nothing.
     fn all_began(&self) {
         let give_up = MonotonicClock.now() + BEGIN_PATIENCE;
         let waiting = || self.cells.calls.iter().any(|cell| cell.0.get() == 0);
@@ -261,13 +264,13 @@ impl Stage<'_> {
 }
 
 fn join(threads: Vec<ScopedJoinHandle<'_, ThreadRecord>>) -> Result<Vec<ThreadRecord>> {
-    // Join all of them before saying that one failed.
+    // All threads are joined before a failure of one of them is reported.
     let joined: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
     let records = joined.into_iter().collect::<thread::Result<Vec<_>>>();
     records.map_err(|_| anyhow!("a sending thread panicked; please report this"))
 }
 
-/// Two snapshots.
+/// The snapshots at the beginning and the end of the window of measurement.
 struct Window {
     start: Snapshot,
     end: Snapshot,
@@ -324,7 +327,7 @@ impl Window {
         }
     }
 
-    /// Datagrams per message and per system call.
+    /// Returns the number of datagrams in each message and in each system call.
     fn batches(&self, submitted: u64) -> (f64, f64) {
         let calls = self.end.calls - self.start.calls;
         match (&self.start.path, &self.end.path) {

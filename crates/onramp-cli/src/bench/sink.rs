@@ -1,9 +1,10 @@
-//! Where datagrams end: sockets that count them, and somebody else's, who does not tell.
+//! Sinks, the sockets that datagrams go to: sockets that count datagrams, or a socket of another
+//! program, which does not report what arrives.
 //!
-//! A counting sink is a bound socket that nobody reads. It is *primed*: its receive buffer is
-//! filled beforehand with the smallest datagrams there are, so that each later one finds no room,
-//! and the kernel counts it as a drop of that socket. The count is exact, and costs the same
-//! whoever sends.
+//! A counting sink is a bound socket that no thread reads. It is *primed*: its receive buffer is
+//! filled beforehand with the smallest possible datagrams. Then each later datagram finds no room,
+//! and the kernel counts it as a drop of that socket. The count is exact, and it costs the same for
+//! all methods of sending.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -17,22 +18,23 @@ use socket2::SockRef;
 use super::plan::{Plan, SinkKind};
 use crate::netns::{Wire, WireCounter};
 
-/// Receive buffer of a sink whose datagrams are read, bytes.
+/// Size in bytes of the receive buffer of a sink whose datagrams are read.
 const READ_BUFFER: usize = 4 << 20;
-/// Datagrams that fill the smallest receive buffer the kernel gives, many times over.
+/// Number of datagrams that is more than enough to fill the smallest receive buffer that the kernel
+/// gives.
 const PRIMERS_MAX: u32 = 1_000;
 
-/// A sink for every flow.
+/// The sinks of all flows.
 #[derive(Debug)]
 pub(crate) struct Sinks {
-    /// Empty: the sinks are somebody else's.
+    /// The sockets of the sinks; empty if the sink is a socket of another program.
     sockets: Vec<UdpSocket>,
     targets: Vec<SocketAddr>,
     drops: Vec<DropCount>,
     wire: Option<WireCounter>,
 }
 
-/// The kernel's 32-bit count of drops, continued to 64 bits.
+/// The kernel's 32-bit count of drops, extended to 64 bits.
 #[derive(Clone, Copy, Debug, Default)]
 struct DropCount {
     last: u32,
@@ -48,7 +50,7 @@ impl DropCount {
 }
 
 impl Sinks {
-    /// Opens a sink for each flow of `plan`; the far end of `wire`, if it has one.
+    /// Opens a sink for each flow of `plan`, at the far end of `wire` if there is a wire.
     pub(crate) fn open(plan: &Plan, wire: Option<&Wire>) -> Result<Self> {
         let flows = plan.flows();
         let (sockets, targets) = match (plan.sink, wire) {
@@ -75,17 +77,17 @@ impl Sinks {
         Ok(sinks)
     }
 
-    /// Where each flow goes.
+    /// Returns the address that each flow sends to.
     pub(crate) fn targets(&self) -> &[SocketAddr] {
         &self.targets
     }
 
-    /// The sockets; none, if the sinks are somebody else's.
+    /// Returns the sockets of the sinks; none if the sink is a socket of another program.
     pub(crate) fn sockets(&self) -> &[UdpSocket] {
         &self.sockets
     }
 
-    /// Datagrams that found no room at each sink, since it was opened.
+    /// Returns the number of datagrams that found no room at each sink since the sink was opened.
     pub(crate) fn dropped(&mut self) -> Result<Vec<u64>> {
         let counts = self
             .sockets
@@ -95,7 +97,7 @@ impl Sinks {
         counts.collect::<std::io::Result<_>>().context("cannot read a sink's counters")
     }
 
-    /// Messages that were lost on the way, since the wire was laid.
+    /// Returns the number of messages lost on the wire since it was made.
     pub(crate) fn lost_on_wire(&mut self) -> Result<u64> {
         self.wire.as_mut().map_or(Ok(0), WireCounter::dropped)
     }
@@ -143,9 +145,11 @@ fn bind(flows: usize, at: IpAddr) -> Result<(Vec<UdpSocket>, Vec<SocketAddr>)> {
     Ok((sockets, targets))
 }
 
-/// A large receive buffer, and the kernel's time of arrival with every datagram.
+/// Gives the socket a large receive buffer, and lets the kernel report the time of arrival with
+/// every datagram.
 fn prepare_reading(socket: &UdpSocket) -> Result<()> {
-    // The administrator's limit does not bind root; others get what it allows.
+    // Root may exceed the administrator's limit of the buffer size. Other users get as much as the
+    // limit allows.
     if setsockopt(socket, sockopt::RcvBufForce, &READ_BUFFER).is_err() {
         SockRef::from(socket).set_recv_buffer_size(READ_BUFFER)?;
     }
@@ -185,11 +189,12 @@ mod tests {
     fn sinks_behind_a_wire_count_what_crosses_it() {
         if !rustix::process::geteuid().is_root() {
             assert!(std::env::var_os("CI").is_none(), "CI is root");
-            // Past the test harness, which hides what passing tests print.
+            // Writes directly to standard error, because the test harness hides what passing tests
+            // print.
             let mut stderr = std::io::stderr();
             return writeln!(stderr, "SKIP: --sink veth needs root").expect("it is open");
         }
-        // The test's thread stays in the namespace; no other test runs in it.
+        // The test's thread stays in the namespace, but no other test runs in that thread.
         let wire = Wire::lay().expect("a wire");
         let plan = Plan { sink: SinkKind::Veth, verify: false, ..planted::plan() };
         let mut sinks = Sinks::open(&plan, Some(&wire)).expect("sinks at the far end");
@@ -198,7 +203,7 @@ mod tests {
         for target in sinks.targets() {
             sender.send_to(&[7; 58], target).expect("the wire takes it");
         }
-        // The kernel carries them when it gets to it.
+        // The kernel may take some time to carry the datagrams.
         let due = before + sinks.targets().len() as u64;
         let give_up = MonotonicClock.now() + Duration::from_secs(60);
         while sinks.dropped().expect("counters").iter().sum::<u64>() < due {

@@ -1,12 +1,12 @@
-//! What every datagram of a verified run carries: magic, flow, sequence, and a filling that
-//! belongs to the flow.
+//! The content of every datagram in a verified run: a magic number, the flow, the sequence number,
+//! and a pattern that belongs to the flow.
 
-/// "onramp" and a version, so that a stray datagram is told from ours.
+/// The word "onramp" and a version, so that datagrams of other programs are recognized.
 const MAGIC: [u8; 8] = *b"onramp\x00\x01";
-/// Bytes of magic, flow and sequence.
+/// Length in bytes of the magic number, the flow and the sequence number.
 pub(crate) const LEN: usize = 24;
 
-/// A prepared datagram of `flow`: the sequence is still to be set.
+/// Returns a prepared datagram of `flow`. The caller must still set its sequence number.
 pub(crate) fn template(flow: usize, size: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..size).map(|at| filling(flow, at)).collect();
     if size >= LEN {
@@ -27,20 +27,21 @@ pub(crate) fn set_sequence(datagram: &mut [u8], sequence: u64) {
     datagram[16..LEN].copy_from_slice(&sequence.to_be_bytes());
 }
 
-/// What a datagram says of itself.
+/// What [`read`] finds in a datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// The datagram with this sequence, intact.
+    /// The datagram is intact and has this sequence number.
     Sequence(u64),
-    /// Ours, but of another flow.
+    /// The datagram is from this benchmark but of another flow, with this number.
     OfFlow(u64),
-    /// Ours, but shorter, longer or changed.
+    /// The datagram is from this benchmark but shorter, longer or changed.
     Damaged,
-    /// Not ours: somebody else's datagram strayed here.
+    /// The datagram is from another program.
     Foreign,
 }
 
-/// Reads a datagram, given the prepared one of the flow it should belong to.
+/// Reads a datagram and compares it with `template`, the prepared datagram of the flow that it
+/// should belong to.
 pub(crate) fn read(datagram: &[u8], template: &[u8]) -> Content {
     let Some((head, sequence)) = datagram.get(..16).zip(datagram.get(16..LEN)) else {
         return Content::Foreign;

@@ -1,4 +1,4 @@
-//! Rounds into figures: medians with their extremes, and ratios to `send`.
+//! Turns rounds into figures: medians with their extremes, and ratios to the method `send`.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::round::Round;
 use super::verify::Checked;
 pub(crate) use onramp_lab::measure::Spread;
 
-/// Percentiles of a latency, nanoseconds.
+/// Percentiles of a latency, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Percentiles {
-    /// Calls sampled.
+    /// Number of calls that were timed.
     pub(crate) samples: u64,
     pub(crate) p50: u64,
     pub(crate) p99: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Percentiles {
 }
 
 impl Percentiles {
-    /// `None`: nothing was recorded.
+    /// Returns the percentiles of `latency`; `None` if no call was timed.
     fn of(latency: &Latency) -> Option<Self> {
         (!latency.is_empty()).then(|| Self {
             samples: latency.len(),
@@ -32,19 +32,20 @@ impl Percentiles {
     }
 }
 
-/// A method over all rounds.
+/// The figures of a method over all rounds.
 #[derive(Debug)]
 pub(crate) struct MethodSummary<'a> {
     pub(crate) kind: Kind,
-    /// Its rounds, in order.
+    /// The rounds of the method, in order.
     pub(crate) rounds: Vec<&'a Round>,
     pub(crate) packets_per_second: Spread,
     pub(crate) delivered_per_second: Option<Spread>,
-    /// Per datagram delivered; per datagram offered where nobody knows what was delivered.
+    /// CPU time for each datagram delivered, or for each datagram submitted if the number delivered
+    /// is not known.
     pub(crate) cpu_ns_per_packet: Option<Spread>,
     pub(crate) machine_cpu_ns_per_packet: Option<Spread>,
     pub(crate) jain: Spread,
-    /// Over all rounds together.
+    /// Percentiles over all rounds together.
     pub(crate) send_ns: Option<Percentiles>,
     pub(crate) accept_ns: Option<Percentiles>,
     pub(crate) wait_ns: Option<Percentiles>,
@@ -60,7 +61,7 @@ impl<'a> MethodSummary<'a> {
         let (mut send, mut accept, mut wait) = (latency(), latency(), latency());
         let mut drops = BTreeMap::new();
         for round in &rounds {
-            // One shape for all: adding cannot fail.
+            // Adding cannot fail, because all histograms have the same bounds.
             let _ = send.add(&round.send);
             let _ = accept.add(&round.accept);
             let _ = wait.add(&round.wait);
@@ -83,19 +84,21 @@ impl<'a> MethodSummary<'a> {
         })
     }
 
-    /// The check of the last round that failed, or of the last.
+    /// Returns the check of the first round that failed; if none failed, the check of the last
+    /// round.
     pub(crate) fn checked(&self) -> Option<&'a Checked> {
         let mut checks = self.rounds.iter().filter_map(|round| round.checked.as_ref());
         checks.clone().find(|checked| !checked.failures.is_empty()).or_else(|| checks.next_back())
     }
 
-    /// The median of a figure that every round has.
+    /// Returns the median of a figure that every round has.
     pub(crate) fn median(&self, figure: impl Fn(&Round) -> f64) -> f64 {
         Spread::of(self.rounds.iter().map(|round| figure(round))).map_or(0.0, |s| s.median)
     }
 }
 
-/// A method against `send`: the figures of each round divided by those of `send` in that round.
+/// A method compared with `send`: the figures of each round divided by those of `send` in the same
+/// round.
 #[derive(Debug)]
 pub(crate) struct Ratios {
     pub(crate) kind: Kind,
@@ -103,11 +106,12 @@ pub(crate) struct Ratios {
     pub(crate) delivered_per_second: Option<Spread>,
     pub(crate) cpu_ns_per_packet: Option<Spread>,
     pub(crate) machine_cpu_ns_per_packet: Option<Spread>,
-    /// Of the medians over all rounds.
+    /// The ratio of the medians over all rounds.
     pub(crate) send_p50: Option<f64>,
 }
 
-/// Every method, in the order asked for, and the ratios of all but `send` to it.
+/// Returns the figures of every method, in the order of `kinds`, and the ratios of all other
+/// methods to `send`.
 pub(crate) fn summarize<'a>(
     kinds: &[Kind],
     rounds: &'a [Round],
@@ -143,22 +147,23 @@ fn ratios(method: &MethodSummary<'_>, base: &MethodSummary<'_>) -> Ratios {
 }
 
 impl Round {
-    /// Datagrams that senders got rid of.
+    /// Returns the number of datagrams submitted per second.
     pub(crate) fn packets_per_second(&self) -> f64 {
         self.submitted as f64 / self.seconds
     }
 
-    /// Datagrams that arrived.
+    /// Returns the number of datagrams that arrived per second; `None` if that is not known.
     pub(crate) fn delivered_per_second(&self) -> Option<f64> {
         self.delivered.map(|delivered| delivered as f64 / self.seconds)
     }
 
-    /// User and system time of the process.
+    /// Returns the user and system time of the process for each datagram, in nanoseconds.
     pub(crate) fn cpu_ns_per_packet(&self) -> Option<f64> {
         self.per_packet(self.usage.process_ns)
     }
 
-    /// Time that all processors were busy.
+    /// Returns the time for which the machine's processors were busy, for each datagram, in
+    /// nanoseconds.
     pub(crate) fn machine_cpu_ns_per_packet(&self) -> Option<f64> {
         self.per_packet(self.usage.machine_ns)
     }
@@ -180,7 +185,7 @@ mod tests {
 
     #[test]
     fn figures_of_known_rounds() {
-        // 800 datagrams in two seconds, half of them delivered.
+        // In the round of two seconds, 800 datagrams are submitted and half of them delivered.
         let rounds = [planted::round(Kind::Onramp, 800, 100_000)];
         let (methods, ratios) = summarize(&[Kind::Onramp], &rounds);
         assert_eq!(Some(methods[0].packets_per_second), same(400.0));
@@ -204,7 +209,7 @@ mod tests {
         let mut rounds = vec![
             planted::round(Kind::Send, 100, 1_000),
             planted::round(Kind::Onramp, 800, 2_000),
-            // The order rotates.
+            // The order of the methods changes from round to round.
             planted::round(Kind::Onramp, 400, 1_000),
             planted::round(Kind::Send, 200, 4_000),
         ];
@@ -217,7 +222,7 @@ mod tests {
         let rates = Some(Spread { median: 5.0, min: 2.0, max: 8.0 });
         assert_eq!(ratios[0].packets_per_second, rates);
         assert_eq!(ratios[0].delivered_per_second, rates);
-        // 5 over 20, and 5 over 40 nanoseconds.
+        // Onramp's costs are 5 nanoseconds in both rounds, those of `send` are 20 and 40.
         let costs = Some(Spread { median: 0.1875, min: 0.125, max: 0.25 });
         assert_eq!(ratios[0].cpu_ns_per_packet, costs);
         assert_eq!(ratios[0].machine_cpu_ns_per_packet, costs);

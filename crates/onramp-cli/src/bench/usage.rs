@@ -1,4 +1,5 @@
-//! What a run costs: the process's account, and the machine's.
+//! The cost of a run: the CPU time and context switches of the process, and the CPU time of the
+//! machine.
 
 use std::fs;
 
@@ -6,21 +7,22 @@ use anyhow::{Context, Result};
 use nix::sys::resource::{Usage as Rusage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-/// Costs up to some moment. Only differences mean something.
+/// Costs up to some moment. Only differences between two values are meaningful.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    /// User and system time of the process, nanoseconds.
+    /// User and system time of the process, in nanoseconds.
     pub(crate) process_ns: u64,
-    /// Time that all processors were not idle, nanoseconds; as coarse as the kernel's tick.
+    /// Time for which all processors together were not idle, in nanoseconds. It is only as precise
+    /// as the kernel's tick.
     pub(crate) machine_ns: u64,
-    /// Context switches because a thread waited.
+    /// Number of context switches because a thread waited.
     pub(crate) voluntary: u64,
-    /// Context switches because another thread's turn had come.
+    /// Number of context switches because the kernel gave the processor to another thread.
     pub(crate) involuntary: u64,
 }
 
 impl Usage {
-    /// Up to now.
+    /// Returns the costs up to now.
     pub(crate) fn now() -> Result<Self> {
         let usage = getrusage(UsageWho::RUSAGE_SELF).context("getrusage")?;
         let switches = |count: i64| u64::try_from(count).unwrap_or(0);
@@ -32,7 +34,7 @@ impl Usage {
         })
     }
 
-    /// From `earlier` to `self`.
+    /// Returns the costs from `earlier` to `self`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             process_ns: self.process_ns.saturating_sub(earlier.process_ns),
@@ -48,13 +50,16 @@ fn cpu_ns(usage: &Rusage) -> u64 {
     u64::try_from(us).unwrap_or(0) * 1_000
 }
 
-/// Source: proc_stat(5). Time stolen by a hypervisor is not ours, and guest time is in user time.
+/// Returns the busy time of the machine in nanoseconds.
+///
+/// Source: proc_stat(5). Time stolen by a hypervisor is not included, because it is not this
+/// machine's work; guest time is already part of user time.
 fn machine_ns() -> Result<u64> {
     let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
     let line = text.lines().next().unwrap_or_default();
     let ticks: Vec<u64> =
         line.split_ascii_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
-    // user, nice, system; after idle and iowait: irq, softirq.
+    // The indices of user, nice and system, and, after idle and iowait, of irq and softirq.
     let busy: u64 = [0, 1, 2, 5, 6].iter().filter_map(|at| ticks.get(*at)).sum();
     let per_second = rustix::param::clock_ticks_per_second();
     Ok(busy * (1_000_000_000 / per_second))

@@ -1,4 +1,5 @@
-//! Whether everything that was submitted has arrived once, in order, or has a reason why not.
+//! Checks that every datagram that was submitted has arrived once and in order, or has a reason for
+//! not arriving.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -11,16 +12,17 @@ use super::method::Measurement;
 use super::plan::{Plan, header_bytes};
 use super::receive::{Arrivals, Lane, Order, OrderCell};
 
-/// The reason of a datagram that found a receiver's buffer full.
+/// The reason for a datagram that found a receiver's buffer full.
 pub(crate) const OVERFLOW: &str = "receiver_overflow";
-/// The reason of what the wire to the receiver dropped.
+/// The reason for a datagram that the wire to the receiver dropped.
 pub(crate) const WIRE_OVERFLOW: &str = "wire_overflow";
 
-/// Datagrams that a message with `UDP_SEGMENT` carries at most (`UDP_MAX_SEGMENTS`, Linux 6.9).
+/// Largest number of datagrams in a message with `UDP_SEGMENT` (`UDP_MAX_SEGMENTS`, Linux 6.9).
 const SEGMENTS_MAX: u64 = 128;
-/// Receiving threads: few, for the processors belong to the senders.
+/// Largest number of receiving threads. It is small, because the processors are needed by the
+/// senders.
 const LANES_MAX: usize = 4;
-/// Failures that are told one by one.
+/// Number of failures that are reported one by one.
 const TOLD_MAX: usize = 8;
 
 type Handle<'scope> = ScopedJoinHandle<'scope, Result<(Vec<Arrivals>, Gaps)>>;
@@ -38,7 +40,7 @@ impl Receivers {
         Self { order: OrderCell::new(), delivered }
     }
 
-    /// Starts them.
+    /// Starts the receiving threads.
     pub(crate) fn start<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -69,28 +71,29 @@ impl Receivers {
         Ok(started)
     }
 
-    /// Makes them leave everything in the sockets.
+    /// Makes the receivers leave all datagrams in the sockets.
     pub(crate) fn pause(&self) {
         self.order.set(Order::Pause);
     }
 
-    /// Makes them go on.
+    /// Makes the receivers read again.
     pub(crate) fn resume(&self) {
         self.order.set(Order::Read);
     }
 
-    /// Datagrams delivered up to now, for each flow.
+    /// Returns the number of datagrams delivered so far, for each flow.
     pub(crate) fn delivered(&self) -> Vec<u64> {
         self.delivered.iter().map(|cell| cell.0.get()).collect()
     }
 
-    /// Makes them read what is left, if `drain`, and stop. Nobody sends any more.
+    /// Makes the receivers stop; if `drain` is true, they first read all datagrams that are left.
+    /// Call this when no thread sends any more.
     pub(crate) fn finish(&self, drain: bool) {
         self.order.set(if drain { Order::Drain } else { Order::Stop });
     }
 }
 
-/// Collects what the receiving threads saw.
+/// Collects the results of the receiving threads.
 pub(crate) fn join(lanes: Vec<Handle<'_>>) -> Result<(Vec<Arrivals>, Gaps)> {
     let joined: Vec<_> = lanes.into_iter().map(ScopedJoinHandle::join).collect();
     let (mut arrivals, mut gaps) = (Vec::new(), Gaps::default());
@@ -104,17 +107,17 @@ pub(crate) fn join(lanes: Vec<Handle<'_>>) -> Result<(Vec<Arrivals>, Gaps)> {
     Ok((arrivals, gaps))
 }
 
-/// The verdict on a round, and what the receivers measured.
+/// The result of the check of a round, and what the receivers measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
-    /// Datagrams over the whole round.
+    /// Number of datagrams over the whole round: those submitted, and below, those delivered.
     pub(crate) submitted: u64,
     pub(crate) delivered: u64,
-    /// Datagrams of the messages that the wire dropped.
+    /// Number of datagrams in the messages that the wire dropped.
     pub(crate) lost_on_wire: u64,
-    /// Datagrams of somebody else, ignored.
+    /// Number of datagrams from other programs, which are ignored.
     pub(crate) foreign: u64,
-    /// What went wrong, the first few; empty: nothing.
+    /// The first few errors; empty if there was none.
     pub(crate) failures: Vec<String>,
     pub(crate) pace: Pace,
 }
@@ -122,25 +125,25 @@ pub(crate) struct Checked {
 /// How fast and how evenly datagrams arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pace {
-    /// Sum over the flows, bits per second, of payload and on the wire (Ethernet, IP and UDP
-    /// headers counted, as a Linux qdisc counts).
+    /// Sum of the rates of all flows in bits per second: of the payload, and below, on the wire.
+    /// The rate on the wire includes Ethernet, IP and UDP headers, as a Linux qdisc counts bytes.
     pub(crate) payload_bits_per_second: f64,
     pub(crate) wire_bits_per_second: f64,
-    /// The slowest, the middle and the fastest flow on the wire, bits per second.
+    /// The rates on the wire of the slowest, the median and the fastest flow, in bits per second.
     pub(crate) flow_wire_bits_per_second: [f64; 3],
     pub(crate) gaps: Gaps,
 }
 
-/// What is known of datagrams that were not delivered.
+/// What is known about datagrams that were not delivered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gone<'a> {
-    /// What the receiver had no room for, for each flow.
+    /// Number of datagrams that the receiver had no room for, for each flow.
     pub(crate) overflow: &'a [u64],
-    /// Messages that the wire dropped. Each may have been of many datagrams.
+    /// Number of messages that the wire dropped. Each message may have contained many datagrams.
     pub(crate) messages: u64,
-    /// What the sending side dropped, by reason.
+    /// Number of datagrams that the sending side dropped, by reason.
     pub(crate) drops: &'a BTreeMap<&'static str, u64>,
-    /// What it still held when patience ran out.
+    /// Number of datagrams that the sending side still held when its time to finish was over.
     pub(crate) held: u64,
 }
 
@@ -200,7 +203,7 @@ pub(crate) fn check(
     }
 }
 
-/// Failures, of which only the first few are kept.
+/// Errors, of which only the first few are kept.
 #[derive(Debug, Default)]
 struct Failures {
     told: Vec<String>,
@@ -223,7 +226,8 @@ impl Failures {
 fn pace(plan: &Plan, arrivals: &[Arrivals], gaps: Gaps) -> Pace {
     let payload = plan.size as f64 * 8.0;
     let wire = (plan.size as u64 + header_bytes(std::net::Ipv4Addr::LOCALHOST.into())) as f64 * 8.0;
-    // The first datagram starts the clock: it belongs to no interval.
+    // The arrival of the first datagram starts the measured time, so this datagram itself is not
+    // counted.
     let mut rates: Vec<f64> = arrivals
         .iter()
         .filter(|flow| flow.delivered > 1 && flow.last_ns > flow.first_ns)
@@ -310,7 +314,8 @@ mod tests {
     fn rates_leave_the_first_datagram_out() {
         let arrived = (vec![arrivals(0, 11), arrivals(1, 1)], Gaps::default());
         let pace = check(&plan(), &[11, 1], arrived, planted::nothing_gone()).pace;
-        // Ten datagrams of 100 bytes on the wire in a second; the other flow has no rate.
+        // Ten datagrams, each of 100 bytes on the wire, arrive in a second. The other flow has only
+        // one datagram and no rate.
         assert!((pace.wire_bits_per_second - 8_000.0).abs() < 1e-6, "{pace:?}");
         assert!((pace.payload_bits_per_second - 4_640.0).abs() < 1e-6, "{pace:?}");
     }

@@ -1,4 +1,4 @@
-//! `onramp bench udp`.
+//! The command `onramp bench udp`.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -17,9 +17,9 @@ use crate::limits;
 use crate::output::{self, Output};
 use crate::report::{html, json, meaning, table};
 
-/// Payload that fits a veth pair's MTU of 1500, bytes.
+/// Largest UDP payload that fits the MTU of 1500 of a veth pair, in bytes.
 const VETH_MAX: usize = 1_500 - 20 - 8;
-/// Port of an address without one: discard (RFC 863).
+/// The port of an address that has none: discard (RFC 863).
 const DISCARD: u16 = 9;
 
 /// Measure UDP senders: many threads, small datagrams, all methods interleaved in one run
@@ -87,7 +87,7 @@ pub(crate) struct Args {
     html: Option<PathBuf>,
 }
 
-/// Sinks of our own.
+/// The sinks on this machine that a benchmark can send to.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum SinkName {
     /// Sockets on 127.0.0.1
@@ -107,7 +107,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     conclude(&results, &plan.methods, json.as_ref(), html.as_ref())
 }
 
-/// Shows the results, also of a run whose checks failed, and fails if one did.
+/// Prints and writes the results, even if a check failed, and then returns the failure if there is
+/// one.
 fn conclude(
     results: &Results,
     kinds: &[Kind],
@@ -117,8 +118,8 @@ fn conclude(
     output::all([verdict(results), write(results, kinds, json, html)])
 }
 
-/// Prints the table, unless standard output is taken, and writes the reports asked for: each is
-/// tried, whatever became of the others.
+/// Prints the table, unless a report goes to standard output, and writes the reports that the user
+/// asked for. It tries each report, even if another fails.
 fn write(
     results: &Results,
     kinds: &[Kind],
@@ -143,7 +144,7 @@ fn write(
     output::all(done)
 }
 
-/// A failure if a check failed, or a port died.
+/// Returns an error if a check failed or a port died.
 fn verdict(results: &Results) -> Result<()> {
     for round in &results.rounds {
         if let Some(death) = died(&round.deaths) {
@@ -183,7 +184,7 @@ fn plan(args: Args) -> Result<Plan> {
         (true, true) => vec![Kind::OURS],
         (true, false) => Kind::DEFAULT.to_vec(),
     };
-    // Last: it may ask the network.
+    // The address is resolved last, because that may need the network.
     let sink = match (args.to, args.sink) {
         (Some(to), _) => SinkKind::External(to.resolve().context("--to")?.addr),
         (None, SinkName::Loopback) => SinkKind::Loopback,
@@ -215,10 +216,10 @@ fn deduplicated(mut methods: Vec<Kind>) -> Vec<Kind> {
     methods
 }
 
-/// Checks what can be known before the first thread starts.
+/// Checks everything that can be known before the first thread starts.
 pub(crate) fn check(plan: &Plan) -> Result<()> {
     let sinks = if matches!(plan.sink, SinkKind::External(_)) { 0 } else { plan.flows() };
-    // Reading sinks have a second descriptor.
+    // Sinks that read have a second descriptor.
     let sinks = if plan.verify { 2 * sinks } else { sinks };
     let files = plan.methods.iter().map(|kind| kind.files(plan)).max().unwrap_or(0);
     limits::check(plan.threads, sinks + files)?;
@@ -235,7 +236,7 @@ pub(crate) fn check(plan: &Plan) -> Result<()> {
     }
 }
 
-/// Tries the way to `to` with one datagram, so that a mistake is told before the measurement.
+/// Sends one datagram to `to`, so that a wrong address is reported before the measurement.
 fn check_path(plan: &Plan, to: SocketAddr) -> Result<()> {
     let allowed = payload_max(to.ip());
     if plan.size > allowed {
@@ -251,14 +252,14 @@ fn check_path(plan: &Plan, to: SocketAddr) -> Result<()> {
         bail!("--size {}: the path to {to} takes {fits} bytes unfragmented", plan.size);
     }
     let sent = socket.send(&vec![0; plan.size]).and_then(|_| {
-        // An answer that nobody listens comes at once from near by.
+        // If nobody listens at the destination, a near machine answers at once.
         std::thread::sleep(Duration::from_millis(50));
         socket.take_error().map(|error| error.map_or(Ok(()), Err))?
     });
     sent.map_err(told)
 }
 
-/// Parses a span of seconds.
+/// Parses a time in seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "give seconds, such as 5 or 0.5".to_owned())?;
     if !(0.01..=86_400.0).contains(&seconds) {
@@ -267,7 +268,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Parses `HOST` or `HOST:PORT`, also behind `udp://`.
+/// Parses `HOST` or `HOST:PORT`, with or without `udp://` in front.
 fn address(text: &str) -> Result<Host, String> {
     let form = "give a host with or without a port, such as 192.0.2.7:4000 or [2001:db8::7]:9";
     let host = text.strip_prefix("udp://").unwrap_or(text);
@@ -283,7 +284,8 @@ mod tests {
     use crate::error;
     use crate::machine::Machine;
 
-    /// Concludes a run of a round with each of `checks`; also gives the report it wrote.
+    /// Concludes a run whose rounds have these `checks`. Returns the outcome and the report that
+    /// was written.
     fn concluded(checks: Vec<Checked>) -> (Result<()>, serde_json::Value) {
         let rounds = checks.into_iter().map(|checked| bench::Round {
             checked: Some(checked),
@@ -302,7 +304,8 @@ mod tests {
         (done, serde_json::from_slice(&text).expect("JSON"))
     }
 
-    /// Asserts that a bad round after a good one fails with exit code 1 and says all of `parts`.
+    /// Asserts that a bad round after a good one fails with exit code 1, and that the message
+    /// contains all of `parts`.
     fn assert_fails(bad: Checked, parts: &[&str]) {
         let good = planted::checked([2, 2], [&[0, 1], &[0, 1]]);
         let (done, report) = concluded(vec![good, bad]);

@@ -1,5 +1,6 @@
-//! `onramp completions`: what a shell needs to complete command lines. For the words of `tc` and
-//! `ip` it asks the program (`onramp complete`), which asks the daemon for names.
+//! The command `onramp completions`: writes the script that a shell needs to complete command
+//! lines. To complete the words of `tc` and `ip`, the script calls the program (`onramp complete`),
+//! which asks the daemon for names.
 
 use std::env;
 use std::ffi::OsString;
@@ -18,7 +19,7 @@ const BASH: &str = include_str!("completions/onramp.bash");
 const ZSH: &str = include_str!("completions/onramp.zsh");
 const FISH: &str = include_str!("completions/onramp.fish");
 
-/// Where the functions of zsh begin, and what calls them.
+/// The text with which the functions of the zsh script begin, and the text that calls them.
 const ZSH_FUNCTION: &str = "\n_onramp() {";
 const ZSH_CALL: &str = "\nif [ \"$funcstack[1]\"";
 
@@ -45,7 +46,7 @@ enum Name {
     Fish,
 }
 
-/// A name that this program plays.
+/// A program whose name this program can be called by.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Program {
     Tc,
@@ -61,8 +62,9 @@ impl Program {
     }
 }
 
-/// What `onramp complete` is given: `tc` or `ip`, and its words up to the cursor, of which the last
-/// has begun. For scripts alone, so that clap need not know, and shells do not offer it.
+/// Returns the arguments of `onramp complete`: `tc` or `ip`, and its words up to the cursor; the
+/// last word is incomplete. `None` if the program was called in another way. Only scripts use this
+/// command, so clap does not know it and shells do not offer it.
 pub(crate) fn asked(args: impl Iterator<Item = OsString>) -> Option<Vec<String>> {
     let mut words = args.skip(1).map(|word| word.to_string_lossy().into_owned());
     words.next().filter(|word| word == "complete")?;
@@ -79,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(io::stdout().write_all(script.as_bytes())?)
 }
 
-/// What clap knows of the program.
+/// Returns the completion script that clap generates.
 fn of_clap(shell: Shell) -> String {
     let mut script = Vec::new();
     generate(shell, &mut crate::Cli::command(), "onramp", &mut script);
@@ -114,11 +116,11 @@ fn fish(also: &[&str]) -> String {
     script
 }
 
-/// Prints what may come next, a word a line, and behind a tab what it means.
+/// Prints the words that may come next, one on each line, with the meaning of the word after a tab.
 pub(crate) fn complete(words: &[String]) -> Result<()> {
     let Some((program, words)) = words.split_first() else { return Ok(()) };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    // Without a daemon, the names of its devices are all that is missing.
+    // Without a daemon, only the names of its devices are missing.
     let mut client = None;
     let folder = env::current_dir().unwrap_or_default();
     let mut ask = |argv: &[&str]| {

@@ -1,4 +1,5 @@
-//! `onramp daemon`: owns devices, and does what tc and ip say.
+//! The command `onramp daemon`: runs the daemon, which owns devices and executes the commands of
+//! `tc` and `ip`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -49,7 +50,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         .map_err(|error| anyhow!(error))
 }
 
-/// Reads what is to be logged. A word alone is a level, and not the name of a part.
+/// Parses the filter of log messages. A word without `=` is a level and not the name of a part of
+/// the program.
 fn targets(text: &str) -> Result<Targets> {
     let expected = "expected such as info, or info,onramp_daemon=debug";
     let alone = |part: &&str| !part.contains('=') && part.parse::<LevelFilter>().is_err();

@@ -1,4 +1,4 @@
-//! `onramp demo`: the main job, without a question asked.
+//! The command `onramp demo`: shows what Onramp is for, without any options.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `onramp lab`: the experiments of the laboratory.
+//! The command `onramp lab`: the experiments of the laboratory.
 
 pub(crate) mod aqm;
 mod common;

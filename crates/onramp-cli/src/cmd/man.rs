@@ -1,4 +1,4 @@
-//! `onramp man`: manual pages.
+//! The command `onramp man`: writes the manual pages.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `onramp monitor`.
+//! The command `onramp monitor`: prints the events of the daemon's devices.
 
 use std::io::{self, BufReader};
 use std::path::PathBuf;

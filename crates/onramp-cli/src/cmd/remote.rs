@@ -1,4 +1,4 @@
-//! `onramp tc` and `onramp ip`: what they are told goes to the daemon as it is.
+//! The commands `onramp tc` and `onramp ip`: they pass their words to the daemon unchanged.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use onramp_daemon::client::{Client, ClientError};
 use onramp_daemon::{find_path, wire};
 use onramp_host::{Line, Lines, Reply};
 
-/// Commands of a batch, and bytes of them, that go to the daemon at once.
+/// Largest number of commands of a batch, and of their bytes, that go to the daemon in one request.
 const CHUNK: usize = 1_000;
 const CHUNK_BYTES: usize = wire::LINE_MAX / 4;
 
@@ -24,8 +24,9 @@ pub(crate) struct Words {
     words: Vec<OsString>,
 }
 
-/// Which program this was called as, and what it was told: `onramp tc …`, or a link or a copy of
-/// this program that is called `tc`. `None`: neither.
+/// Returns the program that this program was called as, and its arguments: from `onramp tc …`, or
+/// from a link or copy of this program with the name `tc`. `None` if the program was called in
+/// another way.
 pub(crate) fn called(
     mut args: impl Iterator<Item = OsString>,
 ) -> Option<(&'static str, Vec<OsString>)> {
@@ -36,20 +37,20 @@ pub(crate) fn called(
     Some((program, args.collect()))
 }
 
-/// What went wrong here, and not in the daemon: the exit code, and why.
+/// An error on this side, not in the daemon: the exit code and the message.
 struct Fault(u8, String);
 
 impl From<ClientError> for Fault {
     fn from(error: ClientError) -> Self {
-        // As of a kernel that does not answer.
+        // The exit code is the one of `tc` if the kernel does not answer.
         Self(2, format!("onramp: {error}"))
     }
 }
 
-/// Has the daemon do it.
+/// Sends the command to the daemon and returns the daemon's exit code.
 pub(crate) fn run(program: &str, words: &[OsString]) -> ExitCode {
     let code = told(program, words).unwrap_or_else(|Fault(code, why)| {
-        // There is nobody left to tell if that fails.
+        // If standard error cannot be written, the message cannot be shown anywhere.
         let _ = writeln!(io::stderr(), "{why}");
         code
     });
@@ -77,33 +78,34 @@ fn told(program: &str, words: &[OsString]) -> Result<u8, Fault> {
     }
 }
 
-/// Prints a reply. Who does not read it has seen enough.
+/// Prints a reply. It ignores errors, because a reader that closed the output does not need the
+/// rest.
 fn show(reply: &Reply) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(reply.out.as_bytes()).and_then(|()| out.flush());
     let _ = io::stderr().write_all(reply.err.as_bytes());
 }
 
-/// What stands in front of a batch.
+/// The options before the commands of a batch.
 struct Switches<'a> {
-    /// The file, or `-`.
+    /// The name of the file, or `-` for standard input.
     file: &'a str,
     force: bool,
-    /// The other options, which hold for each command.
+    /// The other options, which apply to each command.
     others: Vec<&'a str>,
 }
 
 impl<'a> Switches<'a> {
-    /// Reads the options in front; `None`: there is no `-batch`.
+    /// Reads the options in front of the command; `None` if `-batch` is not among them.
     fn read(program: &str, words: &'a [String]) -> Option<Self> {
         let mut words = words.iter().map(String::as_str);
         let (mut file, mut force, mut others) = (None, false, Vec::new());
         while let Some(word) = words.next().filter(|word| word.starts_with('-')) {
-            // Two dashes are as good as one.
+            // Options may begin with two dashes instead of one.
             let short = if word.starts_with("--") { &word[1..] } else { word };
             let is = |name: &str, least: usize| short.len() >= least && name.starts_with(short);
             if is("-batch", 2) {
-                // Without a file: the daemon says what is missing.
+                // If the file is missing, the daemon reports what is missing.
                 file = Some(words.next()?);
             } else if is("-force", if program == "ip" { 3 } else { 2 }) {
                 force = true;
@@ -129,8 +131,8 @@ fn batch(program: &str, switches: &Switches<'_>, folder: &str) -> Result<u8, Fau
     send(program, switches, folder, file)
 }
 
-/// Sends the commands of a file on. What is there is sent at once; who writes to standard input
-/// line by line has each done as it comes.
+/// Sends the commands of a file to the daemon. Commands that can already be read are sent together;
+/// if a user writes to standard input line by line, each command is executed as it comes.
 fn send(program: &str, switches: &Switches<'_>, folder: &str, input: File) -> Result<u8, Fault> {
     let mut client = Client::connect(&find_path())?;
     let mut lines = Lines::new(BufReader::with_capacity(CHUNK_BYTES, input));
@@ -149,14 +151,15 @@ fn send(program: &str, switches: &Switches<'_>, folder: &str, input: File) -> Re
                 let _ = writeln!(io::stderr(), "Command failed {}:{number}", switches.file);
             }
         }
-        // A daemon that was told too much does not try the rest, and has said so.
+        // A daemon that got a request that is too large does not try the remaining commands, and
+        // has reported that.
         if code != 0 && (!switches.force || done.tried < numbers.len()) {
             return Ok(code);
         }
     }
 }
 
-/// Reads as many commands as are there, with the numbers of their lines.
+/// Reads as many commands as can be read without waiting, with the numbers of their lines.
 fn chunk(
     program: &str,
     switches: &Switches<'_>,
@@ -172,7 +175,7 @@ fn chunk(
         bytes += argv.iter().map(|word| word.len() + 3).sum::<usize>();
         numbers.push(number);
         commands.push(argv);
-        // For what is not there yet, nobody waits before the rest is done.
+        // The commands read so far are executed before the program waits for more input.
         let more = lines.reader().buffer().contains(&b'\n');
         if commands.len() >= CHUNK || bytes >= CHUNK_BYTES || !more {
             break;

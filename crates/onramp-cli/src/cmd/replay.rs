@@ -1,4 +1,4 @@
-//! `onramp replay`.
+//! The command `onramp replay`: plays a capture through a tree of qdiscs.
 
 use std::fs;
 use std::io::{self, Read};
@@ -18,16 +18,16 @@ use crate::replay::{self, MTU, Plan, Player, Results, Streams};
 use crate::report::{json, replayed};
 use crate::signals::{Heedful, Signals};
 
-/// What `-` stands for, in messages and reports.
+/// The name of the input `-` in messages and reports.
 const STDIN: &str = "standard input";
-/// The device's name in lines of our own.
+/// The name of the device in lines of `tc` that this command generates.
 const DEVICE: &str = "link";
-/// Captures of fewer bytes need no progress line.
+/// Captures with fewer bytes than this need no progress line.
 const LONG: u64 = 16 << 20;
-/// Bytes of a tree's lines, or of a program in a file, at most: a tree with all the classes that
-/// there can be has a tenth.
+/// Largest size, in bytes, of a file with the lines of a tree, or of a file with a program. A tree
+/// with the largest possible number of classes needs a tenth of this size.
 const TEXT_MAX: u64 = 64 << 20;
-/// The fastest link, bytes per second: as in `tc`.
+/// The highest rate of a link, in bytes per second, as in `tc`.
 const RATE_MAX: u64 = 1_000_000_000_000_000;
 
 /// Play a capture through a tree of qdiscs, in virtual time, in front of a link of a given rate
@@ -150,7 +150,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     };
     drop(signals);
-    // Nothing was read: the failure says it all.
+    // If nothing was read, the error says everything, so no summary is written.
     if read.is_err() && results.read.packets == 0 {
         return read;
     }
@@ -162,7 +162,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     output::all(done)
 }
 
-/// Plays the capture, unless a signal ends it.
+/// Plays the capture until its end or until a signal comes.
 fn play(
     args: &Args,
     plan: Plan,
@@ -173,7 +173,8 @@ fn play(
     let advice = Advice { compressed: "- for its name", other: "" };
     let (blocks, size) = match args.capture == Path::new("-") {
         true => {
-            // What `Stdin` buffers, nobody could wait for.
+            // The input is not buffered with `Stdin`, because `poll` cannot see the data in that
+            // buffer.
             let input = fs::File::from(io::stdin().as_fd().try_clone_to_owned()?);
             (Blocks::new(Heedful { input, signals }, STDIN, advice)?, 0)
         }
@@ -194,7 +195,7 @@ fn play(
     replay::run(plan, tree, Player::new(blocks), outputs.streams()?, &mut watch)
 }
 
-/// The tree that was asked for, and the lines that describe it.
+/// Returns the tree that the user asked for, and the lines of `tc` that describe it.
 fn tree(args: &Args) -> Result<(Setup, Vec<String>)> {
     let mut setup = Setup::default();
     let mut lines = Vec::new();
@@ -234,12 +235,13 @@ fn tree(args: &Args) -> Result<(Setup, Vec<String>)> {
     Ok((setup, lines))
 }
 
-/// Does what a line says; programs may stand in files.
+/// Executes one line of `tc`. The programs of filters may be in files.
 fn apply(setup: &mut Setup, line: &str) -> Result<(), ConfigError> {
     setup.apply(&filter::with_files(line, |file| read(Path::new(file)))?)
 }
 
-/// Reads a file, unless it is one without end, as `/dev/zero` is.
+/// Reads a file. It fails if the file is larger than `TEXT_MAX`, because a file such as `/dev/zero`
+/// has no end.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(TEXT_MAX + 1).read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! `onramp send`.
+//! The command `onramp send`: sends a capture or lines of text through a qdisc.
 
 use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::output::{self, Output};
 use crate::report::{json, sent};
 use crate::send::{Counts, Outbox, TEXT_FLOW, read_capture, read_capture_from, read_lines};
 
-/// What `-` stands for, in messages and reports.
+/// The name of the input `-` in messages and reports.
 const STDIN: &str = "standard input";
 
 /// Send the UDP payloads of a capture, or lines of text, as fast as a qdisc lets them go
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (mut summary, sent) = outbox.close(from, &qdisc, args.loops, counts);
     let failed = output::all([sent, read]);
     summary.error = failed.as_ref().err().map(|error| format!("{error:#}"));
-    // Nothing was read: the failure says it all.
+    // If nothing was read, the error says everything, so no summary is written.
     if failed.is_err() && summary.counts.read == 0 {
         return failed;
     }
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     output::all(done)
 }
 
-/// Sends what is on standard input: a capture, or else lines of text.
+/// Sends the data on standard input: a capture, or else lines of text.
 fn read_stdin(counts: &mut Counts, outbox: &mut Outbox) -> Result<()> {
     let mut stdin = io::stdin();
     let (head, capture) =
@@ -111,7 +111,7 @@ fn read_stdin(counts: &mut Counts, outbox: &mut Outbox) -> Result<()> {
     read_lines(head.chain(stdin.lock()), longest, counts, |text| outbox.send(TEXT_FLOW, text))
 }
 
-/// The link's qdisc: what the user said, and the rate in it.
+/// Returns the qdisc of the link: the one that the user gave, with the rate added.
 fn qdisc(given: Option<&str>, rate: Option<&str>) -> Result<String> {
     let text = given.unwrap_or("fq");
     let spec = Spec::with_units(text).map_err(|error| usage(format!("--qdisc: {error}")))?;

@@ -1,4 +1,4 @@
-//! `onramp top`.
+//! The command `onramp top`: shows live tables of the daemon's devices.
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;

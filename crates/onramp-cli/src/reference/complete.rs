@@ -1,5 +1,5 @@
-//! What may come next on a line of `tc` or `ip`: the words of the tables, and the names that the
-//! daemon knows.
+//! Finds what may come next on a command line of `tc` or `ip`: words of the tables, and names that
+//! the daemon knows.
 
 use onramp_core::cmd::is_short_for;
 use onramp_core::filter::reference::{ACTIONS, COMMON, Entry, FILTERS, Opt};
@@ -10,13 +10,15 @@ use serde_json::Value;
 
 use super::{class_params, kinds};
 
-/// A word that may come next, and what it means.
+/// A word that may come next, and its meaning.
 pub(crate) type Candidate = (String, String);
 
-/// Asks the daemon; `None`: it does not answer.
+/// A function that sends a command to the daemon and returns its output; `None` if the daemon does
+/// not answer.
 pub(crate) type Ask<'a> = &'a mut dyn FnMut(&[&str]) -> Option<String>;
 
-/// What may stand in the place of the last of `words`, which has begun.
+/// Returns the words that may stand in place of the last of `words`, which the user has begun to
+/// type.
 pub(crate) fn candidates(program: &str, words: &[&str], ask: Ask<'_>) -> Vec<Candidate> {
     let Some(program) = PROGRAMS.iter().find(|it| it.name == program) else { return Vec::new() };
     let (begun, before) = words.split_last().map_or(("", words), |(last, rest)| (*last, rest));
@@ -27,7 +29,7 @@ pub(crate) fn candidates(program: &str, words: &[&str], ask: Ask<'_>) -> Vec<Can
     found
 }
 
-/// The device that a line names.
+/// Returns the name of the device that a line names.
 fn device_in(words: &[&str]) -> Option<String> {
     let place = words.iter().position(|word| *word == "dev")?;
     words.get(place + 1).map(|word| (*word).to_owned())
@@ -72,7 +74,7 @@ impl Line<'_> {
         object.verbs.iter().find(named).map_or_else(Vec::new, |verb| self.of_verb(verb, words))
     }
 
-    /// What may follow a verb and some words.
+    /// Returns what may follow a verb and the words after it.
     fn of_verb(&mut self, verb: &Verb, words: &[&str]) -> Vec<Candidate> {
         let mut left: Vec<&Word> = verb.words.iter().collect();
         let mut rest = words;
@@ -82,7 +84,7 @@ impl Line<'_> {
                     Then::Qdisc | Then::Class | Then::Filter => {
                         return self.of_kind(verb.then, word, behind);
                     }
-                    // A device by its name alone.
+                    // The word is a device's name without `dev`.
                     Then::Type | Then::End => {
                         left.retain(|it| it.name != "dev");
                         rest = behind;
@@ -121,7 +123,7 @@ impl Line<'_> {
     fn of_filter(&mut self, entry: &Entry, words: &[&str]) -> Vec<Candidate> {
         let common = if entry.id == "flow" { &COMMON[2..] } else { COMMON };
         let mut known: Vec<&Opt> = entry.options.iter().chain(common).collect();
-        // What follows an action is the action's, or the filter's.
+        // After an action, options of the action and of the filter may follow.
         if let Some(place) = words.iter().rposition(|word| *word == "action") {
             let Some(id) = words.get(place + 1) else { return actions() };
             let acts = ACTIONS.iter().filter(|it| it.id == *id);
@@ -140,7 +142,7 @@ impl Line<'_> {
         known.iter().map(|option| (first(option), option.help.to_owned())).collect()
     }
 
-    /// What may follow a word.
+    /// Returns the values that may follow a word.
     fn values(&mut self, takes: Takes) -> Vec<Candidate> {
         match takes {
             Takes::Nothing | Takes::Value(_) => Vec::new(),
@@ -159,7 +161,7 @@ impl Line<'_> {
         }
     }
 
-    /// The handles of the line's device.
+    /// Returns the handles of the qdiscs or classes on the line's device.
     fn names(&mut self, object: &str, kind: &str) -> Vec<Candidate> {
         let Some(device) = self.device.clone() else { return Vec::new() };
         let listed = self.listed(&["tc", "-j", object, "show", "dev", &device]);
@@ -172,13 +174,13 @@ impl Line<'_> {
     }
 }
 
-/// A name of a listing, and what it is.
+/// Returns the name of an entry in a listing, with its type as the meaning.
 fn named(entry: &Value, name: &str, kind: &str) -> Option<Candidate> {
     let kind = entry[kind].as_str().unwrap_or_default();
     entry[name].as_str().map(|name| plain(name, kind))
 }
 
-/// What may follow the words in front of a kind.
+/// Returns what may follow the words before a kind.
 fn first_of(then: Then) -> Vec<Candidate> {
     match then {
         Then::Qdisc => kinds().iter().map(|kind| plain(kind.id, kind.about)).collect(),
@@ -196,11 +198,11 @@ fn actions() -> Vec<Candidate> {
     ACTIONS.iter().map(|entry| plain(first(entry.id), entry.about)).collect()
 }
 
-/// The options of a type of device that are not there yet.
+/// Returns the options of a device type that the line does not have yet.
 fn of_type(verb: &Verb, id: &str, words: &[&str]) -> Vec<Candidate> {
     let types = device_types();
     let Some(kind) = types.iter().find(|it| it.name == id) else { return Vec::new() };
-    // The other end of a pair is described as a device is.
+    // The other end of a pair has the same options as a device.
     if let Some((_, behind)) = words.split_first().filter(|(word, _)| **word == "peer") {
         if let Some(Takes::Value(_)) = behind.last().and_then(|last| takes(verb, last)) {
             return Vec::new();
@@ -226,7 +228,7 @@ fn takes(verb: &Verb, word: &str) -> Option<Takes> {
     verb.words.iter().find(|it| it.name == word).map(|it| it.takes)
 }
 
-/// The options of a kind that may come next.
+/// Returns the options of a kind that may come next.
 fn options(params: &'static [Param], words: &[&str]) -> Vec<Candidate> {
     let param_of = |word: &str| {
         let is = |it: &&Param| it.names().contains(&word) || it.aliases.contains(&word);

@@ -1,4 +1,4 @@
-//! Manual pages.
+//! Writes the manual pages.
 
 mod text;
 
@@ -13,14 +13,14 @@ use roff::{Inline, Roff, bold, italic, roman};
 
 use super::{aliases, class_params, kinds, range};
 
-/// A page: the name of its file, and what is in it.
+/// A manual page: the name of its file, and its content.
 pub(crate) type Page = (String, Vec<u8>);
 
-/// All pages.
+/// Returns all manual pages.
 ///
 /// # Errors
 ///
-/// The pages of the program could not be written.
+/// An error if the pages of the program could not be written.
 pub(crate) fn pages() -> io::Result<Vec<Page>> {
     Ok(vec![
         ("onramp.1".into(), program()?),
@@ -30,12 +30,13 @@ pub(crate) fn pages() -> io::Result<Vec<Page>> {
     ])
 }
 
-/// What a page begins with. It has no date, so that it changes with what it says alone.
+/// Returns the beginning of a page. It contains no date, so that the page changes only if its text
+/// changes.
 fn title(name: &str, section: &str) -> String {
     format!(".TH {name} {section} \"\" \"onramp {}\" Onramp\n", env!("CARGO_PKG_VERSION"))
 }
 
-/// What clap knows of a command, up to its options.
+/// Returns what clap knows about a command, up to its options.
 fn of_clap(command: clap::Command, section: &str) -> io::Result<Vec<u8>> {
     let mut page = title(command.get_name(), section).into_bytes();
     let man = Man::new(command);
@@ -46,7 +47,7 @@ fn of_clap(command: clap::Command, section: &str) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// `onramp(1)`: its commands have `--help`, and are not pages of their own.
+/// Returns `onramp(1)`. Its commands have `--help` instead of pages of their own.
 fn program() -> io::Result<Vec<u8>> {
     let command = crate::Cli::command().name("onramp");
     let mut end = Roff::new();
@@ -62,7 +63,7 @@ fn program() -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// `onramp-daemon(8)`.
+/// Returns `onramp-daemon(8)`.
 fn daemon() -> io::Result<Vec<u8>> {
     let command = crate::Cli::command();
     let daemon = command.find_subcommand("daemon").cloned().unwrap_or_default();
@@ -74,7 +75,7 @@ fn daemon() -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// `onramp-tc(8)`, `onramp-ip(8)`.
+/// Returns `onramp-tc(8)` or `onramp-ip(8)`.
 fn remote(program: &Program) -> String {
     let mut page = Roff::new();
     let name = format!("onramp-{}", program.name);
@@ -128,7 +129,7 @@ fn synopsis(page: &mut Roff, program: &Program) {
     ]);
 }
 
-/// An item of a list: a word in bold, what follows it, and what it means.
+/// Writes an item of a list: a word in bold, its operand, and its meaning.
 fn item(page: &mut Roff, key: &str, operand: &str, help: &str) {
     page.control("TP", []);
     let mut head = vec![bold(key)];
@@ -223,7 +224,7 @@ fn of_types(page: &mut Roff) {
     }
 }
 
-/// Text in paragraphs.
+/// Writes the paragraphs of a text.
 fn paragraphs(page: &mut Roff, text: &[&str]) {
     for (place, part) in text.iter().enumerate() {
         if place > 0 {

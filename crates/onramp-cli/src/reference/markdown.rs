@@ -1,4 +1,4 @@
-//! The tables of `docs/tc.md`.
+//! Writes the tables of `docs/tc.md`.
 
 use std::fmt::Write as _;
 
@@ -9,18 +9,18 @@ use onramp_host::reference::{DeviceOption, Object, PROGRAMS, Program, Word, devi
 
 use super::{aliases, class_params, kinds, on_change, range, shown};
 
-/// What begins and ends the tables on the page.
+/// The marks before and after the tables on the page.
 const BEGIN: &str = "<!-- begin tables -->\n";
 const END: &str = "<!-- end tables -->\n";
 
-/// The page with new tables; `None`: it has no place for them.
+/// Returns the page with new tables; `None` if it has no place for them.
 pub(super) fn renew(page: &str) -> Option<String> {
     let (before, rest) = page.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
     Some(format!("{before}{BEGIN}{}{END}{after}", tables()))
 }
 
-/// All of them.
+/// Returns all tables.
 fn tables() -> String {
     let mut text = String::new();
     for program in PROGRAMS {
@@ -38,7 +38,7 @@ fn tables() -> String {
     text
 }
 
-/// A cell: what separates cells does not end it.
+/// Returns the text of a cell, in which the separator of cells is escaped.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

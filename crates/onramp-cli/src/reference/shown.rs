@@ -1,19 +1,19 @@
-//! How a qdisc is listed that was added without options.
+//! Finds out how `tc` lists a qdisc that was added without options.
 
 use std::path::Path;
 
 use onramp_host::Host;
 use serde_json::Value;
 
-/// What `tc qdisc show` says of a qdisc.
+/// What `tc qdisc show` says about a qdisc.
 pub(super) struct Shown {
-    /// The options, as text.
+    /// The options as text.
     pub(super) text: String,
     /// The keys of `options` in JSON.
     pub(super) keys: Vec<String>,
 }
 
-/// Adds a qdisc to a device and looks; `None`: it cannot be added without options.
+/// Adds a qdisc to a device and lists it; `None` if the qdisc cannot be added without options.
 pub(super) fn look(id: &str) -> Option<Shown> {
     let mut host = Host::new();
     let mut exec = |line: &str| {

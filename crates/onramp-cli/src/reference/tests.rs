@@ -1,4 +1,5 @@
-//! Whether the pages are what the tables give now, and what comes next on a line.
+//! Tests that check whether the pages in `docs` match the current tables, and what may come next on
+//! a command line.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,14 +12,14 @@ use onramp_host::Host;
 use super::complete::candidates;
 use super::{man, markdown};
 
-/// Set, it has the tests write what they would compare with.
+/// If this variable is set, the tests write the files that they would otherwise compare.
 const WRITE: &str = "ONRAMP_WRITE_DOCS";
 
 fn docs(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
 }
 
-/// Compares a file with what it should be, or writes it.
+/// Compares a file with its expected content, or writes it.
 fn renew(name: &str, fresh: &[u8]) {
     let path = docs(name);
     if std::env::var_os(WRITE).is_some() {
@@ -56,7 +57,8 @@ fn manual_pages_are_sound() {
         let groff = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(path).output();
         let Ok(groff) = groff else {
             assert!(std::env::var_os("CI").is_none(), "there is no groff");
-            // Past the test harness, which hides what passing tests print.
+            // Writes directly to standard error, because the test harness hides what passing tests
+            // print.
             writeln!(std::io::stderr(), "SKIP: manual pages: there is no groff").expect("open");
             return;
         };
@@ -65,7 +67,7 @@ fn manual_pages_are_sound() {
     }
 }
 
-/// What may come next on a line, with a host that has devices.
+/// Returns what may come next on a line, on a host that has devices.
 fn next(line: &str) -> Vec<String> {
     let mut host = Host::new();
     let mut exec = |words: &[&str]| {

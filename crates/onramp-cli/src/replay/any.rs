@@ -1,5 +1,5 @@
-//! Any bytes, played as a capture, with what has to hold whatever they are: for unit tests, for
-//! fuzzing, and for the corpus that came of it.
+//! Plays any bytes as a capture, and checks what must hold for any input. Unit tests, fuzzing, and
+//! the corpus that fuzzing found use this module.
 
 use anyhow::Result;
 use onramp_sim::BEGIN;
@@ -7,22 +7,23 @@ use onramp_sim::BEGIN;
 use super::player::Player;
 use crate::capture::{Advice, Blocks};
 
-/// Bytes of the smallest block with a packet in it: a simple packet without any data.
+/// Size in bytes of the smallest block that contains a packet: a simple packet block without data.
 const RECORD_MIN: usize = 16;
-/// An Ethernet header, which stands for a cooked one.
+/// Size in bytes of an Ethernet header, which replaces a "Linux cooked" header.
 const HEAD: usize = 14;
 
-/// Plays bytes; says how many packets were read, and why no more.
+/// Plays bytes as a capture. Returns how many packets were read, and why reading ended.
 ///
 /// # Panics
 ///
-/// If packets come out of nothing, or an error does not say where.
+/// Panics if more packets are read than the bytes can contain, or if an error does not say at which
+/// byte it happened.
 pub(crate) fn played(bytes: &[u8]) -> (u64, Result<()>) {
     let advice = Advice { compressed: "", other: "" };
     let blocks = match Blocks::new(bytes, "bytes", advice) {
         Ok(blocks) => blocks,
         Err(error) => {
-            // No block was found: it is no capture, or ends before there is one.
+            // No block was found: the bytes are not a capture, or end before the first block.
             let said = format!("{error:#}");
             let known = ["neither a pcap nor", "empty", "compressed", "at byte 0:"];
             assert!(known.iter().any(|what| said.contains(what)), "{said}");

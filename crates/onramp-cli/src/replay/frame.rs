@@ -1,4 +1,4 @@
-//! What a qdisc has to know of a captured frame.
+//! Extracts from a captured frame what a qdisc has to know.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,25 +8,27 @@ use etherparse::{IpNumber, LaxIpSlice};
 use onramp_queue::Layer;
 use pcap_parser::Linktype;
 
-/// Bytes of an Ethernet header: what a cooked header stands for.
+/// Size in bytes of an Ethernet header, which replaces a "Linux cooked" header.
 const ETHERNET: u32 = 14;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-/// Tags of VLANs, and of VLANs in VLANs.
+/// The types of VLAN tags, also of VLANs inside VLANs.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
-/// What stood before a frame in the capture alone; the longest is that of Linux cooked, version 2.
+/// The header that a frame has only in the capture and not on the wire. The longest is that of
+/// "Linux cooked" version 2.
 pub(super) type Head = [u8; 20];
 
-/// What links of a capture can be.
+/// The link types of a capture that the replay understands.
 ///
 /// Source: <https://www.tcpdump.org/linktypes.html>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     Ethernet,
     Raw,
-    /// Linux cooked, with what stands before the network header, and where its type is.
+    /// A "Linux cooked" capture, with the number of bytes before the network header, and the offset
+    /// of its type.
     Cooked {
         head: u32,
         kind: usize,
@@ -47,8 +49,8 @@ impl Link {
         }
     }
 
-    /// Bytes that a qdisc counts for a frame of `captured` bytes: the link header of a packet that
-    /// is sent is part of it, what only the capture has is not.
+    /// Returns the number of bytes that a qdisc counts for a frame of `captured` bytes. The link
+    /// header of a sent packet counts; a header that only the capture has does not.
     pub(super) fn wire(self, captured: u32) -> u32 {
         let wire = match self {
             Self::Ethernet | Self::Raw => captured,
@@ -58,9 +60,9 @@ impl Link {
         wire.max(1)
     }
 
-    /// Cuts a frame into what only the capture has, and what a filter finds: an Ethernet or an IP
-    /// header, and the rest. A cooked header has no addresses that filters know: zeros stand for
-    /// them.
+    /// Splits a frame into the header that only the capture has, and the part that filters see: an
+    /// Ethernet or IP header, and the rest. A cooked header has no addresses that filters know, so
+    /// zeros replace the addresses.
     pub(super) fn open(self, data: &[u8]) -> (Head, Cow<'_, [u8]>) {
         let mut head = Head::default();
         let keep = |head: &mut Head, length: usize| {
@@ -84,7 +86,7 @@ impl Link {
         }
     }
 
-    /// What a frame begins with once it is open.
+    /// Returns the layer that the frame begins with after `open`.
     pub(super) fn layer(self) -> Layer {
         match self {
             Self::Ethernet | Self::Cooked { .. } => Layer::Ethernet,
@@ -92,13 +94,13 @@ impl Link {
         }
     }
 
-    /// Puts the frame together again. Without its head, as copies are, it gets one that tells the
-    /// type of what follows and nothing else.
+    /// Puts the frame together again. A copy of a packet has no head of its own; it gets a head
+    /// that contains only the type of the network header.
     pub(super) fn close(self, head: Option<&Head>, payload: &[u8], frame: &mut Vec<u8>) {
         match self {
             Self::Ethernet | Self::Raw => frame.extend_from_slice(payload),
             Self::Loopback => {
-                // 2 and 30 are the numbers of the families on most systems.
+                // 2 and 30 are the numbers of the address families on most systems.
                 let family =
                     if payload.first().is_some_and(|byte| byte >> 4 == 6) { 30 } else { 2 };
                 frame.extend_from_slice(
@@ -117,12 +119,12 @@ impl Link {
         }
     }
 
-    /// Whether `open` takes something away that `close` needs.
+    /// Whether `open` removes a head that `close` needs.
     pub(super) fn has_head(self) -> bool {
         matches!(self, Self::Cooked { .. } | Self::Loopback)
     }
 
-    /// Bytes of the frame in the capture, where a qdisc counts `wire`.
+    /// Returns the number of bytes of the frame in the capture, if a qdisc counts `wire` bytes.
     pub(super) fn captured(self, wire: u32) -> u32 {
         match self {
             Self::Ethernet | Self::Raw => wire,
@@ -132,7 +134,8 @@ impl Link {
     }
 }
 
-/// The type of the network header of an opened frame, where it is told, and where that begins.
+/// Returns the type of the network header of an opened frame, if the frame tells it, and the offset
+/// of that header.
 fn network(layer: Layer, data: &[u8]) -> Option<(Option<u16>, usize)> {
     if layer != Layer::Ethernet {
         return Some((None, 0));
@@ -146,7 +149,7 @@ fn network(layer: Layer, data: &[u8]) -> Option<(Option<u16>, usize)> {
     Some((Some(kind), at + 2))
 }
 
-/// Where the IP header of a frame begins, if it has one.
+/// Returns the offset of the IP header; `None` if the frame has none.
 fn ip(layer: Layer, data: &[u8]) -> Option<usize> {
     let (kind, at) = network(layer, data)?;
     let version = data.get(at)? >> 4;
@@ -159,13 +162,13 @@ fn ip(layer: Layer, data: &[u8]) -> Option<usize> {
     (fits && data.len() >= at + 2).then_some(at)
 }
 
-/// The type of service or traffic class of a frame: DSCP and ECN.
+/// Returns the type of service or traffic class of a frame, which consists of DSCP and ECN.
 pub(super) fn tos(layer: Layer, data: &[u8]) -> Option<u8> {
     let at = ip(layer, data)?;
     Some(if data[at] >> 4 == 4 { data[at + 1] } else { data[at] << 4 | data[at + 1] >> 4 })
 }
 
-/// Writes CE into the IP header; the checksum of IPv4 changes along with it (RFC 1624).
+/// Writes CE into the IP header, and updates the checksum of IPv4 (RFC 1624).
 pub(super) fn mark(layer: Layer, data: &mut [u8]) {
     let Some(at) = ip(layer, data) else { return };
     if data[at] >> 4 == 6 {
@@ -184,13 +187,14 @@ pub(super) fn mark(layer: Layer, data: &mut [u8]) {
     data[at + 10..at + 12].copy_from_slice(&(!(new as u16)).to_be_bytes());
 }
 
-/// The flow of a frame.
+/// Returns the flow of a frame.
 pub(super) fn flow(layer: Layer, data: &[u8]) -> Flow {
     let kind = network(layer, data).and_then(|(kind, _)| kind);
     let ip = ip(layer, data).and_then(|at| LaxIpSlice::from_slice(&data[at..]).ok());
     let Some((ip, _)) = ip else { return Flow::Other(kind.unwrap_or(0)) };
     let payload = ip.payload();
-    // Only the first fragment has ports: none counts, so that fragments stay together.
+    // Only the first fragment of a packet has ports. Ports of fragments are ignored, so that all
+    // fragments belong to the same flow.
     let known = PORTS.contains(&payload.ip_number) && !payload.fragmented;
     let ports = known
         .then_some(payload.payload)
@@ -202,7 +206,7 @@ pub(super) fn flow(layer: Layer, data: &[u8]) -> Flow {
     }
 }
 
-/// Protocols that begin with two ports.
+/// Protocols whose header begins with two ports.
 const PORTS: [IpNumber; 5] =
     [IpNumber::TCP, IpNumber::UDP, IpNumber(33), IpNumber(132), IpNumber(136)];
 
@@ -210,17 +214,18 @@ fn word(data: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(data.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// What packets of a flow have in common.
+/// What the packets of a flow have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Flow {
-    /// Addresses, protocol and ports; source first. Ports are 0 where there are none.
+    /// The addresses, the protocol and the ports, the source first. The ports are 0 if the protocol
+    /// has none.
     Ip { ends: [IpAddr; 2], protocol: u8, ports: [u16; 2] },
-    /// Not IP: the type that the link header tells, 0 if none.
+    /// Not IP: the type in the link header, or 0 if there is none.
     Other(u16),
 }
 
 impl Flow {
-    /// A key that spreads over all its bits; the same in every run.
+    /// Returns a key whose bits are all well mixed. It is the same in every run.
     pub(super) fn key(&self) -> u64 {
         let mut key = 0;
         let mut add = |word: u64| key = mixed(key ^ word);
@@ -245,7 +250,7 @@ impl Flow {
         key
     }
 
-    /// `tcp`, `udp`, or a number.
+    /// Returns the name of the protocol, such as `tcp` or `udp`, or its number.
     pub(crate) fn protocol(&self) -> String {
         match self {
             Self::Ip { protocol, .. } => match protocol {
@@ -261,7 +266,7 @@ impl Flow {
         }
     }
 
-    /// Source or destination, with the port where there is one.
+    /// Returns the source (0) or the destination (1), with the port if there is one.
     pub(crate) fn end(&self, end: usize) -> Option<String> {
         let Self::Ip { ends, ports, .. } = self else { return None };
         Some(match (ends[end], ports) {
@@ -289,8 +294,9 @@ fn mixed(z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What Linux makes of the type of service of a packet that it sends (`rt_tos2priority`, which
-/// looks at two of its bits): best effort, bulk, interactive, interactive bulk.
+/// Returns the priority that Linux derives from the type of service of a packet that it sends
+/// (`rt_tos2priority`, which looks at two of its bits): best effort, bulk, interactive, interactive
+/// bulk.
 ///
 /// Source: `tc-prio(8)`, its table; `ip(7)`, `IP_TOS`.
 pub(super) fn priority(tos: u8) -> u32 {
@@ -412,7 +418,7 @@ mod tests {
         for (tos, expected) in table {
             assert_eq!(priority(tos), expected, "{tos:#x}");
         }
-        // EF (46), AF41 (34), CS1 (8).
+        // The code points EF (46), AF41 (34) and CS1 (8).
         assert_eq!([0xb8, 0x88, 0x20].map(priority), [4, 2, 0]);
     }
 

@@ -1,4 +1,4 @@
-//! The packets of a capture, one after the other, with what a qdisc has to know of each.
+//! Reads the packets of a capture one after the other, and prepares each for a qdisc.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,44 +15,47 @@ use super::FLOWS_MAX;
 use super::frame::{self, Flow, Head, Link, priority};
 use crate::capture::Blocks;
 
-/// Interfaces of a capture, at most: eight bits of a packet's cookie.
+/// Largest number of interfaces of a capture, because a packet's cookie has eight bits for the
+/// interface.
 const INTERFACES_MAX: usize = 256;
-/// Bytes of a packet on the wire, at most: far more than any device sends.
+/// Largest size of a packet on the wire in bytes, far more than any device sends.
 const PACKET_MAX: u32 = 16 << 20;
 
 const SEC: u64 = 1_000_000_000;
 
-/// What was read of a capture.
+/// Counts of what was read from a capture, and its flows.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) packets: u64,
-    /// Bytes of these, as a qdisc counts.
+    /// The bytes of these packets, as a qdisc counts them.
     pub(crate) bytes: u64,
-    /// Packets without an IP header.
+    /// Number of packets without an IP header.
     pub(crate) not_ip: u64,
-    /// Packets whose time lies before that of the one before.
+    /// Number of packets whose time lies before that of an earlier packet.
     pub(crate) out_of_order: u64,
-    /// Packets without a time.
+    /// Number of packets without a time.
     pub(crate) untimed: u64,
-    /// When the first was captured, nanoseconds since 1970.
+    /// The time at which the first packet was captured, in nanoseconds since 1970.
     pub(crate) first_unix_ns: Option<u64>,
-    /// From the first to the last.
+    /// The time from the first to the last packet, in nanoseconds.
     pub(crate) span_ns: u64,
-    /// Flows in the order in which they came, the first 65,536.
+    /// The first 65,536 flows, in the order in which they came.
     pub(crate) flows: Vec<Flow>,
-    /// Their places, by key.
+    /// The indices of the flows, by flow key.
     numbers: HashMap<u64, usize>,
-    /// What only the capture has of packets on their way, by cookie.
+    /// The heads that packets have only in the capture, by cookie, while the packets are in the
+    /// tree.
     heads: HashMap<u64, Head>,
 }
 
 impl Read {
-    /// The number of a flow, from 1 on; 0 of those beyond the most that are told apart.
+    /// Returns the number of a flow, counted from 1; 0 if the flow came after the largest number of
+    /// flows had come.
     pub(crate) fn number(&self, key: u64) -> usize {
         self.numbers.get(&key).map_or(0, |place| place + 1)
     }
 
-    /// The flow of this key.
+    /// Returns the flow with this key.
     pub(crate) fn flow(&self, key: u64) -> Option<&Flow> {
         self.flows.get(*self.numbers.get(&key)?)
     }
@@ -74,9 +77,9 @@ pub(super) struct Interface {
     pub(super) link_type: Linktype,
     link: Option<Link>,
     snaplen: u32,
-    /// Units of its times, a second; none: there can be no such unit.
+    /// Units of the interface's times in a second; `None` if the units in the file are impossible.
     units: Option<u128>,
-    /// Seconds to add to its times.
+    /// Seconds to add to the times.
     offset: i64,
 }
 
@@ -87,17 +90,17 @@ impl Interface {
     }
 
     fn described(block: &InterfaceDescriptionBlock<'_>) -> Self {
-        // The first bit tells whether it is a power of two or of ten.
+        // The first bit tells whether the resolution is a power of two or of ten.
         let power = u32::from(block.if_tsresol & 0x7f);
         let base = if block.if_tsresol & 0x80 == 0 { 10_u128 } else { 2 };
         let units = base.checked_pow(power).filter(|units| *units <= 1 << 64);
-        // The parser reads it as if it were little endian, whatever the section is.
+        // The parser reads the offset as little endian, whatever the byte order of the section is.
         let big = block.block_type != IDB_MAGIC;
         let offset = if big { block.if_tsoffset.swap_bytes() } else { block.if_tsoffset };
         Self { units, offset, ..Self::new(block.linktype, block.snaplen, 1) }
     }
 
-    /// Nanoseconds since 1970.
+    /// Converts a time of this interface into nanoseconds since 1970.
     fn unix_ns(&self, time: u64) -> Result<u64> {
         let Some(units) = self.units else {
             bail!("the capture is damaged: times of an interface in units that cannot be");
@@ -119,22 +122,23 @@ impl Interface {
 /// A packet in a capture.
 struct Record<'d> {
     interface: usize,
-    /// Nanoseconds since 1970.
+    /// The time at which the packet was captured, in nanoseconds since 1970; `None` if it has no
+    /// time.
     unix_ns: Option<u64>,
     data: &'d [u8],
     original: u32,
 }
 
-/// A capture that is played.
+/// A capture that is being played.
 pub(crate) struct Player<'i> {
     blocks: Blocks<'i>,
     interfaces: Vec<Interface>,
-    /// Interfaces of the sections before.
+    /// Number of interfaces of the earlier sections.
     before: usize,
     /// Whether the times of a pcap count nanoseconds.
     nanoseconds: bool,
     next: Option<(Instant, Packet)>,
-    /// The capture has ended, or is broken.
+    /// Whether the capture has ended or is broken.
     done: bool,
     latest_unix_ns: u64,
     read: Read,
@@ -156,44 +160,45 @@ impl<'i> Player<'i> {
         }
     }
 
-    /// Bytes read.
+    /// Returns the number of bytes read.
     pub(super) fn consumed(&self) -> u64 {
         self.blocks.consumed()
     }
 
-    /// What is known so far.
+    /// Returns what has been read so far.
     pub(super) fn read(&self) -> &Read {
         &self.read
     }
 
-    /// Interfaces known so far.
+    /// Returns the interfaces known so far.
     pub(super) fn interfaces(&self) -> &[Interface] {
         &self.interfaces
     }
 
-    /// What was read, and why no more.
+    /// Returns what was read, and why reading ended.
     pub(super) fn into_read(self) -> (Read, Result<()>) {
         (self.read, self.failed)
     }
 
-    /// What only the capture has of a packet, told once.
+    /// Removes the head that a packet has only in the capture, and returns it; `None` if the packet
+    /// has none.
     pub(super) fn head(&mut self, cookie: u64) -> Option<Head> {
         self.read.heads.remove(&cookie)
     }
 
-    /// When the next packet comes.
+    /// Returns the time at which the next packet comes.
     pub(super) fn due(&mut self) -> Option<Instant> {
         self.fill();
         self.next.as_ref().map(|(due, _)| *due)
     }
 
-    /// The next packet.
+    /// Returns the next packet.
     pub(super) fn packet(&mut self) -> Option<Packet> {
         self.fill();
         self.next.take().map(|(_, pkt)| pkt)
     }
 
-    /// Reads until there is a packet, or none is left.
+    /// Reads until there is a packet, or until no packet is left.
     fn fill(&mut self) {
         while self.next.is_none() && !self.done {
             let Self { interfaces, before, nanoseconds, read, latest_unix_ns, .. } = self;
@@ -215,7 +220,7 @@ impl<'i> Player<'i> {
     }
 }
 
-/// Takes a block: notes what it says of interfaces, or gives the packet in it.
+/// Takes a block. Stores the description of an interface, or returns the packet in the block.
 fn record<'b>(
     block: &'b PcapBlockOwned<'_>,
     interfaces: &mut Vec<Interface>,
@@ -259,7 +264,7 @@ fn record<'b>(
     let Some(of) = interfaces.get(number) else {
         bail!("the capture is damaged: a packet of interface {interface}, not described");
     };
-    // What stands behind the bytes of a simple packet is padding.
+    // A simple packet has no length of its own, so padding may follow its bytes.
     let kept = match (time, of.snaplen) {
         (None, 1..) => data.len().min(of.snaplen as usize),
         _ => data.len(),
@@ -392,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_block_is_longer_than_its_own_length() {
-        // Blocks of every kind that the parser knows, and of one that it does not.
+        // Tries blocks of every kind that the parser knows, and of a kind that it does not know.
         for kind in [1, 2, 3, 4, 5, 6, 9, 10, 0xbad, 0x4000_0bad, 0x8000_0001, 77] {
             for length in 0..12 {
                 let section = &pcapng()[..28];

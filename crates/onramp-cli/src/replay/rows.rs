@@ -1,4 +1,4 @@
-//! A row of text for each packet.
+//! Writes a row of text for each packet.
 
 use std::io::{BufWriter, Write};
 

@@ -1,4 +1,4 @@
-//! What happened when, in bounded memory.
+//! Records what happened over time, in bounded memory.
 
 use std::collections::HashMap;
 
@@ -6,21 +6,23 @@ use onramp_sim::Fate;
 
 use super::since_first;
 
-/// Parts of time, at most: when there are more, they become twice as wide.
+/// Largest number of parts of time. When more are needed, the parts become twice as wide.
 const CELLS: usize = 512;
-/// Width of a part to begin with, nanoseconds.
+/// Width of a part at the beginning, in nanoseconds.
 const WIDTH_NS: u64 = 1_000_000;
-/// Flows whose rates are kept over time: the first that come.
+/// Number of flows whose rates are recorded over time: the first flows that come.
 const FLOWS: usize = 1_024;
 
 /// What happened in a part of time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cell {
-    /// Packets that came, and the sum and the most of the packets that they met.
+    /// Number of packets that came, and the sum and the maximum of the packets in the queue at
+    /// those times.
     pub(crate) came: u64,
     pub(crate) queue_sum: u64,
     pub(crate) queue_most: u32,
-    /// Packets that left, their bytes, and how long they were inside.
+    /// Number of packets that left, their bytes, and the sum and the maximum of their sojourn
+    /// times.
     pub(crate) sent: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) sojourn_sum_ns: u128,
@@ -44,7 +46,7 @@ impl Cell {
 pub(crate) struct Timeline {
     width_ns: u64,
     cells: Vec<Cell>,
-    /// Bytes sent, by flow.
+    /// Bytes sent in each part, by flow.
     flows: HashMap<u64, Vec<u64>>,
 }
 
@@ -58,7 +60,8 @@ impl Timeline {
     pub(super) fn note(&mut self, fate: &Fate) {
         let at = self.place(since_first(fate.at));
         if !fate.copy {
-            // Not later than `at`, so that the parts have their widths already.
+            // The packet did not come later than `at`, so this call cannot change the width of the
+            // parts.
             let came = self.place(since_first(fate.came));
             let cell = &mut self.cells[came];
             cell.came += 1;
@@ -86,7 +89,7 @@ impl Timeline {
         flow[at] += bytes;
     }
 
-    /// The part in which `ns` lies.
+    /// Returns the index of the part that contains the time `ns`, in nanoseconds.
     fn place(&mut self, ns: u64) -> usize {
         while ns / self.width_ns >= CELLS as u64 {
             self.widen();
@@ -111,17 +114,17 @@ impl Timeline {
         }
     }
 
-    /// Width of a part.
+    /// Returns the width of a part in nanoseconds.
     pub(crate) fn width_ns(&self) -> u64 {
         self.width_ns
     }
 
-    /// The parts.
+    /// Returns the parts.
     pub(crate) fn cells(&self) -> &[Cell] {
         &self.cells
     }
 
-    /// Bytes that a flow sent in each part, if it is one of those that are kept.
+    /// Returns the bytes that a flow sent in each part; `None` if the flow's rate is not recorded.
     pub(crate) fn flow(&self, key: u64) -> Option<impl Iterator<Item = u64> + use<'_>> {
         let flow = self.flows.get(&key)?;
         let rest = self.cells.len().saturating_sub(flow.len());
@@ -165,7 +168,7 @@ mod tests {
             (7, cell.came * 7, 500)
         );
         assert_eq!(timeline.flow(0).expect("kept").count(), timeline.cells().len());
-        // Width times the number of parts reaches the end.
+        // The width times the number of parts reaches the end of the recorded time.
         assert!(timeline.width_ns() * timeline.cells().len() as u64 > 99_999_000_000_000);
     }
 

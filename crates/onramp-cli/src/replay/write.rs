@@ -1,9 +1,9 @@
-//! A capture, written in the format pcapng.
+//! Writes a capture in the format pcapng.
 //!
-//! Source: draft-ietf-opsawg-pcapng, of whose blocks three are written: Section Header, Interface
-//! Description, Enhanced Packet. By hand, for they are few lines, and the crates that write them
-//! have no stable release of their present interface (`pcap-file` 3.0.0-rc.3) or copy each packet
-//! (`pcap-parser`).
+//! Source: draft-ietf-opsawg-pcapng. This module writes three of its blocks: Section Header,
+//! Interface Description, Enhanced Packet. It does so without a crate, because it needs only a few
+//! lines, and the crates that write these blocks have no stable release of their current interface
+//! (`pcap-file` 3.0.0-rc.3) or copy each packet (`pcap-parser`).
 
 use std::io::{self, BufWriter, Write};
 
@@ -18,16 +18,16 @@ use crate::output::Stream;
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const PACKET: u32 = 6;
-/// Tells the order of bytes.
+/// The number that shows the byte order.
 const MAGIC: u32 = 0x1a2b_3c4d;
 
 const APPLICATION: u16 = 4;
 const RESOLUTION: u16 = 9;
 
-/// Writes the packets that leave.
+/// Writes the packets that leave the tree.
 pub(super) struct Writer {
     out: BufWriter<Stream>,
-    /// Interfaces described.
+    /// Number of interfaces described so far.
     described: usize,
     block: Vec<u8>,
     frame: Vec<u8>,
@@ -48,7 +48,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Writes a packet that has left, with the time at which it did, and marked as it was.
+    /// Writes a packet that was sent, with the time at which it left and with its ECN mark.
     pub(super) fn write(
         &mut self,
         fate: &Fate,
@@ -69,7 +69,7 @@ impl Writer {
         finish(self.out)
     }
 
-    /// Describes interfaces that are new.
+    /// Writes the descriptions of new interfaces.
     fn describe(&mut self, interfaces: &[Interface]) -> io::Result<()> {
         for interface in &interfaces[self.described..] {
             self.begin();
@@ -96,7 +96,7 @@ impl Writer {
             frame::mark(fate.packet.layer(), &mut self.frame);
         }
         self.begin();
-        // The lengths are known behind the frame.
+        // The lengths in the head are known only after the frame has been written.
         let head_words = 5;
         self.block.resize(head_words * 4, 0);
         match link {
@@ -142,7 +142,7 @@ impl Writer {
     }
 }
 
-/// Writes what is still buffered.
+/// Writes the buffered data and completes the output.
 pub(super) fn finish(out: BufWriter<Stream>) -> Result<()> {
     match out.into_inner() {
         Ok(stream) => stream.finish(),

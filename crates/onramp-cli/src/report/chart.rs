@@ -1,6 +1,6 @@
-//! Charts: drawn once as a list of shapes, then written as SVG or PNG.
+//! Charts: each is drawn once as a list of shapes, and then written as SVG or PNG.
 //!
-//! Why not a library: `docs/decisions/0008-charts.md`.
+//! `docs/decisions/0008-charts.md` says why this module does not use a library.
 
 mod bars;
 mod font;
@@ -18,13 +18,13 @@ pub(crate) use scene::Scene;
 pub(crate) use style::css;
 pub(crate) use times::{TimeLine, Times};
 
-/// How figures are written at axes and bars.
+/// A function that writes figures as text, for axes and bars.
 pub(crate) type Words = fn(f64) -> String;
 
-/// Width of every chart, units of its own: pixels where nothing scales it.
+/// Width of every chart in units of the chart. A unit is a pixel if the chart is not scaled.
 const WIDTH: f64 = 560.0;
-/// Height of a line of text, and size of its letters.
+/// Height of a line of text, and size of its letters, in units.
 const LINE: f64 = 16.0;
 const LETTERS: f64 = 13.0;
-/// Where what is below the title begins.
+/// The place below the title, in units from the top, where the content begins.
 const TOP: f64 = 30.0;

@@ -1,4 +1,4 @@
-//! Results of `bench udp` to look at.
+//! The HTML report of `onramp bench udp`.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,8 @@ use super::page;
 use super::table::{READ, TIMES, duration};
 use crate::bench::{Kind, MethodSummary, Percentiles, Ratios, Results, Spread, summarize};
 
-/// `onramp bench udp` and `onramp demo`; `meaning` says what it means.
+/// Returns the page of `onramp bench udp` and `onramp demo`. The text `meaning` says what the
+/// results mean.
 pub(crate) fn bench_udp(results: &Results, kinds: &[Kind], meaning: &str) -> String {
     let (methods, ratios) = summarize(kinds, &results.rounds);
     let parameters = &results.parameters;
@@ -19,7 +20,7 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind], meaning: &str) -> Str
     let cpu = "CPU of the process for each, nanoseconds";
     let cpu = bars(cpu, &methods, 1.0, |m| m.cpu_ns_per_packet);
     let charts = [rates, cpu].into_iter().filter_map(|bars| bars.draw()).collect::<Vec<_>>();
-    // What receivers read says little about who sends faster.
+    // The rates of verified runs do not show which method is faster, so their ratios are left out.
     let ratios = if verify { Vec::new() } else { ratios };
     let body = html! {
         p class="soft" { (results.machine.summary()) }
@@ -37,7 +38,7 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind], meaning: &str) -> Str
     page::page(&format!("Onramp: {title}"), &body)
 }
 
-/// A bar for each method, with a line from its least to its greatest round.
+/// Returns a bar for each method, with a line from its least to its greatest round.
 fn bars(
     title: &str,
     methods: &[MethodSummary<'_>],

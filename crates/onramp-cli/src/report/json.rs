@@ -1,4 +1,4 @@
-//! Results for programs: documented key by key in `docs/json.md`. Keys are only ever added.
+//! Results for programs, as `docs/json.md` documents them key by key. Later versions only add keys.
 
 use serde_json::{Map, Value, json};
 
@@ -6,10 +6,10 @@ use crate::bench::{
     Checked, MethodSummary, Percentiles, Ratios, Results, Round, Spread, summarize,
 };
 
-/// Version of every schema here.
+/// The version of every schema in this module.
 const VERSION: u32 = 1;
 
-/// `onramp bench udp` and `onramp demo`.
+/// Returns the results of `onramp bench udp` and `onramp demo`.
 pub(crate) fn bench_udp(results: &Results, kinds: &[crate::bench::Kind]) -> String {
     let (methods, ratios) = summarize(kinds, &results.rounds);
     let ratios: Map<String, Value> =
@@ -25,7 +25,7 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[crate::bench::Kind]) -> Stri
     pretty(&document)
 }
 
-/// As text, with a line end.
+/// Returns the document as text with a line end.
 pub(crate) fn pretty(document: &Value) -> String {
     format!("{document:#}\n")
 }
@@ -112,7 +112,7 @@ fn ratios_of(ratios: &Ratios) -> Value {
     Value::Object(map)
 }
 
-/// The median under the plain name, the extremes beside it.
+/// Inserts the median under `name`, and the extremes under names derived from it.
 fn insert(map: &mut Map<String, Value>, name: &str, spread: Option<Spread>) {
     let value = |figure: fn(Spread) -> f64| spread.map_or(Value::Null, |s| number(figure(s)));
     map.insert(name.into(), value(|s| s.median));
@@ -120,7 +120,7 @@ fn insert(map: &mut Map<String, Value>, name: &str, spread: Option<Spread>) {
     map.insert(format!("{name}_max"), value(|s| s.max));
 }
 
-/// Six significant digits: more would be noise.
+/// Returns the number with six significant digits, because further digits are noise.
 pub(crate) fn number(value: f64) -> Value {
     if value == 0.0 || !value.is_finite() {
         return json!(0.0);

@@ -1,8 +1,8 @@
-//! Reports of the laboratory. They are made from the JSON that an experiment writes, and from
-//! nothing else: a page of an earlier run is the page of that run.
+//! Reports of the laboratory. They are made only from the JSON that an experiment writes, so a page
+//! made later from that JSON is the same as the page of the run.
 //!
-//! Designs, figures and axes are those that the rows have. What is known of an experiment is only
-//! what to call it and which figures matter most ([`Story`]).
+//! The designs, figures and axes in a report are those in the rows of the JSON. The program knows
+//! beforehand only the title of an experiment and the figures that matter most ([`Story`]).
 
 mod aqm;
 mod charts;
@@ -22,14 +22,15 @@ use super::chart::Scene;
 use super::page;
 pub(crate) use data::Document;
 
-/// What is known of an experiment beforehand.
+/// The facts about an experiment that the program knows beforehand.
 #[derive(Debug)]
 struct Story {
     kind: &'static str,
     title: &'static str,
-    /// The design that the others are shown beside, and those whose names begin with it.
+    /// The design that the others are shown beside. Designs whose names begin with this name are
+    /// highlighted too.
     ours: &'static str,
-    /// The figures that matter most get charts.
+    /// The figures that matter most; each gets charts.
     figures: &'static [&'static str],
 }
 
@@ -101,7 +102,7 @@ const STORIES: [Story; 10] = [
     },
 ];
 
-/// One page of all experiments, with a table of contents where there are several.
+/// Returns one page with all experiments, with a table of contents if there are several.
 pub(crate) fn page(documents: &[Document]) -> String {
     let title = match documents {
         [document] => format!("Onramp: {}", document.title()),
@@ -126,7 +127,7 @@ pub(crate) fn page(documents: &[Document]) -> String {
     page::page(&title, &body)
 }
 
-/// All charts, with names for their files.
+/// Returns all charts, each with a name for its file.
 pub(crate) fn charts(documents: &[Document]) -> Vec<(String, Scene)> {
     let named = documents.iter().zip(names(documents));
     let charts = named.flat_map(|(document, name)| {
@@ -136,7 +137,8 @@ pub(crate) fn charts(documents: &[Document]) -> Vec<(String, Scene)> {
     charts.collect()
 }
 
-/// The experiment's name; of several runs of one, the later ones with a number.
+/// Returns names for the experiments. If an experiment ran several times, the later runs have a
+/// number.
 fn names(documents: &[Document]) -> Vec<String> {
     let name = |(at, document): (usize, &Document)| {
         let same = documents[..at].iter().filter(|other| other.kind() == document.kind()).count();
@@ -173,7 +175,7 @@ fn section(document: &Document) -> Markup {
     }
 }
 
-/// What charts show.
+/// Returns a text that says what the charts show.
 fn how(document: &Document) -> String {
     if document.kind() == aqm::KIND {
         return aqm::HOW.to_owned();
@@ -191,12 +193,13 @@ fn how(document: &Document) -> String {
     )
 }
 
-/// The story of `kind`, if there is one.
+/// Returns the story of the experiment `kind`, if there is one.
 fn story(kind: &str) -> Option<&'static Story> {
     STORIES.iter().find(|story| story.kind == kind)
 }
 
-/// What stands at `path`, whose parts are separated by dots; `null` stands for nothing.
+/// Returns the value at `path`, whose parts are separated by dots; `None` if there is no value or
+/// it is `null`.
 fn at<'a>(row: &'a Row, path: &str) -> Option<&'a Value> {
     let mut parts = path.split('.');
     let first = row.values.get(parts.next()?)?;

@@ -1,10 +1,10 @@
-//! What the figures mean, in a sentence or two, whoever won.
+//! Says in a sentence or two what the figures of a benchmark mean, whichever method won.
 
 use onramp::DropReason;
 
 use crate::bench::{Kind, MethodSummary, OVERFLOW, Results, WIRE_OVERFLOW, summarize};
 
-/// A sentence or two about the method that matters most among `kinds`: Onramp if it ran.
+/// Returns a sentence or two about the method that matters most among `kinds`: Onramp if it ran.
 pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     let (methods, ratios) = summarize(kinds, &results.rounds);
     let best = methods.iter().max_by(|a, b| rate(a).total_cmp(&rate(b)));
@@ -34,7 +34,7 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
         (false, true) => "fewer packets, but for less CPU each",
         (false, false) => "here it lost: fewer packets for more CPU",
     };
-    // The median of the ratios is not the ratio of the medians, unless there is one round.
+    // The median of the ratios is not the ratio of the medians, unless there is only one round.
     let (plain, medians) = match subject.rounds.len() {
         1 => (format!("{plain},"), ""),
         rounds => (
@@ -48,8 +48,8 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     )
 }
 
-/// What became of everything in the rounds of a verified method. How fast is no question: the
-/// receivers take processors away from the senders.
+/// Returns a text about what became of all datagrams in the rounds of a verified method. It says
+/// nothing about speed, because the receivers take processors away from the senders.
 fn verified(method: &MethodSummary<'_>) -> String {
     let checks = method.rounds.iter().filter_map(|round| round.checked.as_ref());
     let (mut submitted, mut delivered, mut failed) = (0, 0, false);
@@ -68,7 +68,7 @@ fn verified(method: &MethodSummary<'_>) -> String {
     }
 }
 
-/// A sentence for each method that delivered nothing at all: why.
+/// Returns a sentence for each method that delivered no datagram, with the reason.
 pub(crate) fn nothing_delivered(results: &Results, kinds: &[Kind]) -> Vec<String> {
     let (methods, _) = summarize(kinds, &results.rounds);
     methods.iter().filter_map(nothing).collect()
@@ -78,7 +78,8 @@ fn nothing(method: &MethodSummary<'_>) -> Option<String> {
     let none = method.rounds.iter().all(|round| match (&round.checked, round.delivered) {
         (Some(checked), _) => checked.delivered == 0,
         (None, Some(delivered)) => delivered == 0,
-        // Nobody knows what arrived; but nothing went out.
+        // The report does not know what arrived at the destination, but no datagram left this
+        // machine.
         (None, None) => round.per_message == 0.0,
     });
     if !none {
@@ -113,7 +114,7 @@ fn nothing(method: &MethodSummary<'_>) -> Option<String> {
     Some(format!("method {name}: nothing was delivered: {count} dropped as {reason}: {about}"))
 }
 
-/// A number as one says it.
+/// Returns a number as people say it.
 fn words(count: f64) -> String {
     match count {
         1e6.. => format!("{:.2} million", count / 1e6),
@@ -161,7 +162,8 @@ mod tests {
         let round = |send, ours| {
             [planted::round(kinds[0], send, send * 100), planted::round(kinds[1], ours, ours * 40)]
         };
-        // 50, 100 and 200 a second with send; 4, 6 and 2.5 times that with Onramp.
+        // The rates with `send` are 50, 100 and 200 a second; those with Onramp are 4, 6 and 2.5
+        // times as high.
         let rounds = [round(200, 800), round(400, 2_400), round(800, 2_000)];
         let meaning = bench_udp(&results(false, rounds.into_iter().flatten().collect()), &kinds);
         assert_eq!(

@@ -1,4 +1,5 @@
-//! What all HTML reports share: one file that needs nothing else, in light and dark.
+//! The parts that all HTML reports share. A report is one file that needs no other files, with a
+//! light and a dark theme.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -27,7 +28,7 @@ dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}\
 @media print{body{max-width:none;padding:0;font-size:12px}table{font-size:8px}\
 .wide,figure{overflow:visible}.chart{min-width:0}th,td{padding:.1rem .3rem}}";
 
-/// A whole page.
+/// Returns a whole page.
 pub(crate) fn page(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
@@ -45,14 +46,15 @@ pub(crate) fn page(title: &str, body: &Markup) -> String {
     page.into_string() + "\n"
 }
 
-/// Charts, beside each other where there is room.
+/// Returns charts, side by side if there is room.
 pub(crate) fn charts<'a>(scenes: impl IntoIterator<Item = &'a Scene>) -> Markup {
     html! {
         div class="charts" { "\n" @for scene in scenes { figure { (scene.inline()) } "\n" } }
     }
 }
 
-/// A table whose first column is text and whose others are figures. It scrolls by itself.
+/// Returns a table whose first column is text and whose other columns are figures. A wide table
+/// scrolls without the page.
 pub(crate) fn table(head: &[String], rows: &[Vec<String>]) -> Markup {
     html! {
         div class="wide" {
@@ -68,7 +70,7 @@ pub(crate) fn table(head: &[String], rows: &[Vec<String>]) -> Markup {
     }
 }
 
-/// Names and what stands behind them.
+/// Returns a list of names and their values.
 pub(crate) fn list(entries: &[(String, String)]) -> Markup {
     html! {
         dl { @for (name, value) in entries { dt { (name) } dd { (value) } "\n" } }

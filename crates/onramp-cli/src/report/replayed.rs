@@ -14,11 +14,12 @@ use super::table::{align, duration};
 use crate::error::line;
 use crate::replay::{Flow, MTU, Results};
 
-/// Flows in JSON, in tables for people, and in charts.
+/// Largest number of flows in JSON, in tables for people, and in charts.
 const FLOWS: usize = 100;
 const FLOWS_SHOWN: usize = 10;
 const FLOWS_DRAWN: usize = 6;
-/// Points of a line that shows rates: fewer, for short parts of time hold few packets.
+/// Largest number of points of a line that shows rates. It is small, because a short part of time
+/// holds few packets.
 const RATES: usize = 128;
 
 const PERCENTILES: [(&str, u32); 4] = [("p50", 500), ("p95", 950), ("p99", 990), ("p999", 999)];
@@ -29,11 +30,12 @@ struct Row<'r> {
     number: usize,
     flow: Option<&'r Flow>,
     counts: &'r Counts,
-    /// Its part of the bytes sent.
+    /// The flow's share of the bytes sent, from 0 to 1.
     share: f64,
 }
 
-/// Flows by bytes sent, the greatest first, then in the order in which they came.
+/// Returns the flows by bytes sent, the greatest first; flows with the same number of bytes are in
+/// the order in which they came.
 fn rows(results: &Results) -> Vec<Row<'_>> {
     let total = results.sink.total().sent_bytes.max(1) as f64;
     let row = |(key, counts): (&u64, _)| {
@@ -46,7 +48,8 @@ fn rows(results: &Results) -> Vec<Row<'_>> {
     rows
 }
 
-/// Packets that packets met when they came: mean and most.
+/// Returns the mean and the maximum of the number of packets that were in the queue when packets
+/// came.
 fn queue(results: &Results) -> (f64, u32) {
     let cells = results.timeline.cells();
     let came: u64 = cells.iter().map(|cell| cell.came).sum();
@@ -55,7 +58,7 @@ fn queue(results: &Results) -> (f64, u32) {
     (sum as f64 / came.max(1) as f64, most.unwrap_or(0))
 }
 
-/// From the first packet that came to the last bit that was sent.
+/// Returns the time in seconds from the first packet that came until the last bit was sent.
 fn seconds(results: &Results) -> f64 {
     let total = results.sink.total();
     let ends = total.first.zip(total.last);
@@ -66,7 +69,7 @@ fn per_second(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
-/// For programs.
+/// Returns the summary as JSON for programs.
 pub(crate) fn json(results: &Results) -> Value {
     let (read, plan, sink) = (&results.read, &results.plan, &results.sink);
     let total = sink.total();
@@ -171,7 +174,7 @@ fn series(results: &Results, flows: &[Row<'_>]) -> Value {
     })
 }
 
-/// The flows to draw: of those whose rates are known over time, the greatest.
+/// Returns the flows to draw: the greatest of those whose rates are known over time.
 fn drawn<'r, 'f>(
     results: &'r Results,
     flows: &'r [Row<'f>],
@@ -180,7 +183,7 @@ fn drawn<'r, 'f>(
     flows.iter().filter(known).take(FLOWS_DRAWN)
 }
 
-/// For people.
+/// Returns the summary as text for people.
 pub(crate) fn text(results: &Results) -> String {
     let mut text = String::new();
     for (name, value) in facts(results) {
@@ -197,7 +200,7 @@ pub(crate) fn text(results: &Results) -> String {
     text
 }
 
-/// What is to be said of the whole.
+/// Returns the facts about the whole replay.
 fn facts(results: &Results) -> Vec<(&'static str, String)> {
     let (read, plan, sink) = (&results.read, &results.plan, &results.sink);
     let total = sink.total();
@@ -297,7 +300,7 @@ fn name(row: &Row<'_>) -> String {
     row.flow.map_or_else(|| "another".into(), |flow| format!("{} {flow}", row.number))
 }
 
-/// To look at.
+/// Returns the summary as an HTML page.
 pub(crate) fn html(results: &Results) -> String {
     let facts: Vec<_> =
         facts(results).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -368,7 +371,7 @@ fn charts(results: &Results, flows: &[Row<'_>]) -> Vec<Scene> {
             true,
         ),
     ];
-    // Rates of fewer, wider parts.
+    // Rates are drawn over fewer and wider parts of time.
     let fold = cells.len().div_ceil(RATES).max(1);
     let rates = |bytes: Vec<u64>| -> Vec<Option<f64>> {
         let rate = |part: &[u64]| {

@@ -10,7 +10,7 @@ use super::json::number;
 use crate::error::line;
 use crate::send::Summary;
 
-/// For programs.
+/// Returns the summary as JSON for programs.
 pub(crate) fn json(summary: &Summary) -> Value {
     let stats = &summary.stats;
     let drops: BTreeMap<_, _> =
@@ -37,7 +37,7 @@ pub(crate) fn json(summary: &Summary) -> Value {
     })
 }
 
-/// For people.
+/// Returns the summary as text for people.
 pub(crate) fn text(summary: &Summary) -> String {
     let (stats, counts) = (&summary.stats, &summary.counts);
     let mut text = String::new();
@@ -69,7 +69,8 @@ pub(crate) fn text(summary: &Summary) -> String {
     text
 }
 
-/// Why nothing was sent, in a sentence, if nothing was though nothing failed.
+/// Returns a sentence that says why nothing was sent; `None` if something was sent or if an error
+/// says why.
 pub(crate) fn nothing(summary: &Summary) -> Option<String> {
     let (stats, counts) = (&summary.stats, &summary.counts);
     if stats.sent > 0 || summary.error.is_some() {

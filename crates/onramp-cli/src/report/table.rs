@@ -1,19 +1,19 @@
-//! Results for people at a terminal.
+//! Results of `onramp bench udp` for people at a terminal.
 
 use std::fmt::Write;
 
 use crate::bench::{Checked, Kind, MethodSummary, Percentiles, Ratios, Results, Spread, summarize};
 
-/// What the figures of a verified run are.
+/// The note about the figures of a verified run.
 pub(super) const READ: &str = "read: what the checking receivers got to while it was measured; \
                                they share the processors with the senders, so it compares no \
                                methods";
 
-/// What the columns of ratios are.
+/// The note about the columns of ratios.
 pub(super) const TIMES: &str = "the figure divided by that of send in the same round; the median \
                                 of the rounds";
 
-/// `onramp bench udp`.
+/// Returns the results of `onramp bench udp` as text.
 pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     let (methods, ratios) = summarize(kinds, &results.rounds);
     let parameters = &results.parameters;
@@ -59,7 +59,7 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
         "fairness",
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
-    // What receivers read says little about who sends faster.
+    // The rates of verified runs do not show which method is faster, so their ratios are left out.
     let ratios = if parameters.verify { Vec::new() } else { ratios };
     rows.extend(methods.iter().map(|method| row(method, &ratios, unit)));
     text.push_str(&align(&rows));
@@ -124,7 +124,7 @@ fn latencies(ns: Option<Percentiles>) -> [String; 4] {
     )
 }
 
-/// Nanoseconds, with three digits and a unit.
+/// Returns nanoseconds as text with three digits and a unit.
 pub(crate) fn duration(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -201,7 +201,8 @@ fn verify(name: &str, checked: &Checked) -> String {
     text
 }
 
-/// Columns as wide as their widest cell; the first to the left, the others to the right.
+/// Aligns columns to the width of their widest cell, the first column to the left, the others to
+/// the right.
 pub(crate) fn align(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();

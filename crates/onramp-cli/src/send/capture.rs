@@ -1,4 +1,4 @@
-//! The UDP payloads of captures.
+//! Reads the UDP payloads of captures.
 
 use std::io::Read;
 use std::path::Path;
@@ -17,9 +17,10 @@ const ADVICE: Advice = Advice {
     other: "; to send lines of text, give it to standard input, and --from -",
 };
 
-/// Reads the capture at `path` and gives each UDP payload, and the flow it is of, to `each`.
+/// Reads the capture at `path` and passes each UDP payload, with its flow, to `each`.
 ///
-/// An error says at which byte of the file; what comes before it was given to `each`.
+/// An error says at which byte of the file it happened. The payloads before that byte have been
+/// passed to `each`.
 pub(crate) fn read(
     path: &Path,
     counts: &mut Counts,
@@ -28,7 +29,8 @@ pub(crate) fn read(
     read_blocks(Blocks::open(path, ADVICE)?, counts, each)
 }
 
-/// The same from `input`, which messages call `name`.
+/// Reads the capture in `input`, which error messages call `name`, and passes each UDP payload,
+/// with its flow, to `each`.
 pub(crate) fn read_from(
     input: impl Read + Send,
     name: &str,
@@ -48,7 +50,7 @@ fn read_blocks(
     Ok(())
 }
 
-/// Link types of a capture's interfaces; a pcap has one.
+/// The link types of a capture's interfaces; a pcap has only one.
 #[derive(Debug, Default)]
 struct Links(Vec<Linktype>);
 

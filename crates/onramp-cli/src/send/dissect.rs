@@ -1,4 +1,4 @@
-//! From a captured frame to its UDP payload.
+//! Finds the UDP payload of a captured frame.
 
 use std::net::IpAddr;
 
@@ -10,12 +10,12 @@ use super::FlowId;
 /// Values of DLT_RAW that some systems wrote instead of the official 101.
 const RAW_OLD: [Linktype; 2] = [Linktype(12), Linktype(14)];
 
-/// What is in a frame.
+/// The content of a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
-    /// A whole UDP payload, and the flow it is of.
+    /// A complete UDP payload, and its flow.
     Udp(FlowId, &'a [u8]),
-    /// None, because of this.
+    /// The frame has no complete UDP payload, for this reason.
     Skip(&'static str),
 }
 
@@ -25,12 +25,12 @@ const TRUNCATED: Frame<'_> = Frame::Skip("truncated");
 const FRAGMENT: Frame<'_> = Frame::Skip("fragment");
 const UNKNOWN_LINK: Frame<'_> = Frame::Skip("unknown_link_type");
 
-/// True if [`frame`] understands the link type.
+/// Whether [`frame`] understands the link type.
 pub(super) fn understands(link: Linktype) -> bool {
     !matches!(frame(link, &[], 0), UNKNOWN_LINK)
 }
 
-/// Looks into a captured frame that had `original` bytes on the wire.
+/// Finds the content of a captured frame that had `original` bytes on the wire.
 ///
 /// Source of the link types: <https://www.tcpdump.org/linktypes.html>.
 pub(super) fn frame(link: Linktype, data: &[u8], original: usize) -> Frame<'_> {
@@ -38,7 +38,7 @@ pub(super) fn frame(link: Linktype, data: &[u8], original: usize) -> Frame<'_> {
     let none = if short { TRUNCATED } else { MALFORMED };
     let sliced = match link {
         Linktype::ETHERNET => LaxSlicedPacket::from_ethernet(data).ok(),
-        // The family's number differs between systems; the IP version tells as much.
+        // The number of the address family differs between systems, but the IP version is as good.
         Linktype::NULL | Linktype::LOOP => ip(data.get(4..)),
         Linktype::RAW | Linktype::IPV4 | Linktype::IPV6 => ip(Some(data)),
         link if RAW_OLD.contains(&link) => ip(Some(data)),
@@ -86,7 +86,8 @@ fn udp<'a>(sliced: &LaxSlicedPacket<'a>, short: bool) -> Frame<'a> {
     Frame::Udp(flow, udp.payload())
 }
 
-/// A length of 0 stands for all there is: frames beyond 64 KiB, captured before segmentation.
+/// Whether the datagram is complete. A length of 0 means all bytes of the frame: frames beyond 64
+/// KiB have it, captured before segmentation.
 fn whole(udp: &UdpSlice<'_>) -> bool {
     udp.length() == 0 || usize::from(udp.length()) == udp.slice().len()
 }
@@ -176,7 +177,7 @@ mod tests {
 
     #[test]
     fn no_bytes_break_it() {
-        // Every prefix of every single-byte corruption of the headers.
+        // The test tries every prefix of every corruption of a single header byte.
         let packet = [&[0; 12][..], &[8, 0], &datagram(b"payload")].concat();
         for at in 0..42 {
             for value in [0, 1, 0x45, 0x7f, 0x80, 0xff] {

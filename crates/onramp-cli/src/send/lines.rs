@@ -1,4 +1,4 @@
-//! Lines of text, a datagram each.
+//! Reads lines of text, each of which becomes a datagram.
 
 use std::io::{BufRead, Read};
 
@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 
 use super::Counts;
 
-/// Reads lines and gives each, without its end, to `each`. A line of more than `longest` bytes is
-/// an error.
+/// Reads lines and passes each, without its line end, to `each`. A line of more than `longest`
+/// bytes is an error.
 pub(crate) fn read(
     mut input: impl BufRead,
     longest: usize,

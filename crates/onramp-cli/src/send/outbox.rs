@@ -1,4 +1,4 @@
-//! Where `onramp send` puts what it reads: a link with one port, and what became of it.
+//! The sending side of `onramp send`: a link with one port, and the summary of what was sent.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,21 +15,22 @@ use crate::error::died;
 use crate::host::{self, Destination};
 use crate::progress::Progress;
 
-/// The flow of text.
+/// The flow of all lines of text.
 pub(crate) const TEXT_FLOW: FlowId = [(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0); 2];
-/// Flows of a capture that are kept apart. Beyond, a new one shares the queue of an old one.
+/// Number of flows of a capture that have queues of their own. A flow beyond this number shares the
+/// queue of an earlier flow.
 const FLOWS_MAX: usize = 65_536;
-/// What fq takes a packet to be at most, bytes, where the path allows more: from it follows how
-/// many leave in one go.
+/// The largest packet size that fq assumes, in bytes, if the path allows more. The packet size
+/// determines how many packets leave in one go.
 const MTU_MAX: u32 = 1_514;
-/// How often waiting is interrupted to show progress.
+/// How often a wait is interrupted to show progress.
 const LOOK: Duration = Duration::from_millis(250);
 /// Runs shorter than this show no progress.
 const LONG: Duration = Duration::from_secs(3);
-/// How long the answer of a near destination, that nobody listens, may take.
+/// How long to wait for the answer of a near destination where nobody listens.
 const ANSWER: Duration = Duration::from_millis(50);
 
-/// What was sent, for reports.
+/// A summary of what `onramp send` sent, for reports.
 #[derive(Debug)]
 pub(crate) struct Summary {
     pub(crate) from: String,
@@ -38,15 +39,15 @@ pub(crate) struct Summary {
     pub(crate) loops: u32,
     pub(crate) flows: usize,
     pub(crate) counts: Counts,
-    /// Bytes of payload submitted.
+    /// Number of payload bytes submitted.
     pub(crate) payload_bytes: u64,
     pub(crate) stats: LinkStats,
     pub(crate) seconds: f64,
-    /// Why reading or sending ended early, or what the destination answered.
+    /// Why reading or sending ended early, or which error the destination answered.
     pub(crate) error: Option<String>,
 }
 
-/// The sending end of `onramp send`: a link with one port, so that one qdisc holds everything.
+/// The sending side of `onramp send`: a link with one port, so that one qdisc holds all packets.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     to: Destination,
@@ -54,7 +55,7 @@ pub(crate) struct Outbox {
     link: Link,
     sender: Sender,
     flows: HashMap<FlowId, Flow>,
-    /// The first flows again, for those beyond [`FLOWS_MAX`] to share.
+    /// The first flows again, for flows beyond [`FLOWS_MAX`] to share.
     shared: Vec<Flow>,
     longest: usize,
     payload_bytes: u64,
@@ -65,7 +66,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Opens a link through `qdisc` to `to`.
+    /// Opens a link to `to` with the qdisc `qdisc`.
     pub(crate) fn open(to: Destination, qdisc: &str) -> Result<Self> {
         let addr = to.addr;
         let any: IpAddr = if addr.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
@@ -82,7 +83,7 @@ impl Outbox {
         Ok(Self::over(link.context("cannot make a link")?, socket, to))
     }
 
-    /// Sends over `link`, whose errors `socket` tells.
+    /// Sends over `link`. The socket `socket` reports the errors of the destination.
     fn over(link: Link, socket: UdpSocket, to: Destination) -> Self {
         let now = MonotonicClock.now();
         Self {
@@ -101,12 +102,12 @@ impl Outbox {
         }
     }
 
-    /// The largest payload, bytes.
+    /// Returns the size of the largest payload in bytes.
     pub(crate) fn longest(&self) -> usize {
         self.longest
     }
 
-    /// Sends `payload` as the flow `id`; waits for room.
+    /// Sends `payload` in the flow `id`, and waits for room if necessary.
     pub(crate) fn send(&mut self, id: FlowId, payload: &[u8]) -> Result<()> {
         if payload.len() > self.longest {
             let (size, longest) = (payload.len(), self.longest);
@@ -147,7 +148,7 @@ impl Outbox {
         self.shared[(usize::from(from) << 16 | usize::from(to)) % FLOWS_MAX].clone()
     }
 
-    /// Shows progress now and then.
+    /// Shows progress from time to time.
     fn look(&mut self) {
         let now = MonotonicClock.now();
         if now < self.looked + LOOK || now < self.started + LONG {
@@ -158,8 +159,8 @@ impl Outbox {
         self.progress.show(&format!("{} datagrams in {seconds} s", self.submitted));
     }
 
-    /// Waits until the qdisc has let everything go, however long that takes. Also says what went
-    /// wrong below, if anything did.
+    /// Waits until the qdisc has sent all packets, however long that takes. The result also
+    /// contains the error of the link or the destination, if there was one.
     pub(crate) fn close(
         mut self,
         from: String,
@@ -194,8 +195,8 @@ impl Outbox {
     }
 }
 
-/// A failure, if the destination or the way there refused datagrams. What a qdisc drops, it was
-/// asked to drop.
+/// Returns an error if the destination or the path refused datagrams. Drops by the qdisc are no
+/// error, because the user chose that qdisc.
 fn refusal(
     to: &Destination,
     stats: &LinkStats,
@@ -242,7 +243,7 @@ mod tests {
     use super::*;
     use crate::host::Host;
 
-    /// Panics at its first packet.
+    /// A device that panics at its first packet.
     struct Mortal(DeviceInfo);
 
     impl Device for Mortal {
@@ -262,7 +263,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let to = Host::parse("127.0.0.1:9", None).expect("a host").resolve().expect("an address");
         let mut outbox = Outbox::over(link, socket, to);
-        // The first is taken and dies with the port, later ones are refused.
+        // The port accepts the first datagram and dies with it. Later datagrams are refused.
         let sent = (0..1_000).find_map(|_| outbox.send(TEXT_FLOW, b"x").err());
         assert!(sent.is_some(), "a dead port takes nothing");
         let (summary, fault) = outbox.close("a test".into(), "fq", 1, Counts::default());

@@ -1,4 +1,4 @@
-//! `onramp bench udp`.
+//! Tests of `onramp bench udp`.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -9,16 +9,18 @@ use super::{
     assert_documented_keys, assert_fails, onramp, read_json, root, run, skip, skip_kernel, stderr,
 };
 
-/// Two threads and four methods; long enough for every thread to get its turn on a busy machine.
+/// A run with two threads and four methods, long enough for every thread to get its turn on a busy
+/// machine.
 const SHORT: &str = "bench udp --threads 2 --seconds 0.2 --rounds 1";
 
-/// Runs `line` with `--json` and gives the object; the run must succeed.
+/// Runs `line` with `--json` and returns the JSON object. The run must succeed.
 fn results(line: &str) -> Value {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("out.json");
     let output = run(&format!("{line} --json {}", file.display()));
     assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
-    // On a busy machine a method may have got no processor while it was measured, and says so.
+    // On a busy machine, a method may get no processor during its measurement. The program reports
+    // that.
     let told = stderr(&output);
     assert!(told.lines().all(|line| line.contains("measure longer")), "{line}: {told}");
     let left: Vec<_> = fs::read_dir(folder.path()).expect("the folder").collect();
@@ -40,8 +42,8 @@ fn sum(drops: &Value) -> u64 {
 
 #[test]
 fn every_method_is_measured() {
-    // On a machine with other load nobody may get to send while a method is measured: one run of
-    // five has to show them all.
+    // On a machine with other load, a method may not get to send during its measurement. In one run
+    // of five, each method must deliver datagrams.
     let line = format!("{SHORT} --flows-per-thread 2");
     let busy = |method: &Value| number(&method["delivered_per_second"]) > 0.0;
     let mut runs = (0..5).map(|_| results(&line));
@@ -65,7 +67,7 @@ fn every_method_is_measured() {
         }
         assert_eq!(sum(&method["drops"]), 0, "loopback drops nothing: {method}");
     }
-    // The counters of a call are read one after another, so that one call more or less counts.
+    // The counters are read one after another, so that the result may be off by one call.
     let per_call = |at: usize| number(&methods[at]["datagrams_per_system_call"]);
     assert!((0.9..1.1).contains(&per_call(0)) && per_call(1) > 28.0, "{methods:?}");
     assert!(number(&methods[2]["datagrams_per_message"]) > 28.0, "{methods:?}");
@@ -88,7 +90,7 @@ fn a_method_alone_has_no_ratios_and_rounds_are_listed() {
     assert!(min <= median && median <= max);
 }
 
-/// All keys of objects in `value`, except those that are data.
+/// Collects all keys of objects in `value`, except keys that are data.
 fn keys(value: &Value, path: &str, into: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
@@ -149,7 +151,8 @@ fn every_documented_key_is_there() {
     }
     assert!(checked > 50, "{checked} keys were found in the tables");
 
-    // Keys that are told of in the text, with the object they are in.
+    // The text, not a table, documents these keys. Each list stands with the object that has the
+    // keys.
     let ratios = &results["ratios_to_send"]["onramp"];
     let in_text = [
         (ratios, "packets_per_second delivered_per_second cpu_ns_per_packet send_p50"),
@@ -178,7 +181,7 @@ fn the_table_goes_to_standard_output_unless_json_does() {
     let by_name = run(&format!("{SHORT} --methods send --json /dev/stdout"));
     let only: Value = serde_json::from_slice(&by_name.stdout).expect("JSON and nothing else");
     assert_eq!(only["schema"], "onramp.bench.udp");
-    // As a shell's >(...) names pipes.
+    // A shell's >(...) names a pipe in this way.
     let line = format!("'{}' {SHORT} --methods send --json /dev/fd/3 3>&1 >&2", onramp_path());
     let piped = Command::new("sh").args(["-c", &line]).output().expect("a shell");
     let only: Value = serde_json::from_slice(&piped.stdout).expect("JSON and nothing else");
@@ -200,7 +203,7 @@ fn the_page_needs_nothing_else() {
     }
 }
 
-/// Runs `line` and checks what the program claims to have checked.
+/// Runs `line`, and checks that the numbers in the report agree with the program's own check.
 fn verified(line: &str) -> Value {
     let results = results(line);
     let method = results["methods"][0].clone();
@@ -225,7 +228,7 @@ fn verified_runs_account_for_everything() {
 #[test]
 fn drops_of_the_qdisc_are_counted_by_reason() {
     let line = "bench udp --verify --threads 8 --seconds 0.2 --batch 32 --queues 1";
-    // Flows that are paced fill up, whatever the device takes.
+    // Paced flows fill their queues, however fast the device is.
     let method = verified(&format!("{line} --qdisc 'fq maxrate 8mbit flow_limit 5'"));
     assert!(count(&method["drops"]["fq_flow_limit"]) > 0, "{method}");
 }
@@ -237,9 +240,10 @@ fn receivers_may_stop_and_go_on() {
 
 #[test]
 fn a_stall_is_seen_by_the_receiver() {
-    // Datagrams so large that a receiver's buffer takes few dozen of them: what comes after those
-    // is lost until reading goes on, and the stamps of what arrived are as far apart.
-    // On a machine with other load the buffer may fill too late: one run of five has to show it.
+    // The datagrams are so large that a receiver's buffer holds only a few dozen. Datagrams after
+    // these are lost until the receiver reads again, so there is a gap of the stall's length
+    // between the times of arrival. On a machine with other load, the buffer may fill too late, so
+    // only one run of five must show the gap.
     let stall_ns = 200_000_000;
     let line = "bench udp --verify --threads 1 --size 60000 --seconds 0.4 --stall 0.2";
     let shown = (0..5).any(|_| {
@@ -255,12 +259,13 @@ fn a_stall_is_seen_by_the_receiver() {
 fn a_paced_flow_is_never_faster_than_its_rate() {
     let method =
         verified("bench udp --verify --threads 1 --seconds 0.5 --qdisc 'fq maxrate 8mbit'");
-    // The receiver's rate leaves the first datagram out: so do the bits that took its span.
+    // The receiver's rate does not count the first datagram, so the number of bits here does not
+    // count it either.
     let bits = (count(&method["verify"]["delivered"]) - 1) as f64 * 162.0 * 8.0;
     let rates = &method["verify"]["receiver"]["flow_wire_bits_per_second"];
     let span = bits / number(&rates["max"]);
     assert!(span > 0.4, "the window alone is 0.5 s: {method}");
-    // fq's initial_quantum: ten packets of the MTU, link header included.
+    // The initial quantum of fq is ten packets of the MTU, link header included.
     let initial_quantum = 10.0 * 1_514.0 * 8.0;
     assert!(bits <= 8e6 * span + initial_quantum, "{bits} bits in {span} s: {method}");
     let gaps = method["verify"]["receiver"]["gaps"].as_array().expect("gaps");
@@ -278,7 +283,7 @@ fn an_address_of_somebody_else() {
     }
     let by_name = format!("{SHORT} --methods send --to localhost:{}", to.port());
     let message = stderr(&run(&by_name));
-    // Where localhost is ::1 first, nobody listens there.
+    // If localhost resolves to ::1 first, no program listens there.
     assert!(message.is_empty() || message.contains("--to [::1]:"), "{message}");
     drop(receiver);
     let refused = &["--to", "Connection refused", "start a receiver first"];
@@ -369,7 +374,8 @@ fn a_wire_of_its_own() {
     if !root() {
         return skip("--sink veth needs root");
     }
-    // What arrives within the window depends on the load of the machine, what arrives does not.
+    // The number of datagrams that arrive within the window depends on the load of the machine. The
+    // number that arrives in total does not.
     for kind in ["send", "sendmmsg", "gso", "onramp"] {
         let line = "bench udp --verify --threads 2 --seconds 0.1 --sink veth --methods";
         let method = verified(&format!("{line} {kind}"));

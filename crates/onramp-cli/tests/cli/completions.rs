@@ -1,4 +1,4 @@
-//! `onramp completions`, in the shells that it is for.
+//! Tests of `onramp completions` in each shell that it supports.
 
 use std::fs;
 use std::path::Path;
@@ -6,10 +6,11 @@ use std::process::{Command, Stdio};
 
 use super::{run, skip, stderr};
 
-/// A shell, and how it is asked.
+/// A shell, with a script that asks it for completions.
 struct Shell {
     name: &'static str,
-    /// Prints what may come next on the line in `$LINE`; the script is in `$SCRIPT`.
+    /// The script. It prints what may come next on the line in `$LINE`; the completion script is in
+    /// `$SCRIPT`.
     asks: &'static str,
 }
 
@@ -46,7 +47,7 @@ const FISH: Shell = Shell {
 };
 
 impl Shell {
-    /// What may come next on `line`; `None`: there is no such shell.
+    /// Returns what may come next on `line`; `None` if the shell is not installed.
     fn next(&self, line: &str) -> Option<Vec<String>> {
         let folder = tempfile::tempdir().expect("a folder");
         let written = run(&format!("completions {} --also tc", self.name));
@@ -94,7 +95,7 @@ impl Shell {
 #[test]
 fn bash_completes() {
     BASH.check();
-    // What stands before tc is clap's.
+    // clap completes the words before `tc`.
     let found = BASH.next("onramp compl").unwrap_or_default();
     assert_eq!(found, ["completions"]);
 }

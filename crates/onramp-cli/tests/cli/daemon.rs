@@ -1,4 +1,4 @@
-//! `onramp daemon`, `onramp tc`, `onramp ip`.
+//! Tests of `onramp daemon`, `onramp tc` and `onramp ip`.
 
 #[path = "daemon/batch.rs"]
 mod batch;
@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{onramp, skip};
 
-/// Long enough for anything to happen that shall.
+/// How long a test waits for an expected event; long enough even on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn now() -> Instant {
@@ -28,7 +28,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Waits for what somebody else does.
+/// Waits until `is` returns true because of what another thread or process does.
 fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let begin = now();
     while !is() {
@@ -37,11 +37,11 @@ fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// A daemon, in a folder of its own. Its drop kills it.
+/// A daemon in a folder of its own. The daemon is killed when this value is dropped.
 struct Daemon {
     folder: tempfile::TempDir,
     child: Child,
-    /// The lines that it logs.
+    /// The lines that the daemon logs.
     log: Receiver<String>,
 }
 
@@ -50,7 +50,7 @@ impl Daemon {
         Self::with(|_| {})
     }
 
-    /// Starts one whose command `more` completes.
+    /// Starts a daemon. The function `more` completes its command line.
     fn with(more: impl FnOnce(&mut Command)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         Self::within(folder, more)
@@ -86,7 +86,7 @@ impl Daemon {
         self.command(line).output().expect("the program runs")
     }
 
-    /// What a line prints that cannot fail.
+    /// Runs a line that must succeed, and returns what it prints.
     fn out(&self, line: &str) -> String {
         let output = self.run(line);
         let err = text(&output.stderr);
@@ -99,7 +99,7 @@ impl Daemon {
         kill_process(pid, signal).expect("it lives");
     }
 
-    /// Waits for a line of its log that has all these words, and gives it.
+    /// Waits for a line of the daemon's log that contains all these words, and returns the line.
     fn logged(&self, words: &[&str]) -> String {
         loop {
             let line = self.log.recv_timeout(PATIENCE);
@@ -110,7 +110,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the daemon has ended by itself.
     fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         wait_until("it ends", || {
@@ -123,7 +123,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended.
+        // The daemon may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -133,7 +133,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_owned()).expect("it is UTF-8")
 }
 
-/// Asserts how a command ended, and what it said.
+/// Asserts the exit code of a command and what it wrote to standard error.
 fn assert_said(output: &Output, code: i32, err: &str) {
     assert_eq!((output.status.code(), &*text(&output.stderr)), (Some(code), err));
 }

@@ -1,4 +1,4 @@
-//! `onramp lab kernel`.
+//! Tests of `onramp lab kernel`.
 
 use std::process::Command;
 
@@ -11,12 +11,13 @@ fn rows<'a>(document: &'a Value, path: &'a str) -> impl Iterator<Item = &'a Valu
     rows.iter().filter(move |row| row["path"] == path)
 }
 
-/// With the kernel's side where it can be had: what is told about it is always the truth.
+/// If the kernel's side can be measured, the test checks its rows; if it cannot, the test checks
+/// the warning.
 #[test]
 fn both_paths_are_measured_and_documented() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("out.json");
-    // The last but one, tc takes and Onramp does not.
+    // `tc` accepts the second qdisc, but Onramp does not.
     let qdiscs = "pfifo,pfifo limit 0x1p3,pfifo";
     let line = format!("lab kernel --seconds 0.05 --rounds 2 --cpus 1 --qdiscs '{qdiscs}'");
     let output = run(&format!("{line} --json {}", file.display()));
@@ -36,7 +37,7 @@ fn both_paths_are_measured_and_documented() {
     if let Some(why) = document["why_no_device"].as_str() {
         assert!(stderr(&output).contains("warning: only Onramp's side"), "{}", stderr(&output));
         assert_eq!(rows(&document, "kernel").count(), 0);
-        // These are there in CI; what the kernel can do is for the machine to say.
+        // CI has these programs, but what its kernel supports depends on the machine.
         assert!(std::env::var_os("CI").is_none() || !why.contains("apt-get"), "{why}");
         return skip_kernel(&format!("the kernel's side of the comparison: {why}"));
     }
@@ -48,7 +49,8 @@ fn both_paths_are_measured_and_documented() {
     assert!(ratio["packets_per_second"].as_f64() > Some(0.0), "{ratio}");
 }
 
-/// Programs that are missing, and more processors than there are.
+/// The program reports that other programs are missing, or that there are fewer processors than the
+/// user asks for.
 #[test]
 fn what_is_in_the_way_is_told() {
     let line = ["lab", "kernel", "--seconds", "0.02", "--rounds", "1", "--cpus", "1"];

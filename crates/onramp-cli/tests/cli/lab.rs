@@ -1,11 +1,11 @@
-//! `onramp lab`.
+//! Tests of `onramp lab`.
 
 use serde_json::{Value, json};
 
 use super::{assert_documented_keys, read_json, run, stderr};
 
-/// Runs `line` with `--json`; gives the object and what was printed. The run must succeed, which it
-/// does only if packets add up in every cell.
+/// Runs `line` with `--json` and returns the JSON object and the printed text. The run must
+/// succeed, which it does only if the numbers of packets add up in every cell.
 fn results(line: &str) -> (Value, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("out.json");
@@ -49,7 +49,7 @@ fn every_design_is_measured_and_documented() {
     }
     let ratios = results["ratios_to_onramp"].as_array().expect("ratios");
 
-    // One thread alone meets nobody.
+    // A single thread never meets another one at the lock.
     let alone = rows.iter().find(|row| row["design"] == "busylock").expect("the first");
     let root = &alone["locks"][0];
     assert_eq!((&root["name"], &root["contended"]), (&"root".into(), &0.into()));

@@ -1,4 +1,4 @@
-//! `onramp replay`.
+//! Tests of `onramp replay`.
 
 #[path = "replay/files.rs"]
 mod files;
@@ -22,7 +22,7 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
     path.display().to_string()
 }
 
-/// Asserts that it went well; gives what it wrote to standard output.
+/// Asserts that the program succeeded, and returns what it wrote to standard output.
 fn succeeded(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     String::from_utf8(output.stdout.clone()).expect("text")
@@ -45,7 +45,8 @@ fn a_packet_leaves_behind_those_before_it() {
         "replay {file} --qdisc 'pfifo_fast' --rate 8mbit --out {out} --csv {csv} --json {json}"
     ));
     let text = succeeded(&output);
-    // A byte takes a microsecond. What is interactive overtakes, what is bulk is overtaken.
+    // Sending a byte takes a microsecond. The interactive packet overtakes others, and the bulk
+    // packet is overtaken.
     let rows = fs::read_to_string(&csv).expect("rows");
     let expected = [
         "1,0,1,1000,0,0,0,0,,0,0,0,0,0",
@@ -78,7 +79,7 @@ fn a_packet_leaves_behind_those_before_it() {
     assert_eq!((&summary["packets"], &summary["sent_packets"]), (&5.into(), &5.into()));
     assert_eq!(summary["rate_bits_per_second"], 8_000_000);
     assert_eq!(summary["first_unix_ns"], BEGIN * 1_000_000_000);
-    // 4,100 bytes in 10.1 ms.
+    // 4,100 bytes are sent in 10.1 ms.
     assert_eq!((&summary["seconds"], &summary["offered_seconds"]), (&0.0101.into(), &0.01.into()));
     assert_eq!(summary["sent_bits_per_second"], 3_247_520.0);
     assert_eq!(summary["sojourn_ns"]["max"], 3_000_000);
@@ -90,7 +91,7 @@ fn a_packet_leaves_behind_those_before_it() {
         (&"192.0.2.1:1".into(), &"192.0.2.2:53".into())
     );
     assert_eq!((&flow["sent_bytes"], &flow["share"]), (&2_100.into(), &0.512_195.into()));
-    // (2100 + 1000 + 1000)^2 / 3 (2100^2 + 1000^2 + 1000^2)
+    // Jain's index is (2100 + 1000 + 1000)^2 / 3 (2100^2 + 1000^2 + 1000^2).
     assert_eq!(summary["jain"], 0.874_155);
     assert_eq!(summary["series"]["sojourn_max_ns"][2], 2_000_000);
     assert_eq!(summary["series"]["queue_packets_max"][1], Value::Null);
@@ -131,7 +132,7 @@ fn drops_have_their_reason() {
 #[test]
 fn marks_are_written_into_the_header_and_its_checksum_is_right() {
     let folder = tempfile::tempdir().expect("a folder");
-    // ECT(0) with a DSCP, and not-ECT: only the first can be marked.
+    // The frames are ECT(0) with a DSCP, and not-ECT in turn. Only the first kind can be marked.
     let frames: Frames = (0..20).map(|n| (0, frame(1_000, 1, [0x2a, 0x28][n % 2]))).collect();
     let file = write(folder.path(), "in.pcap", &pcap(1, 1, &frames));
     let out = folder.path().join("out.pcapng").display().to_string();
@@ -140,7 +141,8 @@ fn marks_are_written_into_the_header_and_its_checksum_is_right() {
     let summary: Value = serde_json::from_str(&succeeded(&output)).expect("JSON");
     let (_, left) = packets(&fs::read(out).expect("a capture"));
     assert_eq!(left.len(), 20);
-    // What the rows say: some that waited long, of those that can be marked, and no others.
+    // The rows show that some of the packets that can be marked and waited long are marked, and no
+    // others.
     let rows = succeeded(&run(&format!("{line} --csv -")));
     let number = |row: &str, place: usize| -> u64 {
         row.split(',').nth(place).and_then(|field| field.parse().ok()).expect("a number")
@@ -174,15 +176,17 @@ fn every_format_gives_the_same() {
         }
         file
     };
-    // One interface counts 2^-20 s from a later time on, the other milliseconds.
+    // The times of one interface count units of 2^-20 s from a later time on, those of the other
+    // count milliseconds.
     let next = |big: bool| {
         let mut file = [section(big), interface(big, 0x80 | 20, 1), interface(big, 3, 0)].concat();
         let seconds = BEGIN - 1;
-        // 3 us are 3.15 units: what is written rounds up, what is read rounds down to 3,814 ns.
+        // A time of 3 us is 3.15 units. The writer rounds up to 4 units, and the reader rounds down
+        // to 3,814 ns.
         file.extend(packet(big, 0, seconds << 20, &frames[0].1));
         file.extend(packet(big, 0, seconds << 20 | 4, &frames[1].1));
         file.extend(packet(big, 1, (BEGIN + 1) * 1_000, &frames[2].1));
-        // Another section, whose interfaces are numbered afresh.
+        // The interfaces of another section are numbered from 0 again.
         file.extend([section(!big), interface(!big, 9, 0)].concat());
         file.extend(packet(!big, 0, BEGIN * 1_000_000_000 + times[3], &frames[3].1));
         file
@@ -265,7 +269,8 @@ fn trees_filters_and_setups() {
         (&all["sent_packets"], &all["tree"][1]),
         (&3.into(), &"qdisc add dev eth0 parent 1:3 handle 30: pfifo limit 1".into())
     );
-    // Into the class with room for one packet: the first may pass by, the second waits.
+    // All packets go into the class with room for one packet: the first may bypass the qdisc, and
+    // the second waits.
     let filter = "--filter 'matchall classid 1:3'";
     let one = json(&format!("{base} --setup {setup} {filter}"));
     assert!(one["drops"]["overlimit"].as_u64() >= Some(1), "{one}");
@@ -315,7 +320,8 @@ fn filters_take_programs_from_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let frames: Frames = [7, 8, 9].iter().map(|port| (0, frame(500, *port, 0))).collect();
     let file = write(folder.path(), "in", &pcap(1, 1, &frames));
-    // From port 8, as `tcpdump -ddd` writes it: class 1:2. All are to port 53, for the object 1:1.
+    // The program selects packets from port 8 for class 1:2, in the form that `tcpdump -ddd`
+    // writes. The object selects packets to port 53, which all packets are, for class 1:1.
     let code = write(folder.path(), "8", b"4\n40 0 0 34\n21 0 1 8\n6 0 0 65538\n6 0 0 0\n");
     let object = concat!(env!("CARGO_MANIFEST_DIR"), "/../onramp-core/tests/ebpf/ports.o");
     let lines = format!(
@@ -420,7 +426,7 @@ fn what_was_read_of_a_broken_capture_is_reported() {
             json.display()
         ));
         if words.is_empty() {
-            // An interface that cannot be understood does no harm as long as it has no packets.
+            // An interface of an unknown type does no harm as long as it has no packets.
             succeeded(&output);
         } else {
             assert_fails(&output, 1, &[name, &format!("at byte {place}: "), words]);
@@ -458,7 +464,7 @@ fn captures_that_cannot_be_read() {
     }
     let missing = format!("replay {}/missing --qdisc fq", folder.path().display());
     assert_fails(&run(&missing), 1, &["cannot read", "missing", "No such file"]);
-    // A capture without packets is one.
+    // A capture without packets is valid.
     let none = write(folder.path(), "none", &pcap(1, 1, &Vec::new()));
     let page = folder.path().join("none.html");
     let output = run(&format!("replay {none} --qdisc fq --html {}", page.display()));
@@ -532,7 +538,7 @@ fn outputs_that_would_replace_each_other_or_what_is_read() {
     assert_fails(&run(&missing), 1, &["cannot write", "make it"]);
 }
 
-/// Runs on standard input.
+/// Returns a command with pipes for standard input, standard output and standard error.
 fn piped(line: &str) -> Command {
     let mut command = onramp(line.split(' '));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -543,7 +549,7 @@ fn piped(line: &str) -> Command {
 fn a_signal_ends_it_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out.pcapng");
-    // While it waits for the header, and behind a packet.
+    // The signal comes while the program waits for the header, and after the first packet.
     let capture = pcap(1, 1, &vec![(0, frame(100, 1, 0))]);
     for begun in [&[][..], &capture] {
         let mut child = piped(&format!("replay - --qdisc fq --out {}", out.display()))
@@ -577,7 +583,7 @@ fn memory_is_bounded_however_long_the_capture() {
         .spawn()
         .expect("a shell");
     let mut pipe = child.stdin.take().expect("a pipe");
-    // 320 MB in large packets, then 100,000 small ones, each of another flow.
+    // The capture has 320 MB of large packets, and then 100,000 small ones, each of another flow.
     pipe.write_all(&pcap(1, 1, &Vec::new())).expect("it reads");
     let record = |n: u64, bytes: &[u8]| pcap(1, 1, &vec![(n * MSEC, bytes.to_vec())]).split_off(24);
     let large = frame(65_000, 1, 0);

@@ -1,15 +1,16 @@
-//! `onramp lab --html`, `--charts` and `onramp lab report`.
+//! Tests of `onramp lab --html`, `--charts` and `onramp lab report`.
 
 use std::fs;
 use std::path::Path;
 
 use super::{assert_fails, read_json, run, stderr};
 
-/// Short, and of two designs and two numbers of threads.
+/// A short run with two designs and two numbers of threads.
 const SHORT: &str =
     "lab contention --designs busylock,onramp --threads 1,2 --seconds 0.03 --rounds 1";
 
-/// Runs `line`, which must succeed and print nothing on standard error.
+/// Runs `line`, which must succeed and print nothing on standard error. Returns what it prints on
+/// standard output.
 fn done(line: &str) -> String {
     let output = run(line);
     assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
@@ -46,7 +47,8 @@ fn the_page_of_a_run_is_the_page_of_its_json() {
 
     let charts = names(&folder.path().join("a/charts"));
     assert_eq!(charts, names(&folder.path().join("b")));
-    // Three figures: over threads, and at each number; and the histograms.
+    // There are three figures, each with one chart over the number of threads and one for each
+    // number; and two histograms.
     assert_eq!(charts.len(), 2 * (3 + 3 * 2 + 2), "{charts:?}");
     assert!(charts.contains(&"contention-bars-cpu-ns-per-packet-2-threads.png".to_owned()));
     for name in charts {
@@ -123,7 +125,7 @@ fn what_cannot_be_read_or_written_is_told() {
     for (line, code, words) in refused {
         assert_fails(&run(&format!("lab report {line}")), *code, words);
     }
-    // A minute each, if they were to run.
+    // Each run would take a minute if it started.
     let long = "lab layout --seconds 60";
     assert_fails(&run(&format!("{long} --charts {good}")), 1, &["cannot make folder"]);
     assert_fails(&run(&format!("{long} --html {inside}")), 1, &["cannot write", "directory"]);

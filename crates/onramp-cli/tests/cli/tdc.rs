@@ -1,4 +1,4 @@
-//! Linux's own test cases of `tc`, against the daemon.
+//! Runs Linux's own test cases of `tc` against the daemon.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{reference, skip};
 
-/// How many cases each of `suites` has, by name.
+/// Returns the number of cases in each of `suites`, by name.
 fn cases(suites: &Path) -> Vec<(String, u64)> {
     let folder = fs::read_dir(suites.join("cases")).expect("the cases");
     let mut cases: Vec<_> = folder
@@ -56,6 +56,6 @@ fn every_case_of_linux_that_can_run_passes() {
         "each case of each suite ran, or was told to need other programs"
     );
     assert!(sum("passed") > 0, "{text}");
-    // What needs more than `tc` and `ip link` is little.
+    // Few cases need more than `tc` and `ip link`.
     assert!(sum("skipped") < sum("passed"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! `onramp top` and `onramp monitor`, with a daemon and without.
+//! Tests of `onramp top` and `onramp monitor`, with a daemon and without.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{assert_fails, onramp, run, stderr};
 
-/// A daemon with its socket in `folder`, until it is dropped.
+/// A daemon with its socket in `folder`. It ends when this value is dropped.
 struct Daemon(Child);
 
 impl Daemon {
@@ -35,7 +35,7 @@ impl Drop for Daemon {
     }
 }
 
-/// The program, asking the daemon in `folder`.
+/// Returns a command of the program that uses the daemon in `folder`.
 fn asking(folder: &Path, line: &str) -> Command {
     let mut command = onramp(line.split(' '));
     command.env("ONRAMP_SOCKET", folder.join("socket")).stdin(Stdio::null());
@@ -51,7 +51,8 @@ fn what_happens_is_printed() {
     let mut lines = BufReader::new(monitor.stdout.take().expect("it is piped")).lines();
     let listening = std::thread::scope(|scope| {
         let first = scope.spawn(|| lines.next().expect("a line").expect("text"));
-        // Until it listens: nothing says when that is.
+        // The test makes events until the monitor prints one, because nothing tells when the
+        // monitor begins to listen.
         for round in 0..600 {
             let line = if round % 2 == 0 { "add dev d1 type dummy" } else { "del dev d1" };
             let done = asking(folder.path(), &format!("ip link {line}")).output();

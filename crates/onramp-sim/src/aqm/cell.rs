@@ -1,4 +1,4 @@
-//! What came of a scenario and a qdisc.
+//! The measurements of one qdisc in one scenario.
 
 use onramp_core::{Instant, Rate};
 
@@ -8,17 +8,17 @@ use crate::sim::Fate;
 use crate::sink::jain;
 use crate::{BEGIN, Histogram, SEC};
 
-/// Parts that the time is cut into, warm-up included.
+/// Number of equal parts into which the whole time, warm-up included, is divided.
 pub const PARTS: usize = 120;
 
-/// What came of it.
+/// The measurements of one qdisc in one scenario.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The traffic.
+    /// The scenario, which says what traffic was sent.
     pub scenario: Scenario,
-    /// The qdisc.
+    /// The qdisc that was measured.
     pub subject: Subject,
-    /// It, with its parameters.
+    /// The qdisc with its parameters, as `tc` writes it.
     pub line: String,
     rate: Rate,
     seconds: u64,
@@ -31,23 +31,24 @@ pub struct Measurement {
     parts: Vec<Part>,
 }
 
-/// What became of a flow's packets, while it counted.
+/// Counts of one flow's packets in the measured time, after the warm-up.
 #[derive(Clone, Debug)]
 pub struct Flow {
-    /// What it is.
+    /// The role of the flow in the scenario.
     pub role: Role,
-    /// Its round trip without any queue.
+    /// The round trip of the flow without any queue, in nanoseconds.
     pub trip_ns: u64,
-    /// Packets that came.
+    /// Number of packets of the flow that were sent or dropped.
     pub packets: u64,
-    /// Bytes that were sent.
+    /// Number of bytes sent.
     pub sent_bytes: u64,
-    /// Packets dropped.
+    /// Number of packets dropped.
     pub dropped: u64,
-    /// Packets marked.
+    /// Number of packets marked with CE.
     pub marked: u64,
     began: Instant,
-    /// Packets that are still to arrive until it is done.
+    /// Number of packets that must still arrive until the flow is done; `None` if the flow is done
+    /// or has no end.
     left: Option<u64>,
 }
 
@@ -91,7 +92,8 @@ impl Measurement {
     }
 
     pub(super) fn note(&mut self, fate: &Fate) {
-        // Sources are added in the order of the flows.
+        // The number of a source is the index of its flow, because sources are added in the order
+        // of the flows.
         let Some(flow) = self.flows.get_mut(fate.source) else { return };
         let counts = fate.at >= self.from;
         if let (Some(left), Some(arrives)) = (&mut flow.left, fate.arrives) {
@@ -127,58 +129,61 @@ impl Measurement {
         }
     }
 
-    /// The flows, in order.
+    /// Returns the flows, in the order in which they were added.
     #[must_use]
     pub fn flows(&self) -> &[Flow] {
         &self.flows
     }
 
-    /// Queueing delays of packets of flows that answer to congestion, nanoseconds.
+    /// Returns the queueing delays, in nanoseconds, of the packets of all flows that answer to
+    /// congestion.
     #[must_use]
     pub fn delays(&self) -> &Histogram {
         &self.delays
     }
 
-    /// Queueing delays of the call's packets; none, if there is no call.
+    /// Returns the queueing delays of the voice call's packets, in nanoseconds; `None` if there is
+    /// no call.
     #[must_use]
     pub fn voice_delays(&self) -> Option<&Histogram> {
         (self.voice.count() > 0).then_some(&self.voice)
     }
 
-    /// How long short flows took, from their beginning until the last bit arrived; none, if there
-    /// are none.
+    /// Returns how long short flows took, in nanoseconds, from their beginning until their last bit
+    /// arrived; `None` if no short flow was completed.
     #[must_use]
     pub fn completions(&self) -> Option<&Histogram> {
         (self.completions.count() > 0).then_some(&self.completions)
     }
 
-    /// The mean delay, nanoseconds, in each of [`PARTS`] parts of the time; warm-up included.
+    /// Returns the mean delay, in nanoseconds, in each of the [`PARTS`] parts of the whole time,
+    /// warm-up included; `None` for a part in which no packet was sent.
     #[expect(clippy::cast_precision_loss, reason = "a mean")]
     pub fn parts(&self) -> impl Iterator<Item = Option<f64>> {
         self.parts.iter().map(|p| (p.count > 0).then(|| p.sum_ns as f64 / p.count as f64))
     }
 
-    /// Seconds that a part is long.
+    /// Returns the length of one part in seconds.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a duration")]
     pub fn part_seconds(&self) -> f64 {
         self.part_ns as f64 / 1e9
     }
 
-    /// Bits a second that `flow` got through.
+    /// Returns the rate, in bits per second, at which the packets of `flow` were sent.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a rate")]
     pub fn bits_per_second(&self, flow: &Flow) -> f64 {
         flow.sent_bytes as f64 * 8.0 / self.seconds as f64
     }
 
-    /// Of all flows that answer to congestion.
+    /// Returns the rate, in bits per second, of all flows together that answer to congestion.
     #[must_use]
     pub fn goodput(&self) -> f64 {
         self.of(Role::is_responsive).map(|flow| self.bits_per_second(flow)).sum()
     }
 
-    /// The share of the link that was used.
+    /// Returns the share of the link's rate that was used, from 0 to 1.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     pub fn utilisation(&self) -> f64 {
@@ -186,19 +191,19 @@ impl Measurement {
         sent / (self.rate.0 as f64 * 8.0)
     }
 
-    /// The share of packets that were dropped, of flows that answer to congestion.
+    /// Returns the share of packets that were dropped, among the flows that answer to congestion.
     #[must_use]
     pub fn dropped_share(&self) -> f64 {
         share(self.of(Role::is_responsive), |flow| flow.dropped)
     }
 
-    /// The share of packets that were marked, of flows that answer to congestion.
+    /// Returns the share of packets that were marked, among the flows that answer to congestion.
     #[must_use]
     pub fn marked_share(&self) -> f64 {
         share(self.of(Role::is_responsive), |flow| flow.marked)
     }
 
-    /// The share of the video's packets that were dropped; none, if there is no video.
+    /// Returns the share of the video's packets that were dropped; `None` if there is no video.
     #[must_use]
     pub fn video_dropped_share(&self) -> Option<f64> {
         let video = |role| role == Role::Video;
@@ -206,15 +211,17 @@ impl Measurement {
         Some(share(self.of(video), |flow| flow.dropped))
     }
 
-    /// Jain's index of what the bulk flows got; none, if there is only one.
+    /// Returns Jain's index of fairness over the rates of the bulk flows; `None` if there is only
+    /// one bulk flow.
     #[must_use]
     pub fn jain(&self) -> Option<f64> {
         let bulk = || self.of(|role| role == Role::Bulk);
         jain(bulk().map(|flow| self.bits_per_second(flow))).filter(|_| bulk().count() > 1)
     }
 
-    /// What the bulk flows got beside one that never answers, of what would be theirs if all had
-    /// the same; none, if there is no such flow.
+    /// Returns the rate that the bulk flows got beside a flow that never answers to congestion, as
+    /// a share of the rate that they would have if all flows had the same rate; `None` if no flow
+    /// ignores congestion.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     pub fn share_of_fair(&self) -> Option<f64> {

@@ -1,4 +1,4 @@
-//! Who sends.
+//! The scenarios: which flows send, and when.
 
 use std::num::NonZeroU64;
 
@@ -10,54 +10,59 @@ use crate::chance::Chance;
 use crate::source::{Cbr, Records, Traffic, Window};
 use crate::{BEGIN, SEC, Sim};
 
-/// The round trip without any queue, milliseconds, but where trips differ.
+/// The round trip without any queue, in milliseconds, in all scenarios except [`Scenario::RttMix`].
 pub const TRIP_MS: u64 = 100;
-/// How much longer a trip may be, by chance: without it, flows that get the same move in step.
+/// The largest random addition to a round trip, in milliseconds. Without it, flows with the same
+/// round trip would grow and shrink their windows in step.
 const TRIP_MORE_MS: u64 = 10;
-/// Round trips of the flows of [`Scenario::RttMix`].
+/// Round trips of the flows of [`Scenario::RttMix`], in milliseconds.
 pub const TRIPS_MS: [u64; 4] = [20, 50, 100, 200];
-/// Bulk flows of mild and of heavy congestion: those of the paper on PIE (Pan et al., 2013).
+/// Number of bulk flows in scenarios of mild congestion; the numbers for mild and heavy congestion
+/// are those of the paper on PIE (Pan et al., 2013).
 pub const BULK_MILD: usize = 5;
-/// See [`BULK_MILD`].
+/// Number of bulk flows in the scenario of heavy congestion; see [`BULK_MILD`].
 pub const BULK_HEAVY: usize = 50;
 
 const MS: u64 = 1_000_000;
-/// Packets of a short flow: 10 of them are its first window.
+/// Number of packets of a short flow; the first 10 of them fit into its first window.
 const WEB_PACKETS: NonZeroU64 = NonZeroU64::new(30).expect("not zero");
-/// Mean time between short flows.
+/// Mean time between the beginnings of short flows, in nanoseconds.
 const WEB_EVERY_NS: u64 = 500 * MS;
-/// Packets of a frame of the video, and the time between frames.
+/// Number of packets in each frame of the video, and the time between frames in nanoseconds.
 const FRAME_PACKETS: u64 = 8;
 const FRAME_EVERY_NS: u64 = 40 * MS;
-/// Bytes of a packet of the call, of which there are 50 a second.
+/// Size in bytes of each packet of the voice call, and the rate of the call, which makes 50 packets
+/// per second.
 const VOICE_BYTES: u32 = 200;
 const VOICE_RATE: Rate = Rate(10_000);
-/// Flows begin within this time, so that they do not move in step.
+/// Time in nanoseconds within which the bulk flows begin, at random, so that they do not grow and
+/// shrink their windows in step.
 const BEGIN_WITHIN_NS: u64 = SEC;
 
-/// What traffic there is.
+/// A scenario: which flows share the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scenario {
-    /// A few bulk flows.
+    /// A few bulk flows: [`BULK_MILD`].
     Mild,
-    /// Many bulk flows.
+    /// Many bulk flows: [`BULK_HEAVY`].
     Heavy,
-    /// As mild, beside one that sends one and a half times the link's rate, whatever happens.
+    /// The flows of [`Scenario::Mild`] beside a flow that always sends one and a half times the
+    /// link's rate, whatever happens.
     Unresponsive,
-    /// A bulk flow beside short flows, frames of a video, and a call.
+    /// A bulk flow beside short flows, a video that sends frames, and a voice call.
     Bursts,
     /// Bulk flows whose round trips differ.
     RttMix,
-    /// As mild, with flows and qdiscs that use marks instead of drops.
+    /// The flows of [`Scenario::Mild`], with flows and qdiscs that use ECN marks instead of drops.
     Ecn,
 }
 
 impl Scenario {
-    /// All of them.
+    /// All scenarios.
     pub const ALL: [Self; 6] =
         [Self::Mild, Self::Heavy, Self::Unresponsive, Self::Bursts, Self::RttMix, Self::Ecn];
 
-    /// What it is called.
+    /// Returns the name of the scenario.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,7 +75,7 @@ impl Scenario {
         }
     }
 
-    /// What it is, in a few words.
+    /// Returns a short description of the scenario.
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
@@ -85,30 +90,30 @@ impl Scenario {
         }
     }
 
-    /// Whether flows and qdiscs use marks.
+    /// Whether the flows and the qdiscs of the scenario use ECN marks.
     #[must_use]
     pub fn marks(self) -> bool {
         self == Self::Ecn
     }
 }
 
-/// What a flow is.
+/// The role of a flow in a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// It sends without end, with a window.
+    /// The flow sends without end, with a congestion window.
     Bulk,
-    /// It sends a little, with a window.
+    /// The flow sends a small number of packets, with a congestion window.
     Web,
-    /// It sends more than the link takes, at a constant rate.
+    /// The flow sends more than the link can carry, at a constant rate.
     Flood,
-    /// It sends frames, each in one burst.
+    /// The flow sends video frames, each frame in one burst.
     Video,
-    /// It sends small packets at a low rate.
+    /// The flow sends small packets at a low rate, as a voice call does.
     Voice,
 }
 
 impl Role {
-    /// Whether it answers to congestion.
+    /// Whether a flow with this role answers to congestion.
     #[must_use]
     pub fn is_responsive(self) -> bool {
         matches!(self, Self::Bulk | Self::Web)
@@ -124,12 +129,12 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Packets until it is done; none: it never is.
+    /// Returns the number of packets until the flow is done; `None` if the flow has no end.
     pub(super) fn packets(&self) -> Option<u64> {
         (self.role == Role::Web).then_some(WEB_PACKETS.get())
     }
 
-    /// Adds its source.
+    /// Adds the source of this flow to `sim`.
     pub(super) fn join(&self, sim: &mut Sim<'_>, plan: &Plan) {
         let traffic = self.traffic.clone();
         let back_ns = self.trip_ns.saturating_sub(WIRE_NS);
@@ -143,7 +148,8 @@ impl Member {
     }
 }
 
-/// Packets of the video: those of a frame come at once.
+/// Returns the packets of the video with their times: the packets of a frame all have the same
+/// time.
 fn frames(traffic: &Traffic, end_ns: u64) -> impl Iterator<Item = (Instant, Packet)> + use<> {
     let traffic = traffic.clone();
     let first_ns = traffic.from.since(BEGIN);
@@ -155,7 +161,7 @@ fn frames(traffic: &Traffic, end_ns: u64) -> impl Iterator<Item = (Instant, Pack
     })
 }
 
-/// The flows of `scenario`, numbered from 1 on.
+/// Returns the flows of `scenario`; their flow keys count from 1.
 pub(super) fn members(plan: &Plan, scenario: Scenario) -> Vec<Member> {
     let mut crowd = Crowd { chance: Chance::new(plan.seed), marks: scenario.marks(), all: vec![] };
     let bulk = |crowd: &mut Crowd, count| {
@@ -195,14 +201,16 @@ impl Crowd {
         self.all.push(Member { role, trip_ns, traffic });
     }
 
-    /// A bulk flow whose trip is up to `more_ms` longer.
+    /// Adds a bulk flow whose round trip is `trip_ms` milliseconds plus a random time below
+    /// `more_ms`.
     fn bulk(&mut self, trip_ms: u64, more_ms: u64) {
         let trip_ns = trip_ms * MS + self.chance.below(more_ms * MS);
         let from_ns = self.chance.below(BEGIN_WITHIN_NS);
         self.add(Role::Bulk, trip_ns, from_ns);
     }
 
-    /// Short flows, one after the other or beside each other, until `end_ns`.
+    /// Adds short flows that begin at random times until `end_ns`; several may run at the same
+    /// time.
     fn web(&mut self, end_ns: u64) {
         let mut from_ns = self.chance.exponential(WEB_EVERY_NS);
         while from_ns < end_ns {

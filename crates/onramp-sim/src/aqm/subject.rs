@@ -1,39 +1,41 @@
-//! The qdiscs that are compared.
+//! The qdiscs that the AQM scenarios compare.
 
 use onramp_core::Spec;
 use onramp_core::{ConfigError, Rate, Setup};
 
-/// A qdisc with its parameters.
+/// A qdisc to measure, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     name: String,
 }
 
 impl Subject {
-    /// Kinds that are compared, the baseline first.
+    /// The kinds that are compared; the first is the baseline.
     pub const KINDS: [&str; 6] = ["pfifo", "red", "codel", "fq_codel", "pie", "cake"];
 
-    /// The kind `name`; one that is not of [`KINDS`](Self::KINDS) has its defaults.
+    /// Returns the qdisc of kind `name`. A kind that is not in [`KINDS`](Self::KINDS) gets its
+    /// default parameters.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: there is no such kind, or it needs parameters.
+    /// [`ConfigError`]: there is no kind of this name, or the kind needs parameters.
     pub fn new(name: &str) -> Result<Self, ConfigError> {
         let subject = Self { name: name.to_owned() };
         subject.setup(false, Rate(1_250_000))?;
         Ok(subject)
     }
 
-    /// The name of its kind.
+    /// Returns the name of the qdisc's kind.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// It, as one writes it for `tc`; with marks for those that understand them, or without.
+    /// Returns the qdisc with its parameters, as one writes it for `tc`. If `marks` is true, qdiscs
+    /// that support ECN are set to mark packets.
     ///
-    /// `pfifo` has the queue of an Ethernet device of Linux. What `red` has are the numbers of the
-    /// example in `tc-red(8)`, which are for 10 Mbit/s, in proportion to the rate.
+    /// `pfifo` gets the queue length of a Linux Ethernet device. `red` gets the numbers of the
+    /// example in `tc-red(8)`, which are for 10 Mbit/s, scaled in proportion to the rate.
     #[must_use]
     pub fn line(&self, marks: bool, rate: Rate) -> String {
         let ecn = if marks { " ecn" } else { "" };
@@ -52,7 +54,8 @@ impl Subject {
             }
             "codel" | "pie" => format!("{}{ecn}", self.name),
             "fq_codel" if !marks => "fq_codel noecn".to_owned(),
-            // `cake` always marks; without marks nobody sends what it could mark.
+            // `cake` always marks. In scenarios without marks no flow sends packets that `cake`
+            // could mark.
             _ => self.name.clone(),
         }
     }

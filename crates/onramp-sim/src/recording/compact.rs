@@ -1,14 +1,17 @@
-//! A case in one text, with what came and what left in a third of the bytes.
+//! Writes a case as one text in a compact form: the packets that came and left take a third of the
+//! bytes.
 //!
-//! A line of `packets` is `AFTER FLOW BYTES PRIORITY TOS @WAIT`: nanoseconds since the packet
-//! before, and so on; the priority in hexadecimal digits. Numbers behind the flow may be left out
-//! from some point on: they are those of the flow's packet before. `@WAIT` stands only behind
-//! packets that have a departure time, so much later than they came.
+//! A line of the part `packets` is `AFTER FLOW BYTES PRIORITY TOS @WAIT`. `AFTER` is the time since
+//! the packet before came, in nanoseconds. `PRIORITY` is in hexadecimal digits. The line may end
+//! after any of the numbers from `FLOW` on; missing numbers are the same as those of the flow's
+//! packet before. `@WAIT` stands only after packets that have a departure time: that time is `WAIT`
+//! nanoseconds after the packet came.
 //!
-//! A line of `left` is `AFTER STEP =ECN`: nanoseconds since the packet before left, and by how much
-//! its number is greater than that packet's, which is left out where it is 1. `=ECN` stands only
-//! behind packets that left with other bits than they came with. A line of `died` is the same, and
-//! ends with the kernel's reason, unless that is `GENERIC`.
+//! A line of the part `left` is `AFTER STEP =ECN`. `AFTER` is the time since the packet before
+//! left, in nanoseconds. `STEP` is how much the packet's number is greater than that of the packet
+//! before; a step of 1 is left out. `=ECN` stands only after packets that left with other ECN bits
+//! than they came with. A line of the part `died`, for dropped packets, has the same form and ends
+//! with the kernel's drop reason, unless that is `GENERIC`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,27 +19,29 @@ use std::fmt::Write as _;
 use super::read::{self, Files};
 use super::{Arrival, Case, CaseError, Event, Outcome, Reason, START_NS, figures};
 
-/// The names of the parts.
+/// The names of the parts of the text.
 pub(super) const PACKETS: &str = "packets";
 pub(super) const LEFT: &str = "left";
 const DIED: &str = "died";
 
-/// The case in `text` in its shorter form, without remarks. [`Case::parse`] reads both as the same.
+/// Returns the case in `text` in its compact form, without remarks. [`Case::parse`] reads the same
+/// case from both forms.
 ///
 /// # Errors
 ///
-/// [`CaseError`]: what is wrong with which file.
+/// [`CaseError`]: says which file is wrong, and why.
 pub fn compact(name: &str, text: &str) -> Result<String, CaseError> {
     let files = Files::of_text(name, text);
     let case = read::case(name, &files)?;
     Ok(written(&files, &case))
 }
 
-/// The same, with what we do, of `seed`, in the place of what the kernel did.
+/// Returns the case in `text` in its compact form, as [`compact()`] does, but with the outcome of
+/// Onramp's run of seed `seed` instead of what the kernel did.
 ///
 /// # Errors
 ///
-/// [`CaseError`]: what is wrong with which file.
+/// [`CaseError`]: says which file is wrong, and why.
 pub fn ours(name: &str, text: &str, seed: u64) -> Result<String, CaseError> {
     let mut files = Files::of_text(name, text);
     let mut case = read::case(name, &files)?;
@@ -106,7 +111,7 @@ fn events(case: &Case, events: &[Event]) -> String {
     text
 }
 
-/// The lines of a part, each read by `line` from its words.
+/// Reads the lines of a part. The function `line` reads one line from its words.
 fn lines<'t, T>(
     files: &'t Files,
     name: &str,
@@ -124,14 +129,15 @@ fn lines<'t, T>(
     files.text(name)?.lines().enumerate().map(&mut read).collect()
 }
 
-/// Takes the next word, if it begins so.
+/// Takes the next word and returns it without `mark`; `None` if the next word does not begin with
+/// `mark`.
 fn marked<'t>(words: &mut Vec<&'t str>, mark: char) -> Option<&'t str> {
     let rest = words.last()?.strip_prefix(mark)?;
     words.pop();
     Some(rest)
 }
 
-/// Reads what [`packets`] wrote.
+/// Reads the part that [`packets`] wrote.
 pub(super) fn arrivals(files: &Files) -> Result<Vec<Arrival>, CaseError> {
     let (mut time_ns, mut flows) = (START_NS, BTreeMap::new());
     lines(files, PACKETS, |words| {
@@ -159,7 +165,7 @@ pub(super) fn arrivals(files: &Files) -> Result<Vec<Arrival>, CaseError> {
     })
 }
 
-/// Reads what [`events`] wrote.
+/// Reads the parts that [`events`] wrote.
 pub(super) fn outcome(files: &Files, arrivals: &[Arrival]) -> Result<Outcome, CaseError> {
     let part = |name: &str, died: bool| {
         let (mut time_ns, mut last) = (START_NS, -1);

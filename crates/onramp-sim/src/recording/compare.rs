@@ -1,51 +1,54 @@
-//! Compares what we did with what the kernel did.
+//! Compares what Onramp did with what the kernel did.
 
 use std::collections::BTreeMap;
 
 use super::{Case, Change, Event, Outcome, Reason, Totals, machine};
 
-/// How much has to be equal.
+/// How exactly two runs must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Sequence, times, marks and drops.
+    /// The order of packets, times, marks and drops must be equal.
     Exact,
-    /// Totals and distributions: the kernel drew random numbers, or a seed for hashes.
+    /// Totals and distributions must be similar, because the kernel drew random numbers, or a
+    /// random seed for hashes.
     Distribution,
 }
 
-/// Part of a total by which distributions may differ.
+/// Largest allowed difference of a total, as a share of that total.
 const TOTAL_OFF: f64 = 0.05;
-/// The same of the median sojourn, and of the 95th percentile.
+/// Largest allowed difference of the median sojourn time and of its 95th percentile, as a share.
 const MEDIAN_OFF: f64 = 0.10;
 const P95_OFF: f64 = 0.20;
-/// Packets by which totals may differ in any case: a few of few mean nothing.
+/// Number of packets by which totals may always differ, because a difference of a few packets among
+/// few packets means nothing.
 const PACKETS_OFF: f64 = 3.0;
 
-/// Seeds over which a mean is taken, where chance has a part in what happens.
+/// Number of seeds over which the mean is taken if the outcome is random.
 const SEEDS: u64 = 16;
 
-/// A verdict on a case.
+/// The result of the comparison of a case.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// Packets of the workload.
+    /// Number of packets of the workload.
     pub packets: usize,
-    /// What had to be equal.
+    /// How exactly the runs had to agree.
     pub mode: Mode,
-    /// Whether it was.
+    /// Whether the runs agreed as exactly as they had to.
     pub pass: bool,
-    /// The same packets left, in the same order.
+    /// Whether the same packets left in the same order.
     pub order: bool,
-    /// The same packets died at the same times, for the same reasons.
+    /// Whether the same packets were dropped at the same times for the same reasons.
     pub drops: bool,
-    /// The same packets were marked.
+    /// Whether the same packets were marked.
     pub marks: bool,
-    /// Nanoseconds; none, if no packet left here and there.
+    /// The greatest difference between the times at which a packet left in the two runs, in
+    /// nanoseconds; `None` if no packet left in both runs.
     pub worst_time_difference_ns: Option<u64>,
-    /// Packets that left and died here.
+    /// Number of packets that were sent, and number that were dropped, in Onramp's run.
     pub ours: (usize, usize),
-    /// Packets that left and died there.
+    /// Number of packets that were sent, and number that were dropped, in the kernel's run.
     pub theirs: (usize, usize),
-    /// Where it first differs, for people; of distributions, all that differs.
+    /// The first differences as text for people; for distributions, all differences.
     pub differences: Vec<String>,
 }
 
@@ -95,7 +98,8 @@ fn same_drops(case: &Case, ours: &Outcome, theirs: &Outcome) -> bool {
         && ours.iter().zip(&theirs).all(|(ours, theirs)| same_drop(ours, theirs))
 }
 
-/// With the number of its packet, and of its duplicate.
+/// Pairs each event with the number of its packet and a count that tells a packet from its
+/// duplicates.
 fn numbered(events: &[Event]) -> Vec<((usize, u32), &Event)> {
     let mut seen = BTreeMap::new();
     let mut number = |packet| {
@@ -114,16 +118,17 @@ fn same_drop(ours: &Event, theirs: &Event) -> bool {
     (ours.time_ns, ours.packet) == (theirs.time_ns, theirs.packet) && reasons
 }
 
-/// Whether the tree draws random numbers, or a seed for its hashes.
+/// Whether the tree draws random numbers, or a random seed for its hashes.
 fn is_random(case: &Case) -> bool {
     case.setup.specs().any(|spec| match spec.kind().id {
         "pie" | "fq_pie" | "red" | "choke" | "cake" | "dualpi2" => true,
-        // RED on each flow, and hashing anew.
+        // `sfq` draws random numbers if it runs RED on each flow or changes its hash from time to
+        // time.
         "sfq" => ["redflowlimit", "perturb"].iter().any(|key| spec.values(0).number(key) > 0),
         "netem" => {
             let values = spec.values(0);
             let chance = ["loss", "duplicate", "corrupt", "reorder", "slot"];
-            // The same seed draws the same numbers.
+            // A `netem` with a given seed always draws the same numbers.
             !values.is_given("seed")
                 && (values.list("delay").len() > 1 || chance.iter().any(|key| values.is_given(key)))
         }
@@ -131,7 +136,8 @@ fn is_random(case: &Case) -> bool {
     })
 }
 
-/// Where two runs first differ in what left and what died; nothing, if they are the same.
+/// Returns the first difference in the packets sent, and the first in the packets dropped; returns
+/// nothing if the runs are the same.
 pub(super) fn first_differences(case: &Case, ours: &Outcome, theirs: &Outcome) -> Vec<String> {
     let mut told = Vec::new();
     let (our_drops, their_drops) = (without_changes(case, ours), without_changes(case, theirs));
@@ -153,8 +159,9 @@ pub(super) fn first_differences(case: &Case, ours: &Outcome, theirs: &Outcome) -
     told
 }
 
-/// The drops, in order; those during a change are as if at its beginning and without a reason: the
-/// kernel frees such packets one by one some time later, and says nothing of why.
+/// Returns the drops in order. A drop that happened during a change is moved to the beginning of
+/// the change and loses its reason, because the kernel frees such packets one by one some time
+/// later and does not say why.
 fn without_changes(case: &Case, outcome: &Outcome) -> Vec<Event> {
     let mut drops = outcome.drops.clone();
     for drop in &mut drops {
@@ -174,14 +181,15 @@ fn words(event: Option<&Event>) -> String {
     format!("packet {} at {time_ns} ns, ecn {}{reason}", event.packet, event.ecn)
 }
 
-/// What differs between the kernel's run and ours of many seeds.
+/// Returns what differs between the kernel's run and Onramp's runs of several seeds.
 fn distributions(case: &Case, theirs: &Outcome) -> Vec<String> {
     let runs: Vec<Totals> = (1..=SEEDS).map(|seed| case.totals(&case.play(seed))).collect();
     judge(&runs, &case.totals(theirs))
 }
 
-/// All totals and percentiles in which the kernel's run is none that ours might have been: it lies
-/// further from the mean over our seeds than it may, and than two of their standard deviations.
+/// Returns all totals and percentiles for which the kernel's run cannot be one of Onramp's runs:
+/// the kernel's value is farther from the mean over Onramp's seeds than the tolerance and than two
+/// standard deviations of Onramp's values.
 fn judge(runs: &[Totals], theirs: &Totals) -> Vec<String> {
     let mut told = Vec::new();
     let mut compare = |what: &str, of: &dyn Fn(&Totals) -> f64, off: f64, least: f64| {
@@ -202,7 +210,7 @@ fn judge(runs: &[Totals], theirs: &Totals) -> Vec<String> {
     told
 }
 
-/// Mean and standard deviation.
+/// Returns the mean and the standard deviation of the values.
 #[expect(clippy::cast_precision_loss, reason = "a few values")]
 fn spread(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let count = values.clone().count() as f64;
@@ -215,7 +223,7 @@ fn spread(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    /// A run that came to this.
+    /// Returns the totals of a run with these figures.
     fn run(drops: f64, marks: f64, bytes: [f64; 2], median_ns: f64, p95_ns: f64) -> Totals {
         let flow_bytes = bytes.into_iter().enumerate().map(|(flow, bytes)| (flow as u64, bytes));
         let flow_bytes = flow_bytes.collect();
@@ -226,7 +234,7 @@ mod tests {
         run(1000.0, 500.0, [1e6, 2e6], 1e6, 4e6)
     }
 
-    /// Our runs, which differ from each other by less than what is allowed in any case.
+    /// Returns runs of Onramp that differ from each other by less than any tolerance.
     fn ours() -> Vec<Totals> {
         let off = |n: u64| (n as f64 - 7.5) / 1000.0;
         let scaled =
@@ -241,7 +249,8 @@ mod tests {
         assert_eq!(heads, names, "{told:?}");
     }
 
-    /// Each tolerance: a run just within it is none to tell of, one just beyond it is.
+    /// For each tolerance, a kernel run just within it passes, and a run just beyond it is
+    /// reported.
     #[test]
     fn each_tolerance_has_an_end() {
         told(&plain(), &[]);
@@ -272,7 +281,7 @@ mod tests {
         );
     }
 
-    /// Chance is what our own runs show: two standard deviations of theirs, and no more.
+    /// The allowed difference grows to two standard deviations of Onramp's own runs, and no more.
     #[test]
     fn the_spread_of_our_runs_is_allowed() {
         let runs: Vec<_> = (0..SEEDS)
@@ -287,7 +296,8 @@ mod tests {
         assert!(!judge(&runs, &theirs(793.0)).is_empty());
     }
 
-    /// Of none, a nanosecond is something; the tenth of a median is not.
+    /// If all sojourn times are zero, a difference of one nanosecond is reported. A difference of a
+    /// tenth of the median is not.
     #[test]
     fn sojourns_are_compared_to_the_nanosecond() {
         let waits = |median_ns, p95_ns| run(0.0, 0.0, [0.0; 2], median_ns, p95_ns);
@@ -304,7 +314,7 @@ mod tests {
         assert_eq!(judge(&runs, &waits(112.0, 126.0)).len(), 2);
     }
 
-    /// Of few packets, three more or fewer are nothing.
+    /// If totals are small, a difference of up to three packets is not reported.
     #[test]
     fn few_packets_are_few() {
         let runs = vec![run(10.0, 0.0, [5000.0; 2], 0.0, 0.0); 16];

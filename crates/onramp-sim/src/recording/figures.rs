@@ -1,5 +1,5 @@
-//! What runs come to where chance has a part in them, in figures: the kernel's of several draws
-//! beside ours of several seeds.
+//! Figures of runs whose outcome is random: those of several runs of the kernel beside those of
+//! Onramp's runs of several seeds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,24 +7,25 @@ use std::fmt::Write as _;
 use super::read::Files;
 use super::{Case, CaseError, Totals, listing};
 
-/// The name of the part.
+/// The name of the part of a case's text that holds the figures.
 pub(super) const NAME: &str = "figures";
 
-/// How many deviations of the two means their difference may be.
+/// The two means may differ by the sum of this many standard deviations of their difference, of the
+/// share [`PART`] of the kernel's mean, and of [`COUNT`] or [`TIME_NS`].
 const DEVIATIONS: f64 = 4.0;
-/// And what part of the kernel's mean, beside.
+/// The share of the kernel's mean that the allowed difference includes.
 const PART: f64 = 0.05;
-/// And how many packets, or other things that are counted.
+/// The number of packets, or other counted things, that the allowed difference includes.
 const COUNT: f64 = 2.0;
-/// And how many nanoseconds.
+/// The number of nanoseconds that the allowed difference of times includes.
 const TIME_NS: f64 = 20_000.0;
 
-/// Figures by name, one for each run.
+/// Figures by name, with one value for each run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures(BTreeMap<String, Vec<f64>>);
 
 impl Figures {
-    /// Adds those of a run: its totals, and every number of the listing's qdiscs.
+    /// Adds the figures of one run: its totals, and every number in the listing of its qdiscs.
     pub(super) fn add(&mut self, totals: &Totals, listing: &str) {
         let mut put = |name: String, figure: f64| self.0.entry(name).or_default().push(figure);
         for (name, figure) in [
@@ -40,14 +41,14 @@ impl Figures {
         listing::counters(listing, &mut put);
     }
 
-    /// Adds the runs of `others`.
+    /// Adds the values of the runs in `others`.
     pub fn join(&mut self, others: Self) {
         for (name, figures) in others.0 {
             self.0.entry(name).or_default().extend(figures);
         }
     }
 
-    /// One line for each figure.
+    /// Returns the figures as text, one line for each name.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("== {NAME}\n");
@@ -61,7 +62,7 @@ impl Figures {
         text
     }
 
-    /// Reads what [`text`](Self::text) wrote; nothing, if there is no such part.
+    /// Reads what [`text`](Self::text) wrote. The result is empty if the case has no such part.
     pub(super) fn read(files: &Files) -> Result<Self, CaseError> {
         let Ok(text) = files.text(NAME) else { return Ok(Self::default()) };
         let line = |line: &str| {
@@ -76,7 +77,8 @@ impl Figures {
         text.lines().map(read).collect::<Result<_, _>>().map(Self)
     }
 
-    /// In what `ours` lies further from these than chance has it.
+    /// Returns the figures for which `ours` differs from `self`, the kernel's figures, by more than
+    /// chance explains.
     #[must_use]
     pub fn unlike(&self, ours: &Self) -> Vec<String> {
         let mut told = Vec::new();
@@ -96,7 +98,7 @@ impl Figures {
     }
 }
 
-/// The mean, and the square of its own standard deviation.
+/// Returns the mean and the squared standard deviation of that mean.
 #[expect(clippy::cast_precision_loss, reason = "a few runs")]
 fn spread(figures: &[f64]) -> (f64, f64) {
     let count = figures.len() as f64;
@@ -106,7 +108,7 @@ fn spread(figures: &[f64]) -> (f64, f64) {
 }
 
 impl Case {
-    /// What our runs of these seeds come to.
+    /// Returns the figures of Onramp's runs with these seeds.
     #[must_use]
     pub fn figures(&self, seeds: std::ops::Range<u64>) -> Figures {
         let mut figures = Figures::default();
@@ -117,7 +119,7 @@ impl Case {
         figures
     }
 
-    /// What the recorded run comes to.
+    /// Returns the figures of the recorded run.
     #[must_use]
     pub fn recorded_figures(&self) -> Figures {
         let mut figures = Figures::default();
@@ -125,8 +127,8 @@ impl Case {
         figures
     }
 
-    /// In what our runs of these seeds are unlike those of the kernel, of which the case has
-    /// figures.
+    /// Returns the figures for which Onramp's runs with these seeds differ from the kernel's runs
+    /// by more than chance explains. The case contains the figures of the kernel's runs.
     #[must_use]
     pub fn unlike(&self, seeds: std::ops::Range<u64>) -> Vec<String> {
         self.figures.unlike(&self.figures(seeds))
@@ -141,7 +143,8 @@ mod tests {
         Figures(rows.iter().map(|(name, row)| ((*name).to_owned(), row.to_vec())).collect())
     }
 
-    /// Means of 100 and 400,000 ns, both with a deviation of a mean of 2 %.
+    /// Figures of the kernel with means of 100 packets and 400,000 ns; the standard deviation of
+    /// each mean is about 2 % of it.
     fn theirs() -> Figures {
         figures(&[
             ("drops", [94.0, 97.0, 100.0, 103.0, 106.0]),
@@ -152,7 +155,7 @@ mod tests {
     #[test]
     fn each_tolerance_has_an_end() {
         assert_eq!(theirs().unlike(&theirs()), [""; 0]);
-        // 4 times the root of 2 * 4.5, 5 percent, and 2: 19.
+        // The allowed difference is 4 times the root of 2 * 4.5, plus 5 percent of 100, plus 2: 19.
         let drops = |mean: f64| {
             let mut ours = theirs();
             ours.0.insert("drops".into(), [-6.0, -3.0, 0.0, 3.0, 6.0].map(|by| mean + by).to_vec());
@@ -160,7 +163,8 @@ mod tests {
         };
         assert_eq!(drops(118.9).len() + drops(81.1).len(), 0);
         assert_eq!((drops(119.1).len(), drops(80.9).len()), (1, 1));
-        // 4 times the root of 5e7, 5 percent and 20 us: 68,284 ns.
+        // The allowed difference is 4 times the root of 5e7, plus 5 percent of 400,000 ns, plus 20
+        // us: 68,284 ns.
         let median = |mean: f64| {
             let mut ours = theirs();
             ours.0.insert("median sojourn, ns".into(), vec![mean; 5]);

@@ -1,4 +1,4 @@
-//! What `tc -s -d` shows in the end: the kernel's word for word against ours.
+//! Compares what `tc -s -d` shows in the end, word for word: the kernel's listing with Onramp's.
 
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, Query};
@@ -6,7 +6,7 @@ use onramp_core::view::{Listed, Query};
 use super::Case;
 use super::machine::{MTU, Played};
 
-/// What our tree shows after a run: qdiscs, classes, and the filters of the root.
+/// Returns the listing of Onramp's tree after a run: qdiscs, classes, and the filters of the root.
 pub(super) fn of(case: &Case, played: &Played) -> String {
     let mut setup = case.setup.clone();
     for change in &case.changes {
@@ -23,64 +23,74 @@ pub(super) fn of(case: &Case, played: &Played) -> String {
     qdiscs.finish() + &classes.finish() + &filters.finish()
 }
 
-/// In what the two differ; nothing, if the kernel's listing is not known.
+/// Returns the differences between Onramp's listing and the kernel's; returns nothing if the
+/// kernel's listing is not known.
 pub(super) fn differences(case: &Case, played: &Played) -> Vec<String> {
     let Some(theirs) = case.shown.as_ref().filter(|_| !case.gave_up) else { return Vec::new() };
     let changed = !case.changes.is_empty();
     compare(&of(case, played), theirs, changed)
 }
 
-/// Differences that are told at most.
+/// Largest number of differences to report.
 const TOLD_MAX: usize = 6;
 
-/// Kinds whose classes are flows: their numbers come from a hash with a key of the kernel's own.
+/// Kinds whose classes are flows. Their class numbers come from a hash with a key that only the
+/// kernel knows.
 const FLOWS: [&str; 4] = ["fq_codel", "fq_pie", "sfq", "cake"];
 
-/// Kinds of which the kernel counts what a change drops as sent, and we as dropped: see
-/// `docs/conformance.md`.
+/// Kinds for which the kernel counts packets that a change drops as sent, while Onramp counts them
+/// as dropped; see `docs/conformance.md`.
 const SENT_BY_CHANGE: [&str; 3] = ["fq", "fq_codel", "fq_pie"];
 
-/// Kinds of which it counts so what a parent has looked at, and a change drops.
+/// Kinds for which the kernel counts a packet as both sent and dropped, if a parent qdisc has
+/// peeked at the packet and a change drops it.
 const SENT_BY_LOOK: [&str; 2] = ["codel", "pie"];
 
-/// What stands behind these words is how long ago something was when `tc` looked, and the kernel's
-/// machine looks some milliseconds after the last packet.
+/// The value after each of these words says how long ago something was when `tc` looked. The
+/// kernel's machine looks some milliseconds after the last packet, so these values are not
+/// compared.
 const AGES: [&str; 2] = ["drop_next", "blue_timer"];
 
-/// `cake` rounds the quanta of its flows up or down at random.
+/// `cake` rounds the quanta of its flows up or down at random, so this value of a flow is not
+/// compared.
 const ROUNDED: &str = "deficit";
 
-/// How often flows of `cake` found another place than their own: their places come from a hash.
+/// These lines count how often a flow of `cake` found its own place in the hash table taken. Places
+/// come from a hash that differs from the kernel's, so the lines are not compared.
 const BY_HASH: [&str; 2] = ["  way_inds ", "  way_cols "];
 
-/// Below it, flows without packets leave when Linux asks for the next packet in vain: it sets a
-/// timer for that, while ours asks when it is called.
+/// If a listing has this text, flows and their numbers are not compared. In a qdisc below `cbs`, a
+/// flow without packets is removed when a dequeue finds no packet. Linux sets a timer for that
+/// dequeue, while Onramp dequeues only when it is called.
 const ASKS_LATER: &str = "qdisc cbs ";
-/// How many flows are known.
+/// The words before the numbers of flows that a qdisc knows.
 const FLOWS_KNOWN: [&str; 2] = ["new_flows_len", "old_flows_len"];
 
-/// `fq` collects flows that have rested for three seconds: Linux those that meet a packet's flow in
-/// a tree of its hash, ours when there are many. Where Linux has collected any, these differ.
+/// The line of `fq` that counts removed flows. `fq` removes flows that have rested for three
+/// seconds: Linux removes those that it meets when it looks up a packet's flow in a tree of its
+/// hash table, Onramp when there are many flows. If Linux has removed any flow, the numbers after
+/// [`FLOWS_KEPT`] differ, so they are not compared.
 const COLLECTED: &str = "  gc ";
 const FLOWS_KEPT: [&str; 3] = ["flows", "(inactive", "gc"];
 
-/// `tc` of the recording machine says that `red` is so without any effect: see `tc.rs`.
+/// The `tc` of the recording machine shows this word for `red` although the option has no effect
+/// there: see `tc.rs`.
 const NO_EFFECT: &str = "adaptive ";
 
-/// Linux's timer goes on with the law of `pie` while nothing comes; ours is as it was when it was
-/// asked last.
+/// The line of `pie` with its drop probability. Linux updates the probability by a timer even while
+/// no packet comes; Onramp's value is that of the last call, so the line is not compared.
 const LAW_OF_PIE: &str = "  prob ";
 
-/// An object of a listing.
+/// One object of a listing: a qdisc, a class or a filter.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Object {
-    /// Its first three words: what it is, its kind, its number.
+    /// The first three words: the type of the object, its kind, and its number.
     name: String,
     lines: Vec<String>,
 }
 
-/// The objects of a listing, without what cannot be compared; `changed`, if lines changed the tree
-/// under way.
+/// Returns the objects of a listing without the parts that cannot be compared. `changed` says
+/// whether lines of `tc` changed the tree while packets came.
 fn objects(text: &str, changed: bool) -> Vec<Object> {
     let mut objects: Vec<Vec<&str>> = Vec::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -92,14 +102,14 @@ fn objects(text: &str, changed: bool) -> Vec<Object> {
     }
     let mut objects: Vec<Object> =
         objects.into_iter().filter_map(|lines| Object::of(lines, changed)).collect();
-    // Flows whose numbers mean nothing stand in no order.
+    // Flows are sorted by content, because their numbers mean nothing.
     let flows = |one: &Object, other: &Object| one.name == other.name && one.is_flow();
     objects.chunk_by_mut(flows).for_each(<[Object]>::sort);
     objects
 }
 
 impl Object {
-    /// Whether it is a flow, listed as a class.
+    /// Whether the object is a flow that is listed as a class.
     fn is_flow(&self) -> bool {
         self.name.ends_with(":*")
     }
@@ -110,8 +120,8 @@ impl Object {
         let (mut name, mut lines) = (words.join(" "), lines);
         let mut head = lines[0].to_owned();
         match (what, kind) {
-            // `tc` 6.1 knows none of its options and statistics; Linux lists two classes that have
-            // no number.
+            // `tc` 6.1 knows neither the options nor the statistics of `dualpi2`, and Linux lists
+            // two classes of it that have no number.
             ("class", "dualpi2") => return None,
             ("qdisc", "dualpi2") => {
                 lines.truncate(3);
@@ -141,8 +151,8 @@ impl Object {
     }
 }
 
-/// Gives each counter of a listing's qdiscs a name, and puts it there: whole numbers, bare or of
-/// bytes or packets.
+/// Calls `put` for each counter of a listing's qdiscs, with a name and the value. Counters are
+/// whole numbers, plain or followed by the unit of bytes or packets.
 pub(super) fn counters(text: &str, put: &mut dyn FnMut(String, f64)) {
     for Object { name, lines } in objects(text, false) {
         let lines = lines.iter().enumerate().skip(1).filter(|_| name.starts_with("qdisc "));
@@ -160,11 +170,11 @@ pub(super) fn counters(text: &str, put: &mut dyn FnMut(String, f64)) {
     }
 }
 
-/// The line with what passed a qdisc.
+/// The line of a listing that counts the packets that a qdisc sent and dropped.
 struct Sent<'a> {
     packets: u64,
     dropped: u64,
-    /// Overlimits and requeues.
+    /// The counts of overlimits and requeues.
     rest: &'a str,
 }
 
@@ -176,19 +186,21 @@ impl<'a> Sent<'a> {
         Some(Self { packets: packets.parse().ok()?, dropped: dropped.parse().ok()?, rest })
     }
 
-    /// Where Linux counts as sent what a change drops.
+    /// Returns the line with the sum of sent and dropped packets, for kinds for which Linux counts
+    /// packets that a change drops as sent.
     fn with_drops(&self) -> String {
         format!(" Sent or dropped {} pkt ({}", self.packets + self.dropped, self.rest)
     }
 
-    /// Where it counts it as both.
+    /// Returns the line without the packets sent, for kinds for which Linux counts packets that a
+    /// change drops as both sent and dropped.
     fn without_packets(&self) -> String {
         format!(" dropped {}, {}", self.dropped, self.rest)
     }
 }
 
-/// Linux's listing, with no bytes where no packet is held: it loses count of them when qdiscs below
-/// others drop.
+/// Returns Linux's listing with a backlog of zero bytes wherever the backlog has no packets. Linux
+/// miscounts these bytes when qdiscs below others drop packets.
 pub(super) fn recounted(theirs: &str) -> String {
     let line = |line: &str| match line.split_once("b 0p ") {
         Some((head, rest)) if head.starts_with(" backlog ") => format!(" backlog 0b 0p {rest}\n"),
@@ -197,9 +209,9 @@ pub(super) fn recounted(theirs: &str) -> String {
     theirs.lines().map(line).collect()
 }
 
-/// The line without ages and what stands behind `more` words.
+/// Returns the line with `*` in place of ages and of the values after the words `more`.
 fn ageless(line: &str, more: &[&str]) -> String {
-    // Of actions: when they were made and used.
+    // For actions, the rest of the line says when they were installed and last used.
     let line = line.split(" installed ").next().unwrap_or(line);
     let mut words: Vec<&str> = line.split(' ').collect();
     for at in 1..words.len() {
@@ -210,8 +222,8 @@ fn ageless(line: &str, more: &[&str]) -> String {
     words.join(" ")
 }
 
-/// The objects of a listing without what hangs on a hash, or on a timer that only Linux sets.
-/// `collected`, if Linux has collected flows of `fq`.
+/// Returns the objects of a listing without the values that depend on a hash, or on a timer that
+/// only Linux sets. `collected` says whether Linux has removed idle flows of `fq`.
 fn comparable(text: &str, changed: bool, collected: bool) -> Vec<Object> {
     let mut objects = objects(text, changed);
     let later = text.lines().any(|line| line.starts_with(ASKS_LATER));
@@ -293,13 +305,13 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
 \tref 1 bind 1 
 ";
 
-    /// Where the digits of a text's numbers begin.
+    /// Returns the positions at which the numbers of a text begin.
     fn numbers(text: &str) -> impl Iterator<Item = usize> {
         let digit = |at: usize| text.as_bytes()[at].is_ascii_digit();
         (0..text.len()).filter(move |at| digit(*at) && !digit(at - 1))
     }
 
-    /// How many flows of `fq` rest counts as long as Linux has collected none.
+    /// The number of resting flows of `fq` is compared only as long as Linux has removed none.
     #[test]
     fn flows_that_linux_collects() {
         let listing = |flows: u32, gc: u32, throttled: u32| {
@@ -315,7 +327,8 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert_eq!(differ(listing(7, 1, 3), listing(7, 0, 3)), 1);
     }
 
-    /// How many flows a kind below `cbs` knows hangs on a timer; its other counts do not.
+    /// The number of flows that a kind below `cbs` knows depends on a timer and is not compared;
+    /// the other counts are.
     #[test]
     fn flows_below_cbs() {
         let listing = |root: &str, old: u32, memory: u32| {
@@ -330,7 +343,7 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert_eq!(differ(listing("tbf", 1, 0), listing("tbf", 0, 0)), 1);
     }
 
-    /// Each number, changed in its first digit, is told of; but those of flows.
+    /// A change of the first digit of any number is reported, except in the numbers of flows.
     #[test]
     fn every_number_counts() {
         assert_eq!(compare(LISTING, LISTING, false), [""; 0]);
@@ -345,7 +358,7 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert_eq!(silent, ["class fq_codel 10:"; 2]);
     }
 
-    /// Linux's bytes of no packet are none; ours are told of.
+    /// A backlog of bytes without packets is ignored in Linux's listing but reported in Onramp's.
     #[test]
     fn only_linux_loses_count_of_bytes() {
         let told = |ours: &str, theirs: &str| compare(ours, &recounted(theirs), false).len();
@@ -357,7 +370,7 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert_eq!(told(&of(none), &of(&lost.replace("0p", "1p"))), 1);
     }
 
-    /// Each line is missed.
+    /// A missing line is reported, whichever line it is and in whichever listing.
     #[test]
     fn every_line_counts() {
         for line in LISTING.lines().filter(|line| !line.is_empty()) {
@@ -367,7 +380,7 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         }
     }
 
-    /// What cannot be compared, and nothing beside it.
+    /// Only values that cannot be compared are ignored; a difference beside them is reported.
     #[test]
     fn what_is_left_out_is_little() {
         let same = |ours: &str, theirs: &str, changed| compare(ours, theirs, changed).is_empty();
@@ -377,10 +390,11 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         let used = LISTING.replace("bind 1 ", "bind 1  installed 21 sec used 2 sec");
         assert!(same(LISTING, &used, false));
         assert!(!same(LISTING, &used.replace("bind 1", "bind 2"), false));
-        // What a change drops.
+        // The next listings count packets that a change drops.
         let head = " Sent 9 bytes 4 pkt (dropped 5, overlimits 6 requeues 7) ";
         let sent = |kind: &str| format!("qdisc {kind} 1: root\n{head}\n backlog 0b\n");
-        // Sent in place of dropped, both, and what is no change's work.
+        // `moved`: packets are counted as sent instead of dropped; `both`: as sent and dropped.
+        // `others` are differences that no change explains.
         let moved = ("9 bytes 4 pkt (dropped 5", "12 bytes 6 pkt (dropped 3");
         let both = ("9 bytes 4 pkt", "12 bytes 6 pkt");
         let others = [("dropped 5", "dropped 4"), ("limits 6", "limits 5"), ("ues 7", "ues 8")];
@@ -413,7 +427,7 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         }
     }
 
-    /// Flows stand in the order of their numbers, which mean nothing.
+    /// Flows are compared in any order, because their numbers mean nothing.
     #[test]
     fn flows_stand_in_any_order() {
         let flow = |number: u32, deficit: u32| {
@@ -425,7 +439,7 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert!(!compare(&ours, &flow(33, 6), false).is_empty());
     }
 
-    /// Flows of one qdisc stand in any order, but not the qdiscs.
+    /// The flows of one qdisc may stand in any order, but the qdiscs may not.
     #[test]
     fn what_is_listed_otherwise_is_named() {
         let flow = |major: u32| format!("class sfq {major}:1 parent {major}: \n  allot 5\n");
@@ -437,7 +451,7 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert_eq!(compare(ours, theirs, false), [told]);
     }
 
-    /// Six lines are enough to see what is wrong.
+    /// At most six differences are reported, which is enough to see what is wrong.
     #[test]
     fn no_more_than_six_differences_are_told() {
         let lines = |count: usize, word: &str| {
@@ -450,8 +464,8 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert_eq!(told, ["qdisc fq 1:: ours `nothing`, Linux ` a`"]);
     }
 
-    /// The kernel's law of `pie` goes on by itself; its other figures are ours.
-    /// What hangs on a hash or on a timer of Linux's own is no difference; the rest beside it is.
+    /// Values that depend on a hash or on a timer that only Linux sets are ignored; the values
+    /// beside them are compared.
     #[test]
     fn what_nobody_can_compare_is_left_out() {
         let cake = |inds: u32, miss: u32| {
@@ -469,6 +483,8 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert!(!compare(&other(1), &other(3), false).is_empty());
     }
 
+    /// Linux updates the drop probability of `pie` by a timer, so the line with it is ignored; the
+    /// other figures of `pie`, and all figures of `fq_pie`, are compared.
     #[test]
     fn the_law_of_pie_is_not_compared() {
         let pie = "qdisc pie 1: root\n Sent 3\n  prob 0.5 delay 1us\n  pkts_in 7\n";

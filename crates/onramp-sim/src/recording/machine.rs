@@ -1,4 +1,5 @@
-//! The machine of the recordings: a wire that takes one packet at a time, and timers.
+//! A model of the machine that made the recordings: a wire that sends one packet at a time, and
+//! timers.
 
 use onramp_core::filter::FilterSpec;
 use onramp_core::qdisc::Dequeue;
@@ -8,56 +9,60 @@ use onramp_queue::Packet;
 
 use super::{Case, Change, Event, Outcome, Reason, START_NS, frame};
 
-/// Largest packet of the recorded device, link header included.
+/// Size in bytes of the largest packet of the recorded device, link header included.
 pub(super) const MTU: u32 = 1514;
-/// The recording machine's clock tick.
+/// The period of the recording machine's clock tick, in nanoseconds.
 const TICK_NS: u64 = 10_000_000;
-/// The least that the machine's clock can be set ahead, which shows after the recorder was awake
-/// without a next packet to wait for: what would run in the two such times after that runs at
-/// their ends.
+/// The shortest time, in nanoseconds, for which the machine's clock can be set. It matters after
+/// the recorder has been awake and has no next packet to wait for: events within two such times
+/// after that moment run at the ends of these times.
 const CLOCK_MIN_NS: u64 = 1_000;
-/// How often the recorder looks whether the last packet has left.
+/// How often the recorder looks whether the last packet has left, in nanoseconds.
 const POLL_NS: u64 = 100_000_000;
-/// How much later it asks `tc` what there is.
+/// How long after the last look the recorder runs `tc` to list the tree, in nanoseconds.
 const LOOK_NS: u64 = 1_000_000_000;
 
-/// A timer with slack ends when its slack does, but runs along with any interrupt before, unless
-/// another timer that ends before it keeps it back. Such others are the recorder's own sleep and
-/// the clock tick, which comes once after each time the recorder was awake, and twice after every
-/// eleventh tick for the machine's own sake; or every 10 ms, if something keeps the clock ticking.
+/// The machine of the recordings: a tree of qdiscs, a wire, and timers.
+///
+/// A timer with slack runs when its slack ends. It runs earlier, with any interrupt within the
+/// slack, unless another timer that ends before the slack ends keeps it back. Such other timers are
+/// the recorder's own sleep and the clock tick. The tick comes once after each time that the
+/// recorder was awake, and twice after every eleventh tick for the machine's own work; or every 10
+/// ms, if something keeps the clock ticking.
 struct Machine {
     tree: Tree,
-    /// Bits per second; 0 = infinitely fast.
+    /// The rate of the wire in bits per second; 0 means infinitely fast.
     rate: u64,
-    /// When the packet on it has left.
+    /// The time at which the packet on the wire has left; 0 if the wire is idle.
     free_at_ns: u64,
-    /// What the qdisc wants to be asked at, at the latest.
+    /// The latest time at which the qdisc wants to be called; `None` if no timer is set.
     timer_ns: Option<u64>,
-    /// How much earlier than that the timer may run.
+    /// How much earlier than `timer_ns` the timer may run, in nanoseconds.
     slack_ns: u64,
-    /// The next clock tick.
+    /// The time of the next clock tick.
     tick_ns: u64,
-    /// The clock ticks also when nothing goes on.
+    /// Whether the clock ticks also while the machine is idle.
     ticks: bool,
-    /// When the recorder was last awake to look whether the last packet has left.
+    /// The time at which the recorder last looked whether the last packet has left.
     looked_ns: u64,
     outcome: Outcome,
 }
 
-/// What a run did, and what its tree says of itself in the end.
+/// The outcome of a run, and what its tree reports in the end.
 #[derive(Debug, Default)]
 pub(super) struct Played {
     pub outcome: Outcome,
     pub views: Vec<QdiscView>,
-    /// The filters of the root, with what they counted.
+    /// The filters of the root, with their counters.
     pub filters: Vec<FilterSpec>,
 }
 
-/// How many instants are tried at which the kernel may have made a change.
+/// Largest number of instants to try at which the kernel may have made a change.
 const INSTANTS_MAX: usize = 6;
 
-/// When the kernel may have made each of the changes, best guesses first: the recording has the
-/// time before and after. A change that drops or releases packets shows its instant by them.
+/// Returns guesses of the instants at which the kernel made each of the changes, the best guesses
+/// first. The recording tells a time before and a time after each change. If a change drops or
+/// releases packets, their times show its instant.
 pub(super) fn guesses(case: &Case) -> Vec<Vec<u64>> {
     let recorded = &case.recorded;
     let mut times: Vec<u64> =
@@ -68,7 +73,8 @@ pub(super) fn guesses(case: &Case) -> Vec<Vec<u64>> {
         let within = |at: &&u64| (change.from_ns..=change.to_ns).contains(at);
         let mut instants: Vec<u64> =
             times.iter().filter(within).take(INSTANTS_MAX).copied().collect();
-        // Where the change read the clock for its first packet, that is a nanosecond before.
+        // If the change read the clock for its first packet, it was made a nanosecond before that
+        // packet's time.
         let before = instants.iter().map(|at| at - 1).filter(|at| *at >= change.from_ns);
         let before: Vec<u64> = before.collect();
         instants.extend([change.from_ns, change.to_ns]);
@@ -81,12 +87,12 @@ pub(super) fn guesses(case: &Case) -> Vec<Vec<u64>> {
     (0..longest).map(guess).collect()
 }
 
-/// Plays a case through, where chance begins at `seed` and changes are made at these times; gives
-/// what left and died, and what the tree says of itself in the end.
+/// Plays a case with random numbers from `seed` and with the changes made at the times `changes`.
+/// Returns which packets were sent and dropped, and what the tree reports in the end.
 pub(super) fn replay(case: &Case, seed: u64, changes: &[u64]) -> Played {
     let Some(tree) = Tree::of(&case.setup, MTU, seed) else { return Default::default() };
     let mut machine = Machine {
-        // The recorder sent from sockets.
+        // The recorder sent its packets from sockets.
         tree: tree.charged_to_senders(),
         rate: case.link_bps,
         free_at_ns: 0,
@@ -133,7 +139,7 @@ pub(super) fn replay(case: &Case, seed: u64, changes: &[u64]) -> Played {
     Played { outcome: machine.outcome, views, filters }
 }
 
-/// The slack of the tree's timers: only `fq` has any.
+/// Returns the slack of the tree's timers in nanoseconds; only `fq` has any.
 fn slack_ns(case: &Case) -> u64 {
     let slacks = case.setup.specs().filter(|spec| spec.kind().id == "fq");
     slacks.map(|spec| spec.values(MTU).number("timer_slack")).max().unwrap_or(0)
@@ -149,17 +155,17 @@ impl Machine {
                 return self.send(now_ns, &pkt);
             }
         } else {
-            // What is dropped is told by `drops`.
+            // `drops` reports the packets that the tree drops.
             let _ = self.tree.enqueue(now, pkt);
         }
         self.run(now_ns);
     }
 
-    /// Makes a change. Linux asks the qdisc again at its next event, but for `plug`, which it asks
-    /// at once.
+    /// Makes a change. After a change, Linux calls the qdisc again at its next event, except for
+    /// `plug`, which Linux calls at once.
     fn change(&mut self, now_ns: u64, change: &Change) {
         self.advance(now_ns);
-        // `read` has seen that the tree takes it.
+        // The tree accepts the line, because `read` has checked each line.
         let _ = self.tree.apply(Instant(now_ns), &change.line);
         if change.line.split_ascii_whitespace().any(|word| word == "plug") {
             self.run(now_ns);
@@ -167,7 +173,7 @@ impl Machine {
         self.tell_drops(now_ns);
     }
 
-    /// Runs the qdisc while the wire is free.
+    /// Calls the qdisc for packets while the wire is free.
     fn run(&mut self, now_ns: u64) {
         while self.free_at_ns <= now_ns {
             match self.tree.dequeue(Instant(now_ns)) {
@@ -195,7 +201,7 @@ impl Machine {
         self.outcome.dequeues.push(event(now_ns, pkt));
     }
 
-    /// Runs wire and timers up to `until_ns`, when the recorder wakes up.
+    /// Runs the wire and the timers up to `until_ns`, when the recorder wakes up.
     fn advance(&mut self, until_ns: u64) {
         loop {
             self.be_late();
@@ -218,7 +224,7 @@ impl Machine {
         self.tick_ns = (until_ns + 1).next_multiple_of(TICK_NS);
     }
 
-    /// Puts off what the clock cannot be set for.
+    /// Delays the events that are too near for the clock to be set for them.
     fn be_late(&mut self) {
         for at_ns in self.timer_ns.iter_mut().chain([&mut self.free_at_ns]) {
             let after_ns = at_ns.saturating_sub(self.looked_ns);
@@ -228,7 +234,7 @@ impl Machine {
         }
     }
 
-    /// Runs the timer if it may run now; the recorder sleeps until `awake_ns`.
+    /// Runs the timer if it may run now. The recorder sleeps until `awake_ns`.
     fn run_timer(&mut self, now_ns: u64, awake_ns: u64) {
         let Some(end_ns) = self.timer_ns else { return };
         let kept_back = self.tick_ns.min(awake_ns) < end_ns;
@@ -239,7 +245,7 @@ impl Machine {
     }
 }
 
-/// The next clock tick of a machine where nothing goes on.
+/// Returns the time of the next clock tick of an idle machine.
 fn idle_tick_after(now_ns: u64) -> u64 {
     let mut tick = (now_ns - START_NS) / TICK_NS + 1;
     while !matches!(tick % 11, 2 | 3) {
@@ -257,9 +263,9 @@ fn event(time_ns: u64, pkt: &Packet) -> Event {
 mod tests {
     use super::*;
 
-    /// Up to six instants at which something shows, in order, then the ends, then a nanosecond
-    /// before the six; the last of a change that has fewer goes with the others of one that has
-    /// more.
+    /// The guesses are up to six instants at which packets were sent or dropped, in order, then the
+    /// two ends of the change, then the instants a nanosecond before the six. If one change has
+    /// fewer guesses than another, its last guess is repeated.
     #[test]
     fn changes_are_guessed_where_something_shows() {
         let line = "tc qdisc change dev d root handle 1: pfifo limit 5";

@@ -12,7 +12,7 @@ use super::{
     tc,
 };
 
-/// The files of a case: their names and texts, and where they are, for people.
+/// The files of a case: their names and texts, and the place where they are, for error messages.
 pub(super) struct Files {
     place: String,
     texts: BTreeMap<String, String>,
@@ -21,10 +21,10 @@ pub(super) struct Files {
 impl Files {
     const NAMES: [&str; 7] =
         ["opts", "tc.txt", "changes.csv", "flows.csv", "workload.csv", "kernel.csv", "stats.txt"];
-    /// What begins a file in a text that has them all.
+    /// The text before the name of each file, in a text that contains all files.
     const HEAD: &str = "== ";
 
-    /// Those of a folder. What is missing is told by whoever needs it.
+    /// Reads the files of a folder. A missing file is an error only when a caller asks for it.
     pub(super) fn of_folder(folder: &Path) -> Self {
         let read =
             |name: &str| Some((name.to_owned(), fs::read_to_string(folder.join(name)).ok()?));
@@ -32,8 +32,8 @@ impl Files {
         Self { place: format!("{}/", folder.display()), texts }
     }
 
-    /// Those in one text, where each begins with a line `== NAME`; what stands before the first is
-    /// a remark.
+    /// Reads the files in one text, in which each file begins with a line `== NAME`. Text before
+    /// the first such line is a remark.
     pub(super) fn of_text(place: &str, text: &str) -> Self {
         let mut texts = BTreeMap::<String, String>::new();
         let mut name = None;
@@ -49,13 +49,13 @@ impl Files {
         Self { place: format!("{place}:"), texts }
     }
 
-    /// With this in the place of a file.
+    /// Replaces the text of one file.
     pub(super) fn with(mut self, name: &str, text: String) -> Self {
         self.texts.insert(name.to_owned(), text);
         self
     }
 
-    /// Where a file is, for people.
+    /// Returns the place of a file, for error messages.
     pub(super) fn at(&self, name: &str) -> String {
         format!("{}{name}", self.place)
     }
@@ -72,7 +72,7 @@ impl Files {
     }
 }
 
-/// Seconds that the recorder waits for the last packet where `opts` says nothing else.
+/// Seconds that the recorder waits for the last packet if `opts` does not set another time.
 const PATIENCE_S: u64 = 600;
 
 pub(super) fn case(name: &str, files: &Files) -> Result<Case, CaseError> {
@@ -134,7 +134,7 @@ fn setup(text: &str) -> Result<Setup, CaseError> {
     Ok(setup)
 }
 
-/// Gives packets the rates of their flows, where these have one.
+/// Sets the pacing rate of each packet to that of its flow, if the flow has one.
 fn pace(files: &Files, arrivals: &mut [Arrival]) {
     let mut rates = BTreeMap::new();
     for line in files.text("flows.csv").unwrap_or_default().lines() {
@@ -152,7 +152,7 @@ fn pace(files: &Files, arrivals: &mut [Arrival]) {
 
 fn workload(files: &Files) -> Result<Vec<Arrival>, CaseError> {
     files.table("workload.csv")?.rows(|row| {
-        // -1 = none.
+        // A time of -1 means that the packet has no departure time.
         let txtime = row.field("txtime_ns").ok().and_then(|text| text.parse::<u64>().ok());
         Ok(Arrival {
             time_ns: START_NS + row.number::<u64>("time_ns")?,
@@ -166,7 +166,8 @@ fn workload(files: &Files) -> Result<Vec<Arrival>, CaseError> {
     })
 }
 
-/// The lines under way, each of which has to be one for the tree as it is by then.
+/// Reads the lines of `tc` that ran while packets came. Each line must be valid for the tree that
+/// the lines before it have made.
 fn changes(files: &Files, mut setup: Setup) -> Result<Vec<Change>, CaseError> {
     if files.text("changes.csv").is_err() {
         return Ok(Vec::new());
@@ -247,7 +248,7 @@ impl Row<'_> {
         CaseError::Broken { at: self.at.clone(), why }
     }
 
-    /// The fields from a column on.
+    /// Returns the fields from the column `name` to the end of the row.
     fn from(&self, name: &str) -> Result<&[&str], CaseError> {
         let column = self.names.iter().position(|other| *other == name);
         let fields = column.and_then(|column| self.fields.get(column..));
@@ -259,7 +260,7 @@ impl Row<'_> {
         first.copied().ok_or_else(|| self.wrong(format!("there is no {name}")))
     }
 
-    /// The last column, in which there may be commas.
+    /// Returns the last column, which may contain commas.
     fn rest(&self, name: &str) -> Result<String, CaseError> {
         self.field(name)?;
         Ok(self.from(name)?.join(","))

@@ -1,17 +1,17 @@
-//! What `tc` of the recording machine hands to its kernel.
+//! What the `tc` of the recording machine passes to its kernel.
 
-/// The words that `tc` 6.1 has for options of `netem` that may follow the one before, and how many
-/// numbers stand before the one that says how much.
+/// The words of `tc` 6.1 for options of `netem` that may have a correlation, and how many numbers
+/// come before the correlation.
 const FOLLOWING: &[(&str, usize)] =
     &[("delay", 2), ("latency", 2), ("loss", 1), ("drop", 1), ("reorder", 1), ("corrupt", 1)];
 
-/// The line without the words that have no effect there, though both tc-red(8) and tc-netem(8) say
-/// that they have, and though they have here:
+/// Returns the line without the words that have no effect on the recording machine, although
+/// tc-red(8) and tc-netem(8) say that they have, and although they have an effect in Onramp:
 ///
-/// - `adaptive`: `tc` sends it as a flag of a newer kind; Linux 7.2 shows it, but starts the timer
-///   only by the flag of the older kind.
-/// - how much a duplicate of `netem` follows the one before: `tc` forgets it unless another option
-///   has such a number.
+/// - `adaptive`: `tc` sends it as a flag of a newer kind. Linux 7.2 shows the flag but starts the
+///   timer only for the flag of the older kind.
+/// - The correlation of `duplicate` in `netem`: `tc` forgets it unless another option has a
+///   correlation too.
 pub(super) fn handed_over(line: &str) -> String {
     let mut words: Vec<&str> = line.split_whitespace().collect();
     let behind = |words: &[&str], kind| words.iter().position(|word| *word == kind);
@@ -32,7 +32,8 @@ pub(super) fn handed_over(line: &str) -> String {
     words.join(" ")
 }
 
-/// The numbers that words begin with; `random` may stand before those of a loss.
+/// Returns how many numbers `words` begins with; the word `random` may stand before the numbers of
+/// a loss.
 fn numbers(words: &[&str]) -> usize {
     let words = words.strip_prefix(&["random"]).unwrap_or(words);
     words.iter().take_while(|word| word.starts_with(|c: char| c.is_ascii_digit())).count()

@@ -1,4 +1,4 @@
-//! What a run comes to, to be compared by distribution.
+//! Totals of a run, for a comparison by distributions.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,26 @@ use super::{Case, Outcome};
 /// Totals and percentiles of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// Packets that died.
+    /// Number of packets that were dropped.
     pub drops: f64,
-    /// Packets that left with other ECN bits than they came with.
+    /// Number of packets that left with other ECN bits than they came with.
     pub marks: f64,
-    /// Bytes of each flow that left, link headers included.
+    /// Bytes sent, by flow, link headers included.
     pub flow_bytes: BTreeMap<u64, f64>,
-    /// Packets that left behind one that had come later.
+    /// Number of packets that left after a packet that had come later.
     pub overtaken: f64,
-    /// How long packets stayed that left: mean, median and 95th percentile, nanoseconds.
+    /// Mean sojourn time of the packets sent, in nanoseconds; the next two fields are its median
+    /// and 95th percentile.
     pub mean_ns: f64,
-    /// See [`mean_ns`](Self::mean_ns).
+    /// Median sojourn time of the packets sent, in nanoseconds. See [`mean_ns`](Self::mean_ns).
     pub median_ns: f64,
-    /// See [`mean_ns`](Self::mean_ns).
+    /// 95th percentile of the sojourn times of the packets sent, in nanoseconds. See
+    /// [`mean_ns`](Self::mean_ns).
     pub p95_ns: f64,
 }
 
 impl Totals {
-    /// The bytes of a flow.
+    /// Returns the bytes sent of a flow, link headers included.
     #[must_use]
     pub fn bytes(&self, flow: u64) -> f64 {
         self.flow_bytes.get(&flow).copied().unwrap_or(0.0)

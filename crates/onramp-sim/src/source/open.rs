@@ -1,4 +1,4 @@
-//! Sources that send whatever happens to their packets.
+//! Sources without feedback: they send at their own pace, whatever happens to their packets.
 
 use onramp_core::{Instant, Rate};
 use onramp_queue::Packet;
@@ -6,7 +6,8 @@ use onramp_queue::Packet;
 use super::{Source, Traffic};
 use crate::chance::Chance;
 
-/// Sends at a constant bit rate: exact to the nanosecond, without drift.
+/// A source that sends at a constant bit rate. Its times are exact to the nanosecond and do not
+/// drift.
 #[derive(Debug)]
 pub struct Cbr {
     traffic: Traffic,
@@ -15,7 +16,7 @@ pub struct Cbr {
 }
 
 impl Cbr {
-    /// Sends at `rate`; never, if that is zero.
+    /// Creates a source that sends at `rate`. If `rate` is zero, the source never sends.
     #[must_use]
     pub fn new(traffic: Traffic, rate: Rate) -> Self {
         Self { traffic, rate, sent: 0 }
@@ -34,13 +35,15 @@ impl Source for Cbr {
     }
 }
 
-/// How long so many packets take at `rate`.
+/// Returns how long `packets` packets of `traffic` take at `rate`, in nanoseconds; `None` if the
+/// rate is zero or the result does not fit.
 fn sending_ns(traffic: &Traffic, rate: Rate, packets: u64) -> Option<u64> {
     let bytes = u128::from(traffic.size) * u128::from(packets);
     u64::try_from((bytes * 1_000_000_000).checked_div(rate.0.into())?).ok()
 }
 
-/// Sends packets independently of each other, at a mean rate.
+/// A source that sends packets independently of each other (a Poisson process) at a given mean
+/// rate.
 #[derive(Debug)]
 pub struct Poisson {
     traffic: Traffic,
@@ -51,7 +54,7 @@ pub struct Poisson {
 }
 
 impl Poisson {
-    /// Sends at `rate` in the mean; never, if that is zero.
+    /// Creates a source with the mean rate `rate`. If `rate` is zero, the source never sends.
     #[must_use]
     pub fn new(traffic: Traffic, rate: Rate, seed: u64) -> Self {
         let mean_gap_ns = sending_ns(&traffic, rate, 1).unwrap_or(u64::MAX);
@@ -76,8 +79,8 @@ impl Source for Poisson {
     }
 }
 
-/// Sends at a constant rate for a while, then is silent for a while; both are of exponentially
-/// distributed length.
+/// A source that alternates between sending at a constant rate and silence. The lengths of the
+/// sending periods and of the silent periods are distributed exponentially.
 #[derive(Debug)]
 pub struct OnOff {
     traffic: Traffic,
@@ -85,20 +88,21 @@ pub struct OnOff {
     on_ns: u64,
     off_ns: u64,
     due: Instant,
-    /// When it falls silent.
+    /// The time at which the current sending period ends.
     off: Instant,
     sent: u64,
     chance: Chance,
 }
 
 impl OnOff {
-    /// Sends at `rate` for `on_ns`, then not for `off_ns`, in the mean; never, if the rate or
-    /// `on_ns` is zero.
+    /// Creates a source that sends at `rate` for `on_ns` nanoseconds on average, then is silent for
+    /// `off_ns` nanoseconds on average. If the rate or `on_ns` is zero, the source never sends.
     #[must_use]
     pub fn new(traffic: Traffic, rate: Rate, (on_ns, off_ns): (u64, u64), seed: u64) -> Self {
         let gap_ns = sending_ns(&traffic, rate, 1).unwrap_or(u64::MAX);
         let mut chance = Chance::new(seed);
-        // It begins with a silence, so that sources of different seeds do not begin together.
+        // The source begins with a silent period, so that sources with different seeds do not begin
+        // together.
         let due = match (gap_ns, on_ns) {
             (u64::MAX, _) | (_, 0) => Instant::MAX,
             _ => traffic.from.after(chance.exponential(off_ns)),

@@ -1,4 +1,4 @@
-//! Packets from rows of text.
+//! Reads the packets of a source from rows of text (comma-separated values).
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use onramp_queue::Packet;
 
 use crate::BEGIN;
 
-/// What is wrong with a row.
+/// An error in one row of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowError {
-    /// The line, from 1 on.
+    /// The number of the line, counted from 1.
     pub line: usize,
-    /// The column.
+    /// The name of the column.
     pub column: &'static str,
-    /// What is wrong, and what would be right.
+    /// What is wrong in this column, and what values are valid.
     pub why: String,
 }
 
@@ -26,9 +26,11 @@ impl fmt::Display for RowError {
 
 impl std::error::Error for RowError {}
 
-/// Reads comma-separated values with a header: `time_ns` (since the beginning), `flow_id` and
-/// `size_bytes`; `priority`, `ecn` and `txtime_ns` (-1 = none) may be missing. The packets are for
-/// [`Records`](super::Records); what is not a row ends them.
+/// Reads packets from comma-separated values with a header line. The columns are `time_ns`
+/// (nanoseconds since [`BEGIN`](crate::BEGIN)), `flow_id` and `size_bytes`; the columns `priority`,
+/// `ecn` and `txtime_ns` (-1 means none) may be missing. Give the packets to
+/// [`Records`](super::Records); as in the example below, `map_while` ends the packets at the first
+/// invalid row.
 ///
 /// ```
 /// use onramp_sim::source::{Records, rows};
@@ -40,7 +42,7 @@ impl std::error::Error for RowError {}
 ///
 /// # Errors
 ///
-/// [`RowError`]: a column is missing.
+/// [`RowError`]: a required column is missing.
 pub fn rows(
     text: &str,
 ) -> Result<impl Iterator<Item = Result<(Instant, Packet), RowError>>, RowError> {
@@ -81,7 +83,7 @@ struct Row<'t> {
 }
 
 impl Row<'_> {
-    /// Reads a number; `0x` begins a hexadecimal one.
+    /// Reads a number, decimal or, with the prefix `0x`, hexadecimal.
     fn number<N: TryFrom<u64>>(
         &self,
         at: usize,

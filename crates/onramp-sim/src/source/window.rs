@@ -1,13 +1,13 @@
-//! A source that answers to congestion.
+//! A source that answers to congestion, as TCP does.
 //!
 //! Source: RFC 5681 (slow start, congestion avoidance, halving), RFC 6298 (timeout), RFC 6675 (the
-//! window limits what is known to be on its way), RFC 3042 (two packets more while a loss is likely
-//! but not known), RFC 3168 (CE halves the window once a round trip).
+//! window limits the number of packets known to be on their way), RFC 3042 (two more packets while
+//! a loss is likely but not certain), RFC 3168 (CE halves the window once per round trip).
 //!
-//! What is simpler than a TCP: the receiver tells of each packet, at once, and nothing of that is
-//! lost. There is no handshake. One packet is as good as another: for a lost one a new one is sent,
-//! if there is an end to what is sent, and it is done when as many have arrived. Three later
-//! arrivals tell that a packet is lost. After a timeout nothing counts as on its way.
+//! This source is simpler than TCP. The receiver reports each packet at once, and no report is
+//! lost. There is no handshake. Packets have no content, so any new packet replaces a lost one; a
+//! source with a limited number of packets is done when that number has arrived. A packet counts as
+//! lost when three later packets have arrived. After a timeout no packet counts as on its way.
 
 use std::collections::VecDeque;
 
@@ -17,46 +17,51 @@ use onramp_queue::Packet;
 use super::{News, Source, Traffic};
 use crate::SEC;
 
-/// Packets in flight to begin with: RFC 6928.
+/// Packets in flight that a new source may have (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
-/// Later packets whose arrival tells that one is lost.
+/// Number of arrivals of later packets that show that a packet is lost.
 const REORDERING: u64 = 3;
-/// By how much a timeout is longer than a round trip, at least (as in Linux), and the first one.
+/// Least time, in nanoseconds, that a timeout adds to the round trip (as in Linux); below it, the
+/// first timeout, before any round trip is measured.
 const TIMEOUT_SLACK_NS: f64 = 2e8;
 const TIMEOUT_FIRST_NS: u64 = SEC;
-/// Doublings of it, at most.
+/// Largest number of times that the timeout is doubled.
 const BACKOFFS_MAX: u32 = 6;
 
-/// A sender with a window, as TCP Reno has it, and ECN if its packets may be marked.
+/// A sender with a congestion window, like that of TCP Reno. It answers to ECN marks if its packets
+/// may be marked.
 #[derive(Clone, Debug)]
 pub struct Window {
     traffic: Traffic,
     back_ns: u64,
-    /// Packets that may be in flight.
+    /// The congestion window: the number of packets that may be in flight.
     window: f64,
     threshold: f64,
-    /// The next packet's number.
+    /// The number of the next packet.
     next: u64,
-    /// Numbers and times of packets in flight, in order.
+    /// Number and sending time of each packet in flight, in the order of sending.
     flying: VecDeque<(u64, Instant)>,
-    /// The window neither shrinks nor grows for packets before this one.
+    /// Events of packets with a lower number than this neither shrink nor grow the window, because
+    /// the window already shrank after these packets were sent.
     settled: u64,
-    /// Arrivals behind the first packet in flight, for each of which a packet beyond the window may
-    /// be sent: fewer than [`REORDERING`], which tell of its loss.
+    /// Number of arrivals behind the first packet in flight. For each of these arrivals the sender
+    /// may send one packet more than the window allows. There are always fewer than [`REORDERING`],
+    /// because that many show that the first packet is lost.
     beyond: u64,
-    /// Packets that are still to arrive; none: without end.
+    /// Number of packets that must still arrive until the source is done; `None` if it sends
+    /// without end.
     left: Option<u64>,
-    /// Smoothed round trip and its variance.
+    /// Smoothed round trip and its mean deviation, in nanoseconds; `None` before the first arrival.
     trip_ns: Option<(f64, f64)>,
-    /// Timeouts since something arrived.
+    /// Number of timeouts since the last arrival.
     backoffs: u32,
-    /// When the timeout was started.
+    /// The time at which the timeout began to run.
     timer: Instant,
 }
 
 impl Window {
-    /// Hears of arrivals after `back_ns`: the round trip is that, the wire's delay, and the time in
-    /// the tree and on the wire.
+    /// Creates a source that hears of each arrival after `back_ns` nanoseconds. Its round trip is
+    /// `back_ns` plus the delay of the wire plus the packet's time in the tree and on the wire.
     #[must_use]
     pub fn new(traffic: Traffic, back_ns: u64) -> Self {
         Self {
@@ -75,7 +80,7 @@ impl Window {
         }
     }
 
-    /// With an end: it sends until so many packets have arrived.
+    /// Limits the source: it sends until `packets` packets have arrived.
     #[must_use]
     pub fn packets(self, packets: u64) -> Self {
         Self { left: Some(packets), ..self }
@@ -95,7 +100,8 @@ impl Window {
         plain.saturating_mul(1 << self.backoffs)
     }
 
-    /// Halves the window for packet `number`, unless it was for one sent in the same round trip.
+    /// Halves the window because packet `number` was lost or marked, but at most once per round
+    /// trip: packets sent before the last halving do not count.
     fn shrink(&mut self, number: u64) {
         if number >= self.settled {
             self.threshold = (self.window / 2.0).max(2.0);

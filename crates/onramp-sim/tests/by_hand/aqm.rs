@@ -1,4 +1,4 @@
-//! The lines of the qdiscs that are compared, and how long they are.
+//! Tests of the parameters of the compared qdiscs, and of the measured times.
 
 use onramp_core::Rate;
 use onramp_sim::aqm::{self, Plan, Role, Scenario, Subject};
@@ -8,7 +8,8 @@ use super::MS;
 #[test]
 fn lines_scale_with_the_rate() {
     let line = |name: &str, marks, rate| Subject::new(name).expect(name).line(marks, Rate(rate));
-    // The numbers of tc-red(8) at 10 Mbit/s, a hundred times as many at 1 Gbit/s, and their least.
+    // The numbers of tc-red(8) are for 10 Mbit/s. They are a hundred times as large at 1 Gbit/s,
+    // and have a minimum for low rates.
     for (rate, numbers) in [
         (
             1_250_000,
@@ -36,7 +37,7 @@ fn lines_scale_with_the_rate() {
     assert_eq!(Subject::KINDS, ["pfifo", "red", "codel", "fq_codel", "pie", "cake"]);
 }
 
-/// An odd number of seconds has half a second more of warm-up.
+/// The warm-up is half of the measured time, rounded up to whole seconds.
 #[test]
 fn the_first_third_does_not_count() {
     let plan = |seconds: u64| Plan {
@@ -48,16 +49,17 @@ fn the_first_third_does_not_count() {
     let subject = Subject::new("pfifo").expect("a kind");
     let run = |scenario| aqm::run(&plan(2), scenario, &subject).expect("it fits");
     let cell = run(Scenario::Mild);
-    // Three seconds in 120 parts.
+    // The whole time of three seconds is divided into 120 parts.
     assert_eq!(cell.part_seconds(), 0.025);
-    // A thousand packets of 1,514 bytes wait for each other: 151.4 ms, and what is on the wire.
+    // A thousand packets of 1,514 bytes fill the queue, which takes 151.4 ms to send, plus the
+    // packet on the wire.
     let most = cell.delays().most().expect("some passed");
     assert!((151 * MS..152 * MS).contains(&most), "{most}");
-    // 20,000,000 bytes, to a packet.
+    // The flows together send 20,000,000 bytes, give or take a packet.
     let cell = run(Scenario::Unresponsive);
     let sent: u64 = cell.flows().iter().map(|flow| flow.sent_bytes).sum();
     assert!(sent.abs_diff(20_000_000) <= 1514, "{sent}");
-    // The flood's packets of two seconds, as far as their fates are known.
+    // The flood's packets of two seconds are counted, except those whose fate is not known yet.
     let flood = cell.flows().last().expect("there is one");
     assert_eq!(flood.role, Role::Flood);
     assert!(flood.packets.abs_diff(2 * 15_000_000 / 1514) < 1_100, "{}", flood.packets);

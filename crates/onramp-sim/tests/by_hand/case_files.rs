@@ -1,10 +1,10 @@
-//! How the files of a case are read, and what is said of those that cannot be.
+//! Tests that check how the files of a case are read, and the errors for broken files.
 
 use std::fs;
 
 use onramp_sim::recording::{Case, CaseError, compact};
 
-/// The parts of a case on an infinitely fast wire, in which nothing happens.
+/// The parts of a case with an infinitely fast wire, in which nothing happens.
 const PARTS: [(&str, &str); 4] = [
     ("opts", "LINK=0\nNOBYPASS=1\n"),
     ("tc.txt", "tc qdisc add dev d root pfifo\n"),
@@ -12,7 +12,8 @@ const PARTS: [(&str, &str); 4] = [
     ("kernel.csv", "event,time_ns,idx,ecn,reason\n"),
 ];
 
-/// A case with these parts instead; an empty one is left out.
+/// Returns the text of a case with the parts in `other` replaced. A part with empty text is left
+/// out.
 fn text(other: &[(&str, &str)]) -> String {
     let mut parts = PARTS.to_vec();
     for (name, text) in other {
@@ -26,7 +27,7 @@ fn read(other: &[(&str, &str)]) -> Result<Case, CaseError> {
     Case::parse("case", &text(other))
 }
 
-/// What is wrong with it.
+/// Returns the error text for a broken case.
 fn wrong(other: &[(&str, &str)]) -> String {
     read(other).expect_err("it is broken").to_string()
 }
@@ -37,17 +38,17 @@ fn files_that_are_missing_are_named() {
         let told = format!("case:{name}: there is no such file, or it cannot be read");
         assert_eq!(wrong(&[(name, "")]), told);
     }
-    // The wire has its defaults: infinitely fast.
+    // Without options the wire is infinitely fast.
     let case = read(&[("opts", ""), ("workload.csv", WORKLOAD)]).expect("a case");
     assert_eq!(case.name, "case");
     assert_eq!(case.play(1).departures().collect::<Vec<_>>(), [5, 5]);
     assert_eq!(case.kinds().collect::<Vec<_>>(), ["pfifo"]);
 }
 
-/// Two packets at once.
+/// A workload of two packets that come at the same time.
 const WORKLOAD: &str = "time_ns,flow_id,size_bytes,priority,ecn\n5,1,100,0,0\n5,2,50,0,0\n";
 
-/// When the packets leave on a wire of these options.
+/// Returns the times at which the packets leave on a wire with these options.
 fn departures(opts: &str) -> Vec<u64> {
     let case = read(&[("opts", opts), ("workload.csv", WORKLOAD)]).expect("a case");
     case.play(1).departures().collect()
@@ -55,15 +56,16 @@ fn departures(opts: &str) -> Vec<u64> {
 
 #[test]
 fn the_wire_has_options() {
-    // 800 bits, at 8 Mbit/s: 100 µs.
+    // 800 bits take 100 µs at 8 Mbit/s.
     assert_eq!(departures("LINK=8000000\n"), [5, 100_005]);
     assert_eq!(departures("MAXWAIT=7\n  LINK=8000000 # slow\nXLINK=1\n"), [5, 100_005]);
     assert_eq!(departures("LINKS=5\n"), [5, 5]);
-    // A bit a second; the recorder waits for ten minutes, or so long.
+    // The wire sends one bit per second. The recorder waits for ten minutes, or for `MAXWAIT`
+    // seconds.
     assert_eq!(departures("LINK=1\n"), [5]);
     assert_eq!(departures("LINK=1\nMAXWAIT=800\n"), [5]);
     assert_eq!(departures("LINK=1\nMAXWAIT=801\n"), [5, 800_000_000_005]);
-    // 800 bits at 300 Mbit/s: 2,666.7 ns.
+    // 800 bits take 2,666.7 ns at 300 Mbit/s.
     assert_eq!(departures("LINK=300000000\n"), [5, 2_672]);
     let told = "case:opts: LINK=fast: expected bits per second";
     assert_eq!(wrong(&[("opts", "LINK=fast\n")]), told);
@@ -123,7 +125,8 @@ fn rows_of_the_workload() {
     }
 }
 
-/// Each figure of a workload is where it belongs: it comes again in the shorter form.
+/// Each number of a workload is read into its own field, so that it appears again in the compact
+/// form.
 #[test]
 fn figures_of_the_workload() {
     let workload = "time_ns,flow_id,size_bytes,priority,ecn,txtime_ns\n\
@@ -131,8 +134,9 @@ fn figures_of_the_workload() {
     let flows = "16,77\n1, 88 \nx,5\n3\n2,y\n";
     let text = text(&[("workload.csv", workload), ("flows.csv", flows)]);
     let short = compact("case", &text).expect("a case");
-    // After 5 ns, flow 1, 60 bytes; after 10 ns, flow 16, priority in hexadecimal digits, a
-    // departure 200 ns later; then flow 1 with a byte more, and one that should have left before.
+    // The first packet comes after 5 ns in flow 1 and has 60 bytes. The second comes 10 ns later in
+    // flow 16, with a priority in hexadecimal digits and a departure time 200 ns later. The third
+    // is of flow 1 with a byte more, and should have left before it came.
     let packets = "== packets\n5 1 60 0 0\n10 16 1514 1f 186 @200\n0 1 61 @-5\n== left\n";
     assert!(short.contains(packets), "{short}");
     assert!(short.contains(&format!("== flows.csv\n{flows}")), "{short}");
@@ -154,7 +158,7 @@ fn rows_of_what_left() {
     assert_eq!(told("deq,5,x,0,"), "case:kernel.csv:2: idx is x: expected a whole number");
     assert_eq!(told("deq,5,0,x,"), "case:kernel.csv:2: ecn is x: expected a whole number");
     assert_eq!(told("deq,5,0,0"), "case:kernel.csv:2: there is no reason");
-    // Drops stand in order of their times, whatever the order in the file.
+    // Drops are sorted by time, whatever their order in the file.
     let rows = "drop,9,1,0,GENERIC\ndeq,5,0,0,\ndrop,7,2,3,GENERIC\ndrop,7,0,3,GENERIC\n";
     let case = read(&[workload, ("kernel.csv", &kernel(rows))]).expect("a case");
     let expected = "deq,5,0,0,\ndrop,7,0,3,GENERIC\ndrop,7,2,3,GENERIC\ndrop,9,1,0,GENERIC\n";
@@ -162,7 +166,7 @@ fn rows_of_what_left() {
     assert_eq!(case.recorded().departures().collect::<Vec<_>>(), [5]);
 }
 
-/// Each of the kernel's words, and what it is here.
+/// Each word of the kernel for a drop reason maps to the expected reason.
 #[test]
 fn words_of_the_kernel() {
     for (word, ours) in [
@@ -183,7 +187,7 @@ fn words_of_the_kernel() {
         let case = read(&[("kernel.csv", &kernel)]).expect("a case");
         let told = format!("drop 0 of 0 and 1: ours none, Linux packet 3 at 7 ns, ecn 1 {ours}");
         assert_eq!(case.exact(1), [told]);
-        // The shorter form has a word of the same meaning.
+        // The compact form has a word of the same meaning.
         let text = text(&[("kernel.csv", &kernel)]);
         let short = compact("case", &text).expect("a case");
         assert_eq!(Case::parse("short", &short).expect("a case").exact(1), case.exact(1));
@@ -191,7 +195,7 @@ fn words_of_the_kernel() {
     }
 }
 
-/// What left, in the shorter form: steps, bits that are others than those that came, reasons.
+/// The compact form of events: steps of packet numbers, ECN bits if they changed, and drop reasons.
 #[test]
 fn events_in_short() {
     let workload =
@@ -204,14 +208,14 @@ fn events_in_short() {
     assert!(short.ends_with(events), "{short}");
     let case = Case::parse("short", &short).expect("a case");
     assert_eq!(case.recorded(), read(&parts).expect("a case").recorded());
-    // Drops at one time stand in the order of their packets.
+    // Drops at the same time are sorted by packet number.
     let turned = short.replace("4 4 CONGESTED\n3 6 =1\n", "4 5 CONGESTED\n0 -2 =1\n");
     let case = Case::parse("turned", &turned).expect("a case");
     assert!(case.recorded().csv().ends_with("drop,4,2,1,GENERIC\ndrop,4,4,2,GENERIC\n"));
 }
 
-/// Lines under way: `from` and `to`, and a line that may have commas, which has to fit the tree as
-/// it is by then.
+/// A row of changes has `from`, `to`, and a line of `tc` that may contain commas. The line must be
+/// valid for the tree as it is by then.
 #[test]
 fn rows_of_changes() {
     let changes = |rows: &str| format!("from_ns,to_ns,line\n{rows}\n");
@@ -224,7 +228,7 @@ fn rows_of_changes() {
     let refused = told("8,8,tc qdisc change dev d root pfifo limit 1,5");
     let quoted = "`tc qdisc change dev d root pfifo limit 1,5`: ";
     assert!(refused.starts_with(quoted), "{refused}");
-    // Each is tried on the tree that those before have left.
+    // Each line is tried on the tree that the lines before have made.
     let add = "tc class add dev d parent 1: classid 1:1 htb rate 1mbit";
     let root = "tc qdisc add dev d root handle 1: htb";
     let tc = ("tc.txt", "tc qdisc add dev d root handle 7: pfifo\n");

@@ -1,8 +1,10 @@
-//! What the machine of the recordings does: its wire, its timers, and changes under way.
+//! Tests of the model of the recording machine: its wire, its timers, and changes that `tc` makes
+//! while packets come.
 
 use onramp_sim::recording::Case;
 
-/// A case of these parts, in which the kernel did nothing.
+/// Returns a case with these parts, in which the kernel did nothing unless `more` contains
+/// `kernel.csv`.
 fn case(opts: &str, tc: &str, packets: &str, more: &str) -> Case {
     let text = format!(
         "== opts\n{opts}\n== tc.txt\n{tc}\n== workload.csv\n\
@@ -15,35 +17,37 @@ fn case(opts: &str, tc: &str, packets: &str, more: &str) -> Case {
     Case::parse("case", &text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What happens, without the head of the table.
+/// Returns what happened in Onramp's run, without the first line of the table.
 fn rows(case: &Case) -> Vec<String> {
     case.play(1).csv().lines().skip(1).map(str::to_owned).collect()
 }
 
-/// A byte takes a microsecond; every packet is enqueued first.
+/// Options of a wire on which a byte takes a microsecond; every packet is enqueued first.
 const SLOW: &str = "LINK=8000000\nNOBYPASS=1";
-/// As fast as can be.
+/// Options of an infinitely fast wire; every packet is enqueued first.
 const FAST: &str = "LINK=0\nNOBYPASS=1";
 
 #[test]
 fn packets_leave_one_after_the_other() {
     let packets = "5,0,1000,0,0,-1\n6,0,500,0,0,-1\n7,0,60,0,0,-1\n1500005,0,60,0,0,-1\n";
     let told = rows(&case(SLOW, "tc qdisc add dev d root pfifo limit 1", packets, ""));
-    // The last one comes when the wire is free.
+    // The last packet comes when the wire is free.
     let expected = ["deq,5,0,0,", "deq,1000005,1,0,", "deq,1500005,3,0,", "drop,7,2,0,GENERIC"];
     assert_eq!(told, expected);
-    // A packet that comes when the wire is free again comes after the next has left.
+    // If a packet comes just when the wire becomes free, the packet that waits in the queue leaves
+    // first.
     let packets_then = "0,0,1000,0,0,-1\n10,0,1000,0,0,-1\n1000000,0,60,0,0,-1\n";
     let told = rows(&case(SLOW, "tc qdisc add dev d root pfifo limit 1", packets_then, ""));
     assert_eq!(told, ["deq,0,0,0,", "deq,1000000,1,0,", "deq,2000000,2,0,"]);
     let told = rows(&case("LINK=7000000", "tc qdisc add dev d root pfifo", packets, ""));
-    // 8,000 bits at 7 Mbit/s: 1,142,857.1 ns; 4,000: 571,428.6 ns; 480: 68,571.4 ns.
+    // At 7 Mbit/s, 8,000 bits take 1,142,857.1 ns, 4,000 bits take 571,428.6 ns, and 480 bits take
+    // 68,571.4 ns.
     let times: Vec<_> = told.iter().filter_map(|row| row.split(',').nth(1)).collect();
     assert_eq!(times, ["5", "1142863", "1714292", "1782864"]);
 }
 
-/// A packet that passes an empty qdisc by, and finds the wire busy, waits in front of it: `tc`
-/// calls that a requeue.
+/// A packet that bypasses an empty qdisc while the wire is busy waits in front of the wire. `tc`
+/// counts that as a requeue.
 #[test]
 fn an_empty_qdisc_is_passed_by_where_it_may_be() {
     let packets = "0,0,1000,0,0,-1\n10,0,1000,0,0,-1\n20,0,1000,0,0,-1\n3000000,0,9,0,0,-1\n";
@@ -62,21 +66,23 @@ fn an_empty_qdisc_is_passed_by_where_it_may_be() {
         );
         assert_eq!(case.listing(1), listing);
     }
-    // Where it may not, the second packet is the head that makes room for the third.
+    // If packets may not bypass the qdisc, the second packet is the head of the queue, which is
+    // dropped to make room for the third.
     let tc = "tc qdisc add dev d root handle 1: pfifo_head_drop limit 1";
     let told = rows(&case(SLOW, tc, packets, ""));
     let expected = ["deq,0,0,0,", "deq,1000000,2,0,", "deq,3000000,3,0,", "drop,20,1,0,GENERIC"];
     assert_eq!(told, expected);
 }
 
-/// Priorities, code points, flows and departure times are the packets' own.
+/// Packets have the priorities, code points, flows and departure times of the workload.
 #[test]
 fn packets_have_what_the_workload_says() {
     let packets = "0,0,1000,0,0,-1\n1,0,1000,2,186,-1\n2,0,1000,6,185,-1\n";
     let told = rows(&case(SLOW, "tc qdisc add dev d root prio", packets, ""));
-    // Priority 6 is of the first band, 0 of the second, 2 of the third.
+    // In `prio`, priority 6 maps to the first band, 0 to the second, 2 to the third.
     assert_eq!(told, ["deq,0,0,0,", "deq,1000000,2,1,", "deq,2000000,1,2,"]);
-    // A class for the type of service 0xb8, whichever code point; one for the port of flow 7.
+    // The filters give packets with type of service 0xb8 a class, whatever the ECN bits, and
+    // packets with the port of flow 7 another class.
     let tc = "tc qdisc add dev d root handle 1: prio
 tc filter add dev d parent 1: prio 1 u32 match ip tos 0xb8 0xfc classid 1:1
 tc filter add dev d parent 1: prio 2 u32 match ip sport 10007 0xffff classid 1:3";
@@ -84,8 +90,8 @@ tc filter add dev d parent 1: prio 2 u32 match ip sport 10007 0xffff classid 1:3
     let left: Vec<String> = rows(&case(SLOW, tc, packets, ""));
     let order: Vec<_> = left.iter().filter_map(|row| row.split(',').nth(2)).collect();
     assert_eq!(order, ["0", "3", "2", "1"]);
-    // 1,000 bytes a second, of which packets that are shorter than a quantum take one: 3,028
-    // bytes, a gap of a second at most.
+    // Flow 4 is paced at 1,000 bytes per second, so its second packet of 1,000 bytes, which is one
+    // quantum, leaves a second after the first. Flow 5 is not paced.
     let flows = "== flows.csv\n4,1000\n";
     let packets = "0,4,1000,0,0,-1\n1,4,1000,0,0,-1\n2,5,1000,0,0,-1\n3,5,1000,0,0,-1\n";
     let tc = "tc qdisc add dev d root fq quantum 1000 initial_quantum 1000 timer_slack 0";
@@ -93,8 +99,9 @@ tc filter add dev d parent 1: prio 2 u32 match ip sport 10007 0xffff classid 1:3
     assert_eq!(times, [0, 2, 3, 1_000_000_000]);
 }
 
-/// When a packet of `fq` leaves that came at 0, and may leave at `txtime` or up to `slack` later;
-/// another packet comes at `other`.
+/// Returns the time at which a packet of `fq` leaves. The packet comes at 0 with departure time
+/// `txtime` and may leave up to `slack` later; another packet may come at `other`. All times are in
+/// nanoseconds.
 fn leaves(slack: &str, txtime: u64, other: Option<u64>) -> u64 {
     let other = other.map_or_else(String::new, |at| format!("{at},2,60,0,0,-1\n"));
     let packets = format!("0,1,60,0,0,{txtime}\n{other}");
@@ -109,9 +116,10 @@ fn leaves(slack: &str, txtime: u64, other: Option<u64>) -> u64 {
 
 const MS: u64 = 1_000_000;
 
-/// A timer with 10 µs of slack ends with the slack, or at an interrupt before: the recorder wakes
-/// up, or the clock ticks, which it does at 10 ms after a packet came, and then at 2 and 3 of each
-/// 11 times 10 ms. The recorder looks every 100 ms whether all have left.
+/// A timer with 10 µs of slack runs when the slack ends, or at an interrupt before that: the
+/// recorder wakes up, or the clock ticks. The clock ticks 10 ms after a packet came, and then at
+/// the second and third of every 11 periods of 10 ms. The recorder looks every 100 ms whether all
+/// packets have left.
 #[test]
 fn timers_run_along_with_interrupts() {
     for (txtime, other, left) in [
@@ -121,22 +129,23 @@ fn timers_run_along_with_interrupts() {
         (50_000, Some(55_000), 55_000),
         (50_000, Some(60_000), 60_000),
         (50_000, Some(70_000), 60_000),
-        // The tick at 10 ms.
+        // The next cases are near the tick at 10 ms.
         (9_989_999, None, 9_999_999),
         (9_990_000, None, 10 * MS),
         (9_999_000, None, 10 * MS),
         (10 * MS, None, 10 * MS),
         (10 * MS + 1, None, 10 * MS + 10_001),
-        // A timer that the recorder's own would follow is kept back until that one.
+        // The recorder's own timer, if it ends before the slack does, keeps the timer back until
+        // the recorder wakes up.
         (9_999_000, Some(10_005_000), 10_005_000),
         (9_999_000, Some(10_009_000), 10 * MS),
         (9_999_000, Some(10_009_001), 10 * MS),
-        // Idle ticks.
+        // The next cases are near the ticks of an idle machine.
         (19_995_000, None, 20 * MS),
         (29_995_000, None, 30 * MS),
         (39_995_000, None, 40_005_000),
         (49_995_000, None, 50_005_000),
-        // The recorder looks, and a tick follows.
+        // In these cases the recorder looks, and a tick follows.
         (99_995_000, None, 100 * MS),
         (109_995_000, None, 110 * MS),
         (119_995_000, None, 120_005_000),
@@ -150,15 +159,16 @@ fn timers_run_along_with_interrupts() {
     }
 }
 
-/// Ten minutes after the last packet the recorder gives up.
+/// The recorder gives up ten minutes after the last packet.
 #[test]
 fn ten_minutes_are_enough() {
     assert_eq!(leaves("timer_slack 0", 600_000 * MS - 1, None), 600_000 * MS - 1);
     assert_eq!(leaves("timer_slack 0", 600_000 * MS, None), u64::MAX);
 }
 
-/// A tick that comes before the end keeps the timer back when the recorder wakes up: its packet
-/// comes first then, and the other one is found by it.
+/// If a tick comes before the slack of the timer ends, the tick keeps the timer back when the
+/// recorder wakes up. Then the recorder's packet leaves first, and the same call of the qdisc sends
+/// the packet that waited for the timer.
 #[test]
 fn a_tick_keeps_a_timer_back() {
     let order = |txtime: u64, other: u64| {
@@ -167,12 +177,12 @@ fn a_tick_keeps_a_timer_back() {
     };
     assert_eq!(order(9_985_000, 9_986_000), ["deq,9986000,0,0,", "deq,9986000,1,0,"]);
     assert_eq!(order(9_995_000, 9_996_000), ["deq,9996000,1,0,", "deq,9996000,0,0,"]);
-    // An end with the tick is not behind it.
+    // If the slack ends at the same time as the tick, the tick does not keep the timer back.
     assert_eq!(order(9_990_000, 9_996_000), ["deq,9996000,0,0,", "deq,9996000,1,0,"]);
 }
 
-/// The clock cannot be set for less than a microsecond ahead, which shows when the recorder has
-/// looked and has nothing more to wait for: twice.
+/// The clock cannot be set for less than a microsecond ahead. This matters for two microseconds
+/// after the recorder has looked and has nothing more to wait for.
 #[test]
 fn the_clock_is_late_after_a_look() {
     for looked in [0, 100 * MS, 300 * MS] {
@@ -191,9 +201,9 @@ fn the_clock_is_late_after_a_look() {
         }
     }
     assert_eq!(leaves("timer_slack 0", 100 * MS, None), 100 * MS);
-    // While another packet is to come, it is not late.
+    // While another packet is still to come, the timer is not late.
     assert_eq!(leaves("timer_slack 0", 1_500, Some(3_000)), 1_500);
-    // Of the wire the same: 100 bytes take 800 ns.
+    // The same holds for the wire: 100 bytes take 800 ns.
     let wire = |more: &str| {
         let packets = format!("0,0,100,0,0,-1\n0,0,100,0,0,-1\n{more}");
         let case =
@@ -203,15 +213,15 @@ fn the_clock_is_late_after_a_look() {
     assert_eq!((wire(""), wire("2000,0,60,0,0,-1\n")), (Some(1_000), Some(800)));
 }
 
-/// Changes of these lines, each between two times.
+/// Returns the text of `changes.csv` with these lines, each made between two times in nanoseconds.
 fn changes(lines: &[(u64, u64, &str)]) -> String {
     let rows: String =
         lines.iter().map(|(from, to, line)| format!("{from},{to},{line}\n")).collect();
     format!("== changes.csv\nfrom_ns,to_ns,line\n{rows}")
 }
 
-/// A plug is asked at once when it is released; a `tbf` that may send sooner, when it wanted to be
-/// asked.
+/// Linux calls a `plug` at once when it is released. Linux calls a `tbf` only at the time that it
+/// asked for before, although the change would let it send sooner.
 #[test]
 fn after_a_change_only_a_plug_is_asked() {
     let plug = "tc qdisc add dev d root handle 1: plug limit 9000";
@@ -219,10 +229,11 @@ fn after_a_change_only_a_plug_is_asked() {
     let packets = "5,0,60,0,0,-1\n6,0,60,0,0,-1\n90,0,60,0,0,-1\n";
     let told = rows(&case(FAST, plug, packets, &changes(&[(70, 80, release)])));
     assert_eq!(told, ["deq,70,0,0,", "deq,70,1,0,", "deq,90,2,0,"]);
-    // Behind the last packet.
+    // The release comes after the last packet.
     let told = rows(&case(FAST, plug, packets, &changes(&[(900, 901, release)])));
     assert_eq!(told, ["deq,900,0,0,", "deq,900,1,0,", "deq,900,2,0,"]);
-    // A thousand bytes a second: 400 are missing for the second packet, which is 0.4 s.
+    // At a thousand bytes per second, the second packet lacks 400 bytes of tokens, which take 0.4
+    // s.
     let tbf =
         |rate| format!("tc qdisc add dev d root handle 1: tbf rate {rate} burst 1600 limit 9999");
     let change = tbf("8mbit").replace("add", "change");
@@ -233,7 +244,8 @@ fn after_a_change_only_a_plug_is_asked() {
     assert_eq!((times.len(), times[0], times[1] / (4 * MS)), (2, 0, 100), "{times:?}");
 }
 
-/// What a change drops dies with it, and what comes at its time comes before it.
+/// Packets that a change drops are reported at the time of the change. A packet that comes at that
+/// same time comes before the change.
 #[test]
 fn what_a_change_drops_is_told_at_once() {
     let tc = "tc qdisc add dev d root handle 1: codel limit 9";
@@ -241,7 +253,7 @@ fn what_a_change_drops_is_told_at_once() {
                    21,0,1000,0,0,-1\n";
     let change = "tc qdisc change dev d root handle 1: codel limit 1";
     let told = rows(&case(SLOW, tc, packets, &changes(&[(20, 30, change)])));
-    // One of three that wait is left, and it takes the only place.
+    // Of the three packets that wait, one is left, and it takes the only place in the queue.
     let expected = [
         "deq,0,0,0,",
         "deq,1000000,3,0,",
@@ -252,8 +264,9 @@ fn what_a_change_drops_is_told_at_once() {
     assert_eq!(told, expected);
 }
 
-/// Drops at one time stand in the order of their packets: `fq_codel` drops both of the first flow,
-/// and then that of the second.
+/// Drops at the same time are sorted by packet number: `fq_codel` drops both packets of the first
+/// flow and then the packet of the second, but the packet of the second flow is between them in the
+/// list.
 #[test]
 fn drops_of_one_time_are_in_order() {
     let tc = "tc qdisc add dev d root handle 1: fq_codel limit 9";
@@ -271,7 +284,8 @@ fn drops_of_one_time_are_in_order() {
     assert_eq!(told, expected);
 }
 
-/// The change was made when the recording shows something, or else at its ends.
+/// The guesses for the instant of a change are the times at which the recording shows an event, and
+/// the ends of the change.
 #[test]
 fn a_change_is_made_when_something_shows() {
     let tc = "tc qdisc add dev d root handle 1: plug limit 9000";
@@ -285,10 +299,11 @@ fn a_change_is_made_when_something_shows() {
     };
     let (ours, differences) = told("deq,44,0,0,\n");
     assert_eq!((ours, differences.len()), (vec!["deq,44,0,0,".to_owned()], 0));
-    // At its end, where it is the last that is tried.
+    // Both ends of the change are tried too.
     assert!(told("deq,90,0,0,\n").1.is_empty());
     assert!(told("deq,10,0,0,\n").1.is_empty());
-    // Not beyond; what is told is of the first that was tried.
+    // Instants outside the change are not tried. The reported difference is that of the first
+    // guess.
     let (ours, differences) = told("deq,91,0,0,\n");
     assert_eq!(ours, ["deq,10,0,0,"]);
     let expected =

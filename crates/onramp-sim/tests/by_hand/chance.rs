@@ -1,8 +1,8 @@
-//! The numbers that a seed draws.
+//! Tests that check the random numbers of a seed.
 
 use onramp_sim::Chance;
 
-/// What SplitMix64 gives for the seed 1234567: known from other programs (Rosetta Code,
+/// The numbers of SplitMix64 for the seed 1234567, as published by other programs (Rosetta Code,
 /// "Pseudo-random numbers/Splitmix64").
 const KNOWN: [u64; 5] = [
     6_457_827_717_110_365_317,
@@ -16,11 +16,12 @@ const KNOWN: [u64; 5] = [
 fn the_numbers_are_those_of_splitmix64() {
     let mut chance = Chance::new(1_234_567);
     for number in KNOWN {
-        // The part of a number x below 2^64 - 1: x - x / 2^64, rounded down.
+        // For a number x and the end 2^64 - 1, the result is x - x / 2^64, rounded down.
         assert_eq!(chance.below(u64::MAX), number - 1);
     }
     let mut chance = Chance::new(1_234_567);
-    // x * 10 / 2^64: 0.350, 0.174, 0.532, 0.249 and 0.890 of ten.
+    // The shares x / 2^64 are 0.350, 0.174, 0.532, 0.249 and 0.890, and each result is ten times
+    // the share, rounded down.
     assert_eq!(KNOWN.map(|_| chance.below(10)), [3, 1, 5, 2, 8]);
     assert_eq!(chance.below(0), 0);
 }
@@ -28,7 +29,7 @@ fn the_numbers_are_those_of_splitmix64() {
 #[test]
 fn gaps_follow_from_the_numbers() {
     let mut chance = Chance::new(1_234_567);
-    // -ln(1 - x / 2^64) of a mean of 1,000,000.
+    // A gap with the mean 1,000,000 is -ln(1 - x / 2^64) times the mean.
     assert_eq!([(); 3].map(|()| chance.exponential(1_000_000)), [430_905, 190_730, 759_730]);
     assert_eq!(chance.exponential(0), 0);
 }

@@ -1,4 +1,4 @@
-//! What a sink counts of fates that were made by hand.
+//! Tests that check what a sink counts, with fates that are written by hand.
 
 use onramp_core::qdisc::Backlog;
 use onramp_queue::{DropReason, Packet};
@@ -6,7 +6,7 @@ use onramp_sim::{Counts, Fate, Histogram, Sink};
 
 use super::at;
 
-/// A packet of `flow` that came at `came`, and left at `left` or died.
+/// Returns the fate of a packet of `flow` that came at `came` and was sent at `left`.
 fn fate(flow: u64, len: u32, came: u64, left: u64) -> Fate {
     let mut packet = Packet::new(len);
     packet.flow = flow;
@@ -22,7 +22,8 @@ fn died(flow: u64, len: u32, came: u64, left: u64, reason: DropReason) -> Fate {
     fate
 }
 
-/// Packets and bytes that came, left and died; marks and copies; sum and most of the sojourns.
+/// Packets and bytes that came, were sent and were dropped; marks and copies; the sum and the
+/// greatest of the sojourn times.
 fn figures(counts: &Counts) -> [u64; 10] {
     let sojourn_ns = u64::try_from(counts.sojourn_ns).expect("a small sum");
     [
@@ -55,12 +56,13 @@ fn every_count_has_its_packets() {
     sink.note(&died(3, 6400, 41, 91, DropReason::Overlimit));
     sink.note(&Fate { copy: true, ..died(3, 12_800, 42, 92, DropReason::Overlimit) });
     let total = sink.total();
-    // Copies have not come, but leave and die; 7 + 3 + 0 + 1 ns.
+    // Copies do not count as packets that came, but they count as sent or dropped. The sojourn
+    // times are 7 + 3 + 0 + 1 ns.
     let bytes = [100 + 200 + 400 + 1600 + 3200 + 6400, 1500, 1600 + 3200 + 6400 + 12_800];
     assert_eq!(figures(total), [6, bytes[0], 4, bytes[1], 4, bytes[2], 2, 2, 11, 7]);
     assert_eq!((total.first, total.last), (Some(at(5)), Some(at(31 + 50))));
     assert_eq!(total.sojourn_mean_ns(), Some(2.75));
-    // 1,500 bytes in 76 ns.
+    // The sink got 1,500 bytes in 76 ns.
     assert_eq!(total.sent_bits_per_second(), Some(12_000.0 * 1e9 / 76.0));
     let flows: Vec<u64> = sink.flows().keys().copied().collect();
     assert_eq!(flows, [1, 2, 3]);
@@ -75,14 +77,14 @@ fn every_count_has_its_packets() {
     let mut expected = vec![(DropReason::Congested, 1), (DropReason::Overlimit, 3)];
     expected.sort_by_key(|(reason, _)| place(*reason));
     assert_eq!(drops, expected);
-    // The sojourns of those that left.
+    // Only packets that were sent count in the histogram of sojourn times.
     let sojourns = sink.sojourns();
     assert_eq!((sojourns.count(), sojourns.least(), sojourns.most()), (4, Some(0), Some(7)));
-    // 300, 1,200 and 0 bytes: 1,500² of 3 (300² + 1,200²).
+    // The flows sent 300, 1,200 and 0 bytes, so Jain's index is 1,500² of 3 (300² + 1,200²).
     assert_eq!(sink.jain(), Some(2_250_000.0 / (3.0 * 1_530_000.0)));
 }
 
-/// What was dropped once, and sent again, is sent.
+/// A packet that has a drop reason but arrives counts as sent.
 #[test]
 fn a_reason_of_before_is_no_drop() {
     let mut sink = Sink::new();
@@ -92,7 +94,8 @@ fn a_reason_of_before_is_no_drop() {
     assert_eq!((sink.drops().count(), sink.sojourns().count()), (0, 1));
 }
 
-/// Two packets have a rate, and one has none, nor have two that take no time.
+/// A rate needs at least two packets, which must not all arrive at the instant at which the first
+/// came.
 #[test]
 fn rates_take_time_and_two_packets() {
     let rate = |fates: &[Fate]| {
@@ -116,7 +119,7 @@ fn flows_beyond_the_most_are_others() {
         for flow in 0..=most {
             sink.note(&fate(flow, 100, 0, 1));
         }
-        // A flow that is known stays known.
+        // A flow that is already counted separately stays so.
         sink.note(&fate(most - 1, 100, 0, 1));
         assert_eq!(sink.flows().len() as u64, most);
         assert_eq!(sink.flows()[&(most - 1)].packets, 2);
@@ -124,7 +127,8 @@ fn flows_beyond_the_most_are_others() {
     }
 }
 
-/// A rank is a part of a thousand, not of one more; and nothing is more than was counted.
+/// A rank is a share of exactly a thousand, and no percentile is greater than the greatest value
+/// counted.
 #[test]
 fn ranks_are_exact() {
     let mut all = Histogram::default();
@@ -134,7 +138,7 @@ fn ranks_are_exact() {
     for number in 0..10_000 {
         all.note(if number < 5_009 { 1 } else { 2 });
     }
-    // The 5,000th is one of those, the 5,010th is the first of the others.
+    // The 5,000th value is a 1, the 5,010th is the first 2.
     assert_eq!([500, 501].map(|part| all.per_mille(part)), [Some(1), Some(2)]);
 }
 
@@ -147,8 +151,8 @@ fn one_figure_and_two() {
     assert_eq!(all.mean(), Some(1_000.0));
     assert_eq!([0, 500, 1_000].map(|part| all.per_mille(part)), [Some(1_000); 3]);
     all.note(3_000);
-    // Figures from 512 on share a cell with three others, from 2,048 on with fifteen: 1,000 to
-    // 1,003 and 2,992 to 3,007, which is more than was ever counted.
+    // From 512 on, four values share a cell, from 2,048 on sixteen. The cells here are 1,000 to
+    // 1,003, and 2,992 to 3,007, whose end is greater than any value counted.
     assert_eq!((all.count(), all.mean()), (2, Some(2_000.0)));
     assert_eq!([500, 501].map(|part| all.per_mille(part)), [Some(1_003), Some(3_000)]);
 }

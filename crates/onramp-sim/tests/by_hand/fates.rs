@@ -1,4 +1,4 @@
-//! What a wire tells of packets.
+//! Tests that check what a wire reports about packets.
 
 use onramp_core::{Instant, Rate, Setup, Tree};
 use onramp_queue::{DropReason, Packet};
@@ -7,7 +7,8 @@ use onramp_sim::{Fate, Sim, Wire};
 
 use super::{MS, at};
 
-/// What becomes of packets of these times, lengths and code points.
+/// Returns the fates of packets with these times in nanoseconds, lengths in bytes, and ECN code
+/// points.
 fn fates(qdisc: &str, rate: Option<u64>, delay_ns: u64, packets: &[(u64, u32, u8)]) -> Vec<Fate> {
     let setup = Setup::of(qdisc.parse().expect("a qdisc"));
     let tree = Tree::of(&setup, 1514, 1).expect("it has a root");
@@ -29,7 +30,8 @@ fn times(fates: &[Fate]) -> Vec<(u64, u64, Option<u64>)> {
     fates.iter().map(|it| (since(it.came), since(it.at), it.arrives.map(since))).collect()
 }
 
-/// A byte a second, three bytes; no rate at all, and one of nothing, are as fast as can be.
+/// The slowest wire sends one byte per second. A wire without a rate, or with a rate of zero, is
+/// infinitely fast.
 #[test]
 fn the_slowest_wire_and_the_fastest() {
     let packets = [(0, 3, 0), (1, 2, 0)];
@@ -41,7 +43,7 @@ fn the_slowest_wire_and_the_fastest() {
     }
 }
 
-/// What comes at the instant at which the wire is free passes at once.
+/// A packet that comes at the instant at which the wire becomes free passes at once.
 #[test]
 fn a_wire_is_free_when_the_last_bit_is_sent() {
     // A byte takes a nanosecond.
@@ -49,7 +51,8 @@ fn a_wire_is_free_when_the_last_bit_is_sent() {
     assert_eq!(told, [(0, 0, Some(5)), (5, 5, Some(10))]);
 }
 
-/// A copy has come with the packet that it is of, and has met nothing that is known.
+/// A copy has the same time of arrival as the packet that it was copied from. The backlog that it
+/// met is reported as empty.
 #[test]
 fn copies_are_told_apart() {
     let told = fates("netem delay 1ms duplicate 100%", None, 3, &[(5, 60, 2), (9, 61, 1)]);
@@ -57,7 +60,7 @@ fn copies_are_told_apart() {
         .map(|(came, left)| (came, left, Some(left + 3)));
     assert_eq!(times(&told), expected);
     let rest = told.iter().map(|it| (it.packet.len, it.copy, it.ecn, it.marked, it.met.packets));
-    // Copies are held with it, so that the second packet meets two.
+    // Copies stay in the tree as long as their originals, so the second packet meets two packets.
     let expected = [
         (60, false, 2, false, 0),
         (60, true, 2, false, 0),
@@ -69,10 +72,10 @@ fn copies_are_told_apart() {
     assert_eq!(told[2].met.bytes, 120);
 }
 
-/// A mark is one that the packet has not come with.
+/// Only a mark that a qdisc has made counts as a mark. A packet that came with CE does not count.
 #[test]
 fn marks_are_made_on_the_way() {
-    // A byte takes a microsecond: packets behind the first wait for a millisecond or more.
+    // A byte takes a microsecond, so the packets after the first wait for a millisecond or more.
     let all = [0, 1, 2, 3].map(|ecn| (1, 1_000, ecn));
     let told =
         fates("codel ce_threshold 1us", Some(1_000_000), 0, &[&[(0, 1_000, 0)], &all[..]].concat());
@@ -80,10 +83,10 @@ fn marks_are_made_on_the_way() {
     assert_eq!(told, [(0, 0, false), (0, 0, false), (1, 3, true), (2, 3, true), (3, 3, false)]);
 }
 
-/// What is dropped on its way out is told of then, also when nothing comes any more.
+/// A packet that is dropped at dequeue is reported at that time, even if no more packets come.
 #[test]
 fn drops_at_the_exit_are_told_too() {
-    // A packet takes 10 ms, a hundred times the target.
+    // A packet takes 10 ms, a hundred times the target delay.
     let told = fates("codel target 100us interval 10ms", Some(100_000), 0, &[(0, 1_000, 0); 50]);
     assert_eq!(told.len(), 50);
     let dead: Vec<&Fate> = told.iter().filter(|fate| fate.arrives.is_none()).collect();
@@ -95,7 +98,7 @@ fn drops_at_the_exit_are_told_too() {
     }
 }
 
-/// Who dies at the door is told of at once, and frees nothing.
+/// A packet that is dropped at enqueue is reported at once, and the queue stays full.
 #[test]
 fn drops_are_told_when_they_happen() {
     let told = fates(
@@ -104,7 +107,7 @@ fn drops_are_told_when_they_happen() {
         0,
         &[(0, 10, 0), (1, 11, 0), (2, 12, 0), (10_001, 13, 0)],
     );
-    // 10 bytes take 10 µs, 11 take 11.
+    // 10 bytes take 10 µs, 11 bytes take 11 µs.
     let expected = [
         (0, 0, Some(10_000)),
         (2, 2, None),

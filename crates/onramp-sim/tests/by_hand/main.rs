@@ -1,5 +1,5 @@
-//! Small cases of sources, wires, counts and recordings, whose figures were calculated by hand or
-//! by a plain model that stands beside them.
+//! Tests with small cases of sources, wires, counts and recordings. The expected numbers were
+//! calculated by hand, or by a simple model in the test.
 
 mod aqm;
 mod case_files;

@@ -1,4 +1,4 @@
-//! When sources send, and what.
+//! Tests that check when sources send, and which packets.
 
 use onramp_core::{Instant, Rate};
 use onramp_queue::Packet;
@@ -7,7 +7,8 @@ use onramp_sim::source::{Cbr, OnOff, Poisson, Records, RowError, Source, Traffic
 
 use super::{MS, at};
 
-/// The times at which it sends, `most` of them at the most; its packets are numbered.
+/// Returns the times at which the source sends its first `most` packets, and checks that the
+/// packets are numbered.
 fn times(mut source: impl Source, most: u64) -> Vec<Instant> {
     let mut times = Vec::new();
     for number in 0..most {
@@ -19,7 +20,8 @@ fn times(mut source: impl Source, most: u64) -> Vec<Instant> {
     times
 }
 
-/// What a source sends that ends at each of its own times: what is due at the end is not sent.
+/// Checks that a source sends the packets due before its end, but not a packet due at its end. The
+/// end is set to each of the source's own times in turn.
 fn ends_before<S: Source>(source: impl Fn(Traffic) -> S, traffic: &Traffic) {
     let all = times(source(traffic.clone()), 20);
     assert_eq!(all.len(), 20);
@@ -47,7 +49,7 @@ fn packets_are_what_the_traffic_says() {
     assert_eq!((plain.from, plain.until), (at(0), Instant::MAX));
 }
 
-/// 3,000 bytes a second, 100 each: 33,333,333.3 ns.
+/// At 3,000 bytes per second, a packet of 100 bytes takes 33,333,333.3 ns.
 #[test]
 fn a_constant_rate() {
     let source = || Cbr::new(Traffic::of(1).size(100).between(7, 200 * MS), Rate(3_000));
@@ -58,7 +60,8 @@ fn a_constant_rate() {
     assert_eq!(times(Cbr::new(Traffic::of(1), Rate(0)), 1), []);
 }
 
-/// Gaps are drawn one after another, the first one too.
+/// The gaps of a Poisson source are drawn one after another, and so is the time before the first
+/// packet.
 #[test]
 fn a_poisson_process() {
     let (rate, size) = (Rate(50_000), 500);
@@ -68,7 +71,7 @@ fn a_poisson_process() {
         let mut due = at(3);
         let drawn: Vec<Instant> = (0..50)
             .map(|_| {
-                // 500 bytes at 50,000 a second: 10 ms.
+                // 500 bytes take 10 ms at 50,000 bytes per second.
                 due = due.after(chance.exponential(10 * MS));
                 due
             })
@@ -79,8 +82,9 @@ fn a_poisson_process() {
     }
 }
 
-/// The same, told otherwise: a silence, then packets at equal gaps that begin before the end of
-/// the time that it is on, then the next silence, from the first packet on that is too late.
+/// A second model of the on-off source: a silent period, then packets with equal gaps that begin
+/// before the end of the sending period, then the next silent period, which starts when the first
+/// packet after that end would be due.
 fn on_off(gap_ns: u64, on_ns: u64, off_ns: u64, seed: u64, count: usize) -> Vec<Instant> {
     let mut chance = Chance::new(seed);
     let mut times = Vec::new();
@@ -88,7 +92,7 @@ fn on_off(gap_ns: u64, on_ns: u64, off_ns: u64, seed: u64, count: usize) -> Vec<
     while times.len() < count {
         next = next.after(chance.exponential(off_ns));
         let off = next.after(chance.exponential(on_ns));
-        // The very first time has a packet, however short it is.
+        // The first sending period has a packet, however short the period is.
         while next < off || times.is_empty() {
             times.push(next);
             next = next.after(gap_ns);
@@ -100,7 +104,8 @@ fn on_off(gap_ns: u64, on_ns: u64, off_ns: u64, seed: u64, count: usize) -> Vec<
 
 #[test]
 fn on_and_off() {
-    // A byte a nanosecond, so that packets and ends meet; and such as have no end in common.
+    // In the first two cases a byte takes a nanosecond, so packets often fall exactly on the ends
+    // of periods. In the last case they do not.
     for (rate, size, gap_ns, on_ns, off_ns) in [
         (1_000_000_000, 1, 1, 5, 7),
         (1_000_000_000, 3, 3, 2, 1),
@@ -119,7 +124,7 @@ fn on_and_off() {
         assert_eq!(times(OnOff::new(Traffic::of(1), Rate(0), (MS, MS), seed), 1), []);
         assert_eq!(times(OnOff::new(Traffic::of(1), Rate(1_000), (0, MS), seed), 1), []);
     }
-    // Faster than a byte a nanosecond: one packet a nanosecond.
+    // At a rate above one byte per nanosecond, the source sends one packet per nanosecond.
     let fast = OnOff::new(Traffic::of(1).size(1), Rate(u64::MAX), (1_000_000, 1), 1);
     let fast = times(fast, 100);
     assert!(fast.windows(2).all(|pair| pair[1].since(pair[0]) == 1), "{fast:?}");
@@ -142,7 +147,7 @@ fn records_are_numbered_and_keep_what_they_are() {
     assert!(source.packet(at(9)).is_none());
 }
 
-/// Time, bytes, flow, priority, code point and departure time of each row.
+/// Time, bytes, flow, priority, ECN code point and departure time of each row.
 type Read = (u64, u32, u64, u32, u8, u64);
 
 fn read(text: &str) -> Result<Vec<Read>, RowError> {

@@ -1,4 +1,4 @@
-//! A window by itself, from packet to packet: RFC 5681, RFC 6298, RFC 6675, RFC 3042, RFC 3168.
+//! Tests of the window source, packet by packet: RFC 5681, RFC 6298, RFC 6675, RFC 3042, RFC 3168.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,8 @@ use onramp_sim::source::{News, Source, Traffic, Window};
 
 use super::{MS, at};
 
-/// Sends what may be sent at `now`: how many packets, and when it would send next.
+/// Sends all packets that the window may send at `now`. Returns their number, and the time at which
+/// the window would send next.
 fn fill(window: &mut Window, now: Instant) -> (usize, Option<Instant>) {
     let mut sent = 0;
     while window.due().is_some_and(|due| due <= now) {
@@ -18,7 +19,7 @@ fn fill(window: &mut Window, now: Instant) -> (usize, Option<Instant>) {
     (sent, window.due())
 }
 
-/// It hears at `now` that packet `cookie` has arrived.
+/// Tells the window at `now` that packet `cookie` has arrived without a mark.
 fn hear(window: &mut Window, now: Instant, cookie: u64) {
     window.hear(now, &News { cookie, ce: false });
 }
@@ -27,7 +28,8 @@ fn endless() -> Window {
     Window::new(Traffic::of(1), 5)
 }
 
-/// RFC 6928: ten packets at first; RFC 6298, 2.1: a second until something is known.
+/// RFC 6928: the first window is ten packets. RFC 6298, 2.1: the first timeout is a second, until a
+/// round trip is measured.
 #[test]
 fn ten_packets_and_a_second() {
     let mut window = Window::new(Traffic::of(1).between(3, u64::MAX), 5);
@@ -36,34 +38,36 @@ fn ten_packets_and_a_second() {
     assert_eq!(fill(&mut window, at(4)), (10, Some(at(4 + SEC))));
 }
 
-/// RFC 6298, 2.2, 2.3 and, as in Linux, at least 200 ms more than a trip: `SRTT + max(4 RTTVAR,
-/// 200 ms)` after what was heard last.
+/// RFC 6298, 2.2 and 2.3: the timeout comes `SRTT + max(4 RTTVAR, 200 ms)` after the last arrival
+/// was heard of. As in Linux, it is at least 200 ms longer than a round trip.
 #[test]
 fn the_timeout_follows_the_trips() {
     let mut window = endless();
     fill(&mut window, at(0));
-    // The first trip R: SRTT = R, RTTVAR = R/2.
+    // After the first round trip R, SRTT = R and RTTVAR = R/2.
     let heard = at(200 * MS);
     hear(&mut window, heard, 0);
     assert_eq!(fill(&mut window, heard), (2, Some(heard.after((200 + 4 * 100) * MS))));
-    // 400 ms: RTTVAR = 3/4 100 + 1/4 |200 - 400| = 125, SRTT = 7/8 200 + 1/8 400 = 225.
+    // After a round trip of 400 ms, RTTVAR = 3/4 100 + 1/4 |200 - 400| = 125 and SRTT = 7/8 200 +
+    // 1/8 400 = 225.
     let heard = at(400 * MS);
     hear(&mut window, heard, 1);
     assert_eq!(fill(&mut window, heard), (2, Some(heard.after((225 + 4 * 125) * MS))));
-    // Of 300 ms, a packet sent at 200 ms arrives at 500: RTTVAR = 93.75 + 18.75 = 112.5, SRTT =
-    // 196.875 + 37.5 = 234.375. The lost ones before it are known to be lost.
+    // A packet sent at 200 ms arrives at 500 ms, which is a round trip of 300 ms: RTTVAR = 93.75 +
+    // 18.75 = 112.5 and SRTT = 196.875 + 37.5 = 234.375. This arrival shows that the missing
+    // packets before it are lost.
     let heard = at(500 * MS);
     hear(&mut window, heard, 10);
     assert_eq!(fill(&mut window, heard).1, Some(heard.after(684_375_000)));
-    // Where trips are short and even, 200 ms more than a trip.
+    // If round trips are short and even, the timeout is 200 ms longer than a round trip.
     let mut window = endless();
     fill(&mut window, at(0));
     hear(&mut window, at(MS), 0);
     assert_eq!(fill(&mut window, at(MS)), (2, Some(at(202 * MS))));
 }
 
-/// Packets sent in each trip of 100 ms, where `way` says what becomes of each: `None`: it is lost;
-/// `Some(true)`: it is marked.
+/// Returns the number of packets sent in each round trip of 100 ms. The function `way` says what
+/// happens to each packet: `None` means lost, `Some(true)` means marked.
 fn by_trip(mut window: Window, trips: usize, way: impl Fn(u64) -> Option<bool>) -> Vec<usize> {
     let trip = 100 * MS;
     let (mut counts, mut news, mut number) = (vec![0; trips], VecDeque::new(), 0);
@@ -90,19 +94,22 @@ fn by_trip(mut window: Window, trips: usize, way: impl Fn(u64) -> Option<bool>) 
     }
 }
 
-/// RFC 5681, 3.1: a timeout leaves one packet, and half of the window as the end of slow start.
-/// From 10: 1, 2, 4, then 5 and a fifth more for each packet.
+/// RFC 5681, 3.1: after a timeout the window is one packet, and slow start ends at half of the old
+/// window. From a window of 10 packets: 1, 2, 4, then 5 and about a fifth more for each arrival.
 #[test]
 fn after_a_timeout_it_starts_slowly_up_to_half() {
-    // The timeout is after 1 s, at the beginning of the 11th trip.
+    // The timeout comes after 1 s, at the beginning of the 11th round trip.
     let sent = by_trip(endless(), 16, |number| (number >= 10).then_some(false));
     let mut expected = vec![0; 16];
     expected[0] = 10;
-    // Four packets: 5, 5.2, 5.39, 5.58. Five more: 5.76, 5.93, 6.10, 6.26, 6.42. Six more: 7.30.
+    // The window after each arrival: four packets arrive, 5, 5.2, 5.39, 5.58; five more arrive,
+    // 5.76, 5.93, 6.10, 6.26, 6.42; six more arrive, up to 7.30.
     expected[10..].copy_from_slice(&[1, 2, 4, 5, 6, 7]);
     assert_eq!(sent, expected);
-    // After two timeouts in a row, the second of 2 s, half of the window is two packets at least.
-    // One: 2. Two: 2.5, 2.9. Two: 3.24, 3.55. Three: 3.83, 4.09, 4.34. Four.
+    // After two timeouts in a row, the second after 2 s, half of the window is less than two
+    // packets, and slow start ends at the minimum of two. The window after each arrival, by round
+    // trip: one packet: 2; two packets: 2.5, 2.9; two packets: 3.24, 3.55; three packets: 3.83,
+    // 4.09, 4.34; then four packets are sent.
     let sent = by_trip(endless(), 36, |number| (number >= 11).then_some(false));
     let mut expected = vec![0; 36];
     (expected[0], expected[10]) = (10, 1);
@@ -110,7 +117,7 @@ fn after_a_timeout_it_starts_slowly_up_to_half() {
     assert_eq!(sent, expected);
 }
 
-/// RFC 6298, 5.5 and 5.7: each doubles; here no more than six times.
+/// RFC 6298, 5.5 and 5.7: each timeout is twice the one before; in this source, at most six times.
 #[test]
 fn timeouts_double_up_to_64_s() {
     let mut window = endless();
@@ -121,19 +128,21 @@ fn timeouts_double_up_to_64_s() {
         now = now.after(gap * SEC);
         assert_eq!(fill(&mut window, now).0, 1);
     }
-    // Something arrives: it is as long as the trip says again, 3 times that of the first trip.
+    // After an arrival, the timeout follows from the round trip again: it is 3 times the first
+    // round trip.
     let heard = now.after(SEC);
     hear(&mut window, heard, 18);
     assert_eq!(fill(&mut window, heard), (2, Some(heard.after(3 * SEC))));
 }
 
-/// RFC 3168, 6.1.2: a mark halves the window, once for all packets that were sent before.
+/// RFC 3168, 6.1.2: a mark halves the window once for all packets that were sent before.
 #[test]
 fn a_mark_halves_once_a_trip() {
     let mut window = endless();
     fill(&mut window, at(0));
     window.hear(at(1), &News { cookie: 0, ce: true });
-    // Five of ten: the tenth to arrive is the first to be followed by another.
+    // The first mark halves the window from ten to five. So the window sends only when fewer than
+    // five packets are in flight.
     for cookie in 1..5 {
         window.hear(at(1), &News { cookie, ce: true });
         assert_eq!(fill(&mut window, at(1)).0, 0, "{cookie}");
@@ -144,15 +153,17 @@ fn a_mark_halves_once_a_trip() {
         hear(&mut window, at(2), cookie);
         assert_eq!(fill(&mut window, at(2)).0, 1, "nothing grows for what was sent before");
     }
-    // Five were sent since: each adds a fifth or so, the last one makes room for a sixth.
+    // Five packets were sent since the mark. Each of their arrivals adds about a fifth of a packet
+    // to the window, and the next arrival lets the window pass 6.
     for cookie in 10..15 {
         hear(&mut window, at(3), cookie);
     }
-    // 5 + 0.2 + 0.192 + 0.186 + 0.179 + 0.174 = 5.93.
+    // The window is 5 + 0.2 + 0.192 + 0.186 + 0.179 + 0.174 = 5.93.
     assert_eq!(fill(&mut window, at(3)).0, 5);
     hear(&mut window, at(4), 15);
     assert_eq!(fill(&mut window, at(4)).0, 2, "6.10");
-    // A mark of the next trip halves again: 3.05 of 6, so that three arrive before one is sent.
+    // A mark in the next round trip halves the window again, to 3.05, while six packets are in
+    // flight. So the window sends only after more than three of the six have arrived.
     window.hear(at(5), &News { cookie: 16, ce: true });
     assert_eq!(fill(&mut window, at(5)).0, 0);
     for (cookie, sent) in [(17, 0), (18, 0), (19, 1), (20, 1)] {
@@ -161,18 +172,19 @@ fn a_mark_halves_once_a_trip() {
     }
 }
 
-/// RFC 3042: for each of two arrivals behind a missing one, a packet more than the window; RFC
-/// 5681, 3.2: the third tells that it is lost, and the window is half.
+/// RFC 3042: each of the first two arrivals after a missing packet allows one packet beyond the
+/// window. RFC 5681, 3.2: the third such arrival shows the loss and halves the window.
 #[test]
 fn three_later_arrivals_tell_of_a_loss() {
     let mut window = endless();
     fill(&mut window, at(0));
-    // Slow start: for each arrival two, and one more.
+    // In slow start each arrival allows two packets, and here one more because a packet is missing.
     hear(&mut window, at(1), 1);
     assert_eq!(fill(&mut window, at(1)).0, 3);
     hear(&mut window, at(2), 2);
     assert_eq!(fill(&mut window, at(2)).0, 3);
-    // 0, 3 to 15 are under way, and the window is 12; of these 4 to 15 remain: half is 6.
+    // Packets 0 and 3 to 15 are in flight, and the window is 12. The arrival of packet 3 shows the
+    // loss of packet 0: packets 4 to 15 remain in flight, and the window is halved to 6.
     hear(&mut window, at(3), 3);
     for cookie in 4..10 {
         assert_eq!(fill(&mut window, at(3)).0, 0, "{cookie}");
@@ -183,15 +195,16 @@ fn three_later_arrivals_tell_of_a_loss() {
     assert_eq!(fill(&mut window, at(3)).0, 1);
 }
 
-/// Of several that are lost at once, no packet more than the half window may be sent.
+/// After a loss of several packets at once, no more packets than half of the window may be in
+/// flight.
 #[test]
 fn what_was_sent_for_arrivals_ends_with_the_loss() {
     let mut window = endless();
     fill(&mut window, at(0));
     hear(&mut window, at(1), 9);
-    // 0 to 6 are lost; 7 and 8 are under way, and five may be.
+    // Packets 0 to 6 are lost. Packets 7 and 8 are in flight, and five may be.
     assert_eq!(fill(&mut window, at(1)).0, 3);
-    // After a timeout one is sent, whatever had arrived before.
+    // After a timeout, one packet is sent, whatever has arrived before.
     let mut window = endless();
     fill(&mut window, at(0));
     hear(&mut window, at(1), 1);
@@ -200,7 +213,8 @@ fn what_was_sent_for_arrivals_ends_with_the_loss() {
     assert_eq!(fill(&mut window, due).0, 1);
 }
 
-/// What arrives late, but before three others: nothing is lost, and the packets more are given up.
+/// If a missing packet arrives before three later ones, nothing is lost, and the packets allowed
+/// beyond the window are taken back.
 #[test]
 fn what_arrives_late_is_no_loss() {
     let mut window = endless();
@@ -208,16 +222,17 @@ fn what_arrives_late_is_no_loss() {
     hear(&mut window, at(1), 1);
     hear(&mut window, at(1), 2);
     hear(&mut window, at(1), 0);
-    // 13 may be under way, and 7 are.
+    // The window is 13, and 7 packets are in flight.
     assert_eq!(fill(&mut window, at(1)).0, 6);
-    // A stranger's, and one that was heard of before, change nothing.
+    // The arrival of an unknown packet, or of a packet that was heard of before, changes nothing.
     let due = window.due();
     hear(&mut window, at(9), 2);
     hear(&mut window, at(9), 1_000);
     assert_eq!(window.due(), due);
 }
 
-/// A flow with an end has no more under way than is left, and is silent then.
+/// A flow with an end never has more packets in flight than it still needs, and sends nothing when
+/// it is done.
 #[test]
 fn a_flow_ends() {
     let mut window = endless().packets(3);
@@ -225,13 +240,13 @@ fn a_flow_ends() {
     hear(&mut window, at(1), 0);
     assert_eq!(fill(&mut window, at(1)).0, 0);
     hear(&mut window, at(1), 2);
-    // Without the one between them: its timeout sends another, which is enough.
+    // Packet 1 has not arrived. After its timeout another packet is sent, which completes the flow.
     let (sent, due) = fill(&mut window, at(1));
     assert_eq!((sent, due), (0, Some(at(200 * MS + 2))));
     assert_eq!(fill(&mut window, at(200 * MS + 2)).0, 1);
     hear(&mut window, at(200 * MS + 3), 3);
     assert_eq!(window.due(), None);
-    // Who has nothing to send sends nothing.
+    // A flow of zero packets sends nothing.
     assert_eq!(endless().packets(0).due(), None);
 }
 

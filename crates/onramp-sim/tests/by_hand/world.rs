@@ -1,4 +1,5 @@
-//! In which order things happen, and whose packets are whose.
+//! Tests that check the order of events in a simulation, and that each packet is reported to its
+//! own source.
 
 use std::cell::RefCell;
 
@@ -9,10 +10,12 @@ use onramp_sim::{BEGIN, Sim, Wire};
 
 use super::at;
 
-/// What happened, in order: when, to which source, and what.
+/// The events of a run, in order: the time in nanoseconds since the beginning, the name of the
+/// source, and what happened.
 type Log = RefCell<Vec<(u64, &'static str, String)>>;
 
-/// Sends a packet of this cookie at each of these times, and notes what happens.
+/// A source that sends a packet with a given cookie at each of the given times, and notes its
+/// events in a log.
 struct Scripted<'l> {
     name: &'static str,
     times: Vec<(u64, u64)>,
@@ -48,7 +51,7 @@ impl Source for Scripted<'_> {
     }
 }
 
-/// A cookie in whose place no packet is sent.
+/// If a script has this cookie, no packet is sent at that time.
 const NOTHING: u64 = 0xdead;
 
 fn wire(rate: Option<Rate>) -> Wire {
@@ -56,7 +59,8 @@ fn wire(rate: Option<Rate>) -> Wire {
     Wire::new(Tree::of(&setup, 1514, 1).expect("it has a root"), rate, 0)
 }
 
-/// A source: its name, times and cookies, and how long it takes until it hears.
+/// The script of a source: its name, its times and cookies, and how long after an arrival it hears
+/// of that arrival, in nanoseconds.
 type Script<'t> = (&'static str, &'t [(u64, u64)], Option<u64>);
 
 fn run(scripts: &[Script<'_>]) -> Vec<(u64, &'static str, String)> {
@@ -85,7 +89,7 @@ fn what_is_heard_comes_before_what_is_sent_and_both_in_their_order() {
     let expected = [
         (0, "early", "sends 3"),
         (10, "late", "sends 1"),
-        // Of the news that come at 20, those that were sent first.
+        // Of the news that arrive at 20 ns, the source hears those first that were sent first.
         (20, "early", "hears 3 true"),
         (20, "late", "hears 1 true"),
         (20, "late", "sends 2"),
@@ -97,16 +101,16 @@ fn what_is_heard_comes_before_what_is_sent_and_both_in_their_order() {
     assert_eq!(said(&log), expected);
 }
 
-/// A source that has nothing after all is asked when it wants next.
+/// A source that returns no packet although it was due is asked again when it wants to send.
 #[test]
 fn without_a_packet_it_goes_on() {
     let log = run(&[("one", &[(5, NOTHING), (3, 7), (9, 8)], None)]);
-    // The second one should have been sent before: it is sent at once.
+    // The second packet should have been sent before the first, so it is sent at once.
     let expected = [(5, "one", "sends dead"), (5, "one", "sends 7"), (9, "one", "sends 8")];
     assert_eq!(said(&log), expected);
 }
 
-/// Of a cookie, 48 bits are the source's own.
+/// The 48 low bits of a cookie belong to the source.
 #[test]
 fn cookies_are_given_back() {
     let log = Log::default();
@@ -123,7 +127,7 @@ fn cookies_are_given_back() {
     assert_eq!(heard, 2);
 }
 
-/// Never sends.
+/// A source that never sends.
 struct Silent;
 
 impl Source for Silent {
@@ -146,7 +150,7 @@ fn there_are_so_many_sources() {
     sim.add(Silent);
 }
 
-/// Nobody hears of what is not asked for, by default.
+/// A source hears nothing if it does not implement `back_ns` and `hear`.
 #[test]
 fn who_does_not_listen_hears_nothing() {
     let mut silent = Silent;
@@ -155,7 +159,7 @@ fn who_does_not_listen_hears_nothing() {
     assert_eq!(Sim::new(wire(None)).count(), 0);
 }
 
-/// What happens at the end is the last to happen.
+/// Events at the time of the end still happen.
 #[test]
 fn the_end_is_part_of_time() {
     let log = Log::default();

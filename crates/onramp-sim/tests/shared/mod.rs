@@ -1,11 +1,11 @@
-//! Recordings of a real kernel. They lie outside the project, in `../shared/golden` beside the
-//! repository or in `$ONRAMP_SHARED/golden`.
+//! Finds the recordings of a real kernel. They lie outside the project, in `../shared/golden`
+//! beside the repository or in `$ONRAMP_SHARED/golden`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Where the recordings are; without them says so. It fails if somebody said where they are, and
-/// they are not there.
+/// Returns the folder of the recordings. If there is none, it prints that the tests are skipped and
+/// returns `None`. It panics if `$ONRAMP_SHARED` is set but has no recordings.
 pub(crate) fn golden() -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let told = std::env::var_os("ONRAMP_SHARED");
@@ -15,7 +15,7 @@ pub(crate) fn golden() -> Option<PathBuf> {
     }
     let why = format!("no recordings at {} (set ONRAMP_SHARED)", golden.display());
     assert!(told.is_none(), "{why}");
-    // Past the test harness, which hides what passing tests print.
+    // Writes directly to standard error, because the test harness hides what passing tests print.
     writeln!(std::io::stderr(), "SKIP: reference: {why}").expect("it is open");
     None
 }

@@ -1,4 +1,4 @@
-//! What a program does without Onramp: connected sockets, and the kernel's own ways of batching.
+//! Methods that send without Onramp: connected sockets, and the kernel's own ways of batching.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{SocketAddr, UdpSocket};
@@ -11,7 +11,7 @@ use nix::sys::socket::{MsgFlags, MultiHeaders, sendmmsg, setsockopt, sockopt};
 use super::{BATCH, Closing, Kind, Session, Taken, ThreadCx, ThreadRecord, Worker, drive};
 use crate::bench::plan::{Plan, payload_max};
 
-/// How long a call may wait for room in the socket, so that a round ends.
+/// How long a call may wait for room in the socket, so that a round can end.
 const SEND_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Opens one connected socket for each target.
@@ -36,7 +36,7 @@ fn connected(kind: Kind, size: usize, target: SocketAddr) -> Result<UdpSocket> {
     open().with_context(|| format!("cannot open a UDP socket to {target}"))
 }
 
-/// A socket for each flow.
+/// The sockets of all flows.
 #[derive(Debug)]
 struct Sockets {
     kind: Kind,
@@ -64,12 +64,12 @@ impl Session for Sockets {
     }
 }
 
-/// As many segments as one message carries, at most [`BATCH`].
+/// Returns the number of segments that fit into one message, at most [`BATCH`].
 fn segments(size: usize) -> usize {
     (payload_max(SocketAddr::from(([0; 4], 0)).ip()) / size).clamp(1, BATCH)
 }
 
-/// One message in one call.
+/// A worker that sends one message in each call.
 #[derive(Debug)]
 struct One<'a> {
     sockets: &'a [UdpSocket],
@@ -88,11 +88,11 @@ impl Worker for One<'_> {
         }
     }
 
-    /// The call itself has waited.
+    /// Waits no further, because the call itself has already waited.
     fn wait(&mut self, _flow: usize, _size: usize) {}
 }
 
-/// Many messages in one call.
+/// A worker that sends many messages in each call.
 #[derive(Debug)]
 struct Many<'a> {
     sockets: &'a [UdpSocket],
@@ -110,7 +110,7 @@ impl Worker for Many<'_> {
             *slice = [IoSlice::new(datagram)];
         }
         let fd = self.sockets[flow].as_raw_fd();
-        // Connected sockets need no address.
+        // The sockets are connected, so the messages need no address.
         let to = [None::<()>; BATCH];
         match sendmmsg(fd, &mut self.headers, &slices, to, [], MsgFlags::empty()) {
             Ok(sent) => Taken::Datagrams(sent.count()),
@@ -118,7 +118,7 @@ impl Worker for Many<'_> {
         }
     }
 
-    /// The call itself has waited.
+    /// Waits no further, because the call itself has already waited.
     fn wait(&mut self, _flow: usize, _size: usize) {}
 }
 

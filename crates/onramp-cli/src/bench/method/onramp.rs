@@ -1,4 +1,4 @@
-//! What a program does with Onramp: one link for all threads, a sender for each.
+//! Methods that send with Onramp: one link for all threads, and a sender for each thread.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,17 +12,17 @@ use super::{Closing, PathCounts, Session, Taken, ThreadCx, ThreadRecord, Worker,
 use crate::bench::plan::Plan;
 use crate::error::usage;
 
-/// How long a wait for room may last, so that a round ends.
+/// How long a wait for room may last, so that a round can end.
 const WAIT: Duration = Duration::from_millis(100);
-/// Ports that a link has by default, at most.
+/// Largest number of ports that a link has by default.
 const PORTS_DEFAULT_MAX: usize = 8;
 
-/// Descriptors of a link.
+/// Returns the number of file descriptors of a link.
 pub(super) fn files(plan: &Plan) -> usize {
     plan.queues.unwrap_or(PORTS_DEFAULT_MAX)
 }
 
-/// Opens a link as `plan` says.
+/// Opens a link with the settings of `plan`.
 pub(super) fn open(plan: &Plan, mode: Mode, targets: &[SocketAddr]) -> Result<Box<dyn Session>> {
     let ipv4 = targets.first().is_none_or(SocketAddr::is_ipv4);
     let any: IpAddr = if ipv4 { [0; 4].into() } else { [0u16; 8].into() };
@@ -69,7 +69,7 @@ impl Session for Linked {
     }
 }
 
-/// A thread's sender, and its flows.
+/// The sender of one thread, with its flows.
 struct Staging {
     sender: Sender,
     flows: Vec<Flow>,
@@ -114,7 +114,7 @@ mod tests {
     use crate::error::line;
     use onramp_lab::measure::{Gate, Phase, PhaseCell};
 
-    /// Panics at its first packet.
+    /// A device that panics at its first packet.
     struct Mortal(DeviceInfo);
 
     impl Device for Mortal {
@@ -175,7 +175,7 @@ mod tests {
         plan.qdisc = "fq limit many".to_owned();
         assert_eq!(told(&plan).matches("illegal \"limit\" \"many\"").count(), 1);
 
-        // An address of nobody's machine (RFC 5737).
+        // No machine has this address (RFC 5737).
         let error = Link::udp("192.0.2.1:0").ports(1).build().expect_err("not ours");
         let message =
             line(&format!("{:#}", anyhow::Error::new(error).context("cannot make a link")));

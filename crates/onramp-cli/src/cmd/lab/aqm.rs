@@ -1,4 +1,4 @@
-//! `onramp lab aqm`.
+//! The command `onramp lab aqm`: compares active queue management (AQM) in virtual time.
 
 mod json;
 mod table;
@@ -13,9 +13,11 @@ use onramp_sim::aqm::{self, Measurement, Plan, Scenario, Subject};
 use super::common::{Reports, Run, cpus, once};
 use crate::error::usage;
 
-/// Rates that a run of packets makes sense at, and ends in its time, bytes a second.
+/// The allowed rates of the link, in bytes per second: packets make sense at them, and a run ends
+/// in reasonable time.
 const RATES: std::ops::RangeInclusive<u64> = 12_500..=1_250_000_000;
-/// Packets a second of real time, about: for the progress line.
+/// About how many packets the simulation plays in a second of real time; used for the progress
+/// line.
 const PACE: u64 = 500_000;
 
 /// Queue management by the guidelines of RFC 7928: who gets what, and how long it waits
@@ -83,7 +85,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("aqm", parameters, results, &table::all(&plan, &scenarios, &subjects, &cells))
 }
 
-/// All cells, scenario by scenario. Each is a world of its own, so they may run side by side.
+/// Runs all scenarios with all qdiscs and returns the measurements, scenario by scenario. Each run
+/// is a simulated world of its own, so the runs may be done in parallel.
 fn cells(plan: &Plan, scenarios: &[Scenario], subjects: &[Subject]) -> Result<Vec<Measurement>> {
     let jobs: Vec<_> =
         scenarios.iter().flat_map(|s| subjects.iter().map(move |q| (*s, q))).collect();

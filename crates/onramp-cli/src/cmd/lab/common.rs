@@ -1,4 +1,4 @@
-//! What the commands of the laboratory share: options, figures, and how results are written.
+//! Parts that the commands of the laboratory share: options, figures, and the writing of results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::report::json::{number, pretty};
 use crate::report::lab::{self, Document};
 use crate::report::table::align;
 
-/// Packets of a transaction, if nobody says.
+/// Number of packets in a transaction, unless the user gives another number.
 const BURST: u32 = 64;
 
 /// Options that all experiments have.
@@ -58,7 +58,7 @@ pub(super) struct Pages {
     charts: Option<PathBuf>,
 }
 
-/// Where reports to look at go.
+/// The outputs for reports that people look at: the HTML page and the folder of charts.
 #[derive(Debug)]
 pub(super) struct Looks {
     html: Option<Output>,
@@ -66,10 +66,11 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    /// Looks at where they go.
+    /// Checks that the outputs can be written.
     pub(super) fn new(pages: &Pages, json: Option<&Output>) -> Result<Self> {
         let html = pages.html.as_deref().map(Output::new).transpose()?;
-        // Before the folder is made, where a file is to be.
+        // This check comes before the folder is made, because the folder could otherwise be made at
+        // the path of an output file.
         for (option, output) in [("--json", json), ("--html", html.as_ref())] {
             let mut paths = pages.charts.iter().zip(output);
             if paths.any(|(folder, output)| output.is_on_the_way_to(folder)) {
@@ -82,7 +83,7 @@ impl Looks {
         Ok(Self { html, charts })
     }
 
-    /// Whether none was asked for.
+    /// Whether the user asked for neither a page nor charts.
     pub(super) fn is_empty(&self) -> bool {
         self.html.is_none() && self.charts.is_none()
     }
@@ -92,7 +93,7 @@ impl Looks {
         self.html.as_ref().is_some_and(|html| html.is_file(path))
     }
 
-    /// Writes them; each is tried, whatever became of the other.
+    /// Writes the page and the charts. It tries each, even if the other fails.
     pub(super) fn write(&self, documents: &[Document]) -> Result<()> {
         let page = |html: &Output| html.write(&lab::page(documents));
         let charts = |folder: &Folder| {
@@ -129,7 +130,7 @@ enum LoadName {
 }
 
 impl LoadArgs {
-    /// What was asked for.
+    /// Returns the load that the user asked for.
     pub(super) fn load(&self) -> Result<Load> {
         match (self.load, self.burst) {
             (LoadName::Rr, burst) => Ok(Load::Rr(burst.unwrap_or(BURST))),
@@ -141,30 +142,30 @@ impl LoadArgs {
     }
 }
 
-/// An experiment that is about to run.
+/// An experiment that is about to run: its outputs, the machine, and the progress line.
 #[derive(Debug)]
 pub(super) struct Run {
     json: Option<Output>,
     looks: Looks,
-    /// None: it makes no difference.
+    /// The machine; `None` if the results do not depend on the machine.
     machine: Option<Machine>,
     progress: Progress,
 }
 
 impl Run {
-    /// Looks at where the results go and at the machine, before anything is measured; `windows`
-    /// is how many will be.
+    /// Prepares an experiment of `windows` measurements: checks the outputs and describes the
+    /// machine before anything is measured.
     pub(super) fn new(common: &Common, windows: usize) -> Result<Self> {
         let windows = u32::try_from(windows).unwrap_or(u32::MAX);
         Self::expecting(&common.reports, common.seconds.saturating_mul(windows))
     }
 
-    /// The same for an experiment that is expected to take so long.
+    /// Prepares an experiment that is expected to take the time `expected`.
     pub(super) fn expecting(reports: &Reports, expected: Duration) -> Result<Self> {
         Ok(Self { machine: Some(Machine::here()), ..Self::in_virtual_time(reports, expected)? })
     }
 
-    /// The same for one whose results depend on no machine and no clock.
+    /// Prepares an experiment whose results depend on no machine and no clock.
     pub(super) fn in_virtual_time(reports: &Reports, expected: Duration) -> Result<Self> {
         let json = reports.json.as_deref().map(Output::new).transpose()?;
         let looks = Looks::new(&reports.pages, json.as_ref())?;
@@ -172,17 +173,18 @@ impl Run {
         Ok(Self { json, looks, machine: None, progress: Progress::new(expected) })
     }
 
-    /// Processors that the machine has for it.
+    /// Returns the number of processors that the experiment may use.
     pub(super) fn cpus(&self) -> usize {
         self.machine.as_ref().map_or_else(cpus, |machine| machine.cpus)
     }
 
-    /// Shows what is being done.
+    /// Shows on the progress line what the experiment is doing.
     pub(super) fn show(&mut self, text: &str) {
         self.progress.show(text);
     }
 
-    /// Writes the reports asked for, and the table, unless standard output is taken.
+    /// Writes the reports that the user asked for, and prints the table, unless a report goes to
+    /// standard output.
     pub(super) fn conclude(
         self,
         schema: &str,
@@ -219,19 +221,20 @@ impl Run {
     }
 }
 
-/// A figure of rounds: its key in JSON, and its column in a table.
+/// A figure that is measured in each round: its key in JSON, and its column in a table.
 #[derive(Debug)]
 pub(super) struct Figure<R> {
     key: &'static str,
     header: &'static str,
-    /// What a table divides it by, and the decimals that it shows then.
+    /// The number by which a table divides the figure, and the number of decimals that the table
+    /// shows.
     unit: f64,
     digits: usize,
     of: fn(&R) -> Option<f64>,
 }
 
 impl<R> Figure<R> {
-    /// A table shows it divided by `unit`, with `digits` decimals.
+    /// Creates a figure. A table shows it divided by `unit`, with `digits` decimals.
     pub(super) const fn new(
         key: &'static str,
         header: &'static str,
@@ -241,30 +244,31 @@ impl<R> Figure<R> {
         Self { key, header, unit, digits, of }
     }
 
-    /// Over the rounds that have it.
+    /// Returns the median and extremes over the rounds that have this figure.
     pub(super) fn spread(&self, cell: &impl Rounds<Round = R>) -> Option<Spread> {
         let values = cell.rounds().iter().filter_map(self.of);
         Spread::of(values.filter(|value| value.is_finite()))
     }
 
-    /// Divided by that of `base` in the same round, over the rounds that have both.
+    /// Returns the median and extremes of the ratios to `base` in the same round, over the rounds
+    /// in which both have this figure.
     pub(super) fn ratio<C: Rounds<Round = R>>(&self, cell: &C, base: &C) -> Option<Spread> {
         let rounds = cell.rounds().iter().zip(base.rounds());
         let quotients = rounds.filter_map(|(own, base)| Some((self.of)(own)? / (self.of)(base)?));
         Spread::of(quotients.filter(|quotient| quotient.is_finite()))
     }
 
-    /// Its column: median and extremes.
+    /// Returns the column of this figure: the median and the extremes.
     pub(super) fn column<C: Rounds<Round = R>>(&self) -> Column<'_, C> {
         Column::new(self.header, |cell| figure(self.spread(cell), self.unit, self.digits))
     }
 
-    /// The header of its column.
+    /// Returns the header of this figure's column.
     pub(super) fn header(&self) -> &'static str {
         self.header
     }
 
-    /// A column of its ratios to the `base` of each cell.
+    /// Returns a column with the ratios of this figure to the `base` of each cell.
     pub(super) fn ratio_column<'a, C: Rounds<Round = R> + 'a>(
         &'a self,
         header: &str,
@@ -276,7 +280,7 @@ impl<R> Figure<R> {
     }
 }
 
-/// Inserts all of `figures`, under their keys.
+/// Inserts all of `figures` into `map`, under their keys.
 pub(super) fn insert_all<'a, R: 'a>(
     map: &mut Map<String, Value>,
     figures: impl IntoIterator<Item = &'a Figure<R>>,
@@ -287,13 +291,15 @@ pub(super) fn insert_all<'a, R: 'a>(
     }
 }
 
-/// The command line. Where the program lies is nobody's business.
+/// Returns the command line, with `onramp` in place of the program's path, because the path does
+/// not matter to readers of a report.
 fn command() -> Vec<String> {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     ["onramp".to_owned()].into_iter().chain(words).collect()
 }
 
-/// The median under the plain name, the extremes beside it; `null` where nothing was measured.
+/// Inserts the median under `name` and the extremes under names derived from it; inserts `null` if
+/// nothing was measured.
 pub(super) fn insert(map: &mut Map<String, Value>, name: &str, spread: Option<Spread>) {
     let value = |figure: fn(Spread) -> f64| spread.map_or(Value::Null, |s| number(figure(s)));
     map.insert(name.into(), value(|s| s.median));
@@ -313,7 +319,7 @@ impl<'a, C> Column<'a, C> {
     }
 }
 
-/// Columns of how long the transactions of a cell took.
+/// Returns columns of percentiles of the transaction times of a cell.
 pub(super) fn latencies<'a, C>(
     of: impl Fn(&C) -> &Latency + Copy + 'a,
 ) -> impl Iterator<Item = Column<'a, C>> {
@@ -326,7 +332,7 @@ pub(super) fn latencies<'a, C>(
         .into_iter()
 }
 
-/// A table of `cells`; columns in which none has anything are left out.
+/// Returns a table of `cells`. It leaves out columns in which no cell has a value.
 pub(super) fn table<C>(cells: &[C], columns: &[Column<'_, C>]) -> String {
     let column = |column: &Column<'_, C>| {
         let texts: Vec<String> = cells.iter().map(|cell| (column.text)(cell)).collect();
@@ -338,12 +344,12 @@ pub(super) fn table<C>(cells: &[C], columns: &[Column<'_, C>]) -> String {
     align(&(0..=cells.len()).map(row).collect::<Vec<_>>())
 }
 
-/// Where nothing was measured.
+/// Returns the text that a table shows if nothing was measured.
 fn none() -> String {
     "-".to_owned()
 }
 
-/// What happened at a lock.
+/// Returns what happened at a lock, as JSON.
 pub(super) fn lock(row: &LockRow, cpus: usize) -> Value {
     json!({
         "name": row.name,
@@ -361,14 +367,14 @@ pub(super) fn lock(row: &LockRow, cpus: usize) -> Value {
     })
 }
 
-/// Percentiles, nanoseconds; `null`: nothing was measured.
+/// Returns percentiles in nanoseconds as JSON; `null` if nothing was measured.
 pub(super) fn percentiles(ns: Option<Percentiles>) -> Value {
     ns.map_or(Value::Null, |ns| {
         json!({"p50": ns.p50, "p99": ns.p99, "p999": ns.p999, "max": ns.max, "samples": ns.samples})
     })
 }
 
-/// Median, least and greatest with `digits` decimals, after division by `unit`.
+/// Returns the median, the least and the greatest value, divided by `unit`, with `digits` decimals.
 pub(super) fn figure(spread: Option<Spread>, unit: f64, digits: usize) -> String {
     spread.map_or_else(none, |Spread { median, min, max }| {
         let [median, min, max] = [median, min, max].map(|value| value / unit);
@@ -376,12 +382,13 @@ pub(super) fn figure(spread: Option<Spread>, unit: f64, digits: usize) -> String
     })
 }
 
-/// Numbers of threads, each once.
+/// Returns the given numbers of threads without repetitions.
 pub(super) fn counts(given: &[u32]) -> Vec<usize> {
     once(given.iter().map(|count| *count as usize))
 }
 
-/// What was given, each once: a variant measured twice would have two rows of one name.
+/// Returns the given values without repetitions: a variant that is measured twice would have two
+/// rows with the same name.
 pub(super) fn once<T: PartialEq>(given: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut all = Vec::new();
     for one in given {
@@ -392,7 +399,7 @@ pub(super) fn once<T: PartialEq>(given: impl IntoIterator<Item = T>) -> Vec<T> {
     all
 }
 
-/// Processors that threads may run on.
+/// Returns the number of processors that threads may run on.
 pub(super) fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -1,4 +1,4 @@
-//! `onramp lab contention`.
+//! The command `onramp lab contention`: compares designs of the transmit path under contention.
 
 mod json;
 mod table;
@@ -127,10 +127,10 @@ enum MemoryName {
     Malloc,
 }
 
-/// What was measured.
+/// The results of the experiment.
 #[derive(Debug)]
 struct Results {
-    /// Processors that it was measured on.
+    /// Number of processors that the experiment ran on.
     cpus: usize,
     plan: Plan,
     rows: Vec<Row>,
@@ -178,7 +178,8 @@ fn plan(args: &Args) -> Result<Plan> {
     })
 }
 
-/// Where packets come from; the heap only if each of `designs` can do with it.
+/// Returns the origins of packets that the user asked for. The system allocator is allowed only if
+/// each of `designs` can work with it.
 fn memory(names: &[MemoryName], designs: &[Design]) -> Result<Vec<Memory>> {
     let path = designs.iter().find(|design| !design.is_peer());
     if let (true, Some(path)) = (names.contains(&MemoryName::Malloc), path) {
@@ -195,7 +196,7 @@ fn memory(names: &[MemoryName], designs: &[Design]) -> Result<Vec<Memory>> {
     Ok(once(names.iter().map(memory)))
 }
 
-/// The designs that `names` name, each once.
+/// Returns the designs with these `names`, without repetitions.
 pub(super) fn designs(names: &[String]) -> Result<Vec<Design>> {
     let mut designs = Vec::new();
     for name in names {

@@ -1,4 +1,5 @@
-//! `onramp lab control`.
+//! The command `onramp lab control`: measures what a sender loses while another thread reads or
+//! changes its qdiscs.
 
 use anyhow::Result;
 use onramp_lab::control::{self, Measurement, PAYLOAD, Plan, Round};
@@ -72,12 +73,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("control", parameters, results, &table(&cells))
 }
 
-/// The same without anybody who looks or changes.
+/// Returns the measurement of the same design while no thread reads or changes qdiscs.
 fn base<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
     cells.iter().find(|other| other.design == cell.design.undisturbed())
 }
 
-/// The same with somebody who does as much elsewhere.
+/// Returns the measurement of the same design while another thread does as much work on a link that
+/// nobody sends through.
 fn elsewhere<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
     cells.iter().find(|other| Some(other.design) == cell.design.elsewhere())
 }

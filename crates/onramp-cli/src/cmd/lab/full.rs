@@ -1,4 +1,4 @@
-//! `onramp lab full`.
+//! The command `onramp lab full`: measures a call of `try_send` that a full link refuses.
 
 use anyhow::Result;
 use onramp_lab::full::{self, BUSY_TURNS, CREDITS, Measurement, PAYLOAD, Plan, QDISC, Round};
@@ -110,7 +110,8 @@ fn table(cells: &[Measurement]) -> String {
     common::table(cells, &columns)
 }
 
-/// Columns of percentiles; `what` they are of stands before each.
+/// Returns columns of percentiles. The header of each begins with `what`, which names the measured
+/// time.
 fn durations(
     what: &str,
     of: fn(&Measurement) -> Option<Percentiles>,

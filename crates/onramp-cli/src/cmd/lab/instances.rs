@@ -1,4 +1,4 @@
-//! `onramp lab instances`.
+//! The command `onramp lab instances`: measures how each design scales as senders are added.
 
 use anyhow::Result;
 use onramp::Spec;
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         rounds,
         load,
     };
-    // Each cell runs with and without clocks.
+    // Each cell runs once with clocks and once without.
     let windows = 2 * plan.designs.len() * plan.threads.len() * rounds;
     let mut run = Run::new(&args.common, windows)?;
     limits::check(plan.threads.iter().copied().max().unwrap_or(0) + 2, 0)?;

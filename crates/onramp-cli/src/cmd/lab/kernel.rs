@@ -1,4 +1,5 @@
-//! `onramp lab kernel`.
+//! The command `onramp lab kernel`: measures the transmit path of the running kernel beside
+//! Onramp's.
 
 use std::fmt::Write;
 use std::fs;
@@ -43,7 +44,7 @@ pub(crate) struct Args {
     common: Common,
 }
 
-/// A figure of a round, and its key.
+/// A figure of a round: its key in JSON, and the function that returns its value.
 type Figure = (&'static str, fn(&Round) -> Option<f64>);
 
 const RATE: Figure = ("packets_per_second", |round| Some(round.packets_per_second));
@@ -54,7 +55,8 @@ const SCALING: Figure = ("scaling", |round| Some(round.scaling));
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    // Before there is a second thread: only a process of one may do this.
+    // The process enters the user namespace before it starts a second thread, because the kernel
+    // lets only a process with a single thread enter one.
     if !may_unshare() {
         enter_user_namespace();
     }
@@ -93,7 +95,7 @@ fn plan(args: &Args) -> Plan {
     Plan { qdiscs, cpus, window: args.common.seconds, rounds }
 }
 
-/// Each sender has a processor of its own.
+/// Checks that each sender can have a processor of its own.
 fn check_cpus(asked: &[usize]) -> Result<()> {
     let allowed = pin::allowed()?.len();
     match asked.iter().find(|cpus| **cpus > allowed) {
@@ -105,13 +107,14 @@ fn check_cpus(asked: &[usize]) -> Result<()> {
     }
 }
 
-/// Whether namespaces may be made as things are.
+/// Whether the process may already make namespaces.
 fn may_unshare() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// Makes the process root in a user namespace, where it may make a network namespace. If that is
-/// not allowed, the network namespace will not be either, and that is told.
+/// Makes the process root in a new user namespace, where it may make a network namespace. If the
+/// kernel does not allow that, it will not allow the network namespace either, and that failure is
+/// reported.
 fn enter_user_namespace() {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     if unshare(CloneFlags::CLONE_NEWUSER).is_ok() {
@@ -121,7 +124,7 @@ fn enter_user_namespace() {
             ("gid_map", format!("0 {group} 1")),
         ];
         for (file, line) in maps {
-            // Without a map `ip` will not be allowed what it needs, and will say so.
+            // Without a map, `ip` will not have the permissions that it needs, and will say so.
             let _ = fs::write(format!("/proc/self/{file}"), line);
         }
     }
@@ -181,7 +184,7 @@ fn table(found: &Found) -> String {
         "CPU",
         "dropped"
     );
-    // Writing into a string cannot fail.
+    // Writing into a string cannot fail, so the result is ignored.
     for cell in &found.cells {
         let figure = |of: Figure, unit, digits| figure(cell.spread(of.1), unit, digits);
         let share = cell.spread(SHARE.1);

@@ -1,4 +1,4 @@
-//! `onramp lab layout`.
+//! The command `onramp lab layout`: compares layouts of a port's fields on cache lines.
 
 use anyhow::Result;
 use onramp_lab::layout::{self, Design, Measurement, PREPARATION, Plan, Round, WORK};
@@ -93,7 +93,7 @@ fn table(cells: &[Measurement]) -> String {
     ];
     columns.extend(FIGURES.iter().map(Figure::column));
     columns.extend(latencies(|cell: &Measurement| &cell.latency));
-    // The first design of each number of threads.
+    // The base is the first design with the same number of threads, which groups the fields.
     let grouped = |cell: &Measurement| cells.iter().find(|first| first.threads == cell.threads);
     columns.push(FIGURES[1].ratio_column("CPU to grouped", grouped));
     let mut text = common::table(cells, &columns);

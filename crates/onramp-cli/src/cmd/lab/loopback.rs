@@ -1,4 +1,5 @@
-//! `onramp lab loopback`.
+//! The command `onramp lab loopback`: pairs over a loopback, with one queue behind a lock or a
+//! queue for each sender.
 
 use std::fmt::Write;
 
@@ -89,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("loopback", parameters, results, &table(&cells))
 }
 
-/// The design that others are compared to.
+/// Returns the measurement that the others are compared with.
 fn base(row: &[Measurement]) -> &Measurement {
     row.iter().find(|cell| cell.design == Design::Spinlock).unwrap_or(&row[0])
 }

@@ -1,4 +1,4 @@
-//! `onramp lab qdisc`.
+//! The command `onramp lab qdisc`: measures what a qdisc costs.
 
 use anyhow::Result;
 use onramp_lab::qdisc::{self, BURST, LEN, Measurement, PACKET_NS, Plan, Round, Subject};
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("qdisc", parameters, results, &table(&cells))
 }
 
-/// What was asked for; all, if nothing was.
+/// Returns the kinds that the user asked for; all kinds if the user named none.
 fn subjects(names: &[String]) -> Result<Vec<Subject>> {
     let all = qdisc::subjects();
     if names.is_empty() {
@@ -80,7 +80,7 @@ fn subjects(names: &[String]) -> Result<Vec<Subject>> {
     names.iter().map(find).collect()
 }
 
-/// The binary heap with as many flows and packets.
+/// Returns the measurement of the binary heap with the same number of flows and packets.
 fn heap<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
     cells.iter().find(|other| {
         other.name == Subject::BinaryHeap.name()

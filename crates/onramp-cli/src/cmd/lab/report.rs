@@ -1,4 +1,4 @@
-//! `onramp lab report`.
+//! The command `onramp lab report`: makes reports of experiments that ran earlier.
 
 use std::fs;
 use std::path::{Path, PathBuf};

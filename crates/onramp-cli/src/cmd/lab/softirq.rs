@@ -1,4 +1,4 @@
-//! `onramp lab softirq`.
+//! The command `onramp lab softirq`: compares a helper thread with work done in place.
 
 use anyhow::Result;
 use onramp_lab::softirq::{self, Design, Measurement, PACKETS_MAX, PAYLOAD, Plan, QDISC, Round};
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     common: Common,
 }
 
-/// Shown as it is.
+/// The unit and digits of a figure that is shown as a whole number.
 const WHOLE: (f64, usize) = (1.0, 0);
 
 const FIGURES: [Figure<Round>; 4] = [
@@ -66,7 +66,7 @@ const FIGURES: [Figure<Round>; 4] = [
     Figure::new("cpu_ns_per_request", "CPU ns/request", WHOLE, |r| Some(r.cpu_ns_per_request)),
 ];
 
-/// What became of the helper or the runner.
+/// Figures about the helper thread or the runner.
 const HELPER: [Figure<Round>; 6] = [
     Figure::new("calls_per_second", "called", WHOLE, |round| Some(round.calls_per_second)),
     Figure::new("undone_per_second", "undone", WHOLE, |round| Some(round.undone_per_second)),

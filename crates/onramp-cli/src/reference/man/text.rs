@@ -1,6 +1,7 @@
-//! What manual pages say that is in no table.
+//! The text of the manual pages that is not in any table.
 
-/// A title, and what is below it: words with what they mean, or, without a word, a paragraph.
+/// A section: its title, and its items. An item is a word with its meaning, or, if the word is
+/// empty, a paragraph.
 pub(super) type Section = (&'static str, &'static [(&'static str, &'static str)]);
 
 pub(super) const TC: &[&str] = &[

@@ -1,4 +1,5 @@
-//! A bar for each design, with a whisker from its least to its greatest round.
+//! A chart with a bar for each design, and a whisker from the least to the greatest value over the
+//! rounds.
 
 use super::font;
 use super::scale::Scale;
@@ -6,29 +7,29 @@ use super::scene::{Anchor, Mark, Scene, fitting};
 use super::style::Style;
 use super::{LETTERS, LINE, TOP, WIDTH, Words};
 
-/// Bars, from top to bottom.
+/// A chart of bars, listed from top to bottom.
 #[derive(Debug)]
 pub(crate) struct Bars {
     pub(crate) title: String,
     pub(crate) bars: Vec<Bar>,
-    /// How figures are written.
+    /// The function that writes figures as text.
     pub(crate) words: Words,
 }
 
-/// A bar. Bars without a figure keep their place, and say that there is none.
+/// A bar. A bar without a figure keeps its place and says "not measured".
 #[derive(Debug)]
 pub(crate) struct Bar {
     pub(crate) name: String,
     pub(crate) figure: Option<f64>,
-    /// The least and the greatest round.
+    /// The least and the greatest value over the rounds.
     pub(crate) range: Option<(f64, f64)>,
-    /// Stands behind the figure, such as a ratio.
+    /// Text after the figure, such as a ratio.
     pub(crate) note: String,
     pub(crate) highlighted: bool,
 }
 
 impl Bar {
-    /// The right end, whisker included.
+    /// Returns the greatest value of the bar, whisker included.
     fn end(&self) -> f64 {
         let figure = self.figure.unwrap_or(0.0);
         self.range.map_or(figure, |(_, most)| most.max(figure))
@@ -41,7 +42,7 @@ impl Bar {
 }
 
 impl Bars {
-    /// `None`: there is nothing above zero to draw, or a figure is none.
+    /// Draws the chart; `None` if no value is above zero or if a value is not finite.
     pub(crate) fn draw(&self) -> Option<Scene> {
         let most = self.bars.iter().map(Bar::end).fold(0.0, f64::max);
         let finite = self.bars.iter().all(Bar::is_finite);
@@ -57,7 +58,7 @@ impl Bars {
         let room = WIDTH - notes - 3.0 * GAP - WIDTH / 6.0;
         let names = names.min(room.clamp(WIDTH / 4.0, WIDTH / 2.0));
         let left = names + GAP;
-        // A note stands behind its own whisker, so only the longest bar needs the room.
+        // A note stands after its own whisker, so only the longest bar needs room for its note.
         let right = (WIDTH - notes - 2.0 * GAP).max(left + WIDTH / 6.0);
         let scale = Scale::linear(most, (left, right));
         let mut scene = Scene::new(self.title.clone(), TOP + self.bars.len() as f64 * STEP);
@@ -92,7 +93,7 @@ impl Bars {
         scene.text(x, base, Anchor::Start, text, &self.note(bar));
     }
 
-    /// The figure and what stands behind it.
+    /// Returns the figure and the note after it.
     fn note(&self, bar: &Bar) -> String {
         let figure = bar.figure.map_or_else(|| "not measured".to_owned(), self.words);
         if bar.note.is_empty() { figure } else { format!("{figure}, {}", bar.note) }
@@ -107,10 +108,10 @@ impl Bars {
     }
 }
 
-/// Height of a bar and the gap below it.
+/// Height of a bar and the gap below it, in units.
 const STEP: f64 = 26.0;
 const GAP: f64 = 8.0;
-/// Half the height of a whisker's end.
+/// Half the height of the end of a whisker, in units.
 const CAP: f64 = 4.0;
 
 #[cfg(test)]
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn whiskers_end_at_the_least_and_the_greatest_round() {
-        // Bars of the figures that the whisker of the first ends at.
+        // The figures 2 and 8 are the ends of the first bar's whisker.
         let svg = bars(&[Some(4.0), Some(2.0), Some(8.0)]).draw().expect("bars").svg();
         let xml = roxmltree::Document::parse(&svg).expect("XML");
         let place = |node: roxmltree::Node<'_, '_>, key| -> f64 {

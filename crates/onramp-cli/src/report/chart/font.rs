@@ -1,5 +1,5 @@
-//! The font of pictures: DejaVu Sans, built in, so that text looks the same everywhere and is there
-//! also on machines without fonts. It is a wide font: what fits in it fits in others.
+//! The font of charts: DejaVu Sans. It is built in, so that text looks the same everywhere, even on
+//! machines without fonts. It is a wide font, so text that fits in it also fits in other fonts.
 
 use std::sync::LazyLock;
 
@@ -9,19 +9,20 @@ use ttf_parser::{Face, GlyphId, OutlineBuilder};
 static FACE: LazyLock<Face<'static>> =
     LazyLock::new(|| Face::parse(dejavu::sans::regular(), 0).expect("the font that is built in"));
 
-/// Width of `text` in letters of `size`.
+/// Returns the width of `text` in letters of size `size`.
 pub(super) fn width(text: &str, size: f64) -> f64 {
     let units: f64 = text.chars().map(|letter| f64::from(advance(glyph(letter)))).sum();
     units * size / f64::from(FACE.units_per_em())
 }
 
-/// Width of the same in bold, which other fonts have.
+/// Returns the width of `text` in bold letters. The built-in font has none, but browsers use fonts
+/// that have.
 pub(super) fn bold_width(text: &str, size: f64) -> f64 {
     BOLD * width(text, size)
 }
 
-/// The outlines of `text` in letters of `size`, from `x` on the base line `y`. `None`: there are
-/// none, as of a space.
+/// Returns the outlines of `text` in letters of size `size`, from `x` on, at the base line `y`.
+/// `None` if the text has no outlines, such as a space.
 #[expect(clippy::cast_possible_truncation, reason = "places on a picture")]
 pub(super) fn outline(text: &str, size: f64, x: f64, y: f64) -> Option<Path> {
     let scale = (size / f64::from(FACE.units_per_em())) as f32;
@@ -34,7 +35,7 @@ pub(super) fn outline(text: &str, size: f64, x: f64, y: f64) -> Option<Path> {
     pen.path.finish()
 }
 
-/// The letter's shape; a letter that the font has not is the font's box, which shows that.
+/// Returns the shape of a letter. A letter that the font does not have is shown as a box.
 fn glyph(letter: char) -> GlyphId {
     FACE.glyph_index(letter).unwrap_or_default()
 }
@@ -43,7 +44,7 @@ fn advance(glyph: GlyphId) -> u16 {
     FACE.glyph_hor_advance(glyph).unwrap_or_default()
 }
 
-/// Draws outlines, whose y grows upwards, on pictures, where it grows downwards.
+/// Draws outlines. In outlines y grows upwards, in pictures y grows downwards.
 struct Pen {
     path: PathBuilder,
     scale: f32,
@@ -83,7 +84,7 @@ impl OutlineBuilder for Pen {
     }
 }
 
-/// How much wider bold letters are, at most.
+/// The largest factor by which bold letters are wider than others.
 const BOLD: f64 = 1.17;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A line for each design over an axis.
+//! A chart with a line for each design over an axis.
 
 use super::font;
 use super::scale::Scale;
@@ -6,50 +6,50 @@ use super::scene::{Anchor, Mark, Scene, Shape, fitting};
 use super::style::Style;
 use super::{LETTERS, LINE, TOP, WIDTH, Words};
 
-/// Lines.
+/// A chart of lines.
 #[derive(Debug)]
 pub(crate) struct Lines {
     pub(crate) title: String,
     pub(crate) across: Across,
     pub(crate) lines: Vec<Line>,
-    /// How figures are written, at the axis upwards.
+    /// The function that writes figures at the vertical axis as text.
     pub(crate) words: Words,
     pub(crate) labels: Labels,
 }
 
-/// The axis from left to right. It is logarithmic.
+/// The horizontal axis, which is logarithmic.
 #[derive(Debug)]
 pub(crate) struct Across {
     pub(crate) name: String,
     pub(crate) words: Words,
-    /// Where to put ticks; `None`: at round figures.
+    /// The places of the ticks; `None` means at round figures.
     pub(crate) ticks: Option<Vec<f64>>,
 }
 
-/// Where the names of lines stand.
+/// Where the names of the lines stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Labels {
-    /// Each at the right end of its line.
+    /// Each name stands at the right end of its line.
     Ends,
-    /// In a list.
+    /// The names stand in a list.
     List,
 }
 
-/// A line.
+/// A line of the chart.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// From left to right. Where one is `None`, the line is broken.
+    /// The points from left to right. The line is broken where a point is `None`.
     pub(crate) points: Vec<Option<Point>>,
     pub(crate) highlighted: bool,
 }
 
-/// A point of a line: positive along the axis.
+/// A point of a line. Its place on the horizontal axis is positive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
     pub(crate) at: f64,
     pub(crate) figure: f64,
-    /// The least and the greatest round.
+    /// The least and the greatest value over the rounds.
     pub(crate) range: Option<(f64, f64)>,
 }
 
@@ -60,7 +60,8 @@ impl Line {
 }
 
 impl Lines {
-    /// `None`: there are no points, they are all at one place, or a figure is none.
+    /// Draws the chart; `None` if there are no points, if all points are at the same place of the
+    /// horizontal axis, or if a value is not finite.
     pub(crate) fn draw(&self) -> Option<Scene> {
         let points = || self.lines.iter().flat_map(Line::points);
         let least = points().map(|point| point.at).fold(f64::INFINITY, f64::min);
@@ -100,7 +101,7 @@ impl Lines {
         Some(scene)
     }
 
-    /// The axis from left to right, with as many ticks as have room.
+    /// Draws the horizontal axis, with as many labels at its ticks as there is room for.
     fn axis(&self, scene: &mut Scene, across: &Scale, (left, right, y): (f64, f64, f64)) {
         scene.path(vec![(left, y), (right, y)], Style::Axis);
         let mut free = f64::NEG_INFINITY;
@@ -118,7 +119,8 @@ impl Lines {
         scene.text(middle, y + 2.0 * LINE + 4.0, Anchor::Middle, Style::SoftText, &name);
     }
 
-    /// Lines first, then markers; the highlighted line last, on top of the others.
+    /// Draws the lines and their markers. The highlighted lines come last, so that they are on top
+    /// of the others.
     fn series(&self, scene: &mut Scene, across: &Scale, up: &Scale) {
         let mut order: Vec<_> = self.numbered().collect();
         order.sort_by_key(|(.., line)| line.highlighted);
@@ -140,7 +142,7 @@ impl Lines {
         }
     }
 
-    /// Names right of the lines, each behind a sample of its line.
+    /// Draws the names to the right of the lines, each after a sample of its line.
     fn names(&self, scene: &mut Scene, up: &Scale, right: f64, (top, bottom): (f64, f64)) {
         let last = |line: &Line| line.points().last();
         let mut shown: Vec<_> = self.numbered().filter(|(.., line)| last(line).is_some()).collect();
@@ -165,8 +167,8 @@ impl Lines {
         }
     }
 
-    /// Lines with what they look like: the highlighted ones are numbered by themselves, and so are
-    /// the others.
+    /// Returns the lines with their styles. The highlighted lines are numbered separately from the
+    /// others.
     fn numbered(&self) -> impl Iterator<Item = (Styles, Marker, &Line)> {
         let (mut ours, mut others) = (0, 0);
         self.lines.iter().map(move |line| {
@@ -195,8 +197,8 @@ impl Lines {
     }
 }
 
-/// Places near `wanted`, which ascend, at least `step` from each other and within `room` as far as
-/// there is room.
+/// Returns places near `wanted`, which is in ascending order, that are at least `step` apart and,
+/// if there is enough room, within `room`.
 pub(super) fn apart(wanted: &[f64], step: f64, room: (f64, f64)) -> Vec<f64> {
     let mut places = wanted.to_vec();
     let mut free = room.0;
@@ -212,13 +214,13 @@ pub(super) fn apart(wanted: &[f64], step: f64, room: (f64, f64)) -> Vec<f64> {
     places
 }
 
-/// Styles of a line, its ranges and its markers.
+/// The styles of a line, its ranges and its markers.
 type Styles = [Style; 3];
 
-/// A shape around a point.
+/// A function that returns a marker's shape around a point.
 type Marker = fn(f64, f64) -> Shape;
 
-/// Shapes by which lines differ; the first is the first highlighted line's.
+/// The shapes that distinguish lines; the first shape is that of the first highlighted line.
 const MARKERS: [Marker; 6] = [
     |x, y| Shape::Dot([x, y, 4.2]),
     |x, y| Shape::Rect([x - 3.2, y - 3.2, 6.4, 6.4]),
@@ -233,12 +235,12 @@ fn polygon(points: &[(f64, f64)]) -> Shape {
 }
 
 const HEIGHT: f64 = 300.0;
-/// Room for the axis from left to right.
+/// Height of the space below the chart for the horizontal axis, in units.
 const BELOW: f64 = 42.0;
 pub(super) const GAP: f64 = 8.0;
-/// The share of the width that names may take.
+/// The largest share of the width that names may take.
 pub(super) const NAMES: f64 = 0.42;
-/// Length of the sample of a line before its name.
+/// Length of the sample of a line before its name, in units.
 pub(super) const SAMPLE: f64 = 26.0;
 
 #[cfg(test)]
@@ -285,7 +287,8 @@ mod tests {
             .filter(|node| node.attribute("class").is_some_and(|class| class.contains("line")))
             .map(|node| node.attribute("stroke-dasharray"))
             .collect();
-        // Lines, the highlighted one last, then the samples from top to bottom.
+        // The list has the lines, the highlighted one last, and then the samples from top to
+        // bottom.
         assert_eq!(dashes[..3], [Some("7 3"), None, None]);
         let marked: std::collections::BTreeSet<_> = xml
             .descendants()
@@ -318,7 +321,7 @@ mod tests {
         assert_eq!(drawn, samples, "the list shows what is drawn");
         let different: std::collections::BTreeSet<_> = drawn.iter().collect();
         assert_eq!(different.len(), names.len(), "{drawn:?}");
-        // A dot, a square, and three polygons that differ in more than their place.
+        // The markers are a dot, a square, and three different polygons.
         let shapes: Vec<_> = class("ours-marker").map(|node| node.tag_name().name()).collect();
         assert_eq!(shapes[..4], ["circle", "circle", "rect", "rect"]);
         assert_eq!(shapes[4..10], ["path"; 6]);
@@ -326,7 +329,8 @@ mod tests {
         assert_eq!(listed, names);
     }
 
-    /// Centres of the marks of a series, from left to right, and where its whiskers end.
+    /// Returns the centres of the markers of a series, from left to right, and the paths of its
+    /// whiskers.
     fn places(svg: &str) -> (Vec<(f64, f64)>, Vec<String>) {
         let xml = roxmltree::Document::parse(svg).expect("XML");
         let number = |node: roxmltree::Node<'_, '_>, key| {
@@ -348,7 +352,8 @@ mod tests {
         let (dots, ranges) = places(&scene.svg());
         let [first, middle, last] = dots[..] else { panic!("{dots:?}") };
         assert!((middle.0 - first.0 - (last.0 - middle.0)).abs() < 0.3, "{dots:?}");
-        // Upwards it is linear here, and the whisker reaches as low and as high as the others.
+        // The vertical axis is linear here, and the whisker reaches from the lowest to the highest
+        // point.
         assert!((first.1 - middle.1 - (middle.1 - last.1)).abs() < 0.3, "{dots:?}");
         assert_eq!(ranges, [format!("M{0} {1}L{0} {2}", middle.0, first.1, last.1)]);
     }

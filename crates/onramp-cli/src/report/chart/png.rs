@@ -1,4 +1,4 @@
-//! A chart as a picture, in the light theme.
+//! Writes a chart as a PNG picture, in the light theme.
 
 use anyhow::{Context, Result};
 use tiny_skia::{
@@ -9,12 +9,12 @@ use super::scene::{Anchor, Item, Scene, Shape};
 use super::style::{Ink, Style};
 use super::{LETTERS, WIDTH, font};
 
-/// Pixels for each unit of a chart: as many as good screens have.
+/// Pixels for each unit of a chart, as many as high-resolution screens have.
 const SCALE: f32 = 2.0;
-/// Empty border, units.
+/// Width of the empty border in units.
 const BORDER: f32 = 12.0;
 
-/// The picture's file.
+/// Returns the content of the PNG file.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes of a picture")]
 pub(crate) fn png(scene: &Scene) -> Result<Vec<u8>> {
     let side = |length: f64| ((length as f32 + 2.0 * BORDER) * SCALE).ceil() as u32;
@@ -36,7 +36,7 @@ fn draw(picture: &mut Pixmap, item: &Item) {
     if let Some(ink) = look.fill {
         picture.fill_path(&path, &paint(ink), FillRule::Winding, at, None);
         if item.style == Style::BoldText {
-            // The font that is built in has one weight.
+            // The built-in font has only one weight, so bold text is drawn with an extra outline.
             let stroke = Stroke { width: 0.45, ..Stroke::default() };
             picture.stroke_path(&path, &paint(ink), &stroke, at, None);
         }
@@ -49,7 +49,7 @@ fn draw(picture: &mut Pixmap, item: &Item) {
     }
 }
 
-/// `None`: there is nothing to see.
+/// Returns the path of a shape; `None` if the shape has nothing visible.
 #[expect(clippy::cast_possible_truncation, reason = "places on a picture")]
 fn path(shape: &Shape) -> Option<Path> {
     match shape {
@@ -115,7 +115,7 @@ mod tests {
         Pixmap::decode_png(&file).expect("a PNG")
     }
 
-    /// Pixels of exactly this colour.
+    /// Returns the number of pixels with exactly this colour.
     fn count(picture: &Pixmap, ink: Ink) -> usize {
         let wanted = colour(ink).to_color_u8();
         picture.pixels().iter().filter(|pixel| pixel.demultiply() == wanted).count()
@@ -127,7 +127,8 @@ mod tests {
         assert_eq!(picture.width(), 2 * (560 + 24));
         let ink = |style: Style| style.look().fill.expect("it is filled");
         let bars = [Style::Bar, Style::OursBar].map(|style| count(&picture, ink(style)));
-        // 26 units less 6 high, 4 pixels a unit, and most of the width.
+        // A bar is 26 units less 6 high, has 4 pixels in each square unit, and covers most of the
+        // width.
         assert!(bars.iter().all(|pixels| *pixels > 20 * 4 * 300), "{bars:?}");
         assert!(count(&picture, ink(Style::Paper)) > bars[0], "the paper is white");
         assert!(count(&picture, ink(Style::Text)) > 200, "there is text");

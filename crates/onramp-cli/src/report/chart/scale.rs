@@ -1,13 +1,13 @@
-//! Axes: from figures to places, and where the ticks are.
+//! Scales: they map figures to places, and choose the places of ticks.
 
-/// A scale from figures to places on the page.
+/// A scale that maps figures to places on the page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     kind: Kind,
-    /// Figures at the ends.
+    /// The figures at the two ends.
     from: f64,
     to: f64,
-    /// Places of these.
+    /// The places of the two ends.
     at: (f64, f64),
 }
 
@@ -18,20 +18,22 @@ pub(super) enum Kind {
 }
 
 impl Scale {
-    /// From zero to a little more than `most`.
+    /// Returns a linear scale from zero to a little more than `most`.
     pub(super) fn linear(most: f64, at: (f64, f64)) -> Self {
         let most = if most > 0.0 { most } else { 1.0 };
         Self { kind: Kind::Linear, from: 0.0, to: most * 1.03, at }
     }
 
-    /// Over `least` to `most`, which are positive; no narrower than a factor of two.
+    /// Returns a logarithmic scale from `least` to `most`, which must be positive. The scale spans
+    /// at least a factor of two.
     pub(super) fn log(least: f64, most: f64, at: (f64, f64)) -> Self {
         debug_assert!(least > 0.0 && most >= least, "{least} to {most}");
         let widen = (2.0 * least / most).max(1.0).sqrt();
         Self { kind: Kind::Log, from: least / widen, to: most * widen, at }
     }
 
-    /// Linear where figures are alike or zero, else logarithmic; for figures that are not negative.
+    /// Returns a linear scale if the figures are near each other or contain zero, and otherwise a
+    /// logarithmic one. The figures must not be negative.
     pub(super) fn fitting(figures: impl Iterator<Item = f64> + Clone, at: (f64, f64)) -> Self {
         let most = figures.clone().fold(0.0, f64::max);
         let least = figures.fold(most, f64::min);
@@ -46,7 +48,7 @@ impl Scale {
         self.kind == Kind::Log
     }
 
-    /// The place of `figure`; what lies beyond an end is put there.
+    /// Returns the place of `figure`. A figure beyond an end of the scale is placed at that end.
     pub(super) fn place(&self, figure: f64) -> f64 {
         let share = match self.kind {
             Kind::Linear => (figure - self.from) / (self.to - self.from),
@@ -55,7 +57,7 @@ impl Scale {
         self.at.0 + share.clamp(0.0, 1.0) * (self.at.1 - self.at.0)
     }
 
-    /// Round figures along the scale, from its least to its greatest.
+    /// Returns round figures along the scale, in ascending order.
     pub(super) fn ticks(&self) -> Vec<f64> {
         match self.kind {
             Kind::Linear => {
@@ -68,7 +70,7 @@ impl Scale {
         }
     }
 
-    /// Powers of ten; of a narrow scale also two and five times these.
+    /// Returns powers of ten; for a narrow scale, also two and five times these powers.
     fn log_ticks(&self) -> Vec<f64> {
         let decades = (self.to / self.from).log10();
         let factors: &[f64] = if decades < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -77,22 +79,22 @@ impl Scale {
         let every = 1 + (last - first) / 9;
         let powers = (first..=last).filter(|power| power.rem_euclid(every) == 0);
         let ticks = powers.flat_map(|power| factors.iter().map(move |f| f * 10_f64.powi(power)));
-        // A round figure at the very end must not fall out by the last bit.
+        // The tolerance keeps a round figure at the very end in spite of rounding errors.
         let near = 1.0 + 1e-9;
         ticks.filter(|tick| tick * near >= self.from && *tick <= self.to * near).collect()
     }
 }
 
-/// A step of 1, 2 or 5 times a power of ten, at least `least`.
+/// Returns a step of 1, 2 or 5 times a power of ten that is at least `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     let factor = [1.0, 2.0, 5.0].into_iter().find(|f| f * power >= least * (1.0 - 1e-9));
     factor.unwrap_or(10.0) * power
 }
 
-/// Ticks of a linear scale, at most.
+/// Largest number of ticks of a linear scale.
 const TICKS: f64 = 6.0;
-/// Figures further apart than this are shown on a logarithmic scale.
+/// If the greatest figure is more than this many times the least, the scale is logarithmic.
 const SPAN: f64 = 30.0;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A chart as a list of shapes, and how it is written as SVG.
+//! A chart as a list of shapes, and its output as SVG.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -6,18 +6,18 @@ use super::font;
 use super::style::{Style, css};
 use super::{LETTERS, TOP, WIDTH};
 
-/// A chart that is drawn.
+/// A chart that has been drawn.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
-    /// What it shows.
+    /// The title, which says what the chart shows.
     pub(crate) title: String,
-    /// Its figures in words, for who cannot see it.
+    /// The chart's figures in words, for people who cannot see the chart.
     pub(crate) words: String,
     pub(super) height: f64,
     pub(super) items: Vec<Item>,
 }
 
-/// A shape, and the figure that it stands for.
+/// A shape, its style, and the figure that it stands for.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) shape: Shape,
@@ -30,19 +30,19 @@ pub(super) struct Item {
 pub(super) struct Mark {
     pub(super) series: String,
     pub(super) figure: f64,
-    /// What is shown where a pointer rests on it.
+    /// The text that is shown while a pointer rests on the shape.
     pub(super) words: String,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
-    /// Left, top, width, height.
+    /// The left edge, the top edge, the width and the height.
     Rect([f64; 4]),
     Path {
         points: Vec<(f64, f64)>,
         closed: bool,
     },
-    /// Centre and radius.
+    /// The centre (x and y) and the radius.
     Dot([f64; 3]),
     Text {
         x: f64,
@@ -60,11 +60,11 @@ pub(super) enum Anchor {
 }
 
 impl Scene {
-    /// Paper with a title.
+    /// Returns an empty chart with a title.
     pub(super) fn new(title: String, height: f64) -> Self {
         let mut scene = Self { title, words: String::new(), height, items: Vec::new() };
         scene.rect([0.0, 0.0, WIDTH, height], Style::Paper, None);
-        // Titles are longer than the chart is wide only where names are.
+        // A title is wider than the chart only if it contains a long name.
         let title = fitting(&scene.title, WIDTH);
         scene.text(0.0, TOP / 2.0, Anchor::Start, Style::BoldText, &title);
         scene
@@ -87,12 +87,12 @@ impl Scene {
         self.items.push(Item { shape, style, mark: None });
     }
 
-    /// A part of an HTML page, which has the [`css`].
+    /// Returns the chart as part of an HTML page that has the rules of [`css`].
     pub(crate) fn inline(&self) -> Markup {
         self.element(None, None)
     }
 
-    /// A file of its own.
+    /// Returns the chart as a separate SVG file.
     pub(crate) fn svg(&self) -> String {
         self.element(Some("http://www.w3.org/2000/svg"), Some(css())).into_string() + "\n"
     }
@@ -163,7 +163,7 @@ impl Anchor {
     }
 }
 
-/// As much of `text` as fits into `width`; three dots stand for the rest.
+/// Returns as much of `text` as fits into `width`; three dots replace the rest.
 pub(super) fn fitting(text: &str, width: f64) -> String {
     if font::width(text, LETTERS) <= width {
         return text.to_owned();
@@ -181,7 +181,7 @@ fn path(points: &[(f64, f64)], closed: bool) -> String {
     format!("M{}{}", points.join("L"), if closed { "Z" } else { "" })
 }
 
-/// A place with a tenth of a pixel.
+/// Writes a coordinate with one decimal.
 fn number(place: f64) -> String {
     let text = format!("{place:.1}");
     text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)

@@ -1,23 +1,24 @@
-//! What shapes look like, in light and in dark.
+//! The look of shapes, in the light and in the dark theme.
 
 use std::fmt::Write;
 
-/// What a shape is, which decides what it looks like.
+/// The role of a shape, which decides on its look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     Paper,
     Grid,
     Axis,
-    /// From the end of a line to its name.
+    /// A line from the end of a chart's line to its name.
     Leader,
     Whisker,
     Bar,
     OursBar,
-    /// The line and the markers of a series; its number decides on the colour.
+    /// The line and the markers of a series. The number of the series decides on the colour.
     Line(usize),
-    /// A highlighted line: all have one colour, and the number decides on the dashes.
+    /// A highlighted line. All highlighted lines have the same colour, and the number decides on
+    /// the dashes.
     OursLine(usize),
-    /// From the least to the greatest round at a point of such a line.
+    /// The whisker from the least to the greatest round at a point of a line.
     Range(usize),
     OursRange,
     Marker(usize),
@@ -27,7 +28,7 @@ pub(super) enum Style {
     BoldText,
 }
 
-/// Colours and widths of a shape.
+/// The colours and the line width of a shape.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) fill: Option<Ink>,
@@ -35,7 +36,7 @@ pub(super) struct Look {
     pub(super) width: f32,
 }
 
-/// A colour, 0xRRGGBB, on light paper and on dark.
+/// A colour, 0xRRGGBB, for the light and for the dark theme.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ink {
     pub(super) light: u32,
@@ -85,7 +86,7 @@ impl Style {
         }
     }
 
-    /// The class in CSS.
+    /// Returns the name of the class in CSS.
     pub(super) fn class(self) -> String {
         match self {
             Self::Paper => "paper".to_owned(),
@@ -107,7 +108,8 @@ impl Style {
         }
     }
 
-    /// Lengths of dashes and gaps: lines differ in more than colour. Empty: no gaps.
+    /// Returns the lengths of dashes and gaps, which distinguish lines without colour. An empty
+    /// list means a solid line.
     pub(super) fn dashes(self) -> &'static [f32] {
         const DASHES: [&[f32]; 4] = [&[7.0, 3.0], &[], &[2.0, 2.5], &[9.0, 3.0, 2.0, 3.0]];
         const OURS_DASHES: [&[f32]; 5] =
@@ -120,14 +122,14 @@ impl Style {
     }
 }
 
-/// Rules for all shapes below an element of class `chart`, in both themes.
+/// Returns the CSS rules for all shapes below an element of class `chart`, in both themes.
 pub(crate) fn css() -> String {
     let rules = |pick: fn(Ink) -> u32| {
         let mut rules = String::new();
         for style in Style::every() {
             let look = style.look();
             let fill = look.fill.map_or_else(|| "none".to_owned(), |ink| hex(pick(ink)));
-            // Writing into a string cannot fail.
+            // Writing into a string cannot fail, so the result is ignored.
             let _ = write!(rules, ".chart .{}{{fill:{fill}", style.class());
             if let Some(ink) = look.stroke {
                 let _ = write!(rules, ";stroke:{};stroke-width:{}", hex(pick(ink)), look.width);
@@ -159,8 +161,8 @@ const SOFT: Ink = ink(0x5b_6b7b, 0x94_a5b5);
 const LINE: Ink = ink(0xe3_e8ed, 0x2a_3641);
 const OTHER: Ink = ink(0x9f_b1c2, 0x56_697b);
 const OURS: Ink = ink(0x0b_7a75, 0x2f_b3ab);
-/// Hues that stay apart for the colour-blind (after Okabe and Ito), as dark or as light as the
-/// paper wants it.
+/// Colours that colour-blind people can tell apart (after Okabe and Ito), darkened or lightened to
+/// suit the background.
 const SERIES: [Ink; 8] = [
     ink(0xc2_5200, 0xff_8a3c),
     ink(0x00_5fa8, 0x5a_b4ff),
@@ -176,7 +178,7 @@ const SERIES: [Ink; 8] = [
 mod tests {
     use super::*;
 
-    /// Relative luminance and contrast: WCAG 2.2.
+    /// Returns the contrast of two colours from their relative luminance, after WCAG 2.2.
     fn contrast(one: u32, other: u32) -> f64 {
         let luminance = |colour: u32| {
             let part = |shift: u32| {

@@ -1,4 +1,4 @@
-//! Lines over time: many points, of which none is marked.
+//! A chart of lines over time, with many points, none of which is marked.
 
 use super::font;
 use super::lines::{GAP, NAMES, SAMPLE, apart};
@@ -7,24 +7,24 @@ use super::scene::{Anchor, Mark, Scene, Shape, fitting};
 use super::style::Style;
 use super::{LETTERS, LINE, TOP, WIDTH, Words};
 
-/// Lines over time, from zero on.
+/// A chart of lines over time, which begins at zero.
 #[derive(Debug)]
 pub(crate) struct Times {
     pub(crate) title: String,
     pub(crate) lines: Vec<TimeLine>,
-    /// Seconds that a point stands for.
+    /// The time in seconds between two points.
     pub(crate) width: f64,
-    /// How figures are written.
+    /// The function that writes figures as text.
     pub(crate) words: Words,
-    /// Upwards it is logarithmic, where figures are far apart.
+    /// Whether the vertical axis may be logarithmic if the figures are far apart.
     pub(crate) fitting: bool,
 }
 
-/// A line.
+/// A line of the chart.
 #[derive(Debug)]
 pub(crate) struct TimeLine {
     pub(crate) name: String,
-    /// Where one is `None`, the line is broken.
+    /// The points. The line is broken where a point is `None`.
     pub(crate) points: Vec<Option<f64>>,
     pub(crate) highlighted: bool,
 }
@@ -36,7 +36,7 @@ impl TimeLine {
 }
 
 impl Times {
-    /// `None`: there are no points, or a figure is none.
+    /// Draws the chart; `None` if there are no points or if a figure is not finite.
     pub(crate) fn draw(&self) -> Option<Scene> {
         let mut points = self.lines.iter().flat_map(|line| line.points.iter().flatten());
         let count = self.lines.iter().map(|line| line.points.len()).max().unwrap_or(0);
@@ -44,7 +44,8 @@ impl Times {
             return None;
         }
         let names = self.lines.iter().map(|line| font::bold_width(&line.name, LETTERS));
-        // Names of flows are long: they may take more lines below, but no more of the width.
+        // Names of flows are long. They may take more lines below the chart, but no more of its
+        // width.
         let names = names.fold(0.0, f64::max).min(NAMES * WIDTH);
         let right = WIDTH - names - SAMPLE - 3.0 * GAP;
         let height = HEIGHT.max(TOP + BELOW + self.lines.len() as f64 * LINE);
@@ -84,7 +85,8 @@ impl Times {
         scene.text(middle, y + 2.0 * LINE + 4.0, Anchor::Middle, Style::SoftText, "seconds");
     }
 
-    /// The highlighted line last, on top of the others. A point alone is a dot.
+    /// Draws the lines. The highlighted line comes last, on top of the others. A point without
+    /// neighbours is drawn as a dot.
     fn series(&self, scene: &mut Scene, across: &Scale, up: &Scale) {
         let mut order: Vec<_> = self.styled().collect();
         order.sort_by_key(|(.., line)| line.highlighted);
@@ -109,7 +111,7 @@ impl Times {
         }
     }
 
-    /// Names right of the lines, each behind a sample of its line.
+    /// Draws the names to the right of the lines, each after a sample of its line.
     fn names(&self, scene: &mut Scene, right: f64, (top, bottom): (f64, f64)) {
         let places = apart(&vec![top; self.lines.len()], LINE, (top, bottom));
         for (([stroke, _], line), y) in self.styled().zip(places) {
@@ -140,7 +142,7 @@ impl Times {
 }
 
 const HEIGHT: f64 = 300.0;
-/// Room for the axis from left to right.
+/// Height of the space below the chart for the horizontal axis, in units.
 const BELOW: f64 = 42.0;
 
 #[cfg(test)]
@@ -205,9 +207,10 @@ mod tests {
             path[1..].split(['L', ' ']).map(|number| number.parse().expect("a place")).collect();
         let dot = of("mean").nth(1).expect("a dot");
         let at = |key| dot.attribute(key).and_then(|text| text.parse::<f64>().ok()).expect("place");
-        // A point stands in the middle of its half second; two points further, twice as far.
+        // A point stands in the middle of its half second, and two points further is twice the
+        // distance.
         assert!((at("cx") - places[2] - 2.0 * (places[2] - places[0])).abs() < 0.3, "{places:?}");
-        // Upwards 1, 4, 2.
+        // The heights are 1, 4 and 2.
         assert!(places[3] < at("cy") && at("cy") < places[1], "{places:?}");
         assert!(svg.contains("mean: 2.3333333333333335 in the mean, 4 at most"), "{svg}");
     }

@@ -1,5 +1,5 @@
-//! The charts of `onramp lab aqm`: what its rows have is not medians of rounds, but figures of one
-//! run in virtual time, and how they came about.
+//! The charts of `onramp lab aqm`. The rows of this experiment do not contain medians of rounds but
+//! figures of one run in virtual time, and their development over time.
 
 use serde_json::Value;
 
@@ -12,14 +12,14 @@ use crate::report::chart::{
 
 /// The name of the experiment.
 pub(super) const KIND: &str = "aqm";
-/// What a logarithmic axis shows in place of no delay, milliseconds.
+/// The delay in milliseconds that a logarithmic axis shows instead of zero.
 const NO_DELAY_MS: f64 = 0.1;
-/// The least share that is drawn: more would make its axis logarithmic.
+/// The least share that is drawn, because smaller shares would make the vertical axis logarithmic.
 const SHARE_LEAST: f64 = 0.05;
-/// Trips that differ by less are the same, but for a little chance.
+/// Round trips whose ratio is below this number count as equal, apart from a random difference.
 const TRIPS_DIFFER: f64 = 1.2;
 
-/// All charts, scenario by scenario.
+/// Returns all charts, scenario by scenario.
 pub(super) fn charts(document: &Document) -> Vec<Chart> {
     let mut scenarios: Vec<&str> = Vec::new();
     for row in document.rows() {
@@ -31,7 +31,7 @@ pub(super) fn charts(document: &Document) -> Vec<Chart> {
     scenarios.into_iter().flat_map(|scenario| of_scenario(document, scenario)).collect()
 }
 
-/// How it is told what charts show.
+/// The text that says what the charts show.
 pub(super) const HOW: &str = "\
 Time is virtual, and each figure is of one run. Delays are those of packets of flows that answer \
 to congestion, from when they came until their first bit left; over time, the means of parts of \
@@ -45,7 +45,8 @@ fn of_scenario(document: &Document, scenario: &str) -> Vec<Chart> {
     let ours = document.story().map_or("", |story| story.ours);
     let rows = document.rows().iter().filter(|row| self::scenario(row) == scenario);
     let mut view = View { rows: rows.collect(), ours };
-    // The highlighted one last, so that the others have the same colours in all kinds of charts.
+    // The highlighted row comes last, so that the other rows have the same colours in all kinds of
+    // charts.
     view.rows.sort_by_key(|row| row.main == ours);
     let drawn = [
         ("delay", view.delay()),
@@ -78,7 +79,7 @@ impl View<'_> {
         row.main == self.ours
     }
 
-    /// Delay over time.
+    /// Draws the delay over time.
     fn delay(&self) -> Option<Scene> {
         let width =
             self.rows.first()?.values.get("sojourn_parts")?.get("width_seconds")?.as_f64()?;
@@ -93,7 +94,7 @@ impl View<'_> {
         Times { title, lines, width, words: words::plain, fitting: true }.draw()
     }
 
-    /// Which share of packets waited no longer.
+    /// Draws the share of packets that waited no longer than a given delay.
     fn distribution(&self) -> Option<Scene> {
         let line = |row: &&Row| {
             let quantiles = row.values.get("sojourn_quantiles")?.as_array()?;
@@ -116,7 +117,7 @@ impl View<'_> {
         lines.draw()
     }
 
-    /// A bar for each qdisc; none, if no row has the figure.
+    /// Draws a bar for each qdisc; `None` if no row has the figure.
     fn bars(&self, title: &str, words: Words, key: &str, unit: f64) -> Option<Scene> {
         let bar = |row: &&Row| Bar {
             name: row.main.clone(),
@@ -129,7 +130,8 @@ impl View<'_> {
         Bars { title: title.to_owned(), bars, words }.draw()
     }
 
-    /// What bulk flows got by their round trips, where these differ.
+    /// Draws the rates of bulk flows over their round trips; `None` if the round trips do not
+    /// differ.
     fn trips(&self) -> Option<Scene> {
         let trips = |row: &Row| -> Option<Vec<Point>> {
             let flows = row.values.get("bulk_flows")?.as_array()?;

@@ -7,7 +7,7 @@ use super::data::{Document, Row};
 use super::words::{self, count, label, words};
 use crate::report::chart::{Across, Bar, Bars, Labels, Line, Lines, Point, Scene};
 
-/// A chart, a name for its file, and the heading below which it stands.
+/// A chart, with a name for its file and the heading above it.
 #[derive(Debug)]
 pub(super) struct Chart {
     pub(super) name: String,
@@ -15,7 +15,7 @@ pub(super) struct Chart {
     pub(super) scene: Scene,
 }
 
-/// All charts, in the order of the page.
+/// Returns all charts, in the order of the page.
 pub(super) fn all(document: &Document) -> Vec<Chart> {
     if document.kind() == aqm::KIND {
         return aqm::charts(document);
@@ -34,13 +34,13 @@ pub(super) fn all(document: &Document) -> Vec<Chart> {
     charts
 }
 
-/// Charts that stand next to each other and below one heading.
+/// Returns groups of neighbouring charts with the same heading.
 pub(super) fn grouped(charts: &[Chart]) -> impl Iterator<Item = (&str, &[Chart])> {
     let groups = charts.chunk_by(|one, next| one.heading == next.heading);
     groups.map(|group| (group[0].heading.as_str(), group))
 }
 
-/// A line for each design over the axis.
+/// Draws a line for each design over the axis.
 fn scaling(document: &Document, key: &str, axis: &str) -> Option<Chart> {
     let line = |series: &str| Line {
         name: series.to_owned(),
@@ -72,7 +72,7 @@ fn point(row: &Row, key: &str) -> Option<Point> {
     Some(Point { at: row.at? as f64, figure: figure.median, range: figure.range })
 }
 
-/// A bar for each design, oldest first.
+/// Draws a bar for each design, the oldest design first.
 fn bars(document: &Document, key: &str, at: Option<u64>) -> Option<Chart> {
     let bar = |series: &str| {
         let row = document.row(series, at)?;
@@ -98,7 +98,7 @@ fn bars(document: &Document, key: &str, at: Option<u64>) -> Option<Chart> {
     Some(Chart { name: format!("bars-{}{suffix}", slug(key)), heading, scene: bars.draw()? })
 }
 
-/// Shares of a histogram by powers of two, a line for each design.
+/// Draws the shares of a histogram by powers of two, with a line for each design.
 fn histogram(document: &Document, key: &str, at: Option<u64>) -> Option<Chart> {
     let line = |series: &str| {
         let buckets = buckets(document.row(series, at)?.values.get(key)?)?;
@@ -140,13 +140,13 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// The middle on a logarithmic axis; zeros are put where ones are.
+    /// Returns the middle of the bucket on a logarithmic axis. A lower end of zero counts as one.
     fn middle(&self) -> f64 {
         (self.from.max(1) as f64 * self.below.max(1) as f64).sqrt()
     }
 }
 
-/// Buckets, if that is what `value` has.
+/// Returns the buckets in `value`; `None` if `value` is not a histogram.
 pub(super) fn buckets(value: &Value) -> Option<Vec<Bucket>> {
     let bucket = |value: &Value| {
         let number = |key: &str| value.get(key)?.as_u64();
@@ -156,7 +156,7 @@ pub(super) fn buckets(value: &Value) -> Option<Vec<Bucket>> {
     (!buckets.is_empty()).then_some(buckets)
 }
 
-/// Keys of histograms of durations.
+/// Returns the keys of histograms of durations.
 fn histograms(document: &Document) -> Vec<&str> {
     let mut keys: Vec<&str> = Vec::new();
     for (key, value) in document.rows().iter().flat_map(|row| &row.values) {
@@ -168,7 +168,7 @@ fn histograms(document: &Document) -> Vec<&str> {
     keys
 }
 
-/// The place along the axis in words, and as the end of a file's name.
+/// Returns the place on the axis in words, and as the end of a file name.
 fn place(document: &Document, at: Option<u64>) -> (String, String) {
     match document.axis().zip(at) {
         Some((axis, at)) => (count(at, axis), format!("-{at}-{}", slug(axis))),
@@ -176,7 +176,7 @@ fn place(document: &Document, at: Option<u64>) -> (String, String) {
     }
 }
 
-/// A ratio, as it stands at a bar.
+/// Returns a ratio as text for a bar.
 fn times(ratio: f64) -> String {
     match ratio {
         ratio if 0.0 < ratio && ratio < 0.001 => format!("1/{}×", words::plain(1.0 / ratio)),

@@ -1,4 +1,4 @@
-//! The JSON of an experiment, read for a report.
+//! Reads the JSON of an experiment for a report.
 
 use std::collections::HashMap;
 
@@ -7,46 +7,49 @@ use serde_json::{Map, Value};
 
 use super::{Story, at, story, words};
 
-/// What an experiment wrote.
+/// The results that an experiment wrote.
 #[derive(Debug)]
 pub(crate) struct Document {
-    /// The schema without `onramp.lab.`.
+    /// The schema without the prefix `onramp.lab.`.
     kind: String,
     whole: Map<String, Value>,
     rows: Vec<Row>,
-    /// The key of the numbers of threads, or whatever rows of one design differ in.
+    /// The key of the number of threads, or of another number in which rows of the same design
+    /// differ.
     axis: Option<&'static str>,
-    /// Keys whose values name a series: the design, or the path, and then others.
+    /// Keys whose values name a series: first the design or the path, then others.
     names: Vec<String>,
     base: Option<Base>,
 }
 
-/// One design, with so many threads.
+/// The results of one design with one number of threads.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// The design, with whatever else has a name and is not the same in all rows.
+    /// The name of the series: the design, followed by other names that are not the same in all
+    /// rows.
     pub(super) series: String,
     /// The first part of the name: the design, or the path.
     pub(super) main: String,
-    /// The other parts.
+    /// The other parts of the name.
     rest: Vec<String>,
-    /// Threads, or whatever the axis is.
+    /// The number of threads, or another number that the axis shows.
     pub(super) at: Option<u64>,
     pub(super) values: Map<String, Value>,
 }
 
-/// What others are compared to: rows that agree with theirs in all but the design.
+/// The base of comparisons: each row is compared with the row of the base that agrees with it in
+/// everything but the design.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
     /// The design, or the path.
     pub(super) main: String,
-    /// What it is called in captions, with what else is the same.
+    /// The name of the base in captions, with what is the same in both rows.
     pub(super) called: String,
-    /// Whether the experiment itself compared them, in each round.
+    /// Whether the experiment itself made the comparison in each round.
     pub(super) measured: bool,
 }
 
-/// A median with its extremes, if there were rounds.
+/// A median, with its extremes if there were rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Figure {
     pub(super) median: f64,
@@ -58,18 +61,18 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// Says what is wrong with it.
+    /// A text that says what is wrong with the input.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let value =
             serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))?;
         Self::of(value)
     }
 
-    /// Takes what is written as JSON.
+    /// Takes the parsed JSON.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with it.
+    /// A text that says what is wrong with the input.
     pub(crate) fn of(value: Value) -> Result<Self, String> {
         let Value::Object(whole) = value else { return Err("it is no JSON object".to_owned()) };
         let want = "give what onramp lab --json wrote";
@@ -134,7 +137,7 @@ impl Document {
         self.story().map_or_else(|| self.kind.clone(), |story| story.title.to_owned())
     }
 
-    /// What tells one run of an experiment from another.
+    /// Returns the parameters that distinguish one run of an experiment from another.
     pub(super) fn summary(&self) -> String {
         let parameters = self.part("parameters");
         let given = ["qdisc", "load", "device_ns"].into_iter().filter_map(|key| {
@@ -144,14 +147,14 @@ impl Document {
         given.collect::<Vec<_>>().join(", ")
     }
 
-    /// An object of the document; empty where there is none.
+    /// Returns an object of the document; an empty object if the document does not have it.
     pub(super) fn part(&self, key: &str) -> &Map<String, Value> {
         static NOTHING: std::sync::LazyLock<Map<String, Value>> =
             std::sync::LazyLock::new(Map::new);
         self.whole.get(key).and_then(Value::as_object).unwrap_or(&NOTHING)
     }
 
-    /// The command line, as for a shell.
+    /// Returns the command line, quoted for a shell.
     pub(super) fn command(&self) -> String {
         let words = self.whole.get("command").and_then(Value::as_array);
         let words = words.map(|words| words.iter().filter_map(Value::as_str));
@@ -159,7 +162,7 @@ impl Document {
         line.unwrap_or_else(|| "The command line was not recorded.".to_owned())
     }
 
-    /// One line on the machine.
+    /// Returns a line about the machine.
     pub(super) fn machine_summary(&self) -> String {
         let machine = self.part("machine");
         let cpus = machine.get("cpus").and_then(Value::as_u64);
@@ -170,7 +173,7 @@ impl Document {
         parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
-    /// A warning, if others kept the machine busy before the run.
+    /// Returns a warning if other programs kept the machine busy before the run.
     pub(super) fn was_busy(&self) -> Option<String> {
         let machine = self.part("machine");
         let number = |key| machine.get(key).and_then(Value::as_f64);
@@ -183,7 +186,7 @@ impl Document {
         })
     }
 
-    /// Names of the designs, oldest first.
+    /// Returns the names of the series, the oldest design first.
     pub(super) fn series(&self) -> Vec<&str> {
         let mut series: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -194,7 +197,8 @@ impl Document {
         series
     }
 
-    /// Places along the axis, ascending; one that is `None` where there is no axis.
+    /// Returns the places along the axis in ascending order. If there is no axis, the only place is
+    /// `None`.
     pub(super) fn places(&self) -> Vec<Option<u64>> {
         let mut places: Vec<_> = self.rows.iter().map(|row| row.at).collect();
         places.sort_unstable();
@@ -211,7 +215,7 @@ impl Document {
         series.starts_with(self.story().map_or("onramp", |story| story.ours))
     }
 
-    /// The figures that matter most, of those that were measured.
+    /// Returns the figures that matter most, among those that were measured.
     pub(super) fn figures(&self) -> Vec<&str> {
         let measured = |key: &&str| self.rows.iter().any(|row| row.figure(key).is_some());
         match self.story() {
@@ -220,7 +224,7 @@ impl Document {
         }
     }
 
-    /// Keys of figures that have extremes.
+    /// Returns the keys of figures that have extremes.
     pub(super) fn spreads(&self) -> Vec<&str> {
         let mut keys: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -234,7 +238,8 @@ impl Document {
         keys
     }
 
-    /// The row that `row` is compared with: with the base's design, and the same in all else.
+    /// Returns the row that `row` is compared with: the row of the base's design that is the same
+    /// in everything else.
     pub(super) fn base_of(&self, row: &Row) -> Option<&Row> {
         let base = self.base()?;
         let same =
@@ -247,18 +252,20 @@ impl Document {
         self.base().is_some_and(|base| base.main == row.main)
     }
 
-    /// Whether designs have several rows at a place, so that there are several to compare with.
+    /// Whether a design has several rows at one place of the axis, so that there are several rows
+    /// to compare with.
     pub(super) fn has_pairs(&self) -> bool {
         self.names.len() > 1
     }
 
-    /// The figure at `key` to that of the base.
+    /// Returns the ratio of the figure at `key` to that of the base.
     pub(super) fn ratio(&self, row: &Row, key: &str) -> Option<Figure> {
         let base = self.base_of(row)?;
         if self.has_pairs() && self.is_base(row) {
             return None;
         }
-        // Where the experiment says that there is no ratio, there is none.
+        // If the experiment gives ratios but not this one, the experiment decides: there is no
+        // ratio.
         let own = self.ratios(row).filter(|ratios| ratios.contains_key(key));
         let ratio = match own {
             Some(ratios) => Figure::of(ratios, key)?,
@@ -268,22 +275,23 @@ impl Document {
                 Figure { median, range: None }
             }
         };
-        // What costs less than nothing is no multiple of anything.
+        // A negative ratio has no meaning: a cost below zero is not a multiple of anything.
         (ratio.median.is_finite() && ratio.median >= 0.0).then_some(ratio)
     }
 
-    /// Whether ratios at `key` are those of the rounds, and not of medians.
+    /// Whether the ratios at `key` come from the rounds, and not from the medians.
     pub(super) fn compares_rounds(&self, key: &str) -> bool {
         let least = format!("{key}_min");
         let mut ratios = self.rows.iter().filter_map(|row| self.ratios(row));
         ratios.any(|ratios| ratios.get(&least).is_some_and(Value::is_number))
     }
 
-    /// The ratios of a row: its own, or those of the list beside the rows that are about it.
+    /// Returns the ratios of a row: the row's own, or the entry about this row in a list beside the
+    /// rows.
     pub(super) fn ratios<'a>(&'a self, row: &'a Row) -> Option<&'a Map<String, Value>> {
         let (_, value) = ratios_key(&row.values).or_else(|| ratios_key(&self.whole))?;
         let Value::Array(all) = value else { return value.as_object() };
-        // An entry does not always say the design: then there is only one that is compared.
+        // Some entries do not name the design. Then only one design is compared with the base.
         if self.is_base(row) {
             return None;
         }
@@ -295,7 +303,8 @@ impl Document {
         all.iter().filter_map(Value::as_object).find(about)
     }
 
-    /// What the experiment compared with, else the oldest of the usual designs to compare with.
+    /// Returns the design that the experiment compared with; otherwise the oldest of the designs
+    /// that are usually compared with.
     fn find_base(&self) -> Option<Base> {
         let mut tables = self.rows.iter().map(|row| &row.values).chain([&self.whole]);
         let named = tables.find_map(ratios_key);
@@ -315,13 +324,14 @@ impl Document {
         base(known.or_else(|| mains().find(|name| !self.is_ours(name)))?, false)
     }
 
-    /// What rows of one design differ in, axis apart.
+    /// Returns the labels of the names in which rows of the same design differ, apart from the
+    /// axis.
     fn rest_labels(&self) -> String {
         let labels: Vec<_> = self.names.iter().skip(1).map(|key| words::label(key)).collect();
         labels.join(" and ")
     }
 
-    /// The place that `scaling` is to.
+    /// Returns the place on the axis that the figure `scaling` refers to.
     pub(super) fn first_place(&self) -> Option<u64> {
         let asked = self.part("parameters").get(self.axis?).and_then(Value::as_array);
         asked.and_then(|all| all.first()?.as_u64()).or_else(|| self.places().first().copied()?)
@@ -351,13 +361,13 @@ impl Row {
         made
     }
 
-    /// Makes the name of its parts.
+    /// Joins the parts into the name of the series.
     fn name(&mut self) {
         let parts: Vec<_> = std::iter::once(&self.main).chain(&self.rest).cloned().collect();
         self.series = parts.join(", ");
     }
 
-    /// The figure at the path `key`; `None`: it was not measured.
+    /// Returns the figure at the path `key`; `None` if it was not measured.
     pub(super) fn figure(&self, key: &str) -> Option<Figure> {
         match key.contains('.') {
             true => {
@@ -370,7 +380,7 @@ impl Row {
 }
 
 impl Figure {
-    /// The figure at `key` of `map`, with the extremes beside it.
+    /// Returns the figure at `key` of `map`, with the extremes that stand beside it.
     pub(super) fn of(map: &Map<String, Value>, key: &str) -> Option<Self> {
         let number = |key: &str| map.get(key)?.as_f64().filter(|figure| figure.is_finite());
         let range = number(&format!("{key}_min")).zip(number(&format!("{key}_max")));
@@ -378,20 +388,20 @@ impl Figure {
     }
 }
 
-/// The key and the value of what compares with a base.
+/// Returns the key and the value of the ratios to a base.
 fn ratios_key(map: &Map<String, Value>) -> Option<(&str, &Value)> {
     let (key, value) = map.iter().find(|(key, _)| key.starts_with(RATIOS))?;
     Some((key, value))
 }
 
-/// The axis: the first of the usual ones that all rows have.
+/// Returns the axis: the first of the usual keys that all rows have.
 fn axis(rows: &[&Map<String, Value>]) -> Option<&'static str> {
     let whole = |key: &str| rows.iter().all(|row| row.get(key).is_some_and(Value::is_u64));
     AXES.into_iter().find(|key| !rows.is_empty() && whole(key))
 }
 
-/// Keys whose values name a series: the first text of the rows, and what differs of other texts and
-/// of numbers that a list was asked for.
+/// Returns the keys whose values name a series: the first text of the rows, and other texts and
+/// numbers that differ between rows. A number counts only if the user gave a list of values for it.
 fn names<'a>(
     rows: &[&'a Map<String, Value>],
     axis: Option<&str>,
@@ -408,7 +418,7 @@ fn names<'a>(
     main.into_iter().chain(others.map(|(key, _)| key.as_str())).collect()
 }
 
-/// Numbers rows that have one name and one place, so that none hides another.
+/// Numbers rows that have the same name and the same place, so that no row hides another.
 fn number_the_same(rows: &mut [Row]) {
     let mut seen: HashMap<(String, Option<u64>), usize> = HashMap::new();
     for row in rows {
@@ -421,12 +431,13 @@ fn number_the_same(rows: &mut [Row]) {
     }
 }
 
-/// Whether the figure at `key` is already divided by another of its own row.
+/// Whether the figure at `key` is already divided by another figure of the same row.
 pub(super) fn is_quotient(key: &str) -> bool {
     key == "scaling"
 }
 
-/// By place along the axis, then oldest designs first, if all are known; ours last.
+/// Sorts the rows by place along the axis and, if all designs are known, by age with the oldest
+/// design first and Onramp last.
 fn sort(rows: &mut [Row]) {
     let known: Vec<_> =
         Design::ALL.iter().chain(Design::PEERS).map(|design| design.name()).collect();
@@ -434,11 +445,11 @@ fn sort(rows: &mut [Row]) {
     if rows.iter().all(|row| row.main.starts_with("onramp") || age(row).is_some()) {
         rows.sort_by_key(|row| (row.main.starts_with("onramp"), age(row), row.main.clone()));
     }
-    // Designs stay in their order at each place.
+    // The sort is stable, so designs keep their order at each place.
     rows.sort_by_key(|row| row.at);
 }
 
-/// A word that may be part of a file's name.
+/// Whether the word may be part of a file name.
 fn is_name(kind: &str) -> bool {
     !kind.is_empty()
         && kind.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
@@ -447,6 +458,6 @@ fn is_name(kind: &str) -> bool {
 const PREFIX: &str = "onramp.lab.";
 const VERSION: u64 = 1;
 const RATIOS: &str = "ratios_to_";
-/// What rows of one design may differ in.
+/// The keys in which rows of the same design may differ.
 const AXES: [&str; 8] =
     ["threads", "pairs", "senders", "cpus", "clients", "queues", "flows", "ports"];

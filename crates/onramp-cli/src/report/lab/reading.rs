@@ -1,9 +1,9 @@
-//! What the figures say, in sentences.
+//! Puts the figures of an experiment into sentences.
 
 use super::data::{Document, Row, is_quotient};
 use super::words::{count, label, plain, words};
 
-/// A sentence for the most and one for the fewest threads; whoever won.
+/// Returns sentences for the largest and for the smallest number of threads, whichever design won.
 pub(super) fn sentences(document: &Document) -> Vec<String> {
     let places = document.places();
     let (Some(first), Some(last)) = (places.first(), places.last()) else {
@@ -16,13 +16,15 @@ pub(super) fn sentences(document: &Document) -> Vec<String> {
     sentences
 }
 
-/// Ours beside what it is compared to; where ours is what the others are compared to, each of them.
+/// Returns sentences that compare Onramp with its base. If Onramp itself is the base, there is a
+/// sentence for each of the other designs.
 fn compared(document: &Document, at: Option<u64>) -> Vec<String> {
     let rows: Vec<_> = document.rows().iter().filter(|row| row.at == at).collect();
     let others = || rows.iter().copied().filter(|row| !document.is_base(row));
     let base = rows.iter().copied().find(|row| document.is_base(row));
     let subjects: Vec<&Row> = match others().find(|row| document.is_ours(&row.main)) {
-        // Of each qdisc, or whatever else rows differ in; but not of those beside nothing.
+        // There is a sentence for each qdisc, or for whatever else distinguishes the rows, but not
+        // for rows that have no base.
         Some(ours) => {
             let alone = document.base().is_none() || !document.has_pairs();
             let ours = others().filter(|row| row.main == ours.main);
@@ -67,7 +69,7 @@ fn sentence(document: &Document, row: &Row) -> Option<String> {
     Some(format!("{}{place}: {}.", row.series, clauses.join("; ")))
 }
 
-/// A ratio in words.
+/// Returns a ratio in words.
 fn share(ratio: f64) -> String {
     if 0.0 < ratio && ratio < 0.1 {
         format!("1/{} of", plain(1.0 / ratio))

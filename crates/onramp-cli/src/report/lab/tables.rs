@@ -1,4 +1,4 @@
-//! All figures of an experiment, in tables.
+//! Shows all figures of an experiment in tables.
 
 use maud::{Markup, html};
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use super::data::{Document, Figure, Row};
 use super::words::{self, count, label, words};
 use crate::report::page::table;
 
-/// Every table that has rows.
+/// Returns every table that has rows.
 pub(super) fn all(document: &Document) -> Markup {
     html! {
         h3 { "Figures" }
@@ -21,19 +21,19 @@ pub(super) fn all(document: &Document) -> Markup {
     }
 }
 
-/// Names of the first columns.
+/// Returns the headers of the first columns, followed by `columns`.
 fn head(document: &Document, columns: impl IntoIterator<Item = String>) -> Vec<String> {
     let axis = document.axis().map(label);
     ["design".to_owned()].into_iter().chain(axis).chain(columns).collect()
 }
 
-/// The first columns of a row.
+/// Returns the first cells of a row, which name it.
 fn names(document: &Document, row: &Row) -> Vec<String> {
     let at = document.axis().map(|_| row.at.map_or_else(dash, |at| at.to_string()));
     [row.series.clone()].into_iter().chain(at).collect()
 }
 
-/// Medians with their extremes, then figures without.
+/// Returns the table of medians with their extremes, followed by figures without extremes.
 fn figures(document: &Document) -> Markup {
     let spreads = document.spreads();
     let plain = plain_paths(document);
@@ -49,7 +49,7 @@ fn figures(document: &Document) -> Markup {
     table(&head, &document.rows().iter().map(row).collect::<Vec<_>>())
 }
 
-/// Figures to those of the base.
+/// Returns the table of ratios to the base.
 fn ratios(document: &Document) -> Markup {
     let Some(base) = document.base() else { return html! {} };
     let spread =
@@ -83,7 +83,7 @@ fn ratios(document: &Document) -> Markup {
     }
 }
 
-/// How the ratios of `keys` were made.
+/// Returns a text that says how the ratios of `keys` were computed.
 pub(super) fn how_compared(document: &Document, keys: &[&str]) -> String {
     let (rounds, medians): (Vec<&str>, Vec<&str>) =
         keys.iter().copied().partition(|key| document.compares_rounds(key));
@@ -97,7 +97,7 @@ pub(super) fn how_compared(document: &Document, keys: &[&str]) -> String {
     }
 }
 
-/// Keys of percentiles.
+/// Returns the keys of percentiles.
 fn groups(document: &Document) -> Vec<&str> {
     let mut keys: Vec<&str> = Vec::new();
     for (key, value) in document.rows().iter().flat_map(|row| &row.values) {
@@ -126,7 +126,7 @@ fn percentiles(document: &Document, group: &str) -> Markup {
     }
 }
 
-/// The locks in the columns of `perf lock contention` and of lockmeter.
+/// Returns the tables of locks, with the columns of `perf lock contention` and of lockmeter.
 fn locks(document: &Document) -> Markup {
     let mut perf = Vec::new();
     let mut lockmeter = Vec::new();
@@ -184,7 +184,7 @@ fn locks(document: &Document) -> Markup {
     }
 }
 
-/// Time spent waiting, as a share of that of all processors.
+/// Returns the time spent waiting for a lock, as a share of the time of all processors.
 fn wait_share(document: &Document, lock: &Value) -> Option<f64> {
     let number = |key: &str| lock.get(key).and_then(Value::as_f64);
     number("wait_cpu_share").or_else(|| {
@@ -194,7 +194,7 @@ fn wait_share(document: &Document, lock: &Value) -> Option<f64> {
     })
 }
 
-/// A histogram: a row for each bucket and place, a column for each design.
+/// Returns the table of a histogram: a row for each bucket and place, and a column for each design.
 fn histogram(document: &Document, path: &str) -> Markup {
     let series = document.series();
     let mut rows = Vec::new();
@@ -228,12 +228,12 @@ fn histogram(document: &Document, path: &str) -> Markup {
     }
 }
 
-/// Paths of histograms.
+/// Returns the paths of histograms.
 fn histogram_paths(document: &Document) -> Vec<String> {
     paths(document, &|value| buckets(value).is_some())
 }
 
-/// Paths of figures without extremes that are in no other table.
+/// Returns the paths of figures without extremes that are not in another table.
 fn plain_paths(document: &Document) -> Vec<String> {
     let paths = paths(document, &|value| value.is_number() || value.is_boolean());
     let spreads = document.spreads();
@@ -246,8 +246,8 @@ fn plain_paths(document: &Document) -> Vec<String> {
     paths.into_iter().filter(|path| !elsewhere(path)).collect()
 }
 
-/// Paths to values that are `wanted`, in keys of rows and in objects below these; not in
-/// percentiles, ratios and locks, which have tables of their own.
+/// Returns the paths to values for which `wanted` is true, among the keys of rows and of the
+/// objects in them. It leaves out percentiles, ratios and locks, which have tables of their own.
 fn paths(document: &Document, wanted: &dyn Fn(&Value) -> bool) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
     let mut add = |path: String| {
@@ -269,7 +269,7 @@ fn paths(document: &Document, wanted: &dyn Fn(&Value) -> bool) -> Vec<String> {
     paths
 }
 
-/// A median with its extremes.
+/// Returns a median with its extremes as text.
 fn cell(key: &str, figure: Option<Figure>) -> String {
     let words = words(key);
     figure.map_or_else(dash, |figure| match figure.range {

@@ -1,4 +1,4 @@
-//! Pages and charts of documents made by hand.
+//! Tests of pages and charts of documents that are written by hand.
 
 mod pairs;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Document, charts, page};
 use crate::report::chart::png;
 
-/// Contention of two designs, with one and with 16 threads.
+/// Returns results of two designs, with one thread and with 16 threads.
 fn contention() -> Value {
     let row = |design: &str, threads: u64, rate: f64, cpu: f64, p999: u64| {
         json!({
@@ -54,7 +54,7 @@ fn document(value: &Value) -> Document {
     Document::of(value.clone()).expect("a document")
 }
 
-/// The page as XML, which it is but for what HTML does not close.
+/// Returns the page as XML. The page is XML except for tags that HTML does not close.
 fn as_xml(page: &str) -> String {
     let body = page.strip_prefix("<!DOCTYPE html>").expect("the type of the document");
     let metas =
@@ -65,7 +65,7 @@ fn as_xml(page: &str) -> String {
     })
 }
 
-/// Figures of the marks of a chart, by series, in order.
+/// Returns the figures of the marks of a chart by series, in order.
 fn marks(svg: &str) -> BTreeMap<String, Vec<f64>> {
     let xml = Xml::parse(svg).expect("a chart is XML");
     let mut marks: BTreeMap<String, Vec<f64>> = BTreeMap::new();
@@ -80,14 +80,14 @@ fn marks(svg: &str) -> BTreeMap<String, Vec<f64>> {
     marks
 }
 
-/// What is written in a chart.
+/// Returns the texts in a chart.
 fn texts(svg: &str) -> Vec<String> {
     let xml = Xml::parse(svg).expect("a chart is XML");
     let texts = xml.descendants().filter(|node| node.has_tag_name("text"));
     texts.filter_map(|node| node.text().map(str::to_owned)).collect()
 }
 
-/// Asserts that the page of `value` is well-formed and has only places that are numbers.
+/// Asserts that the page of `value` is well-formed and that all coordinates are numbers.
 fn assert_whole(value: &Value) -> String {
     let documents = [document(value)];
     let page = page(&documents);
@@ -213,7 +213,8 @@ fn odd_documents_make_pages_too() {
     assert_whole(&rows(&|row| row["threads"] == 16));
     assert_whole(&rows(&|row| row["threads"] == 16 && row["design"] == "onramp"));
     assert!(assert_whole(&rows(&|_| false)).contains("Nothing was measured."));
-    // In the place of each figure in turn: nothing, zero, less, more than can be drawn, a text.
+    // The test replaces each figure in turn by nothing, zero, a negative number, numbers too large
+    // and too small to draw, a text, and a list.
     let replacements =
         [Value::Null, json!(0), json!(-5.0), json!(1e300), json!(1e-300), json!("text"), json!([])];
     for key in contention()["rows"][0].as_object().expect("a row").keys() {
@@ -287,7 +288,7 @@ fn ratios_stand_at_the_bars_as_they_were_measured() {
     has(cpu, "CPU per packet, 16 threads; × busylock");
     has(cpu, "380 ns, 0.125×");
     has(cpu, "3.8 µs, 1×");
-    // Not compared in the rounds: median by median.
+    // The experiment gives no ratio for this figure, so the ratio is that of the medians.
     has("contention-bars-packets-per-second-16-threads", "5 M/s, 10×");
     has("contention-bars-packets-per-second-1-threads", "8 M/s, 1.33×");
 }
@@ -307,7 +308,8 @@ fn a_busy_machine_is_told() {
 fn buckets_stand_at_their_middle() {
     let mut value = contention();
     let bucket = |from: u64, below: u64| json!({"from": from, "below": below, "count": 5});
-    // Middles at 8, 16 and 32: the same factor between them, whatever the widths.
+    // The middles of the buckets are at 8, 16 and 32, the same factor apart, whatever the widths
+    // are.
     let buckets = json!([bucket(4, 16), bucket(8, 32), bucket(31, 33)]);
     value["rows"][2]["send_histogram"] = buckets;
     let charts: BTreeMap<_, _> = charts(&[document(&value)]).into_iter().collect();

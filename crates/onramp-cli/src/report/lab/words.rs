@@ -1,4 +1,4 @@
-//! What keys and figures are called.
+//! Labels of keys, and figures as text.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::report::chart::Words;
 
-/// What people call the figure at `key`: a path with dots, or a key.
+/// Returns the label that people see for the figure at `key`, which is a key or a path with dots.
 pub(super) fn label(key: &str) -> String {
     let known = LABELS.iter().find(|(known, _)| *known == key).map(|(_, label)| *label);
     if let Some(label) = known {
@@ -22,14 +22,14 @@ pub(super) fn label(key: &str) -> String {
     plain.replace("_per_", " per ").replace('_', " ")
 }
 
-/// How figures at `key` are written.
+/// Returns the function that writes figures at `key` as text.
 pub(super) fn words(key: &str) -> Words {
     unit(key).unwrap_or(plain)
 }
 
-/// How figures that have a unit are written.
+/// Returns the function that writes figures with the unit of `key`; `None` if the key has no unit.
 fn unit(key: &str) -> Option<Words> {
-    // Percentiles have their unit in the name of the group.
+    // The unit of percentiles is part of the name of their group.
     let group = key.split('.').next().unwrap_or(key);
     if group.ends_with("_ns") || group.contains("_ns_per_") {
         Some(nanoseconds)
@@ -44,7 +44,7 @@ fn unit(key: &str) -> Option<Words> {
     }
 }
 
-/// A value as text: a figure, or whatever else it is.
+/// Returns a value as text, whether it is a figure or something else.
 pub(super) fn value(key: &str, value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -58,7 +58,7 @@ pub(super) fn value(key: &str, value: &Value) -> String {
                 |when| humantime::format_rfc3339_seconds(when).to_string(),
             )
         }
-        // Counts are exact.
+        // Counts are shown exactly.
         Value::Number(number) if !number.is_f64() && unit(key).is_none() => number.to_string(),
         Value::Number(number) => words(key)(number.as_f64().unwrap_or(f64::NAN)),
         Value::Array(all) => {
@@ -72,12 +72,12 @@ pub(super) fn value(key: &str, value: &Value) -> String {
     }
 }
 
-/// Entries of a list: parameters, or what is known of the machine.
+/// Returns the entries of a list of parameters, or of facts about the machine.
 pub(super) fn entries(map: &Map<String, Value>) -> Vec<(String, String)> {
     map.iter().map(|(key, one)| (label(key), value(key, one))).collect()
 }
 
-/// A number of threads, or of whatever the axis counts.
+/// Returns a number of threads, or of what the axis counts, with its unit.
 pub(super) fn count(at: u64, axis: &str) -> String {
     let one = axis.strip_suffix('s').unwrap_or(axis);
     match axis {
@@ -88,7 +88,8 @@ pub(super) fn count(at: u64, axis: &str) -> String {
 
 pub(super) fn nanoseconds(ns: f64) -> String {
     let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
-    // 999.6 is a thousand in three digits.
+    // The factor selects the larger unit for 999.6, which is written as a thousand with three
+    // digits.
     let unit = units.into_iter().find(|(unit, _)| ns.abs() >= unit * 0.9995);
     let (unit, name) = unit.unwrap_or((1.0, "ns"));
     format!("{} {name}", plain(ns / unit))
@@ -112,7 +113,7 @@ fn bytes(bytes: f64) -> String {
     }
 }
 
-/// Three digits.
+/// Returns the number with three significant digits.
 pub(super) fn plain(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();

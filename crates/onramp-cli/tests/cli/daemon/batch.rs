@@ -1,4 +1,4 @@
-//! `-batch`.
+//! Tests of the option `-batch`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -36,7 +36,7 @@ fn the_first_error_ends_it_and_names_its_line() {
     assert_said(&daemon.run("ip -b nothing"), 1, missing);
 }
 
-/// Who writes to standard input has each line done as it comes.
+/// If a user writes to standard input line by line, each line is executed as it comes.
 #[test]
 fn standard_input_is_not_waited_for() {
     let daemon = Daemon::start();
@@ -58,7 +58,7 @@ fn standard_input_is_not_waited_for() {
     assert_eq!((rest.as_str(), child.wait().expect("it ends").code()), ("", Some(0)));
 }
 
-/// More than one request's worth, in no time.
+/// A batch of more lines than fit into one request is executed quickly.
 #[test]
 fn ten_thousand_lines_are_done_soon() {
     let daemon = Daemon::start();
@@ -68,7 +68,7 @@ fn ten_thousand_lines_are_done_soon() {
     assert_said(&batch(&daemon, "ip -b lines", &lines), 0, "");
     let took = now() - begin;
     assert!(daemon.out("ip link").contains(" mtu 10999 "));
-    // A tenth of this, where nobody else works.
+    // On a machine without other load, the batch takes a tenth of this time.
     assert!(took < Duration::from_secs(10), "{took:?}");
     let mut wrong = lines.clone();
     wrong.push_str("link set d0 mtu 1\n");

@@ -1,4 +1,4 @@
-//! Signals, and what is left behind.
+//! Tests of how signals end the daemon, and of what the daemon leaves behind.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -10,7 +10,7 @@ fn it_ends_in_good_order() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut daemon = Daemon::start();
         daemon.out("ip link add v0 up type veth peer name v1 up");
-        // Who is connected does not keep it.
+        // A client that stays connected does not prevent the daemon from ending.
         let idle = UnixStream::connect(daemon.path()).expect("it listens");
         daemon.signal(signal);
         assert_eq!(daemon.ended().code(), Some(0), "{signal:?}");

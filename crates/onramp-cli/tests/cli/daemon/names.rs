@@ -1,4 +1,4 @@
-//! What the program is called, and who is asked.
+//! Tests of the names that the program can be called by, and of how a client finds its daemon.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -7,9 +7,9 @@ use std::path::Path;
 
 use super::*;
 
-/// Copies the program to `place`. Another process does it: if this one had the copy open for
-/// writing, so would the children that other tests fork at that moment, and nobody can execute a
-/// file that is open for writing.
+/// Copies the program to `place` in another process. If this process had the copy open for writing,
+/// the children that other tests fork at that moment would have it open too, and a file that is
+/// open for writing cannot be executed.
 fn copied(place: &Path) {
     let status = Command::new("cp").arg(env!("CARGO_BIN_EXE_onramp")).arg(place).status();
     assert!(status.is_ok_and(|status| status.success()), "a copy at {}", place.display());
@@ -21,7 +21,7 @@ fn a_link_or_a_copy_called_tc_or_ip_is_tc_or_ip() {
     let own = env!("CARGO_BIN_EXE_onramp");
     let (ip, tc) = (daemon.folder.path().join("ip"), daemon.folder.path().join("tc"));
     symlink(own, &ip).expect("a link");
-    // A copy would do as well, and is larger.
+    // A copy would also do, but it is larger.
     if fs::hard_link(own, &tc).is_err() {
         copied(&tc);
     }
@@ -38,7 +38,7 @@ fn a_link_or_a_copy_called_tc_or_ip_is_tc_or_ip() {
     assert!(daemon.out("ip link").contains(" qdisc pfifo state UNKNOWN "));
 }
 
-/// Options of theirs are theirs: clap sees none of them.
+/// The program passes the options of `tc` and `ip` to the daemon; clap does not see them.
 #[test]
 fn options_go_to_the_daemon_as_they_are() {
     let daemon = Daemon::start();
@@ -82,7 +82,7 @@ fn the_runtime_folder_is_where_it_listens_if_nobody_says() {
     assert!(daemon.ended().success());
 }
 
-/// Somebody else's user is turned away, even if the socket's mode would let them in.
+/// The daemon refuses other users, even if the mode of the socket would let them in.
 #[test]
 fn other_users_are_refused() {
     let daemon = Daemon::start();

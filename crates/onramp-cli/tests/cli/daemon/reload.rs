@@ -1,10 +1,11 @@
-//! The configuration, and SIGHUP.
+//! Tests of the configuration file and of SIGHUP.
 
 use std::fs;
 
 use super::*;
 
-/// A daemon that has done these lines: its socket is there before it has read them.
+/// Starts a daemon and waits until it has executed these lines. The socket file alone does not show
+/// that, because it exists earlier.
 fn configured(lines: &str) -> Daemon {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("config"), lines).expect("a file");
@@ -30,7 +31,7 @@ fn a_configuration_is_followed_and_what_changes_is_logged() {
     daemon.logged(&["SIGHUP", "config"]);
     daemon.logged(&["limit 9"]);
     assert!(daemon.out("tc qdisc show dev d0").contains("limit 9p"));
-    // The same again changes nothing.
+    // Loading the same configuration again changes nothing.
     reload(&daemon, &base.replace("limit 7", "limit 9"));
     daemon.logged(&["SIGHUP", "nothing has changed"]);
 }
@@ -44,7 +45,7 @@ fn a_configuration_that_is_wrong_changes_nothing() {
     reload(&daemon, &wrong);
     daemon.logged(&["SIGHUP", "all stays as it was", "config:3: ", "nonsense"]);
     assert_eq!((daemon.out("ip -d link"), daemon.out("tc qdisc show")), before);
-    // And it goes on.
+    // The daemon keeps running and accepts the next configuration.
     reload(&daemon, "ip link add d0 up type dummy\nip link add d1 type dummy\n");
     daemon.logged(&["SIGHUP", "d1"]);
     assert!(daemon.out("ip -br link show d1").starts_with("d1 "));

@@ -1,7 +1,8 @@
-//! Captures made of what a real Linux 7.2 was sent, and what it did with it.
+//! Tests with captures of packets that a real Linux 7.2 was given, compared with what Linux did
+//! with these packets.
 //!
-//! The traces lie outside the project, in `../shared/golden` beside the repository or in
-//! `$ONRAMP_SHARED/golden`; without them the test says so and passes.
+//! The recordings lie outside the project, in `../shared/golden` beside the repository or in
+//! `$ONRAMP_SHARED/golden`. Without them the test prints that it is skipped, and passes.
 
 use std::fs;
 
@@ -9,10 +10,10 @@ use super::super::reference;
 use super::files::{Frames, frame, pcap};
 use super::{run, succeeded, write};
 
-/// Cases of a wire of 10 Mbit/s that let packets pass an empty qdisc by, as `replay` does.
+/// Cases with a wire of 10 Mbit/s in which packets may bypass an empty qdisc, as in `replay`.
 const CASES: [&str; 2] = ["pfifo100-bypass", "codel-bypass"];
 
-/// A column of comma-separated values with a header.
+/// Returns a column of comma-separated values with a header.
 fn column<'t>(text: &'t str, name: &str) -> impl Iterator<Item = &'t str> {
     let mut lines = text.lines();
     let head = lines.next().unwrap_or_default();
@@ -27,7 +28,8 @@ fn a_capture_of_the_workload_is_shaped_as_linux_did() {
     for name in CASES {
         let case = golden.join(name);
         let workload = fs::read_to_string(case.join("workload.csv")).expect("a recording");
-        // Times count from the first packet: where that is late, another comes before all others.
+        // The times of a replay count from the first packet. If the first packet of the workload
+        // comes late, another packet is put before all others.
         let late = column(&workload, "time_ns").next() != Some("0");
         let mut frames: Frames = if late { vec![(0, frame(60, 1, 0))] } else { Vec::new() };
         let before = u32::from(late);

@@ -1,4 +1,4 @@
-//! The measures of fates that were made by hand.
+//! Tests that check measurements computed from fates that are written by hand.
 
 use onramp_core::qdisc::Backlog;
 use onramp_queue::Packet;
@@ -8,7 +8,8 @@ use crate::source::Traffic;
 
 const MS: u64 = 1_000_000;
 
-/// A million bytes a second; three seconds behind two that do not count.
+/// A plan with a link of a million bytes per second, and three seconds of measured time after two
+/// seconds of warm-up.
 fn plan() -> Plan {
     Plan { rate: Rate(1_000_000), seconds: 3.try_into().expect("not zero"), seed: 1 }
 }
@@ -23,7 +24,8 @@ fn cell(members: &[Member]) -> Measurement {
     Measurement::new(&plan(), Scenario::Ecn, &subject, members)
 }
 
-/// A packet of member `source` that left at `at_ns`, when it had waited for `sojourn_ns`.
+/// Returns the fate of a packet of member `source` that left at `at_ns` after a sojourn of
+/// `sojourn_ns`.
 fn sent(source: usize, len: u32, at_ns: u64, sojourn_ns: u64) -> Fate {
     let at = BEGIN.after(at_ns);
     Fate {
@@ -56,10 +58,11 @@ const VIDEO: usize = 5;
 const VOICE: usize = 6;
 const PROMPT_WEB: usize = 7;
 
-/// What happens to flows of all roles.
+/// Returns measurements of flows of all roles.
 fn busy() -> Measurement {
     use Role::{Bulk, Flood, Video, Voice, Web};
-    // One of the short flows begins at the first instant that counts, and one just before.
+    // One of the short flows begins at the first instant of the measured time, and another just
+    // before that instant.
     let roles = [
         (Bulk, 0),
         (Bulk, 0),
@@ -72,7 +75,8 @@ fn busy() -> Measurement {
     ];
     let mut cell = cell(&roles.map(|(role, from_ms)| member(role, from_ms)));
     let mut fates = vec![
-        // Not yet, and then at once.
+        // The first two packets leave just before the measured time, the third at its first
+        // instant.
         sent(BULK, 700, 2000 * MS - 1, 10),
         died(BULK, 2000 * MS - 1),
         sent(BULK, 1500, 2000 * MS, 30),
@@ -82,9 +86,10 @@ fn busy() -> Measurement {
         sent(VIDEO, 100, 3000 * MS, 80),
         died(VIDEO, 3000 * MS),
         sent(VOICE, 200, 3000 * MS, 9),
-        // There is no such flow.
+        // No flow has this number, so the measurement ignores the packet.
         sent(99, 1, 3000 * MS, 90),
-        // The last of the time, and behind it.
+        // The first packet leaves at the last instant of the measured time, the second after the
+        // end.
         sent(SECOND_BULK, 1, 5000 * MS - 1, 60),
         sent(SECOND_BULK, 1, 6000 * MS, 60),
     ];
@@ -123,19 +128,19 @@ fn flows_have_their_counts() {
 #[test]
 fn delays_are_those_of_flows_that_answer() {
     let cell = busy();
-    // 30, 50, 60, 60 and 93 times 40.
+    // The delays are 30, 50, 60, 60 and 93 times 40 nanoseconds.
     let delays = cell.delays();
     assert_eq!((delays.count(), delays.least(), delays.most()), (97, Some(30), Some(60)));
     assert_eq!(delays.mean(), Some((30.0 + 50.0 + 120.0 + 93.0 * 40.0) / 97.0));
     let voice = cell.voice_delays().expect("there is a call");
     assert_eq!((voice.count(), voice.least()), (1, Some(9)));
-    // The 30th packets of the flows that began when it counted: they left 129 and 629 ms later, and
-    // took 100.
+    // Two short flows began within the measured time. Their 30th packets left 129 ms and 629 ms
+    // after the flow's beginning, and took 100 ms to arrive.
     let done = cell.completions().expect("two are done");
     assert_eq!((done.count(), done.least(), done.most()), (2, Some(229 * MS), Some(729 * MS)));
 }
 
-/// Of 120 parts of five seconds.
+/// The whole time of five seconds, warm-up included, is divided into 120 parts.
 #[test]
 fn parts_begin_with_the_warm_up() {
     let cell = busy();
@@ -144,8 +149,8 @@ fn parts_begin_with_the_warm_up() {
     assert_eq!(parts.len(), 120);
     let known: Vec<_> =
         parts.iter().enumerate().filter_map(|(at, mean)| Some((at, (*mean)?))).collect();
-    // 2,000 ms are a little less than 48 parts; the short flows left from 2,600 to 2,630 ms, in
-    // part 62, and from 2,625 ms on in part 63.
+    // A time of 2,000 ms less 1 ns falls into part 47 (from 0). The short flows' packets left from
+    // 2,600 ms to 2,630 ms: up to 2,625 ms in part 62, later ones in part 63.
     assert_eq!(known, [(47, 20.0), (62, 40.0), (63, 40.0), (71, 50.0), (119, 60.0)]);
 }
 
@@ -167,11 +172,13 @@ fn shares_are_of_the_time_that_counts() {
     let (one, other) = (1500.0_f64, 502.0_f64);
     let jain = (one + other).powi(2) / (2.0 * (one * one + other * other));
     near(cell.jain().expect("two of them"), jain);
-    // Two of eight flows.
+    // The fair share of the two bulk flows is two eighths of the rate, because there are eight
+    // flows.
     near(cell.share_of_fair().expect("one never answers"), answering / 3e6 * 8.0 / 2.0);
 }
 
-/// Who is not there has no figures, and what did nothing has shares of nothing.
+/// A measurement of flows that do not exist is `None`; the drop and mark shares of flows that sent
+/// nothing are zero.
 #[test]
 fn what_is_not_there_has_no_figure() {
     let mut cell = cell(&[member(Role::Bulk, 0), member(Role::Web, 0)]);

@@ -1,4 +1,4 @@
-//! Who sends, and when.
+//! Tests that check which flows the scenarios have, and when these flows send.
 
 use onramp_core::{Setup, Tree};
 
@@ -7,7 +7,7 @@ use crate::{Fate, Wire};
 
 const SECONDS: u64 = 4;
 
-/// A million bytes a second.
+/// A plan with a link of a million bytes per second.
 fn plan(seed: u64) -> Plan {
     Plan { rate: Rate(1_000_000), seconds: SECONDS.try_into().expect("not zero"), seed }
 }
@@ -16,12 +16,13 @@ fn roles(members: &[Member]) -> Vec<Role> {
     members.iter().map(|member| member.role).collect()
 }
 
-/// Draws a trip of `trip_ms` and a time of beginning, as one does for each bulk flow.
+/// Draws a round trip of `trip_ms` plus a random time, and a random time of beginning, in the order
+/// in which the scenario draws them for each bulk flow.
 fn drawn(chance: &mut Chance, trip_ms: u64, more_ms: u64) -> (u64, u64) {
     (trip_ms * MS + chance.below(more_ms * MS), chance.below(SEC))
 }
 
-/// When it begins, since the beginning, and how long its trip is.
+/// Returns the round trip of the member, and its time of beginning as nanoseconds since [`BEGIN`].
 fn times(member: &Member) -> (u64, u64) {
     (member.trip_ns, member.traffic.from.since(BEGIN))
 }
@@ -64,7 +65,8 @@ fn short_flows_begin_until_the_end() {
         assert_eq!(times(&all[0]), drawn(&mut chance, 100, 10));
         assert_eq!((times(&all[1]), times(&all[2])), ((0, 0), (0, 0)));
         assert_eq!(roles(&all[..3]), [Role::Bulk, Role::Video, Role::Voice]);
-        // Six seconds with those of the warm-up, two flows a second.
+        // The whole time is six seconds, warm-up included, with two short flows per second on
+        // average.
         let (mut from_ns, mut begin) = (0, Vec::new());
         loop {
             from_ns += chance.exponential(500 * MS);
@@ -102,7 +104,8 @@ fn flows_are_numbered_and_only_marks_are_marked() {
     assert_eq!(answer, [true, true, false, false, false]);
 }
 
-/// What a member sends in a second over a wire that is infinitely fast, of 5 ms.
+/// Returns what became of the packets of one member that sends alone for a second, over an
+/// infinitely fast wire with a delay of 5 ms.
 fn alone(role: Role, from_ns: u64) -> Vec<Fate> {
     let traffic = Traffic::of(7).between(from_ns, u64::MAX);
     let member = Member { role, trip_ns: 100 * MS, traffic };
@@ -120,13 +123,13 @@ fn sent(role: Role, from_ns: u64) -> Vec<u64> {
 
 #[test]
 fn a_flood_sends_one_and_a_half_times_the_rate() {
-    // 1,514 bytes of 1,500,000 a second.
+    // The flood sends packets of 1,514 bytes at 1,500,000 bytes per second.
     let times = sent(Role::Flood, 5);
     assert_eq!(times.len(), 991);
     assert_eq!((times[0], times[1], times[990]), (5, 1_009_338, 999_240_005));
 }
 
-/// Eight packets every 40 ms, to the end of the plan.
+/// The video sends eight packets every 40 ms, until the end of the plan.
 #[test]
 fn a_video_sends_frames() {
     let expected: Vec<u64> = (0..=24).flat_map(|frame| [frame * 40 * MS + 7; 8]).collect();
@@ -138,14 +141,16 @@ fn a_video_sends_frames() {
     assert_eq!(alone(Role::Video, 0)[0].packet.flow, 7);
 }
 
-/// 10,000 bytes a second; of the usual size here: the call's is given to its member.
+/// The call sends 10,000 bytes per second. Here its packets have the usual size of 1,514 bytes,
+/// because `members` sets the call's packet size and this test does not use `members`.
 #[test]
 fn a_call_sends_at_its_rate() {
     let expected: Vec<u64> = (0..7).map(|number| number * 151_400_000).collect();
     assert_eq!(sent(Role::Voice, 0), expected);
 }
 
-/// The wire of the plan takes 10 ms of a trip, ours takes 5: the next packets are sent 95 ms later.
+/// The wire of the plan takes 10 ms of a round trip of 100 ms, so the report takes the other 90 ms.
+/// The wire here takes 5 ms, so the next packets are sent after 95 ms.
 #[test]
 fn windows_hear_after_the_rest_of_the_trip() {
     let bulk = sent(Role::Bulk, 3);

@@ -7,7 +7,7 @@ use onramp_sim::aqm::{Measurement, Plan, Scenario, Subject, TRIPS_MS};
 
 use crate::cmd::lab::common::{self, Column};
 
-/// A table for each scenario, below what they have in common.
+/// Returns a table for each scenario, after the settings that all of them share.
 pub(super) fn all(
     plan: &Plan,
     scenarios: &[Scenario],
@@ -21,7 +21,8 @@ pub(super) fn all(
         plan.warm_up_seconds(),
         plan.seed
     );
-    // What marks, where it is told to, is told so in the one scenario that is about it.
+    // The lines of the qdiscs are shown with ECN marks only if the scenario about ECN is the only
+    // one.
     for subject in subjects {
         let _ = writeln!(text, "{}", subject.line(scenarios == [Scenario::Ecn], plan.rate));
     }
@@ -31,7 +32,7 @@ pub(super) fn all(
     text
 }
 
-/// The table of a scenario.
+/// Returns the table of one scenario.
 fn one(cells: &[Measurement]) -> String {
     let percent = |share: f64, digits: usize| format!("{:.digits$}", share * 100.0);
     let optional = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());

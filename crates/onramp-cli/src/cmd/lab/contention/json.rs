@@ -1,4 +1,4 @@
-//! Results for programs: `onramp.lab.contention` in `docs/json.md`.
+//! Results of `onramp lab contention` for programs: `onramp.lab.contention` in `docs/json.md`.
 
 use onramp_lab::contention::{Design, Plan, Ratio, Row};
 use onramp_lab::lockstat::LockRow;
@@ -10,7 +10,7 @@ use super::super::common::{insert, percentiles};
 use super::Results;
 use crate::report::json::number;
 
-/// The rows, and what they are to those of `busylock` and of `onramp`.
+/// Returns the rows, and their ratios to the rows of `busylock` and of `onramp`.
 pub(super) fn results(results: &Results) -> Map<String, Value> {
     let Results { plan, rows, .. } = results;
     let ratios = |ratios: Vec<Ratio>| ratios.iter().map(ratio).collect();
@@ -21,7 +21,7 @@ pub(super) fn results(results: &Results) -> Map<String, Value> {
     map
 }
 
-/// What was asked for.
+/// Returns the settings that the user asked for.
 pub(super) fn parameters(plan: &Plan) -> Value {
     let names = |designs: &[Design]| designs.iter().map(|d| d.name()).collect::<Vec<_>>();
     json!({

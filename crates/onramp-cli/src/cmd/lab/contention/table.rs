@@ -1,4 +1,4 @@
-//! Results for people at a terminal.
+//! Results of `onramp lab contention` for people at a terminal.
 
 use std::fmt::Write;
 
@@ -10,13 +10,14 @@ use onramp_lab::memory::Memory;
 use super::Results;
 use crate::report::table::{align, duration};
 
-/// Under a table with more threads than processors.
+/// The note under a table with more threads than processors.
 const CROWDED: &str = "\
 More threads than CPUs: a kernel never preempts the holder of a spinlock; here it is preempted
 anywhere.
 ";
 
-/// Tables by number of threads, then locks, then histograms if wanted.
+/// Returns the tables by number of threads, then the locks, then the histograms if `histograms` is
+/// true.
 pub(super) fn contention(results: &Results, histograms: bool) -> String {
     let Results { cpus, plan, rows } = results;
     let mut text = String::new();
@@ -134,7 +135,7 @@ fn line(row: &Row, ratios: &[Vec<Ratio>; 2]) -> Vec<String> {
     ]
 }
 
-/// The design, and what it was told to do differently.
+/// Returns the name of the design, with the settings in which this row differs from the default.
 fn name(row: &Row) -> String {
     let mut name = row.design.name().to_owned();
     if let Some(credits) = row.credits {
@@ -157,7 +158,7 @@ fn dash() -> String {
     "-".to_owned()
 }
 
-/// Where packets came from, and who gave them back.
+/// Returns the table about packet memory: where packets came from, and which threads freed them.
 fn packet_memory(rows: &[&Row]) -> String {
     let header = [
         "packet memory",
@@ -200,7 +201,7 @@ fn packet_memory(rows: &[&Row]) -> String {
     format!("\n{}", align(&cells))
 }
 
-/// Both tables of all locks, named after their designs.
+/// Returns both tables of all locks. The name of each lock begins with the name of its design.
 fn locks(rows: &[&Row], cpus: usize) -> String {
     let locks = |row: &&Row| {
         let design = name(row);

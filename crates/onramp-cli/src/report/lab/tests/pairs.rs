@@ -1,4 +1,4 @@
-//! What is compared with what, where rows differ in more than their design.
+//! Tests of which rows are compared if rows differ in more than their design.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{assert_whole, charts, contention, document, marks, texts};
 
-/// The kernel's path and Onramp's, in the shape in which `onramp lab kernel --json` writes it: fq
-/// is Onramp's alone, and the ratios do not say the path.
+/// Returns results of the kernel's path and Onramp's, in the form that `onramp lab kernel --json`
+/// writes. Only Onramp has fq, and the ratios do not name the path.
 fn kernel() -> Value {
     let row = |path: &str, qdisc: &str, cpus: u64, rate: f64, cpu: f64, above: Option<f64>| {
         let above = |add: f64| above.map_or(Value::Null, |above| (above + add).into());
