@@ -31,15 +31,19 @@
 
 pub mod aqm;
 mod chance;
+mod fate;
 mod histogram;
 pub mod recording;
 mod sim;
 mod sink;
 pub mod source;
+mod time;
 mod wire;
 
 pub use chance::Chance;
+pub use fate::Fate;
 pub use histogram::Histogram;
-pub use sim::{BEGIN, Fate, SEC, Sim};
+pub use sim::Sim;
 pub use sink::{Counts, Sink, jain};
+pub use time::{BEGIN, SEC};
 pub use wire::Wire;

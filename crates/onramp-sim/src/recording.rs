@@ -12,10 +12,12 @@
 mod compact;
 mod compare;
 mod figures;
+mod files;
 mod frame;
 mod listing;
 mod machine;
 mod read;
+mod short;
 mod tc;
 mod totals;
 
@@ -250,7 +252,7 @@ impl Case {
     pub fn read(folder: impl Into<PathBuf>) -> Result<Self, CaseError> {
         let folder = folder.into();
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        read::case(&name, &read::Files::of_folder(&folder))
+        read::case(&name, &files::Files::of_folder(&folder))
     }
 
     /// Reads a case from one text that contains all files, each after a line `== NAME`.
@@ -259,7 +261,7 @@ impl Case {
     ///
     /// [`CaseError`]: says which file is wrong, and why.
     pub fn parse(name: &str, text: &str) -> Result<Self, CaseError> {
-        read::case(name, &read::Files::of_text(name, text))
+        read::case(name, &files::Files::of_text(name, text))
     }
 
     /// Plays the workload through Onramp's qdiscs and compares the outcome with what the kernel

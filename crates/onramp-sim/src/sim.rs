@@ -5,55 +5,15 @@ use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::fmt;
 
 use onramp_core::Instant;
-use onramp_core::qdisc::Backlog;
-use onramp_queue::Packet;
 
-use crate::Wire;
+use crate::fate::Fate;
 use crate::source::{News, Source};
-
-/// The virtual time at which each simulation begins: 20 seconds, the same as in the recordings of a
-/// real kernel.
-pub const BEGIN: Instant = Instant(20 * SEC);
-/// Nanoseconds in a second.
-pub const SEC: u64 = 1_000_000_000;
+use crate::time::BEGIN;
+use crate::wire::Wire;
 
 /// Number of low bits of a packet's cookie that its source may use. While a packet is in the tree,
 /// the other 16 bits hold the number of its source.
 const COOKIE_BITS: u32 = 48;
-
-/// What became of one packet: whether it was sent or dropped, and when.
-#[derive(Debug)]
-pub struct Fate {
-    /// The packet as it left the tree, with the cookie that its source gave to it. If the packet
-    /// was dropped, its `drop_reason` says why.
-    pub packet: Packet,
-    /// The number of the source that sent the packet, as returned by [`Sim::add`].
-    pub source: usize,
-    /// The time at which the packet came to the tree.
-    pub came: Instant,
-    /// The backlog of the tree just before the packet came.
-    pub met: Backlog,
-    /// The time at which the packet left for the wire or was dropped.
-    pub at: Instant,
-    /// The time at which the packet's last bit arrives at the other end; `None` if the packet was
-    /// dropped.
-    pub arrives: Option<Instant>,
-    /// The ECN code point that the packet had when it came to the tree.
-    pub ecn: u8,
-    /// Whether a qdisc marked the packet with CE (congestion experienced).
-    pub marked: bool,
-    /// Whether the packet is a copy: a qdisc duplicated it (`netem duplicate`), and a packet with
-    /// the same cookie has left the tree before.
-    pub copy: bool,
-}
-
-impl Fate {
-    /// Returns how long the packet was in the tree, in nanoseconds.
-    #[must_use]
-    pub fn sojourn_ns(&self) -> u64 {
-        self.at.since(self.came)
-    }
-}
 
 /// A simulated world: any number of sources that send packets through one wire in virtual time. It
 /// is an iterator over what became of each packet, in the order in which packets are sent or

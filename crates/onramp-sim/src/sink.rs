@@ -6,7 +6,7 @@ use onramp_core::Instant;
 use onramp_queue::DropReason;
 
 use crate::Histogram;
-use crate::sim::Fate;
+use crate::fate::Fate;
 
 /// Number of flows that a [`Sink`] counts separately by default.
 const FLOWS: usize = 1 << 16;

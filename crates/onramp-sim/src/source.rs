@@ -11,7 +11,7 @@ pub use self::open::{Cbr, OnOff, Poisson};
 pub use self::rows::{RowError, rows};
 pub use self::window::Window;
 
-use crate::BEGIN;
+use crate::time::BEGIN;
 
 /// A sender of packets. Implement this trait to bring your own traffic into a [`Sim`](crate::Sim).
 pub trait Source {

@@ -6,7 +6,7 @@ use onramp_core::qdisc::{Backlog, Dequeue};
 use onramp_core::{Instant, Rate, Tree};
 use onramp_queue::Packet;
 
-use crate::sim::Fate;
+use crate::fate::Fate;
 
 /// Number of times in a row that the tree may answer "not before" while no packet comes or leaves.
 /// After that, the wire treats the tree as stuck and stops asking.

@@ -5,6 +5,7 @@
 //! beforehand only the title of an experiment and the figures that matter most ([`Story`]).
 
 mod aqm;
+mod chart;
 mod charts;
 mod data;
 mod reading;

@@ -4,7 +4,7 @@ use onramp_core::{Instant, Rate};
 
 use super::scenario::Member;
 use super::{Plan, Role, Scenario, Subject};
-use crate::sim::Fate;
+use crate::fate::Fate;
 use crate::sink::jain;
 use crate::{BEGIN, Histogram, SEC};
 

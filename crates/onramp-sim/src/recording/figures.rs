@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::read::Files;
+use super::files::Files;
 use super::{Case, CaseError, Totals, listing};
 
 /// The name of the part of a case's text that holds the figures.

@@ -1,76 +1,14 @@
 //! Reads the files of a case.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 use std::str::FromStr;
 
 use onramp_core::Setup;
 
+use super::files::Files;
 use super::{
-    Arrival, Case, CaseError, Change, Event, Figures, Outcome, Reason, START_NS, compact, listing,
-    tc,
+    Arrival, Case, CaseError, Change, Event, Figures, Outcome, Reason, START_NS, listing, short, tc,
 };
-
-/// The files of a case: their names and texts, and the place where they are, for error messages.
-pub(super) struct Files {
-    place: String,
-    texts: BTreeMap<String, String>,
-}
-
-impl Files {
-    const NAMES: [&str; 7] =
-        ["opts", "tc.txt", "changes.csv", "flows.csv", "workload.csv", "kernel.csv", "stats.txt"];
-    /// The text before the name of each file, in a text that contains all files.
-    const HEAD: &str = "== ";
-
-    /// Reads the files of a folder. A missing file is an error only when a caller asks for it.
-    pub(super) fn of_folder(folder: &Path) -> Self {
-        let read =
-            |name: &str| Some((name.to_owned(), fs::read_to_string(folder.join(name)).ok()?));
-        let texts = Self::NAMES.iter().filter_map(|name| read(name)).collect();
-        Self { place: format!("{}/", folder.display()), texts }
-    }
-
-    /// Reads the files in one text, in which each file begins with a line `== NAME`. Text before
-    /// the first such line is a remark.
-    pub(super) fn of_text(place: &str, text: &str) -> Self {
-        let mut texts = BTreeMap::<String, String>::new();
-        let mut name = None;
-        for line in text.lines() {
-            if let Some(next) = line.strip_prefix(Self::HEAD) {
-                let next = next.trim().to_owned();
-                texts.entry(next.clone()).or_default();
-                name = Some(next);
-            } else if let Some(name) = &name {
-                *texts.entry(name.clone()).or_default() += &format!("{line}\n");
-            }
-        }
-        Self { place: format!("{place}:"), texts }
-    }
-
-    /// Replaces the text of one file.
-    pub(super) fn with(mut self, name: &str, text: String) -> Self {
-        self.texts.insert(name.to_owned(), text);
-        self
-    }
-
-    /// Returns the place of a file, for error messages.
-    pub(super) fn at(&self, name: &str) -> String {
-        format!("{}{name}", self.place)
-    }
-
-    pub(super) fn text(&self, name: &str) -> Result<&str, CaseError> {
-        self.texts.get(name).map(String::as_str).ok_or_else(|| CaseError::Broken {
-            at: self.at(name),
-            why: "there is no such file, or it cannot be read".into(),
-        })
-    }
-
-    fn table(&self, name: &str) -> Result<Table<'_>, CaseError> {
-        Ok(Table { path: self.at(name), text: self.text(name)? })
-    }
-}
 
 /// Seconds that the recorder waits for the last packet if `opts` does not set another time.
 const PATIENCE_S: u64 = 600;
@@ -95,14 +33,14 @@ pub(super) fn case(name: &str, files: &Files) -> Result<Case, CaseError> {
     };
     let setup = setup(files.text("tc.txt")?)?;
     let changes = changes(files, setup.clone())?;
-    let mut arrivals = match files.text(compact::PACKETS) {
-        Ok(_) => compact::arrivals(files)?,
+    let mut arrivals = match files.text(short::PACKETS) {
+        Ok(_) => short::arrivals(files)?,
         Err(_) => workload(files)?,
     };
     pace(files, &mut arrivals);
-    let recorded = match files.text(compact::LEFT) {
-        Ok(_) => compact::outcome(files, &arrivals)?,
-        Err(_) => recorded(&files.table("kernel.csv")?)?,
+    let recorded = match files.text(short::LEFT) {
+        Ok(_) => short::outcome(files, &arrivals)?,
+        Err(_) => recorded(&table(files, "kernel.csv")?)?,
     };
     let patience_ns = patience_s.saturating_mul(1_000_000_000);
     let end_ns = arrivals.last().map_or(START_NS, |last| last.time_ns).saturating_add(patience_ns);
@@ -151,7 +89,7 @@ fn pace(files: &Files, arrivals: &mut [Arrival]) {
 }
 
 fn workload(files: &Files) -> Result<Vec<Arrival>, CaseError> {
-    files.table("workload.csv")?.rows(|row| {
+    table(files, "workload.csv")?.rows(|row| {
         // A time of -1 means that the packet has no departure time.
         let txtime = row.field("txtime_ns").ok().and_then(|text| text.parse::<u64>().ok());
         Ok(Arrival {
@@ -172,7 +110,7 @@ fn changes(files: &Files, mut setup: Setup) -> Result<Vec<Change>, CaseError> {
     if files.text("changes.csv").is_err() {
         return Ok(Vec::new());
     }
-    files.table("changes.csv")?.rows(|row| {
+    table(files, "changes.csv")?.rows(|row| {
         let (from_ns, to_ns) = (row.number::<u64>("from_ns")?, row.number::<u64>("to_ns")?);
         if from_ns > to_ns {
             return Err(row.wrong(format!("from {from_ns} to {to_ns}: it ends before it begins")));
@@ -214,6 +152,11 @@ fn recorded(table: &Table<'_>) -> Result<Outcome, CaseError> {
     }
     outcome.drops.sort();
     Ok(outcome)
+}
+
+/// Returns a file of the case as a table.
+fn table<'t>(files: &'t Files, name: &str) -> Result<Table<'t>, CaseError> {
+    Ok(Table { path: files.at(name), text: files.text(name)? })
 }
 
 /// A CSV file whose first line names the columns.

@@ -5,7 +5,7 @@ use std::fmt;
 use onramp_core::Instant;
 use onramp_queue::Packet;
 
-use crate::BEGIN;
+use crate::time::BEGIN;
 
 /// An error in one row of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]

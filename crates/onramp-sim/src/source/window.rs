@@ -15,7 +15,7 @@ use onramp_core::Instant;
 use onramp_queue::Packet;
 
 use super::{News, Source, Traffic};
-use crate::SEC;
+use crate::time::SEC;
 
 /// Packets in flight that a new source may have (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;

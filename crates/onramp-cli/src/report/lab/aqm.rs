@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::charts::Chart;
+use super::chart::Chart;
 use super::data::{Document, Row};
 use super::words;
 use crate::report::chart::{

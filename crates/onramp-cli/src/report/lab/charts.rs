@@ -3,17 +3,10 @@
 use serde_json::Value;
 
 use super::aqm;
+use super::chart::Chart;
 use super::data::{Document, Row};
 use super::words::{self, count, label, words};
-use crate::report::chart::{Across, Bar, Bars, Labels, Line, Lines, Point, Scene};
-
-/// A chart, with a name for its file and the heading above it.
-#[derive(Debug)]
-pub(super) struct Chart {
-    pub(super) name: String,
-    pub(super) heading: String,
-    pub(super) scene: Scene,
-}
+use crate::report::chart::{Across, Bar, Bars, Labels, Line, Lines, Point};
 
 /// Returns all charts, in the order of the page.
 pub(super) fn all(document: &Document) -> Vec<Chart> {
