@@ -1,4 +1,4 @@
-//! Commands to a running tree.
+//! Applies `tc` commands to a running tree.
 
 use std::sync::Arc;
 
@@ -11,14 +11,15 @@ use crate::sched::Cx;
 use crate::tc::Setup;
 
 impl Tree {
-    /// Does what a line of `tc` says: see [`Setup::apply`](crate::Setup::apply).
+    /// Runs a command line of `tc` on the tree: see [`Setup::apply`](crate::Setup::apply).
     ///
-    /// As in Linux, a qdisc that is replaced or deleted drops what it holds (`purged`); one that is
-    /// changed keeps what its new limits allow.
+    /// As in Linux, a qdisc that is replaced or deleted drops all its packets (`purged`), and a
+    /// qdisc that is changed keeps the packets that its new limits allow.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the word that is wrong, and what would be right. The tree is as it was.
+    /// Returns a [`ConfigError`] that names the wrong word and what would be right. The tree is
+    /// unchanged then.
     pub fn apply(&mut self, now: Instant, line: &str) -> Result<(), ConfigError> {
         let mut setup = Setup::clone(&self.setup);
         let change = setup.change(line.split('#').next().unwrap_or_default())?;
@@ -37,7 +38,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The filters at a qdisc or class as they are asked, with what they have counted.
+    /// Returns the filters at the qdisc or class `place`, in the order in which they are asked,
+    /// with their counters.
     pub fn filters(&mut self, now: Instant, place: Handle) -> Vec<FilterSpec> {
         let path = self.setup.path(place.major);
         self.call(now, |root, cx| root.filters(&path, place.minor, cx))
