@@ -50,8 +50,8 @@ struct Shared {
 #[repr(align(128))]
 struct Member(AtomicU64);
 
-/// One member's part of a [`SharedRate`]. A member has exclusive access to its part, through `&mut
-/// self`.
+/// One member's part of a [`SharedRate`]. A member has exclusive access to its part, through
+/// `&mut self`.
 #[derive(Debug)]
 pub struct Share {
     of: SharedRate,

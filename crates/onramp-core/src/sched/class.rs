@@ -36,8 +36,8 @@ pub trait Classes: Debug {
         false
     }
 
-    /// Calls `out` with the name and value of each statistic of class `minor` that `tc -s class
-    /// show` prints.
+    /// Calls `out` with the name and value of each statistic of class `minor` that
+    /// `tc -s class show` prints.
     fn stats(&self, _minor: u16, _out: &mut dyn FnMut(&'static str, i64)) {}
 
     /// Returns the counters and the backlog of class `minor`. Most classes count nothing themselves
