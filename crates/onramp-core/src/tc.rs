@@ -1,4 +1,4 @@
-//! The language of `tc`: its lines, the trees that they describe, and its listings.
+//! The language of `tc`: command lines, the trees that they describe, and listings.
 
 pub mod cmd;
 pub(crate) mod list;
