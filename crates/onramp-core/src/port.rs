@@ -151,7 +151,8 @@ pub const JOBS_MAX: usize = 1_024;
 /// Most times that an owner looks for jobs in one run. Later jobs are left to the next run.
 const JOB_LOOKS: u32 = 2;
 
-/// Bits of [`Port::requests`].
+/// Bits of [`Port::requests`]: `CLOSE` asks the owner to close the port, and `JOBS` tells the owner
+/// that jobs are waiting.
 const CLOSE: u8 = 1;
 const JOBS: u8 = 2;
 

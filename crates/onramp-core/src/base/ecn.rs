@@ -4,7 +4,7 @@ use onramp_queue::Meta;
 
 /// The sender does not support ECN, so only losses tell it of congestion.
 const NOT_ECT: u8 = 0;
-/// Congestion experienced.
+/// The mark "congestion experienced".
 const CE: u8 = 3;
 
 /// Marks a packet. Returns false if the sender of the packet does not support ECN. A packet that

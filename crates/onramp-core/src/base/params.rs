@@ -26,16 +26,16 @@ use crate::base::{ConfigError, Errno, Fault, Handle, Rate, rate};
 /// The value of an option that is not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Default {
-    /// This number.
+    /// The default is this number.
     Number(u64),
-    /// This many times the size of the device's largest packet.
+    /// The default is this many times the size of the device's largest packet.
     Mtus(u64),
-    /// These numbers.
+    /// The default is this list of numbers.
     List(&'static [u64]),
-    /// No value: the option must be given.
+    /// There is no default: the option must be given.
     Needed,
-    /// No value: the mechanism is off, and the option is not shown. For [`Unit::Words`]: the first
-    /// word, not shown.
+    /// Without the option, the mechanism is off and the option is not shown. For [`Unit::Words`], the
+    /// default is the first word, which is not shown either.
     Off,
 }
 

@@ -150,7 +150,7 @@ pub type SetOption = fn(&Values<'_>, u16, u64) -> Result<(&'static str, Value), 
 /// these parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassOption {
-    /// The option.
+    /// The option, as a table with a single parameter.
     pub params: &'static [Param],
     /// Linux's error text for a command line without the option.
     pub missing: &'static str,

@@ -3,7 +3,7 @@
 /// The unit of a parameter, which decides how `tc` reads and writes the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A plain number.
+    /// A plain number without a unit.
     Count,
     /// A number of packets, written as a plain number.
     Packets,
@@ -29,7 +29,7 @@ pub enum Unit {
     /// Values of these units in a row. The first values, as many as the number says, are required;
     /// the others may be left out.
     Row(usize, &'static [Self]),
-    /// A minor number, hexadecimal.
+    /// The minor number of a class, hexadecimal.
     Minor,
     /// Some bits of a byte, and a mask of the bits that count: `0x1/0x3`. Stored as the bits plus
     /// 256 times the mask.

@@ -122,20 +122,20 @@ fn how_fast_an_average_shrinks() {
 #[test]
 fn the_weight_follows_from_the_burst() {
     for (min, burst, average_packet, expected) in [
-        // 1 <= 1 holds with the weight 1/2.
+        // The inequality above is 1 <= 1 with the weight 1/2.
         (1_000, 1, 1_000, Some(1)),
-        // 1.5 > 1, whatever the weight.
+        // The left side is 1.5, and the right side is 1 with every weight, so no weight fits.
         (500, 1, 1_000, None),
-        // 1.25 <= 1.5 holds with the weight 1/2.
+        // The inequality is 1.25 <= 1.5 with the weight 1/2.
         (1_750, 2, 1_000, Some(1)),
-        // 1.75 <= 1.75 holds with the weight 1/4.
+        // The inequality is 1.75 <= 1.75 with the weight 1/4.
         (1_250, 2, 1_000, Some(2)),
-        // The left side is less than 1, so the burst is too small.
+        // The left side of the inequality is less than 1, so the burst is too small.
         (1_001, 1, 1_000, None),
-        // Packets of zero bytes count as one byte: 11 <= 11.4 holds with the weight 1/16.
+        // Packets of zero bytes count as one byte. The inequality is 11 <= 11.4 with weight 1/16.
         (10, 20, 0, Some(4)),
-        // With the weight 2^-31, the right side for a burst of 65,536 packets is 1 less than
-        // 65,536; with 2^-32 it is 0.5 less, but 2^-32 is no valid weight.
+        // For a burst of 65,536 packets, the right side of the inequality is 65,535 with the weight
+        // 2^-31. It would be 65,535.5 with 2^-32, but 2^-32 is no valid weight.
         (9, 65_536, 4, Some(31)),
         (7, 65_536, 4, None),
     ] {

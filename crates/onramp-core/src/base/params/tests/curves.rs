@@ -21,7 +21,7 @@ fn curves_are_read_as_their_manual_says() {
         // 125 bytes in 1 ms are exactly the rate, so the curve needs no other slope at the
         // beginning.
         ("umax 125 dmax 1ms rate 1mbit", [0, 0, 125_000], ""),
-        // One byte more is faster than the rate.
+        // 126 bytes in 1 ms are one byte more than the rate allows, so the curve begins steeply.
         ("umax 126 dmax 1ms rate 1mbit", [126_000, ms, 125_000], ""),
         // 1,500 bytes take 12 ms at the rate, so nothing has to be sent in the first 88 of the 100
         // ms.
