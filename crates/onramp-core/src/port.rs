@@ -74,8 +74,8 @@ pub enum Mode {
     Dedicated,
 }
 
-/// How a port asks its runner to visit it, and how the port learns the time that has passed. The
-/// owner of runners and ports implements this trait.
+/// How a port asks its runner for a visit, and how the port learns how much time has passed. The
+/// code that manages ports and runners implements this trait.
 pub trait PortWaker {
     /// Makes the runner visit the port (call [`Port::visit`]) at time `at`, or earlier.
     fn visit_by(&self, at: Instant);
@@ -204,8 +204,8 @@ impl<D: Device> Port<D> {
     /// Pushes packets into the port. Completions and statistics report later whether each packet
     /// was sent or dropped.
     ///
-    /// Returns `None` if the call only staged the packets. Otherwise the calling thread became the
-    /// owner and sent up to a quota of packets.
+    /// Returns `Ok(None)` if the call only staged the packets. Otherwise the calling thread became
+    /// the owner and sent up to a quota of packets.
     ///
     /// # Errors
     ///

@@ -34,8 +34,8 @@ pub enum Default {
     List(&'static [u64]),
     /// There is no default: the option must be given.
     Needed,
-    /// Without the option, the mechanism is off and the option is not shown. For [`Unit::Words`], the
-    /// default is the first word, which is not shown either.
+    /// Without the option, the mechanism is off, and the option is not shown. For [`Unit::Words`],
+    /// the default is the first word, which is not shown either.
     Off,
 }
 

@@ -266,8 +266,8 @@ pub trait Qdisc: Send + Debug {
         0
     }
 
-    /// Calls `out` with each flow that `tc class show` lists as if it were a class, in the order of
-    /// their numbers.
+    /// Calls `out` with each flow that `tc class show` lists as if the flow were a class, with the
+    /// flow's number as minor number.
     fn flows(&self, _out: &mut dyn FnMut(FlowView<'_>)) {}
 
     /// Calls `out` with the name and value of each statistic of this kind that `tc -s qdisc show`

@@ -54,7 +54,7 @@ impl Values<'_> {
         }
     }
 
-    /// Whether `key` was given.
+    /// Whether the option `key` was given.
     ///
     /// # Panics
     ///
