@@ -275,7 +275,7 @@ impl<D: Device> Port<D> {
         // order.
         let now = now.max(owner.now);
         owner.now = now;
-        let mut done = PacketList::new(); // returned to their pools after the owner left
+        let mut done = PacketList::new(); // finished packets; they go home after the owner left
         let mut quota = Quota {
             left: owner.quota(self.known.mode, now),
             enqueue: ENQUEUE_QUOTA,
@@ -451,14 +451,14 @@ impl<D: Device> Port<D> {
         let was_busy = owner.was_busy();
         let now = now.max(owner.now); // Time must not run backwards: see `run`.
         owner.now = now;
-        let mut done = PacketList::new(); // returned to their pools after the owner left
+        let mut done = PacketList::new(); // finished packets; they go home after the owner left
         let held = owner.held(&self.stats);
         let late = || waker.elapsed(now) >= QUOTA_NS;
         for _ in 0..JOB_LOOKS {
             if !self.is_wanted(&owner) || !self.take_requests(&mut owner) {
                 break;
             }
-            // Nothing is sent here, and a dead port is buried below.
+            // The quota is zero, since this function sends nothing. A dead port is buried below.
             let mut quota = Quota::default();
             self.guard(&mut owner, &mut quota, waker, |owner, _| {
                 owner.run_jobs(&mut done, &late, now, &self.stats);
@@ -484,11 +484,11 @@ impl<D: Device> Port<D> {
         }
         if was_busy {
             if owner.waiting() > 0 {
-                waker.visit_by(now); // No thread has been told of newly staged packets.
+                waker.visit_by(now); // Packets staged meanwhile have no owner.
             }
             owner.leave_busy();
         } else if let Err(owner) = owner.leave_idle() {
-            waker.visit_by(now); // No thread has been told of newly staged packets.
+            waker.visit_by(now); // Packets staged meanwhile have no owner.
             owner.leave_busy();
         }
         !left

@@ -201,7 +201,7 @@ impl Tree {
         self.call(now, |root, cx| {
             root.qdisc().prefetch_flows(&packets, packets.len());
             for pkt in packets {
-                // The call below counts dropped packets.
+                // `call` counts the dropped packets, so the verdict is not needed.
                 let _ = root.enqueue(pkt, cx);
             }
             cx.drops.len()

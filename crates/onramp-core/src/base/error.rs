@@ -44,21 +44,21 @@ pub enum Fault {
 /// The error number with which the kernel refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errno {
-    /// `EBUSY`
+    /// Device or resource busy (`EBUSY`).
     Busy,
-    /// `EEXIST`
+    /// The object exists already (`EEXIST`).
     Exists,
-    /// `EINVAL`
+    /// Invalid argument (`EINVAL`).
     Invalid,
-    /// `ENODEV`
+    /// No such device (`ENODEV`).
     NoDevice,
-    /// `ENOENT`
+    /// No such object (`ENOENT`).
     NoEntry,
-    /// `ENOSPC`
+    /// No space left (`ENOSPC`).
     NoSpace,
-    /// `EOPNOTSUPP`
+    /// Operation not supported (`EOPNOTSUPP`).
     NotSupported,
-    /// `ERANGE`
+    /// Number out of range (`ERANGE`).
     Range,
 }
 

@@ -174,7 +174,7 @@ impl Red {
         let idle_us = (now.since(since) / 1000).min(CELLS << damping.cell_log);
         let cell = (idle_us >> damping.cell_log) as usize;
         match damping.bits[cell & 255] {
-            // In the first cells, a straight line replaces the curve.
+            // In the first cells of the table, a straight line replaces the curve.
             0 => value - (value.saturating_mul(idle_us) >> damping.cell_log).min(value.div_ceil(2)),
             bits => value >> bits,
         }

@@ -198,7 +198,7 @@ mod tests {
             rounds.count(&timer, now);
             assert_eq!([0, 1, 2].map(|part| rounds.of_part(part, now)), parts, "{tick}");
         }
-        // Part 2 of that round is done after the first call.
+        // The first call comes at tick 47, before part 2 of the round that began at tick 46.
         let (mut rounds, now) = (Rounds::default(), |tick: u64| Instant(tick * TICK_NS));
         rounds.count(&timer, now(47));
         assert_eq!([47, 48].map(|tick| rounds.of_part(2, now(tick))), [0, 1]);

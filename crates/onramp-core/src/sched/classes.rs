@@ -131,7 +131,7 @@ impl<T> IndexMut<usize> for Table<T> {
     }
 }
 
-/// Stands for the absence of a number.
+/// Marks the end of a list, or an empty list, in place of a number.
 const NONE: u32 = u32::MAX;
 /// Value of `before` for a number that is in no list.
 const OUT: u32 = u32::MAX - 1;

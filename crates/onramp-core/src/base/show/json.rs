@@ -86,7 +86,7 @@ impl Json {
         self.follows = false;
     }
 
-    /// Begins a member of an object (with a key) or an element of an array (without).
+    /// Begins a member of an object (with a key) or an element of an array (without a key).
     fn member(&mut self, key: Option<&str>) {
         if self.follows {
             self.out.push(',');

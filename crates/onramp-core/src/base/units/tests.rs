@@ -247,7 +247,7 @@ fn fractions_are_parts_of_32_bits() {
     for (word, whole, part) in [
         ("0", 1.0, 0),
         ("1", 1.0, all),
-        // 2,147,483,647.5, rounded to the nearest.
+        // Half of 2^32 - 1 is 2,147,483,647.5, rounded to the nearest whole number.
         ("0.5", 1.0, 2_147_483_648),
         ("50", 100.0, 2_147_483_648),
         ("100", 100.0, all),

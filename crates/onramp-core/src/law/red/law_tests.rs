@@ -104,7 +104,7 @@ fn idle_queues_forget_by_the_table() {
     assert_eq!(after(1_000, 1_250_000, 11 * cell), 1 << 39);
 }
 
-/// An average shrinks by whole ticks of 64 ns.
+/// The speed at which an idle average shrinks is computed with whole ticks of 64 ns.
 #[test]
 fn how_fast_an_average_shrinks() {
     // 1,000 bytes at 1,000 bytes per second take 15,625,000 ticks.
@@ -242,7 +242,7 @@ fn adaption_has_bounds() {
     }
     // 9/10 of `max_p` are 45,011,000, which is 2,250.55 per byte, rounded up.
     assert_eq!(adapted(50_012_230, 0), (45_011_007, 2_251));
-    // 2,250.45 per byte is rounded down.
+    // 9/10 of this `max_p` are 2,250.45 per byte, rounded down.
     assert_eq!(adapted(50_010_010, 0), (45_009_009, 2_250));
     // The range is so wide that a byte's probability rounds to zero; the law then uses the smallest
     // value, 1.

@@ -349,7 +349,7 @@ fn what_leads_from_one_tree_to_another() {
         (" limit 7", ""),
         (" ceil 1mbit", ""),
         ("flows 64", "flows 128"),
-        // A kind, place, number, class or filter differs.
+        // The two trees differ in a kind, place, number, class or filter.
         ("pfifo limit 7", "bfifo limit 7"),
         ("parent 30:2", "parent 30:3"),
         ("handle 40:", "handle 41:"),
