@@ -1,4 +1,4 @@
-//! What everything else stands on: time, numbers and their units, errors, parameters, listings.
+//! The foundation of the crate: time, numbers and their units, errors, parameters, listings.
 
 pub(crate) mod counters;
 pub mod dissect;

@@ -1,6 +1,7 @@
-//! The laws by which qdiscs and filters decide: token buckets, CoDel, PIE, RED, and their timers.
+//! The laws by which qdiscs and filters decide: token buckets, CoDel, PIE and RED, and the timers
+//! that these need.
 //!
-//! None of them holds a packet.
+//! A law holds state and makes decisions, but holds no packets.
 
 pub(crate) mod bucket;
 pub(crate) mod codel;

@@ -1,8 +1,10 @@
-//! Traffic control without I/O: no socket, no clock, no thread, no `unsafe`.
+//! Linux traffic control without I/O: this crate opens no socket, reads no clock, starts no thread
+//! and contains no `unsafe`.
 //!
 //! # Layers
 //!
-//! Each folder uses those above it in this table, never one below: `cargo xtask tidy` refuses it.
+//! Each folder uses only folders above it in this table, never one below. `cargo xtask tidy`
+//! reports every use that breaks this rule.
 //!
 //! | folder | what it has |
 //! |---|---|
@@ -46,7 +48,7 @@ pub use tree::{RootQdisc, Stopped, Totals, Tree};
 #[cfg(feature = "tc")]
 pub use {tc::Change, tree::Edit};
 
-/// What a running tree says of itself, and how `tc` shows it.
+/// Types that describe a running tree (its qdiscs, classes and counters) and how `tc` lists them.
 pub mod view {
     pub use crate::base::{Counters, Extra};
     pub use crate::sched::{ClassView, FlowView, QdiscView, Shown};

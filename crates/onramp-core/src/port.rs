@@ -1,20 +1,22 @@
-//! The path of a packet, on one screen: intake → owner → qdisc → device.
+//! The path of a packet through a port, in one file: intake → owner → qdisc → device.
 //!
 //! ```text
 //! push ─▶ staged, and leave
 //!   └──▶ owner: take all ─▶ enqueue ─▶ dequeue a burst ─▶ transmit ─▶ ... ─▶ leave ─▶ free
 //! ```
 //!
-//! A port is *busy* when packets come faster than is worth sending one by one. Then a push only
-//! stages. A sender that has run out of credit sends, as a batch, instead of waiting. The runner
-//! (a runner thread) looks after what is left every [`TICK_NS`], and ends the busy period when
-//! little comes. Should it be late, the push that makes [`COLLECT`] packets wait sends.
+//! A port is *busy* when packets arrive so fast that sending them one by one would be wasteful. In
+//! a busy port, a push only stages packets. A sender that has run out of credit becomes the owner
+//! and sends the staged packets as a batch, instead of waiting. The runner (a background thread)
+//! visits the port every [`TICK_NS`] nanoseconds, sends the packets that are left, and ends the
+//! busy period when few packets arrive. If the runner is late, the push that brings the number of
+//! staged packets to [`COLLECT`] sends them.
 //!
-//! Invariant: packets that are held and owned by nobody are known to the runner. It is told
-//! before the owner leaves, so it misses nothing.
+//! Invariant: the runner knows of every port that holds packets and has no owner. The owner tells
+//! the runner before the owner leaves the port, so the runner misses no packet.
 //!
-//! Source: the quota is Linux's `dev_tx_weight`, the shape that of `__qdisc_run`
-//! (`net/sched/sch_generic.c`, 7.2). The collecting of packets is what network cards do with
+//! Source: the quota is Linux's `dev_tx_weight`, and the loop has the shape of `__qdisc_run`
+//! (`net/sched/sch_generic.c`, 7.2). Network cards collect packets in the same way between two
 //! interrupts (`ethtool -C tx-usecs`).
 
 mod device;
@@ -41,91 +43,100 @@ use crate::base::sync::{AtomicU8, Mutex, MutexGuard, Ordering};
 use crate::sched::{Cx, Qdisc};
 use crate::tree::RootQdisc;
 
-/// Packets an owner sends before it leaves the rest to others (`dev_tx_weight`).
+/// Most packets that an owner sends in one run before it leaves the rest to other threads
+/// (`dev_tx_weight`).
 pub const QUOTA: u32 = 64;
-/// As [`QUOTA`], where the rest would wait for the runner, and a burst costs the device no call.
+/// Replaces [`QUOTA`] where the rest would have to wait for the runner and where the device sends a
+/// burst without a call into the kernel.
 const LONG_QUOTA: u32 = 4 * QUOTA;
-/// An owner begins no further burst when it has worked for so long.
+/// Nanoseconds after which an owner begins no further burst in the same run.
 pub const QUOTA_NS: u64 = 100_000;
-/// Packets an owner takes into the qdisc at most, in one run.
+/// Most packets that an owner moves into the qdisc in one run.
 const ENQUEUE_QUOTA: u32 = 4 * QUOTA;
-/// Packets that wait in a busy port before a push sends some of them.
+/// Number of packets staged in a busy port at which the push itself sends some of them.
 ///
-/// So many that few pushes ever do: the tail of a push is that of a sender that sends for others.
+/// The number is high so that few pushes ever send: a push that also sends other threads' packets
+/// takes far longer than a push that only stages, and sets the tail latency of pushes.
 pub const COLLECT: u16 = 1_024;
-/// How long a busy port may leave packets lying, nanoseconds.
+/// Longest time for which a busy port may leave staged packets unsent, in nanoseconds.
 pub const TICK_NS: u64 = 100_000;
 
-/// Who sends.
+/// Which threads send the packets of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Senders, as owners; a busy port collects, and its runner looks after what is left.
+    /// Senders send, as owners. A busy port collects packets, and its runner sends what is left.
     #[default]
     Hybrid,
-    /// Senders, as owners; the runner takes over when a quota ends with packets left.
+    /// Senders send, as owners. The runner continues when an owner's quota ends with packets left.
     Inline,
-    /// The runner alone: a sender only stages, and calls the runner if nothing waited before.
+    /// Only the runner sends. A sender only stages packets, and wakes the runner if no packet was
+    /// staged before.
     Dedicated,
 }
 
-/// Who looks after packets that wait with no owner.
+/// How a port asks its runner for a visit, and how the port learns how much time has passed. The
+/// code that manages ports and runners implements this trait.
 pub trait PortWaker {
-    /// Visits the port (calls [`Port::visit`]) at `at`, or before.
+    /// Makes the runner visit the port (call [`Port::visit`]) at time `at`, or earlier.
     fn visit_by(&self, at: Instant);
 
-    /// Somebody came by at `now`: if a visit that was asked for is long overdue, another may have
-    /// to come.
+    /// Tells the implementer that a sender uses the port at time `now`. If the runner's visit is
+    /// long overdue, the implementer may send another runner.
     fn check_overdue(&self, _now: Instant) {}
 
-    /// Nanoseconds that have passed since `now`, if somebody looks at a clock: the owner's quota
-    /// has a bound in time, too.
+    /// Returns the nanoseconds that have passed since `now`, or 0 if the implementer reads no
+    /// clock. The port uses the result to bound an owner's run by time ([`QUOTA_NS`]).
     fn elapsed(&self, _now: Instant) -> u64 {
         0
     }
 
-    /// Learns that the port is about to die: before anybody can see its [death](Port::death).
+    /// Tells the implementer that the port is about to die. The port calls `dies` before any thread
+    /// can see its [death](Port::death).
     fn dies(&self) {}
 
-    /// Learns that the port died, and can be asked [why](Port::death): who waits for it may look.
+    /// Tells the implementer that the port has died and that [`death`](Port::death) returns the
+    /// cause, so that threads waiting for the port can be woken.
     fn died(&self) {}
 }
 
-/// What a run did.
+/// The result of one run of an owner.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ran {
-    /// Packets that left the port, sent or dropped.
+    /// Number of packets that left the port in this run, sent or dropped.
     pub done: u32,
-    /// The quota was used up: there is more to do at once.
+    /// Whether the run ended because its quota was used up, so that more work is ready at once.
     pub again: bool,
 }
 
-/// A qdisc in front of one device queue, behind one intake.
+/// One transmit queue: an intake, then a tree of qdiscs, then one device queue.
 ///
-/// A port whose qdisc or device panics is *dead*: it drops what it held and whatever still comes,
-/// as [`DropReason::PortDead`]. The panic goes no further: the thread that met it had only come by
-/// with a packet.
+/// A port whose qdisc or device panics is *dead*: the port drops the packets that it holds and all
+/// packets that still arrive, as [`DropReason::PortDead`]. The port catches the panic, because the
+/// panicking thread is usually a sender that only passed by with a packet.
 pub struct Port<D> {
     intake: Intake<PortState<D>>,
     known: Known,
     stats: PortStats,
-    /// What the next owner has to do first, or the present one as soon as it is back from the
-    /// device.
+    /// Flags (`CLOSE`, `JOBS`) that ask for work. The next owner handles the flags first; the
+    /// present owner handles them as soon as its call of the device returns.
     requests: AtomicU8,
     jobs: Mutex<VecDeque<Job>>,
 }
 
-/// What every sender reads, and what is written once at most: on lines of its own.
+/// Fields that every sender reads and that are written at most once. They have cache lines of their
+/// own, so that no write slows the readers.
 #[repr(align(128))]
 struct Known {
     mode: Mode,
     death: OnceLock<Box<str>>,
 }
 
-/// Something to do with the tree of a port: see [`Port::with`].
+/// A change or query of a port's tree, to be run by the port's owner: see [`Port::with`].
 pub type Job = Box<dyn FnOnce(&mut RootQdisc, &mut Cx<'_>) + Send>;
 
-/// A job that could not be taken: [`JOBS_MAX`] wait already.
+/// The error for a job that the port refused because [`JOBS_MAX`] jobs are already waiting.
+/// Contains the refused job.
 pub struct TooManyJobs(pub Job);
 
 impl fmt::Debug for TooManyJobs {
@@ -134,17 +145,19 @@ impl fmt::Debug for TooManyJobs {
     }
 }
 
-/// Jobs that may wait for a port whose owner does not come back from the device.
+/// Most jobs that may wait for a port, for example while its owner is blocked inside the device.
 pub const JOBS_MAX: usize = 1_024;
 
-/// How often an owner looks for jobs, in one run. More are left to the next one.
+/// Most times that an owner looks for jobs in one run. Later jobs are left to the next run.
 const JOB_LOOKS: u32 = 2;
 
-/// Bits of [`Port::requests`].
+/// Bits of [`Port::requests`]: `CLOSE` asks the owner to close the port, and `JOBS` tells the owner
+/// that jobs are waiting.
 const CLOSE: u8 = 1;
 const JOBS: u8 = 2;
 
-/// The owner counts on lines that producers do not touch, and these read none that it writes.
+/// Checks the memory layout: the counters that the owner writes and the fields that senders read
+/// lie on different cache lines.
 const _: () = {
     const LINES: usize = 128;
     assert!(
@@ -155,13 +168,14 @@ const _: () = {
 };
 
 impl<D: Device> Port<D> {
-    /// Puts `qdisc` in front of `device`, and an intake for `cap` packets in front of both.
+    /// Creates a port in [`Mode::Hybrid`] from `qdisc` and `device`, with an intake for at most
+    /// `cap` packets.
     pub fn new(qdisc: Box<dyn Qdisc>, device: D, cap: u16) -> Self {
         Self::with_mode(qdisc, device, cap, Mode::Hybrid, None)
     }
 
-    /// As [`new`](Self::new); `mode` says who sends, and `share` is the port's part in a rate that
-    /// several ports have together.
+    /// Creates a port like [`new`](Self::new), with a choice of the threads that send (`mode`) and
+    /// with the port's part of a rate that several ports have in common (`share`).
     pub fn with_mode(
         qdisc: Box<dyn Qdisc>,
         device: D,
@@ -170,12 +184,13 @@ impl<D: Device> Port<D> {
         share: Option<Share>,
     ) -> Self {
         let dedicated = mode == Mode::Dedicated;
-        // A list that is never full makes no owner.
+        // In dedicated mode, the list must never reach `batch` packets: otherwise the push that
+        // makes the list full would become the owner.
         let cap = if dedicated { cap.min(u16::MAX - 1) } else { cap };
         let batch = if dedicated { u16::MAX } else { COLLECT.min(cap) };
         let intake = Intake::new(PortState::new(qdisc, device, share), cap, batch);
         if dedicated && let Some(owner) = intake.own() {
-            owner.leave_busy(); // So that a push only stages.
+            owner.leave_busy(); // Left busy, the intake only stages what is pushed.
         }
         Self {
             intake,
@@ -186,13 +201,15 @@ impl<D: Device> Port<D> {
         }
     }
 
-    /// Accepts packets for scheduling. Their fate is told by completions and statistics.
+    /// Pushes packets into the port. Completions and statistics report later whether each packet
+    /// was sent or dropped.
     ///
-    /// Stages them and leaves (`None`), or, as owner, sends up to a quota.
+    /// Returns `Ok(None)` if the call only staged the packets. Otherwise the calling thread became
+    /// the owner and sent up to a quota of packets.
     ///
     /// # Errors
     ///
-    /// Gives the packets back when the intake is at its cap.
+    /// Returns the packets to the caller if the intake holds its cap of packets.
     #[inline]
     pub fn xmit(
         &self,
@@ -213,15 +230,15 @@ impl<D: Device> Port<D> {
         })
     }
 
-    /// Asks the processor for what a push needs, which other senders write: `xmit` is about to
-    /// come.
+    /// Asks the processor to prefetch the memory that a push writes and that other senders write
+    /// too. Call `prefetch` shortly before [`xmit`](Self::xmit).
     #[inline]
     pub fn prefetch(&self) {
         self.intake.prefetch();
     }
 
-    /// Sends up to a quota: for a sender that would have to wait. `None`: somebody owns the port,
-    /// or the runner alone sends.
+    /// Sends up to a quota of packets. A sender that would otherwise have to wait for credit calls
+    /// `help`. Returns `None` if another thread owns the port or if only the runner may send.
     pub fn help(&self, now: Instant, waker: &impl PortWaker) -> Option<Ran> {
         if self.known.mode == Mode::Dedicated {
             waker.check_overdue(now);
@@ -232,13 +249,15 @@ impl<D: Device> Port<D> {
         Some(self.run(owner, PacketList::new(), now, waker, false))
     }
 
-    /// The runner's visit. `None`: somebody owns the port; come again after a tick.
+    /// Sends up to a quota of packets, on behalf of the runner. Returns `None` if another thread
+    /// owns the port; the runner should then visit again after a tick.
     pub fn visit(&self, now: Instant, waker: &impl PortWaker) -> Option<Ran> {
         let owner = self.intake.own()?;
         Some(self.run(owner, PacketList::new(), now, waker, true))
     }
 
-    /// The owner's work: take what came, send up to a quota, leave.
+    /// Does the owner's work: takes the staged packets, sends up to a quota of packets and leaves
+    /// the port.
     fn run(
         &self,
         mut owner: Owner<'_, PortState<D>>,
@@ -251,16 +270,18 @@ impl<D: Device> Port<D> {
             waker.check_overdue(now);
         }
         let was_busy = owner.was_busy();
-        // Threads read the clock before they get hold of the port, and may be late. Time that went
-        // back would put packets of one flow out of order.
+        // A thread reads the clock before it becomes the owner, so `now` may be older than the
+        // previous owner's time. A time that runs backwards would put packets of one flow out of
+        // order.
         let now = now.max(owner.now);
         owner.now = now;
-        let mut done = PacketList::new(); // goes home when the port is let go
+        let mut done = PacketList::new(); // finished packets; they go home after the owner left
         let mut quota = Quota {
             left: owner.quota(self.known.mode, now),
             enqueue: ENQUEUE_QUOTA,
             handed: 0,
-            // To drop its own packets is no work for others.
+            // A sender always drops all of its own packets; only other senders' packets are
+            // limited.
             purge: if visit { u32::from(u16::MAX) } else { ENQUEUE_QUOTA + fresh.len() },
             at_leisure: visit,
         };
@@ -278,8 +299,9 @@ impl<D: Device> Port<D> {
                 owner.turn(&mut done, quota, &late, now, &self.stats)
             });
             let stop = turn.unwrap_or_else(|| owner.stop_of_death());
-            // Relaxed: who asks tries to own the port, or has the runner come, after that. This is
-            // for an owner that was away for long, in a device that blocks.
+            // Relaxed: after setting a flag, the requester tries to own the port or wakes the
+            // runner, so a stale read is harmless. The check here serves requests made while the
+            // owner was blocked inside the device for a long time.
             let requests = self.requests.load(Ordering::Relaxed);
             let closes = requests & CLOSE != 0 && !owner.is_closed();
             if (closes || jobs > 0 && requests != 0) && self.take_requests(&mut owner) {
@@ -290,7 +312,7 @@ impl<D: Device> Port<D> {
             if let Stop::Until(at) = stop {
                 waker.visit_by(at);
             } else if now < owner.retry_at {
-                waker.visit_by(owner.retry_at); // More waits, but the device is asked when it said.
+                waker.visit_by(owner.retry_at); // Retry when the device asked for it.
             }
             match owner.leave(self.known.mode, was_busy, stop, visit, now) {
                 Leave::Idle => match owner.leave_idle() {
@@ -300,10 +322,12 @@ impl<D: Device> Port<D> {
                         continue;
                     }
                 },
-                // The runner ticks by itself; others only make sure of it, after its tick.
+                // After a visit, the runner asks for its next tick. A sender only makes sure of
+                // that tick, with a later deadline.
                 Leave::Collecting if visit => waker.visit_by(now.after(TICK_NS)),
                 Leave::Collecting => waker.visit_by(now.after(2 * TICK_NS)),
-                // What comes from here on finds nothing waiting, and calls the runner itself.
+                // A push into an empty intake wakes the runner itself. So wake the runner here only
+                // if packets are already waiting.
                 Leave::Staging { more } if more || owner.waiting() > 0 => waker.visit_by(now),
                 Leave::Staging { .. } => {}
             }
@@ -314,59 +338,68 @@ impl<D: Device> Port<D> {
         Ran { done: done.len() + quota.handed, again: stop == Stop::Quota }
     }
 
-    /// What it counted.
+    /// Returns the port's counters.
     pub fn stats(&self) -> &PortStats {
         &self.stats
     }
 
-    /// What it counted, as plain values.
+    /// Returns the present values of the port's counters.
     pub fn snapshot(&self) -> PortSnapshot {
         self.stats.snapshot(u64::from(self.intake.waiting()))
     }
 
-    /// Why the port is dead, if it is: what its qdisc or its device said as it panicked.
+    /// Returns the message of the panic that killed the port, or `None` if the port is alive.
     pub fn death(&self) -> Option<&str> {
         self.known.death.get().map(|why| &**why)
     }
 
-    /// Whether nothing is held and nobody is at it. A hint while senders run.
+    /// Whether the port holds no packet and has no owner. Only a hint while senders are active.
     pub fn is_quiet(&self) -> bool {
-        // In this order: with the intake quiet, the last owner has counted what it left.
+        // The order matters: once the intake is quiet, the last owner has already stored the
+        // backlog that it left.
         self.intake.is_quiet() && self.stats.backlog.get() == 0
     }
 
-    /// Whether the intake is at its cap. A hint.
+    /// Whether the intake holds its cap of packets. Only a hint: the answer may be stale.
     pub fn is_full(&self) -> bool {
         self.intake.waiting() >= u32::from(self.intake.cap())
     }
 
-    /// Whether packets are being collected. A hint.
+    /// Whether the port is busy, so that pushes only stage packets. Only a hint: the answer may be
+    /// stale.
     pub fn is_busy(&self) -> bool {
         self.intake.is_busy()
     }
 
-    /// Drops everything that is held, and whatever still comes, as [`DropReason::Purged`].
-    /// `None`: somebody owns the port, and closes it as soon as it is back from the device; try
-    /// again.
+    /// Drops all packets that the port holds and all packets that still arrive, as
+    /// [`DropReason::Purged`]. Returns `None` if another thread owns the port; that owner closes
+    /// the port as soon as its call of the device returns. Call `close` again in that case.
     pub fn close(&self, now: Instant, waker: &impl PortWaker) -> Option<Ran> {
-        // Release: why; pairs with the acquire in `take_requests`.
+        // Release: publishes what the closing thread did before; pairs with the acquire in
+        // `take_requests`.
         self.requests.fetch_or(CLOSE, Ordering::Release);
         let mut owner = self.intake.own()?;
-        owner.close(DropReason::Purged); // Before it asks the device for anything.
+        // Close before the run, so that it asks the device for nothing.
+        owner.close(DropReason::Purged);
         Some(self.run(owner, PacketList::new(), now, waker, true))
     }
 
-    /// Has `job` done with the tree: here and now, if nobody owns the port and little is to be done
-    /// before (then gives true), else by the present owner as soon as it is back from the device,
-    /// or by the runner. Jobs are done in the order they come. Nobody who sends waits for one, but
-    /// for its time; and who brings one sends nothing: a device that blocks does not keep it.
+    /// Runs `job` on the port's tree. Use `with` to change or read a running tree.
     ///
-    /// What a job drops is counted, and goes home. One that panics kills the port. A dead port
-    /// drops all jobs.
+    /// Returns `Ok(true)` if the calling thread has run the job: nobody owned the port and little
+    /// other work came first. Returns `Ok(false)` if the job waits; the present owner runs the job
+    /// as soon as its call of the device returns, or else the runner does. Jobs run in the order in
+    /// which they were submitted. Senders never wait for a job to be scheduled, though a job may
+    /// run before their packets and delay them by its own run time. The submitting thread never
+    /// transmits, so a device that blocks does not delay that thread.
+    ///
+    /// Packets that a job drops are counted and go home. A job that panics kills the port. A dead
+    /// port discards all jobs.
     ///
     /// # Errors
     ///
-    /// Gives the job back when [`JOBS_MAX`] of them wait: the device blocks.
+    /// Returns the job to the caller if [`JOBS_MAX`] jobs are already waiting, which means that the
+    /// device blocks.
     pub fn with(
         &self,
         job: Job,
@@ -376,26 +409,28 @@ impl<D: Device> Port<D> {
         let mut jobs = self.jobs();
         if jobs.len() >= JOBS_MAX {
             drop(jobs);
-            waker.visit_by(now); // An owner that found the lock taken left them lying.
+            waker.visit_by(now); // An owner that found the lock taken may have left jobs.
             return Err(TooManyJobs(job));
         }
         jobs.push_back(job);
         drop(jobs);
-        self.requests.fetch_or(JOBS, Ordering::Relaxed); // Relaxed: as in `run`; the lock has them.
+        // Relaxed: as in `run`; the lock publishes the job.
+        self.requests.fetch_or(JOBS, Ordering::Relaxed);
         if let Some(owner) = self.intake.own() {
             return Ok(self.run_jobs_now(owner, now, waker));
         }
-        waker.visit_by(now); // The owner may have looked for jobs for the last time.
+        waker.visit_by(now); // The owner may already have made its last look for jobs.
         Ok(false)
     }
 
-    /// Puts `qdisc` in the place of the one there is, and moves its packets over, in the order in
-    /// which it would have sent them. What the old one does not let go of is dropped as
-    /// [`DropReason::Purged`]; the new one may drop by its limits. A job: see [`with`](Self::with).
+    /// Replaces the port's root qdisc by `qdisc` and moves the packets over, in the order in which
+    /// the old qdisc would have sent them. Packets that the old qdisc does not release are dropped
+    /// as [`DropReason::Purged`], and the new qdisc may drop packets that exceed its limits. The
+    /// replacement is a job: see [`with`](Self::with).
     ///
     /// # Errors
     ///
-    /// As of [`with`](Self::with).
+    /// Returns an error in the same case as [`with`](Self::with).
     pub fn replace(
         &self,
         qdisc: Box<dyn Qdisc>,
@@ -405,8 +440,8 @@ impl<D: Device> Port<D> {
         self.with(Box::new(|root, cx| root.succeed(qdisc, cx)), now, waker)
     }
 
-    /// Does what others want, up to a quota, and sends nothing: that is the runner's. True: nothing
-    /// is left to do.
+    /// Runs the waiting jobs, up to a quota, and sends no packet: sending is left to the runner.
+    /// Returns true if no job is left.
     fn run_jobs_now(
         &self,
         mut owner: Owner<'_, PortState<D>>,
@@ -414,16 +449,17 @@ impl<D: Device> Port<D> {
         waker: &impl PortWaker,
     ) -> bool {
         let was_busy = owner.was_busy();
-        let now = now.max(owner.now); // As in `run`.
+        let now = now.max(owner.now); // Time must not run backwards: see `run`.
         owner.now = now;
-        let mut done = PacketList::new(); // goes home when the port is let go
+        let mut done = PacketList::new(); // finished packets; they go home after the owner left
         let held = owner.held(&self.stats);
         let late = || waker.elapsed(now) >= QUOTA_NS;
         for _ in 0..JOB_LOOKS {
             if !self.is_wanted(&owner) || !self.take_requests(&mut owner) {
                 break;
             }
-            let mut quota = Quota::default(); // Nothing is sent; a dead port is buried below.
+            // The quota is zero, since this function sends nothing. A dead port is buried below.
+            let mut quota = Quota::default();
             self.guard(&mut owner, &mut quota, waker, |owner, _| {
                 owner.run_jobs(&mut done, &late, now, &self.stats);
             });
@@ -432,48 +468,52 @@ impl<D: Device> Port<D> {
             }
         }
         let left = self.is_wanted(&owner);
-        // Acquire: why; pairs with the release in `close`.
+        // Acquire: pairs with the release in `close`.
         if self.requests.load(Ordering::Acquire) & CLOSE != 0 {
             owner.close(DropReason::Purged);
         }
         if owner.is_closed() {
-            // Nothing is sent, and nobody may come any more for what was staged meanwhile.
+            // A closed port only drops packets, so `run` sends nothing here. Packets staged
+            // meanwhile must be dropped now, since no other thread may ever visit the port again.
             let _ = self.run(owner, PacketList::new(), now, waker, true);
             return !left;
         }
-        // What is held may leave earlier now.
+        // The jobs may have changed when packets can leave, so let the runner look.
         if left || held + owner.held(&self.stats) > 0 {
             waker.visit_by(now);
         }
         if was_busy {
             if owner.waiting() > 0 {
-                waker.visit_by(now); // What came meanwhile requests somebody to look.
+                waker.visit_by(now); // Packets staged meanwhile have no owner.
             }
             owner.leave_busy();
         } else if let Err(owner) = owner.leave_idle() {
-            waker.visit_by(now); // As above.
+            waker.visit_by(now); // Packets staged meanwhile have no owner.
             owner.leave_busy();
         }
         !left
     }
 
-    /// Has the runner come if jobs are left to do.
+    /// Asks the runner for a visit if jobs are left.
     fn wake_for_requests(&self, owner: &PortState<D>, now: Instant, waker: &impl PortWaker) {
         if owner.has_jobs() {
             waker.visit_by(now);
         } else if self.is_wanted(owner) {
-            // Somebody has the lock, and may need the processor to let go of it.
+            // Another thread holds the lock of the job list, and may need this processor to release
+            // the lock.
             waker.visit_by(now.after(TICK_NS));
         }
     }
 
-    /// Whether jobs are left to do.
+    /// Whether jobs are left, either taken over by the owner or still in the port's list.
     fn is_wanted(&self, owner: &PortState<D>) -> bool {
-        // Relaxed: who brings one after this look calls the runner; the lock has the jobs.
+        // Relaxed: a thread that submits a job after this read wakes the runner; the lock publishes
+        // the jobs.
         owner.has_jobs() || self.requests.load(Ordering::Relaxed) & JOBS != 0
     }
 
-    /// Calls what may panic: anybody's code. `None`: it did, and the port is dead.
+    /// Calls `f`, which runs foreign code (qdisc, device, jobs) that may panic. Returns `None` if
+    /// `f` panicked; the port is dead then.
     fn guard<R>(
         &self,
         owner: &mut PortState<D>,
@@ -501,17 +541,18 @@ impl<D: Device> Port<D> {
         self.stats.backlog.set(owner.held(&self.stats));
         waker.dies();
         let first = self.known.death.set(why(&*panic)).is_ok();
-        std::mem::forget(panic); // Its drop is anybody's code, too.
+        std::mem::forget(panic); // Dropping the payload is foreign code and may panic too.
         if first {
             waker.died();
         }
     }
 
-    /// Does what others want of the owner. True: there is more to do for it.
+    /// Takes over the waiting jobs and the request to close the port. Returns true if the owner has
+    /// more to do.
     #[cold]
     fn take_requests(&self, owner: &mut PortState<D>) -> bool {
-        // An owner waits for nobody: while somebody has the lock, the next owner does it, whom that
-        // one has come.
+        // An owner never waits. While another thread holds the lock, the owner leaves the jobs to
+        // the next owner, whose visit the holder of the lock asks for.
         let jobs = match self.jobs.try_lock() {
             Err(TryLockError::WouldBlock) => None,
             Err(TryLockError::Poisoned(lock)) => Some(lock.into_inner()),
@@ -520,7 +561,7 @@ impl<D: Device> Port<D> {
         if let Some(mut jobs) = jobs {
             owner.accept_jobs(&mut jobs);
             if jobs.is_empty() {
-                // Relaxed: as above, the lock has them.
+                // Relaxed: the lock publishes the jobs.
                 self.requests.fetch_and(!JOBS, Ordering::Relaxed);
             }
         }
@@ -535,7 +576,7 @@ impl<D: Device> Port<D> {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 fn why(panic: &(dyn Any + Send)) -> Box<str> {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic").into()

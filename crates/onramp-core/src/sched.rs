@@ -1,4 +1,5 @@
-//! What a qdisc is to its callers and to its children, and what several kinds are made of.
+//! The contract between a qdisc and its callers and children, and the building blocks that several
+//! kinds of qdisc use.
 
 pub(crate) mod buckets;
 pub(crate) mod class;

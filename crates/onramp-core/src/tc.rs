@@ -1,4 +1,4 @@
-//! The language of `tc`: its lines, the trees that they describe, and its listings.
+//! The language of `tc`: command lines, the trees that they describe, and listings.
 
 #[cfg(feature = "tc")]
 pub mod cmd;

@@ -1,4 +1,4 @@
-//! A qdisc alone, to embed where packets and time come from elsewhere.
+//! A tree of qdiscs without a port, to embed in programs that have packets and time from elsewhere.
 
 #[cfg(feature = "tc")]
 mod apply;
@@ -18,13 +18,15 @@ use crate::tc::Spec;
 pub use self::edit::Edit;
 pub use self::root_qdisc::RootQdisc;
 
-/// A qdisc without threads, sockets or clock: packets go in and out by calls, and time is an
-/// argument.
+/// A tree of qdiscs without threads, sockets or a clock. Calls move packets in and out, and every
+/// call takes the time as an argument.
 ///
-/// The same calls give the same packets. Time may stand still between calls, but not go back.
+/// The same sequence of calls always gives the same packets. The time may stand still between
+/// calls, but may not go back.
 ///
-/// A caller who keeps its own buffers says in [`cookie`](onramp_queue::Meta::cookie) which one a
-/// packet stands for, and gets it back when the packet leaves, whether sent or dropped:
+/// A caller that keeps packets in buffers of its own stores the number of a packet's buffer in
+/// [`cookie`](onramp_queue::Meta::cookie). The packet still carries the cookie when it leaves the
+/// tree, whether sent or dropped:
 ///
 /// ```
 /// use onramp_core::qdisc::Dequeue;
@@ -69,18 +71,19 @@ pub struct Tree {
     totals: Totals,
 }
 
-/// What passed a [`Tree`] since it was made.
+/// Counts of packets that passed a [`Tree`] since the tree was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// Packets taken in, dropped or not, and those that qdiscs made.
+    /// Number of packets given to the tree, whether dropped or not, plus packets that qdiscs made.
     pub enqueued_packets: u64,
-    /// Of these, packets that qdiscs made: the duplicates of `netem`.
+    /// Number of packets, included in `enqueued_packets`, that qdiscs made: the duplicates of
+    /// `netem`.
     pub made_packets: u64,
-    /// Packets that left through a dequeue.
+    /// Number of packets that left the tree through a dequeue or a bypass.
     pub sent_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets in `sent_packets`.
     pub sent_bytes: u64,
-    /// Packets dropped, by the number of their reason.
+    /// Number of dropped packets, indexed by the number of the drop reason.
     dropped: [u64; DropReason::ALL.len()],
 }
 
@@ -93,33 +96,33 @@ impl Totals {
         dropped: [0; DropReason::ALL.len()],
     };
 
-    /// Packets dropped for `reason`.
+    /// Returns the number of packets that were dropped for `reason`.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.dropped[reason as usize]
     }
 
-    /// Packets dropped.
+    /// Returns the number of packets that were dropped for any reason.
     #[must_use]
     pub fn dropped_packets(&self) -> u64 {
         self.dropped.iter().sum()
     }
 }
 
-/// Why [`Tree::dequeue_list`] stopped.
+/// The reason why [`Tree::dequeue_list`] stopped.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// It gave as many packets as it was asked for; there may be more.
+    /// `dequeue_list` returned as many packets as requested. More packets may be ready.
     Full,
-    /// What is left waits: ask again then.
+    /// The remaining packets may not leave before this time: call again then.
     NotBefore(Instant),
-    /// Nothing is left.
+    /// The tree holds no packet.
     Empty,
 }
 
 impl Tree {
-    /// Builds the qdisc for packets of at most `mtu` bytes, link header included.
+    /// Builds a tree of one qdisc, for packets of at most `mtu` bytes, including the link header.
     #[must_use]
     pub fn new(spec: &Spec, mtu: u32) -> Self {
         Self {
@@ -131,23 +134,25 @@ impl Tree {
         }
     }
 
-    /// The same, for packets whose senders have bounds of their own, such as sockets have: as in
-    /// Linux, the `memory_limit` of `fq_codel` does not count them. All packets of a link are such,
-    /// for it has credits; those of a tree are not, unless this says so.
+    /// Returns the tree, set up for packets whose senders have limits of their own, as sockets
+    /// have. As in Linux, the `memory_limit` of `fq_codel` then does not count such packets. A link
+    /// always charges packets to their senders, by credits; a tree does so only after
+    /// `charged_to_senders`.
     #[must_use]
     pub fn charged_to_senders(mut self) -> Self {
         self.root = self.root.charged(true);
         self
     }
 
-    /// Gives `pkt` back, counted as sent, if nothing is held and the root lets packets pass it by
-    /// then: `tc` calls it the bypass. Else takes it in, or drops it.
+    /// Lets `pkt` bypass the tree if the tree is empty and its root qdisc allows a bypass (as `tc`
+    /// calls it). A bypassing packet is counted as sent and returned as `Ok`. Any other packet is
+    /// enqueued or dropped.
     ///
-    /// To be called when the device would take the packet at once.
+    /// Call `pass_or_enqueue` if the device would transmit the packet at once.
     ///
     /// # Errors
     ///
-    /// What [`enqueue`](Self::enqueue) said.
+    /// Returns the verdict of [`enqueue`](Self::enqueue) if the packet did not bypass the tree.
     pub fn pass_or_enqueue(&mut self, now: Instant, pkt: Packet) -> Result<Packet, Verdict> {
         if self.root.backlog().packets > 0 || !self.root.qdisc().can_bypass() {
             return Err(self.enqueue(now, pkt));
@@ -161,12 +166,13 @@ impl Tree {
         Ok(pkt)
     }
 
-    /// Takes `pkt` in, or drops it, when packets may pass by but the device takes nothing now: if
-    /// nothing is held, it has passed the qdisc, and is the next to leave, whatever comes.
+    /// Enqueues or drops `pkt`. Call `keep_or_enqueue` when a packet could bypass the tree but the
+    /// device takes no packet now. If the tree is empty and allows a bypass, `pkt` counts as having
+    /// passed the qdisc and leaves before any packet that is enqueued later.
     pub fn keep_or_enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
         self.totals.enqueued_packets += 1;
         let passes = self.root.backlog().packets == 0 && self.root.qdisc().can_bypass();
-        // In Linux the device has refused it, and it was put back.
+        // In Linux, the device has refused such a packet, which is then put back.
         self.root.count_requeues(u32::from(passes));
         self.call(now, |root, cx| match passes {
             true => root.qdisc_mut().keep_passing(pkt, cx),
@@ -174,26 +180,27 @@ impl Tree {
         })
     }
 
-    /// Takes `pkt` in, or drops it.
+    /// Enqueues `pkt` or drops it.
     pub fn enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
         self.totals.enqueued_packets += 1;
         self.call(now, |root, cx| root.enqueue(pkt, cx))
     }
 
-    /// Takes `packets` in, in order; says how many were dropped, also of those held before.
+    /// Enqueues `packets` in order. Returns the number of packets that were dropped, including
+    /// packets that the tree held before.
     pub fn enqueue_list(&mut self, now: Instant, packets: PacketList) -> u32 {
         self.totals.enqueued_packets += u64::from(packets.len());
         self.call(now, |root, cx| {
             root.qdisc().prefetch_flows(&packets, packets.len());
             for pkt in packets {
-                // What is dropped is counted below.
+                // `call` counts the dropped packets, so the verdict is not needed.
                 let _ = root.enqueue(pkt, cx);
             }
             cx.drops.len()
         })
     }
 
-    /// Lets the next packet out.
+    /// Dequeues the next packet, if one may leave now.
     pub fn dequeue(&mut self, now: Instant) -> Dequeue {
         let answer = self.call(now, |root, cx| root.dequeue(cx));
         if let Dequeue::Ready(pkt) = &answer {
@@ -203,7 +210,7 @@ impl Tree {
         answer
     }
 
-    /// Appends to `out` what may leave now, at most `max_packets`.
+    /// Dequeues packets that may leave now, at most `max_packets`, and appends them to `out`.
     pub fn dequeue_list(
         &mut self,
         now: Instant,
@@ -226,49 +233,53 @@ impl Tree {
         stopped
     }
 
-    /// Hands over the packets dropped since the last call, each with its
+    /// Returns the packets that were dropped since the last call of `drops`, each with its
     /// [`drop_reason`](onramp_queue::Meta::drop_reason).
     ///
-    /// They are held until then: a caller who does not want them calls it all the same.
+    /// The tree keeps dropped packets until `drops` is called. Call `drops` from time to time even
+    /// if you do not need the dropped packets, to free their memory.
     #[must_use = "dropping the list frees the packets"]
     pub fn drops(&mut self) -> PacketList {
         std::mem::take(&mut self.drops)
     }
 
-    /// The root itself, for its classes and filters. What goes in or out here is not counted.
+    /// Returns the root qdisc, to reach its classes and filters. Packets that enter or leave
+    /// through this reference are not counted in [`totals`](Self::totals).
     pub fn root(&mut self) -> &mut dyn Qdisc {
         self.root.qdisc_mut()
     }
 
-    /// What is held, drops not counted.
+    /// Returns the packets and bytes that the tree holds, without dropped packets that wait for
+    /// [`drops`](Self::drops).
     #[must_use]
     pub fn backlog(&self) -> Backlog {
         self.root.backlog()
     }
 
-    /// Drops all that is held, and forgets all flows; totals stay.
+    /// Drops all packets that the tree holds and forgets all flows. The totals are kept.
     pub fn reset(&mut self, now: Instant) {
         self.call(now, |root, cx| root.qdisc_mut().reset(cx));
     }
 
-    /// From now on, each qdisc of the tree measures how long packets take from push to dequeue, or
-    /// no longer does.
+    /// Switches the measuring of sojourn times on or off: whether each qdisc of the tree measures
+    /// the time of packets from push to dequeue.
     pub fn measure(&mut self, measures: bool) {
         self.root.measure(measures);
     }
 
-    /// What passed since the tree was made.
+    /// Returns the counts since the tree was created.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// Names and values of the qdisc's own statistics: see [`Qdisc::stats`].
+    /// Calls `out` with the name and value of each statistic that is specific to the root's kind:
+    /// see [`Qdisc::stats`].
     pub fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
         self.root.qdisc().stats(out);
     }
 
-    /// Calls the qdisc; counts and keeps what it drops.
+    /// Runs `f` on the root qdisc, then counts and keeps the packets that `f` dropped.
     #[inline]
     fn call<R>(&mut self, now: Instant, f: impl FnOnce(&mut RootQdisc, &mut Cx<'_>) -> R) -> R {
         let mut drops = PacketList::new();
@@ -280,7 +291,7 @@ impl Tree {
         result
     }
 
-    /// Counts what a call made and dropped, and keeps the latter.
+    /// Counts the packets that a call made and dropped, and keeps the dropped packets.
     fn settle(&mut self, made: u32, mut drops: PacketList) {
         self.totals.made_packets += u64::from(made);
         self.totals.enqueued_packets += u64::from(made);

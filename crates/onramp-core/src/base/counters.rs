@@ -1,51 +1,54 @@
-//! What qdiscs, classes and actions count.
+//! Counters of qdiscs, classes and actions.
 
 use crate::base::show::Out;
 
-/// What passed a qdisc or a class (`gnet_stats_basic`, `gnet_stats_queue`).
+/// Counts of packets that passed a qdisc or a class (`gnet_stats_basic`, `gnet_stats_queue`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Bytes that left it.
+    /// Bytes of the packets that left the qdisc or class.
     pub bytes: u64,
-    /// Packets that left it.
+    /// Number of packets that left the qdisc or class.
     pub packets: u64,
-    /// Packets dropped in it, or below it.
+    /// Number of packets dropped in the qdisc or class, or below it.
     pub drops: u64,
-    /// How often it held packets back, or met its limit; each kind says when.
+    /// How often the qdisc or class held packets back or met its limit. Each kind defines when that
+    /// is counted.
     pub overlimits: u64,
-    /// Packets that the device did not take at once.
+    /// Number of packets that the device did not take at once.
     pub requeues: u64,
 }
 
-/// Names and values of a kind's own statistics: see [`Qdisc::stats`](crate::qdisc::Qdisc::stats).
+/// Names and values of the statistics that only one kind has: see
+/// [`Qdisc::stats`](crate::qdisc::Qdisc::stats).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extra(pub Vec<(&'static str, i64)>);
 
 impl Extra {
-    /// The value of `name`; zero if there is none.
+    /// Returns the value of `name`, or zero if there is none.
     #[must_use]
     pub fn get(&self, name: &str) -> i64 {
         self.find(name).unwrap_or(0)
     }
 
-    /// The value of `name`, if there is one.
+    /// Returns the value of `name`, or `None` if there is none.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<i64> {
         self.0.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 
-    /// The value of `name`, which is never negative; zero if there is none.
+    /// Returns the value of `name`, which must not be negative, or zero if there is none.
     pub(crate) fn count(&self, name: &str) -> u64 {
         u64::try_from(self.get(name)).unwrap_or(0)
     }
 
-    /// Writes ` NAME VALUE`, behind `before`.
+    /// Prints `before`, then `NAME VALUE`.
     pub(crate) fn show(&self, out: &mut Out, before: &str, name: &'static str) {
         let count = self.count(name);
         out.uint(name, count, format_args!("{before}{name} {count}"));
     }
 
-    /// The same, unless the value is zero; gives whether it is not.
+    /// Prints `before`, then `NAME VALUE`, unless the value is zero. Returns whether the value was
+    /// printed.
     pub(crate) fn show_some(&self, out: &mut Out, before: &str, name: &'static str) -> bool {
         let some = self.count(name) > 0;
         if some {

@@ -1,26 +1,27 @@
-//! From the bytes of a packet to what filters ask for: addresses, ports, where headers begin.
+//! Reads from the bytes of a packet what filters need: addresses, ports, and where headers begin.
 //!
-//! What a payload begins with, the packet says ([`Layer`]). Where headers are missing, those are
-//! taken that the device would write: a datagram to [`Packet::dest`] gets an Ethernet, an IP and a
-//! UDP header, with the packet's ECN bits, a TTL of 64, and zeros for what only the device knows
-//! (MAC addresses, the own address and port, checksums; the destination of a connected device).
+//! A packet states with which header its payload begins ([`Layer`]). For headers that are missing,
+//! this module takes the headers that the device would write. A datagram to [`Packet::dest`] gets
+//! an Ethernet, an IP and a UDP header, with the packet's ECN bits and a TTL of 64. Fields that
+//! only the device knows are zero: MAC addresses, the own address and port, checksums, and the
+//! destination of a connected device.
 //!
-//! Source: RFC 791, RFC 8200, RFC 9293, RFC 768, RFC 792; IEEE 802.1Q; what keys mean at fragments
-//! and extension headers, and that a tunnel's inside is not looked at: behaviour of Linux 7.2
-//! `net/core/flow_dissector.c`.
-//! Differs: MPLS, PPPoE, MACsec and LLC end the search. A crate (`etherparse`) would need the bytes
-//! in one piece, and a datagram has its headers elsewhere than its payload; the tests compare with
-//! it.
-//! Invariant: no bytes make it panic, and it never reads past the end.
+//! Source: RFC 791, RFC 8200, RFC 9293, RFC 768, RFC 792; IEEE 802.1Q. The meaning of keys at
+//! fragments and extension headers, and that the inside of a tunnel is not read: behaviour of Linux
+//! 7.2 `net/core/flow_dissector.c`.
+//! Differs: MPLS, PPPoE, MACsec and LLC end the reading. A crate (`etherparse`) would need the
+//! bytes in one piece, but the headers of a datagram are stored apart from its payload; the tests
+//! compare with `etherparse`.
+//! Invariant: no bytes make this module panic, and it never reads past the end.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use onramp_queue::{Layer, Packet};
 
-/// Ethernet, IPv6 and UDP.
+/// Length of an Ethernet, an IPv6 and a UDP header together.
 const HEAD_MAX: usize = ETH_LEN + 40 + 8;
 const ETH_LEN: usize = 14;
-/// Extension headers that are looked at.
+/// Most extension headers that are read.
 const HEADERS_MAX: usize = 15;
 
 /// Numbers of protocols in Ethernet headers.
@@ -49,73 +50,73 @@ pub(crate) mod ip_proto {
     pub(super) const UDP_LITE: u8 = 136;
 }
 
-/// Whether a packet is a part of a larger one.
+/// Whether an IP packet is a fragment of a larger one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fragment {
-    /// It is whole.
+    /// The packet is not a fragment.
     #[default]
     No,
-    /// The first part: the ports stand in it, but are not looked for, as in Linux.
+    /// The first fragment. It contains the ports, but they are not read, as in Linux.
     First,
-    /// Another part.
+    /// A later fragment.
     Later,
 }
 
 /// The outermost VLAN tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vlan {
-    /// What kind of tag, 0x8100 or 0x88a8.
+    /// Type of the tag, 0x8100 or 0x88a8.
     pub ethertype: u16,
-    /// The VLAN, 12 bits.
+    /// Number of the VLAN, 12 bits.
     pub id: u16,
-    /// The priority, 3 bits.
+    /// Priority, 3 bits.
     pub prio: u8,
 }
 
-/// What a packet says of itself; zero where it says nothing.
+/// The header fields of a packet. A field that the packet does not have is zero or `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
-    /// Destination and source in the Ethernet header.
+    /// Destination and source address in the Ethernet header.
     pub macs: ([u8; 6], [u8; 6]),
-    /// The protocol in the Ethernet header, which may be that of a VLAN tag.
+    /// Protocol in the Ethernet header, which may be that of a VLAN tag.
     pub outer: u16,
     /// The outermost VLAN tag.
     pub vlan: Option<Vlan>,
-    /// The protocol behind all VLAN tags.
+    /// Protocol after all VLAN tags.
     pub ethertype: u16,
-    /// Where the network header begins.
+    /// Offset of the network header in bytes, from the start of the Ethernet header.
     pub network: usize,
-    /// Where the transport header begins.
+    /// Offset of the transport header in bytes, from the start of the Ethernet header.
     pub transport: Option<usize>,
-    /// Source and destination.
+    /// Source and destination IP address.
     pub addresses: Option<(IpAddr, IpAddr)>,
-    /// The protocol behind the IP header and its extensions.
+    /// Protocol after the IP header and its extension headers.
     pub protocol: u8,
-    /// The TOS byte, or the traffic class: DSCP and ECN.
+    /// The TOS byte or the traffic class: DSCP and ECN.
     pub tos: u8,
-    /// The TTL, or the hop limit.
+    /// The TTL or the hop limit.
     pub ttl: u8,
-    /// Whether it is a part of a larger packet.
+    /// Whether the packet is a fragment of a larger one.
     pub fragment: Fragment,
-    /// Source and destination ports.
+    /// Source and destination port.
     pub ports: Option<(u16, u16)>,
-    /// The twelve bits beside TCP's data offset.
+    /// The twelve bits after TCP's data offset, which contain the flags.
     pub tcp_flags: u16,
-    /// Type and code.
+    /// Type and code of an ICMP packet.
     pub icmp: Option<(u8, u8)>,
 }
 
-/// A packet, taken apart.
+/// A packet whose headers have been read.
 #[derive(Clone, Debug)]
 pub struct Dissected {
-    /// Headers that the payload does not have.
+    /// Headers that the payload does not contain.
     head: [u8; HEAD_MAX],
     head_len: usize,
     keys: Keys,
 }
 
 impl Dissected {
-    /// Takes `pkt` apart.
+    /// Reads the headers of `pkt`.
     #[must_use]
     pub fn of(pkt: &Packet) -> Self {
         let mut this = Self { head: [0; HEAD_MAX], head_len: 0, keys: Keys::default() };
@@ -131,15 +132,15 @@ impl Dissected {
         this
     }
 
-    /// What was found.
+    /// Returns the header fields that were found.
     #[must_use]
     #[inline]
     pub fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// `N` bytes at `offset` from the Ethernet header on; none, if the packet does not have them
-    /// all. It has to be the packet that was taken apart.
+    /// Returns `N` bytes at `offset`, counted from the Ethernet header, or `None` if the packet has
+    /// fewer bytes. `pkt` must be the packet whose headers were read.
     #[must_use]
     #[inline]
     pub fn bytes<const N: usize>(&self, pkt: &Packet, offset: usize) -> Option<[u8; N]> {
@@ -157,13 +158,13 @@ impl Dissected {
         Some(bytes)
     }
 
-    /// Bytes from the Ethernet header on.
+    /// Returns the number of bytes from the Ethernet header on.
     #[must_use]
     pub fn len(&self, pkt: &Packet) -> usize {
         self.head_len + pkt.payload().len()
     }
 
-    /// Whether there is not a single byte.
+    /// Whether the packet has no bytes at all, counted from the Ethernet header.
     #[must_use]
     pub fn is_empty(&self, pkt: &Packet) -> bool {
         self.len(pkt) == 0
@@ -175,7 +176,7 @@ impl Dissected {
         self.head_len = ETH_LEN;
     }
 
-    /// Writes what a socket would put before the payload.
+    /// Writes the headers that a socket would put before the payload.
     fn write_datagram(&mut self, pkt: &Packet) {
         let dest = pkt.dest();
         let v6 = matches!(dest, Some(SocketAddr::V6(_)));
@@ -193,7 +194,7 @@ impl Dissected {
         } else {
             ip[0..2].copy_from_slice(&[0x45, pkt.ecn]);
             ip[2..4].copy_from_slice(&length(28));
-            // Sockets ask for path MTU discovery.
+            // Sockets ask for path MTU discovery, so the "don't fragment" bit is set.
             ip[6] = 0x40;
             ip[8..10].copy_from_slice(&[64, ip_proto::UDP]);
             20
@@ -213,9 +214,9 @@ impl Dissected {
         self.bytes(pkt, offset).map(u16::from_be_bytes)
     }
 
-    /// Reads headers, as far as they are there.
+    /// Reads the headers that are present.
     fn read(&mut self, pkt: &Packet) {
-        // Where nothing is found, the network header begins here.
+        // Used if no network header is found.
         self.keys.network = ETH_LEN;
         let Some([d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5]) = self.bytes(pkt, 0) else {
             return;
@@ -250,7 +251,7 @@ impl Dissected {
         }
     }
 
-    /// Says where the transport header begins.
+    /// Reads an IPv4 header and returns the offset of the transport header.
     fn read_v4(&mut self, pkt: &Packet) -> Option<usize> {
         let ip: [u8; 20] = self.bytes(pkt, self.keys.network)?;
         let words = usize::from(ip[0] & 15);

@@ -1,14 +1,14 @@
-//! Marks of congestion in the two ECN bits of a packet: RFC 3168.
+//! Congestion marks in the two ECN bits of a packet: RFC 3168.
 
 use onramp_queue::Meta;
 
-/// Not capable of ECN: losses alone tell the sender.
+/// The sender does not support ECN, so only losses tell it of congestion.
 const NOT_ECT: u8 = 0;
-/// Congestion experienced.
+/// The mark "congestion experienced".
 const CE: u8 = 3;
 
-/// Marks a packet; false if its sender would not understand. One that carries the mark already
-/// counts as marked, as in Linux.
+/// Marks a packet. Returns false if the sender of the packet does not support ECN. A packet that
+/// already carries the mark counts as marked, as in Linux.
 #[inline]
 pub(crate) fn mark(pkt: &mut Meta) -> bool {
     if pkt.ecn == NOT_ECT {

@@ -1,8 +1,8 @@
-//! What is wrong with a configuration.
+//! Errors in a configuration, and how Linux would report them.
 
 use std::fmt;
 
-/// A configuration that cannot be: where, which option, which value, and what would be allowed.
+/// An invalid configuration: the place, the option, the value, and what would be allowed.
 ///
 /// ```
 /// # use onramp_core::Spec;
@@ -14,53 +14,56 @@ use std::fmt;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Where, such as `qdisc fq`.
+    /// The place of the error, such as `qdisc fq`.
     pub at: String,
-    /// The option; empty when the value stands alone.
+    /// The name of the option, or empty if the value stands alone.
     pub key: String,
-    /// The word that is wrong; empty when one is missing.
+    /// The wrong word, or empty if a word is missing.
     pub value: String,
-    /// What is wrong with it, and what would be right.
+    /// What is wrong with the value, and what would be right.
     pub why: String,
-    /// Who would have said so in Linux, and how.
+    /// Which program would have refused the configuration in Linux, and how.
     pub fault: Fault,
 }
 
-/// Who says no in Linux: `tc`, which cannot read a word, or the kernel, which will not do it.
+/// Which program refuses a configuration in Linux: `tc`, because it cannot read a word, or the
+/// kernel, because it does not allow the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// `tc` cannot read it, and ends with 1.
+    /// `tc` cannot read a word, and exits with status 1.
     #[default]
     Usage,
-    /// `tc` cannot read an argument that is no option of a kind, and ends with 255 (`invarg`).
+    /// `tc` cannot read an argument that is no option of a kind, and exits with status 255
+    /// (`invarg`).
     Argument,
-    /// The kernel will not do it, and `tc` ends with 2.
+    /// The kernel refuses the request, and `tc` exits with status 2. The text is the kernel's own
+    /// message, if there is one.
     Kernel(Errno, Option<&'static str>),
 }
 
-/// What the kernel answers, where it does not say more.
+/// The error number with which the kernel refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errno {
-    /// `EBUSY`
+    /// Device or resource busy (`EBUSY`).
     Busy,
-    /// `EEXIST`
+    /// The object exists already (`EEXIST`).
     Exists,
-    /// `EINVAL`
+    /// Invalid argument (`EINVAL`).
     Invalid,
-    /// `ENODEV`
+    /// No such device (`ENODEV`).
     NoDevice,
-    /// `ENOENT`
+    /// No such object (`ENOENT`).
     NoEntry,
-    /// `ENOSPC`
+    /// No space left (`ENOSPC`).
     NoSpace,
-    /// `EOPNOTSUPP`
+    /// Operation not supported (`EOPNOTSUPP`).
     NotSupported,
-    /// `ERANGE`
+    /// Number out of range (`ERANGE`).
     Range,
 }
 
 impl Errno {
-    /// As `strerror(3)` says it.
+    /// Returns the error text of `strerror(3)`.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -77,7 +80,7 @@ impl Errno {
 }
 
 impl Fault {
-    /// The exit status of `tc`.
+    /// Returns the exit status of `tc`.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -87,7 +90,8 @@ impl Fault {
         }
     }
 
-    /// What `tc` prints of a kernel that said no.
+    /// Returns what `tc` prints if the kernel refuses a request, or `None` if `tc` itself refuses
+    /// it.
     #[must_use]
     pub fn kernel_text(self) -> Option<String> {
         match self {
@@ -99,7 +103,7 @@ impl Fault {
 }
 
 impl ConfigError {
-    /// Says that `value` is no good for `key`.
+    /// Creates an error of `tc`: `value` is wrong for the option `key`.
     pub(crate) fn new(at: &str, key: &str, value: &str, why: impl Into<String>) -> Self {
         Self {
             at: at.into(),
@@ -110,27 +114,30 @@ impl ConfigError {
         }
     }
 
-    /// The same, said by the kernel.
+    /// Turns the error into an error of the kernel, with the kernel's message `said` (empty if
+    /// there is none).
     pub(crate) fn kernel(mut self, errno: Errno, said: &'static str) -> Self {
         self.fault = Fault::Kernel(errno, (!said.is_empty()).then_some(said));
         self
     }
 
-    /// The same, said of an argument.
+    /// Turns the error into an error about an argument that is no option of a kind.
     pub(crate) fn argument(mut self) -> Self {
         self.fault = Fault::Argument;
         self
     }
 }
 
-/// Parameters that do not go with each other: which one is wrong, why, and who says so in Linux.
+/// Parameters that contradict each other: which option is wrong, why, and which program refuses it
+/// in Linux.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clash {
-    /// The option.
+    /// The name of the option.
     pub key: &'static str,
-    /// What is wrong with it, and what would be right.
+    /// What is wrong with the option, and what would be right.
     pub why: String,
-    /// Who says so; the kernel, if nothing else is said.
+    /// Which program refuses the option. The kernel, unless the creator of the `Clash` says
+    /// otherwise.
     pub fault: Fault,
 }
 
@@ -141,12 +148,12 @@ impl<Why: Into<String>> From<(&'static str, Why)> for Clash {
 }
 
 impl Clash {
-    /// `tc` itself says so.
+    /// Creates a clash that `tc` itself refuses.
     pub(crate) fn usage(key: &'static str, why: impl Into<String>) -> Self {
         Self { key, why: why.into(), fault: Fault::Usage }
     }
 
-    /// The kernel says so, in these words.
+    /// Turns the clash into one that the kernel refuses, with the message `said`.
     pub(crate) fn said(self, errno: Errno, said: &'static str) -> Self {
         Self { fault: Fault::Kernel(errno, Some(said)), ..self }
     }

@@ -1,14 +1,15 @@
-//! Names of qdiscs and classes: `1:`, `1:20`.
+//! Handles, the names of qdiscs and classes: `1:`, `1:20`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::base::ConfigError;
 
-/// Handles that nobody chose are numbered from here on, as in Linux.
+/// The first automatic handle, as in Linux: a qdisc without a given handle gets the next free
+/// number from here on.
 pub(crate) const FIRST_OWN_HANDLE: u16 = 0x8001;
 
-/// A qdisc (`1:`) or a class of it (`1:20`); hexadecimal, as in `tc`.
+/// The name of a qdisc (`1:`) or of a class of that qdisc (`1:20`), in hexadecimal, as in `tc`.
 ///
 /// ```
 /// use onramp_core::Handle;
@@ -20,20 +21,20 @@ pub(crate) const FIRST_OWN_HANDLE: u16 = 0x8001;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle {
-    /// The qdisc.
+    /// Major number: the qdisc.
     pub major: u16,
-    /// The class; 0 = the qdisc itself.
+    /// Minor number: the class, or 0 for the qdisc itself.
     pub minor: u16,
 }
 
 impl Handle {
-    /// Class `minor` of qdisc `major`.
+    /// Creates the handle of class `minor` of qdisc `major`.
     #[must_use]
     pub const fn new(major: u16, minor: u16) -> Self {
         Self { major, minor }
     }
 
-    /// What the 32 bits of a packet's priority name (`TC_H_MAJ`, `TC_H_MIN`).
+    /// Returns the class that a packet's 32-bit priority names (`TC_H_MAJ`, `TC_H_MIN`).
     #[must_use]
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "two halves")]
@@ -41,7 +42,7 @@ impl Handle {
         Self { major: (priority >> 16) as u16, minor: priority as u16 }
     }
 
-    /// The qdisc it belongs to.
+    /// Returns the handle of the qdisc that the class belongs to.
     #[must_use]
     pub const fn qdisc(self) -> Self {
         Self { major: self.major, minor: 0 }
@@ -57,7 +58,7 @@ impl Handle {
 
 /// Reads at most four hexadecimal digits.
 fn hex(digits: &str) -> Option<u16> {
-    // `from_str_radix` would take a sign.
+    // `from_str_radix` would accept a sign.
     let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     plain.then(|| u16::from_str_radix(digits, 16).ok()).flatten()
 }

@@ -1,4 +1,4 @@
-//! The table a qdisc keeps of its parameters. Parser, printer and help all read it.
+//! The table of a qdisc's parameters, which parser, printer and help all read.
 
 mod curve;
 pub(crate) mod look;
@@ -23,74 +23,81 @@ use crate::base::units::{
 };
 use crate::base::{ConfigError, Errno, Fault, Handle, Rate, rate};
 
-/// What holds when the option is not given.
+/// The value of an option that is not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Default {
-    /// This number.
+    /// The default is this number.
     Number(u64),
-    /// So many times the device's largest packet.
+    /// The default is this many times the size of the device's largest packet.
     Mtus(u64),
-    /// These numbers.
+    /// The default is this list of numbers.
     List(&'static [u64]),
-    /// Nothing: the option has to be given.
+    /// There is no default: the option must be given.
     Needed,
-    /// Nothing: the mechanism is off, and not shown. Of [`Unit::Words`]: the first, not shown.
+    /// Without the option, the mechanism is off, and the option is not shown. For [`Unit::Words`],
+    /// the default is the first word, which is not shown either.
     Off,
 }
 
-/// See [`Param::folds`].
+/// A function that changes other options: see [`Param::folds`].
 pub type Fold = fn(&[Param], &mut [Option<Value>], u64);
 
-/// One parameter of a qdisc.
+/// One parameter of a qdisc or class.
 #[derive(Debug)]
 pub struct Param {
-    /// The option's name.
+    /// Name of the option.
     pub key: &'static str,
-    /// Other names that it has.
+    /// Other names of the option.
     pub aliases: &'static [&'static str],
-    /// What it counts.
+    /// Unit of the value.
     pub unit: Unit,
-    /// What holds when it is not given.
+    /// Value of the option when it is not given.
     pub default: Default,
     /// Smallest value, in the unit of [`Value`].
     pub min: u64,
     /// Largest value, in the unit of [`Value`].
     pub max: u64,
-    /// One line for people.
+    /// Description in one line, for users.
     pub help: &'static str,
-    /// Whether a change that does not give it sets it back to its default: `tc` sends it as a part
-    /// of a whole. Others keep their value, as netlink attributes do.
+    /// Whether a change without this option sets the option back to its default, because `tc` sends
+    /// the option as part of a larger structure. All other options keep their value, as netlink
+    /// attributes do.
     pub resets: bool,
-    /// Who refuses what is out of range.
+    /// Which program refuses a value that is out of range.
     pub bounds: Fault,
-    /// What it says of other options, as a word that stands for several does: it gets the table,
-    /// what was given so far, and its own value, and puts there what holds from then on.
+    /// For a word that stands for several options: sets these options. The function gets the table,
+    /// the options given so far (to be changed), and the value of this option.
     pub folds: Option<Fold>,
-    /// Says no to a change that gives it: it is chosen once.
+    /// If set, the error for a change that gives this option: the option can only be chosen when
+    /// the qdisc is added.
     pub fixed: Option<Fault>,
-    /// Whether zero means that it is not given.
+    /// Whether a value of zero means that the option is not given.
     pub unsaid: bool,
-    /// What it is brought within: Linux takes the nearest value instead of refusing one.
+    /// If set, the range to which a value is limited. Linux takes the nearest value in the range
+    /// instead of refusing the value.
     pub clamp: Option<(u64, u64)>,
-    /// Whether `tc` refuses to read it twice in a line; else the last one holds.
+    /// Whether `tc` refuses a command line that gives the option twice. Otherwise the last value
+    /// applies.
     pub single: bool,
-    /// Whether the first letters of its names suffice.
+    /// Whether the first letters of the option's names are enough.
     pub short: bool,
-    /// How it is shown.
+    /// How the option is shown.
     pub look: Look,
 }
 
-/// The value of a parameter: packets, bytes, bytes per second or nanoseconds.
+/// The value of a parameter, in packets, bytes, bytes per second or nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Of every unit but [`Unit::List`].
+    /// A value of any unit that is not in the list of [`Value::List`].
     Number(u64),
-    /// Of [`Unit::List`], [`Unit::Many`], [`Unit::Row`], [`Unit::Forms`] and [`Unit::Curve`].
+    /// A value of [`Unit::List`], [`Unit::Many`], [`Unit::Row`], [`Unit::Forms`] or
+    /// [`Unit::Curve`].
     List(Vec<u64>),
 }
 
 impl Value {
-    /// Itself, given behind `before`: of values in a row, those it does not name stay.
+    /// Returns the value that results if this value is given after `before`. Values in a row that
+    /// this value leaves out keep their number from `before`.
     pub(crate) fn over(self, before: Option<Self>, unit: Unit) -> Self {
         match (self, before, unit) {
             (Self::List(mut list), Some(Self::List(before)), Unit::Row(..)) => {
@@ -102,13 +109,14 @@ impl Value {
     }
 }
 
-/// Linux keeps most numbers in 32 bits.
+/// The largest value that Linux keeps for most numbers, which have 32 bits.
 pub(crate) const U32_MAX: u64 = u32::MAX as u64;
-/// Far beyond any device, and exact in a floating point number.
+/// The largest rate in bytes per second: far beyond any device, and exact as a floating point
+/// number.
 const RATE_MAX: u64 = 1_000_000_000_000_000;
 
 impl Param {
-    /// A parameter of which every value is fine that Linux can keep.
+    /// Creates a parameter that allows every value that Linux can keep.
     #[must_use]
     pub const fn new(key: &'static str, unit: Unit, default: Default, help: &'static str) -> Self {
         let max = match unit {
@@ -138,95 +146,95 @@ impl Param {
         }
     }
 
-    /// The same, within these bounds.
+    /// Sets the smallest and the largest value.
     #[must_use]
     pub const fn within(mut self, min: u64, max: u64) -> Self {
         (self.min, self.max) = (min, max);
         self
     }
 
-    /// The same, with this as the smallest value.
+    /// Sets the smallest value.
     #[must_use]
     pub const fn at_least(mut self, min: u64) -> Self {
         self.min = min;
         self
     }
 
-    /// The same, by these other names, too.
+    /// Adds other names of the option.
     #[must_use]
     pub const fn or(mut self, aliases: &'static [&'static str]) -> Self {
         self.aliases = aliases;
         self
     }
 
-    /// The same, set back to its default by a change that does not give it.
+    /// Marks the option as set back to its default by a change that does not give it.
     #[must_use]
     pub const fn reset(mut self) -> Self {
         self.resets = true;
         self
     }
 
-    /// The same, chosen once: to give it again is refused so.
+    /// Marks the option as chosen once: a change that gives the option is refused with `fault`.
     #[must_use]
     pub const fn once(mut self, fault: Fault) -> Self {
         self.fixed = Some(fault);
         self
     }
 
-    /// The same, not given where it is zero: `tc` does not send it then.
+    /// Marks a value of zero as "not given": `tc` does not send the option then.
     #[must_use]
     pub const fn zero_is_unsaid(mut self) -> Self {
         self.unsaid = true;
         self
     }
 
-    /// The same, brought within these bounds.
+    /// Limits values to this range instead of refusing values outside.
     #[must_use]
     pub const fn clamped(mut self, min: u64, max: u64) -> Self {
         self.clamp = Some((min, max));
         self
     }
 
-    /// The same, once in a line at most.
+    /// Allows the option only once in a command line.
     #[must_use]
     pub const fn single(mut self) -> Self {
         self.single = true;
         self
     }
 
-    /// Whether `value` is as good as none.
+    /// Whether `value` counts as "not given".
     pub(crate) fn is_unsaid(&self, value: &Value) -> bool {
         self.unsaid && *value == Value::Number(0)
     }
 
-    /// The same, which says something of other options.
+    /// Sets the function that changes other options when this option is given.
     #[must_use]
     pub const fn folding(mut self, fold: Fold) -> Self {
         self.folds = Some(fold);
         self
     }
 
-    /// The same, with what is out of range refused so.
+    /// Sets which program refuses values that are out of range.
     #[must_use]
     pub const fn refused(mut self, bounds: Fault) -> Self {
         self.bounds = bounds;
         self
     }
 
-    /// The same, also by the first letters of its names.
+    /// Allows the first letters of the option's names.
     #[must_use]
     pub const fn short(mut self) -> Self {
         self.short = true;
         self
     }
 
-    /// Whether `word` begins this option.
+    /// Whether `word` is a name of this option.
     pub(crate) fn is_named(&self, word: &str) -> bool {
         let mut names = self.names().iter().chain(self.aliases);
         names.any(|name| *name == word || self.short && name.starts_with(word))
     }
 
-    /// The words that begin this option.
+    /// Returns the words with which this option may begin, without its aliases.
     #[must_use]
     pub fn names(&self) -> &[&'static str] {
         match self.unit {
@@ -235,11 +243,12 @@ impl Param {
         }
     }
 
-    /// Reads the value of the option that `name` has begun.
+    /// Reads the value of the option whose name, `name`, has just been read.
     ///
     /// # Errors
     ///
-    /// The value is missing, is no such number, or is out of range.
+    /// Returns an error if the value is missing, is not of the parameter's unit, or is out of
+    /// range.
     pub(crate) fn parse<'w>(
         &self,
         at: &str,
@@ -318,12 +327,12 @@ impl Param {
         }
     }
 
-    /// Whether none of its numbers has to be named: each has a default.
+    /// Whether the option may be given without numbers, because all its numbers have a default.
     fn may_be_bare(&self) -> bool {
         matches!((self.unit, self.default), (Unit::Many(_), Default::List(_)))
     }
 
-    /// Reads values in a row behind those in `list`.
+    /// Reads values in a row and appends them to `list`.
     fn row<'w>(
         &self,
         at: &str,
@@ -350,7 +359,7 @@ impl Param {
         Ok(Value::List(list))
     }
 
-    /// Refuses a bare number, other than zero, where `tc` would guess its unit.
+    /// Refuses a number without a unit, other than zero, where `tc` would guess the unit.
     pub(crate) fn check_unit(&self, at: &str, key: &str, word: &str) -> Result<(), ConfigError> {
         let unit = match self.unit {
             Unit::Row(_, units) => units[0],
@@ -378,7 +387,8 @@ impl Param {
         )
     }
 
-    /// Who refuses `word`: a number out of range is one that `tc` can read, if it has 32 bits.
+    /// Returns which program refuses `word`. A number that is out of range is refused by the
+    /// kernel, unless `tc` itself cannot read it into 32 bits.
     fn fault(&self, unit: Unit, word: &str) -> Fault {
         let long = |n| n > U32_MAX && unit.is_short();
         match Self::read(unit, word) {
@@ -411,7 +421,7 @@ impl Param {
         }
     }
 
-    /// What a value has to look like, for messages.
+    /// Describes in a message what a value must look like.
     #[must_use]
     pub fn expected(&self) -> String {
         let (min, max) = (self.min, self.max);
@@ -479,7 +489,8 @@ impl Param {
         }
     }
 
-    /// The default on a device with this largest packet.
+    /// Returns the default value on a device with largest packet `mtu` (bytes), or `None` if there
+    /// is no default.
     pub(crate) fn default(&self, mtu: u32) -> Option<Value> {
         match self.default {
             Default::Number(n) => Some(Value::Number(n)),
@@ -492,7 +503,7 @@ impl Param {
         }
     }
 
-    /// Appends the option as a word that reads back, with a space before it.
+    /// Appends a space and the option, written so that it reads back as exactly the same value.
     pub(crate) fn write_exact(&self, line: &mut String, value: &Value) {
         self.write(line, value, |unit, n| match unit {
             Unit::Size | Unit::Burst => exact_size(n),
@@ -508,7 +519,7 @@ impl Param {
         });
     }
 
-    /// Appends the option as `tc qdisc show` writes it in this style, with a space before it.
+    /// Appends a space and the option, as `tc qdisc show` writes it in this style.
     pub(crate) fn write_shown(&self, line: &mut String, value: &Value, style: Style) {
         self.write(line, value, |unit, n| match unit {
             Unit::Packets | Unit::ScaledPackets => format!("{n}p"),
@@ -565,17 +576,17 @@ impl Param {
     }
 }
 
-/// What stands at a place of a row.
+/// Returns the element at `place`, if there is one.
 fn at<T>(row: &[T], place: u64) -> Option<&T> {
     row.get(usize::try_from(place).ok()?)
 }
 
-/// Names in capitals are read in any case.
+/// Whether `word` equals `name` in any case, for a name that is written in capitals.
 fn is_in_capitals(name: &str, word: &str) -> bool {
     !name.contains(|c: char| c.is_ascii_lowercase()) && name.eq_ignore_ascii_case(word)
 }
 
-/// A number that has no unit, or a word.
+/// Formats a number without a unit, or the word that the number stands for.
 fn plain(unit: Unit, n: u64) -> String {
     match unit {
         Unit::Choice(names) => at(names, n).copied().unwrap_or_default().to_owned(),
@@ -585,13 +596,13 @@ fn plain(unit: Unit, n: u64) -> String {
     }
 }
 
-/// Parts of 256 as a decimal number.
+/// Formats a number of units of 1/256 as a decimal number.
 #[expect(clippy::cast_precision_loss, reason = "a gain has 32 bits")]
 fn exact_gain(n: u64) -> String {
     (n as f64 / 256.0).to_string()
 }
 
-/// Values in a row, for people.
+/// Describes values in a row, for users.
 fn row_usage(must: usize, units: &[Unit]) -> String {
     let name = |(i, unit): (usize, &Unit)| {
         let name = unit.metavariable();
@@ -600,13 +611,13 @@ fn row_usage(must: usize, units: &[Unit]) -> String {
     units.iter().enumerate().map(name).collect::<Vec<_>>().join(" ")
 }
 
-/// What [`Unit::Signed`] means.
+/// Returns the number that a value of [`Unit::Signed`] stands for.
 #[expect(clippy::cast_possible_truncation, reason = "these are the bits that count")]
 pub(crate) fn signed(number: u64) -> i32 {
     (number as u32).cast_signed()
 }
 
-/// The options of a table, for messages.
+/// Lists the options of a table, for messages.
 pub(crate) fn options(id: &str, params: &[Param]) -> String {
     let names: Vec<&str> = params.iter().flat_map(Param::names).copied().collect();
     if names.is_empty() {
@@ -615,7 +626,8 @@ pub(crate) fn options(id: &str, params: &[Param]) -> String {
     format!("{id} takes {}", names.join(", "))
 }
 
-/// What holds after a change: what it gives, and of what was there `before`, what it leaves.
+/// Returns the options after a change: those that the change gives, and those of `before` that the
+/// change leaves as they are.
 pub(crate) fn merged(
     at: &str,
     params: &[Param],

@@ -1,8 +1,9 @@
 //! Rates, as `tc` reads and writes them.
 //!
 //! Source: behaviour of iproute2 6.1 (`tc(8)`, section "UNITS"): `bit` means bits, `bps` means
-//! bytes per second; `k`, `m`, `g`, `t` are powers of 1,000, and of 1,024 with an `i` behind.
-//! Differs: `tc` takes what is less than a byte per second for zero, which often means no limit.
+//! bytes per second. `k`, `m`, `g`, `t` are powers of 1,000, or powers of 1,024 if an `i` follows.
+//! Differs: `tc` reads a rate of less than a byte per second as zero, which often means "no limit".
+//! Here such a rate is an error.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +13,7 @@ use crate::base::units::{is_zero, parse_scaled};
 
 const KI: f64 = 1024.0;
 
-/// To bytes per second.
+/// Suffixes, and the factors that convert to bytes per second.
 const SUFFIXES: &[(&str, f64)] = &[
     ("bit", 1.0 / 8.0),
     ("kbit", 1e3 / 8.0),
@@ -34,10 +35,10 @@ const SUFFIXES: &[(&str, f64)] = &[
     ("tibps", KI * KI * KI * KI),
 ];
 
-/// Bytes per second.
+/// A rate in bytes per second.
 ///
-/// A bare number counts bits per second, as in `tc`; what is less than a byte is cut off, but not
-/// the only one.
+/// A number without a suffix counts bits per second, as in `tc`. A fraction of a byte per second is
+/// cut off, but a rate between zero and one byte per second is an error.
 ///
 /// ```
 /// use onramp_core::Rate;
@@ -49,13 +50,14 @@ const SUFFIXES: &[(&str, f64)] = &[
 pub struct Rate(pub u64);
 
 impl Rate {
-    /// None also of what is more than nothing and less than a byte: zero means something else.
+    /// Reads a rate. Returns `None` also for a rate between zero and one byte per second, because
+    /// zero means something else.
     pub(crate) fn parse(word: &str) -> Option<Self> {
         let rate = parse_scaled(word, 1.0 / 8.0, SUFFIXES)?;
         (rate > 0 || is_zero(word)).then_some(Self(rate))
     }
 
-    /// In the shortest word that reads back as the same rate.
+    /// Returns the shortest word that reads back as the same rate.
     pub(crate) fn exact(self) -> String {
         let bits = u128::from(self.0) * 8;
         for (unit, name) in [(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1_000, "kbit")] {
@@ -75,11 +77,12 @@ impl FromStr for Rate {
     }
 }
 
-/// What a rate looks like.
+/// Describes what a rate looks like, for messages.
 pub(crate) const LOOK: &str = "a rate such as 8mbit or 1mbps (bytes)";
 
-/// As `tc` prints it: five digits or more are cut to thousands, so that it can lose some. `{:#}`:
-/// as `tc -iec` does, in powers of 1,024.
+/// Prints the rate as `tc` does. A number of a million or more that is no whole number of thousands
+/// is cut to thousands, so the text can lose digits. With `{:#}`, the rate is printed as by
+/// `tc -iec`, in powers of 1,024.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kilo, sign) = if f.alternate() { (1_024, "i") } else { (1_000, "") };
@@ -97,7 +100,8 @@ impl fmt::Display for Rate {
 mod tests {
     use super::*;
 
-    /// What `tc` of iproute2 6.1 prints of the same rates, without and with `-iec`.
+    /// The expected texts are what `tc` of iproute2 6.1 prints for the same rates, without and with
+    /// `-iec`.
     #[test]
     fn rates_are_shown_in_either_thousand() {
         for (rate, plain, iec) in [

@@ -1,6 +1,7 @@
-//! Chance, from a seed.
+//! Random numbers from a seed.
 
-/// SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
+/// The generator SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
+/// Generators", 2014.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
@@ -18,15 +19,15 @@ impl Rng {
         (self.next_u64() >> 32) as u32
     }
 
-    /// Evenly in `0..below`; zero if that is empty (Lemire 2019, without the last correction: off
-    /// by less than 2^-32).
+    /// Returns a number evenly distributed in `0..below`, or zero if that range is empty (Lemire
+    /// 2019, without the last correction: probabilities are off by less than 2^-32).
     pub(crate) fn below(&mut self, below: u32) -> u32 {
         ((u64::from(self.next_u32()) * u64::from(below)) >> 32) as u32
     }
 }
 
-/// Every bit of the result hangs on every bit of the key: David Stafford's "mix 13", with which
-/// SplitMix64 makes its numbers.
+/// Mixes `key`, so that every bit of the result depends on every bit of `key`: David Stafford's
+/// "mix 13", which SplitMix64 uses for its numbers.
 #[inline]
 pub(crate) const fn mix(key: u64) -> u64 {
     let key = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

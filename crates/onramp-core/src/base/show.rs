@@ -1,4 +1,4 @@
-//! What `tc` prints, as text or as JSON, from one description.
+//! Listings of `tc`, as text or as JSON, from one description.
 //!
 //! Source: behaviour of iproute2 6.1 (`tc -j`, `tc -p -j`), tried word by word.
 //! Differs: nothing is coloured.
@@ -12,23 +12,23 @@ use crate::base::Rate;
 pub(crate) use self::json::General;
 pub use self::json::Json;
 
-/// What a listing shall contain, and how it looks: the options of `tc`.
+/// What a listing contains and how it looks: the options of `tc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// `-s`: what was counted.
+    /// `-s`: includes statistics.
     pub stats: bool,
-    /// `-d`: what is otherwise left out.
+    /// `-d`: includes details that are otherwise left out.
     pub details: bool,
     /// `-j`: JSON.
     pub json: bool,
-    /// `-p`: JSON on many lines; filters in readable words.
+    /// `-p`: JSON on many lines, and filters in readable words.
     pub pretty: bool,
-    /// `-i`: rates with powers of 1,024.
+    /// `-i`: rates in powers of 1,024.
     pub iec: bool,
 }
 
 impl Style {
-    /// A rate, bytes per second, in a text.
+    /// Formats a rate in bytes per second, for text.
     pub(crate) fn rate(self, rate: u64) -> impl fmt::Display {
         let rate = Rate(rate);
         fmt::from_fn(move |f| if self.iec { write!(f, "{rate:#}") } else { write!(f, "{rate}") })
@@ -37,18 +37,18 @@ impl Style {
 
 /// A listing that is being written.
 ///
-/// Each call names the JSON key and the text; only one of the two is written. Texts contain their
-/// own spaces and line ends.
+/// Each call gives both the JSON key and the text, and only one of the two is written. Texts
+/// contain their own spaces and line ends.
 #[derive(Debug)]
 pub struct Out {
-    /// How it looks.
+    /// How the listing looks.
     pub style: Style,
     text: String,
     json: Json,
 }
 
 impl Out {
-    /// An empty listing; as JSON, an array is open.
+    /// Creates an empty listing. For JSON, an array is opened.
     #[must_use]
     pub fn new(style: Style) -> Self {
         let mut json = Json::new(style.pretty);
@@ -58,7 +58,7 @@ impl Out {
         Self { style, text: String::new(), json }
     }
 
-    /// The listing. An empty array is one as well.
+    /// Returns the listing. For JSON, that may be an empty array.
     #[must_use]
     pub fn finish(mut self) -> String {
         if self.style.json {
@@ -69,13 +69,13 @@ impl Out {
         }
     }
 
-    /// Whether JSON is written.
+    /// Whether the listing is JSON.
     #[must_use]
     pub fn is_json(&self) -> bool {
         self.style.json
     }
 
-    /// Text alone.
+    /// Writes text, only if the listing is text.
     pub fn text(&mut self, text: fmt::Arguments<'_>) {
         if !self.style.json {
             // Writing to a string cannot fail.
@@ -83,7 +83,7 @@ impl Out {
         }
     }
 
-    /// A number, and how the text says it.
+    /// Writes a number: under `key` in JSON, as `text` in text.
     pub fn uint(&mut self, key: &str, number: u64, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.raw(Some(key), format_args!("{number}"));
@@ -92,7 +92,7 @@ impl Out {
         }
     }
 
-    /// A number that may be negative, and how the text says it.
+    /// Writes a number that may be negative: under `key` in JSON, as `text` in text.
     pub fn int(&mut self, key: &str, number: i64, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.raw(Some(key), format_args!("{number}"));
@@ -101,7 +101,7 @@ impl Out {
         }
     }
 
-    /// A number with a fraction, and how the text says it.
+    /// Writes a number with a fraction: under `key` in JSON, as `text` in text.
     pub fn float(&mut self, key: &str, number: f64, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.float(Some(key), number);
@@ -110,7 +110,7 @@ impl Out {
         }
     }
 
-    /// A word, and how the text says it.
+    /// Writes a word: under `key` in JSON, as `text` in text.
     pub fn string(&mut self, key: &str, word: &str, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.string(Some(key), word);
@@ -119,7 +119,7 @@ impl Out {
         }
     }
 
-    /// Whether something is so, and how the text says it.
+    /// Writes whether something is true: `so` under `key` in JSON, as `text` in text.
     pub fn flag(&mut self, key: &str, so: bool, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.raw(Some(key), format_args!("{so}"));
@@ -128,7 +128,7 @@ impl Out {
         }
     }
 
-    /// A key without a value (`null`), and how the text says it.
+    /// Writes a key without a value (`null`) in JSON, or `text` in text.
     pub fn null(&mut self, key: &str, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.raw(Some(key), format_args!("null"));
@@ -137,19 +137,19 @@ impl Out {
         }
     }
 
-    /// What only JSON gets.
+    /// Calls `write`, only if the listing is JSON.
     pub fn json(&mut self, write: impl FnOnce(&mut Json)) {
         if self.style.json {
             write(&mut self.json);
         }
     }
 
-    /// JSON: begins an object, in an array (`None`) or under a key.
+    /// Begins a JSON object, in an array (`None`) or under a key. Writes nothing in text.
     pub fn open(&mut self, key: Option<&str>) {
         self.json(|json| json.open_object(key));
     }
 
-    /// JSON: ends an object.
+    /// Ends a JSON object. Writes nothing in text.
     pub fn close(&mut self) {
         self.json(Json::close_object);
     }

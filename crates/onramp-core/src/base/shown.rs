@@ -1,40 +1,40 @@
-//! Words that many listings of `tc` have: a key and what it is, with a space behind.
+//! Items that many listings of `tc` have: a key and its value, followed by a space.
 
 use crate::base::Extra;
 use crate::base::show::{General, Json, Out};
 use crate::base::units::{Size, Time};
 
-/// A plain number.
+/// Prints a plain number.
 pub(crate) fn number(out: &mut Out, key: &str, n: u64) {
     out.uint(key, n, format_args!("{key} {n} "));
 }
 
-/// Packets.
+/// Prints a number of packets.
 pub(crate) fn packets(out: &mut Out, key: &str, n: u64) {
     out.uint(key, n, format_args!("{key} {n}p "));
 }
 
-/// Bytes.
+/// Prints a number of bytes.
 pub(crate) fn size(out: &mut Out, key: &str, n: u64) {
     out.uint(key, n, format_args!("{key} {} ", Size(n)));
 }
 
-/// A time, in whole microseconds.
+/// Prints a time, given in whole microseconds.
 pub(crate) fn time(out: &mut Out, key: &str, us: u64) {
     out.uint(key, us, format_args!("{key} {} ", micros(us)));
 }
 
-/// A number with a fraction.
+/// Prints a number with a fraction.
 pub(crate) fn float(out: &mut Out, key: &str, n: f64) {
     out.float(key, n, format_args!("{key} {} ", General(n)));
 }
 
-/// What is so, by its name.
+/// Prints the name of something that is true.
 pub(crate) fn flag(out: &mut Out, key: &str) {
     out.flag(key, true, format_args!("{key} "));
 }
 
-/// Microseconds, as `tc` writes them.
+/// Formats microseconds as `tc` does.
 pub(crate) fn micros(us: u64) -> String {
     match us {
         0 => "0us".into(),
@@ -42,20 +42,22 @@ pub(crate) fn micros(us: u64) -> String {
     }
 }
 
-/// The same of what may be negative.
+/// Formats microseconds that may be negative.
 pub(crate) fn signed_micros(us: i64) -> String {
     let sign = if us < 0 { "-" } else { "" };
     format!("{sign}{}", micros(us.unsigned_abs()))
 }
 
-/// That a law drops, and in how long it does so again; text says what is past with a minus.
+/// Prints that a law is dropping, and the time until its next drop. In text, a time in the past has
+/// a minus sign.
 pub(crate) fn law_time(out: &mut Out, extra: &Extra, key: &str) {
     let us = extra.get(key) / 1_000;
     out.flag("dropping", true, format_args!(" dropping"));
     out.int("drop_next", us, format_args!(" drop_next {}", signed_micros(us)));
 }
 
-/// The numbers of a line of statistics: each with its name before it, the first behind `begin`.
+/// Prints the numbers of a line of statistics, each after its name. `begin` is printed before the
+/// first name.
 pub(crate) fn row(out: &mut Out, extra: &Extra, begin: &str, names: &[&str]) {
     for (place, name) in names.iter().enumerate() {
         let (space, value) = (if place == 0 { begin } else { " " }, extra.get(name));
@@ -63,7 +65,7 @@ pub(crate) fn row(out: &mut Out, extra: &Extra, begin: &str, names: &[&str]) {
     }
 }
 
-/// What `fq_codel` lists of a flow.
+/// Prints what `fq_codel` lists of a flow.
 pub(crate) fn codel_flow(extra: &Extra, out: &mut Out) {
     row(out, extra, "  ", &["deficit", "count", "lastcount"]);
     let us = extra.get("ldelay_ns") / 1_000;
@@ -74,7 +76,7 @@ pub(crate) fn codel_flow(extra: &Extra, out: &mut Out) {
     out.text(format_args!("\n"));
 }
 
-/// Numbers in a row: `quanta 1500 3000 `.
+/// Prints numbers in a row, such as `quanta 1500 3000 `.
 pub(crate) fn list(out: &mut Out, key: &str, numbers: &[u64]) {
     out.json(|json| json.open_array(Some(key)));
     out.text(format_args!("{key} "));

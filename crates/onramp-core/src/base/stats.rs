@@ -1,17 +1,19 @@
-//! What a port counts: single-writer cells, written by its owner, read by anybody.
+//! Counters of a port. Only the port's owner writes them; any thread may read them.
 
 use onramp_queue::{Counter, DropReason, PacketList};
 
-/// Powers of two: bucket `i` counts values in `2^(i-1) .. 2^i`, bucket 0 counts zeros.
+/// A histogram by powers of two: bucket `i` counts values from `2^(i-1)` to below `2^i`, and bucket
+/// 0 counts zeros.
 ///
-/// 40 buckets of nanoseconds reach nine minutes.
+/// 40 buckets of nanoseconds reach up to nine minutes. The last bucket also counts all larger
+/// values.
 #[derive(Debug)]
 pub struct Histogram([Counter; BUCKETS]);
 
-/// Buckets of a [`Histogram`].
+/// Number of buckets of a [`Histogram`].
 pub const BUCKETS: usize = 40;
 
-/// The bucket that counts `value`.
+/// Returns the index of the bucket that counts `value`.
 #[inline]
 pub(crate) fn bucket_of(value: u64) -> usize {
     let bits = (u64::BITS - value.leading_zeros()) as usize;
@@ -25,20 +27,20 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts `value`. Writer only.
+    /// Counts `value`. Only the owner of the port may call `record`.
     #[inline]
     pub fn record(&self, value: u64) {
         self.0[bucket_of(value)].add(1);
     }
 
-    /// The counts by bucket.
+    /// Returns the counts of all buckets.
     #[must_use]
     pub fn snapshot(&self) -> [u64; BUCKETS] {
         std::array::from_fn(|bucket| self.0[bucket].get())
     }
 }
 
-/// Counters by drop reason.
+/// Numbers of dropped packets, for each drop reason.
 #[derive(Debug)]
 pub struct DropCounters([Counter; DropReason::ALL.len()]);
 
@@ -49,25 +51,25 @@ impl Default for DropCounters {
 }
 
 impl DropCounters {
-    /// Counts `n` drops for `reason`. Writer only.
+    /// Counts `n` drops for `reason`. Only the owner of the port may call `add`.
     #[inline]
     pub fn add(&self, reason: DropReason, n: u64) {
         self.0[reason as usize].add(n);
     }
 
-    /// Drops for `reason`.
+    /// Returns the number of drops for `reason`.
     #[must_use]
     pub fn get(&self, reason: DropReason) -> u64 {
         self.0[reason as usize].get()
     }
 
-    /// Drops for all reasons.
+    /// Returns the number of drops for all reasons.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().map(Counter::get).sum()
     }
 
-    /// Drops by reason, those that occurred.
+    /// Returns the number of drops for each reason that occurred.
     pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
         DropReason::ALL
             .iter()
@@ -76,71 +78,78 @@ impl DropCounters {
     }
 }
 
-/// What one port did, as plain values.
+/// The values of a port's counters at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PortSnapshot {
-    /// Packets given to the qdisc, and those that it made.
+    /// Number of packets given to the qdisc, plus packets that the qdisc made.
     pub enqueued: u64,
-    /// Of these, packets that it made: the duplicates of `netem`.
+    /// Number of packets, included in `enqueued`, that the qdisc made: the duplicates of `netem`.
     pub made: u64,
-    /// Packets the device took.
+    /// Number of packets that the device took.
     pub sent: u64,
-    /// Their bytes on the wire.
+    /// Bytes on the wire of the packets in `sent`.
     pub sent_bytes: u64,
-    /// Packets dropped, by reason; reasons that occurred.
+    /// Number of dropped packets for each drop reason that occurred.
     pub dropped: Vec<(DropReason, u64)>,
-    /// Packets staged, queued, or taken and not yet with the device.
+    /// Number of packets that the port holds: staged, queued, or dequeued but not yet taken by the
+    /// device.
     pub held: u64,
-    /// Times somebody became owner.
+    /// Number of times that a thread became owner of the port.
     pub runs: u64,
-    /// Times a sender without credit became owner.
+    /// Number of times that a sender without credit became owner of the port.
     pub helped: u64,
-    /// Times the port became busy.
+    /// Number of times that the port became busy.
     pub busy: u64,
-    /// Calls of the device.
+    /// Number of calls of the device.
     pub bursts: u64,
-    /// Packets per call of the device, by powers of two.
+    /// Histogram of the packets per call of the device, by powers of two.
     pub burst_packets: [u64; BUCKETS],
-    /// Nanoseconds that the oldest packet of a take had waited in the intake, by powers of two.
+    /// Histogram of the nanoseconds that the oldest packet of a list had waited in the intake when
+    /// an owner took the list, by powers of two.
     pub staging_ns: [u64; BUCKETS],
-    /// Nanoseconds from push to device, for the oldest packet of a burst, by powers of two.
+    /// Histogram of the nanoseconds from push to device, for the oldest packet of each burst, by
+    /// powers of two.
     pub sojourn_ns: [u64; BUCKETS],
 }
 
-/// What one port did. Written by its owner alone.
+/// The counters of a port. Only the port's owner writes them.
 #[derive(Debug, Default)]
 pub struct PortStats {
-    /// Packets taken from the intake and given to the qdisc, and those that it made.
+    /// Number of packets taken from the intake and given to the qdisc, plus packets that the qdisc
+    /// made.
     pub enqueued: Counter,
-    /// Of these, packets that it made.
+    /// Number of packets, included in `enqueued`, that the qdisc made.
     pub made: Counter,
-    /// Packets the device took.
+    /// Number of packets that the device took.
     pub sent: Counter,
-    /// Their bytes on the wire.
+    /// Bytes on the wire of the packets in `sent`.
     pub sent_bytes: Counter,
-    /// Packets dropped by qdisc or device.
+    /// Number of packets dropped by the port, its qdisc or its device, for each drop reason.
     pub dropped: DropCounters,
-    /// Packets in the qdisc, or taken from it and still offered to the device.
+    /// Number of packets that have left the intake and are still in the port: before the qdisc, in
+    /// the qdisc, or dequeued and not yet taken by the device.
     pub backlog: Counter,
-    /// Times somebody became owner.
+    /// Number of times that a thread became owner of the port.
     pub runs: Counter,
-    /// Times a sender without credit became owner.
+    /// Number of times that a sender without credit became owner of the port.
     pub helped: Counter,
-    /// Times the port became busy.
+    /// Number of times that the port became busy.
     pub busy: Counter,
-    /// Calls of the device.
+    /// Number of calls of the device.
     pub bursts: Counter,
     /// Packets per call of the device.
     pub burst_packets: Histogram,
-    /// Nanoseconds that the oldest packet of a take had waited in the intake.
+    /// Nanoseconds that the oldest packet of a list had waited in the intake when an owner took the
+    /// list.
     pub staging_ns: Histogram,
-    /// Nanoseconds from push to device, for the oldest packet of a burst.
+    /// Nanoseconds from push to device, for the oldest packet of each burst.
     pub sojourn_ns: Histogram,
 }
 
 impl PortStats {
-    /// The values now, one after another; `staged` packets wait in the intake.
+    /// Returns the present values, which are read one after another. `staged` packets wait in the
+    /// intake.
     pub(crate) fn snapshot(&self, staged: u64) -> PortSnapshot {
         PortSnapshot {
             enqueued: self.enqueued.get(),
@@ -159,8 +168,9 @@ impl PortStats {
         }
     }
 
-    /// Counts what left for the device: `packets` of `bytes`, the oldest of them `waited` so many
-    /// nanoseconds. Those in `out` came back, sent or dropped; the device handed the others on.
+    /// Counts `packets` packets of `bytes` bytes that left for the device; the oldest of them
+    /// `waited` that many nanoseconds. The packets in `out` came back from the device, sent or
+    /// dropped; the device passed the others on.
     #[inline]
     pub(crate) fn count_out(&self, packets: u32, bytes: u64, waited: u64, out: &mut PacketList) {
         if packets == 0 {
@@ -169,7 +179,8 @@ impl PortStats {
         self.sojourn_ns.record(waited);
         let (mut failed, mut failed_bytes) = (0, 0);
         for meta in out.metas_mut() {
-            // As its sender marked it: nobody dropped it.
+            // Packets are marked `PortDead` at push. The device did not drop this packet, so the
+            // mark is cleared.
             if meta.drop_reason == Some(DropReason::PortDead) {
                 meta.drop_reason = None;
             }
@@ -183,7 +194,7 @@ impl PortStats {
         self.sent_bytes.add(bytes.saturating_sub(failed_bytes));
     }
 
-    /// Counts drops; gives their number.
+    /// Counts drops and returns their number.
     pub(crate) fn count_drops(&self, drops: &PacketList) -> u32 {
         for meta in drops.metas() {
             self.dropped.add(meta.drop_reason.unwrap_or(DropReason::DeviceError), 1);
@@ -211,7 +222,7 @@ mod tests {
             counts(1 << (bucket - 1), bucket);
             counts((1 << bucket) - 1, bucket);
         }
-        // The last takes all the rest.
+        // The last bucket counts all larger values.
         for value in [1 << 38, 1 << 39, 1 << 50, u64::MAX] {
             counts(value, 39);
         }

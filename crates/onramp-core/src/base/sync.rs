@@ -1,5 +1,5 @@
-//! What commands and owners of ports share: std's types, or those of a checker under `--cfg loom`
-//! or `--cfg shuttle`.
+//! Synchronization types that the owners of ports and the threads that send them commands share:
+//! those of std, or those of a model checker under `--cfg loom` or `--cfg shuttle`.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{

@@ -1,24 +1,24 @@
-//! Time, in nanoseconds. It enters every call as an argument.
+//! Time in nanoseconds, which every call takes as an argument.
 
 use std::ops::Add;
 use std::time::Duration;
 
-/// Nanoseconds since an arbitrary epoch (on Linux: `CLOCK_MONOTONIC`).
+/// A point in time, in nanoseconds since an arbitrary epoch (on Linux: `CLOCK_MONOTONIC`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// The end of time: later than every event.
+    /// The end of time, later than every event.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// Nanoseconds from `earlier` to `self`; zero if `earlier` is later.
+    /// Returns the nanoseconds from `earlier` to `self`, or zero if `earlier` is later than `self`.
     #[must_use]
     #[inline]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// `ns` nanoseconds later, at most the end of time.
+    /// Returns the time `ns` nanoseconds later, but no later than the end of time.
     #[must_use]
     #[inline]
     pub const fn after(self, ns: u64) -> Self {
@@ -33,13 +33,13 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// A clock. Read only by the shell around the core, once a burst.
+/// A clock. Only the code around this crate reads a clock, once per burst.
 pub trait Clock {
-    /// The present.
+    /// Returns the present time.
     fn now(&self) -> Instant;
 }
 
-/// A frozen clock.
+/// A clock that always shows the same time.
 impl Clock for Instant {
     fn now(&self) -> Instant {
         *self

@@ -1,8 +1,9 @@
-//! Sizes, times and counts as `tc` reads and writes them.
+//! Sizes, times and counts, as `tc` reads and writes them.
 //!
 //! Source: behaviour of iproute2 6.1 (`tc(8)`, section "UNITS"), tried word by word. Suffixes are
-//! read in any case. Differs: a negative number, one that does not fit, and the special floating
-//! point words (`0x1p3`, `inf`, `nan`) are errors, where `tc` wraps around or takes some of them.
+//! read in any case.
+//! Differs: negative numbers, numbers that do not fit, and special floating point words (`0x1p3`,
+//! `inf`, `nan`) are errors, where `tc` wraps around or accepts some of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +11,7 @@ use std::str::FromStr;
 use crate::base::ConfigError;
 
 const KI: f64 = 1024.0;
-/// Nanoseconds in a second, ms, µs.
+/// Nanoseconds in a second, a millisecond and a microsecond.
 const SEC: u64 = 1_000_000_000;
 const MSEC: u64 = 1_000_000;
 const USEC: u64 = 1_000;
@@ -28,7 +29,7 @@ const SIZE_SUFFIXES: &[(&str, f64)] = &[
     ("gbit", KI * KI * KI / 8.0),
 ];
 
-/// To nanoseconds.
+/// Suffixes, and the factors that convert to nanoseconds.
 const TIME_SUFFIXES: &[(&str, f64)] = &[
     ("s", 1e9),
     ("sec", 1e9),
@@ -44,7 +45,8 @@ const TIME_SUFFIXES: &[(&str, f64)] = &[
     ("nsecs", 1.0),
 ];
 
-/// Reads a number and its suffix; `bare` scales a number that has none. Rounds down.
+/// Reads a number and its suffix, and rounds down. `bare` is the factor for a number without a
+/// suffix.
 pub(crate) fn parse_scaled(word: &str, bare: f64, suffixes: &[(&str, f64)]) -> Option<u64> {
     let (number, suffix) = split_number(word)?;
     let scale = if suffix.is_empty() {
@@ -55,13 +57,13 @@ pub(crate) fn parse_scaled(word: &str, bare: f64, suffixes: &[(&str, f64)]) -> O
     whole(number * scale)
 }
 
-/// Whether the number that `word` starts with is zero.
+/// Whether the number at the start of `word` is zero.
 pub(crate) fn is_zero(word: &str) -> bool {
     split_number(word).is_some_and(|(number, _)| number == 0.0)
 }
 
-/// The number `word` starts with, hexadecimal or decimal (sign, digits, point, exponent), and the
-/// rest.
+/// Splits `word` into the number at its start, hexadecimal or decimal (sign, digits, point,
+/// exponent), and the rest.
 fn split_number(word: &str) -> Option<(f64, &str)> {
     if let Some(digits) = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
         let end = digits.bytes().take_while(u8::is_ascii_hexdigit).count();
@@ -81,13 +83,13 @@ fn split_number(word: &str) -> Option<(f64, &str)> {
     }
     if matches!(bytes.get(end), Some(b'e' | b'E')) {
         let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
-        // Without digits behind it, that is no number.
+        // Without digits after the `e`, parsing the number fails below.
         end += 1 + sign + digits(end + 1 + sign);
     }
     Some((word[..end].parse().ok()?, &word[end..]))
 }
 
-/// `number` rounded down; `None` when it does not fit 64 bits.
+/// Rounds `number` down. Returns `None` if `number` does not fit into 64 bits.
 fn whole(number: f64) -> Option<u64> {
     #[expect(clippy::cast_precision_loss, reason = "2^64, exactly")]
     let limit = u64::MAX as f64;
@@ -104,12 +106,12 @@ pub(crate) fn parse_size(word: &str) -> Option<u64> {
     parse_scaled(word, 1.0, SIZE_SUFFIXES)
 }
 
-/// Reads a time in nanoseconds; a bare number counts `bare_ns` each.
+/// Reads a time in nanoseconds. A number without a suffix counts units of `bare_ns` nanoseconds.
 pub(crate) fn parse_time(word: &str, bare_ns: u32) -> Option<u64> {
     parse_scaled(word, f64::from(bare_ns), TIME_SUFFIXES)
 }
 
-/// Reads a whole number; `0x` and a leading `0` mean hexadecimal and octal, as in C.
+/// Reads a whole number. `0x` and a leading `0` mean hexadecimal and octal, as in C.
 pub(crate) fn parse_count(word: &str) -> Option<u64> {
     let word = word.strip_prefix('+').unwrap_or(word);
     let (digits, radix) =
@@ -120,21 +122,21 @@ pub(crate) fn parse_count(word: &str) -> Option<u64> {
         } else {
             (word, 10)
         };
-    // `from_str_radix` would take a second sign.
+    // `from_str_radix` would accept a second sign.
     if digits.starts_with(['+', '-']) {
         return None;
     }
     u64::from_str_radix(digits, radix).ok()
 }
 
-/// Reads a part of `whole`, in units of 2^-32; all of it is 2^32 - 1.
+/// Reads a part of `whole`, in units of 2^-32. `whole` itself gives 2^32 - 1.
 pub(crate) fn parse_fraction(word: &str, whole: f64) -> Option<u64> {
     let part = word.parse::<f64>().ok()? / whole;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked here")]
     (0.0..=1.0).contains(&part).then(|| (part * f64::from(u32::MAX)).round() as u64)
 }
 
-/// A part of `whole` in the shortest word that reads back as the same.
+/// Formats a part of `whole` as the shortest word that reads back as the same part.
 pub(crate) fn exact_fraction(part: u64, whole: f64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a part has 32 bits")]
     let number = part as f64 / f64::from(u32::MAX) * whole;
@@ -143,7 +145,7 @@ pub(crate) fn exact_fraction(part: u64, whole: f64) -> String {
     words.into_iter().find(exact).unwrap_or_else(|| number.to_string())
 }
 
-/// Bytes. Printed as `tc` does, which rounds: `1514b`, `15Kb`, `32Mb`.
+/// A number of bytes. Printed as by `tc`, which rounds: `1514b`, `15Kb`, `32Mb`.
 ///
 /// ```
 /// use onramp_core::units::Size;
@@ -178,8 +180,8 @@ impl fmt::Display for Size {
     }
 }
 
-/// Nanoseconds; a bare number is read as microseconds. Printed as `tc` does, with three digits at
-/// most: `10s`, `1.5ms`, `40us`, `100ns`.
+/// A time in nanoseconds. A number without a suffix is read as microseconds. Printed as by `tc`,
+/// with at most three digits: `10s`, `1.5ms`, `40us`, `100ns`.
 ///
 /// ```
 /// use onramp_core::units::Time;
@@ -213,7 +215,8 @@ impl fmt::Display for Time {
     }
 }
 
-/// Writes `value / unit`, at least 1, as C's `%.3g` does: three digits, no trailing zeros.
+/// Prints `value / unit`, which must be at least 1, as C's `%.3g` does: three digits, without
+/// trailing zeros.
 fn three_digits(f: &mut fmt::Formatter<'_>, value: u64, unit: u64) -> fmt::Result {
     #[expect(clippy::cast_precision_loss, reason = "three digits of it are written")]
     let scientific = format!("{:.2e}", value as f64 / unit as f64);
@@ -228,7 +231,7 @@ fn three_digits(f: &mut fmt::Formatter<'_>, value: u64, unit: u64) -> fmt::Resul
     }
 }
 
-/// Writes `digits` with the decimal point behind the first `point`, without trailing zeros.
+/// Prints `digits` with the decimal point after the first `point` digits, without trailing zeros.
 fn write_decimal(f: &mut fmt::Formatter<'_>, digits: &str, point: usize) -> fmt::Result {
     let (whole, part) = digits.split_at(point);
     f.write_str(whole)?;
@@ -238,7 +241,7 @@ fn write_decimal(f: &mut fmt::Formatter<'_>, digits: &str, point: usize) -> fmt:
     }
 }
 
-/// Bytes in the shortest word that reads back as the same number.
+/// Formats a number of bytes as the shortest word that reads back as the same number.
 pub(crate) fn exact_size(bytes: u64) -> String {
     match bytes {
         0 => "0b".into(),
@@ -248,7 +251,7 @@ pub(crate) fn exact_size(bytes: u64) -> String {
     }
 }
 
-/// Nanoseconds in the shortest word that reads back as the same number.
+/// Formats a number of nanoseconds as the shortest word that reads back as the same number.
 pub(crate) fn exact_time(ns: u64) -> String {
     match ns {
         0 => "0us".into(),

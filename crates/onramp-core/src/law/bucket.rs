@@ -1,16 +1,17 @@
-//! A token bucket. Its tokens are nanoseconds of sending.
+//! A token bucket that counts its tokens in nanoseconds of sending time.
 //!
 //! Source: RFC 2697, section 3, without colours; `tc-tbf(8)`.
 
 use crate::law::cost::Cost;
 
-/// Fills by a nanosecond each nanosecond, up to its depth; a packet takes out what it costs.
+/// A bucket that gains one nanosecond of tokens each nanosecond, up to its depth. A packet takes
+/// out the time that its transmission takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     pub(crate) cost: Cost,
-    /// The most it holds.
+    /// Most tokens that the bucket holds, in nanoseconds.
     pub(crate) depth_ns: i64,
-    /// What it held when it was last looked at; less than zero: a debt.
+    /// Tokens, in nanoseconds, at the last update. A negative value is a debt.
     pub(crate) tokens_ns: i64,
 }
 
@@ -19,8 +20,9 @@ impl Bucket {
         Self { cost, depth_ns, tokens_ns: depth_ns }
     }
 
-    /// What would be left if a packet of `len` bytes left now, `elapsed_ns` after the last look.
-    /// Less than zero: how long the packet has to wait.
+    /// Returns the tokens, in nanoseconds, that would be left if a packet of `len` bytes left now,
+    /// `elapsed_ns` after the last update. A negative value means that the packet has to wait for
+    /// that time.
     #[inline]
     pub(crate) fn left_ns(&self, elapsed_ns: i64, len: u32) -> i64 {
         (self.tokens_ns + elapsed_ns).min(self.depth_ns) - self.cost.ns(len)

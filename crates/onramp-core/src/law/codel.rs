@@ -1,12 +1,13 @@
-//! The law of CoDel: drop at the head, ever more often, while packets wait too long.
+//! The CoDel law: drop packets at the head, more and more often, while packets wait too long.
 //!
-//! A queue is bad when even its shortest wait in an `interval` exceeds `target`. Then packets are
-//! dropped (or marked), the n-th one `interval / sqrt(n)` behind the one before it, until a packet
-//! has waited less than `target`. A queue that turns bad again soon goes on where it stopped.
+//! A queue is bad when even the shortest wait within an `interval` exceeds `target`. Packets are
+//! then dropped (or marked) until a packet has waited less than `target`. The n-th drop comes
+//! `interval / sqrt(n)` after the drop before. A queue that turns bad again soon continues at its
+//! former pace.
 //!
-//! Source: RFC 8289; arithmetic as in Linux 7.2 `include/net/codel_impl.h`: time counts in units of
-//! 1,024 ns in 32 bits, and `1 / sqrt(n)` is a fraction of 16 bits that takes one step of Newton's
-//! method for each drop.
+//! Source: RFC 8289; arithmetic as in Linux 7.2 `include/net/codel_impl.h`: time is counted in
+//! units of 1,024 ns in 32 bits, and `1 / sqrt(n)` is a fraction of 16 bits, improved by one step
+//! of Newton's method for each drop.
 
 use onramp_queue::Packet;
 
@@ -15,7 +16,7 @@ use crate::base::show::Out;
 use crate::base::shown::micros;
 use crate::base::{Extra, Instant, ecn};
 
-/// What Linux counts; `tc` takes a zero for "not given".
+/// Range of times that Linux accepts. `tc` treats a zero as an option that is not given.
 const US_MIN: u64 = 1_000;
 const US_MAX: u64 = U32_MAX * 1_000;
 
@@ -47,7 +48,8 @@ pub(crate) const CE_THRESHOLD_SELECTOR: Param = Param::new(
 )
 .shown(show_selector);
 
-/// Linux keeps times in units, which cuts 5 ms to 4,999 us. The greatest one means none.
+/// Prints a time in microseconds. Linux keeps times in units of 1,024 ns, so that 5 ms become 4,999
+/// us. The greatest time means "none" and is not printed.
 fn show_time(param: &Param, value: &Value, out: &mut Out) {
     let Value::Number(ns) = value else { return };
     if *ns != US_MAX || param.default != Default::Off {
@@ -56,7 +58,7 @@ fn show_time(param: &Param, value: &Value, out: &mut Out) {
     }
 }
 
-/// In JSON, there are two of it.
+/// Prints the selector. JSON has two fields for it: the bits and the mask.
 fn show_selector(param: &Param, value: &Value, out: &mut Out) {
     let Value::Number(masked) = value else { return };
     let (bits, mask) = (masked & 0xFF, masked >> 8);
@@ -65,7 +67,7 @@ fn show_selector(param: &Param, value: &Value, out: &mut Out) {
     out.uint("ce_threshold_mask", mask, format_args!(""));
 }
 
-/// What `tc -s` shows of a queue.
+/// Prints the state of a queue as `tc -s` does.
 pub(crate) fn show_state(extra: &Extra, out: &mut Out) {
     extra.show(out, "  ", "count");
     extra.show(out, " ", "lastcount");
@@ -78,17 +80,17 @@ pub(crate) fn show_state(extra: &Extra, out: &mut Out) {
     out.uint("drop_next", next, format_args!(" drop_next {}\n", micros(next)));
 }
 
-/// A queue that went bad again within so many intervals goes on at its former pace.
+/// A queue that turns bad again within this many intervals continues at its former pace.
 const MEMORY_INTERVALS: u32 = 16;
 
-/// Packets that are dropped at most before one leaves, once the queue is bad, as in Linux 7.2:
-/// where packets leave seldom, a bad queue could else be dropped as a whole at once.
+/// Most packets that are dropped before one packet leaves a bad queue, as in Linux 7.2. Without
+/// this limit, a bad queue that packets leave rarely could be dropped completely at once.
 const DROPS_MAX: u32 = 256;
 
-/// The largest fraction, as good as one.
+/// The largest fraction, used in place of 1.
 const ONE: u16 = u16::MAX;
 
-/// Time in units of 1,024 ns; wraps around after 73 minutes.
+/// A time in units of 1,024 ns, which wraps around after 73 minutes.
 type Units = u32;
 
 #[inline]
@@ -98,13 +100,13 @@ fn units(ns: u64) -> Units {
     units
 }
 
-/// Whether `a` is later than `b`; both lie within half a turn of each other.
+/// Whether `a` is later than `b`. The two times must be less than half of the range apart.
 #[inline]
 fn is_after(a: Units, b: Units) -> bool {
     a.wrapping_sub(b).wrapping_sub(1) < (1 << 31) - 1
 }
 
-/// Notes in a packet when it came, if nobody has.
+/// Sets the arrival time of a packet, unless it is already set.
 #[inline]
 pub(crate) fn stamp(pkt: &mut Packet, now: Instant) {
     if pkt.enqueued_ns == 0 {
@@ -112,28 +114,30 @@ pub(crate) fn stamp(pkt: &mut Packet, now: Instant) {
     }
 }
 
-/// What the user said, and what `tc -s` shows of all queues under it.
+/// The parameters that the user gave, and the counters that `tc -s` shows for all queues with these
+/// parameters.
 #[derive(Debug)]
 pub(crate) struct Law {
     target: Units,
     interval: Units,
     ce_threshold: Option<Units>,
-    /// Only packets whose ECN bits, as far as the mask goes, are these are marked for it.
+    /// Only packets whose ECN bits under `mask` equal `selector` are marked for exceeding
+    /// `ce_threshold`.
     selector: u8,
     mask: u8,
     ecn: bool,
-    /// So many bytes may always stay.
+    /// Number of bytes that may stay in the queue for any time.
     mtu: u64,
-    /// Largest packet that was judged, bytes.
+    /// Size of the largest packet that was judged, in bytes.
     pub(crate) max_packet: u32,
-    /// Packets marked instead of dropped.
+    /// Number of packets that were marked instead of dropped.
     pub(crate) ecn_mark: u64,
-    /// Packets marked at `ce_threshold`.
+    /// Number of packets that were marked for exceeding `ce_threshold`.
     pub(crate) ce_mark: u64,
 }
 
 impl Law {
-    /// Reads [`TARGET`], [`INTERVAL`] and [`CE_THRESHOLD`].
+    /// Creates the law from the options [`TARGET`], [`INTERVAL`] and [`CE_THRESHOLD`].
     pub(crate) fn new(values: &Values<'_>, ecn: bool) -> Self {
         let read = |key| units(values.number(key));
         Self {
@@ -150,19 +154,19 @@ impl Law {
         }
     }
 
-    /// The same, with a value of [`CE_THRESHOLD_SELECTOR`].
+    /// Returns the law with a value of [`CE_THRESHOLD_SELECTOR`].
     pub(crate) fn select(mut self, selector: u64) -> Self {
         [self.selector, self.mask, ..] = selector.to_le_bytes();
         self
     }
 
-    /// Other parameters; what was counted stays.
+    /// Changes the parameters and keeps the counters.
     pub(crate) fn change(&mut self, new: Self) {
         let Self { max_packet, ecn_mark, ce_mark, .. } = *self;
         *self = Self { max_packet, ecn_mark, ce_mark, ..new };
     }
 
-    /// Marks a packet instead of dropping it, if that can be.
+    /// Marks a packet instead of dropping it. Returns false if the packet cannot be marked.
     fn mark(&mut self, pkt: &mut Packet) -> bool {
         let marked = self.ecn && ecn::mark(pkt);
         self.ecn_mark += u64::from(marked);
@@ -179,28 +183,29 @@ impl Law {
     }
 }
 
-/// The queue the law works on.
+/// The queue that the law works on.
 pub(crate) trait Source {
-    /// Takes the packet at the head.
+    /// Removes and returns the packet at the head.
     fn pop(&mut self) -> Option<Packet>;
-    /// Bytes left, in all queues that share the link.
+    /// Returns the bytes left in all queues that share the link.
     fn bytes(&self) -> u64;
-    /// Gives up a packet.
+    /// Drops a packet that the law has chosen.
     fn drop(&mut self, pkt: Packet);
 }
 
 /// The state of one queue.
 #[derive(Clone, Copy, Debug, std::default::Default)]
 pub(crate) struct Codel {
-    /// Drops since the queue went bad, which set the pace.
+    /// Number of drops since the queue turned bad. The number sets the pace.
     pub(crate) count: u32,
-    /// The same, when it last went bad.
+    /// Value of `count` when the queue last turned bad.
     last_count: u32,
-    /// When waits have been too long for an interval; 0 = the last one was fine.
+    /// Time at which the waits will have been too long for a whole interval, or 0 if the last wait
+    /// was short enough.
     bad_at: Units,
-    /// When to drop next.
+    /// Time of the next drop.
     drop_next: Units,
-    /// What the last packet waited.
+    /// Time for which the last packet waited.
     waited: Units,
     /// 1 / sqrt(count), in units of 2^-16.
     inv_sqrt: u16,
@@ -208,7 +213,7 @@ pub(crate) struct Codel {
 }
 
 impl Codel {
-    /// Lets the next packet out, and drops or marks those the law says.
+    /// Returns the next packet to send, and drops or marks the packets that the law chooses.
     #[inline]
     pub(crate) fn dequeue(
         &mut self,
@@ -235,7 +240,7 @@ impl Codel {
         Some(pkt)
     }
 
-    /// Whether the queue is bad at the packet that would leave next.
+    /// Whether the queue is bad, judged by the packet that would leave next.
     #[inline]
     fn judge(
         &mut self,
@@ -261,7 +266,7 @@ impl Codel {
         is_after(now, self.bad_at)
     }
 
-    /// The queue went bad: drops or marks one packet, and sets the pace.
+    /// Starts dropping after the queue turned bad: drops or marks one packet and sets the pace.
     #[cold]
     fn begin(
         &mut self,
@@ -293,7 +298,8 @@ impl Codel {
         next
     }
 
-    /// The queue is still bad: drops or marks what is due, but no more than [`DROPS_MAX`].
+    /// Continues dropping: drops or marks the packets that are due, but drops at most [`DROPS_MAX`]
+    /// packets.
     #[cold]
     fn go_on(
         &mut self,
@@ -305,7 +311,7 @@ impl Codel {
         let mut left = DROPS_MAX;
         while self.dropping && !is_after(self.drop_next, now) {
             if left == 0 {
-                // What else was due is forgiven: the pace goes on from now.
+                // Other drops that were due are skipped: the pace continues from now.
                 self.drop_next = self.after(now, law.interval);
                 break;
             }
@@ -327,7 +333,7 @@ impl Codel {
         Some(pkt)
     }
 
-    /// `interval / sqrt(count)` after `then`.
+    /// Returns the time `interval / sqrt(count)` after `then`.
     #[inline]
     fn after(&self, then: Units, interval: Units) -> Units {
         #[expect(clippy::cast_possible_truncation, reason = "a fraction of 32 bits")]
@@ -335,8 +341,9 @@ impl Codel {
         then.wrapping_add(gap)
     }
 
-    /// A step of Newton's method: x becomes x (3 - count x^2) / 2. Far from the root it overflows
-    /// as in Linux, which the next steps mend.
+    /// Improves `inv_sqrt` by a step of Newton's method: x becomes x (3 - count x^2) / 2. If x is
+    /// far from the root, the step overflows as in Linux, and the following steps correct the
+    /// error.
     fn improve(&mut self) {
         let x = u64::from(self.inv_sqrt) << 16;
         let square = (x * x) >> 32;
@@ -345,7 +352,7 @@ impl Codel {
         self.inv_sqrt = (next >> 16) as u16;
     }
 
-    /// What `tc -s` shows of the state.
+    /// Calls `out` with the values of the state that `tc -s` shows.
     pub(crate) fn stats(&self, now: Instant, out: &mut dyn FnMut(&'static str, u64)) {
         let ns = |units: Units| u64::from(units) << 10;
         out("count", self.count.into());
@@ -359,7 +366,8 @@ impl Codel {
 }
 
 impl Codel {
-    /// What `tc -s class show` shows of a flow; the time to the next drop may be past.
+    /// Returns the values that `tc -s class show` shows of a flow. The time to the next drop is
+    /// negative if that time has passed.
     pub(crate) fn of_flow(&self, deficit: i32, now: Instant) -> [(&'static str, i64); 6] {
         let left = self.drop_next.wrapping_sub(units(now.0)).cast_signed();
         [

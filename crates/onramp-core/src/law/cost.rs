@@ -1,4 +1,5 @@
-//! What a packet costs on a link: the time that its bytes, and what the link adds, take at a rate.
+//! The cost of a packet on a link: the time that its bytes, and the bytes that the link adds, take
+//! at a rate.
 //!
 //! Source: `tc-stab(8)`, sections "overhead", "mpu", "linklayer"; behaviour of Linux 7.2
 //! `net/sched/sch_generic.c` (`psched_ratecfg_precompute`) and of iproute2 6.1 `tc/tc_core.c`.
@@ -7,7 +8,7 @@ use crate::base::Fault;
 use crate::base::params::{Default, Param, Unit, Values};
 use crate::base::show::Out;
 
-/// Bytes that a link adds to each packet.
+/// Parameter: bytes that a link adds to each packet.
 pub(crate) const OVERHEAD: Param =
     Param::new("overhead", Unit::Bytes, Default::Off, "bytes that the link adds to each packet")
         .within(0, u16::MAX as u64)
@@ -15,14 +16,14 @@ pub(crate) const OVERHEAD: Param =
         .reset()
         .short();
 
-/// The least that a packet counts for.
+/// Parameter: the least number of bytes that a packet counts for.
 pub(crate) const MPU: Param =
     Param::new("mpu", Unit::Bytes, Default::Off, "bytes that a packet counts for at least")
         .within(0, u16::MAX as u64)
         .refused(Fault::Usage)
         .reset();
 
-/// What the link cuts packets into.
+/// Parameter: the link layer, which may cut packets into cells.
 pub(crate) const LINKLAYER: Param = Param::new(
     "linklayer",
     Unit::Choice(&["ethernet", "atm", "adsl"]),
@@ -32,7 +33,8 @@ pub(crate) const LINKLAYER: Param = Param::new(
 .reset()
 .short();
 
-/// Its name, as `tc` shows it; without details, only what is not ethernet.
+/// Prints the link layer as `tc` shows it. Without details, `tc` shows only a link layer that is
+/// not ethernet.
 pub(crate) fn show_linklayer(values: &Values<'_>, out: &mut Out) {
     let cells = values.number("linklayer") > 0;
     if cells || out.style.details {
@@ -41,7 +43,7 @@ pub(crate) fn show_linklayer(values: &Values<'_>, out: &mut Out) {
     }
 }
 
-/// What the link makes of a packet's length.
+/// How a link changes the length of a packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Framing {
     overhead: u32,
@@ -50,12 +52,13 @@ pub(crate) struct Framing {
 }
 
 impl Framing {
-    /// Adds `overhead`, counts `mpu` at least, and in cells of ATM or not.
+    /// Creates a framing that adds `overhead` bytes, counts at least `mpu` bytes, and, if `cells`
+    /// is true, counts whole ATM cells.
     pub(crate) fn new(overhead: u32, mpu: u32, cells: bool) -> Self {
         Self { overhead, mpu, cells }
     }
 
-    /// As [`OVERHEAD`], [`MPU`] and [`LINKLAYER`] say.
+    /// Creates a framing from the options [`OVERHEAD`], [`MPU`] and [`LINKLAYER`].
     pub(crate) fn of(values: &Values<'_>) -> Self {
         Self {
             overhead: values.number32("overhead"),
@@ -65,8 +68,8 @@ impl Framing {
     }
 }
 
-/// Lengths to nanoseconds, at a rate: multiplied and shifted, as Linux does, whose roundings
-/// show after some thousand packets.
+/// Converts lengths to nanoseconds at a fixed rate, by a multiplication and a shift. Linux computes
+/// in the same way, and its rounding becomes visible after some thousand packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     multiplier: u64,
@@ -74,11 +77,11 @@ pub(crate) struct Cost {
     framing: Framing,
 }
 
-/// The multiplier has 32 bits, but is never shifted further than this.
+/// Largest shift. The multiplier has 32 bits unless that would need a larger shift.
 const SHIFT_MAX: u32 = 34;
 
 impl Cost {
-    /// At `rate` bytes per second, which is not zero.
+    /// Creates a cost for `rate` bytes per second, which must not be zero.
     pub(crate) fn new(rate: u64, framing: Framing) -> Self {
         let multiplier = |shift: u32| (1_000_000_000_u64 << shift) / rate.max(1);
         let shift = (0..SHIFT_MAX).find(|shift| multiplier(*shift) >> 31 > 0);
@@ -86,7 +89,7 @@ impl Cost {
         Self { multiplier: multiplier(shift), shift, framing }
     }
 
-    /// Nanoseconds for a packet of `len` bytes.
+    /// Returns the nanoseconds that a packet of `len` bytes takes.
     #[inline]
     pub(crate) fn ns(&self, len: u32) -> i64 {
         let framing = &self.framing;
@@ -94,13 +97,15 @@ impl Cost {
         if framing.cells {
             bytes = bytes.div_ceil(48) * 53;
         }
-        // 64 bits less a rate that is not zero: at most 2^32 packets of 2^32 bytes.
+        // Saturating, because with cells the product may just exceed 64 bits. `shift` is at least
+        // 2, so the result fits into 63 bits.
         (bytes.saturating_mul(self.multiplier) >> self.shift).cast_signed()
     }
 }
 
-/// Nanoseconds that `bytes` take at `rate` bytes per second, as `tc` hands them to Linux: in whole
-/// microseconds, and of these in whole ticks of 64 ns, of which there are 15,625 in a millisecond.
+/// Returns the nanoseconds that `bytes` take at `rate` bytes per second, as `tc` passes them to
+/// Linux: rounded down to whole microseconds, then to whole ticks of 64 ns. A millisecond has
+/// 15,625 ticks.
 pub(crate) fn ticked_ns(rate: u64, bytes: u64) -> i64 {
     #[expect(clippy::cast_precision_loss, reason = "tc computes with floating point numbers")]
     let micros = 1e6 * (bytes as f64 / rate as f64);
@@ -109,27 +114,28 @@ pub(crate) fn ticked_ns(rate: u64, bytes: u64) -> i64 {
     (micros * 125 / 8 * 64).cast_signed()
 }
 
-/// The bytes that `tc` shows for a bucket that is so many nanoseconds deep at `rate`: it knows
-/// ticks, in 32 bits, and takes whole microseconds of them.
+/// Returns the size in bytes that `tc` shows for a bucket that is `ns` nanoseconds deep at `rate`
+/// bytes per second. `tc` knows the depth in ticks, in 32 bits, and converts it to whole
+/// microseconds.
 pub(crate) fn shown_bytes(rate: u64, ns: i64) -> u64 {
     let ticks = (ns.cast_unsigned() / 64) & u64::from(u32::MAX);
     let bytes = u128::from(rate) * u128::from(shown_micros(ticks)) / 1_000_000;
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// The whole microseconds in a number of ticks.
+/// Returns the whole microseconds in a number of ticks.
 pub(crate) const fn shown_micros(ticks: u64) -> u64 {
     ticks * 8 / 125
 }
 
-/// What Linux charges for the memory of a datagram of this length on the wire: its buffer, of the
-/// sizes that its allocators have, and its header.
+/// Returns the bytes that Linux charges for the memory of a datagram of `len` bytes on the wire:
+/// its buffer, in the sizes that Linux's allocators have, and its header.
 #[inline]
 pub(crate) fn memory(len: u32) -> u64 {
     const HEADROOM: u64 = 17;
     const TRAILER: u64 = 320;
     const HEADER: u64 = 256;
-    /// What fits the cache for small heads, and its size.
+    /// Largest `len` that fits the cache for small heads, and the size of such a head in bytes.
     const SMALL: (u32, u64) = (239, 576);
     if len <= SMALL.0 {
         return SMALL.1 + HEADER;
@@ -145,12 +151,12 @@ mod tests {
     fn a_packet_takes_as_long_as_its_bytes() {
         let cost = Cost::new(1_000_000, Framing::default());
         assert_eq!((cost.ns(1000), cost.ns(1)), (1_000_000, 1_000));
-        // 8 bits at 3 bit/s and a half: 2,666,666,666.6 ns.
+        // 8 bytes at 3 bytes per second take 2,666,666,666.6 ns.
         assert_eq!(Cost::new(3, Framing::default()).ns(8), 2_666_666_666);
-        // Its multiplier has 32 bits, 8e9 / 3 = 2,666,666,666, and is shifted by three: of 1,000
-        // bytes, 83 ns are lost.
+        // The multiplier has 32 bits (8e9 / 3 = 2,666,666,666) and is shifted by three, so that the
+        // result for 1,000 bytes is 83 ns too small.
         assert_eq!(Cost::new(3, Framing::default()).ns(1_000), 2_666_666_666 * 1_000 / 8);
-        // A terabyte per second: 65,535 bytes take 65 ns.
+        // At a terabyte per second, 65,535 bytes take 65 ns.
         assert_eq!(Cost::new(1_000_000_000_000, Framing::default()).ns(65_535), 65);
     }
 
@@ -159,14 +165,14 @@ mod tests {
         let framing = Framing { overhead: 24, mpu: 84, cells: false };
         let cost = Cost::new(1_000_000, framing);
         assert_eq!((cost.ns(59), cost.ns(60), cost.ns(61)), (84_000, 84_000, 85_000));
-        // 10 and 38 bytes are a cell, one byte more are two.
+        // With 10 bytes of overhead, 38 bytes fit into one cell; one byte more needs two cells.
         let cost = Cost::new(1_000_000, Framing { overhead: 10, mpu: 0, cells: true });
         assert_eq!((cost.ns(38), cost.ns(39)), (53_000, 106_000));
     }
 
     #[test]
     fn bursts_come_in_ticks() {
-        // 17,142.857 us: 17,142 us are 267,843.75 ticks.
+        // 15,000 bytes take 17,142.857 us, and 17,142 us are 267,843.75 ticks.
         assert_eq!(ticked_ns(875_000, 15_000), 267_843 * 64);
         assert_eq!(ticked_ns(1_250_000, 15_000), 12_000_000);
         assert_eq!(ticked_ns(1_000_000_000, 100), 0);

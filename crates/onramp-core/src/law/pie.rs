@@ -1,11 +1,12 @@
-//! The law of PIE: packets are dropped at random as they come, the more the longer they would wait.
+//! The PIE law: arriving packets are dropped at random, more often the longer they would have to
+//! wait.
 //!
-//! Now and then the probability is moved by how far the delay is from its target, and by how much
-//! it has grown: a proportional-integral controller.
+//! At regular times, a proportional-integral controller changes the drop probability, by the
+//! difference between the delay and its target, and by the growth of the delay.
 //!
 //! Source: RFC 8033; arithmetic as in Linux 7.2 `net/sched/sch_pie.c`: probabilities are fractions
-//! of 56 bits, delays count in ticks of 64 ns, and between updates lies `tupdate` in whole ticks of
-//! 10 ms (`HZ=100`), and one tick more: see [`wheel`](crate::law::wheel).
+//! of 56 bits, and delays count in ticks of 64 ns. The time between updates is `tupdate`, in whole
+//! ticks of 10 ms (`HZ=100`), plus one such tick: see [`wheel`](crate::law::wheel).
 
 use onramp_queue::Packet;
 
@@ -19,7 +20,7 @@ use Default::{Number, Off};
 
 const US_MAX: u64 = U32_MAX * 1_000;
 
-/// A number of which zero means that nothing is said.
+/// Creates a parameter for which zero means "not given".
 const fn param(key: &'static str, unit: Unit, default: u64, help: &'static str) -> Param {
     Param::new(key, unit, Number(default), help).refused(Fault::Usage).zero_is_unsaid()
 }
@@ -54,8 +55,8 @@ pub(crate) const ESTIMATOR: Param = Param::new(
     "the delay follows from backlog and rate, not from times in packets",
 );
 
-/// Writes what the law aims at, as the kernel keeps it: in ticks, and the time between updates in
-/// ticks of its other clock.
+/// Prints the target and the update time as the kernel keeps them: the target in ticks of 64 ns,
+/// the update time in ticks of the kernel's timer clock.
 pub(crate) fn show_aim(values: &Values<'_>, out: &mut Out) {
     let target_ns = ticks(values.number("target") / 1_000 * 1_000) << 6;
     shown::time(out, "target", target_ns / 1_000);
@@ -64,7 +65,7 @@ pub(crate) fn show_aim(values: &Values<'_>, out: &mut Out) {
     shown::number(out, "beta", values.number("beta"));
 }
 
-/// Writes the switches that are on.
+/// Prints the switches that are on.
 pub(crate) fn show_switches(values: &Values<'_>, out: &mut Out) {
     for key in ["ecn", "bytemode", "dq_rate_estimator"] {
         if values.number(key) == 1 {
@@ -73,35 +74,35 @@ pub(crate) fn show_switches(values: &Values<'_>, out: &mut Out) {
     }
 }
 
-/// Certainty.
+/// The probability 1.
 pub(crate) const ONE: u64 = u64::MAX >> 8;
 
-/// Nothing is dropped so long after the queue was last at rest.
+/// Ticks after a queue was last at rest during which no packet is dropped: 150 ms.
 const BURST: u64 = ticks(150_000_000);
 
-/// Beyond this delay the probability grows faster.
+/// Delay in ticks (250 ms) beyond which the probability grows faster.
 const MUCH: u64 = ticks(250_000_000);
 
-/// Bytes over which the estimator measures a rate.
+/// Number of bytes over which the estimator measures a rate.
 const MEASURED: u64 = 1 << 14;
 
 const TICKS_PER_SEC: u64 = 15_625_000;
 
-/// Ticks until the first update: half a second.
+/// Timer ticks until the first update: half a second.
 const FIRST: u64 = 50;
 
-/// Fractional bits of a rate in bytes per tick.
+/// Number of fractional bits of a rate in bytes per tick.
 const RATE_BITS: u32 = 8;
 
 const fn ticks(ns: u64) -> u64 {
     ns >> 6
 }
 
-/// What the user said, and chance.
+/// The parameters that the user gave, the timer, and the random numbers.
 #[derive(Debug)]
 pub(crate) struct Law {
     target: u64,
-    /// When it is time for updates.
+    /// Tells when updates are due.
     pub(crate) timer: Timer,
     alpha: u64,
     beta: u64,
@@ -116,19 +117,20 @@ pub(crate) struct Law {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pie {
     pub(crate) probability: u64,
-    /// The sum since the last drop: drops come neither too early nor too late.
+    /// Sum of the probabilities since the last drop. The sum prevents drops that are too close
+    /// together or too far apart.
     sum: u64,
-    /// Ticks.
+    /// Delay of the last packet that left, in ticks.
     pub(crate) delay: u64,
-    /// Ticks, at the last update.
+    /// Delay at the last update, in ticks.
     delay_before: u64,
-    /// Ticks for which nothing is dropped yet.
+    /// Remaining ticks during which no packet is dropped.
     burst: u64,
-    /// The last dequeue, or the beginning of a measurement, in ticks.
+    /// Time of the last dequeue, or of the beginning of a measurement, in ticks.
     since: Option<u64>,
-    /// Bytes since then; none while nothing is measured.
+    /// Bytes sent since the measurement began, or `None` while nothing is measured.
     measured: Option<u64>,
-    /// Bytes per tick, times 2^8.
+    /// Measured rate in bytes per tick, times 2^8.
     rate: u64,
 }
 
@@ -148,7 +150,8 @@ impl std::default::Default for Pie {
 }
 
 impl Law {
-    /// The queues that it holds for are updated in so many parts, in a tick each.
+    /// Creates the law from the options. The queues under the law are updated in `parts` groups,
+    /// one group per tick.
     pub(crate) fn new(values: &Values<'_>, parts: u64) -> Self {
         let weight = |key| (values.number(key) * (ONE / TICKS_PER_SEC)) >> 4;
         Self {
@@ -160,14 +163,16 @@ impl Law {
             bytemode: values.number("bytemode") == 1,
             estimator: values.number("dq_rate_estimator") == 1,
             mtu: values.site.mtu.into(),
-            // Not the numbers that others draw from the same seed.
+            // The seed of a site depends on the qdisc's major number, so other qdiscs of the tree
+            // draw other numbers.
             rng: Rng::new(values.site.seed),
         }
     }
 }
 
 impl Law {
-    /// Other parameters; chance goes on, and so does what is waited for.
+    /// Changes the parameters. The sequence of random numbers and the current wait for the next
+    /// update continue.
     pub(crate) fn change(&mut self, new: Self, rounds: &mut Rounds, now: Instant) {
         rounds.change(&self.timer, &new.timer, now);
         let rng = self.rng.clone();
@@ -176,7 +181,7 @@ impl Law {
 }
 
 impl Pie {
-    /// Whether a packet that comes is to be dropped.
+    /// Whether an arriving packet is to be dropped.
     #[inline]
     pub(crate) fn drops(&mut self, law: &mut Law, pkt: &Packet, backlog: u64) -> bool {
         if self.burst > 0
@@ -203,13 +208,13 @@ impl Pie {
         drops
     }
 
-    /// A packet was dropped, for whatever reason.
+    /// Records that a packet was dropped, for any reason.
     #[inline]
     pub(crate) fn dropped(&mut self) {
         self.sum = 0;
     }
 
-    /// Learns from a packet that leaves `backlog` behind.
+    /// Updates the delay or the rate from a packet that leaves `backlog` bytes behind.
     #[inline]
     pub(crate) fn learn(&mut self, law: &Law, pkt: &Packet, backlog: u64, now: Instant) {
         let now = ticks(now.0);
@@ -226,8 +231,9 @@ impl Pie {
         self.burst = self.burst.saturating_sub(gap);
     }
 
-    /// Measures the rate over so many bytes at a time, while there are many; gives how long they
-    /// took.
+    /// Measures the rate over [`MEASURED`] bytes at a time, while the backlog is at least that
+    /// large. Returns the duration of a measurement that has ended, in ticks, or `None` if no
+    /// measurement has ended.
     fn measure(&mut self, pkt: &Packet, backlog: u64, now: u64) -> Option<u64> {
         if backlog >= MEASURED && self.measured.is_none() {
             (self.since, self.measured) = (Some(now), Some(0));
@@ -251,7 +257,7 @@ impl Pie {
         Some(gap)
     }
 
-    /// Moves the probability `times` times, the backlog having stayed as it is.
+    /// Updates the probability `times` times, for a backlog that did not change meanwhile.
     #[inline]
     pub(crate) fn update(&mut self, law: &Law, backlog: u64, times: u64) {
         for _ in 0..times {
@@ -282,7 +288,7 @@ impl Pie {
         } else if step <= 0 && self.probability > old {
             self.probability = 0;
         }
-        // A delay of nothing with a backlog means that nothing is known.
+        // A delay of zero with a backlog means that the delay is unknown.
         let decays = delay == 0 && before == 0 && backlog == 0 && !overflow;
         if decays {
             self.probability -= self.probability / 64;
@@ -292,13 +298,13 @@ impl Pie {
         if rest && (!law.estimator || self.rate > 0) {
             *self = Self { delay, delay_before: before, ..Self::default() };
         }
-        // With an estimator it is of no use, but there may be none after a change.
+        // Unused with an estimator, but needed if a change removes the estimator.
         self.delay_before = if law.estimator { before } else { delay };
     }
 }
 
-/// By how much the probability is moved: less while it is small, and never up by more than 2 % once
-/// it is large.
+/// Returns by how much the probability changes in one update. The change is smaller while the
+/// probability is small. Once the probability is large, the change is at most 2 % upwards.
 fn step(law: &Law, probability: u64, delay: u64, before: u64) -> i64 {
     let (mut alpha, mut beta) = (law.alpha, law.beta);
     if probability < ONE / 10 {
@@ -316,13 +322,13 @@ fn step(law: &Law, probability: u64, delay: u64, before: u64) -> i64 {
     if step > (ONE / 50).cast_signed() && probability >= ONE / 10 { most } else { step }
 }
 
-/// What `tc -s` shows of a rate, in bytes per second.
+/// Returns a rate in bytes per second, as `tc -s` shows it.
 pub(crate) fn bytes_per_sec(rate: u64) -> u64 {
     rate.saturating_mul(TICKS_PER_SEC) >> RATE_BITS
 }
 
 impl Pie {
-    /// What `tc -s` shows of the state.
+    /// Calls `out` with the values of the state that `tc -s` shows.
     pub(crate) fn stats(&self, law: &Law, out: &mut dyn FnMut(&'static str, u64)) {
         out("prob_ppm", self.probability / (ONE / 1_000_000));
         out("prob", self.probability);

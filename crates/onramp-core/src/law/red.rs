@@ -1,12 +1,12 @@
-//! The law of RED: the longer a queue is on average, the more packets are dropped at random.
+//! The RED law: the longer the average queue, the more arriving packets are dropped at random.
 //!
-//! Between `min` and `max` the share of packets grows from none to `probability`; beyond, it is
-//! all. Drops lie apart: each packet that is spared makes the next one more likely to go.
+//! Between the averages `min` and `max`, the share of dropped packets grows from zero to
+//! `probability`; beyond `max`, all packets are dropped. Drops are spread out: each packet that is
+//! not dropped makes a drop of the next packet more likely.
 //!
-//! Source: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance", 1993,
-//! with the variant of a random number drawn once for each drop; Floyd, Gummadi and Shenker,
-//! "Adaptive RED", 2001; arithmetic as in Linux 7.2 `include/net/red.h`, constants as `tc` chooses
-//! them.
+//! Source: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance", 1993, in
+//! the variant that draws one random number for each drop; Floyd, Gummadi and Shenker, "Adaptive
+//! RED", 2001; arithmetic as in Linux 7.2 `include/net/red.h`, constants as `tc` chooses them.
 
 mod shape;
 
@@ -24,71 +24,73 @@ pub(crate) const PROBABILITY: Param = Param::new(
     "share of packets that goes when the average is just below `max`",
 );
 
-/// 1, in the units of [`Unit::Fraction`].
+/// The value 1, in the units of [`Unit::Fraction`].
 const U32_SPAN: u64 = 1 << 32;
 
-/// The clock of `tc` ticks every 64 ns.
+/// Nanoseconds in a tick of `tc`'s clock.
 const TICK_NS: f64 = 64.0;
 
-/// Why a packet goes.
+/// The decision about an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It stays.
+    /// The packet stays.
     Spare,
-    /// By chance.
+    /// The packet is dropped or marked at random.
     Early,
-    /// The average is too long.
+    /// The packet is dropped or marked because the average is `max` or more.
     Forced,
 }
 
-/// How much an idle queue's average shrinks: by so many bits after so many cells of time.
+/// How much the average of an idle queue shrinks: `bits[n]` is the number of bits by which the
+/// average is shifted after `n` cells of time.
 #[derive(Debug)]
 struct Damping {
-    /// Microseconds in a cell, a power of two.
+    /// Number of microseconds in a cell, as a power of two.
     cell_log: u32,
     bits: [u8; 256],
 }
 
-/// The law, the same for many queues.
+/// The parameters of the law, shared by many queues.
 #[derive(Debug)]
 pub(crate) struct Red {
-    /// The weight of a new value in the average is 2^-weight; averages are kept times 2^weight.
+    /// The weight of a new value in the average is 2^-weight. Averages are stored times 2^weight.
     weight: u32,
-    /// Times 2^weight.
+    /// Lower bound of the average, times 2^weight.
     min: u64,
-    /// Times 2^weight.
+    /// Upper bound of the average, times 2^weight.
     max: u64,
     span: u32,
     max_p: u32,
-    /// What a byte between `min` and `max` adds to the probability.
+    /// What each byte of the average above `min` adds to the probability.
     slope: u32,
     damping: Option<Damping>,
     rng: Rng,
 }
 
-/// What is known of one queue.
+/// The state of one queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Average {
-    /// Times 2^weight.
+    /// The average, times 2^weight.
     value: u64,
-    /// Packets spared since the last drop; -1: below `min`.
+    /// Number of packets that were not dropped since the last drop, or -1 while the average is
+    /// below `min`.
     spared: i32,
-    /// The draw that decides on the next drop.
+    /// The random number that decides when the next drop comes.
     draw: u32,
-    /// Since when it has been idle.
+    /// Time since which the queue has been idle, if it is idle.
     idle_since: Option<Instant>,
 }
 
 impl Average {
     pub(crate) const EMPTY: Self = Self { value: 0, spared: -1, draw: 0, idle_since: None };
 
-    /// No draw is open.
+    /// Cancels the random number for the next drop, if one was drawn.
     #[inline]
     pub(crate) fn spare(&mut self) {
         self.spared = -1;
     }
 
-    /// Nothing is left.
+    /// Records that the queue is empty since `now`.
     #[inline]
     pub(crate) fn rest(&mut self, now: Instant) {
         self.idle_since.get_or_insert(now);
@@ -96,7 +98,7 @@ impl Average {
 }
 
 impl Red {
-    /// `weight` comes from [`Shape::check`].
+    /// Creates the law. `weight` comes from [`Shape::check`].
     pub(crate) fn new(shape: &Shape, weight: u32, seed: u64) -> Self {
         let max_p = shape.max_p();
         let span = shape.max.saturating_sub(shape.min).max(1);
@@ -112,20 +114,21 @@ impl Red {
         }
     }
 
-    /// Other parameters; chance goes on.
+    /// Changes the parameters. The sequence of random numbers continues.
     pub(crate) fn change(&mut self, new: Self) {
         let rng = self.rng.clone();
         *self = Self { rng, ..new };
     }
 
     /// Lets the average shrink while the queue is idle, as if packets of `average_packet` bytes had
-    /// gone out at `bytes_per_sec`. The table counts in ticks of 64 ns what is looked up in
-    /// microseconds, so that averages shrink 15.6 times as slowly as they should, in Linux too.
+    /// left at `bytes_per_sec`. The table is computed in ticks of 64 ns but looked up in
+    /// microseconds, so that averages shrink 15.6 times more slowly than they should, in Linux too.
     pub(crate) fn damp(&mut self, average_packet: u32, bytes_per_sec: u64) {
         let (bits_per_tick, cell_log) = shrinking(self.weight, average_packet, bytes_per_sec);
         let mut bits = [31; 256];
         for (place, bits) in (0_u32..).zip(&mut bits[..255]) {
-            // A packet that takes no whole microsecond takes none.
+            // If a packet takes less than a microsecond, `bits_per_tick` is infinite. The first
+            // cell must still give 0.
             let cell = f64::from(place) * f64::from(1_u32 << cell_log);
             let shrunk = if place == 0 { 0.0 } else { cell * bits_per_tick };
             #[expect(clippy::cast_possible_truncation, reason = "at most 31, not negative")]
@@ -140,7 +143,7 @@ impl Red {
         (self.max_p, self.slope) = (max_p, slope.max(1));
     }
 
-    /// Judges a packet that comes while `backlog` is held.
+    /// Decides about a packet that arrives while the queue holds `backlog`.
     #[inline]
     pub(crate) fn judge(&mut self, average: &mut Average, backlog: u64, now: Instant) -> Verdict {
         self.update(average, backlog, now);
@@ -155,7 +158,7 @@ impl Red {
         if self.draws(average) { Verdict::Early } else { Verdict::Spare }
     }
 
-    /// Takes a backlog into the average.
+    /// Adds a value of the backlog to the average.
     #[inline]
     pub(crate) fn update(&mut self, average: &mut Average, backlog: u64, now: Instant) {
         average.value = match average.idle_since.take() {
@@ -164,14 +167,14 @@ impl Red {
         };
     }
 
-    /// What is left of an average after an idle time.
+    /// Returns what is left of an average after an idle time.
     #[cold]
     fn damped(&self, value: u64, since: Instant, now: Instant) -> u64 {
         let Some(damping) = &self.damping else { return value };
         let idle_us = (now.since(since) / 1000).min(CELLS << damping.cell_log);
         let cell = (idle_us >> damping.cell_log) as usize;
         match damping.bits[cell & 255] {
-            // Within the first cells, a line stands in for the curve.
+            // In the first cells of the table, a straight line replaces the curve.
             0 => value - (value.saturating_mul(idle_us) >> damping.cell_log).min(value.div_ceil(2)),
             bits => value >> bits,
         }
@@ -187,7 +190,7 @@ impl Red {
         average.value > self.max
     }
 
-    /// Whether a packet goes by chance, the average being between `min` and `max`.
+    /// Whether a packet is dropped at random. The average must lie between `min` and `max`.
     #[inline]
     pub(crate) fn draws(&mut self, average: &mut Average) -> bool {
         average.spared = average.spared.saturating_add(1);
@@ -205,8 +208,8 @@ impl Red {
     }
 }
 
-/// By how many bits an average shrinks in a tick while nothing comes, and so many ticks, as a power
-/// of two, for which it is looked up at once.
+/// Returns by how many bits the average of an idle queue shrinks in one tick, and the length of a
+/// cell of the lookup table as a power of two.
 fn shrinking(weight: u32, average_packet: u32, bytes_per_sec: u64) -> (f64, u32) {
     let us = u64::from(average_packet) * 1_000_000 / bytes_per_sec.max(1);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
@@ -217,32 +220,33 @@ fn shrinking(weight: u32, average_packet: u32, bytes_per_sec: u64) -> (f64, u32)
     (bits_per_tick, (0..32).find(spans).unwrap_or(31))
 }
 
-/// Idle time beyond so many cells takes nothing more off an average.
+/// Number of cells of idle time after which an average shrinks no further.
 const CELLS: u64 = 255;
 
-/// Adaptive RED looks at the average so often: every half second, and a tick of 10 ms.
+/// Nanoseconds between two changes by adaptive RED: half a second, and a tick of 10 ms.
 const ADAPT_NS: u64 = 510_000_000;
 
-/// The half second, in ticks.
+/// Half a second, in ticks of 10 ms.
 const ADAPT_TICKS: u64 = 50;
 
-/// A hundredth, the least that adaptive RED goes down to.
+/// A probability of a hundredth, the least that adaptive RED goes down to.
 const PERCENT: u32 = 42_949_672;
 
-/// Moves `probability` so that the average stays in the middle between `min` and `max`.
+/// Adaptive RED: changes `probability` so that the average stays in the middle between `min` and
+/// `max`.
 #[derive(Debug, std::default::Default)]
 pub(crate) struct Adaption {
-    /// None before the first call.
+    /// Time of the next change, or `None` before the first call.
     next: Option<Instant>,
 }
 
 impl Adaption {
-    /// Looks at the average half a second from now.
+    /// Creates a state whose first change is half a second from now.
     pub(crate) fn from(now: Instant) -> Self {
         Self { next: Some(wheel::once(now, ADAPT_TICKS)) }
     }
 
-    /// Does what was to be done since the last call.
+    /// Makes all changes that were due since the last call.
     #[inline]
     pub(crate) fn run(&mut self, red: &mut Red, average: &Average, now: Instant) {
         let by_clock = || Instant(now.0 / ADAPT_NS * ADAPT_NS).after(ADAPT_NS);
@@ -250,7 +254,8 @@ impl Adaption {
         let still = red.stays_from(average);
         while next <= now {
             if !red.adapt(average, next) && still <= next {
-                // So it goes on until now.
+                // Neither `max_p` nor the average changes any more, so skip to the last change
+                // before now.
                 next = next.after(now.since(next) / ADAPT_NS * ADAPT_NS);
             }
             next = next.after(ADAPT_NS);
@@ -260,7 +265,7 @@ impl Adaption {
 }
 
 impl Red {
-    /// From when on an average stays as it is until the next packet.
+    /// Returns the time from which on an average stays the same until the next packet.
     fn stays_from(&self, average: &Average) -> Instant {
         match (average.idle_since, &self.damping) {
             (Some(since), Some(damping)) => since.after((CELLS << damping.cell_log) * 1000),
@@ -268,7 +273,8 @@ impl Red {
         }
     }
 
-    /// Additive increase, multiplicative decrease; whether there was one.
+    /// Changes the probability by additive increase and multiplicative decrease. Returns whether
+    /// the probability changed.
     fn adapt(&mut self, average: &Average, now: Instant) -> bool {
         let idle = average.idle_since.filter(|since| *since <= now);
         let value = idle.map_or(average.value, |since| self.damped(average.value, since, now));
@@ -296,7 +302,7 @@ mod tests {
     use super::shape::weight;
     use super::*;
 
-    /// What `tc` shows as `ewma` and `Scell_log`.
+    /// The constants are those that `tc` shows as `ewma` and `Scell_log`.
     #[test]
     fn constants_are_those_of_tc() {
         for (min, max, burst, avpkt, rate, ewma, cells) in [
@@ -333,7 +339,8 @@ mod tests {
         }
     }
 
-    /// As in Linux, drops lie evenly between 1 and 1/p packets apart (the paper says 2/p).
+    /// As in Linux, the distance between drops is evenly distributed from 1 to 1/p packets (the
+    /// paper says 2/p).
     #[test]
     fn the_share_of_drops_grows_from_min_to_max() {
         for (backlog, share) in [(9_000, 0.0), (20_000, 0.2222), (25_000, 0.3137), (31_000, 1.0)] {

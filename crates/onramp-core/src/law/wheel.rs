@@ -1,66 +1,71 @@
-//! Timers that go off again and again, as those of Linux do, for qdiscs that nobody calls in
-//! between.
+//! Periodic timers that go off at the same times as Linux's timers, for qdiscs that are not called
+//! between packets.
 //!
-//! A qdisc that is called looks how often its timer has gone off since the last call. Timers go off
-//! at the times at which they would if the qdisc had been made when the clock began: so they depend
-//! on the clock alone, and not on when packets come.
+//! When a qdisc is called, the qdisc asks how often its timer has gone off since the last call. A
+//! timer goes off at the times at which it would if the qdisc had been created when the clock
+//! began. So the times depend only on the clock, not on when packets come.
 //!
 //! Source: behaviour of Linux 7.2 `kernel/time/timer.c` with `HZ=100`: a timer goes off in the tick
-//! behind the one it was set for, and one that is set for long, in the next tick of a coarser
-//! clock. The clocks begin five minutes before a great power of two (`INITIAL_JIFFIES`).
+//! after the tick for which it was set. A timer with a long wait goes off in the next tick of a
+//! coarser clock. The clocks begin five minutes before a great power of two (`INITIAL_JIFFIES`).
 
 use crate::base::Instant;
 
-/// A tick of Linux' clock for timers, with `HZ=100`.
+/// Nanoseconds in a tick of Linux's timer clock, with `HZ=100`.
 pub(crate) const TICK_NS: u64 = 10_000_000;
 
-/// Ticks that the coarser clocks have counted when the machine starts: five minutes less than a
-/// number that all of them divide.
+/// Number of ticks that the clocks have counted when the machine starts: five minutes (30,000
+/// ticks) less than a number that the ticks of all coarser clocks divide.
 const COUNTED: u64 = (1 << COARSEST_BITS) - 30_000;
 
-/// Each coarser clock has a tick of as many of the next finer one, as a power of two.
+/// A tick of each coarser clock has 2^3 ticks of the next finer clock.
 const FINER_BITS: u32 = 3;
-/// The coarsest clock's tick, as a power of two.
+/// A tick of the coarsest clock has 2^21 ticks of the finest clock.
 const COARSEST_BITS: u32 = 21;
-/// A clock is used for so many of its ticks, less one.
+/// A clock serves waits of less than this many of its ticks; longer waits need a coarser clock.
 const SPAN: u64 = 63;
 
-/// How many ticks the clock has on whose ticks a timer goes off that is set for `wait` ticks.
+/// Returns the length, in ticks of the finest clock, of a tick of the clock that serves a wait of
+/// `wait` ticks.
 fn grain(wait: u64) -> u64 {
     let shifts = (0..COARSEST_BITS).step_by(FINER_BITS as usize);
     let shift = shifts.clone().find(|shift| wait < SPAN << shift);
     1 << shift.unwrap_or(COARSEST_BITS)
 }
 
-/// The tick in which a timer goes off that is set at `tick`, to wait `wait` ticks.
+/// Returns the tick in which a timer goes off if it is set at `tick` to wait `wait` ticks, with a
+/// clock of `grain` ticks.
 fn ends(tick: u64, wait: u64, grain: u64) -> u64 {
     ((tick + wait + COUNTED) / grain + 1) * grain - COUNTED
 }
 
-/// A timer that is set again whenever it has gone off.
+/// A timer that is set again each time it has gone off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timer {
-    /// When it goes off, nanoseconds into each period, counted from the beginning of the clock.
+    /// Time in each period at which the timer goes off, in nanoseconds. Periods are counted from
+    /// the beginning of the clock.
     phase_ns: u64,
     period_ns: u64,
-    /// How long it goes on going off in each period, in ticks: a long work is done in parts.
+    /// Number of further ticks in each period in which the timer goes off, because long work is
+    /// done in several parts.
     rest: u64,
 }
 
 impl Timer {
-    /// A timer that first waits `first` ticks. Then it goes off `parts` times, one tick after the
-    /// other, and waits for `wait_ns`, in whole ticks; and so on.
+    /// Creates a timer that first waits `first` ticks. Then the timer goes off in `parts`
+    /// consecutive ticks, waits `wait_ns` nanoseconds (rounded up to whole ticks), goes off in
+    /// `parts` ticks again, and so on.
     pub(crate) fn new(first: u64, parts: u64, wait_ns: u64) -> Self {
         let (rest, wait) = (parts - 1, wait_ns.div_ceil(TICK_NS));
         let begun = ends(0, first, grain(first));
-        // It is set again a tick late, by the clock that tells the grain.
+        // The timer is set again one tick late, so its clock is the one for one tick less.
         let grain = grain(wait.saturating_sub(1));
         let second = ends(begun + rest, wait, grain);
         let period = ends(second + rest, wait, grain) - second;
         Self { phase_ns: second % period * TICK_NS, period_ns: period * TICK_NS, rest }
     }
 
-    /// When it next goes off, after `now` and with the period's first part.
+    /// Returns the next time after `now` at which the first part of a period begins.
     fn after(&self, now: Instant) -> Instant {
         let since_ns = (now.0 % self.period_ns + self.period_ns - self.phase_ns) % self.period_ns;
         now.after(self.period_ns - since_ns)
@@ -71,12 +76,14 @@ impl Timer {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rounds {
     count: u64,
-    /// When the last round began, and when the next one will; none before the first call.
+    /// The time at which the last round began and the time at which the next round begins, or
+    /// `None` before the first call of `count`.
     times: Option<(Instant, Instant)>,
 }
 
 impl Rounds {
-    /// Rounds that have begun since the first call: counts those that have begun by `now`.
+    /// Counts the rounds that have begun by `now`, and returns the number of rounds since the first
+    /// call.
     #[inline]
     pub(crate) fn count(&mut self, timer: &Timer, now: Instant) -> u64 {
         let (_, next) = *self.times.get_or_insert_with(|| {
@@ -92,15 +99,17 @@ impl Rounds {
         self.count
     }
 
-    /// The rounds in which part number `part`, from 0, has been done by `now`, the time of the last
-    /// call of [`count`](Self::count). The round that was on at the first call is one of them.
+    /// Returns the number of rounds in which part number `part` (from 0) has been done by `now`.
+    /// `now` must be the time of the last call of [`count`](Self::count). The round that was in
+    /// progress at the first call counts too.
     #[inline]
     pub(crate) fn of_part(&self, part: u64, now: Instant) -> u64 {
         let waits = self.times.is_some_and(|(begun, _)| now < begun.after(part * TICK_NS));
         self.count + u64::from(!waits)
     }
 
-    /// What waits with `old` is set to `new` when it has gone off next.
+    /// Changes the timer from `old` to `new`. A wait that has begun with `old` ends first; then
+    /// `new` applies.
     pub(crate) fn change(&mut self, old: &Timer, new: &Timer, now: Instant) {
         self.count(old, now);
         let Some((begun, next)) = &mut self.times else { return };
@@ -111,7 +120,7 @@ impl Rounds {
     }
 }
 
-/// The time at which a timer goes off that is set at `now`, for once, to wait `ticks` ticks.
+/// Returns the time at which a one-shot timer goes off if it is set at `now` to wait `ticks` ticks.
 pub(crate) fn once(now: Instant, ticks: u64) -> Instant {
     Instant(ends(now.0 / TICK_NS, ticks, grain(ticks)).saturating_mul(TICK_NS))
 }
@@ -122,7 +131,8 @@ mod tests {
 
     const SEC: u64 = 1_000_000_000;
 
-    /// The times at which a timer goes off between two, looking at each tick.
+    /// Returns the ticks between two ticks in which a timer goes off, found by looking at each
+    /// tick.
     fn times(timer: &Timer, from_tick: u64, to_tick: u64) -> Vec<u64> {
         let mut rounds = Rounds::default();
         rounds.count(timer, Instant(from_tick * TICK_NS));
@@ -136,7 +146,7 @@ mod tests {
             .collect()
     }
 
-    /// No time is too late to ask.
+    /// A timer can be asked for its next time at any time, up to the largest time.
     #[test]
     fn a_timer_at_the_end_of_time() {
         let timer = Timer::new(50, 1, 15_000_000);
@@ -149,19 +159,20 @@ mod tests {
         }
     }
 
-    /// Half a second first, then a wait of two ticks, each a tick longer.
+    /// A timer that first waits half a second, then two ticks at a time, goes off one tick late
+    /// each time.
     #[test]
     fn a_timer_goes_off_a_tick_late_and_by_the_clock() {
         let timer = Timer::new(50, 1, 15_000_000);
         assert_eq!(times(&timer, 2000, 2010), [2001, 2004, 2007]);
-        // Whenever the first call comes.
+        // The times do not depend on when the first call comes.
         assert_eq!(times(&timer, 2002, 2010), [2004, 2007]);
         let timer = Timer::new(50, 1, SEC / 2);
         assert_eq!(times(&timer, 2000, 2110), [2040, 2091]);
     }
 
-    /// A wait of 100 ticks ends with a clock of eight, one of 1,000 with a clock of 64, which ticks
-    /// 48 ticks after the start: the first ones go off at 104, and at 1,008.
+    /// A wait of 100 ticks uses the clock of 8 ticks. A wait of 1,000 ticks uses the clock of 64
+    /// ticks, which ticks 48 ticks after the start. The first times are 104 and 1,008.
     #[test]
     fn long_waits_end_with_coarser_clocks() {
         assert_eq!(times(&Timer::new(100, 1, SEC), 0, 400), [104, 208, 312]);
@@ -172,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_long_work_is_done_in_parts() {
-        // Ticks 51, 52 and 53; then three ticks more.
+        // The parts are in ticks 51, 52 and 53. Then the timer waits for three more ticks.
         let timer = Timer::new(50, 3, 20_000_000);
         assert_eq!(
             times(&timer, 0, 70),
@@ -180,14 +191,14 @@ mod tests {
         );
         let mut rounds = Rounds::default();
         rounds.count(&timer, Instant(50 * TICK_NS));
-        // The round that began with tick 46 was over.
+        // At tick 50, the round that began at tick 46 is over.
         let rows = [(50, [1; 3]), (51, [2, 1, 1]), (52, [2, 2, 1]), (53, [2; 3]), (56, [3, 2, 2])];
         for (tick, parts) in rows {
             let now = Instant(tick * TICK_NS);
             rounds.count(&timer, now);
             assert_eq!([0, 1, 2].map(|part| rounds.of_part(part, now)), parts, "{tick}");
         }
-        // Part 2 of that round comes after the first call.
+        // The first call comes at tick 47, before part 2 of the round that began at tick 46.
         let (mut rounds, now) = (Rounds::default(), |tick: u64| Instant(tick * TICK_NS));
         rounds.count(&timer, now(47));
         assert_eq!([47, 48].map(|tick| rounds.of_part(2, now(tick))), [0, 1]);
@@ -213,8 +224,9 @@ mod tests {
         assert_eq!(rounds.count(&timer, Instant::MAX), last);
     }
 
-    /// Eight clocks, each of eight ticks of the finer one: the coarsest has 2^21 ticks, with 100 of
-    /// which in a second it is the one for all beyond 46 hours.
+    /// There are eight clocks, and a tick of each has eight ticks of the next finer clock. A tick
+    /// of the coarsest clock has 2^21 ticks. At 100 ticks per second, all waits beyond 46 hours use
+    /// that clock.
     #[test]
     fn the_coarsest_clock_is_the_eighth() {
         for level in 1..8_u32 {
@@ -225,11 +237,12 @@ mod tests {
         assert_eq!([63 << 21, 63 << 24, 1 << 40].map(grain), [1 << 21; 3]);
     }
 
-    /// A timer is set again when its tick has begun: to wait 63 ticks more, it has 62 to go.
+    /// A timer is set again after its tick has begun. So a wait of 63 ticks has only 62 ticks left
+    /// and uses the clock for 62.
     #[test]
     fn the_clock_of_a_period_is_that_of_a_tick_less() {
-        // The first one of all goes off in tick 51, and the others by their clock: one of eight
-        // ticks, or each tick.
+        // The very first time is tick 51. The later times follow the timer's clock, which has ticks
+        // of one or of eight.
         for (wait, period, phase) in [(61, 62, 51), (62, 63, 51), (63, 64, 51), (64, 72, 120 % 72)]
         {
             let timer = Timer::new(50, 1, wait * TICK_NS);
@@ -240,11 +253,13 @@ mod tests {
         }
     }
 
-    /// Other parameters while a long work is done hold as soon as it is done: the time of the next
-    /// one counts from when this one began. Later, what waits goes off first.
+    /// Parameters that change while long work is in progress apply as soon as the work is done: the
+    /// next round is counted from the beginning of the present round. After the work is done, the
+    /// wait that has already begun ends first.
     #[test]
     fn a_change_amid_a_long_work_holds_at_once() {
-        // Ticks 51, 52 and 53, and again from 56 on; with the new one, a round takes 33 ticks.
+        // The old timer goes off in ticks 51, 52 and 53, and again from tick 56 on. With the new
+        // timer, a round takes 33 ticks.
         let (old, new) = (Timer::new(50, 3, 20_000_000), Timer::new(50, 3, 300_000_000));
         assert_eq!((old.period_ns, new.period_ns), (5 * TICK_NS, 33 * TICK_NS));
         for (change, next) in [(51, 84), (52, 84), (53, 56), (54, 56), (55, 56)] {
@@ -260,7 +275,7 @@ mod tests {
         }
     }
 
-    /// A change before the first call is none: the new timer alone is known.
+    /// A change before the first call has no effect on the count: only the new timer matters.
     #[test]
     fn a_change_counts_from_the_beginning() {
         let (old, new) = (Timer::new(50, 1, 20_000_000), Timer::new(50, 1, 20_000_000));

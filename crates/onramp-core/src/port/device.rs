@@ -1,4 +1,4 @@
-//! What the scheduler asks of the world: a device.
+//! The interface between the scheduler and the outside world: a device that transmits packets.
 
 use onramp_queue::PacketList;
 
@@ -8,25 +8,27 @@ use crate::base::Instant;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// Name for people, such as `udp 127.0.0.1:4433`.
+    /// Name shown to users, such as `udp 127.0.0.1:4433`.
     pub name: String,
-    /// Largest packet, bytes, link header included (`psched_mtu`). Qdiscs derive their quantum
-    /// from it.
+    /// Size of the largest packet in bytes, including the link header (`psched_mtu`). Qdiscs derive
+    /// their default quantum from this size.
     pub mtu: u32,
-    /// [`Device::transmit`] may block for more than about 2 ms, although it should not. A link with
-    /// several ports then starts a thread that replaces a runner which the device keeps.
+    /// Whether [`Device::transmit`] may block for more than about 2 ms, although it should not. A
+    /// link with several ports then starts an extra thread that replaces a runner blocked inside
+    /// the device.
     pub may_block: bool,
 }
 
 impl DeviceInfo {
-    /// Names a device and its largest packet. It may block, for all that is known.
+    /// Describes a device by its name and the size of its largest packet in bytes. `may_block` is
+    /// true, since nothing else is known.
     #[must_use]
     pub const fn new(name: String, mtu: u32) -> Self {
         Self { name, mtu, may_block: true }
     }
 
-    /// The same for a device whose calls are known to take less than about 2 ms: those of a
-    /// non-blocking socket, or of memory. Saves the link a thread that watches. The wakers of
+    /// Marks the device as one whose calls take less than about 2 ms, such as a non-blocking socket
+    /// or memory. The link then needs no extra thread that watches for blocked runners. Wakers of
     /// receivers that such a device calls must not block either.
     #[must_use]
     pub const fn never_blocks(mut self) -> Self {
@@ -35,31 +37,34 @@ impl DeviceInfo {
     }
 }
 
-/// What a device did with a burst.
+/// The result of giving a burst to a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transmitted {
-    /// Calls into the kernel, or kicks of a ring.
+    /// Number of calls into the kernel, or of notifications of a ring.
     pub calls: u32,
-    /// Messages: a segmented packet of many datagrams counts once.
+    /// Number of messages. A segmented packet of many datagrams counts as one message.
     pub messages: u32,
-    /// Not all was taken: ask again then. `None`: the whole burst is done with.
+    /// Time at which to offer the rest of the burst again. `None` if the device took the whole
+    /// burst.
     pub retry_at: Option<Instant>,
 }
 
-/// One transmit queue of a device. `&mut self` is the transmit lock.
+/// One transmit queue of a device. `&mut self` takes the place of Linux's transmit lock.
 pub trait Device: Send {
-    /// Fixed facts.
+    /// Returns the fixed facts about the device.
     fn info(&self) -> &DeviceInfo;
 
-    /// Sends from the front of `burst`, without blocking.
+    /// Sends packets from the front of `burst`, without blocking.
     ///
-    /// Moves every packet it is done with to `done`, in order, with
-    /// [`drop_reason`](onramp_queue::Meta::drop_reason) set on those that failed; the rest stays
-    /// in `burst` when the device is full, is offered again, and nothing overtakes it.
+    /// Moves every packet that is finished to `done`, in order, with
+    /// [`drop_reason`](onramp_queue::Meta::drop_reason) set on packets that failed. If the device
+    /// is full, the rest stays in `burst`; the port offers the rest again, and no packet overtakes
+    /// it.
     ///
-    /// A packet that it hands to somebody else, who will drop it, is neither in `burst` nor in
-    /// `done` afterwards, and counts as sent. Its drop reason has to be none: whatever it says when
-    /// it comes home is what the sender is told.
+    /// A packet that the device hands over to another party, which will drop the packet later, is
+    /// in neither `burst` nor `done` afterwards and counts as sent. Clear the packet's drop reason
+    /// before handing it over: the sender is told the reason that the packet carries when it goes
+    /// home.
     fn transmit(
         &mut self,
         burst: &mut PacketList,

@@ -1,75 +1,80 @@
-//! Whether a port collects packets, or sends each as it comes.
+//! Decides whether a port collects packets or sends each packet when it arrives.
 
 use super::TICK_NS;
 use crate::base::Instant;
 
-/// So many packets in one tick make a port busy.
+/// Number of packets in one tick that makes a port busy.
 const BUSY_PACKETS: u32 = 24;
-/// Fewer in one tick end that.
+/// A tick with fewer packets than this ends the busy period.
 const IDLE_PACKETS: u32 = 12;
-/// If the newest packet of a list is as old as that, senders had stopped, and it lay in vain.
+/// Age of the newest packet of a list, in nanoseconds, from which on collecting was *in vain*: the
+/// senders had stopped, and the runner found packets that a sender could have sent earlier.
 const PAUSE_NS: u64 = TICK_NS / 8;
-/// So many visits in turn that find that are no accident: a thread may lose its processor.
+/// Number of consecutive visits that must find packets in vain before the port stops collecting. A
+/// single such visit may be an accident, since a thread may lose its processor.
 const IN_VAIN: u8 = 2;
-/// For how long packets are not collected after that, at least and at most.
+/// Shortest and longest time, in nanoseconds, for which the port then does not collect packets.
 const HOLD_MIN_NS: u64 = 1_000_000;
 const HOLD_MAX_NS: u64 = 64_000_000;
 
-/// What came to a port of late.
+/// The recent traffic of a port.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Start of the present tick, and packets that came in it.
+    /// Start of the present tick, and the number of packets that came in this tick.
     tick_start: Instant,
     came: u32,
-    /// When the newest packet was pushed that came in this run.
+    /// Time at which the newest packet of this run was pushed.
     newest: Option<Instant>,
-    /// The last burst cost the device no call, so that to send packets one by one is as good.
+    /// Whether the last burst cost the device no call. Sending packets one by one is then as cheap
+    /// as sending bursts.
     cheap: bool,
-    /// Nothing is collected before then, and for how long that was.
+    /// Time before which the port does not collect packets, and the length of that pause in
+    /// nanoseconds.
     collects_from: Instant,
     hold_ns: u64,
-    /// Visits since then that found packets, and how many of the last ones found that they lay in
-    /// vain.
+    /// Number of visits since that pause that found packets, and how many consecutive visits of
+    /// these, up to the last one, found that the packets were collected in vain.
     visits: u8,
     in_vain: u8,
 }
 
 impl Pace {
-    /// A list came whose newest packet was pushed at `newest`.
+    /// Records the arrival of a list whose newest packet was pushed at `newest`.
     #[inline]
     pub(super) fn received(&mut self, newest: Instant) {
         self.newest = Some(newest);
     }
 
-    /// So many packets went on to the qdisc.
+    /// Records that `packets` packets went on to the qdisc.
     #[inline]
     pub(super) fn enqueued(&mut self, packets: u32) {
         self.came += packets;
     }
 
-    /// The device took a burst with so many calls.
+    /// Records that the device took a burst with `calls` calls.
     #[inline]
     pub(super) fn transmitted(&mut self, calls: u32) {
         self.cheap = calls == 0;
     }
 
-    /// Bursts cost the device no call.
+    /// Whether bursts cost the device no call.
     pub(super) fn is_cheap(&self) -> bool {
         self.cheap
     }
 
-    /// Nothing is to be collected just now.
+    /// Whether collecting is paused at `now`.
     pub(super) fn holds(&self, now: Instant) -> bool {
         now < self.collects_from
     }
 
-    /// Ends a run; whether what comes from here on is to be collected. `visit`: it was the
-    /// runner's.
+    /// Ends a run, and returns whether packets that arrive after the run are to be collected.
+    /// `visit` is true if the run was a visit of the runner.
     ///
-    /// Senders that wait for answers send a burst and stop. To collect it only delays it, which
-    /// the runner sees by the age of the newest packet. So it lets the port be for a while, and for
-    /// longer if it sees that again at once. Not if each burst costs the device a call: then a list
-    /// that lay is still cheaper than packets that went one by one.
+    /// Senders that wait for answers send a burst and stop. Collecting such a burst only delays it.
+    /// The runner notices the delay by the age of the newest packet, and then pauses collecting,
+    /// for longer if the same happens again soon. Collecting is not paused if each burst costs the
+    /// device a call, because sending a delayed list is then still cheaper than sending its packets
+    /// one by one.
     pub(super) fn collects(&mut self, was_busy: bool, visit: bool, now: Instant) -> bool {
         let (came, newest) = (self.came, self.newest.take());
         let tick_over = now.since(self.tick_start) >= TICK_NS;
@@ -90,7 +95,8 @@ impl Pace {
         }
     }
 
-    /// A visit found packets: whether they `lay` there with nobody sending.
+    /// Records a visit that found packets. `lay` is true if the packets had been waiting while no
+    /// sender was active.
     fn note_visit(&mut self, lay: bool, now: Instant) {
         self.visits = self.visits.saturating_add(1);
         self.in_vain = if lay { self.in_vain + 1 } else { 0 };
@@ -108,10 +114,12 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// When the first visit comes. Two lists that lay make collecting pause.
+    /// Time of the first visit, in nanoseconds. Two visits that find packets in vain pause
+    /// collecting.
     const START: u64 = 1_000_000_000;
 
-    /// A runner's visit of a busy port at `at`, whose newest packet is `age` old.
+    /// Runs a visit of the runner at `at`, in a busy port whose newest packet is `age` nanoseconds
+    /// old.
     fn visit(pace: &mut Pace, at: u64, age: u64) -> bool {
         pace.transmitted(0);
         pace.received(Instant(at - age));
@@ -119,7 +127,7 @@ mod tests {
         pace.collects(true, true, Instant(at))
     }
 
-    /// For how long it collects nothing from `at` on: to the nanosecond, by halves.
+    /// Returns for how many nanoseconds from `at` on the port does not collect, found by bisection.
     fn hold_ns(pace: &Pace, at: u64) -> u64 {
         let (mut held, mut free) = (0, 1 << 40);
         if !pace.holds(Instant(at)) {
@@ -132,7 +140,8 @@ mod tests {
         free
     }
 
-    /// An eighth of a tick: 12.5 us. A younger packet says that senders are at it.
+    /// The limit is an eighth of a tick, 12.5 us. A younger packet shows that senders are still
+    /// active.
     #[test]
     fn what_is_twelve_and_a_half_microseconds_old_lay_in_vain() {
         for (age, lay) in [(0, false), (12_499, false), (12_500, true), (90_000, true)] {
@@ -144,7 +153,8 @@ mod tests {
         }
     }
 
-    /// 1 ms, and twice that each time it happens again at once, up to 64 ms.
+    /// The pause is 1 ms at first, and twice as long each time the same happens again soon, up to
+    /// 64 ms.
     #[test]
     fn collecting_pauses_for_longer_each_time() {
         let (mut pace, mut at) = (Pace::default(), START);
@@ -156,7 +166,8 @@ mod tests {
         }
     }
 
-    /// Four visits are at once: the fifth, and any later, begins at 1 ms again.
+    /// Packets found in vain within the first four visits after a pause double the next pause.
+    /// After more visits, the pause is 1 ms again.
     #[test]
     fn after_some_good_visits_it_begins_anew() {
         for (good, doubles) in
@@ -182,7 +193,7 @@ mod tests {
         }
     }
 
-    /// One good visit between two bad ones is enough.
+    /// A visit that finds young packets, between two visits that find old ones, prevents a pause.
     #[test]
     fn only_two_in_turn_count() {
         let (mut pace, mut at) = (Pace::default(), START);
@@ -193,8 +204,8 @@ mod tests {
         assert_eq!(hold_ns(&pace, at), 0);
     }
 
-    /// A sender's run, a port that was idle, a device that makes calls, a visit that finds nothing:
-    /// none of these says that a list lay in vain.
+    /// Collecting is not paused by a sender's run, by a port that was not busy, by a device that
+    /// makes calls, or by a visit that finds no packets.
     #[test]
     fn only_visits_that_find_what_was_collected_count() {
         for (was_busy, by_keeper, calls, finds) in [
@@ -218,7 +229,7 @@ mod tests {
         }
     }
 
-    /// What came in one run is not found in the next one.
+    /// The age of a packet is used only in the run in which the packet arrived.
     #[test]
     fn each_run_has_packets_of_its_own() {
         let mut pace = Pace::default();
@@ -230,7 +241,7 @@ mod tests {
         assert!(!pace.holds(Instant(START + 50_000)));
     }
 
-    /// 24 packets in a tick make a port busy, fewer than 12 in one end that.
+    /// 24 packets in a tick make a port busy. Fewer than 12 packets in a tick end the busy period.
     #[test]
     fn busy_and_idle_by_the_packets_of_a_tick() {
         for (came, idle_collects, busy_collects) in [
@@ -242,7 +253,7 @@ mod tests {
         ] {
             let after = |was_busy, visit, ns| {
                 let mut pace = Pace::default();
-                // A tick begins.
+                // This call begins a tick.
                 let _ = pace.collects(false, false, Instant(START));
                 pace.enqueued(came);
                 pace.collects(was_busy, visit, Instant(START + ns))
@@ -257,7 +268,7 @@ mod tests {
         }
     }
 
-    /// A run that ends a tick begins the next one, without any packet.
+    /// A run that ends a tick begins the next tick, which starts with no packets.
     #[test]
     fn a_tick_begins_with_nothing() {
         let mut pace = Pace::default();

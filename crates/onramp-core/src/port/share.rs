@@ -1,14 +1,18 @@
-//! One rate for several ports, without a lock.
+//! One rate for several ports, shared without a lock.
 //!
-//! Every member says whether it has something to send. Every [`RECOUNT_NS`] each of them counts
-//! those that do, or did a moment ago, or have not paid for what they sent yet, and goes at that
-//! part of the rate. So the sum is right but for the moments after a member came or went.
+//! Each port that shares the rate is a *member*. A member announces whether it has something to
+//! send. Every [`RECOUNT_NS`] nanoseconds, a member counts the members that have something to send,
+//! had something to send a moment ago, or have not yet paid with time for the bytes they sent. The
+//! member then sends at the rate divided by that count. So the sum of all members is right, except
+//! for a short time after a member became active or inactive.
 //!
-//! Theorem: while the members that have something to send do not change, they let through at most
-//! `rate · (t + SLACK_NS)` and a packet each in a time `t`, and no less than `rate · t` less a
-//! packet each, if no timer is later than `SLACK_NS`. A member that comes counts at once; the
-//! others learn of it within `RECOUNT_NS`, if they are looked at so often: until then the sum is
-//! exceeded. One that goes is missed when those that wait look again, after at most `WAIT_MAX_NS`.
+//! Theorem: as long as the same members have something to send, in any time `t` all members
+//! together send at most `rate · (t + SLACK_NS)` plus one packet per member. They send at least
+//! `rate · t` minus one packet per member, provided that no timer is later than `SLACK_NS`. A
+//! member that becomes active counts the others at once. The others count the new member within
+//! `RECOUNT_NS`, if they are served that often; until then the members together may exceed the
+//! rate. When a member becomes inactive, its part is unused until the waiting members count again,
+//! which takes at most `WAIT_MAX_NS`.
 //!
 //! Source: the idea is that of `cake_mq` (Linux 7.2, `net/sched/sch_cake.c`; J. Köppeler et al.,
 //! 2025).
@@ -19,59 +23,63 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Instant, Rate};
 
-/// How often a member counts the others, nanoseconds.
+/// Time between two counts of the active members, in nanoseconds.
 const RECOUNT_NS: u64 = 200_000;
-/// How far a member that has something to send may be behind and catch up: what a timer is late.
+/// Most nanoseconds of unused rate that an active member may catch up on: the lateness of a timer.
 const SLACK_NS: u64 = 1_000_000;
-/// How long a member that has siblings waits at most before it counts them again: a slow one would
-/// wait for long for those that went.
+/// Longest wait, in nanoseconds, of a member that has siblings, before it counts them again.
+/// Without this limit, a slow member would wait long for members that are no longer active.
 const WAIT_MAX_NS: u64 = 5_000_000;
-/// It has something to send.
+/// Value of a [`Member`] that has something to send.
 const ACTIVE: u64 = u64::MAX;
 
-/// A rate that members have together. Make one [`Share`] for each.
+/// A rate that several members have in common. Make one [`Share`] for each member.
 #[derive(Clone, Debug)]
 pub struct SharedRate(Arc<Shared>);
 
 struct Shared {
-    /// Bytes per second; 0 = no limit.
+    /// Bytes per second; 0 means no limit.
     rate: AtomicU64,
     members: Box<[Member]>,
 }
 
-/// Until when the member had something to send or to pay for, nanoseconds; [`ACTIVE`]: it has
-/// something to send. Each on lines of its own, for each is written by another thread.
+/// Time in nanoseconds until which the member had something to send or to pay for, or [`ACTIVE`]
+/// while the member has something to send. Each `Member` has cache lines of its own, because each
+/// is written by a different thread.
 #[derive(Default)]
 #[repr(align(128))]
 struct Member(AtomicU64);
 
-/// One member's part. `&mut self` is the member's own lock.
+/// One member's part of a [`SharedRate`]. A member has exclusive access to its part, through
+/// `&mut self`.
 #[derive(Debug)]
 pub struct Share {
     of: SharedRate,
     member: usize,
     active: bool,
-    /// Members that were active when it last counted, itself included.
+    /// Number of active members when this member last counted, including this member.
     siblings: u32,
     counted_at: Instant,
-    /// Bytes sent and not yet paid for by time, at `at`; less than zero: it is late.
+    /// Bytes that the member has sent and not yet paid for with time, at time `at`. A negative debt
+    /// means that the member is behind its part of the rate and may catch up.
     debt: f64,
     at: Instant,
 }
 
 impl SharedRate {
-    /// A rate for at most `members` members.
+    /// Creates a rate for at most `members` members.
     #[must_use]
     pub fn new(rate: Rate, members: usize) -> Self {
         let members = (0..members).map(|_| Member::default()).collect();
         Self(Arc::new(Shared { rate: AtomicU64::new(rate.0), members }))
     }
 
-    /// The part of `member`, counted from 0. Take each once: two would write the same cell.
+    /// Returns the part of member number `member`, counted from 0. Call `share` only once for each
+    /// member: two parts with the same number would overwrite each other's state.
     ///
     /// # Panics
     ///
-    /// Panics when there are not so many members.
+    /// Panics if `member` is not less than the number of members.
     #[must_use]
     pub fn share(&self, member: usize) -> Share {
         assert!(member < self.0.members.len(), "member {member} of {}", self.0.members.len());
@@ -79,20 +87,21 @@ impl SharedRate {
         Share { of, member, active: false, siblings: 1, counted_at: at, debt: 0.0, at }
     }
 
-    /// Changes the rate, for packets from now on.
+    /// Changes the rate for all packets from now on.
     pub fn set(&self, rate: Rate) {
-        self.0.rate.store(rate.0, Ordering::Relaxed); // Relaxed: a number that stands alone.
+        // Relaxed: no other data depends on this number.
+        self.0.rate.store(rate.0, Ordering::Relaxed);
     }
 
-    /// The rate.
+    /// Returns the rate.
     #[must_use]
     pub fn get(&self) -> Rate {
-        Rate(self.0.rate.load(Ordering::Relaxed)) // Relaxed: as above.
+        Rate(self.0.rate.load(Ordering::Relaxed)) // Relaxed: as in `set`.
     }
 
-    /// Members that have something to send, or had after `since`.
+    /// Returns the number of members that have something to send, or had after `since`.
     fn active(&self, since: Instant) -> u32 {
-        // Relaxed: whoever came since is counted next time.
+        // Relaxed: a member whose change is not yet visible is counted next time.
         let until = |member: &Member| member.0.load(Ordering::Relaxed);
         let active = self.0.members.iter().filter(|member| until(member) > since.0).count();
         u32::try_from(active).unwrap_or(u32::MAX)
@@ -100,18 +109,20 @@ impl SharedRate {
 }
 
 impl Share {
-    /// Says whether the member has something to send, and counts the others when it is time.
+    /// Announces whether the member has something to send, and counts the active members if the
+    /// last count is too old.
     #[inline]
     pub fn update_active(&mut self, now: Instant, has_packets: bool) {
         if self.active != has_packets {
             self.pay(now);
             self.active = has_packets;
-            // One that went counts until it has paid: its last packet is part of the sum, too.
+            // A member that becomes inactive counts as active until it has paid for its last
+            // packet, because that packet is part of the total rate too.
             let until = if has_packets { ACTIVE } else { now.after(self.wait()).0 };
-            // Relaxed: a number that stands alone, written by this member only.
+            // Relaxed: no other data depends on this number, and only this member writes it.
             self.of.0.members[self.member].0.store(until, Ordering::Relaxed);
             if has_packets {
-                // What it did not use while it had nothing to send is gone.
+                // Rate that the member did not use while it had nothing to send is lost.
                 self.debt = self.debt.max(0.0);
                 self.count(now);
             }
@@ -126,7 +137,8 @@ impl Share {
         self.siblings = self.of.active(Instant(now.0.saturating_sub(RECOUNT_NS))).max(1);
     }
 
-    /// Bytes per nanosecond; infinite without a limit.
+    /// Returns this member's part of the rate in bytes per nanosecond; infinite if there is no
+    /// limit.
     fn speed(&self) -> f64 {
         match self.of.get().0 {
             0 => f64::INFINITY,
@@ -134,7 +146,7 @@ impl Share {
         }
     }
 
-    /// Lets the time until `now` pay.
+    /// Reduces the debt by the time that has passed until `now`.
     fn pay(&mut self, now: Instant) {
         let (speed, passed) = (self.speed(), float(now.since(self.at)));
         self.at = self.at.max(now);
@@ -145,7 +157,8 @@ impl Share {
         };
     }
 
-    /// When to ask again whether a packet may go, if it may not now.
+    /// Returns `None` if the member may send a packet now, otherwise the time at which to ask
+    /// again.
     #[must_use]
     #[inline]
     pub fn not_before(&mut self, now: Instant) -> Option<Instant> {
@@ -157,8 +170,8 @@ impl Share {
         Some(now.after(self.wait().min(wait_max)))
     }
 
-    /// How long the debt takes to pay at the present part of the rate, nanoseconds: any debt takes
-    /// one at least.
+    /// Returns the time that the debt takes to pay at the present part of the rate, in nanoseconds.
+    /// Any positive debt takes at least 1 ns.
     fn wait(&self) -> u64 {
         #[expect(
             clippy::cast_possible_truncation,
@@ -169,14 +182,14 @@ impl Share {
         wait
     }
 
-    /// Charges a packet of `bytes` on the wire.
+    /// Charges the member for a packet of `bytes` bytes on the wire.
     #[inline]
     pub fn charge(&mut self, bytes: u32) {
         self.debt += f64::from(bytes);
     }
 }
 
-/// As a float, which is exact up to 2^53.
+/// Converts to a float, exactly up to 2^53.
 #[expect(clippy::cast_precision_loss, reason = "said above")]
 const fn float(n: u64) -> f64 {
     n as f64
@@ -184,7 +197,8 @@ const fn float(n: u64) -> f64 {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.of.0.members[self.member].0.store(0, Ordering::Relaxed); // Relaxed: as in `look`.
+        // Relaxed: as in `update_active`.
+        self.of.0.members[self.member].0.store(0, Ordering::Relaxed);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the owner of a port works on, and its work.
+//! The state that the owner of a port works on, and the steps of the owner's work.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,61 +13,65 @@ use crate::port::{Device, Share};
 use crate::sched::{Cx, Dequeue, Qdisc};
 use crate::tree::RootQdisc;
 
-/// What the owner works on.
+/// The state behind a port's intake. Only the port's owner touches it.
 pub(super) struct PortState<D> {
     root: RootQdisc,
     device: D,
-    /// The part in a rate that ports have together.
+    /// The port's part of a rate that several ports have in common, if any.
     share: Option<Share>,
-    /// The latest time an owner came with.
+    /// The latest time that any owner of this port has used.
     pub(super) now: Instant,
-    /// Taken from the intake, not yet in the qdisc: a quota, the cap and one push at most. Not left
-    /// alone in an idle intake, where nothing would bound it.
+    /// Packets taken from the intake that are not yet in the qdisc. At most `QUOTA` packets, plus
+    /// the cap of the intake, plus the packets of one push. The owner leaves the intake idle only
+    /// when `inbox` is empty, because in an idle intake nothing would bound `inbox`.
     pub(super) inbox: PacketList,
-    /// Dequeued, not yet taken by the device: no more than one burst.
+    /// Packets that are dequeued but not yet taken by the device: at most one burst.
     burst: PacketList,
-    /// The device was full, and is not asked before then.
+    /// Time before which the device, which was full, is not offered packets again.
     pub(super) retry_at: Instant,
     pace: Pace,
-    /// What others want done with the tree, in the next turn.
+    /// Jobs (changes and queries of the tree) to be run in the next turn.
     jobs: VecDeque<Job>,
-    /// Packets that came, ever.
+    /// Number of packets that this port has received from its intake, or that its qdiscs have made,
+    /// since the port was created.
     came: u64,
-    /// Nothing is sent any more; what comes is dropped for this.
+    /// If set, the port is closed: it sends nothing, and drops packets for this reason.
     closed: Option<DropReason>,
-    /// Nothing is left of what it held when it died.
+    /// Whether a dead port has already dropped all that it held when it died.
     is_buried: bool,
 }
 
-/// What an owner may still send, and take into the qdisc, and what of it the device handed on.
+/// What an owner may still do in one run, in packets: `left` to send and `enqueue` to move into the
+/// qdisc. `handed` counts the packets that the device passed on to somebody else.
 #[derive(Default)]
 pub(super) struct Quota {
     pub(super) left: u32,
     pub(super) enqueue: u32,
     pub(super) handed: u32,
-    /// What it may drop of the packets that came to a port that is closed.
+    /// Most packets that the owner may still drop if the port is closed.
     pub(super) purge: u32,
-    /// It is not a sender that has come by: it has time to drop a whole tree of packets.
+    /// Whether the owner has time to drop a whole tree of packets. False for a sender that only
+    /// passes by with its own packets.
     pub(super) at_leisure: bool,
 }
 
-/// How an owner leaves.
+/// The state in which an owner leaves the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leave {
-    /// Nothing is held that could go now; the next push sends.
+    /// The port holds no packet that could leave now. The next push sends.
     Idle,
-    /// Pushes only stage, until the runner's tick.
+    /// Pushes only stage packets, until the runner's next tick.
     Collecting,
-    /// Pushes only stage, and the runner comes at once, if there is `more` to send.
+    /// Pushes only stage packets. The runner visits at once if there is `more` to send.
     Staging { more: bool },
 }
 
-/// Why an owner stopped sending.
+/// The reason why an owner stopped sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Nothing is held.
+    /// The port holds no packet.
     Empty,
-    /// Nothing may go, or the device takes nothing, before then.
+    /// No packet may leave before this time, or the device takes no packet before this time.
     Until(Instant),
     /// The quota is used up.
     Quota,
@@ -91,27 +95,28 @@ impl<D> PortState<D> {
         }
     }
 
-    /// From the next turn on, everything is dropped for `reason`. False: so it was.
+    /// Closes the port: from the next turn on, all packets are dropped for `reason`. Returns false
+    /// if the port was already closed; the port then keeps its first reason.
     pub(super) fn close(&mut self, reason: DropReason) -> bool {
         let was_open = self.closed.is_none();
         self.closed.get_or_insert(reason);
         was_open
     }
 
-    /// From the next turn on, `jobs` are done, in order: as many as there is room for.
+    /// Moves `jobs` into the state, as many as fit, to be run in order in the next turn.
     pub(super) fn accept_jobs(&mut self, jobs: &mut VecDeque<Job>) {
         let room = JOBS_MAX.saturating_sub(self.jobs.len());
         self.jobs.extend(jobs.drain(..room.min(jobs.len())));
     }
 
-    /// Whether something is to be done that nobody has come to yet.
+    /// Whether jobs are waiting here.
     pub(super) fn has_jobs(&self) -> bool {
         !self.jobs.is_empty()
     }
 }
 
 impl<D: Device> PortState<D> {
-    /// Takes packets in, for the next turn.
+    /// Appends packets to `inbox`, for the next turn.
     pub(super) fn receive(&mut self, packets: &mut PacketList) {
         let Some(newest) = packets.back() else { return };
         self.pace.received(Instant(newest.enqueued_ns));
@@ -119,8 +124,9 @@ impl<D: Device> PortState<D> {
         self.inbox.append(packets);
     }
 
-    /// All of it that may panic: qdisc and device are anybody's code. `late` says that the owner
-    /// has worked for long.
+    /// Runs jobs, enqueues packets and sends. Contains all calls that may panic, since qdiscs and
+    /// devices are foreign code. `late` returns true once the owner has worked for
+    /// [`QUOTA_NS`](super::QUOTA_NS).
     pub(super) fn turn(
         &mut self,
         done: &mut PacketList,
@@ -136,7 +142,8 @@ impl<D: Device> PortState<D> {
             return self.purge(reason, done, quota, now, stats);
         }
         if let Some(oldest) = self.inbox.front() {
-            // Only the oldest: its age says how long a list waited, and its length is known.
+            // Record only the oldest packet: its age is the time for which the whole list waited,
+            // and other counters have the length of the list.
             stats.staging_ns.record(now.since(Instant(oldest.enqueued_ns)));
         }
         let stop = loop {
@@ -149,18 +156,19 @@ impl<D: Device> PortState<D> {
                 break Stop::Quota;
             }
             if came == 0 {
-                // It cannot be helped: what comes out goes no further.
+                // The qdisc is full and has nothing to send now, so enqueue and let the qdisc drop.
                 self.enqueue(1, false, done, quota, now, stats);
             }
         };
-        // What is more than the next run sends shall compete.
+        // Enqueue what exceeds the next run, so that the qdisc can schedule it.
         self.enqueue(self.inbox.len().saturating_sub(QUOTA), true, done, quota, now, stats);
         self.settle(stop, now)
     }
 
-    /// Moves up to `most` packets of what came into the qdisc, but, if `asks`, none that it would
-    /// drop for its limits; gives their number. Those that it makes of them count: it may take one
-    /// apart into thousands.
+    /// Moves up to `most` packets from `inbox` into the qdisc and returns their number. If `asks`
+    /// is true, the function stops at the first packet that the qdisc would drop for its limits.
+    /// Packets that the qdisc makes count towards `most` as well, since a qdisc may split one
+    /// packet into thousands.
     fn enqueue(
         &mut self,
         most: u32,
@@ -178,7 +186,7 @@ impl<D: Device> PortState<D> {
             && self.inbox.front().is_some_and(|pkt| !asks || self.root.qdisc().accepts(pkt))
             && let Some(pkt) = self.inbox.pop_front()
         {
-            // The verdict is told by `drops`.
+            // Ignore the verdict: `drops` has the dropped packets.
             let _ = self.root.enqueue(pkt, &mut cx);
             came += 1;
         }
@@ -193,14 +201,14 @@ impl<D: Device> PortState<D> {
         came
     }
 
-    /// Counts packets that qdiscs made.
+    /// Counts `made` packets that qdiscs created, for example by splitting one.
     fn count_made(&mut self, made: u32, stats: &PortStats) {
         self.came += u64::from(made);
         stats.enqueued.add(u64::from(made));
         stats.made.add(u64::from(made));
     }
 
-    /// Feeds the device until there is nothing to send, or no more than `left` allows.
+    /// Gives bursts to the device until nothing is left to send or `quota.left` is used up.
     fn send(
         &mut self,
         done: &mut PacketList,
@@ -225,7 +233,7 @@ impl<D: Device> PortState<D> {
             let mut out = PacketList::new();
             let transmitted = self.device.transmit(&mut self.burst, &mut out, now);
             self.pace.transmitted(transmitted.calls);
-            // A broken device may leave more than it got.
+            // Saturating, because a broken device may leave more packets than it was offered.
             let gone = offered.saturating_sub(self.burst.len());
             quota.left = quota.left.saturating_sub(gone);
             quota.handed += gone.saturating_sub(out.len());
@@ -234,7 +242,7 @@ impl<D: Device> PortState<D> {
             done.append(&mut out);
             if transmitted.retry_at.is_some() || !self.burst.is_empty() {
                 self.root.count_requeues(self.burst.len());
-                // A device that does not say when is asked after a tick.
+                // A device that gives no time is asked again after a tick.
                 self.retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
                 return Stop::Until(self.retry_at);
             }
@@ -247,7 +255,7 @@ impl<D: Device> PortState<D> {
         }
     }
 
-    /// Tops the burst up from the qdisc; says what stops it if the burst stays empty.
+    /// Fills the burst from the qdisc up to `left` packets. Returns why the filling stopped.
     fn fill(&mut self, left: u32, done: &mut PacketList, now: Instant, stats: &PortStats) -> Stop {
         let mut drops = PacketList::new();
         let mut cx = self.root.call(now, &mut drops);
@@ -280,8 +288,9 @@ impl<D: Device> PortState<D> {
         stop
     }
 
-    /// Corrects `stop` by what is left: a quota may end with the last packet, and an empty qdisc
-    /// means little while the inbox is not.
+    /// Corrects `stop` for what is left. The quota may have ended exactly with the last packet, so
+    /// that nothing is left to send. An empty qdisc does not mean an empty port while packets are
+    /// in `inbox`.
     fn settle(&mut self, stop: Stop, now: Instant) -> Stop {
         self.update_share(now, matches!(stop, Stop::Until(_)) && self.inbox.is_empty());
         match stop {
@@ -291,8 +300,8 @@ impl<D: Device> PortState<D> {
         }
     }
 
-    /// Tells the share whether there is something to send. What the qdisc alone keeps `waiting` for
-    /// later is nothing to send.
+    /// Tells the share whether the port has something to send. With `waiting`, packets that only
+    /// the qdisc, not the share, holds back until later do not count as something to send.
     #[inline]
     fn update_share(&mut self, now: Instant, waiting: bool) {
         if self.share.is_none() {
@@ -305,7 +314,7 @@ impl<D: Device> PortState<D> {
         }
     }
 
-    /// How the port shall be left.
+    /// Decides in which state the owner leaves the port.
     pub(super) fn leave(
         &mut self,
         mode: Mode,
@@ -315,7 +324,7 @@ impl<D: Device> PortState<D> {
         now: Instant,
     ) -> Leave {
         let collects = self.pace.collects(was_busy, visit, now);
-        // Packets before the qdisc mean a quota: see `settle`, and `purge`.
+        // Packets left in `inbox` always give `Stop::Quota`: see `settle` and `purge`.
         let more = stop == Stop::Quota;
         match mode {
             _ if self.closed.is_some() && !more => Leave::Idle,
@@ -327,8 +336,8 @@ impl<D: Device> PortState<D> {
         }
     }
 
-    /// What the owner may send in one run. More if that costs the device nothing and the rest would
-    /// only wait for the runner.
+    /// Returns how many packets the owner may send in one run. The quota is larger if bursts cost
+    /// the device no call and the rest would only wait for the runner.
     pub(super) fn quota(&self, mode: Mode, now: Instant) -> u32 {
         let lingers = mode == Mode::Inline || mode == Mode::Hybrid && self.pace.holds(now);
         if lingers && self.pace.is_cheap() { LONG_QUOTA } else { QUOTA }
@@ -339,7 +348,7 @@ impl<D: Device> PortState<D> {
         u64::from(packets)
     }
 
-    /// Does what others want done with the tree, but no more when it is `late`.
+    /// Runs the waiting jobs, and stops early once the owner is `late`.
     pub(super) fn run_jobs(
         &mut self,
         done: &mut PacketList,
@@ -364,20 +373,23 @@ impl<D: Device> PortState<D> {
         done.append(&mut drops);
     }
 
-    /// Does no job any more: whoever waits for one learns that it is gone.
+    /// Drops all jobs without running them. Dropping a job tells the thread that waits for the job
+    /// that the job will not run.
     fn drop_jobs(&mut self) {
         while let Some(job) = self.jobs.pop_front() {
             drop_any(job);
         }
     }
 
-    /// Whether nothing is sent any more.
+    /// Whether the port is closed, and so sends nothing.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.is_some()
     }
 
-    /// Drops what is held: what came up to the quota, and the tree's packets if they are few, or if
-    /// the owner has time; no qdisc drops a part of what it holds.
+    /// Drops the packets of a closed port: first packets of `burst` and `inbox`, up to
+    /// `quota.purge`, then the packets of the tree. The tree is dropped only if its packets fit
+    /// into the rest of the quota or if the owner has time, because a qdisc can only drop all of
+    /// its packets at once.
     fn purge(
         &mut self,
         reason: DropReason,
@@ -386,7 +398,7 @@ impl<D: Device> PortState<D> {
         now: Instant,
         stats: &PortStats,
     ) -> Stop {
-        self.share = None; // It has no part in the rate any more.
+        self.share = None; // A closed port takes no part of the shared rate.
         if !self.is_buried && self.closed == Some(DropReason::PortDead) {
             if self.is_burden(quota, stats) {
                 return Stop::Quota;
@@ -408,19 +420,20 @@ impl<D: Device> PortState<D> {
         if rests || !self.inbox.is_empty() { Stop::Quota } else { Stop::Empty }
     }
 
-    /// Whether a dead port holds too much for an owner that has only come by.
+    /// Whether a dead port holds more packets than a sender that only passes by should drop.
     fn is_burden(&self, quota: &Quota, stats: &PortStats) -> bool {
         !quota.at_leisure && self.held_by_death(stats) > u64::from(quota.purge)
     }
 
-    /// What a dead port holds, by its books: nobody asks what may be broken.
+    /// Returns the number of packets that a dead port holds, computed from counters. The qdisc and
+    /// the device may be broken, so neither is asked.
     fn held_by_death(&self, stats: &PortStats) -> u64 {
-        // A broken device may have told of more packets than came.
+        // Saturating, because a broken device may have reported more packets than it was given.
         self.came.saturating_sub(stats.sent.get() + stats.dropped.total())
     }
 
-    /// Ends it after a panic: nothing of it is asked any more. What it holds is dropped at once if
-    /// that is little, or the owner has time; else by a visit.
+    /// Closes the port after a panic and never calls its qdisc or device again. Drops the packets
+    /// at once if they are few or the owner has time; otherwise the runner's visit drops them.
     pub(super) fn die(&mut self, quota: &Quota, stats: &PortStats) {
         self.closed = Some(DropReason::PortDead);
         if !self.is_burden(quota, stats) {
@@ -428,27 +441,28 @@ impl<D: Device> PortState<D> {
         }
     }
 
-    /// Whether it is dead and still holds what it held.
+    /// Whether the port is dead and still holds the packets that it held when it died.
     fn awaits_burial(&self) -> bool {
         !self.is_buried && self.closed == Some(DropReason::PortDead)
     }
 
-    /// Why an owner stops that met the panic.
+    /// Returns why an owner stops after a panic in its turn.
     pub(super) fn stop_of_death(&self) -> Stop {
         if self.awaits_burial() { Stop::Quota } else { Stop::Empty }
     }
 
-    /// Packets that it holds.
+    /// Returns the number of packets that the port holds.
     pub(super) fn held(&self, stats: &PortStats) -> u64 {
         if self.awaits_burial() { self.held_by_death(stats) } else { self.backlog() }
     }
 
-    /// What it holds goes home as it is: a packet that nobody spoke for says that its port died.
-    /// What the panic took with it is known by number.
+    /// Drops all that a dead port holds. Packets are marked `PortDead` at push, so unprocessed
+    /// packets already carry that reason. Packets that the panic itself destroyed are counted as
+    /// the difference of the counters.
     fn bury(&mut self, stats: &PortStats) {
         self.is_buried = true;
-        self.share = None; // As in `purge`.
-        // They may be broken, and panic again.
+        self.share = None; // A dead port takes no part of the shared rate.
+        // The qdiscs may be broken, so that dropping one panics again.
         for qdisc in self.root.bury() {
             drop_any(qdisc);
         }
@@ -459,7 +473,7 @@ impl<D: Device> PortState<D> {
     }
 }
 
-/// Drops what may panic at that.
+/// Drops a value whose `drop` may panic, and leaks the panic's payload.
 fn drop_any<T>(any: T) {
     let drops = AssertUnwindSafe(|| drop(any));
     catch_unwind(drops).unwrap_or_else(std::mem::forget);

@@ -1,8 +1,8 @@
-//! Which of the buckets of a fair queue takes a packet.
+//! Chooses the bucket (flow queue) of a packet in a fair queueing qdisc.
 //!
-//! Source: `tc-fq_codel(8)`, `tc-sfq(8)`; behaviour of Linux 7.2: a priority whose upper half is
-//! the qdisc's own handle names a bucket, else filters do, and only where there are no filters the
-//! flow is hashed.
+//! Source: `tc-fq_codel(8)`, `tc-sfq(8)`; behaviour of Linux 7.2: a packet priority whose upper
+//! half is the qdisc's own handle names a bucket. Otherwise the filters choose the bucket. Only if
+//! there are no filters, the flow is hashed.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -10,16 +10,16 @@ use crate::base::params::Values;
 use crate::base::{Handle, Instant};
 use crate::filter::{Decision, Filters};
 
-/// Flow keys that differ only in so many bits get buckets as far apart as can be.
+/// Flow keys that differ only in this many low bits get buckets that are as far apart as possible.
 const BLOCK_BITS: u32 = 12;
 
-/// 2^64 divided by the golden ratio: its multiples are spread evenly over 64 bits.
+/// 2^64 divided by the golden ratio. Its multiples are spread evenly over 64 bits.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Any odd number with bits all over.
+/// An arbitrary odd number with its set bits spread over the whole word.
 const PRIME: u64 = 0xD6E8_FEB8_6659_FD93;
 
-/// Every bit of `a` moves every bit of the result.
+/// Mixes `a`, so that every bit of `a` affects every bit of the result.
 #[inline]
 fn folded(a: u64, factor: u64) -> u64 {
     let product = u128::from(a) * u128::from(factor);
@@ -30,7 +30,7 @@ fn folded(a: u64, factor: u64) -> u64 {
 
 #[derive(Debug)]
 pub(crate) struct Buckets {
-    /// The upper half of priorities that name a bucket; 0 = none do.
+    /// The upper half of priorities that name a bucket, or 0 if no priority names one.
     major: u16,
     count: u32,
     seed: u64,
@@ -43,7 +43,8 @@ impl Buckets {
         Self { major: site.handle.major, count, seed: site.seed, filters: Filters::default() }
     }
 
-    /// The bucket of a packet, from 0. An error says why it dies.
+    /// Returns the bucket of a packet, counted from 0, or the reason for which the packet must be
+    /// dropped.
     #[inline]
     pub(crate) fn of(&mut self, pkt: &mut Packet, now: Instant) -> Result<usize, DropReason> {
         let named = Handle::from_priority(pkt.priority);
@@ -68,8 +69,8 @@ impl Buckets {
         (1..=self.count).contains(&class.minor.into()).then(|| usize::from(class.minor) - 1)
     }
 
-    /// The bucket of a flow. Keys in a row, which senders like to use, collide less than chance
-    /// would have it; others as chance has it, by the seed.
+    /// Returns the bucket of a flow. Consecutive keys, which senders often use, collide less often
+    /// than random keys would. Other keys collide as often as random ones, depending on the seed.
     #[inline]
     pub(crate) fn hash(&self, flow: u64) -> usize {
         let block = folded(folded((flow >> BLOCK_BITS) ^ self.seed, GOLDEN) ^ self.seed, PRIME);
@@ -78,7 +79,7 @@ impl Buckets {
         (((hash >> 32) * u64::from(self.count)) >> 32) as usize
     }
 
-    /// Hashes differently from now on.
+    /// Changes the seed of the hash for all packets from now on.
     pub(crate) fn reseed(&mut self, seed: u64) {
         self.seed = seed;
     }
@@ -92,7 +93,7 @@ mod tests {
         Buckets { major: 1, count, seed, filters: Filters::default() }
     }
 
-    /// Buckets that `flows` fill.
+    /// Returns the number of buckets that `flows` fill.
     fn filled(count: u32, seed: u64, flows: impl Iterator<Item = u64>) -> usize {
         let buckets = buckets(count, seed);
         flows.map(|flow| buckets.hash(flow)).collect::<std::collections::BTreeSet<_>>().len()
@@ -106,7 +107,8 @@ mod tests {
         }
     }
 
-    /// 1,024 balls in as many urns fill 647 of them, with a deviation of 10.
+    /// 1,024 balls thrown at random into as many urns fill 647 of them, with a standard deviation
+    /// of 10.
     #[test]
     fn other_flows_collide_as_chance_has_it() {
         for shift in [12, 13, 20, 32, 48, 54] {
@@ -118,7 +120,7 @@ mod tests {
         assert!((597..=697).contains(&filled), "{filled}");
     }
 
-    /// Also with a seed of nothing but ones, or of few.
+    /// A seed of only ones, or of few ones, spreads flows as well as any other seed.
     #[test]
     fn any_seed_is_as_good() {
         for seed in [u64::MAX, u64::MAX << 32, u64::MAX >> 32, 1, 1 << 63] {
@@ -127,8 +129,9 @@ mod tests {
         }
     }
 
-    /// The same seed gives the same buckets, in every version: who repeats a run finds the same
-    /// packets. Computed with whole numbers of any length, by the formulas above.
+    /// The same seed gives the same buckets in every version, so that a repeated run gives the same
+    /// packets. The expected values were computed with integers of unlimited size, by the formulas
+    /// above.
     #[test]
     fn buckets_stay_what_they_were() {
         for (seed, flow, bucket) in [
@@ -144,7 +147,7 @@ mod tests {
         ] {
             assert_eq!(buckets(1024, seed).hash(flow), bucket, "{flow:x} with {seed:x}");
         }
-        // A tenth of that are a tenth of the way.
+        // With about a tenth of the buckets, the bucket's number shrinks in proportion.
         assert_eq!(buckets(100, 7).hash(5 << 20), 51);
     }
 
@@ -157,7 +160,7 @@ mod tests {
         }
     }
 
-    /// The seed is that of the place where the qdisc stands.
+    /// The seed of the hash is that of the place where the qdisc stands.
     #[test]
     fn a_qdisc_hashes_by_its_seed() {
         let spec: crate::tc::Spec = "sfq".parse().expect("a qdisc");

@@ -1,4 +1,4 @@
-//! What stands between a qdisc and its children.
+//! The connection between a qdisc and its children.
 
 use std::fmt::Debug;
 
@@ -11,37 +11,42 @@ use crate::sched::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
 
 /// The classes of a qdisc, by their minor numbers (`Qdisc_class_ops`).
 ///
-/// Whoever calls has checked that what it asks for can be had: see [`Setup`](crate::Setup).
+/// Before a call, the caller has checked that the request can be fulfilled: see
+/// [`Setup`](crate::Setup).
 pub trait Classes: Debug {
-    /// Adds class `minor` below class `parent` (0 = below the qdisc), or changes it.
+    /// Adds class `minor` below class `parent` (0 = below the qdisc), or changes the class if it
+    /// exists.
     ///
-    /// A qdisc whose classes follow from its own parameters has nothing to do.
+    /// Does nothing in a qdisc whose classes follow from its own parameters.
     fn set(&mut self, _minor: u16, _parent: u16, _values: &Values<'_>, _now: Instant) {}
 
-    /// Removes class `minor`, which has no children but its qdisc, and drops what it holds.
+    /// Removes class `minor`, which must have no child classes, and drops the packets of its qdisc.
     fn remove(&mut self, _minor: u16, _cx: &mut Cx<'_>) {}
 
-    /// What a leaf class holds; `None` where there is no such class, or it is no leaf.
+    /// Returns the child of leaf class `minor`, or `None` if there is no such class or the class is
+    /// no leaf.
     fn child(&mut self, minor: u16) -> Option<&mut Child>;
 
-    /// Class `minor` may hold another number of packets than when the qdisc last looked.
+    /// Updates the backlog of class `minor`, whose child's packets may have changed without the
+    /// qdisc's knowledge.
     fn recount(&mut self, minor: u16);
 
-    /// Whether the qdisc itself is one of its classes, number 0.
+    /// Whether the qdisc itself is listed as one of its classes, with the number 0.
     fn has_root(&self) -> bool {
         false
     }
 
-    /// Names and values of a class's own statistics, as `tc -s class show` prints them.
+    /// Calls `out` with the name and value of each statistic of class `minor` that
+    /// `tc -s class show` prints.
     fn stats(&self, _minor: u16, _out: &mut dyn FnMut(&'static str, i64)) {}
 
-    /// What passed a class, and what it holds. Most classes count nothing, and show what the qdisc
-    /// below them counts.
+    /// Returns the counters and the backlog of class `minor`. Most classes count nothing themselves
+    /// and show the counters of the qdisc below them.
     fn counters(&mut self, minor: u16) -> (Counters, Backlog) {
         self.child(minor).map_or_else(Default::default, |child| child.counters())
     }
 
-    /// Puts `qdisc` below class `minor`, and drops what its predecessor held.
+    /// Puts `qdisc` below class `minor` and drops the packets of the qdisc that stood there.
     fn graft(&mut self, minor: u16, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
         if let Some(child) = self.child(minor) {
             child.qdisc.reset(cx);
@@ -53,41 +58,42 @@ pub trait Classes: Debug {
     }
 }
 
-/// A qdisc below another, and what its parent last saw in it.
+/// A qdisc below another qdisc, with the backlog that the parent saw last.
 #[derive(Debug)]
 pub struct Child {
     qdisc: Box<dyn Qdisc>,
     held: Backlog,
-    /// Has said that it is empty, and got nothing since.
+    /// Whether the qdisc has answered that it is empty, and got no packet since.
     idle: bool,
     counters: QdiscCounters,
 }
 
 impl Child {
-    /// A child that may hold something already.
+    /// Creates a child from `qdisc`, which may already hold packets.
     #[must_use]
     pub fn new(qdisc: Box<dyn Qdisc>) -> Self {
         let held = qdisc.backlog();
         Self { qdisc, held, idle: false, counters: QdiscCounters::default() }
     }
 
-    /// What it holds.
+    /// Returns the packets and bytes that the child holds.
     #[must_use]
     #[inline]
     pub fn held(&self) -> Backlog {
         self.held
     }
 
-    /// Whether there is no sense in asking it for a packet. Some kinds note the time at which they
-    /// were asked in vain first (`qfq`, `red`): so a child that has become empty is asked once.
+    /// Whether asking the child for a packet is pointless. A child that has become empty is asked
+    /// once more, because some kinds (`qfq`, `red`) note the time at which they were first asked in
+    /// vain.
     #[must_use]
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.idle
     }
 
-    /// Calls `f` with the qdisc, and counts what that drops. As with [`qdisc`](Self::qdisc), the
-    /// parent looks afterwards.
+    /// Calls `f` with the qdisc and counts the packets that `f` drops. As after
+    /// [`qdisc`](Self::qdisc), the parent must update the backlog afterwards.
     pub(crate) fn visit<R>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -99,56 +105,58 @@ impl Child {
         result
     }
 
-    /// The qdisc, and what passed it.
+    /// Returns the qdisc and its counters.
     pub(crate) fn with_counters(&mut self) -> (&mut dyn Qdisc, &QdiscCounters) {
         (&mut *self.qdisc, &self.counters)
     }
 
-    /// What passed the qdisc, and what it holds.
+    /// Returns the counters and the backlog of the qdisc.
     pub(crate) fn counters(&self) -> (Counters, Backlog) {
         let overlimits = self.qdisc.overlimits();
         (Counters { overlimits, ..self.counters.qdisc() }, self.held)
     }
 
-    /// The same of a class that counts for itself: what left through it, whatever qdisc was below,
-    /// and what was dropped as it came.
+    /// Returns the counters and the backlog of a class that counts for itself: packets that left
+    /// through the class, whichever qdisc was below, and packets that were dropped on arrival.
     pub(crate) fn class_counters(&self) -> (Counters, Backlog) {
         (self.counters.class(), self.held)
     }
 
-    /// The same of a class that counts what left through it, but whose drops are those of the qdisc
-    /// below, and its overlimits.
+    /// Returns the counters and the backlog of a class that counts the packets that left through
+    /// it, but takes the drops and overlimits from the qdisc below.
     pub(crate) fn class_over_qdisc(&self) -> (Counters, Backlog) {
         let (below, held) = self.counters();
         let Counters { bytes, packets, .. } = self.counters.class();
         (Counters { bytes, packets, ..below }, held)
     }
 
-    /// The qdisc itself. Whoever changes what it holds calls [`Classes::recount`].
+    /// Returns the qdisc. A caller that changes the packets of the qdisc must then call
+    /// [`Classes::recount`].
     pub fn qdisc(&mut self) -> &mut dyn Qdisc {
         &mut *self.qdisc
     }
 
-    /// Asks the processor for the qdisc.
+    /// Asks the processor to prefetch the qdisc.
     #[inline]
     pub(crate) fn prefetch(&self) {
         onramp_queue::prefetch(&*self.qdisc);
     }
 
-    /// [`Qdisc::prefetch`].
+    /// Calls [`Qdisc::prefetch`] of the child.
     #[inline]
     pub(crate) fn prefetch_packets(&self) {
         self.qdisc.prefetch();
     }
 
-    /// [`Qdisc::accepts`].
+    /// Calls [`Qdisc::accepts`] of the child.
     #[inline]
     #[must_use]
     pub fn accepts(&self, pkt: &Packet) -> bool {
         self.qdisc.accepts(pkt)
     }
 
-    /// [`Qdisc::enqueue`]; keeps `sum`, what the parent holds in all its children.
+    /// Calls [`Qdisc::enqueue`] of the child and updates `sum`, the backlog of all children of the
+    /// parent.
     #[inline]
     pub fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>, sum: &mut Backlog) -> Verdict {
         let before = cx.drops.len();
@@ -162,7 +170,7 @@ impl Child {
         verdict
     }
 
-    /// [`Qdisc::dequeue`]; keeps `sum`.
+    /// Calls [`Qdisc::dequeue`] of the child and updates `sum`, the backlog of all children.
     #[inline]
     pub fn dequeue(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Dequeue {
         let before = cx.drops.len();
@@ -176,7 +184,8 @@ impl Child {
         answer
     }
 
-    /// [`Qdisc::peek`]; keeps `sum`: to look may drop.
+    /// Calls [`Qdisc::peek`] of the child and updates `sum`, the backlog of all children, because a
+    /// peek may drop packets.
     #[inline]
     pub fn peek(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Peek {
         let before = cx.drops.len();
@@ -187,14 +196,14 @@ impl Child {
         answer
     }
 
-    /// [`Qdisc::reset`]; keeps `sum`.
+    /// Calls [`Qdisc::reset`] of the child and updates `sum`, the backlog of all children.
     pub fn reset(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) {
         self.visit(cx, |qdisc, cx| qdisc.reset(cx));
         self.idle = false;
         self.recount(sum);
     }
 
-    /// Looks at what it holds, and corrects `sum` by the difference.
+    /// Reads the backlog of the child again and corrects `sum` by the difference.
     #[inline]
     pub fn recount(&mut self, sum: &mut Backlog) {
         let now = self.qdisc.backlog();

@@ -1,6 +1,7 @@
-//! Classes that users add, by their numbers; and lists of numbers, to keep them in an order.
+//! A table of the classes that users add, by their numbers, and linked lists of numbers that keep
+//! classes in an order.
 //!
-//! Every step takes the same time, however many classes there are.
+//! Every operation of a table or a list takes constant time, except walks over all classes.
 
 use std::ops::{Index, IndexMut};
 
@@ -9,23 +10,24 @@ use onramp_queue::{DropReason, Packet, prefetch};
 use crate::base::{Handle, Instant};
 use crate::filter::{Decision, Filters};
 
-/// Classes, each at a place of its own that it keeps.
+/// Classes, each in a place (an index) that stays the same as long as the class exists.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     handle: Handle,
-    /// By minor number: 0 = no such class, else its place and one.
+    /// For each minor number: 0 if there is no such class, otherwise the place of the class plus
+    /// one.
     places: Vec<u16>,
     classes: Vec<Option<T>>,
     free: Vec<usize>,
 }
 
 impl<T> Table<T> {
-    /// No classes yet, of the qdisc with this handle.
+    /// Creates a table without classes, for the qdisc with this handle.
     pub(crate) const fn new(handle: Handle) -> Self {
         Self { handle, places: Vec::new(), classes: Vec::new(), free: Vec::new() }
     }
 
-    /// Where class `minor` is.
+    /// Returns the place of class `minor`, or `None` if there is no such class.
     #[inline]
     pub(crate) fn place(&self, minor: u16) -> Option<usize> {
         usize::from(*self.places.get(usize::from(minor))?).checked_sub(1)
@@ -39,7 +41,7 @@ impl<T> Table<T> {
         self.place(minor).map(|place| &self[place])
     }
 
-    /// Adds a class, of which there is none by this number; gives its place.
+    /// Adds a class whose number must be unused, and returns its place.
     pub(crate) fn add(&mut self, minor: u16, class: T) -> usize {
         let place = self.free.pop().unwrap_or_else(|| {
             self.classes.push(None);
@@ -48,7 +50,7 @@ impl<T> Table<T> {
         self.classes[place] = Some(class);
         let row = usize::from(minor);
         self.places.resize(self.places.len().max(row + 1), 0);
-        // There are 65,535 minor numbers at most.
+        // The sum fits, because there are at most 65,535 minor numbers.
         self.places[row] = u16::try_from(place + 1).unwrap_or(0);
         place
     }
@@ -60,40 +62,40 @@ impl<T> Table<T> {
         self.classes[place].take()
     }
 
-    /// All places where a class is.
+    /// Returns all places that have a class.
     pub(crate) fn used(&self) -> Vec<usize> {
         (0..self.classes.len()).filter(|place| self.classes[*place].is_some()).collect()
     }
 
-    /// All classes.
+    /// Returns all classes.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.classes.iter_mut().flatten()
     }
 
-    /// Asks the processor for the class at a place, and does not look at it.
+    /// Asks the processor to prefetch the class at a place, without reading the class.
     #[inline]
     pub(crate) fn prefetch(&self, place: usize) {
         prefetch(&self.classes[place]);
     }
 
-    /// How many places there are.
+    /// Returns the number of places, used or free.
     pub(crate) fn len(&self) -> usize {
         self.classes.len()
     }
 
-    /// The place of the class that a packet's priority names.
+    /// Returns the place of the class that a packet's priority names, if there is one.
     #[inline]
     pub(crate) fn named(&self, priority: u32) -> Option<usize> {
         let named = Handle::from_priority(priority);
         if named.major == self.handle.major { self.place(named.minor) } else { None }
     }
 
-    /// The place of a packet's class: the class that its priority names, else the one that the
-    /// filters name.
+    /// Returns the place of a packet's class: the class that the packet's priority names, or else
+    /// the class that the filters choose.
     ///
     /// # Errors
     ///
-    /// Why it dies.
+    /// Returns the reason for which the packet must be dropped.
     #[inline]
     pub(crate) fn classify(
         &self,
@@ -129,12 +131,12 @@ impl<T> IndexMut<usize> for Table<T> {
     }
 }
 
-/// No number.
+/// Marks the end of a list, or an empty list, in place of a number.
 const NONE: u32 = u32::MAX;
-/// Before a number that is in no list.
+/// Value of `before` for a number that is in no list.
 const OUT: u32 = u32::MAX - 1;
 
-/// What stands before and behind each number in its list. A number is in one list at most.
+/// The predecessor and successor of each number in its list. A number is in at most one list.
 #[derive(Debug, Default)]
 pub(crate) struct Links(Vec<Link>);
 
@@ -151,7 +153,7 @@ impl Links {
         self.0.get(number).is_some_and(|link| link.before != OUT)
     }
 
-    /// Makes room for `number`, in no list.
+    /// Makes room for `number`, which is in no list yet.
     pub(crate) fn grow(&mut self, number: usize) {
         if self.0.len() <= number {
             self.0.resize(number + 1, Link { before: OUT, behind: NONE });
@@ -159,7 +161,7 @@ impl Links {
     }
 }
 
-/// A list of numbers for which [`Links`] have room.
+/// A linked list of numbers. [`Links`] must have room for each number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     first: u32,
@@ -172,7 +174,7 @@ impl Default for List {
     }
 }
 
-/// Numbers are places in a vector, and these have less than 2^32 - 2.
+/// Numbers are places in a vector, and a vector has fewer than 2^32 - 2 places.
 #[expect(clippy::cast_possible_truncation, reason = "said above")]
 #[inline]
 const fn short(number: usize) -> u32 {
@@ -226,7 +228,7 @@ impl List {
         links.0[number] = Link { before: OUT, behind: NONE };
     }
 
-    /// Puts `number`, which is in the list, at its end.
+    /// Moves `number`, which must be in the list, to the end of the list.
     #[inline]
     pub(crate) fn move_back(&mut self, links: &mut Links, number: usize) {
         if self.last != short(number) {
@@ -241,7 +243,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// All numbers of a list, in order.
+    /// Returns all numbers of a list, in order.
     fn numbers(list: List, links: &Links) -> Vec<usize> {
         let next = |number: &usize| match links.0[*number].behind {
             NONE => None,
@@ -251,7 +253,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same as vectors.
+        /// A list behaves like a vector.
         #[test]
         fn lists_keep_their_order(steps in prop::collection::vec((0_u8..4, 0_usize..9), 0..200)) {
             let (mut links, mut list, mut model) = (Links::default(), List::default(), vec![]);
@@ -284,7 +286,7 @@ mod tests {
             }
         }
 
-        /// The same as a map; a class keeps its place.
+        /// A table behaves like a map, and a class keeps its place.
         #[test]
         fn classes_are_found_by_their_numbers(
             steps in prop::collection::vec((any::<bool>(), 1_u16..20), 0..100),

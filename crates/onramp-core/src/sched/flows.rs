@@ -1,8 +1,10 @@
-//! Flows served in turn: deficit round robin, with a list of new flows before that of old ones.
+//! Flows served by deficit round robin, with a list of new flows that goes before the list of old
+//! flows.
 //!
-//! A flow that had nothing joins the new flows, and sends a quantum before it joins the old ones.
-//! One that has nothing left when its turn comes leaves the lists, but from among the new flows it
-//! first makes a round among the old ones, or it could come back as new and starve them.
+//! A flow that was in no list joins the list of new flows, and sends one quantum before it moves to
+//! the list of old flows. A flow that has no packets left when its turn comes leaves the lists. A
+//! new flow without packets is first moved to the end of the old flows, because otherwise it could
+//! come back as new at once and starve the old flows.
 //!
 //! Source: RFC 8290, section 4; Linux 7.2 `net/sched/sch_fq_codel.c`, `net/sched/sch_fq_pie.c`.
 
@@ -10,32 +12,33 @@ use onramp_queue::{Packet, PacketList, prefetch};
 
 use crate::sched::turns::{MANY, Turns};
 
-/// Which list a flow is in.
+/// Which of the two lists a flow is in: [`NEW`] or [`OLD`].
 pub(crate) type Age = usize;
 pub(crate) const NEW: Age = 0;
 pub(crate) const OLD: Age = 1;
 
-/// A queue with the state that its law keeps; with that of CoDel, it is one cache line.
+/// A queue with the state of its AQM law. With the state of CoDel, a flow fills one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Flow<L> {
     pub(crate) queue: PacketList,
     pub(crate) law: L,
-    /// Bytes it may still send in this round.
+    /// Bytes that the flow may still send in this round.
     credit: i32,
-    /// It is in one of the lists.
+    /// Whether the flow is in one of the lists.
     listed: bool,
 }
 
 const _: () = assert!(size_of::<Flow<crate::law::codel::Codel>>() == 64, "one cache line");
 
 impl<L> Flow<L> {
-    /// Bytes it may still send in this round, if it is in a list.
+    /// Returns the bytes that the flow may still send in this round, or `None` if the flow is in no
+    /// list.
     pub(crate) fn deficit(&self) -> Option<i32> {
         self.listed.then_some(self.credit)
     }
 
-    /// Charges the flow for what it sent.
+    /// Charges the flow for a packet that it sent.
     #[inline]
     pub(crate) fn charge(&mut self, pkt: &Packet) {
         self.credit = self.credit.saturating_sub_unsigned(pkt.len);
@@ -45,10 +48,10 @@ impl<L> Flow<L> {
 #[derive(Debug)]
 pub(crate) struct Flows<L> {
     flows: Box<[Flow<L>]>,
-    /// By age.
+    /// The lists of new and old flows, indexed by age.
     lists: [Turns; 2],
     quantum: i32,
-    /// How often a flow was new.
+    /// Number of times that a flow was new.
     pub(crate) new_flow_count: u64,
 }
 
@@ -64,7 +67,7 @@ impl<L: Default> Flows<L> {
         }
     }
 
-    /// Forgets all that is known of the flows, and gives what they held.
+    /// Resets all flows and returns the packets that they held.
     pub(crate) fn reset(&mut self) -> PacketList {
         self.lists.iter_mut().for_each(Turns::clear);
         let mut held = PacketList::new();
@@ -91,7 +94,7 @@ impl<L> Flows<L> {
         &self.flows
     }
 
-    /// Appends a packet to a flow, and a flow that is in no list to the new ones.
+    /// Appends a packet to a flow. A flow that is in no list joins the new flows.
     #[inline]
     pub(crate) fn push(&mut self, index: usize, pkt: Packet) {
         let flow = &mut self.flows[index];
@@ -103,7 +106,7 @@ impl<L> Flows<L> {
         }
     }
 
-    /// Packets of these buckets are about to come.
+    /// Prefetches these buckets, because packets for them are about to be enqueued.
     #[inline]
     pub(crate) fn prefetch_flows(&self, buckets: impl Iterator<Item = usize> + Clone) {
         if self.flows.len() <= MANY {
@@ -113,7 +116,7 @@ impl<L> Flows<L> {
         buckets.for_each(|index| self.flows[index].queue.prefetch_back());
     }
 
-    /// The flow whose turn it is, and its list.
+    /// Returns the flow whose turn it is, and the list that the flow is in.
     #[inline]
     pub(crate) fn turn(&mut self) -> Option<(Age, usize)> {
         loop {
@@ -133,7 +136,8 @@ impl<L> Flows<L> {
         }
     }
 
-    /// The first flow of a list has nothing left.
+    /// Removes the first flow of a list, which has no packets left, as described at the top of this
+    /// file.
     #[inline]
     pub(crate) fn retire(&mut self, age: Age) {
         let Some(first) = self.lists[age].first() else { return };
@@ -153,12 +157,12 @@ impl<L> Flows<L> {
         self.lists[age].push_back(place);
     }
 
-    /// Other bytes of a round, from the next one on.
+    /// Changes the quantum, in bytes, from the next round on.
     pub(crate) fn set_quantum(&mut self, quantum: u32) {
         self.quantum = i32::try_from(quantum).unwrap_or(i32::MAX);
     }
 
-    /// Flows in a list.
+    /// Returns the number of flows in a list.
     pub(crate) fn listed(&self, age: Age) -> u64 {
         self.lists[age].len() as u64
     }
@@ -170,10 +174,11 @@ mod tests {
 
     use super::*;
 
-    /// RFC 8290, section 4, in so many words.
+    /// A direct implementation of RFC 8290, section 4.
     struct Model {
         quantum: i64,
-        /// Bytes of the packets of each flow, its credit, and whether it is in a list.
+        /// For each flow: the sizes of its packets in bytes, its credit, and whether the flow is in
+        /// a list.
         flows: Vec<(VecDeque<u32>, i64, bool)>,
         new: VecDeque<usize>,
         old: VecDeque<usize>,
@@ -216,7 +221,7 @@ mod tests {
         }
     }
 
-    /// What a qdisc does with it.
+    /// Dequeues a packet, as a qdisc does with `Flows`.
     fn dequeue(flows: &mut Flows<u8>) -> Option<(usize, u32)> {
         loop {
             let (age, index) = flows.turn()?;
@@ -229,7 +234,8 @@ mod tests {
         }
     }
 
-    /// Many steps by a generator of numbers, with quanta from less than a packet to many.
+    /// Random steps, with quanta from less than a packet to many packets, give the same packets as
+    /// the model.
     #[test]
     fn flows_are_served_as_the_paper_says() {
         let mut noise = 1_u64;
@@ -248,7 +254,7 @@ mod tests {
                 were_new: 0,
             };
             for step in 0..3_000 {
-                // More comes than leaves, then less.
+                // The backlog grows for 100 steps, then shrinks for 100 steps.
                 if random(10) < if step % 200 < 100 { 6 } else { 3 } {
                     let flow = usize::try_from(random(count.into())).expect("few");
                     let len = 1 + u32::try_from(random(7)).expect("small");
@@ -281,7 +287,7 @@ mod tests {
         assert_eq!((flows.turn(), flows.new_flow_count), (Some((NEW, 0)), 3));
     }
 
-    /// A new quantum holds from the next round on.
+    /// A new quantum applies from the next round on.
     #[test]
     fn the_quantum_may_change() {
         let mut flows = Flows::<u8>::new(2, 100);

@@ -1,158 +1,167 @@
-//! What the rest of the system knows of a kind of qdisc.
+//! The description of a kind of qdisc.
 
 use crate::base::params::{Options, Param, Value, Values};
 use crate::base::{Clash, Fault};
 use crate::sched::{Qdisc, Shown};
 
 /// A row of the table of kinds, [`KINDS`](crate::qdisc::KINDS): all that the rest of the system
-/// knows of a qdisc.
+/// knows of one kind of qdisc.
 #[derive(Debug)]
 pub struct Kind {
-    /// Name in the command language.
+    /// Name of the kind in the command language.
     pub id: &'static str,
-    /// One line for people.
+    /// Description in one line, for users.
     pub about: &'static str,
-    /// Its parameters, in the order they are shown.
+    /// Parameters of the kind, in the order in which they are shown.
     pub params: &'static [Param],
-    /// Who refuses an option that it does not have.
+    /// Which of `tc` and the kernel refuses an option that the kind does not have.
     pub unknown: Fault,
-    /// Whether Linux lets its parameters change while it stands.
+    /// Whether Linux lets the parameters of an existing qdisc change.
     pub changes: Changes,
-    /// What must hold between the parameters.
+    /// Checks the parameters against each other.
     pub check: Check,
-    /// Where its classes come from.
+    /// Where the classes of such a qdisc come from.
     pub classes: ClassKind,
-    /// Builds one.
+    /// Builds a qdisc of this kind.
     pub build: fn(&Values<'_>) -> Box<dyn Qdisc>,
-    /// How `tc` shows it, where the table of parameters does not say it all.
+    /// How `tc` shows such a qdisc, where that does not follow from the table of parameters.
     pub shown: Shown,
-    /// What Linux does with few kinds.
+    /// Behaviour that only few kinds have in Linux.
     pub quirks: Quirks,
 }
 
-/// Whether the parameters of a qdisc may change while it stands.
+/// Whether the parameters of an existing qdisc may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// They may.
+    /// The parameters may change.
     Yes,
-    /// They may not; a change that gives none is fine.
+    /// The parameters may not change. A change command without options succeeds.
     Bare,
-    /// No change is taken: `tc` sends the options even if none is given.
+    /// Every change command fails, because `tc` sends the options even if none is given.
     No,
 }
 
-/// Checks parameters against each other; an error names one of them, and says what is wrong.
+/// Checks parameters against each other. An error names one of the parameters and says what is
+/// wrong.
 pub type Check = fn(&Values<'_>) -> Result<(), Clash>;
 
 /// Where the classes of a qdisc come from.
 #[derive(Clone, Copy, Debug)]
 pub enum ClassKind {
-    /// It has none.
+    /// The qdisc has no classes.
     None,
-    /// It has so many, numbered from 1.
+    /// The qdisc has as many classes as this function returns, numbered from 1.
     Fixed(fn(&Values<'_>) -> u16),
-    /// Users add them.
+    /// Users add the classes.
     Added {
-        /// Their parameters.
+        /// Parameters of a class.
         params: &'static [Param],
-        /// What must hold between these.
+        /// Checks the parameters of a class against each other.
         check: Check,
-        /// Whether a class may stand below another.
+        /// Whether a class may stand below another class.
         nested: bool,
     },
 }
 
-/// What Linux does with few kinds of qdisc. Each kind that needs one states it in its own file, so
-/// that nobody else asks for a kind by its name.
+/// Behaviour that only few kinds of qdisc have in Linux. Each kind states its quirks in its own
+/// file, so that no other code tests for the name of a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Quirks {
-    /// What a new qdisc must satisfy beside [`Kind::check`], and a change need not.
+    /// Checks a new qdisc, in addition to [`Kind::check`]. Not called for a change.
     pub check_new: Check,
-    /// Completes a change: gets the options of the line, and the options that hold after it.
+    /// Completes a change. The arguments are the values that the command line gives, and the
+    /// options of the qdisc after the change.
     pub change: fn(&Values<'_>, &mut Options<'_>),
-    /// A change of its parameters replaces the qdisc below it by a new one.
+    /// Whether a change of the parameters replaces the child qdisc by a new one.
     pub renews_child: bool,
-    /// It is one queue with a `limit`, which the qdisc above it may set.
+    /// Whether the qdisc is a single queue with a `limit` that the parent qdisc may set.
     pub fifo: bool,
-    /// The limit that a change to these values gives to a fifo below it.
+    /// If set, returns the limit, for the given values, that a change gives to a fifo below the
+    /// qdisc.
     pub limit_below: Option<fn(&Values<'_>) -> u64>,
-    /// It stands at the root alone: its classes are the device's transmit queues.
+    /// Whether the qdisc can only be the root. Its classes are the transmit queues of the device.
     pub stands_at_root: bool,
-    /// Each transmit queue has a tree of its own, below a class of this qdisc.
+    /// Whether each transmit queue has its own tree, below a class of this qdisc.
     pub has_queue_trees: bool,
-    /// It chooses the transmit queue of a packet.
+    /// Whether the qdisc chooses the transmit queue of a packet.
     pub chooses_queue: bool,
-    /// It stands in front of each transmit queue by itself, and holds no packets back.
+    /// Whether a separate copy of the qdisc stands in front of each transmit queue, and holds no
+    /// packet back.
     pub holds_nothing: bool,
-    /// The option that says how many bands there are, if a line that leaves it out means a band for
-    /// each transmit queue.
+    /// Name of the option with the number of bands, if a command line without that option means one
+    /// band for each transmit queue.
     pub bands_of_queues: Option<&'static str>,
-    /// It has a place for one child, which is no choice of a class.
+    /// Whether the qdisc has exactly one place for a child, without a choice of classes.
     pub has_one_place: bool,
-    /// `tc class show` lists that place only while a qdisc stands there that a user named.
+    /// Whether `tc class show` lists that place only while a qdisc stands there that a command
+    /// named.
     pub hides_empty_place: bool,
-    /// `tc class show` lists its classes below `root`.
+    /// Whether `tc class show` lists the classes of the qdisc below `root`.
     pub classes_at_root: bool,
-    /// The kind that stands below each class until a user puts a qdisc there, where
-    /// `tc qdisc show` lists it (`qdisc_hash_add`, not invisible).
+    /// Name of the kind that stands below each class until a user puts another qdisc there, if
+    /// `tc qdisc show` lists that default (`qdisc_hash_add`, not invisible).
     pub shown_below: Option<&'static str>,
-    /// It holds filters and no packets. A qdisc that is no place of packets has one place for its
-    /// filters, whatever a line calls it, or two.
+    /// Set if the qdisc holds filters and no packets. Such a qdisc has either one place for its
+    /// filters, whatever a command line calls that place, or two places.
     pub filters_only: Option<FilterPlaces>,
-    /// What a user can change of classes that follow from its parameters.
+    /// The option that a user can change of a class, if the classes follow from the qdisc's
+    /// parameters.
     pub class_option: Option<ClassOption>,
-    /// What it does with classes that users add.
+    /// Behaviour of the classes that users add.
     pub added: AddedQuirks,
 }
 
-/// Where filters of packets that come in are asked.
+/// Where a qdisc that holds only filters asks them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterPlaces {
-    /// Where packets come in.
+    /// For incoming packets.
     In,
-    /// Where packets come in, and where they go out.
+    /// For incoming packets and for outgoing packets.
     InAndOut,
 }
 
-/// What Linux does with the classes that users add to few kinds.
+/// Behaviour of user-added classes that only few kinds have in Linux.
 #[derive(Clone, Copy, Debug)]
 pub struct AddedQuirks {
-    /// How many classes may stand below one another at most, and what Linux says of one more.
+    /// The greatest depth of nested classes, and Linux's error text for a class that is nested
+    /// deeper.
     pub deepest: (usize, &'static str),
-    /// Its root is a class as well, which has number 0.
+    /// Whether the root of the class tree is a class as well, with the number 0.
     pub root_is_class: bool,
-    /// A parent that does not exist means the root, and another parent of a class that exists is
-    /// ignored.
+    /// Whether a parent that does not exist means the root, and a new parent for an existing class
+    /// is ignored.
     pub any_parent: bool,
-    /// A class loses its qdisc when its first child is added.
+    /// Whether a class loses its qdisc when its first child class is added.
     pub inner_has_no_qdisc: bool,
-    /// What Linux says of a new class without options.
+    /// Linux's error text for a new class without options.
     pub options_missing: &'static str,
-    /// What Linux says if a class cannot be deleted, as another class or a filter needs it.
+    /// Linux's error text for the deletion of a class that another class or a filter needs.
     pub in_use: &'static str,
-    /// What Linux says of filters at a class, where they can stand at the qdisc alone.
+    /// Linux's error text for a filter at a class, if filters can only stand at the qdisc.
     pub filters_at_class: &'static str,
 }
 
-/// Gets the values of a qdisc, the minor number of a class and the number that the class shall
-/// have. Gives the parameter of the qdisc that changes, and its value.
+/// Computes which parameter of a qdisc changes when a user sets the option of a class (see
+/// [`ClassOption`]). The arguments are the values of the qdisc, the minor number of the class, and
+/// the new value of the option. The result is the name of the parameter and its new value.
 pub type SetOption = fn(&Values<'_>, u16, u64) -> Result<(&'static str, Value), Clash>;
 
-/// The option of a class that follows from a qdisc's parameters, and changes one of them.
+/// The option of a class that follows from a qdisc's parameters. Setting the option changes one of
+/// these parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassOption {
-    /// The option.
+    /// The option, as a table with a single parameter.
     pub params: &'static [Param],
-    /// What Linux says of a line without it.
+    /// Linux's error text for a command line without the option.
     pub missing: &'static str,
-    /// What Linux says of a class that does not exist.
+    /// Linux's error text for a class that does not exist.
     pub no_class: &'static str,
-    /// What it changes of the qdisc.
+    /// Computes the change of the qdisc's parameters.
     pub set: SetOption,
 }
 
 impl Quirks {
-    /// What most kinds have.
+    /// The quirks of most kinds.
     pub const NONE: Self = Self {
         check_new: |_| Ok(()),
         change: |_, _| {},
@@ -173,12 +182,12 @@ impl Quirks {
         added: AddedQuirks::NONE,
     };
 
-    /// What kinds have that hold one other qdisc.
+    /// The quirks of kinds that hold one child qdisc.
     pub(crate) const ONE_PLACE: Self = Self { has_one_place: true, ..Self::NONE };
 }
 
 impl AddedQuirks {
-    /// What most kinds have.
+    /// The quirks that the classes of most kinds have.
     pub const NONE: Self = Self {
         deepest: (usize::MAX, ""),
         root_is_class: false,
@@ -191,7 +200,7 @@ impl AddedQuirks {
 }
 
 impl Kind {
-    /// What most kinds do not have, to be written as `..Kind::LEAF`.
+    /// The defaults for a row of the table, to be used as `..Kind::LEAF`.
     pub(crate) const LEAF: Self = Self {
         id: "",
         about: "",
@@ -205,7 +214,7 @@ impl Kind {
         quirks: Quirks::NONE,
     };
 
-    /// Help for people: a line for each option of its classes.
+    /// Returns help text for users: a line for each option of the kind's classes.
     #[must_use]
     pub fn class_help(&self) -> String {
         let ClassKind::Added { params, .. } = self.classes else {
@@ -215,7 +224,7 @@ impl Kind {
         lines.fold(format!("classes of {}:\n", self.id), |text, line| text + &line)
     }
 
-    /// Help for people: a line on the qdisc, then one for each option.
+    /// Returns help text for users: a line about the kind, then a line for each option.
     #[must_use]
     pub fn help(&self) -> String {
         let mut text = format!("{}: {}\n", self.id, self.about);

@@ -1,4 +1,4 @@
-//! The contract between a qdisc, whoever calls it, and what stands below it.
+//! The contract between a qdisc, its caller and its children.
 
 use std::fmt::Debug;
 
@@ -9,28 +9,30 @@ use crate::base::params::Values;
 use crate::filter::Filters;
 use crate::sched::{Classes, FlowView};
 
-/// What a call gets from outside.
+/// The context of a call: what the caller of a qdisc provides, and what the qdisc returns beside
+/// its answer.
 #[derive(Debug)]
 pub struct Cx<'a> {
-    /// The present, the same for a whole burst.
+    /// The present time, which stays the same during a whole burst.
     pub now: Instant,
-    /// Dropped packets, freed by the caller after it has let go of the qdisc. They come here by
-    /// [`drop`](Self::drop).
+    /// Dropped packets. The caller frees them after it has let go of the qdisc. A qdisc adds a
+    /// packet with [`drop`](Self::drop).
     pub drops: &'a mut PacketList,
-    /// Packets that qdiscs have made themselves: they are enqueued like those that came.
+    /// Number of packets that qdiscs have made themselves. Such packets are enqueued like packets
+    /// that came from senders.
     pub made: u32,
-    /// Whether each qdisc measures how long packets take from push to dequeue.
+    /// Whether each qdisc measures the time of packets from push to dequeue.
     pub(crate) measures: bool,
-    /// Whether a packet's memory is charged to its sender, who has a bound of its own, as sockets
-    /// have (`skb->sk`).
+    /// Whether the memory of packets is charged to their senders, which have limits of their own,
+    /// as sockets have (`skb->sk`).
     pub(crate) charged: bool,
-    /// Why the last packet was dropped, and how many were dropped before all that were dropped for
-    /// the same in a row.
+    /// The reason of the last drop, and the length of `drops` before the unbroken series of drops
+    /// for that same reason began.
     last: Option<(DropReason, u32)>,
 }
 
 impl<'a> Cx<'a> {
-    /// Drops go to `drops`.
+    /// Creates a context whose drops go to `drops`.
     #[inline]
     pub fn new(now: Instant, drops: &'a mut PacketList) -> Self {
         Self { now, drops, made: 0, measures: false, charged: false, last: None }
@@ -38,14 +40,14 @@ impl<'a> Cx<'a> {
 }
 
 impl Cx<'_> {
-    /// The same, for a tree where each qdisc measures how long packets stay, or where the memory of
-    /// packets is charged to their senders.
+    /// Returns the context with the settings of a tree: whether each qdisc measures sojourn times,
+    /// and whether the memory of packets is charged to their senders.
     #[inline]
     pub(crate) fn of_tree(self, measures: bool, charged: bool) -> Self {
         Self { measures, charged, ..self }
     }
 
-    /// Drops `pkt`, saying why.
+    /// Drops `pkt` for `reason`.
     pub fn drop(&mut self, mut pkt: Packet, reason: DropReason) {
         pkt.drop_reason = Some(reason);
         if self.last.is_none_or(|(last, _)| last != reason) {
@@ -54,13 +56,14 @@ impl Cx<'_> {
         self.drops.push_back(pkt);
     }
 
-    /// Why all packets were dropped that came after the first `before`, if that is one reason.
+    /// Returns the common reason of all drops after the first `before` drops, or `None` if there
+    /// are several reasons.
     #[inline]
     pub(crate) fn reason_since(&self, before: u32) -> Option<DropReason> {
         self.last.filter(|(_, since)| *since <= before).map(|(reason, _)| reason)
     }
 
-    /// Drops all of `list`.
+    /// Drops all packets of `list`.
     pub(crate) fn purge(&mut self, list: &mut PacketList) {
         while let Some(pkt) = list.pop_front() {
             self.drop(pkt, DropReason::Purged);
@@ -68,16 +71,16 @@ impl Cx<'_> {
     }
 }
 
-/// The fate of an enqueue (`NET_XMIT_*`).
+/// The result of an enqueue (`NET_XMIT_*`).
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Queued.
+    /// The packet is queued.
     Queued,
-    /// Queued, but another packet of its flow was dropped for it (`NET_XMIT_CN`). Where one of
-    /// another flow was dropped, the answer is [`Queued`](Self::Queued).
+    /// The packet is queued, but another packet of its flow was dropped for it (`NET_XMIT_CN`). If
+    /// a packet of another flow was dropped instead, the result is [`Queued`](Self::Queued).
     Congested,
-    /// Dropped; it is in `cx.drops`.
+    /// The packet is dropped and lies in `cx.drops`.
     Dropped,
 }
 
@@ -85,17 +88,17 @@ pub enum Verdict {
 #[must_use]
 #[derive(Debug)]
 pub enum Dequeue {
-    /// Send this.
+    /// The packet to send now.
     Ready(Packet),
-    /// Something is held, but nothing may go now: ask again then (`qdisc_watchdog`), or when
-    /// something has come.
+    /// The qdisc holds packets, but none may leave now. Ask again at this time (`qdisc_watchdog`),
+    /// or when another packet has been enqueued.
     NotBefore(Instant),
-    /// Nothing is held.
+    /// The qdisc holds no packet.
     Empty,
 }
 
 impl Dequeue {
-    /// Of two answers without a packet, the one with the earlier time.
+    /// Returns the answer with the earlier time, of two answers without a packet.
     #[inline]
     pub(crate) fn or_sooner(self, other: Self) -> Self {
         match (self, other) {
@@ -110,22 +113,22 @@ impl Dequeue {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peek {
-    /// The next packet has so many bytes.
+    /// The size of the next packet in bytes.
     Ready(u32),
-    /// As [`Dequeue::NotBefore`].
+    /// No packet may leave before this time, as for [`Dequeue::NotBefore`].
     NotBefore(Instant),
-    /// Nothing is held.
+    /// The qdisc holds no packet.
     Empty,
 }
 
 impl Peek {
-    /// At the first of a list.
+    /// Returns the answer for a qdisc that would send `first` next.
     #[inline]
     pub(crate) fn at(first: Option<&Packet>) -> Self {
         first.map_or(Self::Empty, |pkt| Self::Ready(pkt.len))
     }
 
-    /// Of two answers without a packet, the one with the earlier time.
+    /// Returns the answer with the earlier time, of two answers without a packet.
     #[inline]
     pub(crate) fn or_sooner(self, other: Self) -> Self {
         match (self, other) {
@@ -135,8 +138,9 @@ impl Peek {
         }
     }
 
-    /// At what `dequeue` gave, which `stash` keeps from now on (`qdisc_peek_dequeued`). The qdisc
-    /// still counts it in its backlog, and hands it out at its next dequeue.
+    /// Peeks by dequeuing: moves the packet that `dequeue` returns into `stash`
+    /// (`qdisc_peek_dequeued`). The qdisc still counts that packet in its backlog, and its next
+    /// dequeue must return it.
     pub(crate) fn stash(stash: &mut Option<Packet>, dequeue: impl FnOnce() -> Dequeue) -> Self {
         if stash.is_none() {
             match dequeue() {
@@ -149,120 +153,124 @@ impl Peek {
     }
 }
 
-/// Packets and wire bytes held.
+/// The packets and wire bytes that a qdisc, class or flow holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Packets.
+    /// Number of packets.
     pub packets: u32,
-    /// Bytes.
+    /// Number of bytes on the wire.
     pub bytes: u64,
 }
 
 impl Backlog {
-    /// One packet more.
+    /// Adds `pkt` to the backlog.
     #[inline]
     pub(crate) fn add(&mut self, pkt: &Packet) {
         self.packets += 1;
         self.bytes += u64::from(pkt.len);
     }
 
-    /// One packet less.
+    /// Subtracts `pkt` from the backlog.
     #[inline]
     pub(crate) fn sub(&mut self, pkt: &Packet) {
         self.packets -= 1;
         self.bytes -= u64::from(pkt.len);
     }
 
-    /// What `list` holds.
+    /// Returns the backlog of `list`.
     pub(crate) fn of(list: &PacketList) -> Self {
         Self { packets: list.len(), bytes: list.bytes() }
     }
 }
 
-/// A queueing discipline. `&mut self` is the root lock.
+/// A queueing discipline. `&mut self` takes the place of Linux's root lock.
 pub trait Qdisc: Send + Debug {
-    /// Takes `pkt` in, or drops it into `cx`.
+    /// Enqueues `pkt`, or drops it into `cx`.
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict;
 
-    /// Lets the next packet out.
+    /// Removes and returns the next packet that may leave now.
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue;
 
-    /// Says what [`dequeue`](Self::dequeue) would give. To find out, it may have to drop packets,
-    /// or to take one out of its place for good: as in Linux, most kinds are settled on a packet
-    /// once they were asked, and a better one that comes later has to wait.
+    /// Returns what [`dequeue`](Self::dequeue) would return. To find out, a qdisc may have to drop
+    /// packets, or to choose the next packet for good. As in Linux, most kinds keep to the packet
+    /// that a peek has chosen, and a better packet that arrives later has to wait.
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek;
 
-    /// What is held, children included. O(1).
+    /// Returns the packets and bytes that the qdisc and its children hold, in constant time.
     fn backlog(&self) -> Backlog;
 
-    /// Whether it would take `pkt` now, and drop nothing for its limits.
+    /// Whether the qdisc could enqueue `pkt` now without dropping a packet for its limits.
     ///
-    /// A port asks before it enqueues, as long as its device takes what comes out: packets that
-    /// were only collected on their way are no backlog. A qdisc that drops by chance, or by how
-    /// long packets waited, takes every packet.
+    /// A port calls `accepts` before it enqueues, as long as the device takes packets, because
+    /// packets that a port merely collected are not a real backlog that should lead to drops. A
+    /// qdisc that drops at random, or by the time that packets have waited, accepts every packet.
     fn accepts(&self, _pkt: &Packet) -> bool {
         true
     }
 
-    /// The first `most` packets of `coming` are about to be enqueued: a qdisc with many flows asks
-    /// the processor for theirs, for all at once instead of one after another.
+    /// Prepares for an enqueue of the first `most` packets of `coming`. A qdisc with many flows
+    /// asks the processor to prefetch the memory of all their flows at once, instead of missing the
+    /// cache for one flow after another.
     fn prefetch_flows(&self, _coming: &PacketList, _most: u32) {}
 
-    /// It is soon to be called, as one of many: asks the processor for the packets at its ends.
+    /// Prepares for a call, when this qdisc is one of many: asks the processor to prefetch the
+    /// first and last packets of the queue.
     fn prefetch(&self) {}
 
-    /// Takes new parameters and keeps what it holds, but for what the new limits do not allow.
-    /// Returns false if the change cannot be made in place, and leaves the qdisc unchanged. Kinds
-    /// whose [`Changes`](crate::qdisc::Changes) allow a change never return false.
+    /// Takes new parameters and keeps all packets that the new limits allow. Returns false if the
+    /// change cannot be made in place, and leaves the qdisc unchanged. Kinds whose
+    /// [`Changes`](crate::qdisc::Changes) allow a change never return false.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         values.params.is_empty()
     }
 
-    /// What a `tbf` above it does with its own limit when it changes: a fifo, of bytes or of
-    /// packets, takes the number for its limit (`fifo_set_limit`); others do nothing.
+    /// Sets the limit of a fifo below a `tbf` whose own limit has changed. A fifo takes `limit` in
+    /// its own unit, bytes or packets (`fifo_set_limit`); other kinds do nothing.
     #[doc(hidden)]
     fn limit_fifo(&mut self, _limit: u64) {}
 
-    /// Whether a packet may pass it by while it holds nothing and the device takes what comes
-    /// (`TCQ_F_CAN_BYPASS`). What passed, it knows nothing of.
+    /// Whether a packet may bypass the qdisc while the qdisc is empty and the device takes packets
+    /// (`TCQ_F_CAN_BYPASS`). The qdisc never sees bypassed packets.
     fn can_bypass(&self) -> bool {
         false
     }
 
-    /// Takes in a packet that may pass it by, when it holds nothing, but the device takes nothing
-    /// either (`dev_requeue_skb`): the next to leave, whatever comes.
+    /// Takes a packet that could bypass the empty qdisc, but that the device does not take now
+    /// (`dev_requeue_skb`). That packet must be the next to leave, whatever is enqueued later.
     fn keep_passing(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
         self.enqueue(pkt, cx)
     }
 
-    /// Drops everything.
+    /// Drops all packets and forgets all state of flows.
     fn reset(&mut self, cx: &mut Cx<'_>);
 
-    /// Its classes, if it has any.
+    /// Returns the classes of the qdisc, or `None` if the kind has no classes.
     fn classes(&mut self) -> Option<&mut dyn Classes> {
         None
     }
 
-    /// The filters at class `minor` (0 = at the qdisc), if any are asked there.
+    /// Returns the filters at class `minor` (0 = at the qdisc), or `None` if the qdisc asks no
+    /// filters there.
     fn filters(&mut self, _minor: u16) -> Option<&mut Filters> {
         None
     }
 
-    /// How often it held packets back, or met its limit, where Linux counts it
+    /// Returns how often the qdisc held packets back or met its limit, where Linux counts that
     /// (`qdisc_qstats_overlimit`).
     fn overlimits(&self) -> u64 {
         0
     }
 
-    /// Drops below it that it does not count, where Linux does not.
+    /// Returns the number of child drops that Linux excludes from this qdisc's counter.
     fn uncounted(&self) -> u64 {
         0
     }
 
-    /// Flows that it knows of, which `tc class show` lists as classes, by their numbers.
+    /// Calls `out` with each flow that `tc class show` lists as if the flow were a class, with the
+    /// flow's number as minor number.
     fn flows(&self, _out: &mut dyn FnMut(FlowView<'_>)) {}
 
-    /// Names and values of its own statistics, such as `tc -s qdisc show` prints below the common
-    /// ones. Allocates nothing.
+    /// Calls `out` with the name and value of each statistic of this kind that `tc -s qdisc show`
+    /// prints below the common statistics. Must not allocate.
     fn stats(&self, _out: &mut dyn FnMut(&'static str, u64)) {}
 }

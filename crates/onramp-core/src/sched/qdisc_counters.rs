@@ -1,4 +1,4 @@
-//! What passes a qdisc, counted.
+//! Counters of the packets that pass a qdisc.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -6,25 +6,27 @@ use crate::base::stats::{BUCKETS, bucket_of};
 use crate::base::{Counters, Instant};
 use crate::sched::{Cx, segments};
 
-/// What left a qdisc, and what was dropped in it or below it. Whoever calls the qdisc keeps it, so
-/// that a qdisc has no part in it: a parent for its children, the tree for its root.
+/// Counters of the packets that left a qdisc and of the packets that were dropped in the qdisc or
+/// below it. The caller of the qdisc keeps the counters (a parent for its children, the tree for
+/// its root), so that a qdisc need not count.
 #[derive(Debug, Default)]
 pub(crate) struct QdiscCounters {
     bytes: u64,
-    /// A packet of several datagrams counts as these, as in Linux (`bstats_update`).
+    /// Number of packets. A packet of several datagrams counts as that many packets, as in Linux
+    /// (`bstats_update`).
     packets: u64,
-    /// What most qdiscs have no need of.
+    /// Counters that most qdiscs do not need.
     rare: Option<Box<Rare>>,
 }
 
 #[derive(Debug)]
 struct Rare {
     dropped: [u64; DropReason::ALL.len()],
-    /// Packets dropped as they came, and those for which another was dropped.
+    /// Number of packets that were dropped on arrival, or for which another packet was dropped.
     refused: u64,
-    /// What left through a class before the qdisc below it was replaced.
+    /// Bytes and packets that left through a class before the qdisc below the class was replaced.
     before: (u64, u64),
-    /// Nanoseconds from push to dequeue, if somebody measures.
+    /// Histogram of the nanoseconds from push to dequeue, if these are measured.
     sojourn_ns: Option<Box<[u64; BUCKETS]>>,
 }
 
@@ -34,7 +36,7 @@ impl Rare {
 }
 
 impl QdiscCounters {
-    /// One that will not allocate when the first packet is dropped.
+    /// Creates counters that need no allocation when the first packet is dropped.
     pub(crate) fn roomy() -> Self {
         Self { rare: Some(Box::new(Rare::NONE)), ..Self::default() }
     }
@@ -59,7 +61,7 @@ impl QdiscCounters {
         counts[bucket_of(now.since(Instant(pkt.enqueued_ns)))] += 1;
     }
 
-    /// Counts what was dropped since there were `before` packets in `cx.drops`.
+    /// Counts the packets that were dropped since `cx.drops` held `before` packets.
     #[inline]
     pub(crate) fn count_dropped(&mut self, before: u32, cx: &Cx<'_>) {
         if cx.drops.len() > before {
@@ -79,14 +81,14 @@ impl QdiscCounters {
         }
     }
 
-    /// Counts a packet that was dropped as it came, or for which another was: its class counts no
-    /// other.
+    /// Counts a packet that was dropped on arrival, or for which another packet was dropped. A
+    /// class that counts for itself counts no other drops.
     #[cold]
     pub(crate) fn refuse(&mut self) {
         self.rare().refused += 1;
     }
 
-    /// Begins anew, for another qdisc; what passed the class above it stays known.
+    /// Resets the counters for a new qdisc. The counts of the class above the qdisc are kept.
     pub(crate) fn restart(&mut self) {
         let before = self.class();
         let rare =
@@ -95,13 +97,13 @@ impl QdiscCounters {
         *self = Self { rare: (!none).then(|| Box::new(rare)), ..Self::default() };
     }
 
-    /// What passed the qdisc.
+    /// Returns the counts of the qdisc.
     pub(crate) fn qdisc(&self) -> Counters {
         let drops = self.rare.as_ref().map_or(0, |rare| rare.dropped.iter().sum());
         Counters { bytes: self.bytes, packets: self.packets, drops, ..Counters::default() }
     }
 
-    /// What passed the class above the qdisc, if it counts for itself.
+    /// Returns the counts of the class above the qdisc, for a class that counts for itself.
     pub(crate) fn class(&self) -> Counters {
         let (mut bytes, mut packets, mut drops) = (self.bytes, self.packets, 0);
         if let Some(rare) = &self.rare {
@@ -111,14 +113,15 @@ impl QdiscCounters {
         Counters { bytes, packets, drops, ..Counters::default() }
     }
 
-    /// Drops by reason, those that occurred.
+    /// Returns the number of drops for each reason that occurred.
     pub(crate) fn drops(&self) -> Vec<(DropReason, u64)> {
         let Some(rare) = &self.rare else { return Vec::new() };
         let all = DropReason::ALL.iter().zip(rare.dropped);
         all.filter(|(_, n)| *n > 0).map(|(reason, n)| (*reason, n)).collect()
     }
 
-    /// Nanoseconds from push to dequeue, if somebody measured.
+    /// Returns the histogram of the nanoseconds from push to dequeue, or `None` if these were not
+    /// measured.
     pub(crate) fn sojourn_ns(&self) -> Option<Box<[u64; BUCKETS]>> {
         self.rare.as_ref()?.sojourn_ns.clone()
     }
@@ -131,8 +134,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Drops for any reasons, in calls that may be inside one another, are each counted once by
-        /// every counters that was looking.
+        /// Drops for any reasons, in nested calls, are counted exactly once by each of the counters
+        /// that watch a call.
         #[test]
         fn reasons_are_counted_whatever_their_order(
             calls in prop::collection::vec(prop::collection::vec(0_usize..4, 0..6), 0..20),

@@ -1,4 +1,4 @@
-//! Deficit round robin among children: what `drr` and `ets` have in common.
+//! Deficit round robin among children, as used by `drr` and `ets`.
 //!
 //! Source: M. Shreedhar and G. Varghese, "Efficient Fair Queuing Using Deficit Round-Robin", 1995.
 
@@ -13,16 +13,17 @@ use crate::sched::turns::Turns;
 
 const _: () = assert!(size_of::<Option<Turn>>() == 128);
 
-/// A child that takes part in rounds; two cache lines, which processors fetch together.
+/// A child that takes part in the rounds. A `Turn` fills two cache lines, which processors fetch
+/// together.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Turn {
     pub(crate) child: Child,
-    /// Bytes it may send more in each round.
+    /// Bytes that the child may send more in each round.
     pub(crate) quantum: u64,
-    /// Bytes it may still send.
+    /// Bytes that the child may still send in this round.
     pub(crate) deficit: u64,
-    /// It is among the [`Rounds`].
+    /// Whether the child is in the list of [`Rounds`].
     active: bool,
 }
 
@@ -32,9 +33,9 @@ impl Turn {
     }
 }
 
-/// Where children lie, each at a place of its own.
+/// A collection of children, each in a place (an index) of its own.
 pub(crate) trait Places: IndexMut<usize, Output = Turn> {
-    /// Asks the processor for a child, and does not look at it.
+    /// Asks the processor to prefetch a child, without reading the child.
     fn prefetch(&self, number: usize);
 }
 
@@ -52,33 +53,34 @@ impl Places for Table<Turn> {
     }
 }
 
-/// As Linux does, takes a very small quantum for a larger one, so that a packet waits for a few
-/// rounds only, and a very large one for a smaller.
+/// Limits a quantum to a range, as Linux does. A very small quantum is raised so that a packet
+/// waits for few rounds only; a very large quantum is reduced.
 pub(crate) fn bounded(quantum: u64) -> u64 {
     quantum.clamp(256, 1 << 20)
 }
 
-/// Numbers of children are places of classes or bands.
+/// Converts the number of a child, which is the place of a class or band.
 #[expect(clippy::cast_possible_truncation, reason = "there are at most 65,536 of these")]
 #[inline]
 const fn short(number: usize) -> u32 {
     number as u32
 }
 
-/// The children that hold something, in the order they are served; each by a number.
+/// The numbers of the children that hold packets, in the order in which they are served.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     active: Turns,
 }
 
 impl Rounds {
-    /// None of these children holds anything any more.
+    /// Removes all children from the rounds. `turns` are the children, which must hold no packets.
     pub(crate) fn clear<'a>(&mut self, turns: impl Iterator<Item = &'a mut Turn>) {
         self.active.clear();
         turns.for_each(|turn| turn.active = false);
     }
 
-    /// Packets for these children are about to come.
+    /// Prefetches the children with these numbers, because packets for them are about to be
+    /// enqueued.
     pub(crate) fn prefetch_flows(
         turns: &impl Places,
         numbers: impl Iterator<Item = usize> + Clone,
@@ -102,7 +104,7 @@ impl Rounds {
         verdict
     }
 
-    /// Lets a child in that holds something now, and one out that does not.
+    /// Adds a child that holds packets now to the rounds, or removes a child that holds none.
     #[inline]
     pub(crate) fn update_active(&mut self, number: usize, turn: &mut Turn) {
         match (turn.child.held().packets > 0, turn.active) {
@@ -115,14 +117,14 @@ impl Rounds {
         }
     }
 
-    /// Lets a child out that is to be served otherwise.
+    /// Removes a child that is to be served outside the rounds.
     pub(crate) fn leave(&mut self, number: usize, turn: &mut Turn) {
         if turn.active {
             self.retire(number, turn);
         }
     }
 
-    /// A child leaves: mostly the one whose turn it is.
+    /// Removes an active child, which mostly is the child whose turn it is.
     #[inline]
     fn retire(&mut self, number: usize, turn: &mut Turn) {
         turn.active = false;
@@ -133,7 +135,8 @@ impl Rounds {
         }
     }
 
-    /// Lets the first one send whose deficit allows it. One that has to wait keeps all others back.
+    /// Dequeues from the first child whose deficit allows its next packet. A child that has to wait
+    /// delays all other children.
     #[inline]
     pub(crate) fn dequeue(
         &mut self,
@@ -162,7 +165,7 @@ impl Rounds {
                     self.active.push_back(first);
                 }
                 Peek::NotBefore(then) => return Dequeue::NotBefore(then),
-                // All that it held has died as it was asked.
+                // The peek has dropped all packets that the child held.
                 Peek::Empty => self.retire(number, turn),
             }
         }

@@ -1,14 +1,15 @@
-//! Packets of several datagrams (GSO), and their parts.
+//! Packets of several datagrams (GSO), and how to split them.
 //!
-//! Source: behaviour of Linux 7.2 `net/core/gso.c` (`skb_gso_segment`) and of `net/core/dev.c`
-//! (`qdisc_pkt_len_segs_init`): on the wire, each datagram has headers of its own.
+//! Source: behaviour of Linux 7.2 `net/core/gso.c` (`skb_gso_segment`) and `net/core/dev.c`
+//! (`qdisc_pkt_len_segs_init`): on the wire, each datagram has its own headers.
 
 use onramp_queue::{Layer, Packet, PacketList};
 
 use crate::sched::{Cx, Verdict};
 
-/// Whether a packet can be taken apart: it carries several datagrams, and their bytes. Not one that
-/// is said to be shorter than these: its parts would be longer than the whole.
+/// Whether a packet can be split: the packet carries several datagrams and their bytes. A packet
+/// whose stated length is shorter than its bytes cannot be split, because its parts would be longer
+/// than the whole.
 #[inline]
 pub(crate) fn is_several(pkt: &Packet) -> bool {
     pkt.gso_size > 0
@@ -17,14 +18,14 @@ pub(crate) fn is_several(pkt: &Packet) -> bool {
         && pkt.payload().len() <= pkt.len as usize
 }
 
-/// How many datagrams a packet carries.
+/// Returns the number of datagrams that a packet carries.
 #[inline]
 pub(crate) fn count(pkt: &Packet) -> u32 {
     if is_several(pkt) { sizes(pkt).0 } else { 1 }
 }
 
-/// How many datagrams a packet carries, the bytes on the wire of each but the last one, and of
-/// that.
+/// Returns the number of datagrams that a packet carries, the size of each of them except the last,
+/// and the size of the last. Both sizes are bytes on the wire.
 pub(crate) fn sizes(pkt: &Packet) -> (u32, u32, u32) {
     let payload = u32::try_from(pkt.payload().len()).unwrap_or(u32::MAX);
     let size = u32::from(pkt.gso_size).max(1);
@@ -33,8 +34,9 @@ pub(crate) fn sizes(pkt: &Packet) -> (u32, u32, u32) {
     (count, full, pkt.len.saturating_sub(full.saturating_mul(count - 1)))
 }
 
-/// Takes a packet apart. What is known of the packet holds for each part. The last one is the
-/// packet itself, so that its fate is the one its sender learns; the others count as made here.
+/// Splits a packet into its datagrams. Each part gets the metadata of the packet. The last part is
+/// the packet itself, so that its sender learns the fate of that part; the other parts count as
+/// packets made by the qdisc.
 pub(crate) fn split(mut pkt: Packet, cx: &mut Cx<'_>) -> PacketList {
     let (count, full, last) = sizes(&pkt);
     let mut parts = PacketList::new();
@@ -56,7 +58,7 @@ pub(crate) fn split(mut pkt: Packet, cx: &mut Cx<'_>) -> PacketList {
     parts
 }
 
-/// Takes a packet apart, and enqueues its parts: it is dropped if all of them are.
+/// Splits a packet and enqueues its parts. Returns `Dropped` only if all parts are dropped.
 pub(crate) fn each(
     pkt: Packet,
     cx: &mut Cx<'_>,
@@ -110,7 +112,7 @@ mod tests {
         assert!(is_several(&pkt));
         pkt.set_layer(Layer::Ethernet);
         assert!(!is_several(&pkt));
-        // Nobody knows its bytes.
+        // A packet without payload bytes is not split.
         let mut bare = Packet::new(3000);
         bare.gso_size = 1000;
         assert!(!is_several(&bare));
@@ -141,7 +143,8 @@ mod tests {
         assert_eq!(parts.iter().map(Packet::dest).collect::<Vec<_>>(), [Some(dest); 3]);
     }
 
-    /// The whole is queued if one part is, and congested if one part was; dropped if all were.
+    /// The whole packet is queued if one part is queued, congested if one part is congested, and
+    /// dropped if all parts are dropped.
     #[test]
     fn the_verdict_is_that_of_all_parts() {
         use Verdict::{Congested, Dropped, Queued};

@@ -1,14 +1,17 @@
-//! Packets by the times they leave at.
+//! A queue of packets, sorted by departure time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use onramp_queue::Packet;
 
-/// Packets in the order of their times; of equal ones, the first to come is the first to leave.
+/// Packets in the order of their departure times. Packets with equal times leave in the order in
+/// which they were pushed.
 ///
-/// Most come in this order, and form a line. Those that do not wait in a heap beside it: they came
-/// behind the end of the line, which outlasts them all. So at equal times the line goes first.
+/// Most packets are pushed in the order of their times and form a line. A packet that is due before
+/// the end of the line goes into a heap instead. The end of the line leaves after all packets in
+/// the heap, so a later packet with the same time as one in the heap goes into the heap too.
+/// Therefore, at equal times, the packet in the line was pushed first and leaves first.
 #[derive(Debug, Default)]
 pub(crate) struct TimeQueue {
     line: VecDeque<(u64, Packet)>,
@@ -16,7 +19,7 @@ pub(crate) struct TimeQueue {
     came: u64,
 }
 
-/// A packet that came behind one that leaves later.
+/// A packet that was pushed after a packet with a later departure time.
 #[derive(Debug)]
 struct Early {
     at_ns: u64,
@@ -51,7 +54,8 @@ impl Ord for Early {
 }
 
 impl TimeQueue {
-    /// The latest time of all.
+    /// Returns the latest departure time of all packets in the queue, or `None` if the queue is
+    /// empty.
     pub(crate) fn last_ns(&self) -> Option<u64> {
         self.line.back().map(|(at_ns, _)| *at_ns)
     }
@@ -66,7 +70,7 @@ impl TimeQueue {
         }
     }
 
-    /// The first time.
+    /// Returns the earliest departure time, or `None` if the queue is empty.
     #[inline]
     pub(crate) fn first_ns(&self) -> Option<u64> {
         let line = self.line.front().map(|(at_ns, _)| *at_ns);
@@ -82,7 +86,7 @@ impl TimeQueue {
         }
     }
 
-    /// The first packet.
+    /// Returns the packet that leaves next, or `None` if the queue is empty.
     pub(crate) fn first(&self) -> Option<&Packet> {
         if self.heap_is_first() {
             self.heap.peek().map(|early| &early.0.pkt)

@@ -1,29 +1,31 @@
-//! Flows in the order they are served, and a look ahead in it.
+//! A ring of flows in the order in which they are served, with a look ahead.
 //!
-//! With many flows, none of them is in a cache when its turn comes: its state, and then the packet
-//! that the state points to, would each be waited for. So each turn asks the processor for the
-//! state of a flow some turns ahead, and for the packet of a nearer one, whose state has come.
+//! With many flows, no flow is in a cache when its turn comes. The processor would have to wait
+//! first for the state of the flow and then for the packet that the state points to. So each turn
+//! prefetches the state of a flow that is some turns ahead, and the packet of a nearer flow whose
+//! state has already arrived.
 //!
-//! Source: the prefetching of DPDK's `rte_sched`; Linux keeps such flows in linked lists, where
-//! nothing can be seen ahead.
+//! Source: the prefetching of DPDK's `rte_sched`. Linux keeps such flows in linked lists, which
+//! allow no look ahead.
 
-/// So many flows do not stay in the caches: whoever takes packets in asks for theirs beforehand.
+/// Number of flows that no longer fit into the caches. With more flows, an enqueue of many packets
+/// prefetches their flows first.
 pub(crate) const MANY: usize = 4096;
-/// With fewer turns, there is nothing to look ahead to.
+/// Number of turns in the ring below which `look_ahead` returns nothing.
 const SEVERAL: usize = 64;
-/// Turns that there is room for from the start; more than that, and it grows.
+/// Capacity of a new ring, in turns. The ring grows when it is full.
 const ROOM: usize = 16;
-/// How many turns ahead it looks.
+/// Distances of the three flows that `look_ahead` returns, in turns.
 const AHEAD: [usize; 3] = [18, 12, 6];
 
-/// The numbers of flows, the next to be served first: a ring.
+/// The numbers of flows, with the next flow to be served first.
 ///
-/// A `VecDeque` does the same, in three times the time: its length need not be a power of two.
+/// A `VecDeque` would take three times as long, because its length need not be a power of two.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    /// As many as a power of two.
+    /// The ring. Its length is a power of two.
     ring: Box<[u32]>,
-    /// Turns begun and flows appended, ever.
+    /// Number of turns begun and of flows appended since the ring was created.
     head: usize,
     tail: usize,
 }
@@ -40,7 +42,8 @@ impl Turns {
         turn & (self.ring.len() - 1)
     }
 
-    /// The flow whose turn comes after so many others; there are more than that.
+    /// Returns the flow whose turn comes after `turns` other flows. The ring must hold more flows
+    /// than that.
     #[inline]
     fn ahead(&self, turns: usize) -> u32 {
         self.ring[self.at(self.head.wrapping_add(turns))]
@@ -61,7 +64,7 @@ impl Turns {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// The first, of which there is one, has had its turn.
+    /// Removes the first flow, which must exist, after its turn.
     #[inline]
     pub(crate) fn pop_front(&mut self) {
         self.head = self.head.wrapping_add(1);
@@ -89,14 +92,16 @@ impl Turns {
         (self.ring, self.head, self.tail) = (ring.into(), 0, len);
     }
 
-    /// Flows to ask the processor for, if there are several: for the state of the first one, for
-    /// what that of the second points to, and for what lies behind that of the third.
+    /// Returns three flows to prefetch, or `None` if few flows are in the ring. Prefetch the state
+    /// of the first flow, the data that the state of the second flow points to, and the data one
+    /// step behind that for the third flow.
     #[inline]
     pub(crate) fn look_ahead(&self) -> Option<[u32; 3]> {
         (self.len() >= SEVERAL).then(|| AHEAD.map(|turns| self.ahead(turns)))
     }
 
-    /// Takes a flow out of its turn, if it is in here. Goes through all.
+    /// Removes a flow wherever it is in the ring, if it is there. Takes time in proportion to the
+    /// length of the ring.
     #[cold]
     pub(crate) fn remove(&mut self, flow: u32) {
         for turns in 0..self.len() {
@@ -121,7 +126,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The same as a `VecDeque`.
+        /// The ring behaves like a `VecDeque`.
         #[test]
         fn turns_keep_their_order(steps in prop::collection::vec(0_u8..8, 0..500)) {
             let (mut turns, mut model) = (Turns::default(), VecDeque::new());
@@ -150,7 +155,8 @@ mod tests {
         }
     }
 
-    /// The flows whose turns come 18, 12 and 6 turns later, once there are 64.
+    /// With at least 64 turns, the look ahead returns the flows whose turns come 18, 12 and 6 turns
+    /// later.
     #[test]
     fn there_is_something_to_look_ahead_to() {
         let mut turns = Turns::default();

@@ -1,4 +1,4 @@
-//! What a running tree says of itself, and how `tc` shows it.
+//! Views of the qdiscs and classes of a running tree, and how `tc` shows them.
 
 use crate::base::params::Values;
 use crate::base::show::Out;
@@ -7,77 +7,78 @@ use crate::base::{Counters, Extra, Handle};
 use crate::sched::{Backlog, Kind};
 use onramp_queue::DropReason;
 
-/// A qdisc of a running tree.
+/// A qdisc of a running tree, with its counters at one moment.
 #[derive(Clone, Debug)]
 pub struct QdiscView {
-    /// Its handle; `0:` of a default that nobody named.
+    /// Handle of the qdisc; `0:` for a default qdisc that no command named.
     pub handle: Handle,
-    /// The class it stands below; none: it is the root.
+    /// Parent class, or `None` for the root.
     pub parent: Option<Handle>,
-    /// Its kind.
+    /// Kind of the qdisc.
     pub kind: &'static Kind,
-    /// What passed.
+    /// Counts of packets that passed the qdisc.
     pub counters: Counters,
-    /// What is held.
+    /// Packets and bytes that the qdisc holds.
     pub backlog: Backlog,
-    /// Drops by reason.
+    /// Number of dropped packets for each drop reason that occurred.
     pub drops: Vec<(DropReason, u64)>,
-    /// Nanoseconds from push to dequeue, by powers of two; none if nobody measures.
+    /// Histogram of the nanoseconds from push to dequeue, by powers of two, or `None` if sojourn
+    /// times are not measured.
     pub sojourn_ns: Option<Box<[u64; BUCKETS]>>,
-    /// Statistics of its kind.
+    /// Statistics that only this kind has.
     pub extra: Extra,
-    /// Its classes.
+    /// Classes of the qdisc.
     pub classes: Vec<ClassView>,
 }
 
-/// A class of a running tree.
+/// A class of a running tree, with its counters at one moment.
 #[derive(Clone, Debug)]
 pub struct ClassView {
-    /// Its name.
+    /// Handle of the class.
     pub handle: Handle,
-    /// The class above; none: the qdisc.
+    /// Parent class, or `None` if the parent is the qdisc.
     pub parent: Option<Handle>,
-    /// The qdisc below, by its major number.
+    /// Major number of the qdisc below the class, if any.
     pub leaf: Option<u16>,
-    /// What passed.
+    /// Counts of packets that passed the class.
     pub counters: Counters,
-    /// What is held.
+    /// Packets and bytes that the class holds.
     pub backlog: Backlog,
-    /// Statistics of its kind.
+    /// Statistics that only classes of this kind have.
     pub extra: Extra,
 }
 
-/// A flow that a qdisc lists as if it were a class: see
+/// A flow that a qdisc lists as if the flow were a class: see
 /// [`Qdisc::flows`](crate::qdisc::Qdisc::flows).
 #[derive(Clone, Copy, Debug)]
 pub struct FlowView<'a> {
-    /// Its number, from 1 on.
+    /// Number of the flow, from 1.
     pub minor: u16,
-    /// What is held.
+    /// Packets and bytes that the flow holds.
     pub backlog: Backlog,
-    /// Packets dropped in it.
+    /// Number of packets of the flow that were dropped.
     pub drops: u64,
-    /// How often it met a limit, where its qdisc counts it.
+    /// How often the flow met a limit, if the qdisc counts that.
     pub overlimits: u64,
-    /// Statistics of its kind: names and values.
+    /// Names and values of statistics that only flows of this kind have.
     pub extra: &'a [(&'static str, i64)],
 }
 
-/// How `tc` shows a kind.
+/// How `tc` shows a kind of qdisc and its classes.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
-    /// The options of `tc qdisc show`, behind `refcnt 2 `.
+    /// Prints the options of `tc qdisc show`, which follow `refcnt 2 `.
     pub options: fn(&Values<'_>, &Extra, &mut Out),
-    /// What `tc -s qdisc show` has below the common statistics.
+    /// Prints what `tc -s qdisc show` has below the common statistics.
     pub extra: fn(&Extra, &mut Out),
-    /// The options of `tc class show`.
+    /// Prints the options of `tc class show`.
     pub class: fn(&Values<'_>, &Extra, &mut Out),
-    /// What `tc -s class show` has below the common statistics.
+    /// Prints what `tc -s class show` has below the common statistics.
     pub class_extra: fn(&Extra, &mut Out),
 }
 
 impl Shown {
-    /// As the table of parameters says; no statistics of its own.
+    /// Prints the options in the order of the table of parameters, and no statistics of the kind.
     pub const TABLE: Self = Self {
         options: |values, _, out| values.show(out),
         extra: |_, _| {},

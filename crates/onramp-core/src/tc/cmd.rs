@@ -1,7 +1,7 @@
-//! The grammar of `tc`: what stands before the options of a kind.
+//! The grammar of `tc` up to the options of a kind.
 //!
 //! Source: behaviour of iproute2 6.1 (`tc(8)`), tried word by word.
-//! Differs: a qdisc takes no `estimator` and no `stab`, and shares no blocks of filters.
+//! Differs: a qdisc takes no `estimator` and no `stab`, and does not share blocks of filters.
 
 mod build;
 
@@ -10,14 +10,14 @@ use crate::tc::spec::Words;
 
 pub use self::build::{Class, Command, Filter, Operand, Qdisc};
 
-/// `TC_H_ROOT`.
+/// The parent number of the root: `TC_H_ROOT`.
 pub const ROOT: u32 = 0xFFFF_FFFF;
-/// `TC_H_INGRESS`, which is `TC_H_CLSACT` as well.
+/// The parent number for incoming packets: `TC_H_INGRESS`, which equals `TC_H_CLSACT`.
 pub const INGRESS: u32 = 0xFFFF_FFF1;
-/// The major number of what stands there.
+/// The major number of an `ingress` or `clsact`.
 pub(crate) const INGRESS_MAJOR: u16 = 0xFFFF;
 
-/// What a command does with the thing it names.
+/// What a command does with the object that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Add,
@@ -28,38 +28,38 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// Whether it makes what is not there (`NLM_F_CREATE`).
+    /// Whether the command creates an object that does not exist (`NLM_F_CREATE`).
     pub(crate) fn creates(self) -> bool {
         matches!(self, Self::Add | Self::Replace)
     }
 
-    /// Whether nothing may be there (`NLM_F_EXCL`).
+    /// Whether the command fails if the object exists (`NLM_F_EXCL`).
     pub(crate) fn excludes(self) -> bool {
         self == Self::Add
     }
 
-    /// Whether it may take the place of something (`NLM_F_REPLACE`).
+    /// Whether the command may replace an existing object (`NLM_F_REPLACE`).
     pub(crate) fn replaces(self) -> bool {
         matches!(self, Self::Replace | Self::Link)
     }
 }
 
-/// Whether `word` is `name`, or the beginning of it: commands may be shortened.
+/// Whether `word` is `name` or a beginning of `name`, since commands may be shortened.
 #[must_use]
 pub fn is_short_for(word: &str, name: &str) -> bool {
     !word.is_empty() && name.starts_with(word)
 }
 
-/// The first of `names` that `word` may stand for.
+/// Returns the first of `names` that `word` may stand for, or `None` if there is none.
 #[must_use]
 pub fn unshorten<'n>(word: &str, names: &[&'n str]) -> Option<&'n str> {
     names.iter().find(|name| is_short_for(word, name)).copied()
 }
 
-/// The objects of `tc` that it has.
+/// The objects of `tc` that Onramp supports.
 pub const OBJECTS: &[&str] = &["qdisc", "class", "filter"];
 
-/// The verbs that change something; those of a class and a filter have no `link`.
+/// Reads a verb that changes something. Only `qdisc` has the verb `link`.
 pub(crate) fn verb(object: &str, word: Option<&str>) -> Result<Verb, ConfigError> {
     const VERBS: &[&str] = &["add", "change", "replace", "link", "delete"];
     let name = word.and_then(|word| unshorten(word, VERBS));
@@ -76,11 +76,12 @@ pub(crate) fn verb(object: &str, word: Option<&str>) -> Result<Verb, ConfigError
     }
 }
 
-/// `qdisc add dev NAME root handle 1: fq`, up to the kind.
+/// The words of a command such as `qdisc add dev NAME root handle 1: fq`, up to the kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QdiscHead<'w> {
     pub(crate) device: Option<&'w str>,
-    /// A class, [`ROOT`], [`INGRESS`]; none: the handle says it all.
+    /// The number of a class, [`ROOT`] or [`INGRESS`], or `None` if the command names the qdisc by
+    /// its handle only.
     pub(crate) parent: Option<u32>,
     pub(crate) handle: Option<u16>,
     pub(crate) kind: Option<&'w str>,
@@ -126,7 +127,7 @@ impl<'w> QdiscHead<'w> {
     }
 }
 
-/// `class add dev NAME parent 1: classid 1:1 htb`, up to the kind.
+/// The words of a command such as `class add dev NAME parent 1: classid 1:1 htb`, up to the kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClassHead<'w> {
     pub(crate) device: Option<&'w str>,
@@ -169,7 +170,7 @@ impl<'w> ClassHead<'w> {
 const QDISC_LOOK: &str = "expected a qdisc's handle such as 1:, hexadecimal, 1: to ffff:";
 const CLASS_LOOK: &str = "expected root, a class such as 1:20, hexadecimal, or a qdisc: 1:";
 
-/// Keeps what is given once.
+/// Stores a value, and refuses a second value for the same key.
 fn once<T>(at: &str, key: &str, slot: &mut Option<T>, value: T) -> Result<(), ConfigError> {
     match slot.replace(value) {
         None => Ok(()),
@@ -177,7 +178,7 @@ fn once<T>(at: &str, key: &str, slot: &mut Option<T>, value: T) -> Result<(), Co
     }
 }
 
-/// The word behind `key`.
+/// Returns the word after `key`.
 fn value<'w>(at: &str, key: &str, words: &mut Words<'w>) -> Result<&'w str, ConfigError> {
     let missing = || ConfigError::new(at, key, "", "the line ends where its value is missing");
     words.next().ok_or_else(|| missing().argument())
@@ -194,7 +195,7 @@ fn argument<T>(
     read(word).ok_or_else(|| ConfigError::new(at, key, word, look).argument())
 }
 
-/// Reads a qdisc's handle: `1:`, `1`, `none`. As in `tc`, what stands behind the colon is ignored.
+/// Reads a qdisc's handle: `1:`, `1`, `none`. As in `tc`, everything after the colon is ignored.
 #[must_use]
 pub fn parse_qdisc_handle(word: &str) -> Option<u16> {
     match word {
@@ -203,7 +204,8 @@ pub fn parse_qdisc_handle(word: &str) -> Option<u16> {
     }
 }
 
-/// Reads a class: `1:20`, `:20`, `1:`, `root`, `none`; a number alone is all 32 bits.
+/// Reads a class: `1:20`, `:20`, `1:`, `root`, `none`. A number without a colon stands for all 32
+/// bits.
 #[must_use]
 pub fn parse_classid(word: &str) -> Option<u32> {
     match (word, word.split_once(':')) {
@@ -224,12 +226,12 @@ fn hex16(digits: &str) -> Option<u16> {
 /// Reads hexadecimal digits, with or without `0x` before them.
 fn hex(digits: &str) -> Option<u32> {
     let digits = digits.strip_prefix("0x").unwrap_or(digits);
-    // `from_str_radix` would take a sign.
+    // `from_str_radix` would accept a sign.
     let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     plain.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
 }
 
-/// Both halves of a class's number.
+/// Splits the number of a class into its two halves.
 pub(crate) fn class_of(number: u32) -> Handle {
     Handle::from_priority(number)
 }

@@ -1,8 +1,9 @@
 //! `tc qdisc show` and `tc class show`.
 //!
-//! Source: behaviour of iproute2 6.1, tried on trees of every kind; the JSON of classes is that of
-//! later versions, which print it as well.
-//! Differs: what has no handle stands before what has one, where Linux mixes it with some of them.
+//! Source: behaviour of iproute2 6.1, tried on trees of every kind. The JSON of classes is that of
+//! later versions, since only those print classes as JSON.
+//! Differs: qdiscs without a handle are listed before those with a handle, where Linux mixes some
+//! of them.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -15,37 +16,37 @@ use crate::sched::{Backlog, ClassKind, ClassView, QdiscView};
 use crate::tc::cmd::{INGRESS, ROOT, class_of};
 use crate::tc::{Setup, Spec};
 
-/// Which qdiscs or classes are meant. The default: all.
+/// Which qdiscs or classes to list. The default lists all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// What they stand below, as the kernel numbers it.
+    /// Lists only children of this parent, given as the kernel's 32-bit number.
     pub parent: Option<u32>,
-    /// A qdisc's major number, or a class's number.
+    /// Lists only the qdisc with this major number, or the class with this 32-bit number.
     pub handle: Option<u32>,
-    /// Also what Linux hides: the default qdiscs below classes.
+    /// Also lists the default qdiscs below classes, which Linux hides.
     pub invisible: bool,
 }
 
 /// A device whose tree is listed.
 #[derive(Debug)]
 pub struct Listed<'a> {
-    /// Its name, if each line shall have it.
+    /// Name of the device, if each line is to contain the name.
     pub device: Option<&'a str>,
-    /// The description of its tree.
+    /// Description of the device's tree.
     pub setup: &'a Setup,
-    /// Its largest packet, link header included, bytes.
+    /// Size of the device's largest packet in bytes, including the link header.
     pub mtu: u32,
     views: HashMap<Option<Handle>, &'a QdiscView>,
     classes: HashMap<Handle, &'a ClassView>,
 }
 
-/// Of what nobody has counted.
+/// The statistics of a qdisc that has no counters.
 static NOTHING: Extra = Extra(Vec::new());
 
 /// A line of the listing.
 struct Line<'a> {
     spec: &'a Spec,
-    /// Zero: nobody named it.
+    /// Major number of the qdisc, or zero if no command named the qdisc.
     major: u16,
     parent: u32,
     refcnt: u32,
@@ -53,7 +54,8 @@ struct Line<'a> {
 }
 
 impl<'a> Listed<'a> {
-    /// What `views` say of a running tree; without one, nothing was counted.
+    /// Creates a listing of `setup`. `views` has the counters of a running tree; without views, all
+    /// counters are zero.
     pub fn new(
         device: Option<&'a str>,
         setup: &'a Setup,
@@ -66,7 +68,7 @@ impl<'a> Listed<'a> {
         Self { device, setup, mtu, views, classes }
     }
 
-    /// `tc qdisc show`.
+    /// Prints `tc qdisc show`.
     pub fn qdiscs(&self, query: Query, out: &mut Out) {
         for line in self.lines(query.invisible) {
             let parent = query.parent.is_none_or(|parent| parent == line.parent);
@@ -93,7 +95,7 @@ impl<'a> Listed<'a> {
                 false => queues + 1,
             };
             lines.push(Line { spec, major, parent: ROOT, refcnt, view: self.view(None) });
-            // As Linux has them in its tables: what has no handle, the last one first.
+            // As in Linux's tables, the qdiscs without a handle come last one first.
             lines.extend(self.made());
             if spec.kind().quirks.stands_at_root {
                 lines.extend(self.queues(major));
@@ -120,15 +122,16 @@ impl<'a> Listed<'a> {
         Line { spec, major, parent: number, refcnt: 1, view: self.view(Some(parent)) }
     }
 
-    /// What stands in front of the transmit queues that nobody gave a qdisc, the last one first.
+    /// Returns the default qdiscs of the transmit queues for which no command added a qdisc, the
+    /// last queue first.
     fn queues(&self, root: u16) -> impl Iterator<Item = Line<'a>> {
         let classes = (1..=self.setup.facts().queues).rev().map(move |n| Handle::new(root, n));
         let free = classes.filter(|class| self.setup.qdisc_below(*class).is_none());
         free.map(|class| self.below(Spec::queue_default(), 0, class))
     }
 
-    /// The qdiscs that kinds with one place (`cbs`) have made for themselves, listed like those
-    /// that somebody added.
+    /// Returns the children that kinds with one place (`cbs`) have made for themselves. These
+    /// children are listed like qdiscs that a command added.
     fn made(&self) -> impl Iterator<Item = Line<'a>> {
         let setup = self.setup;
         let majors = self.last_first().into_iter();
@@ -141,14 +144,15 @@ impl<'a> Listed<'a> {
         free.map(|major| self.below(Spec::class_default(), 0, Handle::new(major, 0)))
     }
 
-    /// The defaults below classes, which have no handle: of the last qdisc and class first, if
-    /// qdiscs were numbered as they came.
+    /// Returns the default qdiscs below classes, which have no handle. The last qdisc and the last
+    /// class come first, which is Linux's order if qdiscs were numbered in the order in which they
+    /// were added.
     fn hidden(&self) -> Vec<Line<'a>> {
         let below = |major| self.hidden_below(major).into_iter().rev();
         self.last_first().into_iter().flat_map(below).collect()
     }
 
-    /// The qdiscs of the tree, that with the largest number first.
+    /// Returns the qdiscs of the tree, the largest major number first.
     fn last_first(&self) -> Vec<u16> {
         let mut majors: Vec<u16> =
             self.setup.root().into_iter().chain(self.setup.listed()).collect();
@@ -161,11 +165,11 @@ impl<'a> Listed<'a> {
         let Some(spec) = setup.spec(major) else { return Vec::new() };
         let quirks = &spec.kind().quirks;
         let minors: Vec<u16> = match spec.kind().classes {
-            // What they make for themselves is no class's default.
+            // A child that such a kind has made for itself is not a hidden default.
             _ if quirks.has_one_place || quirks.shown_below.is_some() => Vec::new(),
             ClassKind::None => Vec::new(),
             ClassKind::Fixed(_) => (1..=setup.fixed_classes(spec)).collect(),
-            // Its classes have one each, the root as well.
+            // Each class of this kind has a default qdisc, including the root class.
             ClassKind::Added { .. } if quirks.added.root_is_class => {
                 std::iter::once(0).chain(setup.class_rows(major).map(|(minor, _)| minor)).collect()
             }
@@ -216,7 +220,7 @@ impl<'a> Listed<'a> {
         out.close();
     }
 
-    /// `tc class show`.
+    /// Prints `tc class show`.
     pub fn classes(&self, query: Query, out: &mut Out) {
         let setup = self.setup;
         let root = setup.root();
@@ -273,7 +277,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// The flows that a qdisc without classes lists as such.
+    /// Returns the flows that a qdisc without classes lists as classes.
     fn flows(&self, major: u16) -> impl Iterator<Item = &'a ClassView> {
         let place = self.setup.parent(major);
         let named = self.setup.root() == Some(major) || place.is_some();
@@ -315,7 +319,7 @@ impl<'a> Listed<'a> {
         out.close();
         out.text(format_args!("\n"));
         if out.style.stats && kind.quirks.has_one_place {
-            // Linux counts nothing of it, and `tc` ends the line that it has begun.
+            // Linux has no counters for this class, and `tc` only ends the line.
             out.text(format_args!("\n"));
         } else if out.style.stats {
             counters.show(!matches!(kind.classes, ClassKind::None), backlog, out);
@@ -325,7 +329,7 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// As `tc` writes a class, also one of a qdisc without a handle.
+/// Formats a class as `tc` does, including classes of a qdisc without a handle.
 pub(super) fn class_name(class: Handle) -> String {
     match (class.major, class.minor) {
         (0, 0) => "none".into(),
@@ -335,7 +339,8 @@ pub(super) fn class_name(class: Handle) -> String {
 }
 
 impl Counters {
-    /// The lines that all kinds have. Flows do not count what they `sent`.
+    /// Prints the statistics that all kinds have. `sent` is false for flows, which do not count
+    /// sent packets.
     pub(crate) fn show(&self, sent: bool, backlog: Backlog, out: &mut Out) {
         if sent {
             out.uint("bytes", self.bytes, format_args!(" Sent {} bytes", self.bytes));
@@ -351,13 +356,13 @@ impl Counters {
 }
 
 impl Spec {
-    /// What stands in front of a transmit queue that nobody gave a qdisc.
+    /// Returns the default qdisc of a transmit queue.
     pub(crate) fn queue_default() -> &'static Self {
         static DEFAULT: LazyLock<Spec> = LazyLock::new(|| Spec::named("pfifo_fast"));
         &DEFAULT
     }
 
-    /// What stands below a class that nobody gave a qdisc.
+    /// Returns the default qdisc below a class.
     pub(crate) fn class_default() -> &'static Self {
         static DEFAULT: LazyLock<Spec> = LazyLock::new(|| Spec::named("pfifo"));
         &DEFAULT

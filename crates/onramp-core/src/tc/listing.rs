@@ -1,4 +1,4 @@
-//! `tc filter show` and `tc filter get`, of a tree as it was described.
+//! `tc filter show` and `tc filter get`, for the description of a tree.
 
 use crate::base::show::Out;
 use crate::base::{ConfigError, Handle};
@@ -6,9 +6,9 @@ use crate::filter::{FilterSpec, Head, Query, Reader, show_filter, show_filters};
 use crate::tc::Setup;
 
 impl Setup {
-    /// Shows filters: `line` is what stands behind `tc filter show`, such as `dev e0 parent 1:`.
-    /// Without a parent, those at the root are meant. Nothing has passed a description: counters
-    /// are zero.
+    /// Prints filters. `line` contains the words after `tc filter show`, such as
+    /// `dev e0 parent 1:`. Without a parent, the filters at the root are printed. All counters are
+    /// zero, because a description counts no packets.
     ///
     /// ```
     /// use onramp_core::Setup;
@@ -26,19 +26,20 @@ impl Setup {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the word that is wrong.
+    /// Returns a [`ConfigError`] that names the wrong word.
     pub fn show_filters(&self, line: &str, out: &mut Out) -> Result<(), ConfigError> {
         let (place, query) = self.filter_query(line)?;
         show_filters(self.filters().at(place), self.filter_place_called(place), &query, out);
         Ok(())
     }
 
-    /// The same of what runs: `counted` are sums of what those at the place have counted, wherever
-    /// they are asked.
+    /// Prints filters as [`show_filters`](Self::show_filters) does, but with the counters of a
+    /// running tree. `counted` has the filters of that place with their counters, summed over all
+    /// transmit queues.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the word that is wrong.
+    /// Returns a [`ConfigError`] that names the wrong word.
     pub fn show_counted(
         &self,
         line: &str,
@@ -52,22 +53,24 @@ impl Setup {
         Ok(())
     }
 
-    /// Which filters the words behind `tc filter show` mean: where they are, and what they are
-    /// called. A running tree has them, with counters, in [`Filters`](crate::filter::Filters).
+    /// Reads the words after `tc filter show`, and returns the place of the filters and which
+    /// filters at that place are meant. In a running tree, [`Filters`](crate::filter::Filters) has
+    /// these filters with their counters.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the word that is wrong.
+    /// Returns a [`ConfigError`] that names the wrong word.
     pub fn filter_query(&self, line: &str) -> Result<(Handle, Query), ConfigError> {
         let head = Head::read_query(&mut Reader::new(line.split_ascii_whitespace()))?;
         Ok((self.filter_place(&head), head.query()))
     }
 
-    /// Shows one filter: `line` is what stands behind `tc filter get`, which names it in full.
+    /// Prints one filter. `line` contains the words after `tc filter get`, which must name the
+    /// filter in full.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the word that is wrong, or what the filter is not.
+    /// Returns a [`ConfigError`] that names the wrong word, or says what the filter is not.
     pub fn get_filter(&self, line: &str, out: &mut Out) -> Result<(), ConfigError> {
         let mut words = Reader::new(line.split_ascii_whitespace());
         let head = Head::read(&mut words)?;

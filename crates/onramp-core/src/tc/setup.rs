@@ -1,4 +1,4 @@
-//! A tree as `tc` describes it: qdiscs, classes and filters, line by line.
+//! The description of a tree, built from `tc` commands: qdiscs, classes and filters.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,17 @@ use crate::tc::spec::Words;
 
 use onramp_queue::PacketList;
 
-/// Where filters look at packets that come in, and, of a `clsact`, at those that go out.
+/// The place of filters for incoming packets, and, with a `clsact`, the place of filters for
+/// outgoing packets.
 const INGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF2);
 const EGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF3);
 
-/// Why `mqprio` does not stand in front of a link.
+/// Explains why `mqprio` cannot stand in front of a link.
 const NO_CHOICE: &str = "a link's ports are its queues, and a flow stays on its port; use mq, and \
     prio or ets below its classes";
 
-/// A tree of qdiscs, checked line by line. Building it cannot fail.
+/// The description of a tree of qdiscs. Each command line is checked when it is applied, so that
+/// building the tree cannot fail.
 ///
 /// ```
 /// use onramp_core::Setup;
@@ -47,91 +49,93 @@ const NO_CHOICE: &str = "a link's ports are its queues, and a flow stays on its 
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
-    /// The device that the first line named.
+    /// The device that the first command named.
     device: Option<String>,
-    /// By major number.
+    /// The qdiscs, by their major numbers.
     qdiscs: BTreeMap<u16, Node>,
     root: Option<u16>,
-    /// The qdisc below each class, and the root below none.
+    /// The qdisc below each class. The root is stored under `None`.
     places: BTreeMap<Option<Handle>, u16>,
     filters: Table,
-    /// All own handles below this one are taken.
+    /// The first automatic handle that may be free: all automatic handles below are in use.
     free: u16,
-    /// The qdiscs below others, as Linux lists them.
+    /// The qdiscs below other qdiscs, in the order in which Linux lists them.
     order: QdiscOrder,
-    /// What the device is.
+    /// What the tree knows of its device.
     facts: Facts,
-    /// What looks at packets that come in, and, if it is a `clsact`, go out.
+    /// The `ingress` or `clsact`, if there is one, with filters for incoming (and outgoing)
+    /// packets.
     ingress: Option<Box<Node>>,
-    /// There was one, now or before.
+    /// Whether the device has or had an `ingress` or `clsact`.
     had_ingress: bool,
-    /// What the last filter that was added at an `ingress` called it.
+    /// The name of the place in the command that last added a filter at an `ingress`.
     ingress_called: Option<Handle>,
-    /// The qdiscs that the last change took away: handle, kind, and where they stood.
+    /// The qdiscs that the last change removed.
     taken: Vec<Taken>,
 }
 
-/// A qdisc that went.
+/// A qdisc that a change has removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Its handle.
+    /// Handle of the qdisc.
     pub handle: Handle,
-    /// Its kind.
+    /// Name of the qdisc's kind.
     pub kind: &'static str,
-    /// The class it stood below; none: it was the root.
+    /// Class that the qdisc stood below, or `None` if the qdisc was the root.
     pub parent: Option<Handle>,
 }
 
 /// What a tree knows of its device.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// What stands at the root when nobody has put a qdisc there, with a handle of zero; none: a
-    /// tree without a root is no tree.
+    /// The qdisc that stands at the root, with a handle of zero, while no command has added a root.
+    /// `None` means that the tree cannot be built without a root.
     pub fallback: Option<Spec>,
-    /// Its transmit queues; zero: nobody knows.
+    /// Number of transmit queues, or zero if unknown.
     pub queues: u16,
-    /// Packets that `pfifo` and its like hold by default; zero: 1,000.
+    /// Default limit in packets of `pfifo` and similar kinds, or zero for 1,000.
     pub txqueuelen: u32,
-    /// Its largest packet, link header included, bytes; zero: nobody knows.
+    /// Size of the largest packet in bytes, including the link header, or zero if unknown.
     pub mtu: u32,
-    /// It was never up: what stands there by itself is not listed.
+    /// Whether the device was never up, so that its default qdiscs are not listed.
     pub dormant: bool,
-    /// Its transmit queues are the ports of a link, on which flows stay: nothing chooses among
-    /// them.
+    /// Whether the transmit queues are the ports of a link. A flow stays on its port, so no qdisc
+    /// may choose among the ports.
     pub ports: bool,
 }
 
 /// A qdisc of the tree.
 #[derive(Clone, Debug)]
 struct Node {
-    /// The class it stands below; none: the device.
+    /// The class that the qdisc stands below, or `None` for the device itself.
     parent: Option<Handle>,
-    /// What was typed for it, where any number means the one place there is.
+    /// The parent as it was typed. For a parent with one place for a child, any class number means
+    /// that place.
     typed: Option<Handle>,
     spec: Spec,
     classes: Added,
 }
 
-/// What a line changed.
+/// What a command changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing.
+    /// The command changed nothing.
     Nothing,
-    /// A qdisc is new.
+    /// The qdisc with this major number is new.
     Qdisc(u16),
-    /// The qdisc below a class has gone.
+    /// The qdisc below this class was removed.
     Gone(Handle),
-    /// The root has gone; what a device has by itself stands there.
+    /// The root was removed, and the device's default qdisc stands there now.
     RootGone,
-    /// What looks at packets that come in is new, or has gone.
+    /// The `ingress` or `clsact` is new or was removed.
     Ingress,
-    /// A qdisc has other parameters.
+    /// The qdisc with this major number has new parameters.
     Parameters(u16),
-    /// A class is new, or has other parameters.
+    /// This class is new or has new parameters.
     Class(Handle),
-    /// A class has gone.
+    /// This class was removed.
     ClassGone(Handle),
-    /// Filters at a qdisc or class are other ones.
+    /// The filters at this qdisc or class have changed.
     Filters(Handle),
 }
 
@@ -140,8 +144,9 @@ impl Node {
         Self { parent, typed: parent, spec, classes: Added::default() }
     }
 
-    /// What keeps filters from being asked at `parent`, the qdisc itself or a class of it: what
-    /// Linux says, and why.
+    /// Returns why filters cannot stand at `parent`, which is the qdisc itself or a class of it, or
+    /// `None` if filters can stand there. The result has Linux's error and error text, and the
+    /// reason in our words.
     fn why_no_filters(&self, parent: Handle) -> Option<(Errno, &'static str, String)> {
         let kind = self.spec.kind();
         let nested = matches!(kind.classes, ClassKind::Added { nested: true, .. });
@@ -177,7 +182,7 @@ impl Node {
 }
 
 impl Setup {
-    /// A tree of one qdisc.
+    /// Creates a tree of one qdisc.
     #[must_use]
     pub fn of(spec: Spec) -> Self {
         let mut setup = Self::default();
@@ -185,21 +190,22 @@ impl Setup {
         setup
     }
 
-    /// Does what a line of `tc` says: `qdisc`, `class` or `filter`, with `add`, `replace`, `change`
-    /// or `delete`. Empty lines and comments do nothing.
+    /// Applies a command line of `tc`: `qdisc`, `class` or `filter`, with `add`, `replace`,
+    /// `change` or `delete`. Empty lines and comments do nothing.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the word that is wrong, and what would be right. Nothing has changed then.
+    /// Returns a [`ConfigError`] that names the wrong word and what would be right. The tree is
+    /// unchanged then.
     pub fn apply(&mut self, line: &str) -> Result<(), ConfigError> {
         self.change(line.split('#').next().unwrap_or_default()).map(|_| ())
     }
 
-    /// The same; says what is different now.
+    /// Applies a command line as [`apply`](Self::apply) does, and returns what has changed.
     ///
     /// # Errors
     ///
-    /// As of [`apply`](Self::apply).
+    /// Returns the errors of [`apply`](Self::apply).
     #[doc(hidden)]
     pub fn change(&mut self, line: &str) -> Result<Change, ConfigError> {
         let mut words = line.split_ascii_whitespace();
@@ -220,44 +226,45 @@ impl Setup {
         }
     }
 
-    /// Has this name from now on, and is for a device of this kind.
+    /// Sets the device's name, and what the tree knows of the device.
     pub fn of_device(&mut self, name: &str, facts: Facts) {
         self.device = Some(name.to_owned());
         self.facts = facts;
     }
 
-    /// The device's name, if it has one.
+    /// Returns the device's name, if it has one.
     #[must_use]
     pub fn device(&self) -> Option<&str> {
         self.device.as_deref()
     }
 
-    /// The kind of a qdisc, by its major number.
+    /// Returns the name of the kind of the qdisc with this major number, or `None` if there is no
+    /// such qdisc.
     #[must_use]
     pub fn kind_of(&self, major: u16) -> Option<&'static str> {
         self.qdiscs.get(&major).map(|node| node.spec.kind().id)
     }
 
-    /// The qdiscs that the last change took away.
+    /// Returns the qdiscs that the last change removed.
     #[must_use]
     pub fn taken(&self) -> &[Taken] {
         &self.taken
     }
 
-    /// Whether there is such a class, one that somebody added.
+    /// Whether `class` exists and was added by a command.
     #[must_use]
     pub fn has_class(&self, class: Handle) -> bool {
         self.qdiscs.get(&class.major).is_some_and(|node| node.classes.get(class.minor).is_some())
     }
 
-    /// What the device is.
+    /// Returns what the tree knows of its device.
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Builds the tree for packets of at most `mtu` bytes, link header included; none, if it has no
-    /// root. The same `seed` makes the same choices.
+    /// Builds the tree for packets of at most `mtu` bytes, including the link header, or returns
+    /// `None` if the tree has no root. The same `seed` gives the same random choices.
     #[must_use]
     pub fn build(&self, mtu: u32, seed: u64) -> Option<Box<dyn Qdisc>> {
         let fallback = || {
@@ -267,9 +274,9 @@ impl Setup {
         self.root.map(|root| self.build_node(root, mtu, seed)).or_else(fallback)
     }
 
-    /// Builds what stands in front of transmit queue `queue` of a device that has several, each
-    /// with a wire of its own: the whole tree, or, of an `mq`, what stands below its class
-    /// `queue + 1`, where nothing does, a `pfifo_fast`.
+    /// Builds the qdiscs in front of transmit queue `queue` of a device that has several transmit
+    /// queues. Without an `mq` at the root, that is the whole tree. With an `mq`, that is the qdisc
+    /// below the `mq`'s class `queue + 1`, or a `pfifo_fast` if no qdisc stands there.
     #[must_use]
     pub fn build_port(&self, queue: usize, mtu: u32, seed: u64) -> Option<Box<dyn Qdisc>> {
         if !self.is_mq() {
@@ -280,7 +287,7 @@ impl Setup {
         Some(below.map_or_else(default_pfifo_fast, |major| self.build_node(major, mtu, seed)))
     }
 
-    /// Builds what stands in front of a transmit queue, or, without one, the whole tree.
+    /// Builds the qdiscs in front of a transmit queue, or the whole tree if `queue` is `None`.
     pub(crate) fn build_queue(
         &self,
         queue: Option<usize>,
@@ -293,8 +300,9 @@ impl Setup {
         }
     }
 
-    /// The classes on the way to a qdisc from what stands in front of a transmit queue, or, without
-    /// one, from the root; `None`: it stands in front of another queue, or of all.
+    /// Returns the minor numbers of the classes on the way to a qdisc, from the first qdisc in
+    /// front of transmit queue `queue`, or from the root if `queue` is `None`. Returns `None` if
+    /// the qdisc stands in front of another queue, or above all queues.
     pub(crate) fn path_in(&self, major: u16, queue: Option<usize>) -> Option<Vec<u16>> {
         let mut path = self.path(major);
         let Some(queue) = queue.filter(|_| self.is_mq()) else { return Some(path) };
@@ -302,11 +310,12 @@ impl Setup {
         is_its.then(|| path.split_off(1))
     }
 
-    /// Itself, if it can stand in front of a device that has several transmit queues.
+    /// Returns this tree if it can stand in front of a device that has several transmit queues.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: it has no root, or one that chooses among queues itself (`mqprio`).
+    /// Returns a [`ConfigError`] if the tree has no root, or if its root chooses the transmit queue
+    /// itself (`mqprio`).
     pub fn for_ports(&self) -> Result<&Self, ConfigError> {
         let root = self.with_root()?.root.and_then(|root| self.spec(root));
         if let Some(kind) = root.map(Spec::kind).filter(|kind| kind.quirks.chooses_queue) {
@@ -315,22 +324,22 @@ impl Setup {
         Ok(self)
     }
 
-    /// The name of the root's kind; `None`: there is no root.
+    /// Returns the name of the root's kind, or `None` if there is no root.
     #[must_use]
     pub fn root_id(&self) -> Option<&'static str> {
         Some(self.qdiscs.get(&self.root?)?.spec.kind().id)
     }
 
-    /// The qdiscs of the tree.
+    /// Returns the descriptions of all qdiscs of the tree.
     pub fn specs(&self) -> impl Iterator<Item = &Spec> {
         self.qdiscs.values().map(|node| &node.spec)
     }
 
-    /// Itself, if it has a root.
+    /// Returns this tree if it has a root.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: it has none, and cannot be built.
+    /// Returns a [`ConfigError`] if the tree has no root, so that it cannot be built.
     pub fn with_root(&self) -> Result<&Self, ConfigError> {
         match (self.root, &self.facts.fallback) {
             (Some(_), _) | (_, Some(_)) => Ok(self),
@@ -341,22 +350,23 @@ impl Setup {
         }
     }
 
-    /// The qdiscs below others, in the order in which Linux lists them.
+    /// Returns the qdiscs below other qdiscs, in the order in which Linux lists them.
     pub(crate) fn listed(&self) -> impl Iterator<Item = u16> {
         self.order.iter()
     }
 
-    /// What stands where packets come in.
+    /// Returns the description of the `ingress` or `clsact`, if there is one.
     pub(crate) fn ingress_spec(&self) -> Option<&Spec> {
         self.ingress.as_ref().map(|node| &node.spec)
     }
 
-    /// The qdisc below a class.
+    /// Returns the qdisc below a class, if there is one.
     pub(crate) fn qdisc_below(&self, class: Handle) -> Option<u16> {
         self.below(Some(class))
     }
 
-    /// How many classes a qdisc has whose parameters say so.
+    /// Returns the number of classes of a qdisc whose classes follow from its parameters, and 0 for
+    /// all other qdiscs.
     pub(crate) fn fixed_classes(&self, spec: &Spec) -> u16 {
         let of_queues = spec.kind().quirks.has_queue_trees;
         match (spec.kind().classes, self.facts.queues) {
@@ -366,22 +376,22 @@ impl Setup {
         }
     }
 
-    /// The root's major number.
+    /// Returns the root's major number, if there is a root.
     pub(crate) fn root(&self) -> Option<u16> {
         self.root
     }
 
-    /// The class that a qdisc stands below; none: it is the root.
+    /// Returns the class that a qdisc stands below, or `None` for the root.
     pub(crate) fn parent(&self, major: u16) -> Option<Handle> {
         self.qdiscs.get(&major)?.parent
     }
 
-    /// The same, as it was typed.
+    /// Returns the parent of a qdisc as it was typed.
     pub(crate) fn typed_parent(&self, major: u16) -> Option<Handle> {
         self.qdiscs.get(&major)?.typed
     }
 
-    /// The classes on the way from the root to a qdisc, by their minor numbers.
+    /// Returns the minor numbers of the classes on the way from the root to a qdisc.
     pub(crate) fn path(&self, major: u16) -> Vec<u16> {
         let parents = std::iter::successors(self.parent(major), |class| self.parent(class.major));
         let mut path: Vec<u16> = parents.map(|class| class.minor).collect();
@@ -389,34 +399,34 @@ impl Setup {
         path
     }
 
-    /// A qdisc's kind and parameters.
+    /// Returns the description of a qdisc, if the qdisc exists.
     pub(crate) fn spec(&self, major: u16) -> Option<&Spec> {
         self.qdiscs.get(&major).map(|node| &node.spec)
     }
 
-    /// Where a qdisc stands.
+    /// Returns the place of a qdisc, with a seed that differs from qdisc to qdisc.
     pub(crate) fn site(&self, major: u16, mtu: u32, seed: u64) -> Site {
         Site { mtu, seed: seed ^ u64::from(major) << 48, handle: Handle::new(major, 0) }
     }
 
-    /// The class above a class, and its parameters.
+    /// Returns the parent of a class and the values of the class, if the class exists.
     pub(crate) fn class_values(&self, class: Handle, site: Site) -> Option<(u16, Values<'_>)> {
         let node = self.qdiscs.get(&class.major)?;
         let row = node.classes.get(class.minor)?;
         Some((row.parent, Values { params: class_params(&node.spec), given: &row.given, site }))
     }
 
-    /// The filters that are asked at a qdisc or class.
+    /// Returns the filters at a qdisc or class, in the order in which they are asked.
     pub(crate) fn filters_at(&self, place: Handle) -> impl Iterator<Item = &FilterSpec> {
         self.filters.at(place)
     }
 
-    /// All filters.
+    /// Returns all filters.
     pub(crate) fn filters(&self) -> &Table {
         &self.filters
     }
 
-    /// Builds a qdisc and all that stands below it.
+    /// Builds a qdisc and all qdiscs below it.
     pub(crate) fn build_node(&self, major: u16, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
         let (node, site) = (&self.qdiscs[&major], self.site(major, mtu, seed));
         let mut qdisc = node.spec.build_at(site);
@@ -440,8 +450,8 @@ impl Setup {
         qdisc
     }
 
-    /// Where filters stand that are said to be asked at `parent`: an `ingress` has one place for
-    /// them, whatever it is called.
+    /// Returns the place at which filters with the given parent stand. An `ingress` has one place
+    /// for filters, whatever a command calls that place.
     pub(crate) fn filter_place_of(&self, parent: Handle) -> Handle {
         if parent.major == INGRESS_MAJOR && self.has_one_filter_place() {
             return INGRESS_FILTERS;
@@ -449,8 +459,8 @@ impl Setup {
         parent
     }
 
-    /// What Linux says filters are asked at: of an `ingress`, what it was called by the filter that
-    /// came last.
+    /// Returns the parent under which Linux lists the filters at a place. For an `ingress`, that is
+    /// the parent in the command that last added a filter.
     pub(crate) fn filter_place_called(&self, place: Handle) -> Handle {
         if place == INGRESS_FILTERS && self.has_one_filter_place() {
             return self.ingress_called.unwrap_or(place);
@@ -458,7 +468,7 @@ impl Setup {
         place
     }
 
-    /// Whether filters of packets that come in have one place, whatever a line calls it.
+    /// Whether filters for incoming packets have one place, whatever a command calls that place.
     fn has_one_filter_place(&self) -> bool {
         let places = self.ingress.as_ref().and_then(|node| node.spec.kind().quirks.filters_only);
         places == Some(FilterPlaces::In)
@@ -499,50 +509,51 @@ impl Setup {
         Ok(Change::Filters(parent))
     }
 
-    /// The qdisc that stands below `parent`.
+    /// Returns the qdisc below `parent`, if there is one.
     fn below(&self, parent: Option<Handle>) -> Option<u16> {
         self.places.get(&parent).copied()
     }
 
-    /// The qdisc that somebody put below a class.
+    /// Returns the qdisc that a command added below a class, if there is one.
     pub(crate) fn child_at(&self, class: Handle) -> Option<u16> {
         self.below(Some(class))
     }
 
-    /// Whether a device's transmit queues have a qdisc each (`mq`), by the device's own choice or
-    /// somebody's.
+    /// Whether each transmit queue of the device has its own qdisc (`mq`), by the device's default
+    /// or by a command.
     pub(crate) fn is_mq(&self) -> bool {
         self.root_kind().is_some_and(|root| root.quirks.has_queue_trees)
     }
 
-    /// The kind of the root, also of one that nobody put there.
+    /// Returns the kind of the root, including a default root.
     fn root_kind(&self) -> Option<&'static Kind> {
         let root = self.root.map_or(self.facts.fallback.as_ref(), |root| self.spec(root));
         root.map(Spec::kind)
     }
 
-    /// Whether one qdisc serves all transmit queues of a device: that at the root, unless each
-    /// queue has a tree of its own (`mq`), or it holds nothing back (`noqueue`).
+    /// Whether one qdisc serves all transmit queues of the device. That is the qdisc at the root,
+    /// unless each queue has its own tree (`mq`) or the qdisc holds no packets back (`noqueue`).
     #[must_use]
     pub fn has_one_root(&self) -> bool {
         let quirks = self.root_kind().map(|root| &root.quirks);
         quirks.is_some_and(|quirks| !quirks.has_queue_trees && !quirks.holds_nothing)
     }
 
-    /// The classes that were added to a qdisc, and the classes above them; 0: the qdisc.
+    /// Returns the minor numbers of the classes that were added to a qdisc, each with the minor
+    /// number of its parent class, which is 0 for the qdisc.
     pub(crate) fn class_rows(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
         let rows = self.qdiscs.get(&major).map_or(&[][..], |node| &node.classes.rows);
         rows.iter().map(|class| (class.minor, class.parent))
     }
 
-    /// The qdiscs below the classes of one, and their minor numbers.
+    /// Returns the qdiscs below the classes of a qdisc, each after the minor number of its class.
     pub(crate) fn children(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
         let classes = Some(Handle::new(major, 0))..=Some(Handle::new(major, u16::MAX));
         let below = self.places.range(classes);
         below.filter_map(|(parent, child)| parent.map(|parent| (parent.minor, *child)))
     }
 
-    /// Removes a qdisc and all that stands below it.
+    /// Removes a qdisc and all qdiscs below it.
     fn remove(&mut self, major: u16) {
         let mut gone = vec![major];
         while let Some(major) = gone.pop() {

@@ -1,4 +1,4 @@
-//! The command language of one qdisc: `fq maxrate 8mbit limit 1000`.
+//! The command language of a single qdisc, such as `fq maxrate 8mbit limit 1000`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,9 +10,11 @@ use crate::base::{ConfigError, Errno, Extra, Fault, Handle};
 use crate::qdisc::KINDS;
 use crate::sched::{Changes, Check, Kind, Qdisc};
 
-/// A qdisc as described by its user: kind and options, checked. Building it cannot fail.
+/// A checked description of a qdisc: its kind and options. Building a qdisc from a `Spec` cannot
+/// fail.
 ///
-/// Reads what stands behind `root` in `tc qdisc add dev DEVICE root …`, and nothing else.
+/// [`FromStr`] reads the words that follow `root` in `tc qdisc add dev DEVICE root …`, and nothing
+/// else.
 ///
 /// ```
 /// use onramp_core::Spec;
@@ -26,66 +28,69 @@ use crate::sched::{Changes, Check, Kind, Qdisc};
 #[derive(Clone)]
 pub struct Spec {
     kind: &'static Kind,
-    /// What was given, in the order of the kind's table.
+    /// The given options, in the order of the kind's table.
     given: Vec<Option<Value>>,
 }
 
 impl Spec {
-    /// The kind with all its defaults.
+    /// Creates a spec of this kind with all defaults.
     #[must_use]
     pub fn new(kind: &'static Kind) -> Self {
         Self { kind, given: vec![None; kind.params.len()] }
     }
 
-    /// A kind that there is.
+    /// Creates a spec of the kind with this name, which must exist.
     pub(crate) fn named(id: &str) -> Self {
         let kind = KINDS.iter().find(|kind| kind.id == id);
         Self::new(kind.expect("only kinds of the table are asked for"))
     }
 
-    /// What stands where packets come in, by its name.
+    /// Creates a spec of the kind for incoming packets with this name (`ingress`, `clsact`), if
+    /// there is one.
     pub(crate) fn ingress(id: &str) -> Option<Self> {
         crate::qdisc::INGRESS.iter().find(|kind| kind.id == id).map(Self::new)
     }
 
-    /// The kind.
+    /// Returns the kind of the qdisc.
     #[must_use]
     pub fn kind(&self) -> &'static Kind {
         self.kind
     }
 
-    /// The values of all parameters on a device whose largest packet has `mtu` bytes, link header
-    /// included.
+    /// Returns the values of all parameters on a device whose largest packet has `mtu` bytes,
+    /// including the link header.
     #[must_use]
     pub fn values(&self, mtu: u32) -> Values<'_> {
         self.values_at(Site { mtu, ..Site::default() })
     }
 
-    /// As [`values`](Self::values), of a qdisc that stands at `site`.
+    /// Returns the values of all parameters for a qdisc at `site`.
     #[must_use]
     pub fn values_at(&self, site: Site) -> Values<'_> {
         Values { params: self.kind.params, given: &self.given, site }
     }
 
-    /// The values that no device has a part in.
+    /// Returns the values for no particular device: defaults that depend on the device count as
+    /// zero.
     pub(crate) fn values_anywhere(&self) -> Values<'_> {
         self.values_at(Site::default())
     }
 
-    /// Builds the qdisc for a device whose largest packet has `mtu` bytes, link header included.
+    /// Builds the qdisc for a device whose largest packet has `mtu` bytes, including the link
+    /// header.
     #[must_use]
     pub fn build(&self, mtu: u32) -> Box<dyn Qdisc> {
         self.build_at(Site { mtu, handle: Handle::new(FIRST_OWN_HANDLE, 0), ..Site::default() })
     }
 
-    /// Builds the qdisc where it stands.
+    /// Builds the qdisc for its place in a tree.
     #[must_use]
     pub fn build_at(&self, site: Site) -> Box<dyn Qdisc> {
         (self.kind.build)(&self.values_at(site))
     }
 
-    /// The line of `tc qdisc show`, from the kind on: every parameter with its value, rounded as
-    /// `tc` rounds. [`Display`](fmt::Display) is exact.
+    /// Returns the line of `tc qdisc show`, from the kind on: every parameter with its value,
+    /// rounded as `tc` does. Use [`Display`](fmt::Display) for exact values.
     #[must_use]
     pub fn show(&self, mtu: u32) -> String {
         let mut out = Out::new(Style::default());
@@ -103,12 +108,12 @@ impl FromStr for Spec {
 }
 
 impl Spec {
-    /// Reads a line as [`FromStr`] does, but takes no rate and no time without a unit: `tc` takes
-    /// `maxrate 8` for eight bits a second, which nobody means.
+    /// Reads a line as [`FromStr`] does, but refuses rates and times without a unit. `tc` reads
+    /// `maxrate 8` as eight bits per second, which hardly any user means.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the word that is wrong, and what would be right.
+    /// Returns a [`ConfigError`] that names the wrong word and what would be right.
     pub fn with_units(line: &str) -> Result<Self, ConfigError> {
         Self::read(line, true)
     }
@@ -117,7 +122,7 @@ impl Spec {
         Self::read_words(&mut line.split_ascii_whitespace(), units)
     }
 
-    /// Reads a kind and its options, to the end.
+    /// Reads a kind and its options, to the end of the line.
     pub(crate) fn read_words(words: &mut Words<'_>, units: bool) -> Result<Self, ConfigError> {
         let Some(id) = words.next() else {
             let why = format!("the kind is missing: expected one of {}", kinds());
@@ -128,7 +133,7 @@ impl Spec {
         Ok(spec)
     }
 
-    /// Reads the options of a kind, to the end, and refuses what `tc` refuses.
+    /// Reads the options of a kind, to the end of the line, and refuses what `tc` itself refuses.
     pub(crate) fn read_kind(
         id: &str,
         words: &mut Words<'_>,
@@ -154,7 +159,7 @@ impl Spec {
         }
     }
 
-    /// There is no such kind.
+    /// Creates the error for a kind that does not exist.
     pub(crate) fn unknown(id: &str) -> ConfigError {
         let why = format!("there is no such kind; there are {}", kinds());
         let error = ConfigError::new("qdisc", "", id, why);
@@ -164,7 +169,8 @@ impl Spec {
         }
     }
 
-    /// Checks what Linux asks of a new qdisc alone.
+    /// Checks everything that Linux requires of a new qdisc, including the checks that do not apply
+    /// to a change.
     pub(crate) fn check_new(&self, at: &str) -> Result<(), ConfigError> {
         self.check()?;
         (self.kind.quirks.check_new)(&self.values_anywhere()).map_err(|clash| ConfigError {
@@ -173,36 +179,36 @@ impl Spec {
         })
     }
 
-    /// Checks parameters against each other.
+    /// Checks the parameters against each other.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: which one is wrong, and why.
+    /// Returns a [`ConfigError`] that says which parameter is wrong, and why.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         check(&format!("qdisc {}", self.kind.id), self.kind.check, &self.values_anywhere())
     }
 
-    /// Whether `key` was given.
+    /// Whether the option `key` was given.
     pub(crate) fn is_given(&self, key: &str) -> bool {
         self.values_anywhere().is_given(key)
     }
 
-    /// What was given, in the order of the kind's table.
+    /// Returns the given options, in the order of the kind's table.
     pub(crate) fn given(&self) -> &[Option<Value>] {
         &self.given
     }
 
-    /// Gives `key`, one of its parameters, another value.
+    /// Sets the option `key`, which the kind must have.
     pub(crate) fn give(&mut self, key: &str, value: Value) {
         self.options().set(key, Some(value));
     }
 
-    /// The options that were given, to be changed.
+    /// Returns the given options, for changing them.
     fn options(&mut self) -> Options<'_> {
         Options { params: self.kind.params, given: &mut self.given }
     }
 
-    /// Whether a qdisc of this kind can be changed by what was given.
+    /// Whether an existing qdisc of this kind can be changed with the given options.
     pub(crate) fn may_change(&self) -> bool {
         match self.kind.changes {
             Changes::Yes => true,
@@ -211,13 +217,15 @@ impl Spec {
         }
     }
 
-    /// The limit that a change to its options gives to a fifo below.
+    /// Returns the limit that a change with these options sets in a fifo below the qdisc, or `None`
+    /// if the kind sets no such limit.
     pub(crate) fn limit_below(&self) -> Option<u64> {
         self.kind.quirks.limit_below.map(|limit| limit(&self.values(0)))
     }
 
-    /// Itself, changed by what `other`, of the same kind, was given. What `tc` asks of a line it
-    /// asks of `other`: only Linux sees what it leaves as it is.
+    /// Returns this spec after a change with the options of `other`, which must be of the same
+    /// kind. The checks of `tc` apply only to `other`, because only the kernel knows the options
+    /// that the change leaves as they are.
     pub(crate) fn changed_by(&self, other: &Self) -> Result<Self, ConfigError> {
         let at = format!("qdisc {}", self.kind.id);
         let (before, given) = (Some(&self.given[..]), other.given.clone());
@@ -231,17 +239,18 @@ impl Spec {
     }
 }
 
-/// The names of all kinds.
+/// Returns the names of all kinds.
 pub(crate) fn kinds() -> String {
     KINDS.iter().map(|kind| kind.id).collect::<Vec<_>>().join(", ")
 }
 
-/// What is left of a line.
+/// The remaining words of a line.
 pub(crate) type Words<'a> = std::str::SplitAsciiWhitespace<'a>;
 
-/// Reads options of `params` to the end of the line, or, if it `stops`, to the first word that is
-/// none. `units` refuses what `tc` takes and nobody means: numbers without a unit, where `tc` would
-/// guess one, and options given twice, of which `tc` takes the last one.
+/// Reads options of `params` to the end of the line, or, if `stops` is true, to the first word that
+/// is no option. If `units` is true, the function refuses two things that `tc` accepts but hardly
+/// any user means: a number without a unit, where `tc` would guess the unit, and an option given
+/// twice, where `tc` takes the last value.
 pub(crate) fn read_options(
     at: &str,
     params: &'static [Param],
@@ -280,7 +289,7 @@ pub(crate) fn read_options(
     Ok(given)
 }
 
-/// Checks that nothing is missing that `tc` asks for.
+/// Checks that all options are given that `tc` requires.
 pub(crate) fn complete(
     at: &str,
     params: &[Param],
@@ -298,7 +307,7 @@ pub(crate) fn complete(
     }
 }
 
-/// Checks that nothing is missing, and parameters against each other.
+/// Checks that all required options are given, and checks parameters against each other.
 pub(crate) fn check(at: &str, check: Check, values: &Values<'_>) -> Result<(), ConfigError> {
     complete(at, values.params, values.given)?;
     check(values).map_err(|clash| ConfigError {
@@ -307,7 +316,7 @@ pub(crate) fn check(at: &str, check: Check, values: &Values<'_>) -> Result<(), C
     })
 }
 
-/// The shortest line that reads back as the same.
+/// Prints the shortest line that reads back as the same spec.
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = self.kind.id.to_owned();

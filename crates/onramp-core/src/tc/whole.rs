@@ -5,8 +5,9 @@ use crate::base::{Counters, Extra, Handle};
 use crate::qdisc::KINDS;
 use crate::sched::{Backlog, ClassView, Kind, QdiscView};
 
-/// The tree of a device, of what its transmit queues say, in order: of an `mq` its own view and
-/// theirs below it, else the sum of all.
+/// Combines the views of a device's transmit queues, given in the order of the queues. If an `mq`
+/// stands above the queues, the result is the view of the `mq`, followed by the views of all
+/// queues. Otherwise the result is one tree with the sums of all queues.
 #[must_use]
 pub fn whole(queues: impl IntoIterator<Item = Vec<QdiscView>>) -> Vec<QdiscView> {
     let queues: Vec<_> = queues.into_iter().filter(|views| !views.is_empty()).collect();
@@ -23,7 +24,8 @@ pub fn whole(queues: impl IntoIterator<Item = Vec<QdiscView>>) -> Vec<QdiscView>
     sum
 }
 
-/// The `mq` above what stands first in front of each transmit queue, if that is where it stands.
+/// Returns the view of the `mq` above the first qdiscs of all transmit queues, or `None` if no `mq`
+/// stands there.
 #[must_use]
 pub fn mq<'a>(firsts: impl IntoIterator<Item = &'a QdiscView>) -> Option<QdiscView> {
     let mut firsts = firsts.into_iter().peekable();
@@ -49,7 +51,7 @@ impl QdiscView {
         }
     }
 
-    /// Counts what stands in front of a transmit queue, as `mq` does.
+    /// Adds the first qdisc of a transmit queue, as `mq` does: to the counters, and as a class.
     fn take_queue(&mut self, queue: &Self) {
         self.add_counts(queue);
         let Some(handle) = queue.parent else { return };
@@ -79,7 +81,7 @@ impl QdiscView {
         }
     }
 
-    /// Adds what the same qdisc in front of another queue says.
+    /// Adds the counters of the same qdisc in front of another transmit queue.
     fn add(&mut self, other: &Self) {
         self.add_counts(other);
         self.extra.add(&other.extra);

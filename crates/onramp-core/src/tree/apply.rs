@@ -1,4 +1,4 @@
-//! Commands to a running tree.
+//! Applies `tc` commands to a running tree.
 
 use std::sync::Arc;
 
@@ -10,25 +10,26 @@ use crate::filter::FilterSpec;
 use crate::sched::Cx;
 use crate::tc::{Setup, Spec};
 
-/// The description that a tree was built from, and changes with.
+/// The description that a tree was built from. It changes with the tree.
 #[derive(Debug)]
 pub(super) struct BuiltFrom {
     pub(super) setup: Arc<Setup>,
-    /// Largest packet, link header included, bytes.
+    /// Size of the largest packet in bytes, including the link header.
     pub(super) mtu: u32,
-    /// Where chance begins.
+    /// Seed of the random choices of the qdiscs.
     seed: u64,
 }
 
 impl BuiltFrom {
-    /// One qdisc at the root.
+    /// Describes a tree of one qdisc.
     pub(super) fn spec(spec: &Spec, mtu: u32) -> Self {
         Self { setup: Arc::new(Setup::of(spec.clone())), mtu, seed: 0 }
     }
 }
 
 impl Tree {
-    /// Builds a whole tree; `None` if `setup` has no root. The same `seed` makes the same choices.
+    /// Builds the tree that `setup` describes, for packets of at most `mtu` bytes, or returns
+    /// `None` if `setup` has no root. The same `seed` gives the same random choices.
     #[must_use]
     pub fn of(setup: &Setup, mtu: u32, seed: u64) -> Option<Self> {
         let root = RootQdisc::new(setup.build(mtu, seed)?);
@@ -36,14 +37,15 @@ impl Tree {
         Some(Self { root, built_from, drops: PacketList::new(), totals: Totals::ZERO })
     }
 
-    /// Does what a line of `tc` says: see [`Setup::apply`](crate::Setup::apply).
+    /// Runs a command line of `tc` on the tree: see [`Setup::apply`](crate::Setup::apply).
     ///
-    /// As in Linux, a qdisc that is replaced or deleted drops what it holds (`purged`); one that is
-    /// changed keeps what its new limits allow.
+    /// As in Linux, a qdisc that is replaced or deleted drops all its packets (`purged`), and a
+    /// qdisc that is changed keeps the packets that its new limits allow.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the word that is wrong, and what would be right. The tree is as it was.
+    /// Returns a [`ConfigError`] that names the wrong word and what would be right. The tree is
+    /// unchanged then.
     pub fn apply(&mut self, now: Instant, line: &str) -> Result<(), ConfigError> {
         let BuiltFrom { setup, mtu, seed } = &mut self.built_from;
         let mut next = Setup::clone(setup);
@@ -63,7 +65,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The filters at a qdisc or class as they are asked, with what they have counted.
+    /// Returns the filters at the qdisc or class `place`, in the order in which they are asked,
+    /// with their counters.
     pub fn filters(&mut self, now: Instant, place: Handle) -> Vec<FilterSpec> {
         let path = self.built_from.setup.path(place.major);
         self.call(now, |root, cx| root.filters(&path, place.minor, cx))

@@ -11,11 +11,12 @@ use crate::sched::{Cx, Qdisc};
 use crate::tc::Setup;
 use crate::tc::setup::Change;
 
-/// A change to a running tree, made ready by whoever wants it: what has to be built is built, so
-/// that it takes those who send no longer than it takes to put it there.
+/// A prepared change to a running tree. The thread that requests the change builds all new qdiscs
+/// beforehand, so that the change delays senders only for the time it takes to put the new qdiscs
+/// in place.
 #[derive(Debug)]
 pub struct Edit {
-    /// The tree as it shall be.
+    /// The description of the tree after the change.
     setup: Arc<Setup>,
     mtu: u32,
     seed: u64,
@@ -24,25 +25,25 @@ pub struct Edit {
 
 #[derive(Debug)]
 enum What {
-    /// Another qdisc stands at the root.
+    /// Replaces the root qdisc.
     Root(Box<dyn Qdisc>),
-    /// Another qdisc stands below a class of the qdisc that this is the way to.
+    /// Replaces the qdisc below a class. The path leads to the qdisc that has the class.
     Graft(Path, u16, Box<dyn Qdisc>),
-    /// This qdisc has other parameters.
+    /// Gives the qdisc new parameters.
     Parameters(Path, u16),
-    /// This class is new, or has other parameters.
+    /// Adds the class, or gives it new parameters.
     Class(Path, Handle),
     ClassGone(Path, u16),
-    /// Other filters are asked at this place.
+    /// Replaces the filters at this qdisc or class.
     Filters(Path, Handle),
 }
 
-/// The classes on the way from the root to a qdisc.
+/// The minor numbers of the classes on the way from the root to a qdisc.
 type Path = Vec<u16>;
 
 impl Edit {
-    /// The one transmit queue that `change`, which led to `setup`, means something for; `None`: all
-    /// of them.
+    /// Returns the index of the only transmit queue that `change` affects, or `None` if `change`
+    /// affects all of them. `setup` is the description after `change`.
     #[must_use]
     pub fn queue(setup: &Setup, change: &Change) -> Option<usize> {
         if !setup.is_mq() {
@@ -63,9 +64,10 @@ impl Edit {
         path.first().and_then(|minor| usize::from(*minor).checked_sub(1))
     }
 
-    /// What `change`, which led to `setup`, means for transmit queue `queue` of a device that has
-    /// several, or, without one, for the whole tree. `None`: nothing. `mtu` and `seed` are those
-    /// that the tree is built with.
+    /// Prepares `change` for the tree of transmit queue `queue` of a device that has several, or
+    /// for the whole tree if `queue` is `None`. Returns `None` if `change` does not affect that
+    /// tree. `setup` is the description after `change`; `mtu` (bytes) and `seed` are the values
+    /// with which the tree is built.
     #[must_use]
     pub fn new(
         setup: &Arc<Setup>,
@@ -102,14 +104,16 @@ impl Edit {
         Some(Self { setup: setup.clone(), mtu, seed, what })
     }
 
-    /// The whole tree anew, as `setup` describes it. The rest is as in [`new`](Self::new).
+    /// Prepares the replacement of the whole tree by the one that `setup` describes. The other
+    /// arguments are those of [`new`](Self::new).
     #[must_use]
     pub fn root(setup: &Arc<Setup>, queue: Option<usize>, mtu: u32, seed: u64) -> Option<Self> {
         let what = What::Root(setup.build_queue(queue, mtu, seed)?);
         Some(Self { setup: setup.clone(), mtu, seed, what })
     }
 
-    /// Another qdisc below `class`; that of an `mq` is the queue.
+    /// Prepares another qdisc below `class`. A class of an `mq` is a transmit queue, so the qdisc
+    /// below is the root of that queue's tree.
     fn below(
         setup: &Setup,
         class: Handle,
@@ -128,8 +132,8 @@ impl Edit {
 }
 
 impl RootQdisc {
-    /// Carries a change out. As in Linux, a qdisc that is replaced or deleted drops what it holds
-    /// (`purged`); one that is changed keeps what its new limits allow.
+    /// Makes the change. As in Linux, a qdisc that is replaced or deleted drops all its packets
+    /// (`purged`), and a qdisc that is changed keeps the packets that its new limits allow.
     pub fn edit(&mut self, edit: Edit, cx: &mut Cx<'_>) {
         let Edit { setup, mtu, seed, what } = edit;
         match what {
@@ -163,7 +167,7 @@ impl RootQdisc {
         }
     }
 
-    /// Puts another qdisc there, and drops what the one there is holds.
+    /// Replaces the root qdisc by `built` and drops the packets of the old root qdisc.
     fn renew(&mut self, built: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
         self.qdisc_mut().reset(cx);
         self.put(built);
@@ -177,8 +181,9 @@ impl RootQdisc {
         });
     }
 
-    /// The filters at a qdisc or class that stands in front of transmit queue `queue`, or, without
-    /// one, anywhere in the tree that `setup` describes, with what they have counted.
+    /// Returns the filters at the qdisc or class `place`, with their counters. If `queue` is given,
+    /// `place` must be in the tree of that transmit queue; otherwise `place` may be anywhere in the
+    /// tree that `setup` describes.
     pub fn filters_at(
         &mut self,
         setup: &Setup,
@@ -191,7 +196,7 @@ impl RootQdisc {
         path.map_or_else(Vec::new, |path| self.filters(&path, place.minor, cx))
     }
 
-    /// The filters at class `minor` of the qdisc that `path` leads to, with what they have counted.
+    /// Returns the filters at class `minor` of the qdisc at the end of `path`, with their counters.
     pub(crate) fn filters(&mut self, path: &[u16], minor: u16, cx: &mut Cx<'_>) -> Vec<FilterSpec> {
         let mut specs = Vec::new();
         self.at(path, cx, |qdisc, _| {
@@ -202,8 +207,8 @@ impl RootQdisc {
         specs
     }
 
-    /// Calls `f` with the qdisc that `path` leads to, through its parents, which count anew, and
-    /// what is dropped below them.
+    /// Calls `f` with the qdisc at the end of `path`. The call passes through the parents of that
+    /// qdisc, which then update their backlog and count the packets dropped below them.
     fn at(&mut self, path: &[u16], cx: &mut Cx<'_>, f: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>)) {
         let (before, mut f) = (cx.drops.len(), Some(f));
         descend(self.qdisc_mut(), path, cx, &mut |qdisc, cx| {

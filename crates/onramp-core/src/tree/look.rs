@@ -1,4 +1,4 @@
-//! What a running tree says of itself.
+//! Reads the counters of a running tree.
 
 use super::{RootQdisc, Tree};
 use crate::base::{Counters, Extra, Handle};
@@ -7,26 +7,27 @@ use crate::sched::qdisc_counters::QdiscCounters;
 use crate::sched::{ClassKind, ClassView, Classes, FlowView, Kind, Qdisc, QdiscView};
 use crate::tc::{Setup, Spec};
 
-/// Where a qdisc stands, and what it is.
+/// The position of a qdisc in the tree, its kind, and its requeues.
 struct Place {
-    /// Its major number; 0: nobody named it.
+    /// The major number of the qdisc, or 0 if no command named the qdisc.
     major: u16,
     parent: Option<Handle>,
     kind: &'static Kind,
-    /// What the device did not take.
+    /// Number of packets that the device did not take.
     requeues: u64,
 }
 
 impl Tree {
-    /// What every qdisc of the tree has counted, and holds; parents first.
+    /// Returns the counters and the backlog of every qdisc of the tree, parents first.
     pub fn views(&mut self) -> Vec<QdiscView> {
         self.root.views(&self.built_from.setup, None)
     }
 }
 
 impl RootQdisc {
-    /// The same, of what stands in front of transmit queue `queue`, or, without one, of the whole
-    /// tree that `setup` describes.
+    /// Returns the counters and the backlog of every qdisc in front of transmit queue `queue`,
+    /// parents first, or of every qdisc in the whole tree that `setup` describes if `queue` is
+    /// `None`.
     pub fn views(&mut self, setup: &Setup, queue: Option<usize>) -> Vec<QdiscView> {
         let (major, parent, kind) = setup.first(queue);
         let mut views = Vec::new();
@@ -38,8 +39,8 @@ impl RootQdisc {
 }
 
 impl Setup {
-    /// What stands first in front of a transmit queue, or, without one, the root: its major number,
-    /// 0 if nobody named it, the class it stands below, and its kind.
+    /// Returns the first qdisc in front of a transmit queue, or the root if `queue` is `None`: the
+    /// qdisc's major number (0 if no command named the qdisc), its parent class, and its kind.
     fn first(&self, queue: Option<usize>) -> (u16, Option<Handle>, &'static Kind) {
         let default = Spec::queue_default().kind();
         let fallback = self.facts().fallback.as_ref().map_or(default, Spec::kind);
@@ -59,7 +60,7 @@ fn kind_named(id: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.id == id)
 }
 
-/// Appends what a qdisc and all qdiscs below it counted to `views`, the qdisc first.
+/// Appends the counters of a qdisc, then those of all qdiscs below it, to `views`.
 fn view_below(
     qdisc: &mut dyn Qdisc,
     counted: &QdiscCounters,
@@ -89,7 +90,7 @@ fn view_below(
         classes: Vec::new(),
     });
     qdisc.flows(&mut |flow| views[at].classes.push(flow_view(flow, place.major)));
-    // What stands below a qdisc that nobody named is of its own making.
+    // A qdisc that no command named has made its own classes, so these are not shown.
     let Some(classes) = qdisc.classes().filter(|_| place.major != 0) else { return };
     let rows = rows(classes, place, setup);
     views[at].classes = rows.iter().map(|row| class_view(classes, row, place.major)).collect();
@@ -99,7 +100,8 @@ fn view_below(
             continue;
         };
         let Some((major, kind)) = row.below(place.kind, setup) else { continue };
-        // What a qdisc with one place makes for itself stands below the qdisc.
+        // If a kind has one place for a child, an unnamed child there is shown below the qdisc
+        // itself.
         let minor = if major == 0 && place.kind.quirks.has_one_place { 0 } else { row.minor };
         let parent = Some(Handle::new(place.major, minor));
         view_below(qdisc, counted, &Place { major, parent, kind, requeues: 0 }, setup, views);
@@ -109,14 +111,15 @@ fn view_below(
 /// A class of a qdisc.
 struct Row {
     minor: u16,
-    /// The class above; 0: the qdisc.
+    /// Minor number of the parent class, or 0 if the parent is the qdisc.
     parent: u16,
-    /// The qdisc below; 0: one that nobody named.
+    /// Major number of the qdisc below the class, or 0 if no command named that qdisc.
     leaf: u16,
 }
 
 impl Row {
-    /// The qdisc below the class, if it is shown: most that nobody named are not.
+    /// Returns the qdisc below the class, or `None` if that qdisc is not shown. Most qdiscs that no
+    /// command named are not shown.
     fn below(&self, parent: &Kind, setup: &Setup) -> Option<(u16, &'static Kind)> {
         match self.leaf {
             0 => Some((0, kind_named(parent.quirks.shown_below?)?)),
@@ -125,7 +128,7 @@ impl Row {
     }
 }
 
-/// The classes of a qdisc, in the order they came.
+/// Returns the classes of a qdisc, in the order in which they were added.
 fn rows(classes: &mut dyn Classes, place: &Place, setup: &Setup) -> Vec<Row> {
     let mut rows: Vec<Row> = match place.kind.classes {
         ClassKind::None => Vec::new(),

@@ -1,4 +1,4 @@
-//! The root of a tree.
+//! The root qdisc of a tree and its counters.
 
 use onramp_queue::{Packet, PacketList};
 
@@ -7,23 +7,24 @@ use crate::qdisc::default_pfifo;
 use crate::sched::qdisc_counters::QdiscCounters;
 use crate::sched::{Backlog, Cx, Dequeue, Qdisc, Verdict};
 
-/// Times in a row that a qdisc may put its next packet off, with the time it named come, while its
-/// packets move over. One that does so oftener never lets go of it.
+/// Most times in a row that a qdisc may postpone its next packet while its packets move to a
+/// successor, although the time that the qdisc named has come. After more times, the remaining
+/// packets count as never released.
 const WAITS: u32 = 64;
 
-/// The root qdisc of a tree, and what passed it: for it, what [`Child`](crate::Child) is for the
-/// others.
+/// The root qdisc of a tree, with its counters. A [`Child`](crate::Child) does the same for every
+/// other qdisc.
 #[derive(Debug)]
 pub struct RootQdisc {
     qdisc: Box<dyn Qdisc>,
     counters: QdiscCounters,
-    /// Packets that were given back to be offered to the device again.
+    /// Number of packets that the device refused and that were kept to be offered again.
     requeues: u64,
-    /// Whether each qdisc measures how long packets take from push to dequeue.
+    /// Whether each qdisc measures the time of packets from push to dequeue.
     pub(crate) measures: bool,
-    /// Whether the memory of packets that come is charged to their senders.
+    /// Whether the memory of packets is charged to their senders.
     pub(crate) charged: bool,
-    /// To take the qdisc's place.
+    /// The qdisc that is about to replace `qdisc`, while packets move over.
     next: Option<Box<dyn Qdisc>>,
 }
 
@@ -33,46 +34,50 @@ impl RootQdisc {
         Self { qdisc, counters, requeues: 0, measures: false, charged: false, next: None }
     }
 
-    /// The same; the memory of packets that come is charged to their senders.
+    /// Returns the root, with `charged` set: whether the memory of packets is charged to their
+    /// senders.
     pub(crate) fn charged(self, charged: bool) -> Self {
         Self { charged, ..self }
     }
 
-    /// What a call to its qdiscs gets from outside.
+    /// Creates the context that a call of this tree's qdiscs takes.
     #[inline]
     pub(crate) fn call<'a>(&self, now: Instant, drops: &'a mut PacketList) -> Cx<'a> {
         Cx::new(now, drops).of_tree(self.measures, self.charged)
     }
 
-    /// From now on, each qdisc measures how long packets take from push to dequeue, or no longer.
+    /// Switches on or off whether each qdisc measures the time of packets from push to dequeue.
     pub fn measure(&mut self, measures: bool) {
         self.measures = measures;
     }
 
-    /// The qdisc, only to look at.
+    /// Returns the root qdisc for reading.
     #[inline]
     pub(crate) fn qdisc(&self) -> &dyn Qdisc {
         &*self.qdisc
     }
 
-    /// The qdisc itself; what goes in or out is not counted.
+    /// Returns the root qdisc for changes. Packets that enter or leave through this reference are
+    /// not counted.
     pub(crate) fn qdisc_mut(&mut self) -> &mut dyn Qdisc {
         &mut *self.qdisc
     }
 
-    /// What it holds.
+    /// Returns the packets and bytes that the root qdisc holds.
     #[inline]
     pub(crate) fn backlog(&self) -> Backlog {
         self.qdisc.backlog()
     }
 
-    /// [`Qdisc::enqueue`], without a look at what it drops: that of the caller counts for many.
+    /// Calls [`Qdisc::enqueue`] without counting drops: the caller counts the drops of many packets
+    /// at once, with `count_dropped`.
     #[inline]
     pub(crate) fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
         self.qdisc.enqueue(pkt, cx)
     }
 
-    /// [`Qdisc::dequeue`]; counts what leaves. As to drops, see [`enqueue`](Self::enqueue).
+    /// Calls [`Qdisc::dequeue`] and counts the packet that leaves. Drops are counted by the caller,
+    /// as for [`enqueue`](Self::enqueue).
     #[inline]
     pub(crate) fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
         let answer = self.qdisc.dequeue(cx);
@@ -82,13 +87,13 @@ impl RootQdisc {
         answer
     }
 
-    /// Counts what was dropped since there were `before` packets in `cx.drops`.
+    /// Counts the packets that were dropped since `cx.drops` held `before` packets.
     #[inline]
     pub(crate) fn count_dropped(&mut self, before: u32, cx: &Cx<'_>) {
         self.counters.count_dropped(before, cx);
     }
 
-    /// Counts a packet that passed the qdisc by, as Linux does.
+    /// Counts a packet that bypassed the qdisc, as Linux does.
     #[inline]
     pub(crate) fn passed(&mut self, pkt: &Packet, cx: &Cx<'_>) {
         self.counters.count(pkt, cx);
@@ -100,19 +105,20 @@ impl RootQdisc {
         self.requeues += u64::from(packets);
     }
 
-    /// Puts `qdisc` in the place of the one there is, which has nothing left; counts anew.
+    /// Replaces the root qdisc by `qdisc`, resets the counters, and returns the old root qdisc. The
+    /// old root qdisc should be empty.
     pub(crate) fn put(&mut self, qdisc: Box<dyn Qdisc>) -> Box<dyn Qdisc> {
         let next = Self { measures: self.measures, ..Self::new(qdisc) }.charged(self.charged);
         std::mem::replace(self, next).qdisc
     }
 
-    /// Puts `qdisc` in the place of the one there is, and moves its packets over, in the order in
-    /// which it would have sent them.
+    /// Replaces the root qdisc by `qdisc` and moves the packets over, in the order in which the old
+    /// qdisc would have sent them.
     ///
-    /// They come out at the times they would have come out at. So the old qdisc keeps its own
-    /// order, and its clock only runs ahead; what it never lets go of is dropped. Both stay here
-    /// until that is done: if the old one panics, it is not dropped by the unwinding, where its
-    /// drop might panic again.
+    /// The old qdisc is dequeued at the times at which its packets would have left, so that it
+    /// keeps its own order; only its clock runs ahead. Packets that the old qdisc never releases
+    /// are dropped. Both qdiscs stay in `self` until all packets have moved: if the old qdisc
+    /// panics, unwinding must not drop it, because that drop might panic again.
     pub fn succeed(&mut self, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
         self.next = Some(qdisc);
         let mut moved = PacketList::new();
@@ -125,7 +131,8 @@ impl RootQdisc {
                     waits = 0;
                 }
                 Dequeue::NotBefore(then) if then > ahead.now && waits < WAITS => {
-                    // Some round down: who comes exactly then is put off again, for ever.
+                    // Some kinds round the named time down and would postpone the packet again, for
+                    // ever. So ask 1 ns later the second time.
                     ahead.now = then.after(u64::from(waits > 0));
                     waits += 1;
                 }
@@ -145,13 +152,15 @@ impl RootQdisc {
         self.counters.count_dropped(before, cx);
     }
 
-    /// The qdiscs, to be dropped: they may be broken, and panic.
+    /// Takes out the qdiscs, so that the caller can drop them with care: they may be broken and
+    /// panic.
     pub(crate) fn bury(&mut self) -> [Option<Box<dyn Qdisc>>; 2] {
         let next = self.next.take();
         [Some(self.put(default_pfifo())), next]
     }
 
-    /// What passed, and how often the device took nothing.
+    /// Returns the root qdisc, its counters, and the number of packets that the device did not
+    /// take.
     pub(crate) fn with_counters(&mut self) -> (&mut dyn Qdisc, &QdiscCounters, u64) {
         (&mut *self.qdisc, &self.counters, self.requeues)
     }

@@ -1,4 +1,4 @@
-//! What is said, and who says it.
+//! Tests the texts of errors, and which program they are attributed to.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn an_error_names_the_place_the_option_and_the_word() {
     }
 }
 
-/// `strerror(3)`.
+/// The texts are those of `strerror(3)`.
 #[test]
 fn the_kernel_speaks_as_tc_prints_it() {
     for (errno, text) in [

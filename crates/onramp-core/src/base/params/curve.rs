@@ -1,4 +1,4 @@
-//! Service curves: how `tc` reads and writes them.
+//! Service curves, as `tc` reads and writes them.
 //!
 //! Source: `tc-hfsc(7)`; behaviour of iproute2 6.1.
 
@@ -10,7 +10,7 @@ use crate::base::ConfigError;
 pub(super) const EXPECTED: &str =
     "[m1 RATE d TIME] m2 RATE, rate RATE, or umax BYTES dmax TIME rate RATE";
 
-/// The words a curve is made of.
+/// The words that a curve may have, and the units of their values.
 const WORDS: [(&str, Unit); 6] = [
     ("m1", Unit::Rate),
     ("d", Unit::Usecs),
@@ -20,7 +20,7 @@ const WORDS: [(&str, Unit); 6] = [
     ("rate", Unit::Rate),
 ];
 
-/// Reads a curve: its first slope, how long that holds, and the slope from then on.
+/// Reads a curve. Returns its first slope, the duration of the first slope, and the second slope.
 pub(super) fn parse<'w>(
     param: &Param,
     at: &str,
@@ -45,7 +45,7 @@ pub(super) fn parse<'w>(
     }
     match read {
         [m1, d, Some(m2), None, None, None] => Ok(vec![m1.unwrap_or(0), d.unwrap_or(0), m2]),
-        // `tc` counts microseconds.
+        // `tc` counts `dmax` in microseconds.
         [None, None, None, umax, dmax, Some(rate @ 1..)] => {
             match (umax.unwrap_or(0), dmax.unwrap_or(0) / 1_000) {
                 (1.., 0) => {
@@ -62,7 +62,8 @@ pub(super) fn parse<'w>(
     }
 }
 
-/// The curve of at least `rate` that lets a burst of `umax` bytes through in `dmax_us`.
+/// Returns the curve with a final rate of `rate` that lets a burst of `umax` bytes through within
+/// `dmax_us` microseconds. All rates are in bytes per second.
 fn within_delay(umax: u64, dmax_us: u64, rate: u64) -> Vec<u64> {
     const PER_SEC: u64 = 1_000_000;
     // Without a burst, `dmax_us` may be zero.
@@ -70,13 +71,13 @@ fn within_delay(umax: u64, dmax_us: u64, rate: u64) -> Vec<u64> {
     if steep > rate {
         return vec![steep, dmax_us * 1_000, rate];
     }
-    // `tc` multiplies in 32 bits, so that a `umax` above 4,294 bytes is not what it says. The
-    // kernel gets what `tc` makes of it, and so do we.
+    // `tc` multiplies in 32 bits, so a `umax` above 4,294 bytes overflows. The kernel gets the
+    // overflowed result, and so does this crate.
     let burst_us = ((umax * PER_SEC) & u64::from(u32::MAX)) / rate;
     vec![0, dmax_us.saturating_sub(burst_us) * 1_000, rate]
 }
 
-/// Appends a curve: `word` says how a number of that unit is written.
+/// Appends a curve. `word` formats a number of a unit.
 pub(super) fn write(line: &mut String, list: &[u64], word: impl Fn(Unit, u64) -> String) {
     for ((name, unit), number) in WORDS.iter().zip(list) {
         let _ = write!(line, " {name} {}", word(*unit, *number));

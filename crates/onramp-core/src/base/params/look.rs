@@ -5,23 +5,23 @@
 use super::{Param, Unit, Value, at, signed};
 use crate::base::show::Out;
 
-/// Writes a parameter that has a value; text ends with a space.
+/// A function that prints a parameter that has a value. As text, it ends with a space.
 pub type Look = fn(&Param, &Value, &mut Out);
 
 impl Param {
-    /// The same, shown like this.
+    /// Sets how the parameter is shown.
     #[must_use]
     pub const fn shown(mut self, look: Look) -> Self {
         self.look = look;
         self
     }
 
-    /// Writes the option as `tc qdisc show` does, as text or as JSON.
+    /// Prints the option as `tc qdisc show` does, as text or as JSON.
     pub(crate) fn show(&self, value: &Value, out: &mut Out) {
         (self.look)(self, value, out);
     }
 
-    /// The word that a value of [`Unit::Words`] or [`Unit::Choice`] stands for.
+    /// Returns the word that a value of [`Unit::Words`] or [`Unit::Choice`] stands for.
     pub(crate) fn word(&self, value: &Value) -> &'static str {
         match (self.unit, value) {
             (Unit::Words(names) | Unit::Choice(names), Value::Number(place)) => {
@@ -32,7 +32,7 @@ impl Param {
     }
 }
 
-/// As its unit says.
+/// Prints the parameter in the usual way of its unit.
 pub(crate) fn plain(param: &Param, value: &Value, out: &mut Out) {
     let mut line = String::new();
     param.write_shown(&mut line, value, out.style);
@@ -43,7 +43,7 @@ pub(crate) fn plain(param: &Param, value: &Value, out: &mut Out) {
         (Unit::Signed, Value::Number(n)) => {
             json.raw(Some(param.key), format_args!("{}", signed(*n)));
         }
-        // As iproute2 does: times in microseconds, rates in bytes per second.
+        // As in iproute2, JSON has times in microseconds and rates in bytes per second.
         (Unit::Usecs | Unit::Named(_), Value::Number(n)) => {
             json.raw(Some(param.key), format_args!("{}", n / 1_000));
         }
@@ -58,38 +58,39 @@ pub(crate) fn plain(param: &Param, value: &Value, out: &mut Out) {
     });
 }
 
-/// Not at all.
+/// Prints nothing.
 pub(crate) fn never(_: &Param, _: &Value, _: &mut Out) {}
 
-/// Unless it has its default, which `tc` does not know yet.
+/// Prints the parameter unless the value is the default. A default that depends on the device's
+/// packet size counts as zero here, because `tc` does not know that size.
 pub(crate) fn unusual(param: &Param, value: &Value, out: &mut Out) {
     if param.default(0).as_ref() != Some(value) {
         plain(param, value, out);
     }
 }
 
-/// A mechanism that is on or off: shown while it is on, which is the word that is the option's
-/// name.
+/// Prints a mechanism only while it is on. The mechanism is on if the given word is the name of the
+/// option.
 pub(crate) fn flag(param: &Param, value: &Value, out: &mut Out) {
     if param.word(value) == param.key {
         out.flag(param.key, true, format_args!("{} ", param.key));
     }
 }
 
-/// A word, which in JSON is a key with `null`.
+/// Prints a word. In JSON, the word becomes a key with the value `null`.
 pub(crate) fn null(param: &Param, value: &Value, out: &mut Out) {
     let word = param.word(value);
     out.null(word, format_args!("{word} "));
 }
 
-/// Unless it is zero.
+/// Prints the parameter unless the value is zero.
 pub(crate) fn nonzero(param: &Param, value: &Value, out: &mut Out) {
     if *value != Value::Number(0) {
         plain(param, value, out);
     }
 }
 
-/// As something else, which is what Linux makes of it.
+/// Prints `number` in place of the given value, because Linux keeps a different number.
 pub(crate) fn as_number(param: &Param, number: u64, out: &mut Out) {
     plain(param, &Value::Number(number), out);
 }

@@ -1,4 +1,4 @@
-//! Words that become numbers.
+//! Conversion of words to numbers.
 
 use super::U32_MAX;
 use crate::base::units::{parse_count, parse_size, parse_time};
@@ -14,7 +14,7 @@ pub(super) fn parse_signed(word: &str) -> Option<u64> {
     Some(u64::from(number.cast_unsigned()))
 }
 
-/// What [`Unit::Burst`](super::Unit::Burst) means.
+/// Reads a value of [`Unit::Burst`](super::Unit::Burst).
 pub(super) fn parse_burst(word: &str) -> Option<u64> {
     match word.split_once('/') {
         None => parse_size(word),
@@ -25,30 +25,31 @@ pub(super) fn parse_burst(word: &str) -> Option<u64> {
     }
 }
 
-/// What [`Unit::TimeOrPackets`](super::Unit::TimeOrPackets) means: neither may be zero.
+/// Reads a value of [`Unit::TimeOrPackets`](super::Unit::TimeOrPackets). Zero is not allowed.
 pub(super) fn parse_time_or_packets(word: &str) -> Option<u64> {
     const SUFFIXES: &[&str] = &["packets", "packet", "pkts", "pkt", "p"];
     let value = match SUFFIXES.iter().find_map(|suffix| word.strip_suffix(suffix)) {
         Some(digits) => parse_decimal(digits).filter(|n| (1..=U32_MAX).contains(n))? * 2 + 1,
-        // Linux keeps nanoseconds in 32 bits.
+        // Linux keeps the nanoseconds in 32 bits.
         None => parse_time(word, 1_000).filter(|ns| (1_000..=4_294_967_000).contains(ns))? * 2,
     };
     Some(value)
 }
 
-/// What [`Unit::Ranges`](super::Unit::Ranges) means.
+/// Reads a value of [`Unit::Ranges`](super::Unit::Ranges).
 pub(super) fn parse_range(word: &str) -> Option<u64> {
     let (count, first) = word.split_once('@')?;
     let number = |word| parse_decimal(word).filter(|n| *n <= u64::from(u16::MAX));
     Some(number(count)? << 16 | number(first)?)
 }
 
-/// Digits alone.
+/// Reads a number that consists of digits only.
 fn parse_decimal(word: &str) -> Option<u64> {
     if word.starts_with(|c: char| c.is_ascii_digit()) { word.parse().ok() } else { None }
 }
 
-/// Reads two numbers of a byte, decimal or hexadecimal.
+/// Reads the value and the mask of [`Unit::Masked`](super::Unit::Masked), each a byte in decimal or
+/// hexadecimal.
 pub(super) fn parse_masked(word: &str) -> Option<u64> {
     let (value, mask) = word.split_once('/')?;
     let byte = |word: &str| match word.strip_prefix("0x") {

@@ -1,4 +1,4 @@
-//! What a reference says of a parameter: how it is written, and what holds without it.
+//! Descriptions of a parameter for a reference: how the option is written, and its default.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::{Default, Param, Unit, Value};
 use crate::base::show::Style;
 
 impl Param {
-    /// The option as its users write it: `limit PACKETS`.
+    /// Returns how users write the option, such as `limit PACKETS`.
     #[must_use]
     pub fn usage(&self) -> String {
         match self.unit {
@@ -25,7 +25,8 @@ impl Param {
         }
     }
 
-    /// What holds when it is not given, without the option's name; `None`: it has to be given.
+    /// Returns the default value as text, without the option's name, or `None` if the option must
+    /// be given.
     #[must_use]
     pub fn without(&self) -> Option<String> {
         let mut text = String::new();
@@ -50,7 +51,8 @@ impl Param {
         Some(text.to_owned())
     }
 
-    /// The words that may follow the option's name; none where it is a number or a flag.
+    /// Returns the words that may follow the option's name. Empty if a number or nothing follows
+    /// the name.
     #[must_use]
     pub fn words_behind(&self) -> Vec<&'static str> {
         match self.unit {
@@ -69,7 +71,7 @@ impl Param {
         !matches!(self.unit, Unit::Words(_))
     }
 
-    /// One line for people: the option, what it does, its default.
+    /// Returns one line for users: the option, what it does, and its default.
     pub(crate) fn help(&self) -> String {
         let default = match self.without() {
             Some(default) => format!("default: {default}"),

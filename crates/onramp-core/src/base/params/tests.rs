@@ -1,4 +1,4 @@
-//! What each unit reads, refuses and writes.
+//! Tests what each unit reads, refuses and writes.
 
 mod curves;
 mod described;
@@ -8,12 +8,12 @@ use crate::base::show::{Out, Style};
 
 const HERE: &str = "here";
 
-/// An option called `opt`.
+/// Creates an option with the name `opt`.
 const fn opt(unit: Unit) -> Param {
     Param::new("opt", unit, Default::Off, "what it does")
 }
 
-/// Reads the value behind the first word; gives it, and the words left.
+/// Reads the value after the first word. Returns the value and the remaining words.
 fn read(param: &Param, typed: &str) -> Result<(Value, String), ConfigError> {
     let mut words = typed.split_ascii_whitespace();
     let name = words.next().expect("a name");
@@ -71,13 +71,13 @@ const NAMED_FORMS: Unit = Unit::Forms(&[
     Form { word: "model", must: 1, units: &[Unit::Count, Unit::Count] },
 ]);
 
-/// A part of 2^32 - 1, to the nearest.
+/// Returns a millionth part of 2^32 - 1 times `of_a_million`, rounded to the nearest.
 fn part(of_a_million: u64) -> u64 {
     (of_a_million * U32_MAX + 500_000) / 1_000_000
 }
 
-/// Unit, what is typed, what that means; how that is written to be read again, as text, and as the
-/// value of the key in JSON.
+/// The unit, the words typed, the value that these mean, the value as written to be read again, the
+/// value as shown in text, and the value of the key in JSON.
 type Case = (Unit, &'static str, Value, &'static str, &'static str, &'static str);
 
 fn cases() -> Vec<Case> {
@@ -125,7 +125,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// The same of what is no plain number.
+/// More cases, for units that are not plain numbers.
 fn other_cases() -> Vec<Case> {
     let us = 1_000;
     vec![
@@ -169,7 +169,7 @@ fn other_cases() -> Vec<Case> {
             "65535@65535 0@0",
             "[4294967295,0]",
         ),
-        // 0.16 of 256 is 40.96.
+        // 0.16 times 256 is 40.96, rounded down to 40.
         (Unit::Gain, "0.16", n(40), "0.15625", "0.15625", "40"),
         (Unit::Gain, "1", n(256), "1", "1", "256"),
         (Unit::TimeOrPackets, "1ms", n(2_000_000), "1ms", "1ms", "2000000"),
@@ -194,7 +194,8 @@ fn other_cases() -> Vec<Case> {
 fn each_unit_reads_what_tc_reads_and_writes_what_it_writes() {
     for (unit, typed, means, again, text, json) in cases().into_iter().chain(other_cases()) {
         let param = match unit {
-            // Nanoseconds and packets have 32 bits each, and are told apart by one more.
+            // The value has 33 bits: 32 for the nanoseconds or packets, and one that tells these
+            // apart.
             Unit::TimeOrPackets => opt(unit).within(0, u64::MAX),
             _ => opt(unit),
         };
@@ -206,7 +207,7 @@ fn each_unit_reads_what_tc_reads_and_writes_what_it_writes() {
     }
 }
 
-/// Words that stand for themselves, and words in place of an option and its value.
+/// Some words stand for themselves, and some words stand for an option and its value.
 #[test]
 fn words_take_no_value() {
     for (place, word) in [(0, "no"), (1, "yes"), (2, "ask")] {
@@ -226,7 +227,8 @@ fn words_take_no_value() {
     assert_eq!(opt(Unit::Count).word(&n(1)), "opt");
 }
 
-/// What is typed in place of a value, and who says no; a word is wrong, or one is missing (`-`).
+/// Wrong input in place of a value, and which program refuses it: the unit, the words typed, the
+/// word that is wrong (`-` if a word is missing), and the fault.
 const REFUSED: &[(Unit, &str, &str, Fault)] = &[
     (Unit::Count, "", "-", Fault::Argument),
     (Unit::Count, "x", "x", Fault::Usage),
@@ -292,7 +294,7 @@ const REFUSED: &[(Unit, &str, &str, Fault)] = &[
 
 const KERNEL: Fault = Fault::Kernel(Errno::Invalid, None);
 
-/// Where a word is missing, but that is no word that could be named.
+/// Whether the error for a missing value says that the value is missing.
 fn says_that_it_is_missing(unit: Unit) -> bool {
     !matches!(unit, Unit::Ranges(_))
 }
@@ -301,7 +303,7 @@ fn says_that_it_is_missing(unit: Unit) -> bool {
 fn each_unit_refuses_what_tc_refuses() {
     for (unit, typed, word, fault) in REFUSED {
         let param = match unit {
-            // Else every number of the kind is one that fits.
+            // The default range of 32 bits is too small for this unit's values.
             Unit::TimeOrPackets => opt(*unit).within(0, u64::MAX),
             _ => opt(*unit),
         };
@@ -316,7 +318,7 @@ fn each_unit_refuses_what_tc_refuses() {
     }
 }
 
-/// What stands behind a value that may be shorter is the next option.
+/// The first word that is no value of a shorter list begins the next option.
 #[test]
 fn values_end_where_other_words_begin() {
     for (unit, typed, means, left) in [
@@ -336,7 +338,8 @@ fn values_end_where_other_words_begin() {
     }
 }
 
-/// Numbers that all have a default need not be named; a word behind the option is another option.
+/// A list whose numbers all have a default may be given without numbers. A word after the option's
+/// name then begins the next option.
 #[test]
 fn a_list_with_a_default_may_be_bare() {
     let param = Param::new("opt", Unit::Many(3), Default::List(&[4, 5]), "");
@@ -357,7 +360,7 @@ fn bounds_are_those_of_the_table() {
         let error = read(&within, &format!("opt {word}")).err().map(|error| error.fault);
         assert_eq!(error, (!fits).then_some(within.bounds), "{word}");
     }
-    // More than `tc` reads is for `tc` to refuse, where it reads 32 bits.
+    // For units that `tc` reads into 32 bits, `tc` itself refuses a larger number.
     let fault =
         |param: &Param, word: &str| read(param, &format!("opt {word}")).expect_err(word).fault;
     for unit in [Unit::Count, Unit::Packets, Unit::Bytes, Unit::ScaledPackets, Unit::Size] {
@@ -384,7 +387,7 @@ fn what_is_out_of_range_may_be_brought_within() {
     {
         assert_eq!(value(&clamped, &format!("opt {word}")), n(number), "{word}");
     }
-    // Zero is as good as nothing.
+    // A value of zero counts as "not given", so it is not raised to the lower limit.
     let unsaid = clamped.zero_is_unsaid();
     for (word, number) in [("0", 0), ("1", 256), ("1025", 1_024)] {
         assert_eq!(value(&unsaid, &format!("opt {word}")), n(number), "{word}");
@@ -414,7 +417,7 @@ fn options_are_known_by_their_names() {
     assert_eq!(opt(WORDS).names(), ["no", "yes", "ask"]);
 }
 
-/// `tc` would guess the unit of a number that has none.
+/// A number without a unit is refused where `tc` would guess the unit.
 #[test]
 fn numbers_without_a_unit_are_found() {
     for (unit, guessed) in [
@@ -475,7 +478,7 @@ fn some_options_are_not_always_shown() {
     assert_eq!(both(&count(unusual), &n(7)), none);
     assert_eq!(both(&count(nonzero), &n(5)), five);
     assert_eq!(both(&count(nonzero), &n(0)), none);
-    // A default that depends on the device counts as that of none.
+    // A default that depends on the device's packet size counts as zero here.
     let mtus = Param::new("opt", Unit::Count, Default::Mtus(5), "").shown(unusual);
     assert_eq!(both(&mtus, &n(5)), five);
     assert_eq!(both(&mtus, &n(0)), none);
@@ -489,8 +492,8 @@ fn some_options_are_not_always_shown() {
     assert_eq!(both(&param, &n(0)), ["off ".to_owned(), "\"off\":null".to_owned()]);
 }
 
-/// What a change leaves out stays, unless `tc` sends it with what is given, and what is chosen once
-/// cannot be given again.
+/// A change keeps the options that it does not give, except options that `tc` always sends; those
+/// go back to their default. An option that is chosen once cannot be given again.
 #[test]
 fn a_change_keeps_resets_or_refuses() {
     let fault = Fault::Kernel(Errno::NotSupported, Some("chosen"));

@@ -1,80 +1,86 @@
-//! What a parameter counts.
+//! The units of parameters.
 
-/// What a parameter counts, and how `tc` reads and writes it.
+/// The unit of a parameter, which decides how `tc` reads and writes the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A plain number.
+    /// A plain number without a unit.
     Count,
-    /// Packets, a plain number.
+    /// A number of packets, written as a plain number.
     Packets,
-    /// Packets; read like a size, so that `1k` means 1,024.
+    /// A number of packets, read like a size, so that `1k` means 1,024.
     ScaledPackets,
-    /// Bytes, a plain number.
+    /// A number of bytes, written as a plain number.
     Bytes,
-    /// Bytes, with a suffix or without.
+    /// A number of bytes, with or without a suffix.
     Size,
-    /// As [`Unit::Size`]; behind a slash may stand a power of two: `15k/8`. It once said how many
-    /// bytes a row of a table stands for, and has no meaning any more.
+    /// A number of bytes as for [`Unit::Size`], optionally followed by a slash and a power of two:
+    /// `15k/8`. The power of two once was the number of bytes per table row, and is ignored now.
     Burst,
-    /// Bytes per second; a bare number counts bits per second.
+    /// A rate in bytes per second. A number without a suffix counts bits per second.
     Rate,
-    /// Nanoseconds; a bare number counts microseconds.
+    /// A time in nanoseconds. A number without a suffix counts microseconds.
     Usecs,
-    /// Nanoseconds, also when bare.
+    /// A time in nanoseconds. A number without a suffix counts nanoseconds.
     Nsecs,
-    /// So many plain numbers in a row.
+    /// Exactly this many plain numbers in a row.
     List(usize),
-    /// As many plain numbers as follow, at most so many.
+    /// One or more plain numbers in a row, at most this many.
     Many(usize),
-    /// Values of these units in a row, of which those behind the first so many may be left out.
+    /// Values of these units in a row. The first values, as many as the number says, are required;
+    /// the others may be left out.
     Row(usize, &'static [Self]),
-    /// A minor number, hexadecimal.
+    /// The minor number of a class, hexadecimal.
     Minor,
-    /// Some bits of a byte, and which: `0x1/0x3`. In units of 1, and of 256.
+    /// Some bits of a byte, and a mask of the bits that count: `0x1/0x3`. Stored as the bits plus
+    /// 256 times the mask.
     Masked,
-    /// A probability: `0.02`. In units of 2^-32.
+    /// A probability such as `0.02`, stored in units of 2^-32.
     Fraction,
-    /// A probability: `2%`, or `2`. In units of 2^-32.
+    /// A probability such as `2%` or `2`, stored in units of 2^-32.
     Percent,
-    /// One of these words, which stands for itself and takes no value. The value is its place.
+    /// One of these words, which is itself the option and takes no value. The value is the word's
+    /// index.
     Words(&'static [&'static str]),
-    /// One of these words, behind the option's name. The value is its place.
+    /// One of these words, after the option's name. The value is the word's index.
     Choice(&'static [&'static str]),
-    /// A plain number that may be negative, of 32 bits; kept as their two's complement.
+    /// A plain number of 32 bits that may be negative, stored as its two's complement.
     Signed,
-    /// Nanoseconds, as [`Unit::Usecs`], or one of these words in place of the option and its value.
-    /// The words are aliases of the option, too.
+    /// A time in nanoseconds, as for [`Unit::Usecs`], or one of these words in place of the option
+    /// and its value. The words are also aliases of the option.
     Named(&'static [(&'static str, u64)]),
-    /// As [`Unit::Rate`], or this word in place of the option and its value: zero. The word is an
-    /// alias of the option, too.
+    /// A rate as for [`Unit::Rate`], or this word in place of the option and its value, which means
+    /// zero. The word is also an alias of the option.
     RateOr(&'static str),
-    /// Rows that a word tells apart: the list begins with the place of the form.
+    /// One of several rows of values, which begin with different words. The stored list begins with
+    /// the index of the form.
     Forms(&'static [Form]),
-    /// A service curve: `m1 RATE d TIME m2 RATE`. In a list, in bytes per second and nanoseconds.
+    /// A service curve: `m1 RATE d TIME m2 RATE`. Stored as a list, in bytes per second and
+    /// nanoseconds.
     Curve,
-    /// Places in a row, at most so many: `2@0 1@2` are two from 0 on, and that numbered 2. Each
-    /// is kept as 65,536 times how many they are, and the first.
+    /// At most this many ranges of queue numbers: `2@0 1@2` means two queues from number 0 on, and
+    /// one queue from number 2 on. Each range is stored as 65,536 times its length, plus its first
+    /// number.
     Ranges(usize),
-    /// A number with a fraction: `0.16`. In units of 2^-8.
+    /// A number with a fraction, such as `0.16`, stored in units of 2^-8.
     Gain,
-    /// A time, as [`Unit::Usecs`], or packets: `5p`. Twice the nanoseconds, or twice the packets
-    /// and one.
+    /// A time as for [`Unit::Usecs`], or a number of packets such as `5p`. Stored as twice the
+    /// nanoseconds, or as twice the packets plus one.
     TimeOrPackets,
 }
 
 /// A form of [`Unit::Forms`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
-    /// The word it begins with; of the first form, it may be left out.
+    /// The word with which the form begins. The first form may leave the word out.
     pub word: &'static str,
-    /// How many values it must have.
+    /// Number of values that the form requires.
     pub must: usize,
-    /// What these are.
+    /// Units of the values.
     pub units: &'static [Unit],
 }
 
 impl Unit {
-    /// Whether `tc` reads it into 32 bits.
+    /// Whether `tc` reads the value into 32 bits.
     pub(super) fn is_short(self) -> bool {
         use Unit::{Burst, Bytes, Count, Packets, ScaledPackets, Size};
         matches!(self, Burst | Bytes | Count | Packets | ScaledPackets | Size)

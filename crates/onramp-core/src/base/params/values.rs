@@ -1,19 +1,20 @@
-//! The values of parameters: those given, and the defaults of the rest.
+//! Values of parameters: the given values, and the defaults of all others.
 
 use super::{Param, Value};
 use crate::base::Handle;
 use crate::base::show::Out;
 
-/// The values to build a qdisc with: those given, and the defaults of the rest.
+/// The values with which to build or change a qdisc: the given values, and the defaults of all
+/// others.
 #[derive(Clone, Copy, Debug)]
 pub struct Values<'a> {
     pub(crate) params: &'static [Param],
     pub(crate) given: &'a [Option<Value>],
-    /// Where the qdisc stands.
+    /// The place of the qdisc in its tree.
     pub site: Site,
 }
 
-/// The options that were given of a table of parameters, to be changed.
+/// The given options of a table of parameters, for changing them.
 #[derive(Debug)]
 pub struct Options<'a> {
     pub(crate) params: &'static [Param],
@@ -21,30 +22,30 @@ pub struct Options<'a> {
 }
 
 impl Options<'_> {
-    /// Gives `key` another value, or, with `None`, its default.
+    /// Sets the value of `key`, or removes it with `None`, so that the default applies.
     ///
     /// # Panics
     ///
-    /// Panics when the table has no such parameter.
+    /// Panics if the table has no such parameter.
     pub fn set(&mut self, key: &str, value: Option<Value>) {
         let place = self.params.iter().position(|param| param.key == key);
         self.given[place.expect("a qdisc asks for the parameters of its own table")] = value;
     }
 }
 
-/// Where a qdisc stands, and what it begins with.
+/// The place of a qdisc, and the values that it takes from its surroundings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
-    /// The device's largest packet, bytes, link header included.
+    /// Size of the device's largest packet in bytes, including the link header.
     pub mtu: u32,
-    /// Where chance begins: the same seed gives the same packets.
+    /// Seed of the qdisc's random numbers. The same seed gives the same packets.
     pub seed: u64,
-    /// The qdisc's own handle, `1:`; zero if it has none.
+    /// Handle of the qdisc, such as `1:`, or zero if it has none.
     pub handle: Handle,
 }
 
 impl Values<'_> {
-    /// Writes every parameter that has a value as `tc qdisc show` does, with a space behind each.
+    /// Prints every parameter that has a value, as `tc qdisc show` does, each followed by a space.
     pub fn show(&self, out: &mut Out) {
         for param in self.params {
             if let Some(value) = self.get(param.key) {
@@ -53,17 +54,17 @@ impl Values<'_> {
         }
     }
 
-    /// Whether `key` was given.
+    /// Whether the option `key` was given.
     ///
     /// # Panics
     ///
-    /// Panics when the qdisc has no such parameter.
+    /// Panics if the qdisc has no such parameter.
     #[must_use]
     pub fn is_given(&self, key: &str) -> bool {
         self.given[self.place(key)].is_some()
     }
 
-    /// Whether there is such a parameter.
+    /// Whether the table has the parameter `key`.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.params.iter().any(|param| param.key == key)
     }
@@ -73,23 +74,24 @@ impl Values<'_> {
         place.expect("a qdisc asks for the parameters of its own table")
     }
 
-    /// The value of `key`; `None` where it is [`Default::Off`](super::Default::Off) and was not
-    /// given.
+    /// Returns the value of `key`, or `None` if its default is
+    /// [`Default::Off`](super::Default::Off) and it was not given.
     ///
     /// # Panics
     ///
-    /// Panics when the qdisc has no such parameter.
+    /// Panics if the qdisc has no such parameter.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
         let place = self.place(key);
         self.given[place].clone().or_else(|| self.params[place].default(self.site.mtu))
     }
 
-    /// The number `key` has; zero where it is [`Default::Off`](super::Default::Off).
+    /// Returns the number that `key` has, or zero if its default is
+    /// [`Default::Off`](super::Default::Off) and it was not given.
     ///
     /// # Panics
     ///
-    /// Panics when the qdisc has no such parameter, or it is a list.
+    /// Panics if the qdisc has no such parameter, or if the value is a list.
     #[must_use]
     pub fn number(&self, key: &str) -> u64 {
         match self.get(key) {
@@ -99,21 +101,22 @@ impl Values<'_> {
         }
     }
 
-    /// As [`Values::number`], for a parameter whose range fits 32 bits.
+    /// Returns the same as [`Values::number`], for a parameter whose range fits into 32 bits.
     ///
     /// # Panics
     ///
-    /// As [`Values::number`].
+    /// Panics in the same cases as [`Values::number`].
     #[must_use]
     pub fn number32(&self, key: &str) -> u32 {
         u32::try_from(self.number(key)).unwrap_or(u32::MAX)
     }
 
-    /// The numbers `key` has; none where it is [`Default::Off`](super::Default::Off).
+    /// Returns the numbers that `key` has, or none if its default is
+    /// [`Default::Off`](super::Default::Off) and it was not given.
     ///
     /// # Panics
     ///
-    /// Panics when the qdisc has no such parameter.
+    /// Panics if the qdisc has no such parameter.
     #[must_use]
     pub fn list(&self, key: &str) -> Vec<u64> {
         match self.get(key) {

@@ -1,25 +1,25 @@
-//! JSON, laid out as iproute2 lays it out.
+//! JSON in the layout of iproute2.
 
 use std::fmt::{self, Write as _};
 
-/// JSON that is being written: on one line, or, if pretty, a line for each member.
+/// JSON that is being written: on one line, or with a line for each member if `pretty`.
 #[derive(Debug, Default)]
 pub struct Json {
     out: String,
     pretty: bool,
     depth: usize,
-    /// Something stands before, in the same object or array.
+    /// Whether another element stands before the next one, in the same object or array.
     follows: bool,
 }
 
 impl Json {
-    /// Nothing yet.
+    /// Creates an empty document.
     #[must_use]
     pub fn new(pretty: bool) -> Self {
         Self { pretty, ..Self::default() }
     }
 
-    /// The text, with the line end.
+    /// Returns the text, with a line end.
     #[must_use]
     pub fn finish(mut self) -> String {
         self.out.push('\n');
@@ -63,19 +63,19 @@ impl Json {
         self.follows = true;
     }
 
-    /// A value as it is.
+    /// Writes `value` as it is.
     pub fn raw(&mut self, key: Option<&str>, value: fmt::Arguments<'_>) {
         self.member(key);
         // Writing to a string cannot fail.
         let _ = self.out.write_fmt(value);
     }
 
-    /// A number with a fraction: six digits that mean something, as C's `%g` writes it.
+    /// Writes a number with a fraction, in six significant digits, as C's `%g` does.
     pub fn float(&mut self, key: Option<&str>, number: f64) {
         self.raw(key, format_args!("{}", General(number)));
     }
 
-    /// A string.
+    /// Writes a string.
     pub fn string(&mut self, key: Option<&str>, value: &str) {
         self.member(key);
         self.quote(value);
@@ -86,7 +86,7 @@ impl Json {
         self.follows = false;
     }
 
-    /// Begins a member of an object (with a key) or of an array.
+    /// Begins a member of an object (with a key) or an element of an array (without a key).
     fn member(&mut self, key: Option<&str>) {
         if self.follows {
             self.out.push(',');
@@ -129,7 +129,7 @@ impl Json {
     }
 }
 
-/// A number as C's `%g` writes it.
+/// A number that is printed as by C's `%g`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct General(pub(crate) f64);
 

@@ -1,4 +1,4 @@
-//! What a listing looks like as text and as JSON.
+//! Tests what a listing looks like as text and as JSON.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn style(json: bool, pretty: bool) -> Style {
     Style { json, pretty, ..Style::default() }
 }
 
-/// One of everything.
+/// Writes one item of each type.
 fn all(json: bool, pretty: bool) -> String {
     let mut out = Out::new(style(json, pretty));
     assert_eq!(out.is_json(), json);
@@ -49,8 +49,8 @@ fn text_and_json_say_the_same() {
     assert_eq!(all(true, false), format!("[{object},{{\"second\":1}}]\n"));
 }
 
-/// As iproute2 lays it out: a line for each member, four spaces deeper for each level, arrays
-/// counted; elements of an array follow each other.
+/// Pretty JSON has the layout of iproute2: a line for each member, indented by four spaces for each
+/// level, where arrays count as levels. Elements of an array follow each other on one line.
 #[test]
 fn pretty_json_has_a_line_for_each_member() {
     let lines = [
@@ -83,7 +83,7 @@ fn an_empty_listing_is_one() {
     assert_eq!(Out::new(style(true, true)).finish(), "[ ]\n");
 }
 
-/// RFC 8259, section 7.
+/// Strings are quoted as in RFC 8259, section 7.
 #[test]
 fn strings_are_quoted() {
     for (text, quoted) in [
@@ -105,7 +105,7 @@ fn strings_are_quoted() {
     }
 }
 
-/// C's `%g`: six digits that mean something.
+/// Numbers have six significant digits, as with C's `%g`.
 #[test]
 fn numbers_with_a_fraction_have_six_digits() {
     for (number, text) in [

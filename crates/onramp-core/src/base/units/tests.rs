@@ -1,4 +1,4 @@
-//! Words that become numbers, and numbers that become words: `tc(8)`, section "UNITS".
+//! Tests the conversion of words to numbers and of numbers to words: `tc(8)`, section "UNITS".
 
 use super::*;
 use crate::base::{Handle, Rate};
@@ -37,7 +37,7 @@ fn sizes_are_bytes_and_powers_of_1024() {
         ("0x1f", 31),
         ("0X1Fk", 31 * KI),
         ("0x10m", 16 * KI * KI),
-        // The largest number below 2^64 that has 53 bits.
+        // The largest number below 2^64 that has 53 significant bits.
         ("18446744073709549568", u64::MAX - 2_047),
     ] {
         assert_eq!(parse_size(word), Some(bytes), "{word}");
@@ -108,7 +108,7 @@ fn times_are_nanoseconds() {
         assert_eq!(parse_time(word, 1_000), Some(ns), "{word}");
         assert_eq!(word.parse(), Ok(Time(ns)));
     }
-    // A bare number counts what the option says.
+    // The unit of a number without a suffix depends on the option.
     assert_eq!(parse_time("40", 1_000), Some(40_000));
     assert_eq!(parse_time("40", 1), Some(40));
     assert_eq!("40".parse(), Ok(Time(40_000)));
@@ -151,7 +151,7 @@ fn rates_are_bytes_per_second() {
     ] {
         assert_eq!(word.parse(), Ok(Rate(rate)), "{word}");
     }
-    // Less than a byte, but not nothing, is no rate: zero means something else.
+    // A rate between zero and one byte per second is an error, because zero means something else.
     for word in ["7", "7bit", "0.9bps", "1e-9gbit", "x", "", "8q", "-8"] {
         let error = word.parse::<Rate>().expect_err(word);
         assert_eq!((error.at.as_str(), error.value.as_str()), ("rate", word));
@@ -180,7 +180,8 @@ fn rates_are_bytes_per_second() {
     }
 }
 
-/// As `tc` prints them: whole thousands, and from a million bits on cut to thousands.
+/// `tc` prints whole thousands in thousands, and cuts all numbers of a million bits or more to
+/// thousands.
 #[test]
 fn rates_are_printed_as_tc_prints_them() {
     for (bytes, text) in [
@@ -246,7 +247,7 @@ fn fractions_are_parts_of_32_bits() {
     for (word, whole, part) in [
         ("0", 1.0, 0),
         ("1", 1.0, all),
-        // 2,147,483,647.5, to the nearest.
+        // Half of 2^32 - 1 is 2,147,483,647.5, rounded to the nearest whole number.
         ("0.5", 1.0, 2_147_483_648),
         ("50", 100.0, 2_147_483_648),
         ("100", 100.0, all),
@@ -261,7 +262,7 @@ fn fractions_are_parts_of_32_bits() {
     {
         assert_eq!(parse_fraction(word, whole), None, "{word} of {whole}");
     }
-    // The shortest word that is just this part.
+    // The result is the shortest word that reads back as exactly this part.
     for part in [1, 2, 12_345, all / 3, all - 1] {
         let word = exact_fraction(part, 1.0);
         assert_eq!(parse_fraction(&word, 1.0), Some(part), "{word}");
@@ -270,8 +271,8 @@ fn fractions_are_parts_of_32_bits() {
     }
 }
 
-/// `print_size` of iproute2: megabytes if less than a kilobyte is missing, kilobytes if less than
-/// 16 bytes are.
+/// As `print_size` of iproute2: a size is printed in megabytes if less than a kilobyte is missing,
+/// and in kilobytes if less than 16 bytes are missing.
 #[test]
 fn sizes_are_printed_as_tc_prints_them() {
     let mi = KI * KI;
@@ -297,7 +298,8 @@ fn sizes_are_printed_as_tc_prints_them() {
         (mi + mi / 2, "1536Kb"),
         (mi + mi / 2 + 16, "1572880b"),
         (3 * mi, "3Mb"),
-        // A kilobyte is too far from the next megabyte: 2^64 itself is nearer to the last one.
+        // The first number is 1,025 bytes below 2^64, too far for megabytes. The second is one byte
+        // below 2^64.
         (u64::MAX - 1_024, "18014398509481983Kb"),
         (u64::MAX, "17592186044416Mb"),
     ] {
@@ -322,7 +324,7 @@ fn sizes_are_printed_as_tc_prints_them() {
     }
 }
 
-/// C's `%.3g` of the unit that the time has at least one of.
+/// As C's `%.3g`, in the largest unit of which the time has at least one.
 #[test]
 fn times_are_printed_as_tc_prints_them() {
     let s = 1_000_000_000;

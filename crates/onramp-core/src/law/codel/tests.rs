@@ -1,5 +1,5 @@
-//! The law step by step: against the pseudocode of RFC 8289, section 5, with the arithmetic of
-//! Linux, and at its bounds.
+//! Tests the law step by step: against the pseudocode of RFC 8289, section 5, with the arithmetic
+//! of Linux, and at the limits of its parameters.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::tc::Spec;
 
 const MS: u64 = 1_000_000;
 
-/// The law of a line, for packets of at most 1,000 bytes.
+/// Creates the law that a command line describes, for packets of at most 1,000 bytes.
 fn law(line: &str, ecn: bool) -> Law {
     Law::new(&line.parse::<Spec>().expect(line).values(1_000), ecn)
 }
@@ -20,7 +20,8 @@ fn the_pace_is_the_inverse_root_of_the_count() {
         state.count = count;
         state.improve();
         let exact = 65_536.0 / f64::from(count).sqrt();
-        // One step for each number is rough at first: 0.5 for two.
+        // One Newton step for each count is inaccurate at first: the result for a count of 2 is
+        // 0.5.
         let share = match count {
             2 => 0.3,
             3..20 => 0.03,
@@ -46,7 +47,7 @@ fn time_wraps_around() {
     assert_eq!(units((1 << 42) + 1024), 1);
 }
 
-/// Half a turn is the future, the other half the past.
+/// Times up to half of the range ahead are later; the other half is earlier.
 #[test]
 fn later_is_up_to_half_a_turn() {
     for base in [0, 5, u32::MAX - 7] {
@@ -57,7 +58,7 @@ fn later_is_up_to_half_a_turn() {
     }
 }
 
-/// A queue, and bytes in other queues of the same link.
+/// A queue, and the number of bytes in other queues of the same link.
 #[derive(Default)]
 struct Queue {
     packets: VecDeque<Packet>,
@@ -85,7 +86,7 @@ fn packet(cookie: u64, at_ns: u64, len: u32, ecn: u8) -> Packet {
     pkt
 }
 
-/// The pseudocode. Times are units that do not wrap around.
+/// The pseudocode of the RFC. Its times are units that do not wrap around.
 struct Model {
     target: u64,
     interval: u64,
@@ -95,9 +96,9 @@ struct Model {
     first_above: Option<u64>,
     drop_next: u64,
     dropping: bool,
-    /// 2^16 divided by the root of the count.
+    /// 2^16 divided by the square root of the count.
     root: u64,
-    /// Cookie, when it came, bytes, ECN bits.
+    /// For each packet: its cookie, arrival time, size in bytes, and ECN bits.
     queue: VecDeque<(u64, u64, u64, u8)>,
     elsewhere: u64,
     dropped: Vec<u64>,
@@ -119,7 +120,7 @@ impl Model {
         }
     }
 
-    /// x becomes x (3 - count x^2) / 2.
+    /// Newton's method: x becomes x (3 - count x^2) / 2.
     fn newton(&mut self) {
         let x = u128::from(self.root) << 16;
         let rest = (3_u128 << 32) - u128::from(self.count) * ((x * x) >> 32);
@@ -130,7 +131,7 @@ impl Model {
         then + self.interval * self.root / 65_536
     }
 
-    /// What leaves, and its ECN bits.
+    /// Returns the cookie and the ECN bits of the packet that leaves.
     fn dequeue(&mut self, now: u64) -> Option<(u64, u8)> {
         let Some(mut pkt) = self.queue.pop_front() else {
             (self.dropping, self.first_above) = (false, None);
@@ -180,7 +181,8 @@ impl Model {
     }
 }
 
-/// A second or more of packets: bursts that stand for long, and quiet times between them.
+/// Random packets over a second or more, with long-lasting bursts and quiet times between them,
+/// give the same drops and marks as the pseudocode.
 #[test]
 fn it_does_what_the_pseudocode_says() {
     for (seed, ecn, target, interval) in [
@@ -213,16 +215,16 @@ fn it_does_what_the_pseudocode_says() {
                 noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
             (noise >> 33) % below
         };
-        // Past the first turn of 32 bits.
+        // Start after the 32-bit time has wrapped around once.
         let (mut now, mut marked) = ((1 << 42) + 77_777, 0);
         for step in 0..20_000_u64 {
             now += random(2 * MS);
             if step % 2_000 == 0 {
-                // The link has other queues now and then.
+                // Other queues of the link hold bytes from time to time.
                 let elsewhere = random(2) * 5_000;
                 (queue.elsewhere, model.elsewhere) = (elsewhere, elsewhere);
             }
-            // More comes than leaves for a while, then less.
+            // The backlog grows for a while, then shrinks.
             for _ in 0..random(if step % 1_000 < 400 { 4 } else { 2 }) {
                 let (len, bits) = (1 + random(1_000), u8::try_from(random(3)).expect("small"));
                 let cookie = step * 10 + random(10);
@@ -248,8 +250,8 @@ fn it_does_what_the_pseudocode_says() {
     }
 }
 
-/// A queue of one packet that is dropped is empty, though the link is not: the next packet has an
-/// interval.
+/// After its only packet was dropped, a queue is empty, and therefore not bad, even if other queues
+/// of the link hold bytes. The next packet starts a new interval.
 #[test]
 fn an_empty_queue_is_fine() {
     let (mut law, mut state) = (law("codel", false), Codel::default());
@@ -262,15 +264,15 @@ fn an_empty_queue_is_fine() {
     assert_eq!(out(1_000, 1, 900), (Some(1), false), "the interval begins");
     assert_eq!(out(1_101, 2, 900), (None, true), "it is over");
     for ms in [1_150, 1_190, 1_201, 1_245] {
-        // The interval begins again at 1,150: nothing is due.
+        // The interval begins again at 1,150 ms, so no drop is due.
         assert_eq!(out(ms, ms, 900), (Some(ms), false), "{ms}");
     }
     assert_eq!(out(1_251, 3, 900), (None, true));
-    // Due while it drops: the queue is empty again.
+    // A drop is due, but the queue is empty again.
     assert_eq!(out(1_290, 4, 900), (Some(4), false));
 }
 
-/// What a new law has counted, and that other parameters leave it.
+/// A change of the parameters keeps the counters.
 #[test]
 fn counts_outlive_a_change() {
     let mut ours = law("codel target 5ms interval 100ms", true);
@@ -282,13 +284,15 @@ fn counts_outlive_a_change() {
     assert_eq!((ours.ce_threshold, ours.ecn), (Some(units(2 * MS)), false));
 }
 
-/// All that can carry a mark, or those whose bits, as far as the mask goes, are the ones that were
-/// asked for. A mask of nothing asks for nothing.
+/// Without a mask, all packets that can carry a mark are marked for waiting longer than
+/// `ce_threshold`. With a mask, only packets whose ECN bits under the mask equal the selector are
+/// marked.
 #[test]
 fn late_packets_are_marked_by_their_bits() {
     let all = law("codel ce_threshold 1ms", false);
     let of = |selector| law("codel ce_threshold 1ms", false).select(selector);
-    // Selector, and the mask above it; then which of the four values of the bits are marked.
+    // Each value has the selector in its low byte and the mask in the byte above. The array has the
+    // result for each of the four values of the ECN bits.
     for (mut law, marked) in [
         (all, [0, 3, 3, 3]),
         (of(0x0100), [0, 1, 3, 3]),
@@ -308,8 +312,8 @@ fn late_packets_are_marked_by_their_bits() {
     }
 }
 
-/// In nanoseconds; a time to the next drop that is past is none for a queue, and negative for a
-/// flow.
+/// Times are given in nanoseconds. A next drop in the past is shown as 0 for a queue and as a
+/// negative time for a flow.
 #[test]
 fn what_is_told_of_the_state() {
     let (now, unit) = (Instant(1 << 40), 1_024);
@@ -350,16 +354,16 @@ fn what_is_told_of_the_state() {
         ];
         assert_eq!(state(next).of_flow(-9, now), flow);
     }
-    // Half a turn ahead is half a turn ago.
+    // Exactly half of the range ahead counts as the past.
     let half = Codel { drop_next: units(now.0).wrapping_add(1 << 31), ..state(0) };
     assert_eq!(told(&half)[4], ("drop_next_ns", 0));
-    // A queue that ran empty drops no more.
+    // A queue that ran empty stops dropping.
     let mut state = state(5);
     assert!(state.dequeue(&mut law("codel", false), now, &mut Queue::default()).is_none());
     assert_eq!(told(&state)[3..], [("dropping", 0), ("drop_next_ns", 0)]);
 }
 
-/// The greatest `ce_threshold` means none, and `tc` shows none.
+/// The greatest `ce_threshold` means "no threshold", and `tc` does not show it.
 #[test]
 fn the_greatest_threshold_is_none() {
     let shown = |line: &str| {

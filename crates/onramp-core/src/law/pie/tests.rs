@@ -1,10 +1,11 @@
-//! The law step by step, at its bounds: those of RFC 8033, section 4 and appendix A, in the units
-//! of Linux.
+//! Tests the law step by step and at its limits, which are those of RFC 8033, section 4 and
+//! appendix A, in the units of Linux.
 
 use super::*;
 use crate::tc::Spec;
 
-/// A target of 1,000 ticks, packets of 1,000 bytes; the probability stays where it is.
+/// Creates a law with a target of 1,000 ticks and packets of 1,000 bytes, which never changes the
+/// probability.
 fn law() -> Law {
     Law {
         target: 1_000,
@@ -19,22 +20,22 @@ fn law() -> Law {
     }
 }
 
-/// A queue whose packets wait as long as they should, and which is not at rest.
+/// Creates a queue whose delay equals the target and which is not at rest.
 fn busy(probability: u64, sum: u64) -> Pie {
     Pie { probability, sum, delay: 1_000, burst: 0, ..Pie::default() }
 }
 
-/// Whether chance was asked.
+/// Whether the law has drawn a random number.
 fn has_drawn(law: &Law) -> bool {
     law.rng.clone().next_u64() != Rng::new(1).next_u64()
 }
 
-/// What chance says first.
+/// Returns the first random number that the law draws.
 fn first_draw() -> u64 {
     Rng::new(1).next_u64() >> 8
 }
 
-/// After which sum a packet goes without being asked.
+/// The sum of probabilities from which on a packet is dropped without a random choice.
 const SURE: u64 = ONE / 2 * 17;
 
 #[test]
@@ -42,11 +43,12 @@ fn a_queue_is_at_rest_first() {
     let Pie { probability, sum, delay, delay_before, burst, since, measured, rate } =
         Pie::default();
     assert_eq!([probability, sum, delay, delay_before, rate], [0; 5]);
-    // 150 ms in ticks of 64 ns.
+    // The burst allowance is 150 ms, in ticks of 64 ns.
     assert_eq!((burst, since, measured), (150_000_000 / 64, None, None));
 }
 
-/// Nothing is dropped of bursts, of short queues, and while little waits and little was dropped.
+/// No packet is dropped during a burst allowance, in a short queue, or while both the delay and the
+/// probability are small.
 #[test]
 fn some_packets_are_spared() {
     let drops = |burst, delay, probability, backlog| {
@@ -67,7 +69,7 @@ fn some_packets_are_spared() {
     }
 }
 
-/// From a sum of 0.85 on chance decides, from 8.5 on it is certain.
+/// From a sum of 0.85 on, a random number decides about a drop; from 8.5 on, the drop is certain.
 #[test]
 fn drops_come_neither_too_early_nor_too_late() {
     let chance = ONE / 100 * 85;
@@ -83,14 +85,14 @@ fn drops_come_neither_too_early_nor_too_late() {
         assert_eq!(pie.drops(&mut law, &Packet::new(100), 9_000), drop, "{sum}");
         assert_eq!((has_drawn(&law), pie.sum), (draws, left), "{sum}");
     }
-    // A drop by chance begins the sum anew.
+    // A random drop resets the sum.
     let draw = first_draw();
     for (probability, drop, left) in [(draw, false, ONE + draw), (draw + 1, true, 0)] {
         let mut pie = busy(probability, ONE);
         assert_eq!(pie.drops(&mut law(), &Packet::new(100), 9_000), drop);
         assert_eq!(pie.sum, left);
     }
-    // And so does any other, and a probability of nothing.
+    // Any other drop resets the sum, and so does a probability of zero.
     let mut pie = busy(1, 77);
     pie.dropped();
     assert_eq!(pie.sum, 0);
@@ -99,7 +101,8 @@ fn drops_come_neither_too_early_nor_too_late() {
     assert_eq!(pie.sum, 0);
 }
 
-/// A packet shorter than the largest one counts for its share of that; a longer one for one.
+/// With `bytemode`, a packet that is shorter than the largest packet adds its share of the
+/// probability to the sum; a longer packet adds the whole probability.
 #[test]
 fn small_packets_count_for_less() {
     let sum = |bytemode, mtu, len, probability| {
@@ -108,17 +111,17 @@ fn small_packets_count_for_less() {
         assert!(!pie.drops(&mut law, &Packet::new(len), 9_000));
         pie.sum
     };
-    // 1,000,999 / 1,000, rounded down.
+    // For one byte, 1,000,999 / 1,000 is rounded down.
     for (len, added) in [(1, 1_000), (999, 999_000), (1_000, 1_000_000), (1_001, 1_000_999)] {
         assert_eq!(sum(true, 1_000, len, 1_000_999), 5 + added, "{len}");
         assert_eq!(sum(false, 1_000, len, 1_000_999), 5 + 1_000_999, "{len}");
     }
-    // Nobody knows the largest packet.
+    // These cases have no known largest packet.
     assert_eq!(sum(true, 0, 0, 1_000), 0);
     assert_eq!(sum(true, 0, 1, 1_000), 5 + 1_000);
 }
 
-/// Delays are those of packets that leave; bursts end by time.
+/// The delay is measured on packets that leave, and the burst allowance ends with time.
 #[test]
 fn it_learns_from_what_leaves() {
     let (law, mut pie) = (law(), Pie { burst: 1_000, ..Pie::default() });
@@ -135,7 +138,7 @@ fn it_learns_from_what_leaves() {
     assert_eq!(leaves(3_000, 2_900, 9), (0, 0), "long enough");
 }
 
-/// Rates are measured over 16,384 bytes at a time, while there are as many.
+/// Rates are measured over 16,384 bytes at a time, while the backlog is at least that large.
 #[test]
 fn rates_are_measured_over_many_bytes() {
     let law = Law { estimator: true, ..law() };
@@ -146,25 +149,28 @@ fn rates_are_measured_over_many_bytes() {
     };
     assert_eq!(leaves(9_000, 16_383, 90), (None, None, 0, 1_000), "too few are left");
     assert_eq!(leaves(16_383, 16_384, 100), (Some(16_383), Some(100), 0, 1_000));
-    // 16,384 bytes in 64 ticks, in 256ths; another measurement begins.
+    // 16,384 bytes in 64 ticks are the rate 65,536, in units of 1/256 byte per tick. The next
+    // measurement begins.
     assert_eq!(leaves(1, 16_384, 164), (Some(0), Some(164), 65_536, 936));
     assert_eq!(leaves(16_383, 5, 170), (Some(16_383), Some(164), 65_536, 936));
-    // Twice the rate counts for an eighth. Too few are left for another one.
+    // The new rate is twice the old one and counts for an eighth. The backlog is too small for
+    // another measurement.
     assert_eq!(leaves(1, 16_383, 196), (None, Some(164), 65_536 / 8 * 7 + 131_072 / 8, 904));
-    // No time at all says nothing; a tick does.
+    // A measurement that took no time gives no rate; one tick is enough.
     assert_eq!(leaves(20_000, 16_384, 300), (Some(20_000), Some(300), 73_728, 904));
     let rate = 73_728 - 9_216 + (20_100 * 256) / 8;
     assert_eq!(leaves(100, 16_384, 301), (Some(0), Some(301), rate, 903));
 }
 
-/// One update of a queue that is not at rest.
+/// Returns the state after one update of a queue that is not at rest.
 fn updated(law: &Law, pie: Pie, backlog: u64) -> Pie {
     let mut pie = pie;
     pie.update(law, backlog, 1);
     pie
 }
 
-/// By how far the delay is off, and by how far it grew.
+/// The probability changes by the distance of the delay from its target and by the growth of the
+/// delay.
 #[test]
 fn the_probability_follows_the_delay() {
     let half = ONE / 2;
@@ -175,7 +181,7 @@ fn the_probability_follows_the_delay() {
         (1, 0, 1_001, 0, half + 1),
         (1, 0, 999, 0, half - 1),
         (0, 1, 1_000, 999, half + 1),
-        // Less than nothing is nothing.
+        // A probability below zero becomes zero.
         (ONE, 0, 999, 0, 0),
     ] {
         let law = Law { alpha, beta, ..law() };
@@ -183,14 +189,14 @@ fn the_probability_follows_the_delay() {
         let expected = Pie { probability, delay_before: delay, ..pie };
         assert_eq!(updated(&law, pie, 9_000), expected, "{alpha} {beta} {delay} {before}");
     }
-    // More than can be told is certain.
+    // A probability that overflows becomes 1.
     for (probability, step) in [(u64::MAX, 1), (u64::MAX - 4, 5)] {
         let pie = Pie { delay: 1_000 + step, ..busy(probability, 7) };
         assert_eq!(updated(&Law { alpha: 1, ..law() }, pie, 9_000).probability, ONE);
     }
 }
 
-/// Beyond 250 ms, by 2 % more each time.
+/// With a delay beyond 250 ms, each update adds 2 % to the probability.
 #[test]
 fn long_delays_are_pressed_down() {
     for (delay, more) in [(3_906_250, 0), (3_906_251, ONE / 50)] {
@@ -199,7 +205,8 @@ fn long_delays_are_pressed_down() {
     }
 }
 
-/// An idle queue forgets a 64th each time; one of whose delay nothing is known does not.
+/// In an idle queue, each update reduces the probability by a 64th. In a queue with unknown delay,
+/// the probability does not decay.
 #[test]
 fn the_probability_decays() {
     for (delay, before, backlog, left) in
@@ -211,13 +218,13 @@ fn the_probability_decays() {
     let mut pie = Pie { delay: 0, ..busy(6_400, 7) };
     pie.update(&law(), 0, 3);
     assert_eq!(pie.probability, 6_400 - 100 - 98 - 96);
-    // Where nothing changes any more, any number of updates is one.
+    // Once the state no longer changes, any number of updates takes as long as one.
     pie.update(&Law { alpha: 0, ..law() }, 0, u64::MAX);
     assert!(pie.probability < 64);
 }
 
-/// A queue is at rest when it waits less than half of the target twice, and nothing is dropped:
-/// then it may have a burst again.
+/// A queue comes to rest when its delay was less than half of the target at two updates in a row
+/// and the probability is zero. Then the queue gets a new burst allowance.
 #[test]
 fn a_queue_comes_to_rest() {
     for (delay, before, probability, rests) in [
@@ -237,8 +244,8 @@ fn a_queue_comes_to_rest() {
     }
 }
 
-/// With the estimator, the delay is that of the backlog at the rate. While no rate is known,
-/// nothing is at rest.
+/// With the estimator, the delay is the backlog divided by the rate. While no rate is known, the
+/// queue does not come to rest.
 #[test]
 fn the_estimator_computes_the_delay() {
     let law = Law { estimator: true, ..law() };
@@ -246,7 +253,8 @@ fn the_estimator_computes_the_delay() {
         [(9_000, 256, 9_000), (9_000, 1_024, 2_250), (1_000, 3, 85_333), (9_000, 0, 0)]
     {
         let pie = Pie { rate, ..busy(ONE / 2, 7) };
-        // The delay before is of no use to it, but to the law without an estimator after a change.
+        // The estimator does not use the delay before, but the law without an estimator needs it
+        // after a change.
         let expected = Pie { delay, delay_before: 1_000, ..pie };
         assert_eq!(updated(&law, pie, backlog), expected, "{backlog} at {rate}");
     }
@@ -261,7 +269,7 @@ fn the_estimator_computes_the_delay() {
     }
 }
 
-/// RFC 8033, section 4.2: by what the weights are divided while the probability is small.
+/// The weights are divided while the probability is small, as in RFC 8033, section 4.2.
 #[test]
 fn steps_are_small_while_the_probability_is() {
     let law = Law { alpha: 7 * 2_048, beta: 5 * 2_048, ..law() };
@@ -283,7 +291,7 @@ fn steps_are_small_while_the_probability_is() {
     }
 }
 
-/// From a tenth on, by a fiftieth at most.
+/// From a probability of a tenth on, an update adds at most a fiftieth.
 #[test]
 fn steps_are_bounded_once_the_probability_is_large() {
     let most = ONE / 100 * 2;
@@ -296,7 +304,8 @@ fn steps_are_bounded_once_the_probability_is_large() {
     }
 }
 
-/// Other parameters hold after the next update, and chance goes on.
+/// A change of the parameters applies after the next update, and the sequence of random numbers
+/// continues.
 #[test]
 fn a_change_keeps_what_is_waited_for() {
     let tick = |n: u64| Instant(n * TICK_NS);
@@ -305,7 +314,7 @@ fn a_change_keeps_what_is_waited_for() {
     let _ = (ours.rng.next_u64(), rounds.count(&ours.timer, tick(50)));
     assert_eq!(rounds.count(&ours.timer, tick(51)), 1);
     let drawn = ours.rng.clone().next_u64();
-    // A round began with tick 51, and takes three.
+    // A round began with tick 51, and takes three ticks.
     let new = Law { alpha: 9, target: 7, rng: Rng::new(99), ..timed(300_000_000) };
     ours.change(new, &mut rounds, tick(52));
     assert_eq!((ours.alpha, ours.target, ours.rng.next_u64()), (9, 7, drawn));
@@ -325,17 +334,17 @@ fn what_is_told_of_the_state() {
     assert_eq!(told(&law()), common);
     let estimator = Law { estimator: true, ..law() };
     assert_eq!(told(&estimator)[..3], common);
-    // Two bytes in each of 15,625,000 ticks a second.
+    // A rate of two bytes per tick, with 15,625,000 ticks per second.
     assert_eq!(told(&estimator)[3..], [("avg_dq_rate", 31_250_000)]);
 }
 
-/// An estimator may be gone with a change: then the delay grows from the one before the last
-/// estimate, and not from whatever it was long ago.
+/// After a change has removed the estimator, the growth of the delay is counted from the estimate
+/// before the last one, and not from a much older delay.
 #[test]
 fn the_delay_before_an_estimate_is_kept() {
     let spec: Spec = "pie dq_rate_estimator".parse().expect("a line");
     let law = Law::new(&spec.values(1514), 1);
-    // A byte each tick.
+    // The rate is one byte per tick.
     let mut pie = Pie { rate: 1 << RATE_BITS, delay_before: 7, ..Pie::default() };
     for (backlog, before) in [(1_000_000, 0), (2_000_000, 1_000_000), (3_000_000, 2_000_000)] {
         pie.update(&law, backlog, 1);

@@ -1,9 +1,8 @@
-//! Adaptive RED, step by step, by the figures of its paper: Floyd, Gummadi and Shenker, "Adaptive
-//! RED", 2001, figure 2. Every half second (in Linux, and a tick of 10 ms), if the average is above
-//! the target and `max_p` at most 0.5, `max_p` grows by min(0.01, max_p / 4); if it is below, and
-//! `max_p` at least 0.01, it is multiplied with 0.9. The target goes from 0.4 to 0.6 of the way
-//! from
-//! `min` to `max`.
+//! Tests adaptive RED step by step against its paper: Floyd, Gummadi and Shenker, "Adaptive RED",
+//! 2001, figure 2. Every half second (in Linux, plus a tick of 10 ms), `max_p` is changed. If the
+//! average is above the target and `max_p` is at most 0.5, `max_p` grows by min(0.01, max_p / 4).
+//! If the average is below the target and `max_p` is at least 0.01, `max_p` is multiplied by 0.9.
+//! The target range lies from 0.4 to 0.6 of the way from `min` to `max`.
 
 use super::{Adaption, Average, Red, Shape};
 use crate::base::Instant;
@@ -11,7 +10,7 @@ use crate::base::Instant;
 const NOW: Instant = Instant(20_000_000_000);
 const TICK_NS: u64 = 510_000_000;
 
-/// From 10,000 to 30,000 bytes: the target is 18,000 to 22,000.
+/// Creates a law from 10,000 to 30,000 bytes, whose target is 18,000 to 22,000 bytes.
 fn red(max_p: f64) -> Red {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1")]
     let probability = (max_p * 4_294_967_296.0) as u32;
@@ -24,12 +23,12 @@ fn average(bytes: u64) -> Average {
     Average { value: bytes << 3, ..Average::EMPTY }
 }
 
-/// What becomes of `max_p` in so many ticks.
+/// Returns `max_p` after `ticks` changes.
 fn adapted(max_p: f64, bytes: u64, ticks: u64) -> f64 {
     let (mut red, average, mut adaption) = (red(max_p), average(bytes), Adaption::default());
     adaption.run(&mut red, &average, NOW);
     adaption.run(&mut red, &average, NOW.after(ticks * TICK_NS));
-    // The probability of a byte between `min` and `max` follows.
+    // The probability per byte between `min` and `max` follows `max_p`.
     let slope = f64::from(red.slope) * 20_000.0;
     assert!((slope - f64::from(red.max_p)).abs() <= 20_000.0, "{slope}, {}", red.max_p);
     f64::from(red.max_p) / 4_294_967_296.0
@@ -76,7 +75,7 @@ fn it_does_so_each_half_second() {
         let exact = 0.2 * 0.9_f64.powi(ticks.cast_signed());
         near(adapted(0.2, 1_000, ticks.into()), exact);
     }
-    // By the clock: neither earlier nor later for when it is called first, and for how often.
+    // The times of the changes depend only on the clock, not on when or how often `run` is called.
     let (mut red, mut adaption) = (red(0.2), Adaption::default());
     let mut seen = Vec::new();
     let mut before = red.max_p;
@@ -99,7 +98,8 @@ fn it_does_so_each_half_second() {
     assert!(red.max_p < before, "and no later");
 }
 
-/// What a queue held before it became idle does not count: the average is what is left of it.
+/// In an idle queue, the average that counts is what is left after shrinking, not the average
+/// before the queue became idle.
 #[test]
 fn an_idle_queue_is_below_the_target() {
     let mut red = red(0.2);
@@ -107,18 +107,19 @@ fn an_idle_queue_is_below_the_target() {
     let (mut average, mut adaption) = (average(25_000), Adaption::default());
     adaption.run(&mut red, &average, NOW);
     average.rest(NOW);
-    // Half a second is 62 cells of 8,192 us: after 5 of 2^-1, less than a thousand are left.
+    // Half a second is 62 cells of 8,192 us. After five halvings, less than a thousand bytes are
+    // left.
     adaption.run(&mut red, &average, NOW.after(TICK_NS));
     near(f64::from(red.max_p) / 4_294_967_296.0, 0.18);
-    // One that became idle after the tick was not idle at it.
+    // A queue that became idle after a change was not idle at that change.
     let mut late = average;
     late.idle_since = Some(NOW.after(2 * TICK_NS + 1));
     adaption.run(&mut red, &late, NOW.after(2 * TICK_NS + 2));
     near(f64::from(red.max_p) / 4_294_967_296.0, 0.19);
 }
 
-/// A timer that goes off each half second does it step by step; whoever comes later does the same
-/// at once. An average that stands above the target for long raises `max_p` first.
+/// One late call gives the same result as a call at every change. An average that is above the
+/// target for long first raises `max_p`.
 #[test]
 fn a_long_rest_is_the_same_in_one_step() {
     for (rate, bytes) in
@@ -142,7 +143,7 @@ fn a_long_rest_is_the_same_in_one_step() {
             let each: Vec<u64> = (1..=ticks).collect();
             assert_eq!(tried(&[ticks]), tried(&each), "{rate} {bytes}: {ticks} ticks");
         }
-        // Years later it is as low as it gets, and at once.
+        // Even after years, `max_p` is at its minimum, and the call returns at once.
         assert_eq!(tried(&[u64::MAX / TICK_NS / 2]), tried(&[1_000_000]), "{rate} {bytes}");
     }
 }

@@ -1,4 +1,4 @@
-//! The law at its bounds, and the numbers that `tc` computes for it.
+//! Tests the law at its limits, and the numbers that `tc` computes for the law.
 //!
 //! Source: `tc-red(8)`; behaviour of iproute2 6.1 `tc/tc_red.c`: `tc_red_eval_ewma`,
 //! `tc_red_eval_P`, `tc_red_eval_idle_damping`.
@@ -12,7 +12,7 @@ fn shape(min: u32, max: u32, probability: u32) -> Shape {
     Shape { min, max, burst: 20, probability, average_packet: 1000 }
 }
 
-/// Averages count in eighths.
+/// Creates a law that stores averages in eighths of a byte.
 fn red() -> Red {
     Red::new(&shape(10_000, 30_000, 1 << 30), 3, 1)
 }
@@ -21,8 +21,9 @@ fn at(bytes: u64) -> Average {
     Average { value: bytes << 3, spared: 9, draw: 77, idle_since: None }
 }
 
-/// Below `min` all stay, from `max` on all go, and either begins the count of drops anew. An
-/// average that has just reached `min` is beyond it for no one else.
+/// Below `min` all packets stay, from `max` on all packets are dropped, and each of these two
+/// results restarts the count of packets between drops. `is_beyond_min` and `is_beyond_max` are
+/// false for an average that equals the bound.
 #[test]
 fn bounds_are_reached_by_the_average_itself() {
     let eighths = |bytes: u64, more: i64| (bytes << 3).wrapping_add_signed(more);
@@ -33,7 +34,7 @@ fn bounds_are_reached_by_the_average_itself() {
         (eighths(30_000, 0), Verdict::Forced, -1),
     ] {
         let mut red = red();
-        // What was is taken away by what is: the average stays.
+        // The old and the new value cancel, so the average does not change.
         let mut average = Average { value, ..at(0) };
         let backlog = value >> 3;
         assert_eq!(red.judge(&mut average, backlog, NOW), verdict, "{value}");
@@ -46,8 +47,8 @@ fn bounds_are_reached_by_the_average_itself() {
     }
 }
 
-/// The first packet between the bounds draws; the one with which its count times the bytes above
-/// `min` reaches the draw goes.
+/// The first packet between the bounds draws a random number. A packet is dropped when the number
+/// of packets since then, times the bytes of the average above `min`, reaches the random number.
 #[test]
 fn a_draw_decides_on_the_next_drop() {
     let mut red = red();
@@ -61,14 +62,14 @@ fn a_draw_decides_on_the_next_drop() {
         assert_eq!(average.spared, if goes { 0 } else { 4 });
         assert_eq!(average.draw == draw, !goes);
     }
-    // So small a probability that a byte adds nothing still has a draw.
+    // With a probability so small that a byte adds nothing, a random number is still drawn.
     let mut flat = Red::new(&shape(0, 1 << 31, 1_000), 1, 1);
     let mut average = Average { spared: -1, ..Average::EMPTY };
     assert!(!flat.draws(&mut average));
     assert_eq!(average.draw, Rng::new(1).next_u32());
 }
 
-/// Parameters change, chance goes on.
+/// A change of the parameters keeps the sequence of random numbers.
 #[test]
 fn other_parameters_leave_chance() {
     let mut ours = red();
@@ -79,8 +80,8 @@ fn other_parameters_leave_chance() {
     assert_eq!((ours.span, ours.max_p, ours.rng.next_u32()), (1_000, 1 << 31, next));
 }
 
-/// So long an idle time that the table ends: 31 bits are gone. A packet that takes no microsecond
-/// at all is gone with the first one.
+/// After an idle time beyond the end of the table, the average has lost 31 bits. If a packet takes
+/// less than a microsecond, the average loses these bits within the first microsecond.
 #[test]
 fn idle_queues_forget_by_the_table() {
     let after = |average_packet, rate, us: u64| {
@@ -93,46 +94,48 @@ fn idle_queues_forget_by_the_table() {
         assert_eq!(after(average_packet, rate, 1 << 40), 1 << 9, "the end of the table");
     }
     assert_eq!(after(100, 1_250_000_000, 1), 1 << 9);
-    // Cells of 2^13 us, in each of which ticks of 64 ns shrink it by 1 / 12,500 of what a packet
-    // does: -ln(7/8) / 12,500 * 8,192 = 0.0875 bits. The twelfth has 1.05 of them.
+    // A cell is 2^13 us. Because of the ticks of 64 ns, the average shrinks in each microsecond by
+    // 1 / 12,500 of what a packet should take off: -ln(7/8) / 12,500 * 8,192 = 0.0875 bits per
+    // cell. After the twelfth cell, that is 1.05 bits.
     let cell = 1 << 13;
     assert_eq!(after(1_000, 1_250_000, 12 * cell), 1 << 39);
-    // Within the first ones, a line: half of it at most.
+    // In the first cells, the average shrinks along a straight line, by at most a half.
     assert_eq!(after(1_000, 1_250_000, cell / 4), (1 << 40) - (1 << 38));
     assert_eq!(after(1_000, 1_250_000, 11 * cell), 1 << 39);
 }
 
-/// In ticks of 64 ns, and of these whole ones.
+/// The speed at which an idle average shrinks is computed with whole ticks of 64 ns.
 #[test]
 fn how_fast_an_average_shrinks() {
-    // 1,000 bytes at 1,000 bytes a second: 15,625,000 ticks.
+    // 1,000 bytes at 1,000 bytes per second take 15,625,000 ticks.
     let (bits, _) = shrinking(1, 1_000, 1_000);
     assert_eq!(bits, -(0.5_f64.ln()) / 15_625_000.0);
-    // 12 us are 187.5 ticks.
+    // 12 us are 187.5 ticks, rounded down.
     let (bits, _) = shrinking(1, 12, 1_000_000);
     assert_eq!(bits, -(0.5_f64.ln()) / 187.0);
-    // A cell has 2^31 us at most.
+    // A cell has at most 2^31 us.
     assert_eq!(shrinking(1, u32::MAX, 1).1, 31);
 }
 
-/// A burst just reaches `min`: with a weight of 1/2^n, `burst + 1 - min / avpkt` is no more than
-/// `(1 - (1 - 1/2^n)^burst) * 2^n`.
+/// The weight is such that a burst just reaches `min`: with a weight of 1/2^n,
+/// `burst + 1 - min / avpkt` is at most `(1 - (1 - 1/2^n)^burst) * 2^n`.
 #[test]
 fn the_weight_follows_from_the_burst() {
     for (min, burst, average_packet, expected) in [
-        // 1 <= 1.
+        // The inequality above is 1 <= 1 with the weight 1/2.
         (1_000, 1, 1_000, Some(1)),
-        // 1.5 > 1, whatever the weight.
+        // The left side is 1.5, and the right side is 1 with every weight, so no weight fits.
         (500, 1, 1_000, None),
-        // 1.25 <= 1.5.
+        // The inequality is 1.25 <= 1.5 with the weight 1/2.
         (1_750, 2, 1_000, Some(1)),
-        // 1.75 <= 1.75, with a quarter.
+        // The inequality is 1.75 <= 1.75 with the weight 1/4.
         (1_250, 2, 1_000, Some(2)),
-        // Less than one is too small a burst.
+        // The left side of the inequality is less than 1, so the burst is too small.
         (1_001, 1, 1_000, None),
-        // Packets of nothing are taken for a byte: 11 <= 11.4, with a sixteenth.
+        // Packets of zero bytes count as one byte. The inequality is 11 <= 11.4 with weight 1/16.
         (10, 20, 0, Some(4)),
-        // With 2^-31, 65,536 packets lack one, and with 2^-32 half a one, which is no weight.
+        // For a burst of 65,536 packets, the right side of the inequality is 65,535 with the weight
+        // 2^-31. It would be 65,535.5 with 2^-32, but 2^-32 is no valid weight.
         (9, 65_536, 4, Some(31)),
         (7, 65_536, 4, None),
     ] {
@@ -140,7 +143,8 @@ fn the_weight_follows_from_the_burst() {
     }
 }
 
-/// Too small, or too large: `min / avpkt` packets is where the one ends.
+/// A burst may be too small or too large. The error says which: a burst below `min / avpkt` packets
+/// is too small.
 #[test]
 fn a_burst_that_will_not_do_is_refused_with_the_reason() {
     let refused = |min, burst| {
@@ -154,7 +158,7 @@ fn a_burst_that_will_not_do_is_refused_with_the_reason() {
     assert_eq!(shape(2_500, 100_000, 1 << 30).check().ok(), weight(2_500, 20, 1_000));
 }
 
-/// A byte's probability is to be at least 2^-32 or so.
+/// The probability per byte must be at least about 2^-32.
 #[test]
 fn a_probability_may_be_too_small_for_the_range() {
     // 2,000 / 1,000 / (2^32 - 1), doubled 31 times, is just more than one.
@@ -164,14 +168,15 @@ fn a_probability_may_be_too_small_for_the_range() {
     }
 }
 
-/// One has no place in 32 bits: it is the power of two that `tc` tells the kernel, times the range.
+/// The probability 1 does not fit into 32 bits. The kernel then uses the power of two that `tc`
+/// sends, times the range.
 #[test]
 fn certainty_is_a_power_of_two() {
     for (span, max_p) in [
-        // Just one is not yet more than one: doubled once more.
+        // Exactly one does not yet exceed one, so the value is doubled once more.
         (1, u32::MAX >> 1),
         (1_024, (u32::MAX >> 11) * 1_024),
-        // 1 / 1,000 becomes more than one with 2^10.
+        // 1 / 1,000 exceeds one after a multiplication by 2^10.
         (1_000, (u32::MAX >> 10) * 1_000),
         (0, u32::MAX),
     ] {
@@ -180,14 +185,14 @@ fn certainty_is_a_power_of_two() {
     assert_eq!(shape(10_000, 11_000, u32::MAX - 1).max_p(), u32::MAX - 1);
 }
 
-/// The first look is half a second and a tick from now.
+/// The first change is half a second and a tick from now.
 #[test]
 fn adaption_begins_half_a_second_from_now() {
     let ticks = |n: u64| Instant(n * 10_000_000);
     assert_eq!(Adaption::from(ticks(2_000)).next, Some(ticks(2_051)));
 }
 
-/// However long nobody looked: as if somebody had.
+/// After any time without calls, the result is the same as with regular calls.
 #[test]
 fn adaption_catches_up() {
     let looked = |late: u64, every: u64| {
@@ -205,7 +210,7 @@ fn adaption_catches_up() {
         assert_eq!(at_once, looked(late, 1), "{late}");
         assert_eq!(at_once.2, Some((late + 1) * ADAPT_NS));
     }
-    // A hundred years later, at once.
+    // A hundred years later, the result is the same and comes at once.
     let late = 1 << 33;
     assert_eq!(looked(late, late + 1), {
         let (max_p, slope, _) = looked(700, 701);
@@ -213,7 +218,8 @@ fn adaption_catches_up() {
     });
 }
 
-/// Between a hundredth and a half, bounds included; the share of a byte is rounded to the nearest.
+/// `max_p` stays between a hundredth and a half, bounds included. The probability per byte is
+/// rounded to the nearest.
 #[test]
 fn adaption_has_bounds() {
     const SPAN: u32 = 20_000;
@@ -234,11 +240,12 @@ fn adaption_has_bounds() {
         let expected = after.map_or((before, unmoved), |after| (after, slope(after)));
         assert_eq!(adapted(before, bytes), expected, "{before}");
     }
-    // 9 / 10 of this are 45,011,000, which is 2,250.55 a byte.
+    // 9/10 of `max_p` are 45,011,000, which is 2,250.55 per byte, rounded up.
     assert_eq!(adapted(50_012_230, 0), (45_011_007, 2_251));
-    // 2,250.45 of them are less.
+    // 9/10 of this `max_p` are 2,250.45 per byte, rounded down.
     assert_eq!(adapted(50_010_010, 0), (45_009_009, 2_250));
-    // A byte of so many has no share, and is taken for the least there is.
+    // The range is so wide that a byte's probability rounds to zero; the law then uses the smallest
+    // value, 1.
     let mut wide = Red::new(&shape(0, 1 << 31, PERCENT), 1, 1);
     wide.adapt(&Average { value: 0, ..at(0) }, NOW);
     assert_eq!((wide.max_p, wide.slope), (PERCENT / 10 * 9, 1));

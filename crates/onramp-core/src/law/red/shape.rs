@@ -1,4 +1,5 @@
-//! How a user describes the law: what `tc` makes of it, what it refuses, and how it shows it.
+//! The description of the RED law by a user: how `tc` derives values, what it refuses, and how it
+//! shows the law.
 
 use super::shrinking;
 use crate::base::params::Values;
@@ -6,22 +7,23 @@ use crate::base::show::Out;
 use crate::base::units::Size;
 use crate::base::{Clash, shown};
 
-/// How a user describes the law; bytes, or packets where `average_packet` is 1.
+/// The parameters of the law as a user gives them, in bytes, or in packets where `average_packet`
+/// is 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) min: u32,
     pub(crate) max: u32,
-    /// Packets that may come at once.
+    /// Number of packets that may arrive at once without drops.
     pub(crate) burst: u32,
-    /// 2^32 is one.
+    /// Probability in units of 2^-32.
     pub(crate) probability: u32,
-    /// Usual packet; 1 where the shape counts packets.
+    /// Size of a usual packet in bytes, or 1 where the shape counts packets.
     pub(crate) average_packet: u32,
 }
 
 impl Shape {
-    /// What the options `min`, `max`, `burst` and `probability` say; `limit` stands in for those
-    /// that are missing or zero.
+    /// Reads the options `min`, `max`, `burst` and `probability`. Bounds that are missing or zero
+    /// are derived from `limit`.
     pub(crate) fn of(values: &Values<'_>, limit: u32, average_packet: u32) -> Self {
         let or = |key, other| if values.number(key) == 0 { other } else { values.number32(key) };
         let max = or("max", limit / 4);
@@ -29,7 +31,7 @@ impl Shape {
         Self { max, ..Self::of_bounds(values, min, max, average_packet) }
     }
 
-    /// The same, where `min` and `max` are known.
+    /// Reads the options `burst` and `probability`, with known `min` and `max`.
     pub(crate) fn of_bounds(values: &Values<'_>, min: u32, max: u32, average_packet: u32) -> Self {
         let burst = match values.number32("burst") {
             0 => usual_burst(min, max, average_packet),
@@ -38,7 +40,7 @@ impl Shape {
         Self { min, max, burst, probability: values.number32("probability"), average_packet }
     }
 
-    /// Checks what `tc` checks, and gives the weight of a new value in the average.
+    /// Checks what `tc` checks, and returns the weight of a new value in the average.
     pub(crate) fn check(&self) -> Result<u32, Clash> {
         let Self { min, max, burst, average_packet, .. } = *self;
         if min > max {
@@ -59,13 +61,14 @@ impl Shape {
         }
     }
 
-    /// Itself, which was checked, and the weight.
+    /// Returns the shape, which must have been checked before, and its weight.
     pub(crate) fn checked(self) -> (Self, u32) {
         let weight = self.check().unwrap_or(1);
         (self, weight)
     }
 
-    /// Checks that its queue holds that much; packets and flows, but not `red`, want it.
+    /// Checks that the queue's limit is large enough. Needed for laws over packets or flows, but
+    /// not for `red`.
     pub(crate) fn check_limit(&self, limit: u32) -> Result<(), Clash> {
         let Self { min, max, .. } = *self;
         if max > limit {
@@ -77,7 +80,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Checks that averages have no more bits than the kernel keeps of them.
+    /// Checks that averages fit into the bits that the kernel has for them.
     pub(crate) fn check_bits(&self) -> Result<(), Clash> {
         let (_, weight) = self.checked();
         let bits = |number: u32| u32::BITS - number.leading_zeros();
@@ -90,8 +93,8 @@ impl Shape {
         Ok(())
     }
 
-    /// How often the probability for a byte between `min` and `max` goes into one, as a power of
-    /// two.
+    /// Returns how often the probability per byte between `min` and `max` must be doubled to exceed
+    /// one, or `None` if 31 times is not enough.
     fn halvings(&self) -> Option<u32> {
         let span = self.max.checked_sub(self.min)?;
         let mut share = f64::from(self.probability) / f64::from(u32::MAX) / f64::from(span);
@@ -104,8 +107,9 @@ impl Shape {
         None
     }
 
-    /// The probability that the kernel works with: one has no place in its 32 bits, so that it
-    /// takes what it knows the power of two of.
+    /// Returns the probability that the kernel uses. The probability 1 does not fit into the
+    /// kernel's 32 bits; for 1, the kernel takes the value that follows from the power of two that
+    /// `tc` sends.
     pub(crate) fn max_p(&self) -> u32 {
         match self.halvings() {
             Some(halvings @ 1..) if self.probability == u32::MAX => {
@@ -120,8 +124,9 @@ impl Shape {
     }
 }
 
-/// The weight of a new value in the average, as a power of 1/2: the greatest with which a burst
-/// just reaches `min` from nothing. None if `burst` is too small for that, or by far too large.
+/// Returns the weight of a new value in the average, as a power of 1/2: the greatest weight with
+/// which a burst just reaches `min` from an empty queue. Returns `None` if `burst` is too small for
+/// that, or far too large.
 pub(super) fn weight(min: u32, burst: u32, average_packet: u32) -> Option<u32> {
     let needed = f64::from(burst) + 1.0 - f64::from(min) / f64::from(average_packet.max(1));
     if needed < 1.0 {
@@ -133,14 +138,15 @@ pub(super) fn weight(min: u32, burst: u32, average_packet: u32) -> Option<u32> {
     })
 }
 
-/// The burst `tc` assumes, by the rule of Floyd's advice on parameters.
+/// Returns the burst that `tc` assumes if none is given, by Floyd's advice on parameters.
 fn usual_burst(min: u32, max: u32, average_packet: u32) -> u32 {
     let bytes = 2 * u64::from(min) + u64::from(max);
     u32::try_from(bytes / (3 * u64::from(average_packet.max(1)))).unwrap_or(u32::MAX)
 }
 
-/// Writes what `tc` shows of the law of a queue, behind its limits: the switches, and with `-d` the
-/// numbers. An idle queue sends packets of so many bytes, at this rate.
+/// Prints the law of a queue as `tc` shows it after the limits: the switches, and with `-d` the
+/// numbers. `packet` (bytes) and `rate` (bytes per second) describe how an idle queue's average
+/// shrinks.
 pub(crate) fn show_queue(
     values: &Values<'_>,
     (shape, weight): (Shape, u32),
@@ -156,7 +162,7 @@ pub(crate) fn show_queue(
     }
 }
 
-/// Writes what `tc` shows of the law of each flow.
+/// Prints the law of each flow as `tc` shows it.
 pub(crate) fn show_flows(values: &Values<'_>, (shape, weight): (Shape, u32), out: &mut Out) {
     shown::number(out, "ewma", weight.into());
     for (key, bytes) in [("min", shape.min), ("max", shape.max)] {
@@ -166,7 +172,7 @@ pub(crate) fn show_flows(values: &Values<'_>, (shape, weight): (Shape, u32), out
     show_flags(values, out);
 }
 
-/// Writes switches: text has those that are on, JSON all there are.
+/// Prints the switches: text has only those that are on, JSON has all that the kind has.
 fn show_flags(values: &Values<'_>, out: &mut Out) {
     for key in ["ecn", "harddrop", "adaptive", "nodrop"] {
         let on = values.has(key) && values.is_given(key);

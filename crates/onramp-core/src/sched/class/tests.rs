@@ -1,4 +1,4 @@
-//! What a parent knows of its child.
+//! Tests what a parent knows of its child.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,15 +8,15 @@ use super::*;
 
 const NOW: Instant = Instant(1_000);
 
-/// A queue that does as it is told.
+/// A queue with behaviour that the test chooses.
 #[derive(Debug, Default)]
 struct Scripted {
     queue: PacketList,
-    /// It takes nothing in.
+    /// Whether the queue drops every packet that arrives.
     full: bool,
-    /// When asked, it drops its first packet before it looks for another.
+    /// Whether a peek or dequeue first drops the first packet of the queue.
     drops_first: bool,
-    /// It holds back what it has.
+    /// Whether the queue holds all its packets back.
     waits: bool,
     overlimits: u64,
     prefetched: Arc<Mutex<u32>>,
@@ -79,7 +79,7 @@ impl Qdisc for Scripted {
     }
 }
 
-/// A parent with one class, number 1, that counts for itself.
+/// A parent with a single class, number 1, that counts for itself.
 #[derive(Debug)]
 struct Parent {
     child: Child,
@@ -101,7 +101,7 @@ fn child(qdisc: Scripted) -> Child {
     Child::new(Box::new(qdisc))
 }
 
-/// Calls `f` with a place for drops; gives its answer, and how many there were.
+/// Calls `f` with a context; returns the result of `f` and the number of drops.
 fn with<R>(f: impl FnOnce(&mut Cx<'_>) -> R) -> (R, u32) {
     let mut drops = PacketList::new();
     let result = f(&mut Cx::new(NOW, &mut drops));
@@ -112,7 +112,7 @@ fn backlog(packets: u32, bytes: u64) -> Backlog {
     Backlog { packets, bytes }
 }
 
-/// What left, in bytes and packets, and what was dropped.
+/// Returns the bytes and packets that left the child, and the number of drops.
 fn counted(child: &Child) -> (u64, u64, u64) {
     let (counters, _) = child.counters();
     (counters.bytes, counters.packets, counters.drops)
@@ -121,7 +121,7 @@ fn counted(child: &Child) -> (u64, u64, u64) {
 #[test]
 fn what_passes_is_counted_and_what_is_held_is_summed() {
     let mut child = child(Scripted::default());
-    // The parent has 3 packets of 300 bytes elsewhere.
+    // The parent has 3 packets of 300 bytes in other children.
     let mut sum = backlog(3, 300);
     let (verdict, _) = with(|cx| child.enqueue(Packet::new(100), cx, &mut sum));
     assert_eq!(verdict, Verdict::Queued);
@@ -146,7 +146,7 @@ fn drops_of_every_call_are_counted() {
     assert_eq!((verdict, dropped, sum), (Verdict::Dropped, 1, backlog(0, 0)));
     assert_eq!(counted(&full), (0, 0, 1));
     assert_eq!(full.counters().0.overlimits, 7);
-    // A class of its own counts what was refused, and no other drop.
+    // A class that counts for itself counts packets refused on arrival, and no other drop.
     assert_eq!(full.class_counters().0.drops, 1);
 
     let mut drops = child(Scripted { drops_first: true, ..Scripted::default() });
@@ -170,7 +170,7 @@ fn drops_of_every_call_are_counted() {
     assert_eq!(counted(&drops), (30, 1, 4));
 }
 
-/// Only who has just said that it is empty need not be asked.
+/// Only a child that has answered that it is empty is idle, and need not be asked.
 #[test]
 fn a_child_is_idle_once_it_was_asked_in_vain() {
     let mut child = child(Scripted::default());
@@ -189,7 +189,7 @@ fn a_child_is_idle_once_it_was_asked_in_vain() {
     let _ = with(|cx| child.reset(cx, &mut sum));
     assert!(!child.is_idle(), "whatever it noted is gone");
     let _ = with(|cx| child.dequeue(cx, &mut sum));
-    // It stays so when its parent looks again, and is not when there is something then.
+    // An idle child stays idle after a recount, unless the recount finds a packet.
     child.recount(&mut sum);
     assert!(child.is_idle());
     let _ = with(|cx| child.qdisc().enqueue(Packet::new(9), cx));
@@ -200,7 +200,7 @@ fn a_child_is_idle_once_it_was_asked_in_vain() {
     assert!(!child.is_idle());
 }
 
-/// Who waits is not idle.
+/// A child that holds its packets back is not idle.
 #[test]
 fn a_child_that_waits_is_asked_again() {
     let mut child = child(Scripted { waits: true, ..Scripted::default() });
@@ -228,7 +228,7 @@ fn a_child_begins_with_what_it_holds_and_says_what_its_qdisc_says() {
     assert!(!full.accepts(&Packet::new(1)));
 }
 
-/// Another qdisc below a class begins anew, but the class knows what has passed it.
+/// A new qdisc below a class starts with new counters, but the class keeps its own.
 #[test]
 fn a_grafted_qdisc_counts_anew() {
     let mut parent = Parent { child: child(Scripted::default()), sum: backlog(0, 0) };
@@ -245,7 +245,7 @@ fn a_grafted_qdisc_counts_anew() {
     let passed = parent.child.class_counters().0;
     assert_eq!((passed.bytes, passed.packets), (100, 1));
     assert!(!parent.child.is_idle());
-    // It is idle no more: another may have something.
+    // After a graft, the child is not idle, because the new qdisc may hold packets.
     let Parent { child, sum } = &mut parent;
     let _ = with(|cx| child.dequeue(cx, sum));
     assert!(child.is_idle());
@@ -255,7 +255,7 @@ fn a_grafted_qdisc_counts_anew() {
     assert_eq!((parent.child.is_idle(), parent.sum), (false, backlog(1, 70)));
     let _ = with(|cx| parent.graft(1, Box::new(Scripted::default()), cx));
     assert!(!parent.child.is_idle(), "it was not asked yet");
-    // Nothing is there, so nothing is put there.
+    // Class 2 does not exist, so grafting there does nothing.
     let prefetched = Arc::new(Mutex::new(0));
     let lost = Scripted { prefetched: prefetched.clone(), ..Scripted::default() };
     let _ = with(|cx| parent.graft(2, Box::new(lost), cx));

@@ -1,11 +1,12 @@
-//! Lines of `tc` from Rust: what they name is typed, what they say is `tc`'s.
+//! Builders of `tc` command lines for Rust programs: handles and rates are typed, options are named
+//! as in `tc`.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::base::{Handle, Rate};
 
-/// A qdisc, and what is to be done with it.
+/// A command about a qdisc.
 ///
 /// ```
 /// use onramp_core::cmd::Qdisc;
@@ -25,34 +26,34 @@ use crate::base::{Handle, Rate};
 #[must_use = "a command does nothing until it is applied"]
 pub struct Qdisc(Command);
 
-/// A class, and what is to be done with it.
+/// A command about a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a command does nothing until it is applied"]
 pub struct Class(Command);
 
-/// A filter, and what is to be done with it.
+/// A command about a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a command does nothing until it is applied"]
 pub struct Filter(Command);
 
-/// A line of `tc`, but for the name of the device.
+/// A `tc` command line without the name of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// `qdisc add`
+    /// The object and the verb, such as `qdisc add`.
     verb: String,
-    /// `root handle 1:`
+    /// The place, such as `root handle 1:`.
     place: String,
-    /// `fq limit 100`
+    /// The kind and its options, such as `fq limit 100`.
     options: String,
 }
 
-/// What may stand behind an option.
+/// A value of an option.
 pub trait Operand {
-    /// Writes it as `tc` reads it, exactly.
+    /// Writes the value exactly, in the form that `tc` reads.
     ///
     /// # Errors
     ///
-    /// Only those of `out`.
+    /// Returns only the errors of `out`.
     fn write(&self, out: &mut dyn fmt::Write) -> fmt::Result;
 }
 
@@ -100,7 +101,7 @@ impl Command {
     fn option(mut self, key: &str, value: impl Operand) -> Self {
         self.options.push_str(&word(key));
         self.options.push(' ');
-        // As above.
+        // Writing to a string cannot fail.
         let _ = value.write(&mut self.options);
         self
     }
@@ -110,33 +111,33 @@ impl Command {
         self
     }
 
-    /// The line for a device.
+    /// Returns the command line for the device with the name `device`.
     #[must_use]
     pub fn on(&self, device: &str) -> String {
         format!("{} dev {device}{}{}", self.verb, self.place, self.options)
     }
 }
 
-/// A word with a space before it.
+/// Returns `word` with a space before it.
 fn word(word: &str) -> String {
     if word.is_empty() { String::new() } else { format!(" {word}") }
 }
 
-/// What the three have in common.
+/// Defines the methods that all three types of commands have.
 macro_rules! commands {
     ($($name:ident)*) => {$(
         impl $name {
-            /// Gives an option a value.
+            /// Adds an option with a value.
             pub fn option(self, key: &str, value: impl Operand) -> Self {
                 Self(self.0.option(key, value))
             }
 
-            /// Gives an option that takes no value.
+            /// Adds an option that takes no value.
             pub fn flag(self, key: &str) -> Self {
                 Self(self.0.flag(key))
             }
 
-            /// The line of `tc` for a device.
+            /// Returns the `tc` command line for the device with the name `device`.
             #[must_use]
             pub fn on(&self, device: &str) -> String {
                 self.0.on(device)
@@ -154,59 +155,61 @@ macro_rules! commands {
 commands! { Qdisc Class Filter }
 
 impl Qdisc {
-    /// One that is not there yet.
+    /// Creates a command that adds a qdisc. The command fails if a qdisc stands at that place,
+    /// except that a command without a handle replaces a qdisc of another kind.
     pub fn add(kind: &str) -> Self {
         Self(Command::new("qdisc add", kind))
     }
 
-    /// One in the place of whatever is there.
+    /// Creates a command that adds a qdisc or replaces the qdisc at that place.
     pub fn replace(kind: &str) -> Self {
         Self(Command::new("qdisc replace", kind))
     }
 
-    /// Other parameters for one that is there; what is not given stays.
+    /// Creates a command that changes parameters of an existing qdisc. Parameters that the command
+    /// does not give stay as they are.
     pub fn change(kind: &str) -> Self {
         Self(Command::new("qdisc change", kind))
     }
 
-    /// One that shall go.
+    /// Creates a command that deletes a qdisc.
     pub fn delete() -> Self {
         Self(Command::new("qdisc del", ""))
     }
 
-    /// At the root.
+    /// Places the qdisc at the root.
     pub fn root(self) -> Self {
         Self(self.0.place(format_args!(" root")))
     }
 
-    /// Below a class.
+    /// Places the qdisc below `class`.
     pub fn parent(self, class: Handle) -> Self {
         Self(self.0.place(format_args!(" parent {class}")))
     }
 
-    /// Of this major number.
+    /// Sets the major number of the qdisc.
     pub fn handle(self, major: u16) -> Self {
         Self(self.0.place(format_args!(" handle {major:x}:")))
     }
 }
 
 impl Class {
-    /// One that is not there yet.
+    /// Creates a command that adds a class. The command fails if the class exists.
     pub fn add(kind: &str, class: Handle) -> Self {
         Self(Command::new("class add", kind)).named(class)
     }
 
-    /// One, there or not.
+    /// Creates a command that adds a class, or changes the class if it exists.
     pub fn replace(kind: &str, class: Handle) -> Self {
         Self(Command::new("class replace", kind)).named(class)
     }
 
-    /// Other parameters for one that is there.
+    /// Creates a command that changes parameters of an existing class.
     pub fn change(kind: &str, class: Handle) -> Self {
         Self(Command::new("class change", kind)).named(class)
     }
 
-    /// One that shall go.
+    /// Creates a command that deletes a class.
     pub fn delete(class: Handle) -> Self {
         Self(Command::new("class del", "")).named(class)
     }
@@ -215,39 +218,40 @@ impl Class {
         Self(self.0.place(format_args!(" classid {class}")))
     }
 
-    /// Below a class. Without it, below the qdisc.
+    /// Places the class below another class. Without `parent`, the class stands below the qdisc.
     pub fn parent(self, class: Handle) -> Self {
         Self(self.0.place(format_args!(" parent {class}")))
     }
 }
 
 impl Filter {
-    /// One that is not there yet.
+    /// Creates a command that adds a filter. The command fails if the filter exists.
     pub fn add(kind: &str) -> Self {
         Self(Command::new("filter add", kind))
     }
 
-    /// One, there or not.
+    /// Creates a command that adds a filter, or replaces the filter if it exists.
     pub fn replace(kind: &str) -> Self {
         Self(Command::new("filter replace", kind))
     }
 
-    /// Those of a preference; of a place, if none is named.
+    /// Creates a command that deletes the filters of a preference, or all filters at a place if no
+    /// preference is set.
     pub fn delete() -> Self {
         Self(Command::new("filter del", ""))
     }
 
-    /// Asked at a qdisc, or a class. Without it, at the root.
+    /// Places the filter at a qdisc or class. Without `parent`, the filter is asked at the root.
     pub fn parent(self, place: Handle) -> Self {
         Self(self.0.place(format_args!(" parent {place}")))
     }
 
-    /// Smaller ones are asked first.
+    /// Sets the preference of the filter. Filters with smaller preferences are asked first.
     pub fn pref(self, pref: u16) -> Self {
         Self(self.0.place(format_args!(" pref {pref}")))
     }
 
-    /// For packets of this protocol: `ip`, `ipv6`, `all`.
+    /// Restricts the filter to packets of a protocol: `ip`, `ipv6`, `all`.
     pub fn protocol(self, protocol: &str) -> Self {
         Self(self.0.place(format_args!(" protocol {protocol}")))
     }

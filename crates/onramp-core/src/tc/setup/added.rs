@@ -1,4 +1,4 @@
-//! The classes that somebody added to a qdisc.
+//! The classes that commands added to a qdisc.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use crate::base::params::Value;
 #[derive(Clone, Debug)]
 pub(super) struct Class {
     pub(super) minor: u16,
-    /// 0 = the qdisc.
+    /// Minor number of the parent class; 0 for the qdisc.
     pub(super) parent: u16,
     pub(super) given: Vec<Option<Value>>,
-    /// How many classes there are from it up to the qdisc.
+    /// Number of classes on the way up to the qdisc, including this class.
     pub(super) depth: usize,
-    /// How many stand right below it.
+    /// Number of child classes.
     children: u32,
 }
 
-/// Classes that were added.
+/// The classes of a qdisc that commands added.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Added {
-    /// In the order they came.
+    /// The classes, in the order in which they were added.
     pub(super) rows: Vec<Class>,
-    /// By minor number.
+    /// The index of each class in `rows`, by minor number.
     places: BTreeMap<u16, usize>,
-    /// As Linux lists them.
+    /// The order in which Linux lists the classes.
     pub(super) order: ClassOrder,
 }
 
@@ -34,12 +34,12 @@ impl Added {
         self.places.get(&minor).map(|place| &self.rows[*place])
     }
 
-    /// Whether classes stand below this one.
+    /// Whether the class has child classes.
     pub(super) fn is_inner(&self, minor: u16) -> bool {
         self.get(minor).is_some_and(|class| class.children > 0)
     }
 
-    /// Adds a class, or gives one other parameters.
+    /// Adds a class, or gives an existing class new parameters.
     pub(super) fn set(&mut self, class: Handle, parent: u16, given: Vec<Option<Value>>) {
         let minor = class.minor;
         if let Some(place) = self.places.get(&minor) {

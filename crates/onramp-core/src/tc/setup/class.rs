@@ -1,4 +1,4 @@
-//! `tc class add | replace | change | del`, as Linux does it.
+//! `tc class add | replace | change | del`, with the behaviour of Linux.
 //!
 //! Source: behaviour of Linux 7.2 `net/sched/sch_api.c` (`tc_ctl_tclass`), `sch_htb.c`,
 //! `sch_hfsc.c`, `sch_drr.c`, `sch_qfq.c`, `sch_ets.c`, tried case by case.
@@ -15,7 +15,7 @@ fn refused(at: &str, errno: Errno, said: &'static str, why: impl Into<String>) -
     ConfigError::new(at, "", "", why).kernel(errno, said)
 }
 
-/// Options of a class, as given.
+/// The options of a class that a command gives.
 type Given = Vec<Option<Value>>;
 
 impl Setup {
@@ -59,7 +59,7 @@ impl Setup {
         Ok(change)
     }
 
-    /// The class that a line means, and the parent that it names.
+    /// Returns the class that a command names, and its parent if the command names one.
     fn class_numbers(&self, head: ClassHead<'_>) -> Result<(Handle, Option<Handle>), ConfigError> {
         let (parent, class) = (head.parent.unwrap_or(0), class_of(head.class.unwrap_or(0)));
         let root = self.root.unwrap_or(0);
@@ -138,7 +138,7 @@ impl Setup {
         Ok(Change::Class(class))
     }
 
-    /// Changes a parameter of the qdisc from which its classes follow.
+    /// Changes the parameter of the qdisc from which its classes follow.
     fn set_option(
         &mut self,
         at: &str,
@@ -185,7 +185,7 @@ impl Setup {
 }
 
 impl Node {
-    /// Whether it has this class.
+    /// Whether the qdisc has this class.
     pub(super) fn has_class(&self, minor: u16) -> bool {
         match self.spec.kind().classes {
             ClassKind::None => false,
@@ -195,7 +195,7 @@ impl Node {
         }
     }
 
-    /// The minor number of the class that `class` shall stand below.
+    /// Returns the minor number of the class that `class` is to stand below, or 0 for the qdisc.
     fn class_parent(
         &self,
         at: &str,
@@ -211,7 +211,7 @@ impl Node {
         let quirks = &kind.quirks.added;
         let there = self.classes.get(class.minor).map(|row| row.parent);
         let Some(parent) = parent else { return Ok(there.unwrap_or(0)) };
-        // As in Linux: where classes do not nest, nobody looks at it.
+        // As in Linux, the parent is ignored where classes do not nest.
         if !nested {
             return Ok(0);
         }
@@ -265,16 +265,16 @@ fn read_class(id: &str, words: &mut Words<'_>) -> Result<Given, ConfigError> {
     Ok(given)
 }
 
-/// The classes of a qdisc, as Linux lists them.
+/// The classes of a qdisc, in the order in which Linux lists them.
 impl Setup {
-    /// Whether no class stands below this one.
+    /// Whether the class has no child classes.
     pub(crate) fn is_leaf(&self, class: Handle) -> bool {
         let node = self.qdiscs.get(&class.major);
         node.is_some_and(|node| !node.classes.is_inner(class.minor))
     }
 
-    /// The classes of a qdisc that were added, in the order in which Linux lists them, with the
-    /// class above; zero: the qdisc.
+    /// Returns the minor numbers of the classes that were added to a qdisc, in the order in which
+    /// Linux lists them, each with the minor number of its parent class, which is 0 for the qdisc.
     pub(crate) fn added_classes(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
         let node = self.qdiscs.get(&major);
         node.into_iter().flat_map(|node| {

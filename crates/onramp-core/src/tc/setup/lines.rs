@@ -1,4 +1,4 @@
-//! A tree as lines of `tc`, and what leads from one tree to another.
+//! A tree as `tc` commands, and the commands that change one tree into another.
 
 use super::qdisc::place_name as place_of;
 use super::{Node, Setup};
@@ -7,7 +7,8 @@ use crate::base::params::{Param, Value};
 use crate::filter::FilterSpec;
 
 impl Setup {
-    /// The commands that make the tree, without the device's own: parents come first.
+    /// Returns the commands that create the tree, parents first, without the command that creates
+    /// the device.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let device = self.device().unwrap_or("any");
@@ -34,8 +35,9 @@ impl Setup {
         lines
     }
 
-    /// What leads to `other`, if it only gives qdiscs and classes other parameters, and takes none
-    /// back; `None`: it is another tree.
+    /// Returns the commands that change this tree into `other`, if the trees differ only in the
+    /// parameters of qdiscs and classes, and no parameter was removed. Returns `None` otherwise;
+    /// the tree must then be replaced.
     #[must_use]
     pub fn changes_to(&self, other: &Self) -> Option<Vec<String>> {
         let same = self.qdiscs.keys().eq(other.qdiscs.keys())
@@ -106,7 +108,7 @@ impl Setup {
     }
 }
 
-/// Whether values differ; `None`: one is taken back, or cannot change.
+/// Whether values differ, or `None` if a value was removed or cannot change.
 fn differs(params: &[Param], before: &[Option<Value>], then: &[Option<Value>]) -> Option<bool> {
     let mut differs = false;
     for (param, (before, then)) in params.iter().zip(before.iter().zip(then)) {

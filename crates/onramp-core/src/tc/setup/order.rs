@@ -3,10 +3,11 @@
 //! Source: behaviour of Linux 7.2, as `tc` shows it; `qdisc_class_hash`, and the `hash_32` of
 //! `include/linux/hash.h`.
 
-/// Classes by their numbers, in buckets that grow.
+/// Classes by their numbers, in a hash table whose number of buckets grows.
 #[derive(Clone, Debug)]
 pub(super) struct ClassOrder {
-    /// The newest first.
+    /// The minor numbers in each bucket, the oldest first. Linux lists the newest first, so `iter`
+    /// reverses each bucket.
     buckets: Vec<Vec<u16>>,
     len: usize,
 }
@@ -27,7 +28,8 @@ impl ClassOrder {
 
     pub(super) fn add(&mut self, major: u16, minor: u16) {
         let bucket = self.bucket(major, minor);
-        // A bucket lists its newest first; ours are kept the other way around.
+        // Linux lists the newest class of a bucket first. Here, buckets are stored in the opposite
+        // order.
         self.buckets[bucket].push(minor);
         self.len += 1;
         if self.len * 4 <= self.buckets.len() * 3 {
@@ -52,7 +54,7 @@ impl ClassOrder {
     }
 }
 
-/// Qdiscs below others by their handles, in sixteen buckets.
+/// Qdiscs below other qdiscs, by their handles, in a hash table of sixteen buckets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QdiscOrder {
     buckets: [Vec<u16>; 16],
@@ -81,7 +83,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Seen with `tc class show` of Linux 6.18, in the order the classes were added.
+    /// The expected order is that of `tc class show` on Linux 6.18 for classes added in the same
+    /// order.
     #[test]
     fn classes_are_listed_as_linux_lists_them() {
         let mut order = ClassOrder::default();
@@ -93,9 +96,10 @@ mod tests {
         assert_eq!(order.iter().collect::<Vec<_>>(), [0x1, 0x10, 0x2, 0x78]);
     }
 
-    /// A table as `include/net/sch_generic.h` describes it: the four nibbles of a number fold to
-    /// one; what comes goes to the front of its bucket; when more than three quarters of the
-    /// buckets are used, there are twice as many, and all move, one bucket after another.
+    /// A hash table as `include/net/sch_generic.h` describes it. The four nibbles of a number are
+    /// folded into one, and a new class goes to the front of its bucket. When the number of classes
+    /// exceeds three quarters of the number of buckets, the number of buckets doubles and all
+    /// classes move, one bucket after another.
     struct Model {
         buckets: Vec<std::collections::VecDeque<u16>>,
         count: usize,
@@ -155,7 +159,8 @@ mod tests {
             }
         }
 
-        /// Knuth's multiplicative hash of a handle, by the golden ratio: its upper four bits.
+        /// The bucket is given by the upper four bits of Knuth's multiplicative hash of the handle,
+        /// with the golden ratio.
         #[test]
         fn qdiscs_are_where_their_hash_says(
             mut majors in prop::collection::hash_set(any::<u16>(), 1..60),
@@ -170,7 +175,7 @@ mod tests {
                 let product = (u64::from(major) * 65_536 * 1_640_531_527) % (1 << 32);
                 product / (1 << 28)
             };
-            // The newest first, within a bucket.
+            // Within a bucket, the newest qdisc comes first.
             let mut expected: Vec<u16> = all[1..].iter().rev().copied().collect();
             expected.sort_by_key(|major| bucket(*major));
             prop_assert_eq!(order.iter().collect::<Vec<_>>(), expected);

@@ -1,8 +1,9 @@
-//! `tc qdisc add | replace | change | link | del`, as Linux does it.
+//! `tc qdisc add | replace | change | link | del`, with the behaviour of Linux.
 //!
 //! Source: behaviour of Linux 7.2 `net/sched/sch_api.c` (`tc_modify_qdisc`, `tc_get_qdisc`), tried
 //! case by case.
-//! Differs: what is deleted below a class makes room for the default again, also below `mq`.
+//! Differs: when a qdisc below a class is deleted, the default qdisc returns there, also below
+//! `mq`.
 
 use super::{Change, NO_CHOICE, Node, Setup};
 use crate::base::handle::FIRST_OWN_HANDLE;
@@ -13,15 +14,15 @@ use crate::tc::Spec;
 use crate::tc::cmd::{INGRESS, INGRESS_MAJOR, QdiscHead, ROOT, Verb, class_of};
 use crate::tc::spec::Words;
 
-/// What a command means, and what stands there.
+/// The place or qdisc that a command means.
 enum Target {
-    /// The root, or a class; there stands the qdisc of this number.
+    /// The root (`None`) or a class, and the major number of the qdisc that stands there.
     Place(Option<Handle>, Option<u16>),
-    /// Where the qdisc of this handle stands.
+    /// The qdisc with this major number, wherever it stands.
     Named(u16),
 }
 
-/// A qdisc that is missing, or stands in the way.
+/// Creates an error of the kernel about a qdisc that is missing or that is in the way.
 fn refused(errno: Errno, said: &'static str, key: &str, value: &str, why: &str) -> ConfigError {
     ConfigError::new("qdisc", key, value, why).kernel(errno, said)
 }
@@ -37,7 +38,7 @@ impl Setup {
             let device = self.named("qdisc", head.device)?;
             return self.ingress_line(verb, head, words).inspect(|_| self.name(device));
         }
-        // To delete, a name is enough, of whatever kind.
+        // To delete a qdisc, its name is enough, even if no such kind exists.
         let named = verb == Verb::Delete && words.clone().next().is_none();
         let kind = head.kind.filter(|_| !named);
         let spec = kind.map(|kind| Spec::read_kind(kind, &mut words, false)).transpose()?;
@@ -55,7 +56,7 @@ impl Setup {
         Ok(change)
     }
 
-    /// The device that a line names, which has to be that of the lines before.
+    /// Returns the device that a command names, which must be the device of the commands before.
     pub(super) fn named<'w>(
         &self,
         at: &str,
@@ -78,7 +79,7 @@ impl Setup {
         self.device.get_or_insert_with(|| device.to_owned());
     }
 
-    /// Where a qdisc is meant to stand.
+    /// Returns the place or qdisc that a command means.
     fn target(&self, head: QdiscHead<'_>, missing: &'static str) -> Result<Target, ConfigError> {
         let Some(parent) = head.parent.filter(|parent| *parent != 0) else {
             return Ok(Target::Named(head.handle.unwrap_or(0)));
@@ -91,7 +92,8 @@ impl Setup {
         Ok(Target::Place(Some(class), self.below(Some(class))))
     }
 
-    /// The class as a place for a qdisc: what has one place for a child has it at :1.
+    /// Returns the class as a place for a qdisc. If a parent has one place for a child, that place
+    /// is class 1.
     fn leaf_place(&self, class: Handle, missing: &'static str) -> Result<Handle, ConfigError> {
         let name = class.to_string();
         let wrong = |errno, said, why: &str| Err(refused(errno, said, "parent", &name, why));
@@ -161,7 +163,7 @@ impl Setup {
         Ok(place.map_or(Change::RootGone, Change::Gone))
     }
 
-    /// The kind of the qdisc at a place, that of a default included.
+    /// Returns the kind of the qdisc at a place, including a default root.
     fn kind_at(&self, place: Option<Handle>, there: Option<u16>) -> Option<&'static Kind> {
         match (there, place) {
             (Some(there), _) => self.spec(there).map(Spec::kind),
@@ -196,7 +198,7 @@ impl Setup {
         };
         let at = place_name(place);
         match (there, given) {
-            // It is the one that is there.
+            // The handle is that of the qdisc that stands there.
             (Some(there), Some(given)) if there == given => {}
             (Some(there), Some(given)) if !verb.replaces() => {
                 let why = format!("{} is there already; use replace", handle(there));
@@ -215,7 +217,7 @@ impl Setup {
                 let own = self.free_handle()?;
                 return self.create(verb, place, None, own, spec);
             }
-            // Whoever names another kind means a new qdisc, also with `add` and `change`.
+            // A command that names another kind means a new qdisc, even with `add` and `change`.
             (Some(there), None) if self.is_other(there, spec.as_ref()) => {
                 let own = self.free_handle()?;
                 return self.create(Verb::Replace, place, Some(there), own, spec);
@@ -230,7 +232,7 @@ impl Setup {
         spec.is_some_and(|spec| Some(spec.kind().id) != kind)
     }
 
-    /// Gives a qdisc other parameters.
+    /// Gives a qdisc new parameters.
     fn change_qdisc(
         &mut self,
         verb: Verb,
@@ -269,7 +271,8 @@ impl Setup {
         Ok(Change::Parameters(there))
     }
 
-    /// Gives a fifo below a qdisc that was changed the limit that its parent sets in it.
+    /// After a change of `parent`, sets the limit of a fifo below `parent`, if the kind of `parent`
+    /// does so.
     fn limit_fifo_below(&mut self, parent: u16) {
         let Some(limit) = self.spec(parent).and_then(Spec::limit_below) else { return };
         for child in self.children(parent).map(|(_, child)| child).collect::<Vec<_>>() {
@@ -278,8 +281,8 @@ impl Setup {
         }
     }
 
-    /// Gives a qdisc whose line does not say how many bands it has one for each transmit queue, if
-    /// that is what its kind does.
+    /// Sets the number of bands to the number of transmit queues, if the command does not give a
+    /// number and the kind has such a default.
     fn bands_of_queues(&self, at: &str, spec: &mut Spec) -> Result<(), ConfigError> {
         let (queues, kind) = (self.facts.queues, spec.kind());
         let Some(bands) = kind.quirks.bands_of_queues else { return Ok(()) };
@@ -294,7 +297,7 @@ impl Setup {
         Ok(())
     }
 
-    /// Puts a new qdisc there.
+    /// Creates a new qdisc at a place, and removes the qdisc that stands there.
     fn create(
         &mut self,
         verb: Verb,
@@ -357,7 +360,7 @@ impl Setup {
         }
     }
 
-    /// All own handles below it are taken.
+    /// Returns the first automatic handle that may be free: all automatic handles below are in use.
     fn first_free(&self) -> u16 {
         self.free.max(FIRST_OWN_HANDLE)
     }
@@ -370,7 +373,7 @@ impl Setup {
         })
     }
 
-    /// `ingress` and `clsact`: a place for filters, not for packets.
+    /// Applies a command about `ingress` or `clsact`, which hold filters but no packets.
     fn ingress_line(
         &mut self,
         verb: Verb,

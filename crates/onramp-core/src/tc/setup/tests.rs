@@ -1,4 +1,5 @@
-//! Trees by lines of `tc`: what Linux does with each, and what it lists then.
+//! Tests trees described by `tc` commands: what Linux answers to each command, and what it lists
+//! afterwards.
 
 mod more;
 mod words;
@@ -24,12 +25,13 @@ fn told(setup: &mut Setup, line: &str) -> String {
     setup.apply(line).expect_err(line).to_string()
 }
 
-/// A generated case each, and what `tc` 6.1 on Linux 7.2 answered: `= QUEUES` is another device,
-/// with so many transmit queues, which is up unless it is `down`; `> ` was typed; behind it, its
-/// exit status and what the kernel said, or, between bars, the lines of a listing.
+/// Generated cases, and the answers of `tc` 6.1 on Linux 7.2. A line `= QUEUES` begins with a new
+/// device that has this many transmit queues and is up unless the line says `down`. A line `> ` is
+/// a command. The following lines are the exit status with the kernel's text, or, between bars, the
+/// lines of a listing.
 const ANSWERS: &str = include_str!("tests/answers.txt");
 
-/// A device as it comes: it has no queue of its own (`noqueue`).
+/// Creates a device without commands, which has no queue of its own (`noqueue`).
 fn device(words: &str) -> Setup {
     let (queues, down) = words.split_once(' ').map_or((words, false), |(n, _)| (n, true));
     let mut setup = Setup::default();
@@ -45,7 +47,7 @@ fn device(words: &str) -> Setup {
     setup
 }
 
-/// What `tc` prints for `words`: flags, an object, `show dev e`, and what is meant.
+/// Returns what `tc` prints for `words`: flags, an object, `show dev e`, and what to list.
 fn listing(setup: &Setup, words: &str) -> String {
     let mut style = Style::default();
     let mut words = words.split(' ').peekable();
@@ -81,7 +83,7 @@ fn listing(setup: &Setup, words: &str) -> String {
     out.finish()
 }
 
-/// The lines that stand between bars before the next that was typed.
+/// Returns the lines between bars that precede the next command.
 fn barred<'t>(lines: &mut std::iter::Peekable<impl Iterator<Item = &'t str>>) -> String {
     let mut text = String::new();
     while let Some(line) = lines.next_if(|line| line.starts_with('|')) {

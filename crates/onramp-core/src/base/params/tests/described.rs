@@ -1,4 +1,4 @@
-//! What messages and references say of an option.
+//! Tests how messages and references describe an option.
 
 use super::*;
 

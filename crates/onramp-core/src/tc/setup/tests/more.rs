@@ -1,4 +1,4 @@
-//! What a description of a tree knows of itself.
+//! Tests what the description of a tree knows of the tree.
 
 use super::super::*;
 use super::{setup, told, with_facts};
@@ -21,7 +21,8 @@ const TREE: [&str; 8] = [
 fn a_tree_is_its_lines() {
     let tree = setup(&TREE);
     let lines = tree.lines();
-    // A class is named in full, and the filter's line has every word that was left out.
+    // The class is named in full, and the line of the filter contains all the words that were left
+    // out.
     let expected = TREE.map(|line| line.replace("parent 1:0 ", "parent 1: "));
     assert_eq!(lines[..7], expected[..7]);
     assert!(lines[7].starts_with(&expected[7]), "{lines:?}");
@@ -77,8 +78,8 @@ fn a_tree_knows_its_parts() {
     assert_eq!((queues.fixed_classes(&of("mq")), queues.fixed_classes(&of("prio"))), (6, 3));
 }
 
-/// Qdiscs of one tree do not choose alike: each has the tree's seed, and its own number in the
-/// upper sixteen bits of it.
+/// The qdiscs of one tree make different random choices: the seed of each is the tree's seed with
+/// the qdisc's major number in the upper sixteen bits.
 #[test]
 fn a_qdisc_knows_where_it_stands() {
     let site = |major, seed| Setup::default().site(major, 1_514, seed);
@@ -108,7 +109,8 @@ fn what_goes_takes_along_what_stands_below_it() {
     assert!(tree.taken().is_empty());
     tree.apply("qdisc add dev e parent 1:30 handle 40: pfifo").expect("the number is free");
     assert!(tree.taken().is_empty());
-    // All goes with the root, filters too: they do not come back with its number.
+    // Deleting the root also deletes its filters: they do not come back with a new qdisc of the
+    // same number.
     tree.apply("qdisc del dev e root").expect("it is there");
     assert_eq!(tree.taken().len(), 3);
     assert_eq!((tree.root(), tree.specs().count(), tree.lines().len()), (None, 0, 0));
@@ -117,7 +119,7 @@ fn what_goes_takes_along_what_stands_below_it() {
     }
     assert_eq!(tree.lines(), setup(&TREE[..3]).lines());
     assert_eq!(tree.listed().count(), 0);
-    // So they do with a qdisc that another takes the place of.
+    // Replacing a qdisc deletes its filters too.
     let mut tree = setup(&TREE);
     tree.apply("qdisc replace dev e root handle 2: prio").expect("another");
     assert_eq!(tree.lines(), ["qdisc add dev e root handle 2: prio"]);
@@ -125,7 +127,8 @@ fn what_goes_takes_along_what_stands_below_it() {
     assert_eq!(tree.lines(), ["qdisc add dev e root handle 1: htb"]);
 }
 
-/// Of an `ingress`, filters stand in one place, whatever it is called; of a `clsact`, in two.
+/// Filters of an `ingress` stand in one place, whatever a command calls that place. Filters of a
+/// `clsact` stand in two places.
 #[test]
 fn filters_stand_where_packets_come_in_and_go_out() {
     let filters = |tree: &Setup| {
@@ -149,12 +152,12 @@ fn filters_stand_where_packets_come_in_and_go_out() {
     assert_eq!(filters(&tree), "1: pref 9, ffff:fff2 pref 1, ffff:fff2 pref 2");
     add(&mut tree, "parent 1:", 8);
     assert_eq!(filters(&tree), "1: pref 8, 1: pref 9, ffff:fff2 pref 1, ffff:fff2 pref 2");
-    // To delete one gives them no other name.
+    // Deleting a filter does not change the name of the place.
     tree.apply("filter del dev e parent ffff: pref 1").expect("it is there");
     assert_eq!(filters(&tree), "1: pref 8, 1: pref 9, ffff:fff2 pref 2");
     tree.apply("qdisc del dev e ingress").expect("it is there");
     assert_eq!(filters(&tree), "1: pref 8, 1: pref 9");
-    // Neither they nor their name come back.
+    // A new `ingress` has neither the old filters nor the old name of the place.
     tree.apply("qdisc add dev e ingress").expect("again");
     assert_eq!(filters(&tree), "1: pref 8, 1: pref 9");
     tree.apply("qdisc del dev e ingress").expect("it is there");
@@ -162,7 +165,7 @@ fn filters_stand_where_packets_come_in_and_go_out() {
     add(&mut tree, "ingress", 1);
     add(&mut tree, "egress", 2);
     assert_eq!(filters(&tree), "ffff:fff2 pref 1, ffff:fff3 pref 2");
-    // Without a place, they stand at the root.
+    // A filter without a place stands at the root.
     add(&mut tree, "", 3);
     assert_eq!(filters(&tree), "1: pref 3, ffff:fff2 pref 1, ffff:fff3 pref 2");
     assert_eq!(tree.ingress_spec().map(|spec| spec.kind().id), Some("clsact"));
@@ -172,7 +175,7 @@ fn filters_stand_where_packets_come_in_and_go_out() {
     assert_eq!(empty.device(), None);
 }
 
-/// A link's queues are its ports, and flows stay on theirs.
+/// A link's queues are its ports, and a flow stays on its port, so `mqprio` is refused.
 #[test]
 fn nothing_chooses_among_ports() {
     let line = "qdisc add dev e root handle 1: mqprio num_tc 1 map 0 queues 1@0 hw 0";
@@ -188,7 +191,7 @@ fn nothing_chooses_among_ports() {
     assert_eq!(tree.for_ports().expect_err("mqprio").why, why);
 }
 
-/// `multiq` has a band for each transmit queue, if nobody says how many.
+/// A `multiq` has one band for each transmit queue if no number of bands is given.
 #[test]
 fn bands_are_queues() {
     for (queues, line, bands) in [
@@ -221,7 +224,8 @@ fn bands_are_queues() {
     }
 }
 
-/// A quantum for a band that has none: those before it get the largest packet, or one byte.
+/// Setting the quantum of a class also sets the bands before it that have no quantum, to the size
+/// of the largest packet, or to one byte if that size is unknown.
 #[test]
 fn a_class_of_ets_has_a_quantum() {
     for (mtu, quanta) in [(1_514, [1_514, 1_514, 700]), (0, [1, 1, 700])] {
@@ -239,7 +243,8 @@ fn a_class_of_ets_has_a_quantum() {
     }
 }
 
-/// What would be in front of each transmit queue, by how many packets it takes.
+/// The qdisc in front of each transmit queue is recognized by the number of packets that it
+/// accepts.
 #[test]
 fn each_queue_of_an_mq_has_its_own() {
     let takes = |tree: &Setup, queue: Option<usize>| {
@@ -257,7 +262,7 @@ fn each_queue_of_an_mq_has_its_own() {
     ];
     let mq = setup(&lines);
     assert!(mq.is_mq() && !mq.has_one_root());
-    // Priority 0 goes to the second band.
+    // Packets of priority 0 go to the second band of the `prio`.
     assert_eq!([0, 1, 2].map(|queue| takes(&mq, Some(queue))), [Some(1), Some(2), Some(5)]);
     assert_eq!(mq.path(0x21), [2, 2]);
     for (queue, path) in
@@ -270,7 +275,7 @@ fn each_queue_of_an_mq_has_its_own() {
     assert!(!prio.is_mq() && prio.has_one_root());
     assert_eq!(takes(&prio, Some(4)), Some(3));
     assert_eq!((takes(&prio, None), prio.path_in(1, Some(4))), (Some(3), Some(vec![])));
-    // `noqueue` has room for the packet that the device does not take at once.
+    // A `noqueue` has room for the one packet that the device does not take at once.
     for (fallback, takes_in, one) in
         [("pfifo limit 2", Some(2), true), ("mq", Some(5), false), ("noqueue", Some(1), false)]
     {
@@ -291,7 +296,7 @@ fn each_queue_of_an_mq_has_its_own() {
     assert!(none.for_ports().is_err());
 }
 
-/// Own handles are the first that are free, from 8001: on; the last is fffe:.
+/// Automatic handles are the first free ones from 8001: on. The last is fffe:.
 #[test]
 fn handles_are_given_out_in_order() {
     let mut tree = setup(&["qdisc add dev e root handle 1: prio bands 16"]);
@@ -313,7 +318,7 @@ fn handles_are_given_out_in_order() {
     assert_eq!([2, 4, 9].map(&mut add), [0x8001, 0x8004, 0x8008].map(|it| Ok(Change::Qdisc(it))));
 }
 
-/// Only parameters that were given, and other ones, are changes.
+/// The commands between two trees contain only parameters that were given and that differ.
 #[test]
 fn what_leads_from_one_tree_to_another() {
     let before = setup(&TREE);
@@ -340,11 +345,11 @@ fn what_leads_from_one_tree_to_another() {
         assert_eq!(before.changes_to(&after), Some(vec![change.to_owned()]), "{to}");
     }
     for (from, to) in [
-        // One is taken back, or chosen once.
+        // A parameter is removed, or is one that can only be chosen once.
         (" limit 7", ""),
         (" ceil 1mbit", ""),
         ("flows 64", "flows 128"),
-        // Another kind, place, number, class or filter.
+        // The two trees differ in a kind, place, number, class or filter.
         ("pfifo limit 7", "bfifo limit 7"),
         ("parent 30:2", "parent 30:3"),
         ("handle 40:", "handle 41:"),
@@ -368,7 +373,7 @@ fn what_leads_from_one_tree_to_another() {
         let other = more(line);
         assert_eq!((before.changes_to(&other), other.changes_to(&before)), (None, None), "{line}");
     }
-    // Two changes at once, the ones of qdiscs by their numbers.
+    // Two changes at once are listed in the order of the qdiscs' numbers.
     let both = more("class change dev e classid 1:30 htb rate 600kbit");
     let mut both = both.clone();
     both.apply("qdisc change dev e handle 40: pfifo limit 9").expect("it is there");
@@ -379,7 +384,7 @@ fn what_leads_from_one_tree_to_another() {
     assert_eq!(before.changes_to(&both).expect("parameters"), expected);
 }
 
-/// A qdisc that loses bands loses what stood below them.
+/// A qdisc that loses bands also loses the qdiscs below these bands.
 #[test]
 fn bands_that_go_take_their_qdiscs_along() {
     let mut tree = setup(&[
