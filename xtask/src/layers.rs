@@ -21,9 +21,6 @@ pub(crate) struct Wrong {
     pub file: PathBuf,
     pub line: usize,
     pub what: String,
-    /// Whether the import is only a warning, which does not fail the check. Cycles within a layer
-    /// are warnings until all of them are removed.
-    pub warns: bool,
 }
 
 /// A function that reads a file. Returns `None` if the file does not exist.
@@ -180,7 +177,7 @@ impl Modules {
         let wrong = circular.map(|((from, to), (file, line))| {
             let (from, to) = (&self.0[*from].name, &self.0[*to].name);
             let what = format!("`{from}` uses `{to}`, which uses `{from}`, perhaps through others");
-            Wrong { file: file.clone(), line: *line, what, warns: true }
+            Wrong { file: file.clone(), line: *line, what }
         });
         wrong.collect()
     }
@@ -193,7 +190,7 @@ impl Modules {
             if rank(*module).is_none() && self.0[*module].file != self.0[0].file {
                 let what = format!("`{name}` is in no layer: {}", layers.join(", "));
                 let file = self.0[*module].file.clone();
-                wrong.push(Wrong { file, line: 1, what, warns: false });
+                wrong.push(Wrong { file, line: 1, what });
             }
         }
         for ((from, to), (file, line)) in self.uses() {
@@ -201,7 +198,7 @@ impl Modules {
                 && below < above
             {
                 let what = format!("`{}` is below `{}` and uses it", layers[below], layers[above]);
-                wrong.push(Wrong { file, line, what, warns: false });
+                wrong.push(Wrong { file, line, what });
             }
         }
         wrong

@@ -79,9 +79,8 @@ pub(crate) fn run() -> Outcome {
         }
     }
     for wrong in modules(&root) {
-        let level = if wrong.warns { "warning" } else { "error" };
-        eprintln!("{}:{}: {level}: {} [modules]", wrong.file.display(), wrong.line, wrong.what);
-        *(if wrong.warns { &mut warned } else { &mut failed }) += 1;
+        eprintln!("{}:{}: error: {} [modules]", wrong.file.display(), wrong.line, wrong.what);
+        failed += 1;
     }
     eprintln!("tidy: {} files, {failed} errors, {warned} warnings", paths.len());
     if failed == 0 { Ok(()) } else { Err(Failure::Failed(format!("tidy: {failed} errors"))) }

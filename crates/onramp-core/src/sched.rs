@@ -2,7 +2,7 @@
 //! kinds of qdisc use.
 
 pub(crate) mod buckets;
-pub(crate) mod class;
+pub(crate) mod call;
 pub(crate) mod classes;
 pub(crate) mod flows;
 pub(crate) mod kind;
@@ -14,9 +14,10 @@ pub(crate) mod time_queue;
 pub(crate) mod turns;
 pub(crate) mod view;
 
-pub use self::class::{Child, Classes};
+pub use self::call::{Backlog, Cx, Dequeue, Peek, Verdict};
 pub use self::kind::{
     AddedQuirks, Changes, Check, ClassKind, ClassOption, FilterPlaces, Kind, Quirks, SetOption,
+    Shown,
 };
-pub use self::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
-pub use self::view::{ClassView, FlowView, QdiscView, Shown};
+pub use self::qdisc::{Child, Classes, FlowView, Qdisc};
+pub use self::view::{ClassView, QdiscView};

@@ -8,9 +8,9 @@
 //!
 //! | feature | what it adds | what it needs |
 //! |---|---|---|
-//! | `link` (default) | [`Link`], [`Sender`] and devices: threads send through ports | threads, `libc`; `tc` |
+//! | `link` (default) | [`Link`], [`Sender`], devices: threads send through ports | threads, `libc` |
 //! | `udp` (default) | links over UDP sockets | `link`, sockets |
-//! | `tc` (with `link`) | trees of several qdiscs, classes and filters, described by lines of `tc` | |
+//! | `tc` (with `link`) | trees of qdiscs, classes and filters, from lines of `tc` | nothing |
 //! | `ebpf` (default) | filters that are eBPF programs | `tc` |
 //!
 //! Without any of them, the crate is [`Tree`] and the qdiscs: no threads, no sockets, no `libc`.

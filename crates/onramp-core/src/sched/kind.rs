@@ -1,8 +1,9 @@
 //! The description of a kind of qdisc.
 
 use crate::base::params::{Options, Param, Value, Values};
-use crate::base::{Clash, Fault};
-use crate::sched::{Qdisc, Shown};
+use crate::base::show::Out;
+use crate::base::{Clash, Extra, Fault};
+use crate::sched::qdisc::Qdisc;
 
 /// A row of the table of kinds, [`KINDS`](crate::qdisc::KINDS): all that the rest of the system
 /// knows of one kind of qdisc.
@@ -196,6 +197,29 @@ impl AddedQuirks {
         options_missing: "",
         in_use: "",
         filters_at_class: "",
+    };
+}
+
+/// How `tc` shows a kind of qdisc and its classes.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown {
+    /// Prints the options of `tc qdisc show`, which follow `refcnt 2 `.
+    pub options: fn(&Values<'_>, &Extra, &mut Out),
+    /// Prints what `tc -s qdisc show` has below the common statistics.
+    pub extra: fn(&Extra, &mut Out),
+    /// Prints the options of `tc class show`.
+    pub class: fn(&Values<'_>, &Extra, &mut Out),
+    /// Prints what `tc -s class show` has below the common statistics.
+    pub class_extra: fn(&Extra, &mut Out),
+}
+
+impl Shown {
+    /// Prints the options in the order of the table of parameters, and no statistics of the kind.
+    pub const TABLE: Self = Self {
+        options: |values, _, out| values.show(out),
+        extra: |_, _| {},
+        class: |values, _, out| values.show(out),
+        class_extra: |_, _| {},
     };
 }
 

@@ -4,7 +4,8 @@ use onramp_queue::{DropReason, Packet};
 
 use crate::base::stats::{BUCKETS, bucket_of};
 use crate::base::{Counters, Instant};
-use crate::sched::{Cx, segments};
+use crate::sched::call::Cx;
+use crate::sched::segments;
 
 /// Counters of the packets that left a qdisc and of the packets that were dropped in the qdisc or
 /// below it. The caller of the qdisc keeps the counters (a parent for its children, the tree for

@@ -7,8 +7,8 @@ use std::ops::IndexMut;
 use onramp_queue::{Packet, prefetch};
 
 use super::classes::Table;
-use super::{Backlog, Cx, Dequeue, Peek, Verdict};
-use crate::sched::Child;
+use crate::sched::call::{Backlog, Cx, Dequeue, Peek, Verdict};
+use crate::sched::qdisc::Child;
 use crate::sched::turns::Turns;
 
 const _: () = assert!(size_of::<Option<Turn>>() == 128);

@@ -5,7 +5,7 @@
 
 use onramp_queue::{Layer, Packet, PacketList};
 
-use crate::sched::{Cx, Verdict};
+use crate::sched::call::{Cx, Verdict};
 
 /// Whether a packet can be split: the packet carries several datagrams and their bytes. A packet
 /// whose stated length is shorter than its bytes cannot be split, because its parts would be longer

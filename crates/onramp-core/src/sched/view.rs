@@ -1,10 +1,9 @@
-//! Views of the qdiscs and classes of a running tree, and how `tc` shows them.
+//! Views of the qdiscs and classes of a running tree.
 
-use crate::base::params::Values;
-use crate::base::show::Out;
 use crate::base::stats::BUCKETS;
 use crate::base::{Counters, Extra, Handle};
-use crate::sched::{Backlog, Kind};
+use crate::sched::call::Backlog;
+use crate::sched::kind::Kind;
 use onramp_queue::DropReason;
 
 /// A qdisc of a running tree, with its counters at one moment.
@@ -46,43 +45,4 @@ pub struct ClassView {
     pub backlog: Backlog,
     /// Statistics that only classes of this kind have.
     pub extra: Extra,
-}
-
-/// A flow that a qdisc lists as if the flow were a class: see
-/// [`Qdisc::flows`](crate::qdisc::Qdisc::flows).
-#[derive(Clone, Copy, Debug)]
-pub struct FlowView<'a> {
-    /// Number of the flow, from 1.
-    pub minor: u16,
-    /// Packets and bytes that the flow holds.
-    pub backlog: Backlog,
-    /// Number of packets of the flow that were dropped.
-    pub drops: u64,
-    /// How often the flow met a limit, if the qdisc counts that.
-    pub overlimits: u64,
-    /// Names and values of statistics that only flows of this kind have.
-    pub extra: &'a [(&'static str, i64)],
-}
-
-/// How `tc` shows a kind of qdisc and its classes.
-#[derive(Clone, Copy, Debug)]
-pub struct Shown {
-    /// Prints the options of `tc qdisc show`, which follow `refcnt 2 `.
-    pub options: fn(&Values<'_>, &Extra, &mut Out),
-    /// Prints what `tc -s qdisc show` has below the common statistics.
-    pub extra: fn(&Extra, &mut Out),
-    /// Prints the options of `tc class show`.
-    pub class: fn(&Values<'_>, &Extra, &mut Out),
-    /// Prints what `tc -s class show` has below the common statistics.
-    pub class_extra: fn(&Extra, &mut Out),
-}
-
-impl Shown {
-    /// Prints the options in the order of the table of parameters, and no statistics of the kind.
-    pub const TABLE: Self = Self {
-        options: |values, _, out| values.show(out),
-        extra: |_, _| {},
-        class: |values, _, out| values.show(out),
-        class_extra: |_, _| {},
-    };
 }

@@ -23,8 +23,8 @@ impl Targets for One<'_> {
 }
 
 /// Carries out a command of `tc` on a link that belongs to no [`Host`](crate::Host), and returns
-/// what `tc` would print. The command need not name a device, because there is only one. That device
-/// is called `link`, or whatever the lines called it with which the link was built.
+/// what `tc` would print. The command need not name a device, because there is only one. That
+/// device is called `link`, or whatever the lines called it with which the link was built.
 ///
 /// Use it for changes and for listings. A change takes effect while other threads send.
 ///

@@ -42,9 +42,9 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// [`PortError::Config`]: the line is wrong, and nothing has changed. [`PortError::Closed`]: the
-    /// link is closed, and nothing has changed. [`PortError::Late`]: a port has not made the change
-    /// after a second, but is going to. [`PortError::Blocked`] or [`PortError::Dead`]: all ports
+    /// [`PortError::Config`]: the line is wrong, and nothing has changed. [`PortError::Closed`]:
+    /// the link is closed, and nothing has changed. [`PortError::Late`]: a port has not made the
+    /// change after a second, but is going to. [`PortError::Blocked`] or [`PortError::Dead`]: all ports
     /// except the named one have made the change, or are going to. A port that was blocked gets the
     /// whole tree with the next change.
     pub fn change(&self, line: impl Into<Line>) -> Result<Change, PortError> {
@@ -110,8 +110,8 @@ impl Link {
 
     /// Tells the link about the host's device above it, whose root serves all queues together.
     /// Qdiscs that are built or changed from now on use the device's largest packet; others keep
-    /// the value with which they were built, as in Linux. A host of devices calls it; a program with
-    /// a link of its own has no need to.
+    /// the value with which they were built, as in Linux. A host of devices calls it; a program
+    /// with a link of its own has no need to.
     pub fn describe_device(&self, name: &str, facts: Facts) {
         let shared = self.shared();
         let Some(mut plan) = shared.plan() else { return };

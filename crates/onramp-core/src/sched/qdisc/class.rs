@@ -4,10 +4,11 @@ use std::fmt::Debug;
 
 use onramp_queue::Packet;
 
+use super::Qdisc;
 use crate::base::params::Values;
 use crate::base::{Counters, Instant};
+use crate::sched::call::{Backlog, Cx, Dequeue, Peek, Verdict};
 use crate::sched::qdisc_counters::QdiscCounters;
-use crate::sched::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
 
 /// The classes of a qdisc, by their minor numbers (`Qdisc_class_ops`).
 ///
