@@ -8,7 +8,7 @@
 //!
 //! | feature | what it adds | what it needs |
 //! |---|---|---|
-//! | `link` (default) | [`Link`], [`Sender`], devices: threads send through ports | threads, `libc` |
+//! | `link` (default) | [`Link`], [`Sender`], devices: threads send through ports | threads, libc |
 //! | `udp` (default) | links over UDP sockets | `link`, sockets |
 //! | `tc` (with `link`) | trees of qdiscs, classes and filters, from lines of `tc` | nothing |
 //! | `ebpf` (default) | filters that are eBPF programs | `tc` |

@@ -318,7 +318,13 @@ impl Sender {
         let mut list = PacketList::new();
         list.push_back(packet);
         let port = self.port_of(flow);
-        if self.push(port, &mut list) {
+        let is_plain = self.corked.is_empty() && self.shared().is_open();
+        let pushed = if is_plain {
+            self.push(port, &mut list)
+        } else {
+            self.push_specially(port, &mut list)
+        };
+        if pushed {
             return Ok(());
         }
         self.end.counters.refused.add(1);

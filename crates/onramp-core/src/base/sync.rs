@@ -3,16 +3,16 @@
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
-    Mutex, MutexGuard,
+    Mutex,
     atomic::{AtomicU8, Ordering},
 };
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{
-    Mutex, MutexGuard,
+    Mutex,
     atomic::{AtomicU8, Ordering},
 };
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::{
-    Mutex, MutexGuard,
+    Mutex,
     atomic::{AtomicU8, Ordering},
 };

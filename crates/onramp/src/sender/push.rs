@@ -27,12 +27,12 @@ impl Sender {
     /// Stages all packets of the list with one push, or, if they do not fit, as many as do: a list
     /// may be longer than the intake's cap. Returns false if packets are left in the list.
     pub(super) fn push_parts(&mut self, port: usize, list: &mut PacketList) -> bool {
-        if self.push(port, list) {
+        if self.push_or_cork(port, list) {
             return true;
         }
         while let Some(packet) = list.pop_front() {
             let mut one = PacketList::from_iter([packet]);
-            if !self.push(port, &mut one) {
+            if !self.push_or_cork(port, &mut one) {
                 one.append(list);
                 *list = one;
                 return false;
@@ -41,13 +41,20 @@ impl Sender {
         true
     }
 
-    /// Stages packets with one clock reading and one atomic exchange. Returns false if packets are
+    /// Stages packets, or holds them back while the sender is corked. Returns false if packets are
     /// left in the list because they were not staged.
-    ///
-    /// The list is not moved until the clock was read: moving it right after it was written would
-    /// stall until the processor's stores are done.
     #[inline]
-    pub(super) fn push(&mut self, mut port: usize, list: &mut PacketList) -> bool {
+    pub(super) fn push_or_cork(&mut self, port: usize, list: &mut PacketList) -> bool {
+        if self.corked.is_empty() && self.shared().is_open() {
+            return list.is_empty() || self.push(port, list);
+        }
+        self.push_specially(port, list)
+    }
+
+    /// Holds packets back while the sender is corked, or stages packets of a link whose ports have
+    /// changed or that is closing.
+    #[cold]
+    pub(super) fn push_specially(&mut self, mut port: usize, list: &mut PacketList) -> bool {
         if !self.corked.is_empty() {
             if self.shared().is_copy() {
                 return false;
@@ -57,13 +64,11 @@ impl Sender {
             self.corked[port].append(list);
             return true;
         }
-        if !self.shared().is_open() {
-            port = self.shared().front(port);
-            if self.shared().is_copy() || !self.push_changed(port, list) {
-                return false;
-            }
+        port = self.shared().front(port);
+        if self.shared().is_copy() || !self.push_changed(port, list) {
+            return false;
         }
-        list.is_empty() || self.push_now(port, list)
+        list.is_empty() || self.push(port, list)
     }
 
     /// Handles packets for `port` after ports were removed: stages those packets whose flows have
@@ -78,7 +83,7 @@ impl Sender {
             let mut one = PacketList::from_iter([packet]);
             // While this loop runs, the successor may be removed as well, or may turn out to hold a
             // packet that was still on its way in.
-            if !self.shared().slot(successor).is_open() || !self.push_now(successor, &mut one) {
+            if !self.shared().slot(successor).is_open() || !self.push(successor, &mut one) {
                 one.append(list);
                 *list = one;
                 return false;
@@ -87,8 +92,13 @@ impl Sender {
         true
     }
 
+    /// Stages packets with one clock reading and one atomic exchange. Returns false if packets are
+    /// left in the list because the intake is full.
+    ///
+    /// The list is not moved until the clock was read: moving it right after it was written would
+    /// stall until the processor's stores are done.
     #[inline]
-    fn push_now(&mut self, port: usize, list: &mut PacketList) -> bool {
+    pub(super) fn push(&mut self, port: usize, list: &mut PacketList) -> bool {
         let Self { handle, pool, end, .. } = self;
         let shared = &*handle.shared;
         let slot = shared.slot(port);

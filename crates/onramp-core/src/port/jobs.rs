@@ -1,0 +1,234 @@
+//! Jobs: changes and queries of a running tree. Any thread submits a job; the port's owner runs it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{PoisonError, TryLockError};
+
+use onramp_queue::{DropReason, Owner, PacketList};
+
+use super::end::drop_any;
+use super::run::{Caller, Run};
+use super::state::PortState;
+use super::{CLOSE, JOBS, Port, PortWaker, TICK_NS};
+use crate::base::Instant;
+use crate::base::sync::Ordering;
+use crate::port::Device;
+use crate::sched::{Cx, Qdisc};
+use crate::tree::RootQdisc;
+
+/// A change or query of a port's tree, to be run by the port's owner: see [`Port::with`].
+pub type Job = Box<dyn FnOnce(&mut RootQdisc, &mut Cx<'_>) + Send>;
+
+/// The error for a job that the port refused because [`JOBS_MAX`] jobs are already waiting.
+/// Contains the refused job.
+pub struct TooManyJobs(pub Job);
+
+impl fmt::Debug for TooManyJobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TooManyJobs")
+    }
+}
+
+/// Most jobs that may wait for a port, for example while its owner is blocked inside the device.
+pub const JOBS_MAX: usize = 1_024;
+
+/// Most times that an owner looks for jobs in one run. Later jobs are left to the next run.
+pub(super) const JOB_LOOKS: u32 = 2;
+
+impl<D: Device> Port<D> {
+    /// Runs `job` on the port's tree. Use `with` to change or read a running tree.
+    ///
+    /// Returns `Ok(true)` if the calling thread has run the job: nobody owned the port and little
+    /// other work came first. Returns `Ok(false)` if the job waits; the present owner runs the job
+    /// as soon as its call of the device returns, or else the runner does. Jobs run in the order in
+    /// which they were submitted. Senders never wait for a job to be scheduled, though a job may
+    /// run before their packets and delay them by its own run time. The submitting thread never
+    /// transmits, so a device that blocks does not delay that thread.
+    ///
+    /// Packets that a job drops are counted and go home. A job that panics kills the port. A dead
+    /// port discards all jobs.
+    ///
+    /// # Errors
+    ///
+    /// Returns the job to the caller if [`JOBS_MAX`] jobs are already waiting, which means that the
+    /// device blocks.
+    pub fn with(&self, job: Job, now: Instant, waker: &dyn PortWaker) -> Result<bool, TooManyJobs> {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if jobs.len() >= JOBS_MAX {
+            drop(jobs);
+            waker.visit_by(now); // An owner that found the lock taken may have left jobs.
+            return Err(TooManyJobs(job));
+        }
+        jobs.push_back(job);
+        drop(jobs);
+        // Relaxed: as in `run`; the lock publishes the job.
+        self.requests.fetch_or(JOBS, Ordering::Relaxed);
+        if let Some(owner) = self.intake.own() {
+            return Ok(self.run_jobs_now(owner, Caller { now, waker, is_runner: false }));
+        }
+        waker.visit_by(now); // The owner may already have made its last look for jobs.
+        Ok(false)
+    }
+
+    /// Replaces the port's root qdisc by `qdisc` and moves the packets over, in the order in which
+    /// the old qdisc would have sent them. Packets that the old qdisc does not release are dropped
+    /// as [`DropReason::Purged`], and the new qdisc may drop packets that exceed its limits. The
+    /// replacement is a job: see [`with`](Self::with).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error in the same case as [`with`](Self::with).
+    pub fn replace(
+        &self,
+        qdisc: Box<dyn Qdisc>,
+        now: Instant,
+        waker: &dyn PortWaker,
+    ) -> Result<bool, TooManyJobs> {
+        self.with(Box::new(|root, cx| root.succeed(qdisc, cx)), now, waker)
+    }
+
+    /// Runs the waiting jobs, up to a quota, and sends no packet: sending is left to the runner.
+    /// Returns true if no job is left.
+    fn run_jobs_now(&self, mut owner: Owner<'_, PortState<D>>, caller: Caller<'_>) -> bool {
+        let waker = caller.waker;
+        let was_busy = owner.was_busy();
+        // The quota is zero, since this function sends nothing. A dead port is buried below.
+        let mut run = Run::new(owner.later(caller.now), waker, &self.stats);
+        let held = owner.held(&self.stats);
+        for _ in 0..JOB_LOOKS {
+            if !self.has_work(&owner) || !self.take_requests(&mut owner) {
+                break;
+            }
+            let done = catch_unwind(AssertUnwindSafe(|| {
+                owner.run_jobs(&mut run);
+                self.stats.backlog.set(owner.held(&self.stats));
+            }));
+            if let Err(panic) = done {
+                self.die(&mut owner, &run, panic);
+            }
+            if run.is_late() {
+                break;
+            }
+        }
+        let left = self.has_work(&owner);
+        // Acquire: pairs with the release in `close`.
+        if self.requests.load(Ordering::Acquire) & CLOSE != 0 {
+            owner.close(DropReason::Purged);
+        }
+        if owner.is_closed() {
+            // A closed port only drops packets, so `run` sends nothing here. Packets staged
+            // meanwhile must be dropped now, since no other thread may ever visit the port again.
+            let caller = Caller { now: run.now, is_runner: true, ..caller };
+            let _ = self.run(owner, PacketList::new(), caller);
+            return !left;
+        }
+        // The jobs may have changed when packets can leave, so let the runner look.
+        if left || held + owner.held(&self.stats) > 0 {
+            waker.visit_by(run.now);
+        }
+        if was_busy {
+            if owner.waiting() > 0 {
+                waker.visit_by(run.now); // Packets staged meanwhile have no owner.
+            }
+            owner.leave_busy();
+        } else if let Err(owner) = owner.leave_idle() {
+            waker.visit_by(run.now); // Packets staged meanwhile have no owner.
+            owner.leave_busy();
+        }
+        !left
+    }
+
+    /// Whether an owner that may still look for jobs `looks` times should take the requests now: a
+    /// request to close the port, or jobs.
+    pub(super) fn has_requests(&self, owner: &PortState<D>, looks: u32) -> bool {
+        // Relaxed: after setting a flag, the requester tries to own the port or wakes the runner,
+        // so a stale read is harmless. The check here serves requests made while the owner was
+        // blocked inside the device for a long time.
+        let requests = self.requests.load(Ordering::Relaxed);
+        requests & CLOSE != 0 && !owner.is_closed() || looks > 0 && requests != 0
+    }
+
+    /// Asks the runner for a visit if jobs are left.
+    pub(super) fn wake_for_requests(&self, owner: &PortState<D>, run: &Run<'_>) {
+        if owner.has_jobs() {
+            run.waker.visit_by(run.now);
+        } else if self.has_work(owner) {
+            // Another thread holds the lock of the job list, and may need this processor to release
+            // the lock.
+            run.waker.visit_by(run.now.after(TICK_NS));
+        }
+    }
+
+    /// Whether jobs are left, either taken over by the owner or still in the port's list.
+    fn has_work(&self, owner: &PortState<D>) -> bool {
+        // Relaxed: a thread that submits a job after this read wakes the runner; the lock publishes
+        // the jobs.
+        owner.has_jobs() || self.requests.load(Ordering::Relaxed) & JOBS != 0
+    }
+
+    /// Takes over the waiting jobs and the request to close the port. Returns true if the owner has
+    /// more to do.
+    #[cold]
+    pub(super) fn take_requests(&self, owner: &mut PortState<D>) -> bool {
+        // An owner never waits. While another thread holds the lock, the owner leaves the jobs to
+        // the next owner, whose visit the holder of the lock asks for.
+        let jobs = match self.jobs.try_lock() {
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(lock)) => Some(lock.into_inner()),
+            Ok(lock) => Some(lock),
+        };
+        if let Some(mut jobs) = jobs {
+            owner.accept_jobs(&mut jobs);
+            if jobs.is_empty() {
+                // Relaxed: the lock publishes the jobs.
+                self.requests.fetch_and(!JOBS, Ordering::Relaxed);
+            }
+        }
+        // Acquire: pairs with the release in `close`.
+        let closes = self.requests.load(Ordering::Acquire) & CLOSE != 0;
+        let closes = closes && owner.close(DropReason::Purged);
+        closes || owner.has_jobs()
+    }
+}
+
+impl<D> PortState<D> {
+    /// Moves `jobs` into the state, as many as fit, to be run in order in the next turn.
+    pub(super) fn accept_jobs(&mut self, jobs: &mut VecDeque<Job>) {
+        let room = JOBS_MAX.saturating_sub(self.jobs.len());
+        self.jobs.extend(jobs.drain(..room.min(jobs.len())));
+    }
+
+    /// Whether jobs are waiting here.
+    pub(super) fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+}
+
+impl<D: Device> PortState<D> {
+    /// Runs the waiting jobs, and stops early once the run is late.
+    pub(super) fn run_jobs(&mut self, run: &mut Run<'_>) {
+        if self.closed == Some(DropReason::PortDead) {
+            return self.drop_jobs();
+        }
+        let mut drops = PacketList::new();
+        let mut cx = self.root.call(run.now, &mut drops);
+        while let Some(job) = self.jobs.pop_front() {
+            job(&mut self.root, &mut cx);
+            if run.is_late() {
+                break;
+            }
+        }
+        let made = cx.made;
+        self.count_made(made, run);
+        run.finish(&mut drops);
+    }
+
+    /// Drops all jobs without running them. Dropping a job tells the thread that waits for the job
+    /// that the job will not run.
+    pub(super) fn drop_jobs(&mut self) {
+        while let Some(job) = self.jobs.pop_front() {
+            drop_any(job);
+        }
+    }
+}
