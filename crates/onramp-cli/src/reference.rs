@@ -1,4 +1,4 @@
-//! What derives from the tables of words and parameters for people: the tables of `docs/tc.md`,
+//! What people read of the tables of words and parameters: the tables of `docs/tc-reference.md`,
 //! manual pages, completion.
 
 pub(crate) mod complete;

@@ -1,4 +1,4 @@
-//! The tables of `docs/tc.md`.
+//! The tables of `docs/tc-reference.md`.
 
 use std::fmt::Write as _;
 
