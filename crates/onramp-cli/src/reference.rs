@@ -1,5 +1,5 @@
 //! Documentation that is generated from the tables of words and parameters: the tables of
-//! `docs/tc.md`, the manual pages, and the completion.
+//! `docs/tc-reference.md`, the manual pages, and the completion.
 
 pub(crate) mod complete;
 pub(crate) mod man;

@@ -1,4 +1,4 @@
-//! Writes the tables of `docs/tc.md`.
+//! Writes the tables of `docs/tc-reference.md`.
 
 use std::fmt::Write as _;
 

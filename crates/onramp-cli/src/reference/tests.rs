@@ -32,9 +32,9 @@ fn renew(name: &str, fresh: &[u8]) {
 
 #[test]
 fn the_page_has_the_tables() {
-    let page = fs::read_to_string(docs("tc.md")).expect("the page");
+    let page = fs::read_to_string(docs("tc-reference.md")).expect("the page");
     let fresh = markdown::renew(&page).expect("a place for the tables");
-    renew("tc.md", fresh.as_bytes());
+    renew("tc-reference.md", fresh.as_bytes());
 }
 
 #[test]
