@@ -19,9 +19,10 @@
 //! (`net/sched/sch_generic.c`, 7.2). Network cards collect packets in the same way between two
 //! interrupts (`ethtool -C tx-usecs`).
 
+mod control;
 mod device;
 mod end;
-mod jobs;
+mod job;
 mod pace;
 mod read;
 mod run;
@@ -37,10 +38,10 @@ use std::sync::OnceLock;
 use onramp_queue::{Full, Intake, Owner, PacketList, Pushed};
 
 pub use self::device::{Device, DeviceInfo, Transmitted};
-pub use self::jobs::{JOBS_MAX, Job, TooManyJobs};
+pub use self::job::{JOBS_MAX, Job, TooManyJobs};
 pub use self::share::{Share, SharedRate};
 
-use self::jobs::JOB_LOOKS;
+use self::control::JOB_LOOKS;
 use self::run::{Caller, Leave, Quota, Run, Stop};
 use self::state::PortState;
 use crate::base::Instant;
@@ -117,8 +118,9 @@ pub struct Ran {
 /// One transmit queue: an intake, then a tree of qdiscs, then one device queue.
 ///
 /// A port whose qdisc or device panics is *dead*: the port drops the packets that it holds and all
-/// packets that still arrive, as [`DropReason::PortDead`]. The port catches the panic, because the
-/// panicking thread is usually a sender that only passed by with a packet.
+/// packets that still arrive, as [`DropReason::PortDead`](onramp_queue::DropReason::PortDead). The
+/// port catches the panic, because the panicking thread is usually a sender that only passed by
+/// with a packet.
 pub struct Port<D> {
     intake: Intake<PortState<D>>,
     known: Known,

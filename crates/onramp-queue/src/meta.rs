@@ -40,8 +40,8 @@ pub struct Meta {
 /// The layer at which a payload begins. Filters use the layer to find the addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layer {
-    /// The payload begins with the data of a UDP datagram, whose destination is [`Packet::dest`].
-    /// Sockets send such payloads.
+    /// The payload begins with the data of a UDP datagram, whose destination is
+    /// [`Packet::dest`](crate::Packet::dest). Sockets send such payloads.
     #[default]
     Datagram,
     /// The payload begins with an IPv4 or IPv6 header.

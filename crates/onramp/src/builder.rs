@@ -122,7 +122,7 @@ impl std::error::Error for BuildError {}
 
 impl Link {
     /// Returns the builder of a link over devices of any kind. Each device becomes a port. Use it
-    /// for devices other than UDP sockets, such as a [`Device`](crate::Device) of your own.
+    /// for devices other than UDP sockets, such as a [`Device`] of your own.
     pub fn devices(devices: impl IntoIterator<Item = Box<dyn Device>>) -> LinkBuilder {
         LinkBuilder::new(Source::Devices(devices.into_iter().collect()))
     }

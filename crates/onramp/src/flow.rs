@@ -9,8 +9,8 @@ use onramp_core::Rate;
 const OVERHEAD_V4: u32 = 8 + 20 + 14;
 const OVERHEAD_V6: u32 = 8 + 40 + 14;
 
-/// Chooses the port (transmit queue) of a flow. If one qdisc serves all ports of a
-/// [`Host`](crate::Host)'s device, the choice has no effect: all flows go through the first port.
+/// Chooses the port (transmit queue) of a flow. If one qdisc serves all ports of a device of a host
+/// (crate `onramp-host`), the choice has no effect: all flows go through the first port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
     /// The next port in turn. The flow stays on that port. Suits most programs.

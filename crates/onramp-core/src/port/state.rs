@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use onramp_queue::{DropReason, PacketList};
 
-use super::jobs::Job;
+use super::job::Job;
 use super::pace::Pace;
 use super::run::{Leave, Run, Stop};
 use super::{LONG_QUOTA, Mode, QUOTA, TICK_NS};
@@ -69,8 +69,8 @@ impl<D: Device> PortState<D> {
         self.inbox.append(packets);
     }
 
-    /// Returns the time of an owner that read the clock at `now`. A thread reads the clock before it
-    /// becomes the owner, so `now` may be older than the previous owner's time; a time that runs
+    /// Returns the time of an owner that read the clock at `now`. A thread reads the clock before
+    /// it becomes the owner, so `now` may be older than the previous owner's time; a time that runs
     /// backwards would put packets of one flow out of order.
     pub(super) fn later(&mut self, now: Instant) -> Instant {
         self.now = self.now.max(now);
@@ -220,9 +220,9 @@ impl<D: Device> PortState<D> {
         stop
     }
 
-    /// Counts the packets that are left, and corrects `stop` for them. The quota may have ended exactly with the last packet, so
-    /// that nothing is left to send. An empty qdisc does not mean an empty port while packets are
-    /// in `inbox`.
+    /// Counts the packets that are left, and corrects `stop` for them. The quota may have ended
+    /// exactly with the last packet, so that nothing is left to send. An empty qdisc does not mean
+    /// an empty port while packets are in `inbox`.
     fn settle(&mut self, stop: Stop, run: &Run<'_>) -> Stop {
         self.update_share(run.now, matches!(stop, Stop::Until(_)) && self.inbox.is_empty());
         let backlog = self.backlog();

@@ -105,7 +105,7 @@ pub trait Qdisc: Send + Debug {
 }
 
 /// A flow that a qdisc lists as if the flow were a class: see
-/// [`Qdisc::flows`](crate::qdisc::Qdisc::flows).
+/// [`Qdisc::flows`].
 #[derive(Clone, Copy, Debug)]
 pub struct FlowView<'a> {
     /// Number of the flow, from 1.

@@ -27,7 +27,7 @@ impl fmt::Display for RowError {
 impl std::error::Error for RowError {}
 
 /// Reads packets from comma-separated values with a header line. The columns are `time_ns`
-/// (nanoseconds since [`BEGIN`](crate::BEGIN)), `flow_id` and `size_bytes`; the columns `priority`,
+/// (nanoseconds since [`BEGIN`]), `flow_id` and `size_bytes`; the columns `priority`,
 /// `ecn` and `txtime_ns` (-1 means none) may be missing. Give the packets to
 /// [`Records`](super::Records); as in the example below, `map_while` ends the packets at the first
 /// invalid row.

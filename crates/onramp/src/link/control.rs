@@ -31,22 +31,23 @@ struct Answers<T> {
 impl Link {
     /// Carries out a line of `tc` that adds, changes or deletes a qdisc, class or filter: `qdisc
     /// replace dev d0 root fq`. If the root is `mq`, the tree below class `k` belongs to port `k -
-    /// 1`. Any other root stands in front of each port, or, on a [`Host`](crate::Host)'s device, in
-    /// front of all ports together. Returns what has changed.
+    /// 1`. Any other root stands in front of each port, or, on a device of a host (crate
+    /// `onramp-host`), in front of all ports together. Returns what has changed.
     ///
     /// A qdisc that is replaced drops the packets that it holds (`purged`), as in Linux. A qdisc
     /// that only gets other parameters keeps its packets, if its kind can.
     ///
     /// Threads that send never wait for the change. A port whose owner is with the device makes the
-    /// change when the owner is back. To get listings as well, use [`Link::tc`].
+    /// change when the owner is back. The crate `onramp-host` has
+    /// a function `tc` that lists as well.
     ///
     /// # Errors
     ///
     /// [`PortError::Config`]: the line is wrong, and nothing has changed. [`PortError::Closed`]:
     /// the link is closed, and nothing has changed. [`PortError::Late`]: a port has not made the
-    /// change after a second, but is going to. [`PortError::Blocked`] or [`PortError::Dead`]: all ports
-    /// except the named one have made the change, or are going to. A port that was blocked gets the
-    /// whole tree with the next change.
+    /// change after a second, but is going to. [`PortError::Blocked`] or [`PortError::Dead`]: all
+    /// ports except the named one have made the change, or are going to. A port that was blocked
+    /// gets the whole tree with the next change.
     pub fn change(&self, line: impl Into<Line>) -> Result<Change, PortError> {
         let (change, done) = self.change_and_report(line)?;
         done?;
@@ -123,7 +124,8 @@ impl Link {
 
     /// Returns the counters and backlog of every qdisc in front of a port, parents before their
     /// children. Below an `mq`, the first entry is the qdisc below the port's class. A tree that
-    /// serves all ports of a [`Host`](crate::Host)'s device is returned for each of its ports.
+    /// serves all ports of a device of a host (crate `onramp-host`) is returned for each of its
+    /// ports.
     ///
     /// The call waits for the port's owner, up to a second.
     ///

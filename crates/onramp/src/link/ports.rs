@@ -104,7 +104,7 @@ impl Link {
     /// Gives every port a new qdisc, as `tc qdisc replace` does, except that the packets that the
     /// old qdisc holds move to the new one, in order, as far as its limits allow. The remaining
     /// packets are dropped and counted. All held packets are dropped if a root that serves all
-    /// ports of a [`Host`](crate::Host)'s device comes or goes.
+    /// ports of a device of a host (crate `onramp-host`) comes or goes.
     ///
     /// The call waits for no other thread. A port that has an owner gets the qdisc as soon as that
     /// owner returns from the device.

@@ -1,37 +1,20 @@
-//! Jobs: changes and queries of a running tree. Any thread submits a job; the port's owner runs it.
+//! How jobs reach a running tree: any thread submits a job, and the port's owner runs it.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{PoisonError, TryLockError};
 
 use onramp_queue::{DropReason, Owner, PacketList};
 
 use super::end::drop_any;
+use super::job::{JOBS_MAX, Job, TooManyJobs};
 use super::run::{Caller, Run};
 use super::state::PortState;
 use super::{CLOSE, JOBS, Port, PortWaker, TICK_NS};
 use crate::base::Instant;
 use crate::base::sync::Ordering;
 use crate::port::Device;
-use crate::sched::{Cx, Qdisc};
-use crate::tree::RootQdisc;
-
-/// A change or query of a port's tree, to be run by the port's owner: see [`Port::with`].
-pub type Job = Box<dyn FnOnce(&mut RootQdisc, &mut Cx<'_>) + Send>;
-
-/// The error for a job that the port refused because [`JOBS_MAX`] jobs are already waiting.
-/// Contains the refused job.
-pub struct TooManyJobs(pub Job);
-
-impl fmt::Debug for TooManyJobs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TooManyJobs")
-    }
-}
-
-/// Most jobs that may wait for a port, for example while its owner is blocked inside the device.
-pub const JOBS_MAX: usize = 1_024;
+use crate::sched::Qdisc;
 
 /// Most times that an owner looks for jobs in one run. Later jobs are left to the next run.
 pub(super) const JOB_LOOKS: u32 = 2;
