@@ -60,7 +60,9 @@ fn filters_show_what_they_have_counted() {
         let link = gated(&gate, "pfifo").build().unwrap();
         let mut lines = vec!["qdisc replace root handle 1: prio"];
         lines.push("filter add parent 1: matchall action gact pass");
-        lines.iter().for_each(|line| drop(link.change(*line).expect(line)));
+        for line in lines {
+            link.change(line).expect(line);
+        }
         let text = counted(&link, "parent 1:");
         assert!(text.contains("(rule hit 0)"), "{text}");
         let mut sender = link.sender();
