@@ -83,7 +83,7 @@ impl Blocks<'static> {
         let file = File::open(path).map_err(|error| {
             let advice = match error.kind() {
                 io::ErrorKind::NotFound => "check the path",
-                io::ErrorKind::PermissionDenied => "ask its owner for leave to read it",
+                io::ErrorKind::PermissionDenied => "ask its owner for permission to read it",
                 _ => "name a pcap or pcapng file",
             };
             anyhow!("cannot read {name}: {error}; {advice}")
@@ -113,13 +113,13 @@ impl<'i> Blocks<'i> {
                 let name = name.to_owned();
                 return Ok(Self { reader, pcapng, capacity: BUFFER, name, failed });
             }
-            Err(PcapError::Eof) => anyhow!("{name} is empty, no capture"),
+            Err(PcapError::Eof) => anyhow!("{name} is empty: expected a pcap or pcapng capture"),
             Err(PcapError::Incomplete(_)) if capture => {
                 anyhow!("{name}: at byte 0: the header is cut off")
             }
             Err(_) => match compressed {
                 Some((_, tool)) => anyhow!(
-                    "{name} is compressed: give what `{tool} {name}` writes to standard input, \
+                    "{name} is compressed: pipe the output of `{tool} {name}` to standard input, \
                      and {}",
                     advice.compressed
                 ),
@@ -156,7 +156,7 @@ impl<'i> Blocks<'i> {
         let reader = &mut self.reader;
         loop {
             if let Some(length) = too_short(reader.data()).filter(|_| self.pcapng) {
-                bail!("the capture is damaged: a block of {length} bytes");
+                bail!("the capture is damaged: a block has a length of {length} bytes");
             }
             let problem = match reader.next() {
                 Ok((length, block)) => {
@@ -175,7 +175,7 @@ impl<'i> Blocks<'i> {
                 Problem::CutOff => bail!("the capture is cut off"),
                 Problem::Damaged => bail!("the capture is damaged"),
                 Problem::Larger if self.capacity >= BLOCK_MAX => {
-                    bail!("the capture is damaged: a block of more than {BLOCK_MAX} bytes");
+                    bail!("the capture is damaged: a block has more than {BLOCK_MAX} bytes");
                 }
                 Problem::Larger => {
                     self.capacity *= 2;

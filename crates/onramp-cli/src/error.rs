@@ -64,7 +64,7 @@ pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
                 && word.to_string()[1..].starts_with(|c: char| c.is_ascii_digit())
         });
     let message = match below_zero {
-        true => format!("{message}: no option takes a number below zero"),
+        true => format!("{message}: no option takes a negative number"),
         false => message.to_owned(),
     };
     tell(&format!("{message}; try --help"));

@@ -47,14 +47,14 @@ impl Host {
         }
         let strange = |c: char| c.is_whitespace() || c.is_control() || "/@?#[]".contains(c);
         if let Some(strange) = name.chars().find(|c| strange(*c)) {
-            return Err(format!("{name:?} is no host: {strange:?} cannot be in one"));
+            return Err(format!("{name:?} is not a host: it must not contain {strange:?}"));
         }
         let port = match port.map(str::parse::<u16>) {
-            Some(Ok(0)) => return Err("port 0 cannot be sent to".to_owned()),
+            Some(Ok(0)) => return Err("port 0 cannot be a destination".to_owned()),
             Some(Ok(port)) => port,
             Some(Err(_)) => {
                 let port = port.unwrap_or_default();
-                return Err(format!("{port:?} is no port (1 to 65535)"));
+                return Err(format!("{port:?} is not a port (1 to 65535)"));
             }
             None => port_default.ok_or("the port is missing")?,
         };
@@ -79,13 +79,13 @@ impl Host {
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
-            "nobody listens there; start a receiver first, or check host and port"
+            "no program listens there; start a receiver first, or check host and port"
         }
         io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
-            "there is no way there; check the address, and the routes (`ip route`)"
+            "there is no route to it; check the address, and the routes (`ip route`)"
         }
         io::ErrorKind::PermissionDenied => {
-            "the kernel forbids it; it must be no broadcast address, and the firewall allow it"
+            "the kernel forbids it; use no broadcast address, and check the firewall"
         }
         io::ErrorKind::InvalidInput => {
             "a link-local address needs its interface, such as fe80::1%eth0"

@@ -45,7 +45,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(cmd::demo::Args),
-    /// Measure ways of sending against each other
+    /// Compare ways of sending
     #[command(subcommand)]
     Bench(Bench),
     Send(cmd::send::Args),
@@ -61,7 +61,7 @@ enum Command {
     Monitor(cmd::monitor::Args),
     Man(cmd::man::Args),
     Completions(cmd::completions::Args),
-    /// Run an experiment of the laboratory: old designs beside Onramp's
+    /// Run an experiment of the laboratory, which compares Onramp with other designs
     #[command(subcommand)]
     Lab(Lab),
 }

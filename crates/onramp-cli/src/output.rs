@@ -216,7 +216,7 @@ pub(crate) fn distinct(outputs: &[(&str, Option<&Output>)]) -> Result<()> {
     for (place, (first, one)) in outputs.iter().enumerate() {
         let same = |(_, other): &&(&str, Option<&Output>)| one.is_some() && other == one;
         if let Some((second, _)) = outputs[place + 1..].iter().find(same) {
-            return Err(usage(format!("{first} and {second} name the same file: name two")));
+            return Err(usage(format!("{first} and {second} name the same file: name two files")));
         }
     }
     Ok(())
@@ -327,11 +327,11 @@ fn told(path: &Path, error: &io::Error) -> String {
             format!("no file can be made in folder {name}; name a file in another")
         }
         io::ErrorKind::NotFound => format!("there is no folder {name}; make it, or name another"),
-        io::ErrorKind::NotADirectory => format!("{name} is no folder; name a file in one"),
+        io::ErrorKind::NotADirectory => format!("{name} is not a folder; name a file in a folder"),
         io::ErrorKind::PermissionDenied => {
             format!("no permission to write in folder {name}; name a file in another")
         }
-        io::ErrorKind::InvalidFilename => "the name is too long; name a shorter one".to_owned(),
+        io::ErrorKind::InvalidFilename => "the name is too long; give a shorter one".to_owned(),
         _ => format!("{} in folder {name}; name a file in another", said(error)),
     }
 }

@@ -161,7 +161,7 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
         ("bench udp --rounds 0", &["--rounds"]),
         ("bench udp --frobnicate", &["--frobnicate"]),
         ("send udp://127.0.0.1:9 --from -x", &["unexpected argument '-x' found; try --help"]),
-        ("send udp://a@b:9 --from -", &["\"a@b\" is no host", "udp://HOST:PORT"]),
+        ("send udp://a@b:9 --from -", &["\"a@b\" is not a host", "udp://HOST:PORT"]),
         ("bench tcp", &["tcp"]),
         ("lab tcp", &["tcp"]),
         ("lab contention --designs spinlock,fifo", &["--designs fifo", "llist", "peers"]),
@@ -243,9 +243,9 @@ fn reports_that_cannot_be_written_are_told_before_anything_is_measured() {
     let long = "n".repeat(256);
     let wrong: &[(&str, &str)] = &[
         ("/proc/onramp.html", "no file can be made in folder /proc; name a file in another"),
-        (&format!("{inside}/file/out"), "file is no folder; name a file in one"),
+        (&format!("{inside}/file/out"), "file is not a folder; name a file in a folder"),
         (&format!("{inside}/new/"), "it names a directory; name a file"),
-        (&format!("{inside}/{long}"), "the name is too long; name a shorter one"),
+        (&format!("{inside}/{long}"), "the name is too long; give a shorter one"),
     ];
     for (path, told) in wrong {
         assert_fails(&run(&format!("demo --html {path}")), 1, &["cannot write", told]);

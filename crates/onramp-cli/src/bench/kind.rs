@@ -5,17 +5,17 @@ use clap::ValueEnum;
 /// A method of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Kind {
-    /// Each thread its own connected socket per flow, and `send` for each datagram.
+    /// Each thread has its own connected socket per flow, and calls `send` for each datagram.
     Send,
-    /// The same sockets, 32 datagrams of one flow in each `sendmmsg`.
+    /// The same sockets; each `sendmmsg` sends 32 datagrams of one flow.
     Sendmmsg,
-    /// The same sockets with `UDP_SEGMENT`: 32 datagrams of one flow in each `send`.
+    /// The same sockets with `UDP_SEGMENT`: each `send` sends 32 datagrams of one flow.
     Gso,
-    /// One link for all threads, and `try_send` for each datagram.
+    /// One link for all threads; each thread calls `try_send` for each datagram.
     Onramp,
-    /// The same in mode `inline`: ports never collect, runners take over after a quota.
+    /// The link in mode `inline`: senders transmit at once, and runners send what a quota leaves.
     OnrampInline,
-    /// The same in mode `dedicated`: runners alone send.
+    /// The link in mode `dedicated`: only the runners transmit.
     OnrampDedicated,
 }
 

@@ -157,13 +157,13 @@ pub(crate) fn check(
     let Gone { overflow, messages, drops, held } = gone;
     let mut failures = Failures::default();
     if held > 0 {
-        failures.add(|| format!("{held} datagrams were still held when patience ran out"));
+        failures.add(|| format!("{held} datagrams had not left when the time limit was reached"));
     }
     for ((flow, submitted), overflow) in arrivals.iter().zip(submitted).zip(overflow) {
         let name = || format!("flow {} (thread {})", flow.flow, flow.flow / plan.flows_per_thread);
         if let Some(failure) = &flow.failure {
             let times = flow.failures;
-            failures.add(|| format!("{}: {failure} ({times} such)", name()));
+            failures.add(|| format!("{}: {failure} (errors of this flow: {times})", name()));
         }
         if flow.last.is_some_and(|last| last >= *submitted) {
             failures.add(|| format!("{}: a datagram arrived that was never submitted", name()));
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn what_is_still_held_fails() {
         let told = failures([6, 9], [0, 0], 0, 1);
-        assert_eq!(told, ["1 datagrams were still held when patience ran out"]);
+        assert_eq!(told, ["1 datagrams had not left when the time limit was reached"]);
     }
 
     #[test]

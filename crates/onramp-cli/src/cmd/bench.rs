@@ -24,9 +24,9 @@ const DISCARD: u16 = 9;
 
 /// Measure UDP senders: many threads, small datagrams, all methods interleaved in one run
 ///
-/// Every method sends to the same sinks: one socket per flow that nobody reads, so that the
-/// kernel counts what arrives and throws it away. Rates are medians over the rounds, with the
-/// extremes; CPU is that of the whole process for each datagram delivered.
+/// Every method sends to the same sinks: one socket per flow. No program reads these sockets, so
+/// the kernel counts the datagrams that arrive and discards them. Rates are medians over the
+/// rounds, with the extremes. CPU is the time of the whole process for each datagram delivered.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,7 +36,7 @@ Examples:
   onramp bench udp --verify --threads 240 --seconds 5 --stall 1
   onramp bench udp --verify --threads 1 --seconds 5 --qdisc 'fq maxrate 8mbit'")]
 pub(crate) struct Args {
-    /// Sending threads
+    /// Number of sending threads
     #[arg(long, value_name = "N", default_value_t = 240,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     threads: u32,
@@ -44,14 +44,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 120,
           value_parser = clap::value_parser!(u32).range(1..=65_507))]
     size: u32,
-    /// Length of each measurement, seconds; a fifth more before it warms up
+    /// Length of each measurement in seconds, after a warm-up of a fifth of that
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     seconds: Duration,
-    /// Flows of each thread
+    /// Number of flows of each thread
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     flows_per_thread: u32,
-    /// Ports (transmit queues) of the link [default: the link's own]
+    /// Number of ports (transmit queues) of the link [default: the link decides]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
     queues: Option<u32>,
     /// The link's qdisc, in the syntax of tc
@@ -64,25 +64,26 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1_024))]
     batch: u32,
-    /// Send to HOST or HOST:PORT, where nothing tells what arrives [default port: 9, discard]
+    /// Send to HOST or HOST:PORT; the benchmark cannot know what arrives there [default port: 9,
+    /// discard]
     #[arg(long, value_name = "HOST", value_parser = address, conflicts_with = "sink")]
     to: Option<Host>,
-    /// Where datagrams end
+    /// The sinks that datagrams are sent to
     #[arg(long, value_enum, default_value = "loopback")]
     sink: SinkName,
-    /// Read and check every datagram: all arrive in order, or have a reason why not
+    /// Read and check every datagram: each must arrive in order, or be dropped with a reason
     #[arg(long, conflicts_with = "to")]
     verify: bool,
-    /// The receivers stop reading for so long in the middle, seconds
+    /// Seconds for which the receivers stop reading in the middle of the measurement
     #[arg(long, value_name = "S", value_parser = seconds, requires = "verify")]
     stall: Option<Duration>,
-    /// Rounds; the methods take turns in each [default: 3; with --verify: 1]
+    /// Number of rounds; the methods take turns in each round [default: 3; with --verify: 1]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: Option<u32>,
     /// Write the results as JSON (docs/json.md says what each key means); - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a report to look at
+    /// Write an HTML page with charts
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -176,7 +177,7 @@ fn plan(args: Args) -> Result<Plan> {
     if args.verify && size < STAMP_LEN {
         return Err(usage(format!(
             "--size {size}: --verify needs {STAMP_LEN} bytes in each datagram, for its flow and \
-             sequence"
+             sequence number"
         )));
     }
     let methods = match (args.methods.is_empty(), args.verify) {

@@ -23,7 +23,7 @@ const FISH: &str = include_str!("completions/onramp.fish");
 const ZSH_FUNCTION: &str = "\n_onramp() {";
 const ZSH_CALL: &str = "\nif [ \"$funcstack[1]\"";
 
-/// Write what a shell needs to complete command lines
+/// Print the script with which a shell completes command lines
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,7 +33,7 @@ Examples:
 pub(crate) struct Args {
     /// The shell
     shell: Name,
-    /// Also complete tc or ip, where these are links to this program; may be repeated
+    /// Also complete tc or ip, if they are links to this program; may be given more than once
     #[arg(long, value_name = "PROGRAM")]
     also: Vec<Program>,
 }

@@ -13,27 +13,28 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::error::usage;
 
-/// Own devices, and do what `onramp tc` and `onramp ip` say
+/// Run the daemon that owns devices and carries out `onramp tc` and `onramp ip`
 ///
-/// It stays in the foreground and logs to standard error. SIGTERM and SIGINT end it; SIGHUP reads
-/// the configuration again.
+/// The daemon stays in the foreground and logs to standard error. SIGTERM and SIGINT end it; SIGHUP
+/// makes it read the configuration again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The control socket [default: $ONRAMP_SOCKET, else $XDG_RUNTIME_DIR/onramp.sock, else
     /// /run/onramp/onramp.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// A file of commands to begin with, one a line: `ip link add d0 type dummy`
+    /// A file of commands that are carried out at the start, one per line, such as
+    /// `ip link add d0 type dummy`
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to serve metrics and the web page, such as 127.0.0.1:9100 [default: nowhere]
+    /// Address of the metrics and the web page, such as 127.0.0.1:9100 [default: neither is served]
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
-    /// Let the web page change things; without it, it shows them
+    /// Let the web page run tc and ip commands; without this option, it only shows figures
     #[arg(long, requires = "metrics")]
     web_control: bool,
-    /// What is logged: error, warn, info, debug or trace; or for parts, as in
-    /// `info,onramp_daemon=debug` [default: $RUST_LOG, else info]
+    /// Level of the log: error, warn, info, debug or trace; or levels for parts of the program, as
+    /// in `info,onramp_daemon=debug` [default: $RUST_LOG, else info]
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
 }
@@ -53,10 +54,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
 /// Parses the filter of log messages. A word without `=` is a level and not the name of a part of
 /// the program.
 fn targets(text: &str) -> Result<Targets> {
-    let expected = "expected such as info, or info,onramp_daemon=debug";
+    let expected = "expected a level such as info, or info,onramp_daemon=debug";
     let alone = |part: &&str| !part.contains('=') && part.parse::<LevelFilter>().is_err();
     if let Some(part) = text.split(',').find(alone) {
-        return Err(usage(format!("--log {text:?}: {part:?} is no level; {expected}")));
+        return Err(usage(format!("--log {text:?}: {part:?} is not a level; {expected}")));
     }
     text.parse().map_err(|error| usage(format!("--log {text:?}: {error}; {expected}")))
 }

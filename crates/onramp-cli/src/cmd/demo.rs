@@ -11,16 +11,16 @@ use crate::error;
 use crate::output::{self, Output};
 use crate::report::{html, meaning, table};
 
-/// Show the main job: 240 threads send 120-byte datagrams over loopback, with send and with Onramp
+/// Compare Onramp with send and GSO: 240 threads send 120-byte datagrams over loopback
 ///
-/// Takes about 20 seconds, needs no root, and writes a report to look at.
+/// Takes about 20 seconds, needs no root, and writes an HTML page with charts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   onramp demo
   onramp demo --html /tmp/report.html")]
 pub(crate) struct Args {
-    /// Where the report goes
+    /// The file for the report
     #[arg(long, value_name = "FILE", default_value = "onramp-demo.html")]
     html: PathBuf,
 }
@@ -51,8 +51,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let table = table::bench_udp(&results, &plan.methods);
     let shown = output::print(&format!(
-        "{table}\n(gso is for reference: what the same threads reach when each does its own \
-         32-segment sends.)\n\n{meaning}\n",
+        "{table}\n(gso is for reference: each thread sends 32 datagrams of its own flow with one \
+         call.)\n\n{meaning}\n",
     ));
     let written = report.write(&page).and_then(|()| {
         output::print(&format!(

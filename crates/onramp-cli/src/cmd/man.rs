@@ -9,11 +9,11 @@ use crate::reference::man::pages;
 
 /// Write the manual pages
 ///
-/// They are made of the same tables as what tc and ip understand.
+/// They are made from the tables of words that tc and ip understand.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: onramp man . && man ./onramp-tc.8")]
 pub(crate) struct Args {
-    /// The folder; it is made if it is not there
+    /// The folder for the pages; it is made if it does not exist
     folder: PathBuf,
 }
 

@@ -9,11 +9,11 @@ use onramp_daemon::{feed, find_path, monitor};
 
 use crate::error::usage;
 
-/// Tell what happens to the daemon's devices, a line each
+/// Print what happens to the daemon's devices, one line for each event
 ///
-/// Qdiscs, classes and filters that are added, changed and deleted, devices that go up and down,
-/// and packets that are dropped, by whom and why. Who reads too slowly loses the oldest events,
-/// and is told how many.
+/// Events are: a device, qdisc, class or filter was added, changed or deleted; a device went up or
+/// down; packets were dropped (the line says where, and the reason). If the lines are read too
+/// slowly, the oldest events are lost, and a line says how many.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,17 +21,17 @@ Examples:
   onramp monitor dev d0 dropped
   onramp monitor -j qdisc class")]
 pub(crate) struct Args {
-    /// `dev NAME`, and which events: added, changed, deleted, up, down, dropped; or of what: qdisc,
-    /// class, filter, link
+    /// Print only events of the device NAME (`dev NAME`), only these events (added, changed,
+    /// deleted, up, down, dropped), or only events of these objects (qdisc, class, filter, link)
     #[arg(value_name = "WHAT")]
     words: Vec<String>,
-    /// Print JSON, an object a line (docs/json.md: events)
+    /// Print JSON, one object per line (docs/json.md: events)
     #[arg(short, long)]
     json: bool,
-    /// Print when it happened, in front of each line
+    /// Print the time of each event in front of its line
     #[arg(short, long)]
     timestamp: bool,
-    /// The daemon's control socket [default: as of `onramp tc`]
+    /// The daemon's control socket [default: the same as for `onramp tc`]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }

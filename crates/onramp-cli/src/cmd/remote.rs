@@ -19,7 +19,7 @@ const CHUNK_BYTES: usize = wire::LINE_MAX / 4;
 /// The words of a command, for `--help` to name.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Words {
-    /// The command, as iproute2 has it; `help` tells more
+    /// The command, in the syntax of iproute2; `help` shows more
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }

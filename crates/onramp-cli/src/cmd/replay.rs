@@ -32,10 +32,10 @@ const RATE_MAX: u64 = 1_000_000_000_000_000;
 
 /// Play a capture through a tree of qdiscs, in virtual time, in front of a link of a given rate
 ///
-/// Each packet comes at its time in the capture. Nothing waits for a clock, and the same command
-/// writes the same bytes. A packet's flow is its addresses, protocol and ports; its priority is
-/// what Linux makes of the type of service (DSCP) of packets that it sends; its ECN code point is
-/// that of its IP header.
+/// Each packet arrives at its time in the capture. The replay waits for no clock, and the same
+/// command always writes the same bytes. The flow of a packet is given by its addresses, protocol
+/// and ports. Its priority is the one that Linux gives to packets with its type of service (DSCP).
+/// Its ECN code point is that of its IP header.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("tree").required(true)))]
 #[command(after_help = "\
@@ -48,32 +48,32 @@ pub(crate) struct Args {
     /// The capture (pcap or pcapng); - is standard input
     #[arg(value_name = "CAPTURE")]
     capture: PathBuf,
-    /// The qdisc at the root, 1: in filters, in the syntax of tc
+    /// The qdisc at the root, in the syntax of tc; its handle is 1:
     #[arg(long, value_name = "QDISC", group = "tree")]
     qdisc: Option<String>,
-    /// The tree: lines of tc (qdisc, class and filter add)
+    /// A file that describes the tree in lines of tc (qdisc, class and filter add)
     #[arg(long, value_name = "FILE", group = "tree")]
     setup: Option<PathBuf>,
-    /// A filter, as behind `tc filter add dev DEV`; at the root, unless it says `parent`. May be
-    /// given more than once
+    /// A filter: the words that follow `tc filter add dev DEV`. It belongs to the root qdisc unless
+    /// it names a `parent`. May be given more than once
     #[arg(long, value_name = "FILTER")]
     filter: Vec<String>,
     /// The link's rate, such as 10mbit [default: infinitely fast]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<Rate>,
-    /// Where chance begins, for qdiscs that draw random numbers
+    /// Seed of the random numbers that qdiscs draw
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Write the packets that left, when they left, as pcapng
+    /// Write a pcapng capture of the packets that left, with the times at which they left
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Write a row for each packet
+    /// Write a CSV file with a row for each packet
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Write the summary as JSON (docs/json.md says what each key means)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with charts
+    /// Write an HTML page with charts
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -95,7 +95,7 @@ impl Outputs {
             *output = (option, path.as_deref().map(Output::new).transpose()?);
             for (what, path) in read.iter().filter_map(|(what, path)| Some((what, (*path)?))) {
                 if output.1.as_ref().is_some_and(|output| output.is_file(path)) {
-                    let why = "what is read would be replaced";
+                    let why = "the input would be replaced";
                     return Err(usage(format!("{option} and {what} name the same file: {why}")));
                 }
             }
@@ -170,7 +170,7 @@ fn play(
     outputs: &Outputs,
     signals: &Signals,
 ) -> Result<(Results, Result<()>)> {
-    let advice = Advice { compressed: "- for its name", other: "" };
+    let advice = Advice { compressed: "name the capture -", other: "" };
     let (blocks, size) = match args.capture == Path::new("-") {
         true => {
             // The input is not buffered with `Stdin`, because `poll` cannot see the data in that
@@ -210,7 +210,7 @@ fn tree(args: &Args) -> Result<(Setup, Vec<String>)> {
     if let Some(path) = &args.setup {
         let file = path.display();
         let text = read(path).and_then(|bytes| {
-            String::from_utf8(bytes).map_err(|_| io::Error::other("it is no text"))
+            String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
         });
         let text = text.map_err(|error| {
             anyhow!("cannot read {file}: {error}; name a file with lines of tc")

@@ -19,9 +19,9 @@ const STDIN: &str = "standard input";
 
 /// Send the UDP payloads of a capture, or lines of text, as fast as a qdisc lets them go
 ///
-/// Each flow of the capture (addresses and ports) is a flow of the qdisc. All go to one
-/// destination; the times in the capture do not matter, the qdisc sets the pace. Of text on
-/// standard input every line is a datagram, without its end.
+/// Each flow of the capture (addresses and ports) becomes a flow of the qdisc. All datagrams go to
+/// one destination. The times in the capture do not matter: the qdisc sets the pace. If standard
+/// input is text, each line becomes a datagram, without its line end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +30,7 @@ Examples:
   zcat voice.pcap.gz | onramp send udp://127.0.0.1:4000 --from -
   onramp send udp://127.0.0.1:4000 --from burst.pcap --qdisc 'pfifo limit 100' --loop 10")]
 pub(crate) struct Args {
-    /// Where to: udp://HOST:PORT
+    /// The destination: udp://HOST:PORT
     #[arg(value_name = "URL", value_parser = url)]
     to: Host,
     /// A capture (pcap or pcapng), or - for standard input: a capture, or lines of text
@@ -39,10 +39,10 @@ pub(crate) struct Args {
     /// The qdisc, in the syntax of tc [default: fq]
     #[arg(long, value_name = "QDISC")]
     qdisc: Option<String>,
-    /// The most that each flow gets on the wire, such as 10mbit: the maxrate of fq
+    /// Largest rate of each flow on the wire, such as 10mbit: the maxrate of fq
     #[arg(long, value_name = "RATE")]
     rate: Option<String>,
-    /// Send the capture so many times
+    /// Send the capture N times
     #[arg(long = "loop", value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..))]
     loops: u32,
@@ -126,14 +126,14 @@ fn qdisc(given: Option<&str>, rate: Option<&str>) -> Result<String> {
     }
     if spec.kind().id != "fq" {
         return Err(usage(format!(
-            "--rate: it is the maxrate of fq, and --qdisc names {}: leave one of the two away",
+            "--rate: it sets the maxrate of fq, but --qdisc names {}: leave out one of the two",
             spec.kind().id
         )));
     }
     let paced = format!("{text} maxrate {rate}");
     match Spec::with_units(&paced) {
         Ok(_) => Ok(paced),
-        Err(_) => Err(usage("--rate: --qdisc has a maxrate already: leave one of the two away")),
+        Err(_) => Err(usage("--rate: --qdisc has a maxrate already: leave out one of the two")),
     }
 }
 

@@ -12,11 +12,11 @@ use onramp_daemon::top::{self, Batch};
 
 use crate::error::usage;
 
-/// Show what happens on the daemon's devices, as a table that lives
+/// Show the traffic of the daemon's devices in a table that is updated continually
 ///
-/// A row for each device, queue, qdisc and class: its rate, packets per second, packets that
-/// wait, how long packets waited (half of them, and 99 of 100, no longer), drops per second and
-/// why. `?` tells the keys.
+/// There is a row for each device, queue, qdisc and class. It shows the rate, packets per second,
+/// the number of packets that wait, the median and the 99th percentile of waiting times, drops per
+/// second and their reasons. `?` shows the keys.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,32 +25,32 @@ Examples:
   onramp top --once
   onramp top -b -n 60 --json | jq -c '.rows[] | {id, bytes_per_second}'")]
 pub(crate) struct Args {
-    /// Show rows that contain all of these words: `d0`, `fq`, `8001:`, `overlimit`
+    /// Show only rows that contain all of these words: `d0`, `fq`, `8001:`, `overlimit`
     #[arg(value_name = "WORD")]
     filter: Vec<String>,
-    /// What decides on the order, the greatest first
+    /// Order of the rows: as a tree, or by a figure with the greatest first
     #[arg(long, value_name = "WHAT", default_value = "tree",
         value_parser = PossibleValuesParser::new(Sort::ALL.map(Sort::name)))]
     sort: String,
-    /// Seconds between two looks, 0.1 or more
+    /// Seconds between two updates, 0.1 or more
     #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 1.0)]
     delay: f64,
-    /// Print tables instead, one for each look
+    /// Print a table for each update, instead of using the whole screen
     #[arg(short, long)]
     batch: bool,
-    /// End after so many tables
+    /// Print N tables, and end
     #[arg(short = 'n', value_name = "N")]
     tables: Option<u64>,
     /// Print one table; the same as -b -n 1
     #[arg(long, conflicts_with = "tables")]
     once: bool,
-    /// Print JSON, a document a line (docs/json.md: onramp.stats)
+    /// Print JSON, one document per line (docs/json.md: onramp.stats)
     #[arg(short, long)]
     json: bool,
-    /// Print so many rows at most
+    /// Print at most this number of rows
     #[arg(long, value_name = "ROWS")]
     limit: Option<usize>,
-    /// The daemon's control socket [default: as of `onramp tc`]
+    /// The daemon's control socket [default: the same as for `onramp tc`]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
@@ -63,7 +63,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let batch = batch || once || json || tables.is_some() || limit.is_some();
     let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
     if !batch && !is_terminal {
-        return Err(usage("this is no terminal: print tables instead, with -b or --once"));
+        return Err(usage("input or output is not a terminal: print tables with -b or --once"));
     }
     let sort = Sort::named(&sort).unwrap_or_default();
     let filter = filter.join(" ");

@@ -210,7 +210,7 @@ fn of_type(verb: &Verb, id: &str, words: &[&str]) -> Vec<Candidate> {
         let other = |it: &&Word| !matches!(it.name, "dev" | "type") && !behind.contains(&it.name);
         let mut found = of_words(verb.words.iter().filter(other));
         if behind.is_empty() {
-            found.push(plain("name", "its name"));
+            found.push(plain("name", "name of the other end"));
         }
         return found;
     }
@@ -258,7 +258,7 @@ fn options(params: &'static [Param], words: &[&str]) -> Vec<Candidate> {
         found.extend(param.names().iter().map(|name| plain(name, param.help)));
     }
     if words.is_empty() {
-        found.push(plain("help", "what there is"));
+        found.push(plain("help", "show the options"));
     }
     found
 }

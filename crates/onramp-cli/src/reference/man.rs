@@ -175,14 +175,14 @@ fn of_tables(page: &mut Roff) {
         kind.params.iter().for_each(|param| of_param(page, param));
         if let Some(params) = class_params(kind) {
             page.control("PP", []);
-            page.text([roman("Its classes:")]);
+            page.text([roman("Options of its classes:")]);
             page.control("RS", []);
             params.iter().for_each(|param| of_param(page, param));
             page.control("RE", []);
         }
     }
     page.control("SH", ["FILTERS"]);
-    page.text([roman("In all kinds but flow:")]);
+    page.text([roman("Options of all kinds except flow:")]);
     COMMON.iter().for_each(|option| item(page, option.key, option.operand, option.help));
     FILTERS.iter().for_each(|entry| of_entry(page, entry));
     page.control("SH", ["ACTIONS"]);

@@ -29,7 +29,7 @@ fn tables() -> String {
     of_devices(&mut text);
     text.push_str("\n## Kinds of qdiscs\n");
     kinds().into_iter().for_each(|kind| of_kind(&mut text, kind));
-    text.push_str("\n## Kinds of filters\n\nIn all kinds but `flow`:\n");
+    text.push_str("\n## Kinds of filters\n\nOptions of all kinds except `flow`:\n");
     of_options(&mut text, COMMON);
     FILTERS.iter().for_each(|entry| of_entry(&mut text, entry));
     text.push_str("\n## Actions\n");
@@ -59,7 +59,7 @@ fn of_words(text: &mut String, words: &[Word]) {
 }
 
 fn of_program(text: &mut String, program: &Program) {
-    let _ = writeln!(text, "\n## Words of `{}`\n\nIn front of the object:", program.name);
+    let _ = writeln!(text, "\n## Words of `{}`\n\nOptions in front of the object:", program.name);
     of_words(text, program.switches);
     for object in program.objects {
         of_object(text, program.name, object);
@@ -124,11 +124,11 @@ fn of_kind(text: &mut String, kind: &Kind) {
         of_params(text, kind.params);
     }
     if let Some(params) = class_params(kind) {
-        let _ = writeln!(text, "\nIts classes:");
+        let _ = writeln!(text, "\nOptions of its classes:");
         of_params(text, params);
     }
     let Some(shown) = shown::look(kind.id).filter(|shown| !shown.text.is_empty()) else { return };
-    let _ = writeln!(text, "\nAdded without options, `tc -d qdisc show` lists it with:");
+    let _ = writeln!(text, "\nIf it was added without options, `tc -d qdisc show` prints:");
     let _ = writeln!(text, "\n```text\n{}\n```", shown.text);
     if !shown.keys.is_empty() {
         let keys: Vec<String> = shown.keys.iter().map(|key| code(key)).collect();

@@ -103,14 +103,14 @@ impl Interface {
     /// Converts a time of this interface into nanoseconds since 1970.
     fn unix_ns(&self, time: u64) -> Result<u64> {
         let Some(units) = self.units else {
-            bail!("the capture is damaged: times of an interface in units that cannot be");
+            bail!("the capture is damaged: an interface has an invalid unit of time");
         };
         let ns = u128::from(time) * u128::from(SEC) / units;
         let offset = i128::from(self.offset) * i128::from(SEC);
         let ns = i128::try_from(ns).ok().and_then(|ns| ns.checked_add(offset));
         match ns.and_then(|ns| u64::try_from(ns).ok()).filter(|ns| *ns <= u64::MAX / 2) {
             Some(ns) => Ok(ns),
-            None => bail!("the capture is damaged: a time before 1970 or after 2262"),
+            None => bail!("the capture is damaged: a packet has a time before 1970 or after 2262"),
         }
     }
 
@@ -262,7 +262,7 @@ fn record<'b>(
     };
     let number = before.saturating_add(interface);
     let Some(of) = interfaces.get(number) else {
-        bail!("the capture is damaged: a packet of interface {interface}, not described");
+        bail!("the capture is damaged: there is no description of interface {interface}");
     };
     // A simple packet has no length of its own, so padding may follow its bytes.
     let kept = match (time, of.snaplen) {
@@ -297,7 +297,7 @@ fn packet(
     let captured = u32::try_from(data.len()).unwrap_or(u32::MAX);
     let original = record.original.max(captured);
     if original > PACKET_MAX {
-        bail!("the capture is damaged: a packet of {original} bytes");
+        bail!("the capture is damaged: a packet has {original} bytes");
     }
     let (head, opened) = link.open(data);
     let layer = link.layer();
@@ -404,8 +404,10 @@ mod tests {
                 let bytes = [section, &words(&[kind, length, 0, 0, 0])].concat();
                 let (packets, ended) = played(&bytes);
                 let said = format!("{:#}", ended.expect_err("it is damaged"));
-                let expected =
-                    format!("bytes: at byte 28: the capture is damaged: a block of {length} bytes");
+                let expected = format!(
+                    "bytes: at byte 28: the capture is damaged: a block has a length of {length} \
+                     bytes"
+                );
                 assert_eq!((packets, said), (0, expected), "{kind:#x}");
             }
         }

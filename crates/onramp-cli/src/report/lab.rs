@@ -61,7 +61,7 @@ const STORIES: [Story; 10] = [
     },
     Story {
         kind: "instances",
-        title: "Instances: what more senders give (2009)",
+        title: "Instances: rates as senders are added (2009)",
         ours: "onramp",
         figures: &["packets_per_second", "scaling", "cpu_ns_per_packet"],
     },
@@ -79,7 +79,7 @@ const STORIES: [Story; 10] = [
     },
     Story {
         kind: "control",
-        title: "Control: trees that are looked at and changed while others send",
+        title: "Control: qdiscs that are read or changed while a thread sends",
         ours: "queues-read",
         figures: &["packets_per_second", "operation_ns.p99", "stall_max_ns"],
     },
@@ -91,13 +91,13 @@ const STORIES: [Story; 10] = [
     },
     Story {
         kind: aqm::KIND,
-        title: "Queue management: who gets what, and how long it waits (RFC 7928)",
+        title: "Queue management: rates of flows, and delays of packets (RFC 7928)",
         ours: "fq_codel",
         figures: &["goodput_bits_per_second", "sojourn_ns.p50", "sojourn_ns.p99"],
     },
     Story {
         kind: "layout",
-        title: "Layout: fields by writer, or side by side (2009)",
+        title: "Layout: fields grouped by writer, or side by side (2009)",
         ours: "grouped",
         figures: &["cpu_ns_per_packet", "packets_per_second", "retries_per_packet"],
     },
@@ -189,8 +189,8 @@ fn how(document: &Document) -> String {
     });
     format!(
         "Figures are medians over the rounds; whiskers reach from the least to the greatest \
-         round.{base} Percentiles are of all rounds together and have no whiskers. The tables \
-         have all figures."
+         round.{base} Percentiles are those of all rounds together and have no whiskers. The \
+         tables contain all figures."
     )
 }
 

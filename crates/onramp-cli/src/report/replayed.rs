@@ -194,7 +194,7 @@ pub(crate) fn text(results: &Results) -> String {
         text.push('\n');
         text.push_str(&align(&flow_table(&flows)));
         if flows.len() > FLOWS_SHOWN {
-            let _ = writeln!(text, "and {} flows more", flows.len() - FLOWS_SHOWN);
+            let _ = writeln!(text, "and {} more flows", flows.len() - FLOWS_SHOWN);
         }
     }
     text
@@ -219,8 +219,8 @@ fn facts(results: &Results) -> Vec<(&'static str, String)> {
     );
     for (count, what) in [
         (read.not_ip, "not IP"),
-        (read.out_of_order, "out of order: they come with the one before"),
-        (read.untimed, "without a time: they come with the one before"),
+        (read.out_of_order, "out of order: each arrives with the packet before it"),
+        (read.untimed, "without a time: each arrives with the packet before it"),
     ] {
         if count > 0 {
             let _ = write!(came, "; {count} {what}");
@@ -237,7 +237,10 @@ fn facts(results: &Results) -> Vec<(&'static str, String)> {
     facts.push(("sent", left));
     facts.push(("dropped", dropped(results)));
     if results.held.packets > 0 {
-        facts.push(("held", format!("{} packets, to the end", results.held.packets)));
+        facts.push((
+            "held",
+            format!("{} packets, which had not left at the end", results.held.packets),
+        ));
     }
     let all = sink.sojourns();
     if let (Some(least), Some(most)) = (all.least(), all.most()) {
@@ -249,7 +252,10 @@ fn facts(results: &Results) -> Vec<(&'static str, String)> {
         facts.push(("sojourn", format!("min {}, {parts}, max {}", ends.0, ends.1)));
     }
     let (mean, most) = queue(results);
-    facts.push(("queue", format!("packets met {mean:.1} in the mean, {most} at most")));
+    facts.push((
+        "queue",
+        format!("{mean:.1} packets in the mean when a packet arrived, {most} at most"),
+    ));
     if let Some(jain) = sink.jain().filter(|_| flows > 1) {
         facts.push(("fairness", format!("{jain:.3} (Jain's index of the bytes sent)")));
     }
@@ -314,14 +320,14 @@ pub(crate) fn html(results: &Results) -> String {
             h2 { "Flows" }
             (page::table(&table[0], &table[1..]))
             @if flows.len() > FLOWS_SHOWN {
-                p class="soft" { "and " (flows.len() - FLOWS_SHOWN) " flows more" }
+                p class="soft" { "and " (flows.len() - FLOWS_SHOWN) " more flows" }
             }
         }
         h2 { "How to read it" }
         p class="soft" {
-            "Time is virtual: each packet came at its time in the capture, and nothing waited for "
-            "a clock. A packet's sojourn ends when its first bit leaves. The queue is what packets "
-            "met when they came. Each point stands for "
+            "Time is virtual: each packet arrived at its time in the capture. A packet's sojourn "
+            "begins when the packet arrives and ends when its first bit leaves. The queue is the "
+            "number of packets that were waiting when a packet arrived. Each point stands for "
             (duration(results.timeline.width_ns())) " of the capture."
         }
         "\n"
@@ -386,7 +392,7 @@ fn charts(results: &Results, flows: &[Row<'_>]) -> Vec<Scene> {
         line(&name(row), rates(bytes), false)
     }));
     [
-        times("Packets that packets met in the queue", queue.into(), width, plain),
+        times("Packets in the queue when a packet arrived", queue.into(), width, plain),
         times("Sojourn, milliseconds", sojourn.into(), width, plain),
         times("Sent, Mbit/s", sent, width * fold as f64, plain),
     ]

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use crate::bench::{Checked, Kind, MethodSummary, Percentiles, Ratios, Results, Spread, summarize};
 
 /// The note about the figures of a verified run.
-pub(super) const READ: &str = "read: what the checking receivers got to while it was measured; \
-                               they share the processors with the senders, so it compares no \
-                               methods";
+pub(super) const READ: &str = "read: datagrams that the checking receivers read during the \
+                               measurement; the receivers share the processors with the senders, \
+                               so this figure does not compare methods";
 
 /// The note about the columns of ratios.
 pub(super) const TIMES: &str = "the figure divided by that of send in the same round; the median \
@@ -170,7 +170,7 @@ fn verify(name: &str, checked: &Checked) -> String {
         let _ = writeln!(text, "{name}: {failure}");
     }
     if checked.foreign > 0 {
-        let _ = writeln!(text, "{name}: ignored {} datagrams of others", checked.foreign);
+        let _ = writeln!(text, "{name}: ignored {} datagrams of other programs", checked.foreign);
     }
     let pace = &checked.pace;
     let [min, median, max] = pace.flow_wire_bits_per_second.map(|rate| rate / 1e6);

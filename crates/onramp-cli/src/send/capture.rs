@@ -13,8 +13,8 @@ use super::{Counts, FlowId};
 use crate::capture::{Advice, Blocks};
 
 const ADVICE: Advice = Advice {
-    compressed: "--from -",
-    other: "; to send lines of text, give it to standard input, and --from -",
+    compressed: "give --from -",
+    other: "; to send lines of text, pipe them to standard input, and give --from -",
 };
 
 /// Reads the capture at `path` and passes each UDP payload, with its flow, to `each`.
@@ -91,7 +91,7 @@ impl Links {
             PcapBlockOwned::NG(_) => return Ok(()),
         };
         let Some(link) = self.0.get(interface) else {
-            bail!("the capture is damaged: a packet of interface {interface}, not described");
+            bail!("the capture is damaged: there is no description of interface {interface}");
         };
         counts.read += 1;
         match dissect::frame(*link, data, original as usize) {

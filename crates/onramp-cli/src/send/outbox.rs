@@ -111,7 +111,10 @@ impl Outbox {
     pub(crate) fn send(&mut self, id: FlowId, payload: &[u8]) -> Result<()> {
         if payload.len() > self.longest {
             let (size, longest) = (payload.len(), self.longest);
-            bail!("a payload of {size} bytes: UDP to {} allows {longest}; leave it out", self.to);
+            bail!(
+                "a payload has {size} bytes, but UDP to {} allows {longest}; leave it out",
+                self.to
+            );
         }
         let flow = self.flow(id);
         loop {
@@ -230,8 +233,8 @@ fn refusal(
         let (sent, dropped) = (stats.sent, stats.dropped_total());
         let why = host::advice(&error);
         anyhow!(
-            "{to} refused datagrams: {answer}{why} ({submitted} submitted, {sent} sent, some of \
-             them in vain, {dropped} dropped)"
+            "{to} refused datagrams: {answer}{why} ({submitted} submitted, {sent} sent, of \
+             which some did not arrive, {dropped} dropped)"
         )
     })
 }

@@ -74,7 +74,7 @@ fn every_design_is_measured_and_documented() {
     }
     for words in [
         "3 thread(s), each as it was in Linux",
-        "3 thread(s), all with the same manners",
+        "3 thread(s), all designs with the manners of Onramp",
         "contended   total wait",
         "UTIL",
         "NOWAIT",

@@ -412,9 +412,9 @@ fn what_was_read_of_a_broken_capture_is_reported() {
         ("damaged.pcap", &damaged, third, 2, "damaged"),
         ("long.pcap", &long, third, 2, "a packet of 4294967295 bytes"),
         ("cut.pcapng", &next(&packet(false, 0, 0, &frames[0].1)[..40]), at, 1, "cut off"),
-        ("other.pcapng", &simple, at, 1, "interface 3, not described"),
+        ("other.pcapng", &simple, at, 1, "no description of interface 3"),
         ("kind.pcapng", &next(&block(false, 1, &[147, 0], &[])), 0, 1, ""),
-        ("odd.pcapng", &odd, section(false).len() + 44, 0, "units that cannot be"),
+        ("odd.pcapng", &odd, section(false).len() + 44, 0, "an invalid unit of time"),
         ("early.pcapng", &early, section(false).len() + 44, 0, "before 1970"),
     ];
     for (name, bytes, place, packets_read, words) in cases {

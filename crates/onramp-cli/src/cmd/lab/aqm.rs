@@ -20,20 +20,21 @@ const RATES: std::ops::RangeInclusive<u64> = 12_500..=1_250_000_000;
 /// line.
 const PACE: u64 = 500_000;
 
-/// Queue management by the guidelines of RFC 7928: who gets what, and how long it waits
+/// Compare queue management as RFC 7928 proposes: rates of flows, and delays of their packets
 ///
-/// Flows that answer to congestion as TCP Reno does, and others that do not, share one link, in
-/// front of which lies the qdisc. Time is virtual: the same command prints the same bytes.
-/// docs/aqm/README.md says what the scenarios are and what they show.
+/// Flows that answer to congestion as TCP Reno does, and flows that do not, send through one qdisc
+/// to one link. Time is virtual: the same command always prints the same bytes.
+/// docs/aqm/README.md describes the scenarios and what they show.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The figures are of the flows that answer, if nothing else is said, after a warm-up half as long:
-  goodput      what arrived of them; link: share of the link in use, by all flows
-  delay        time from when a packet came until its first bit left
-  dropped      share of their packets that were dropped; marked: with CE
-  Jain         index of fairness of what the bulk flows got: 1 is even
-  of fair      what they got beside the flow that never answers, of what would be theirs
-  short flow   how long one of 30 packets took, from its beginning until its last bit arrived
+Unless stated otherwise, figures are those of the flows that answer to congestion. They are taken
+after a warm-up half as long as the measurement.
+  goodput      rate of the bits that arrived; link: share of the link that all flows used
+  delay        time from the arrival of a packet at the qdisc until its first bit left
+  dropped      share of the packets that were dropped; marked: share that were marked with CE
+  Jain         Jain's index of fairness of the rates of the bulk flows: 1 is even
+  of fair      rate beside the flow that never answers, as a part of the fair share
+  short flow   how long a flow of 30 packets took, from its beginning until its last bit arrived
   call, video  delay of the call's packets; share of the video's packets that were dropped
 
 Examples:
@@ -41,7 +42,7 @@ Examples:
   onramp lab aqm --kinds pfifo,codel,fq_codel --scenarios bursts
   onramp lab aqm --rate 100mbit --seconds 20 --json aqm.json --html aqm.html")]
 pub(crate) struct Args {
-    /// Qdiscs; besides those of the default, any that needs no parameters
+    /// Qdiscs: those of the default, or any other qdisc that needs no parameters
     #[arg(
         long,
         value_name = "NAME,...",
@@ -49,17 +50,17 @@ pub(crate) struct Args {
         default_value = "pfifo,red,codel,fq_codel,pie,cake"
     )]
     kinds: Vec<String>,
-    /// Traffic: mild, heavy, unresponsive, bursts, rtt-mix, ecn or all
+    /// Scenarios of traffic: mild, heavy, unresponsive, bursts, rtt-mix, ecn or all
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "all")]
     scenarios: Vec<String>,
     /// The link's rate, 100kbit to 10gbit
     #[arg(long, value_name = "RATE", default_value = "10mbit", value_parser = rate)]
     rate: Rate,
-    /// Seconds of virtual time that count
+    /// Seconds of virtual time that are measured, after the warm-up
     #[arg(long, value_name = "S", default_value = "30",
           value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// Where chance begins
+    /// Seed of the random numbers
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -112,7 +113,7 @@ fn cells(plan: &Plan, scenarios: &[Scenario], subjects: &[Subject]) -> Result<Ve
 fn subject(name: &str) -> Result<Subject> {
     Subject::new(name).map_err(|error| {
         usage(format!(
-            "--kinds {name}: {error}; there are {}, and any that needs no parameters",
+            "--kinds {name}: {error}; expected {}, or any other that needs no parameters",
             Subject::KINDS.join(", ")
         ))
     })
@@ -125,7 +126,7 @@ fn scenarios(names: &[String]) -> Result<Vec<Scenario>> {
     let find = |name: &String| {
         Scenario::ALL.into_iter().find(|scenario| scenario.name() == name).ok_or_else(|| {
             let known = Scenario::ALL.map(Scenario::name).join(", ");
-            usage(format!("--scenarios {name}: there are {known}, and all"))
+            usage(format!("--scenarios {name}: unknown scenario; expected {known} or all"))
         })
     };
     Ok(once(names.iter().map(find).collect::<Result<Vec<_>>>()?))

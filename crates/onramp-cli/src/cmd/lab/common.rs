@@ -26,10 +26,10 @@ const BURST: u32 = 64;
 /// Options that all experiments have.
 #[derive(Debug, clap::Args)]
 pub(super) struct Common {
-    /// How long each variant is measured in a round, seconds; a fifth more before it warms up
+    /// Seconds for which each variant is measured in a round, after a warm-up of a fifth of that
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub(super) seconds: Duration,
-    /// Rounds; the variants take turns in each
+    /// Number of rounds; the variants take turns in each round
     #[arg(long, value_name = "R", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(super) rounds: u32,
@@ -37,7 +37,7 @@ pub(super) struct Common {
     pub(super) reports: Reports,
 }
 
-/// Reports that may be asked for.
+/// The options for reports: JSON, the HTML page and the charts.
 #[derive(Debug, clap::Args)]
 pub(super) struct Reports {
     /// Write the results as JSON (docs/json.md says what each key means); - is standard output
@@ -47,7 +47,7 @@ pub(super) struct Reports {
     pages: Pages,
 }
 
-/// Reports to look at.
+/// The options for reports that people look at: the HTML page and the charts.
 #[derive(Debug, clap::Args)]
 pub(super) struct Pages {
     /// Write an HTML page with charts, for a browser; - is standard output
@@ -75,7 +75,7 @@ impl Looks {
             let mut paths = pages.charts.iter().zip(output);
             if paths.any(|(folder, output)| output.is_on_the_way_to(folder)) {
                 return Err(usage(format!(
-                    "{option} names a file where --charts needs a folder: name another"
+                    "{option} names a file where --charts needs a folder: name another file"
                 )));
             }
         }
@@ -109,13 +109,13 @@ impl Looks {
     }
 }
 
-/// What threads do: of experiments that have the choice.
+/// The options for the way in which threads send, for experiments that offer a choice.
 #[derive(Debug, clap::Args)]
 pub(super) struct LoadArgs {
-    /// What threads do
+    /// How the threads send
     #[arg(long, value_enum, default_value = "stream")]
     load: LoadName,
-    /// Packets of a transaction, with --load rr [default: 64]
+    /// Number of packets in a transaction, with --load rr [default: 64]
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(BURST_MAX)))]
     burst: Option<u32>,
@@ -123,9 +123,10 @@ pub(super) struct LoadArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum LoadName {
-    /// Each thread sends as fast as its credits come back
+    /// Each thread sends as fast as its credits come back to it
     Stream,
-    /// Each sends a burst, waits for all of it, and sends the next: a transaction
+    /// Each thread sends a burst, waits until the burst is complete, and sends the next; a burst is
+    /// a transaction
     Rr,
 }
 
@@ -207,7 +208,8 @@ impl Run {
             done.push(json.write(&pretty(&document)));
         }
         if !looks.is_empty() {
-            let document = Document::of(document).map_err(|why| anyhow!("the results: {why}"));
+            let document =
+                Document::of(document).map_err(|why| anyhow!("cannot draw the results: {why}"));
             done.push(document.and_then(|document| looks.write(&[document])));
         }
         if ![&json, &looks.html].into_iter().flatten().any(Output::is_stdout) {

@@ -19,14 +19,16 @@ use crate::limits;
 
 /// Compare designs of the transmit path: many threads, one queue, the same qdisc and device
 ///
-/// Each design runs twice a round: without clocks, for rates and CPU time, and with clocks at locks
-/// and calls, for the tables and percentiles. Rates are medians over the rounds, with the extremes;
-/// CPU is user and system time of the whole process for each packet that came out.
+/// Each design runs twice in a round: once without clocks, for rates and CPU time, and once with
+/// clocks at locks and calls, for the tables of locks and the percentiles. Rates are medians over
+/// the rounds, with the extremes. CPU is the user and system time of the whole process for each
+/// packet that left the device.
 ///
-/// By default the designs are tried twice: as Linux had them (and queues of other crates with a
-/// thread that drains, as their users have them), and with the same manners as Onramp, which gives
-/// way to other threads after 300 us where there are more of them than processors, and whose
-/// senders drain. Onramp is the same in both: its two rows show how well two runs agree.
+/// By default, designs run with two kinds of manners. First, they behave as they originally did:
+/// designs of Linux never yield the processor, and each queue of another crate has a thread that
+/// drains it. Second, they behave like Onramp: the senders drain the queue, and if there are more
+/// senders than processors, a sender yields after 300 us. Onramp is the same in both cases, so its
+/// two rows show how well two runs agree.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -45,7 +47,7 @@ pub(crate) struct Args {
         default_value = "busylock,llist,onramp"
     )]
     designs: Vec<String>,
-    /// What designs do beside: as in Linux, the same as Onramp, or one after the other
+    /// Whether designs behave as they originally did or like Onramp
     #[arg(long, value_enum, default_value = "both")]
     manners: MannersName,
     /// Numbers of sending threads
@@ -59,34 +61,35 @@ pub(crate) struct Args {
     /// The qdisc of each queue, in the syntax of tc
     #[arg(long, value_name = "QDISC", default_value = "fq")]
     qdisc: String,
-    /// The device: null takes everything at once
+    /// The device that packets are sent to
     #[arg(long, value_enum, default_value = "null")]
     device: DeviceName,
-    /// Time that the device is busy with a packet, nanoseconds
+    /// Nanoseconds for which the device is busy with each packet
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
     device_ns: u64,
     /// Bind threads to processors, in turn
     #[arg(long)]
     pin: bool,
-    /// Length of each run, seconds; a fifth more before it warms up
+    /// Length of each run in seconds, after a warm-up of a fifth of that
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
     seconds: Duration,
-    /// Rounds; the designs take turns in each
+    /// Number of rounds; the designs take turns in each round
     #[arg(long, value_name = "R", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
     #[command(flatten)]
     load: LoadArgs,
-    /// Packets that each thread may have below it, one number after another; without it, as many
-    /// as the design has by itself. A link gives no sender more than its share of 8192
+    /// Numbers of packets that each thread may have in flight; each number is measured. A link
+    /// gives no sender more than its share of 8192 [default: the design's own number]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=32_768))]
     credits: Vec<u32>,
-    /// Where packets come from: each thread's pool, or the system allocator, for queues alone
+    /// Where packets come from: a pool of each thread, or the system allocator (only for designs
+    /// that are a bare queue)
     #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',', default_value = "pool")]
     memory: Vec<MemoryName>,
-    /// Show histograms of the send call too, in powers of two
+    /// Also show histograms of the duration of the send call, in powers of two
     #[arg(long)]
     histograms: bool,
     #[command(flatten)]
@@ -95,17 +98,18 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum DeviceName {
-    /// Takes everything
+    /// Takes every packet at once
     Null,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum MannersName {
-    /// Each as it was: nobody gives way, a thread drains queues
+    /// Each design as it was: senders never yield, and queues of other crates have a thread that
+    /// drains them
     Linux,
-    /// Each as Onramp: senders give way, and drain
+    /// Each design like Onramp: senders yield to other threads, and drain the queue
     Equal,
-    /// Both
+    /// Both, one after the other
     Both,
 }
 
@@ -121,9 +125,9 @@ impl MannersName {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum MemoryName {
-    /// A pool of each thread, as in the product
+    /// A pool of each thread, as in Onramp
     Pool,
-    /// The sender allocates each packet, and who drains frees it
+    /// The sender allocates each packet, and the thread that drains the queue frees it
     Malloc,
 }
 
@@ -185,8 +189,8 @@ fn memory(names: &[MemoryName], designs: &[Design]) -> Result<Vec<Memory>> {
     if let (true, Some(path)) = (names.contains(&MemoryName::Malloc), path) {
         let path = path.name();
         return Err(usage(format!(
-            "--memory malloc: {path} counts credits by its pools; use queues alone, such as \
-             --designs peers"
+            "--memory malloc: {path} needs pools, because it counts credits by them; use designs \
+             that are a bare queue, such as --designs peers"
         )));
     }
     let memory = |name: &MemoryName| match name {
@@ -218,8 +222,8 @@ pub(super) fn designs(names: &[String]) -> Result<Vec<Design>> {
 fn designs_help() -> String {
     let all: Vec<_> = Design::ALL.iter().map(|design| design.name()).collect();
     format!(
-        "Designs: names, or all [possible: {}]; or peers, for queues of other crates beside \
-         Onramp's intake; or intakes, for what that intake might have been",
+        "Names of designs [possible: {}]; or all, for all of these; or peers, for queues of other \
+         crates and Onramp's intake; or intakes, for other ways to build that intake",
         all.join(", ")
     )
 }
@@ -227,7 +231,5 @@ fn designs_help() -> String {
 fn unknown(name: &str) -> anyhow::Error {
     let known: Vec<_> = Design::every().map(Design::name).collect();
     let known = known.join(", ");
-    usage(format!(
-        "--designs {name}: there is no such design; there are {known}; all, peers and intakes"
-    ))
+    usage(format!("--designs {name}: unknown design; expected {known}, all, peers or intakes"))
 }

@@ -8,37 +8,38 @@ use serde_json::{Map, Value, json};
 use super::common::{self, Column, Common, Figure, Run, insert_all, latencies, percentiles};
 use crate::report::json::number;
 
-/// What it costs those who send that somebody looks at their qdiscs, or changes them
+/// What it costs a sender that another thread reads the counters of its qdiscs, or changes them
 ///
-/// One thread sends as fast as it goes. queues: through one of many queues; queues-read: another
-/// thread reads what all qdiscs have counted, again and again; queues-elsewhere: those of a link
-/// that nobody sends through, which takes as much of the processors. tree: through htb and fq;
-/// tree-changed: another thread changes limits and rates, and puts another kind there and back, so
-/// many times a second. Every packet is sent, or dropped by what was replaced and counted, or the
-/// run fails.
+/// One thread sends as fast as it can. queues: it sends through one of many queues. queues-read:
+/// meanwhile another thread reads the counters of all qdiscs of the link, again and again.
+/// queues-elsewhere: the other thread reads those of another link, through which no thread sends;
+/// that takes as much processor time. tree: the sender sends through htb and fq. tree-changed:
+/// meanwhile another thread changes limits and rates, and replaces a qdisc by another kind and
+/// back, --changes times a second. The run fails if a packet is neither sent nor counted as dropped
+/// by a qdisc that was replaced.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Columns:
-  packets/s     packets that the sender gave away
-  dropped %     of these, those that a qdisc held as it was replaced
-  stall us      the longest time that the sender took for a packet
-  times/s       readings of all queues, or changes; p50, p99, p99.9: how long one takes
-  x undisturbed packets/s, to the same with nobody who looks or changes
-  x elsewhere   packets/s of queues-read, to queues-elsewhere
+  packets/s     packets that the sender submitted, per second
+  dropped %     share of these packets that a qdisc held when it was replaced
+  stall us      the longest time that the sender needed for one packet
+  times/s       readings of all queues, or changes, per second; p50, p99, p99.9: how long one takes
+  x undisturbed packets/s divided by that of the design without a second thread
+  x elsewhere   packets/s of queues-read divided by that of queues-elsewhere
 
 Examples:
   onramp lab control
   onramp lab control --queues 10000 --readings 1 --changes 1000 --seconds 10
   onramp lab control --queues 100 --rounds 5 --json control.json")]
 pub(crate) struct Args {
-    /// Queues of the link that is looked at
+    /// Number of queues of the link whose counters are read
     #[arg(long, value_name = "N", default_value_t = 10_000,
           value_parser = clap::value_parser!(u32).range(1..=65_535))]
     queues: u32,
-    /// Readings of all queues a second, as far as they can be had; 0: one after another
+    /// Most readings of all queues per second; 0: one after another without a pause
     #[arg(long, value_name = "N", default_value_t = 0)]
     readings: u32,
-    /// Changes a second
+    /// Changes per second
     #[arg(long, value_name = "N", default_value_t = 1_000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     changes: u32,

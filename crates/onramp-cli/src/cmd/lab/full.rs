@@ -12,30 +12,30 @@ use crate::report::json::number;
 
 /// What try_send costs when the link is full and refuses the call
 ///
-/// Every port holds packets that may not leave for a long time, and so has something noted for the
-/// runner. One sender has used up its credits and calls try_send again and again: try-send. Each
-/// call is measured by the monotonic clock and by the thread's CPU clock, and is followed by a
-/// fixed computation of about half a microsecond, measured alike: busy. Longer times of busy are
-/// the machine's doing, for the CPU clock counts interrupts, too. A call that takes longer meets
-/// more of them, so calls of more than 20 us are counted for each second of CPU time. The
-/// run fails if a call is not refused, if a packet leaves, or if packets do not add up.
+/// Every port holds packets that may not leave for a long time, so every port has asked the runner
+/// for a visit. One sender has used up its credits and calls try_send again and again (try-send).
+/// Each call is measured by the monotonic clock and by the thread's CPU clock. After each call, a
+/// fixed computation of about half a microsecond is measured in the same way (busy): its longer
+/// times are due to the machine, because the CPU clock also counts interrupts. A longer call meets
+/// more interrupts, so calls of more than 20 us are counted per second of CPU time. The run fails
+/// if a call is not refused, if a packet leaves, or if the packet counts do not add up.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Columns:
-  calls         calls, or computations, of all rounds
-  own ...       CPU time of the thread in one, less that of an empty pair of readings
-  max/round us  the most own work in one, of each round
-  >20us/s       those of more than 20 us of CPU time, for each second of CPU time
-  took ...      time by the monotonic clock, with its readings and all that ran meanwhile
-  ports/call    ports at which a call worked for others
-  readings      CPU time, and time by the monotonic clock, of an empty pair: p50
+  calls         number of calls, or of computations, in all rounds
+  own ...       CPU time of the thread in one call, less that of an empty pair of clock readings
+  max/round us  the longest `own` time of a round
+  >20us/s       calls of more than 20 us of CPU time, for each second of CPU time
+  took ...      time by the monotonic clock, including its readings and whatever else ran meanwhile
+  ports/call    number of ports for which one call did work
+  readings      median CPU time, and median elapsed time, of an empty pair of clock readings
 
 Examples:
   onramp lab full
   onramp lab full --ports 1,4096 --seconds 10 --rounds 5
   onramp lab full --ports 1,16,256 --json full.json --html full.html")]
 pub(crate) struct Args {
-    /// Numbers of ports, all of which hold packets
+    /// Numbers of ports; each port holds packets
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,16,256,4096",
           value_parser = clap::value_parser!(u32).range(1..=16_384))]
     ports: Vec<u32>,
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (rounds, window) = (args.common.rounds as usize, args.common.seconds);
     if window > full::WINDOW_MAX {
         return Err(usage(format!(
-            "--seconds {}: at most {}, for then packets begin to leave; use more rounds",
+            "--seconds {}: at most {}, because later packets begin to leave; use more rounds",
             window.as_secs_f64(),
             full::WINDOW_MAX.as_secs()
         )));

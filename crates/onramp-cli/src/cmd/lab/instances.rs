@@ -13,11 +13,11 @@ use crate::error::usage;
 use crate::limits;
 use crate::report::json::number;
 
-/// 2009: what each design gives as senders are added
+/// 2009: how the rate of each design changes as senders are added
 ///
 /// The designs, packets, loads and way of measuring are those of `onramp lab contention`, with one
 /// queue. Scaling is the rate divided by that of the first number of threads, in the same round.
-/// Percentiles are of transactions, from rounds with clocks.
+/// Percentiles are those of transaction times, from rounds with clocks.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,11 +26,11 @@ Examples:
   onramp lab instances --designs llist,onramp --load rr --burst 5
   onramp lab instances --threads 1,2,4,8,16 --designs all --qdisc pfifo --json instances.json")]
 pub(crate) struct Args {
-    /// Numbers of senders; the others are compared with the first
+    /// Numbers of senders; rates are compared with those of the first number
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4,8",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     threads: Vec<u32>,
-    /// Designs, as of `onramp lab contention`: names, or all
+    /// Names of designs, as for `onramp lab contention`; or all
     #[arg(
         long,
         value_name = "LIST",
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// The qdisc, in the syntax of tc
     #[arg(long, value_name = "QDISC", default_value = "pfifo_fast")]
     qdisc: String,
-    /// Time that the device is busy with a packet, nanoseconds
+    /// Nanoseconds for which the device is busy with each packet
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
     device_ns: u64,

@@ -17,13 +17,14 @@ use crate::error::{tell, usage};
 use crate::limits;
 use crate::report::json::number;
 
-/// The transmit path of this kernel beside Onramp's: what a qdisc costs, what a second CPU adds
+/// Compare this kernel's transmit path with Onramp's: what a qdisc costs, what a second CPU adds
 ///
-/// The kernel's side: packet sockets on a device that swallows all, in a network namespace that
-/// ends with the run. Onramp's: a link in front of a device that takes all. On each side, what the
-/// same senders cost without a qdisc (noqueue, none) is the floor, and a qdisc costs what it adds.
-/// Each sender is bound to a processor of its own. Needs root or user namespaces, and iproute2;
-/// without them only Onramp's side is measured.
+/// The kernel's side: packet sockets on a device that discards all packets, in a network namespace
+/// that ends with the run. Onramp's side: a link in front of a device that takes all packets. On
+/// each side, the cost of the same senders without a qdisc (noqueue, none) is the floor, and the
+/// cost of a qdisc is what it adds to the floor. Each sender is bound to a processor of its own.
+/// The kernel's side needs root or user namespaces, and iproute2; without them only Onramp's side
+/// is measured.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,12 +32,13 @@ Examples:
   onramp lab kernel --qdiscs pfifo,htb --rounds 9
   onramp lab kernel --cpus 1,2,4,8 --json kernel.json")]
 pub(crate) struct Args {
-    /// Numbers of CPUs, each with a sender; the others are compared with the first [default: 1,2]
+    /// Numbers of CPUs, with one sender on each; rates are compared with those of the first number
+    /// [default: 1,2]
     #[arg(long, value_name = "N,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=1_024))]
     cpus: Vec<u32>,
-    /// Qdiscs, in the syntax of tc; htb has one class [default: pfifo, pfifo_fast, fq, fq_codel,
-    /// htb, and what else Onramp has]
+    /// Qdiscs, in the syntax of tc; htb gets one class [default: pfifo, pfifo_fast, fq, fq_codel,
+    /// htb, and the other kinds that Onramp has]
     #[arg(long, value_name = "QDISC,...", value_delimiter = ',',
           value_parser = clap::builder::NonEmptyStringValueParser::new())]
     qdiscs: Vec<String>,
@@ -100,8 +102,8 @@ fn check_cpus(asked: &[usize]) -> Result<()> {
     let allowed = pin::allowed()?.len();
     match asked.iter().find(|cpus| **cpus > allowed) {
         Some(cpus) => Err(usage(format!(
-            "--cpus {cpus}: {allowed} may be used here, and each sender needs one of its own; give \
-             at most {allowed}, or allow more (taskset, cpuset)"
+            "--cpus {cpus}: this process may use {allowed}, and each sender needs one of its own; \
+             give at most {allowed}, or allow more (taskset, cpuset)"
         ))),
         None => Ok(()),
     }

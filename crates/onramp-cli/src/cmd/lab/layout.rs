@@ -12,11 +12,13 @@ use crate::report::json::number;
 
 /// 2009: a port's hot fields grouped by writer on their cache lines, against side by side
 ///
-/// Threads push into an intake of numbers by Onramp's protocol; who finds it idle owns it and works
-/// for all. There are no packets, no qdisc and no device: what differs is only on which lines the
-/// fields lie. That Onramp's own fields are grouped is checked when it is compiled.
+/// Threads push numbers into an intake by Onramp's protocol; a thread that finds the intake idle
+/// becomes its owner and works for all threads. There are no packets, no qdisc and no device: the
+/// layouts differ only in the cache lines on which the fields lie. The compiler checks that
+/// Onramp's own fields are grouped.
 ///
-/// With --load rr, a thread that has pushed a burst looks at the fields until all of it has left.
+/// With --load rr, a thread that has pushed a burst reads the fields again and again until the
+/// whole burst has left.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -98,8 +100,8 @@ fn table(cells: &[Measurement]) -> String {
     columns.push(FIGURES[1].ratio_column("CPU to grouped", grouped));
     let mut text = common::table(cells, &columns);
     text.push_str(
-        "\nretries: exchanges of the word that failed, for each packet; refused: pushes that found \
-         too many waiting.\n",
+        "\nretries: failed compare-and-swap operations for each packet; refused: pushes for each \
+         packet that were refused because too many numbers waited.\n",
     );
     text
 }

@@ -16,18 +16,19 @@ use crate::error::usage;
 use crate::limits;
 use crate::report::json::number;
 
-/// 2004: pairs over a loopback, one queue behind a lock against a queue for each sender
+/// 2004: pairs of threads over a loopback: one queue behind a lock, against a queue per sender
 ///
 /// Every sender sends to a receiver of its own, one packet of 120 bytes at a time, with up to 64
-/// on their way. With a lock, all share one transmit queue and its counters, as Linux's loopback
-/// did; without, each has its own. Everything else is the same code. Rates are of packets
-/// received; what happened at the locks is from a round of its own, because noting it takes time.
+/// packets in flight. With a lock, all senders share one transmit queue and its counters, as in
+/// Linux's loopback of 2004; without a lock, each sender has its own queue. Everything else is the
+/// same code. Rates are those of packets received. What happened at the locks is measured in a
+/// round of its own, because recording it takes time.
 ///
-/// With --load rr, as netperf has it, the receiver of a pair answers each packet to its peer, by
-/// the same way, and the peer sends the next burst when all answers are there. Then a spinlock
-/// suffers from what a kernel forbids: a packet wakes its receiver while the lock is held, the
-/// receiver may take the holder's processor, and spins there for the lock until its time is up.
-/// Under `chrt --batch 0` nobody takes a processor when woken.
+/// With --load rr, as in netperf, the receiver of a pair answers each packet over the same path,
+/// and the sender sends its next burst when all answers have arrived. A spinlock then suffers from
+/// something that a kernel forbids: a packet wakes its receiver while the lock is held, the
+/// receiver may preempt the thread that holds the lock, and then spins for the lock until its time
+/// slice ends. Under `chrt --batch 0`, a thread that wakes does not preempt another.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -63,8 +64,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let in_flight = 2 * most * load.burst().map_or(0, |burst| burst as usize);
     if in_flight > PACKETS_MAX {
         return Err(usage(format!(
-            "--pairs {most} --burst {}: {in_flight} packets may be on their way, and {PACKETS_MAX} \
-             are the most; use fewer pairs or a smaller burst",
+            "--pairs {most} --burst {}: up to {in_flight} packets would be in flight, more than \
+             {PACKETS_MAX}; use fewer pairs or a smaller burst",
             in_flight / (2 * most)
         )));
     }
@@ -124,7 +125,7 @@ fn table(cells: &[Measurement]) -> String {
         |cell: &Measurement| cells.chunks(Design::ALL.len()).find(|row| row[0].pairs == cell.pairs);
     columns.push(FIGURES[0].ratio_column("Mpps to spinlock", move |cell| row(cell).map(base)));
     let mut text = common::table(cells, &columns);
-    text.push_str("\nThe locks, in the columns of 2004:\n\n");
+    text.push_str("\nThe locks, in the columns of lockmeter (2004):\n\n");
     for cell in cells {
         if let Some(row) = &cell.lock {
             let table = lockmeter_table(std::slice::from_ref::<LockRow>(row), cpus());

@@ -10,9 +10,10 @@ use crate::report::json::number;
 
 /// What a qdisc costs: nanoseconds for an enqueue and a dequeue, one thread, no device
 ///
-/// A standing backlog is turned over in bursts of 32: they leave, and come back for flows in random
-/// order, so that caches are as cold as the backlog makes them. Nothing is allocated. Beside the
-/// kinds run a binary heap and a search tree by departure time, which one would write without them.
+/// The qdisc holds a constant backlog: again and again, 32 packets are dequeued, and enqueued for
+/// flows in random order, so that caches are as cold as the size of the backlog makes them. No
+/// memory is allocated. For comparison, a binary heap and a search tree by departure time run too:
+/// a program without a qdisc could use these.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -20,15 +21,15 @@ Examples:
   onramp lab qdisc --kinds fq,fq-paced,binary-heap --flows 1000000
   onramp lab qdisc --flows 1,1000,100000 --backlog 1000000 --json qdisc.json")]
 pub(crate) struct Args {
-    /// Numbers of flows; of a qdisc with classes, numbers of classes
+    /// Numbers of flows; for a qdisc with classes, numbers of classes
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,1000,100000",
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     flows: Vec<u32>,
-    /// Packets that stand [default: one for each flow, at least 256]
+    /// Numbers of packets in the backlog [default: one for each flow, at least 256]
     #[arg(long, value_name = "N,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(64..=10_000_000))]
     backlog: Vec<u32>,
-    /// Kinds to measure, fq-paced, binary-heap and btree-map [default: all]
+    /// Kinds of qdisc to measure; also fq-paced, binary-heap and btree-map [default: all]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     kinds: Vec<String>,
     #[command(flatten)]
@@ -74,7 +75,7 @@ fn subjects(names: &[String]) -> Result<Vec<Subject>> {
     let find = |name: &String| {
         all.iter().find(|subject| subject.name() == name).copied().ok_or_else(|| {
             let known: Vec<_> = all.iter().map(Subject::name).collect();
-            usage(format!("--kinds {name}: there are {}", known.join(", ")))
+            usage(format!("--kinds {name}: unknown kind; expected {}", known.join(", ")))
         })
     };
     names.iter().map(find).collect()

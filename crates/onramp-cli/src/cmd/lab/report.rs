@@ -9,17 +9,18 @@ use super::common::{Looks, Pages};
 use crate::error::usage;
 use crate::report::lab::Document;
 
-/// Make the HTML page, and charts, of experiments that ran earlier
+/// Make an HTML page and charts of experiments that ran earlier
 ///
-/// Reads what the other experiments wrote with --json, one or several, also of different machines,
-/// and puts them on one page. The page of one file is the page that --html would have written then.
+/// Reads one or several files that experiments wrote with --json, possibly on different machines,
+/// and puts them on one page. The page of a single file equals the page that --html would have
+/// written with it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   onramp lab report contention.json --html report.html
   onramp lab report before.json after.json loopback.json --html report.html --charts charts")]
 pub(crate) struct Args {
-    /// What onramp lab wrote with --json
+    /// Files that onramp lab wrote with --json
     #[arg(required = true, value_name = "FILE.json")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -30,12 +31,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let looks = Looks::new(&args.pages, None)?;
     if looks.is_empty() {
-        return Err(usage("give --html FILE, --charts DIR or both: where to write to"));
+        return Err(usage("there is no output: give --html FILE, --charts DIR or both"));
     }
     let documents = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?;
     if let Some(file) = args.files.iter().find(|file| looks.is_page(file)) {
         let file = file.display();
-        return Err(usage(format!("--html names {file}, which is read from; name another file")));
+        return Err(usage(format!("--html names {file}, which is an input; name another file")));
     }
     looks.write(&documents)
 }

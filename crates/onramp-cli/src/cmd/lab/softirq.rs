@@ -9,38 +9,38 @@ use crate::error::usage;
 use crate::limits;
 use crate::report::json::number;
 
-/// 2001: a helper thread woken each time against work done in place, restarted, then left to it
+/// 2001: a helper thread that every submission wakes, against work that is done in place
 ///
-/// Clients send a burst of requests, servers answer each, and a client goes on when all answers
-/// are there. All packets pass one queue.
+/// A client sends a burst of requests, servers answer each request, and the client sends its next
+/// burst when all answers have arrived. All packets pass one queue.
 ///
 /// wake-always: each submission calls a helper thread, which does one quota of 64 packets at a
-/// time. in-place: who submits does the work, up to ten quotas in a row, and calls the helper only
-/// for what is left then. onramp: the link in its default mode, hybrid; onramp-flush: the same, and
-/// each submission ends with a flush that does not wait; onramp-inline and onramp-dedicated: the
-/// link in its other modes.
+/// time. in-place: the thread that submits does the work, up to ten quotas in a row, and calls the
+/// helper only for the work that is left after that. onramp: the link in its default mode, hybrid.
+/// onramp-flush: the same, but each submission ends with a flush that does not wait. onramp-inline
+/// and onramp-dedicated: the link in its other modes.
 ///
-/// There is no --load stream: a helper is woken for little work that comes now and then, and a
-/// stream would keep it awake. `onramp lab contention` has streams.
+/// There is no --load stream, because a stream would keep the helper awake, and the experiment is
+/// about a helper that is woken for little work now and then. `onramp lab contention` has streams.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Columns:
-  bursts/s      bursts answered; p50, p99, p99.9: from the first request to the last answer
+  bursts/s      bursts answered; p50, p99, p99.9: time from first request to last answer of a burst
   switches/s    context switches of the process; per burst: for each burst answered
-  called        times the helper or the runner was asked to come. wake-always: by each submission;
-                in-place: whenever a submission becomes owner and may have to; the link: by a port
-  undone        of these, those for which nobody was woken: the work was done in place, or the
-                helper or runner was awake, or about to come in time
-  notified      the rest: it was woken; a runner also when it was about to sleep again
-  woke          times it woke, by its timer too; idle: to find nothing to do
-  restarts      quotas, or rounds of the runner, that were followed by another at once
+  called        calls of the helper or the runner. wake-always: each submission calls the helper;
+                in-place: a submission that becomes owner and may leave work; the link: a port
+  undone        calls that woke no thread, because the work was done in place, or the helper or
+                the runner was awake or about to run in time
+  notified      the other calls: they woke the thread; also calls of a runner about to sleep again
+  woke          times that the helper or the runner woke, also by a timer; idle: for nothing to do
+  restarts      quotas, or rounds of the runner, that were followed by another one at once
 
 Examples:
   onramp lab softirq
   onramp lab softirq --clients 1 --burst 1
   onramp lab softirq --clients 4 --burst 64 --seconds 2 --rounds 5 --json softirq.json")]
 pub(crate) struct Args {
-    /// Clients, and as many servers
+    /// Number of clients; there are as many servers
     #[arg(long, value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     clients: u32,
@@ -83,8 +83,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (clients, burst) = (args.clients as usize, args.burst as usize);
     if 2 * clients * burst > PACKETS_MAX {
         return Err(usage(format!(
-            "--clients {clients} --burst {burst}: {} packets may be on their way, and the queue \
-             holds {PACKETS_MAX}; use fewer clients or a smaller burst",
+            "--clients {clients} --burst {burst}: up to {} packets would be in flight, but the \
+             queue holds {PACKETS_MAX}; use fewer clients or a smaller burst",
             2 * clients * burst
         )));
     }
@@ -133,7 +133,7 @@ fn table(cells: &[Measurement], plan: &Plan) -> String {
     let ratios = with_design(&mut FIGURES.iter().map(ratio));
     format!(
         "{clients} clients, {clients} servers, bursts of {burst}\n\n{figures}\n\
-         To wake-always, in the same round:\n\n{ratios}\n\
-         The helper, or the runner, times a second:\n\n{helper}"
+         Divided by the figures of wake-always in the same round:\n\n{ratios}\n\
+         Events of the helper or the runner, per second:\n\n{helper}"
     )
 }

@@ -8,9 +8,10 @@ pub(super) const TC: &[&str] = &[
     "Does with the devices of onramp-daemon(8) what tc of iproute2 does with those of the kernel: \
      the same words, the same listings as text and as JSON, the same exit status. A link or a \
      copy of the program that is called tc is the same as onramp tc.",
-    "Words may be shortened as in tc: qdisc, qdis and q are one. Numbers of qdiscs and classes are \
-     hexadecimal. A bare number is bits per second where a rate is expected, microseconds where a \
-     time is, bytes where a size is. The words qdisc add dev NAME KIND help say what a kind takes.",
+    "Words may be shortened as in tc: qdisc, qdis and q mean the same. Numbers of qdiscs and \
+     classes are hexadecimal. A number without a unit means bits per second where a rate is \
+     expected, microseconds where a time is expected, and bytes where a size is expected. The \
+     command tc qdisc add dev NAME KIND help shows the options of a kind.",
 ];
 
 pub(super) const IP: &[&str] = &[
@@ -24,9 +25,12 @@ pub(super) const REMOTE: &[Section] = &[
     (
         "EXIT STATUS",
         &[
-            ("0", "It is done."),
+            ("0", "The command was carried out."),
             ("1", "A line was not understood, or a command of a batch failed."),
-            ("2", "It was understood and refused, as the kernel would, or no daemon answers."),
+            (
+                "2",
+                "The command was understood but refused, as by the kernel, or no daemon answers.",
+            ),
             ("255", "An argument is wrong, or the line is not complete."),
         ],
     ),
@@ -34,8 +38,9 @@ pub(super) const REMOTE: &[Section] = &[
         "ENVIRONMENT",
         &[(
             "ONRAMP_SOCKET",
-            "The control socket of the daemon; else $XDG_RUNTIME_DIR/onramp.sock, else \
-             /run/onramp/onramp.sock.",
+            "The control socket of the daemon. If it is not set, the socket is \
+             $XDG_RUNTIME_DIR/onramp.sock, or /run/onramp/onramp.sock without \
+             $XDG_RUNTIME_DIR.",
         )],
     ),
 ];
@@ -64,10 +69,11 @@ pub(super) const DAEMON: &[Section] = &[
         "CONFIGURATION",
         &[(
             "",
-            "The file that --config names has commands of tc and ip, one a line; what stands \
-                 behind a # is a comment. The daemon begins with them, or, if one of them cannot \
-                 be done, not at all. SIGHUP has it read the file again: all of it comes into \
-                 force, or nothing does and the log says which line was wrong.",
+            "The file that --config names contains commands of tc and ip, one per line; text \
+                 after a # is a comment. The daemon carries them out before it serves clients; if \
+                 one of them fails, the daemon does not start. On SIGHUP, the daemon reads the \
+                 file again and carries out either all of it or nothing; if it carries out \
+                 nothing, the log says which line was wrong.",
         )],
     ),
     (
@@ -75,34 +81,37 @@ pub(super) const DAEMON: &[Section] = &[
         &[
             (
                 "SIGTERM, SIGINT",
-                "The daemon ends: devices may send what they hold for half a second.",
+                "The daemon ends. Devices may send the packets that they hold for half a second.",
             ),
-            ("SIGHUP", "It reads its configuration again."),
+            ("SIGHUP", "The daemon reads its configuration again."),
         ],
     ),
     (
         "SECURITY",
         &[(
             "",
-            "The socket has mode 0600, and the daemon hears nobody but its own user and root. What \
-             is behind --metrics is read by whoever can connect to the address; with --web-control \
-             they can change things as well.",
+            "The socket has mode 0600, and the daemon serves only its own user and root there. \
+             Anybody who can connect to the address of --metrics can read the metrics and the web \
+             page; with --web-control, they can also run commands of tc and ip.",
         )],
     ),
     (
         "FILES",
         &[(
             "/run/onramp/onramp.sock",
-            "The control socket, where neither --socket, $ONRAMP_SOCKET nor $XDG_RUNTIME_DIR says \
-             another. One that a dead daemon left is taken over.",
+            "The control socket, unless --socket, $ONRAMP_SOCKET or $XDG_RUNTIME_DIR gives another \
+             path. A socket that a dead daemon left is replaced.",
         )],
     ),
     (
         "ENVIRONMENT",
         &[
-            ("ONRAMP_SOCKET", "The control socket, unless --socket says another."),
-            ("RUST_LOG", "What is logged, unless --log says it."),
-            ("NOTIFY_SOCKET", "Where systemd is told that the daemon is ready, and that it ends."),
+            ("ONRAMP_SOCKET", "The control socket, unless --socket names another."),
+            ("RUST_LOG", "The level of the log, unless --log gives it."),
+            (
+                "NOTIFY_SOCKET",
+                "The socket of systemd, to which the daemon reports that it is ready or ends.",
+            ),
         ],
     ),
 ];
@@ -111,10 +120,10 @@ pub(super) const PROGRAM: &[Section] = &[
     (
         "EXIT STATUS",
         &[
-            ("0", "All went well."),
-            ("1", "Something went wrong; one line on standard error says what."),
+            ("0", "The command succeeded."),
+            ("1", "The command failed; one line on standard error says why."),
             ("2", "The command line is wrong."),
-            ("", "Those of onramp tc and onramp ip are iproute2's: see their pages."),
+            ("", "onramp tc and onramp ip have the exit status of iproute2: see their pages."),
         ],
     ),
     (
@@ -123,9 +132,12 @@ pub(super) const PROGRAM: &[Section] = &[
             ("onramp demo", "240 threads send over loopback."),
             (
                 "onramp replay uplink.pcap --qdisc fq_codel --rate 10mbit --html report.html",
-                "What fq_codel would do to the packets of a capture.",
+                "Shows what fq_codel would do with the packets of a capture.",
             ),
-            ("onramp daemon", "Owns devices, and does what onramp tc and onramp ip say."),
+            (
+                "onramp daemon",
+                "Owns devices, and carries out the commands of onramp tc and onramp ip.",
+            ),
         ],
     ),
 ];

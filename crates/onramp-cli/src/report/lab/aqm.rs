@@ -33,9 +33,9 @@ pub(super) fn charts(document: &Document) -> Vec<Chart> {
 
 /// The text that says what the charts show.
 pub(super) const HOW: &str = "\
-Time is virtual, and each figure is of one run. Delays are those of packets of flows that answer \
-to congestion, from when they came until their first bit left; over time, the means of parts of \
-it, warm-up included. The tables have all figures.";
+Time is virtual, and each figure comes from one run. Delays are those of packets of flows that \
+answer to congestion, from the arrival of a packet at the qdisc until its first bit left. The \
+chart over time shows means of short intervals, warm-up included. The tables contain all figures.";
 
 fn scenario(row: &Row) -> &str {
     row.values.get("scenario").and_then(Value::as_str).unwrap_or_default()

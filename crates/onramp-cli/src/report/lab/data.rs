@@ -64,7 +64,7 @@ impl Document {
     /// A text that says what is wrong with the input.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let value =
-            serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))?;
+            serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
         Self::of(value)
     }
 
@@ -74,8 +74,8 @@ impl Document {
     ///
     /// A text that says what is wrong with the input.
     pub(crate) fn of(value: Value) -> Result<Self, String> {
-        let Value::Object(whole) = value else { return Err("it is no JSON object".to_owned()) };
-        let want = "give what onramp lab --json wrote";
+        let Value::Object(whole) = value else { return Err("it is not a JSON object".to_owned()) };
+        let want = "give a file that onramp lab wrote with --json";
         let Some(schema) = whole.get("schema").and_then(Value::as_str) else {
             return Err(format!("it has no schema; {want}"));
         };
@@ -97,7 +97,7 @@ impl Document {
         };
         let objects: Option<Vec<_>> = rows.iter().map(Value::as_object).collect();
         let Some(objects) = objects else {
-            return Err(format!("one of its rows is no object; {want}"));
+            return Err(format!("one of its rows is not an object; {want}"));
         };
         let axis = axis(&objects);
         let asked = whole.get("parameters").and_then(Value::as_object);

@@ -52,7 +52,7 @@ fn sentence(document: &Document, row: &Row) -> Option<String> {
                 if row.at == Some(first) {
                     return None;
                 }
-                format!("rate to that with {}", count(first, axis))
+                format!("rate divided by that with {}", count(first, axis))
             }
             _ => label(key),
         };

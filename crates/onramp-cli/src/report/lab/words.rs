@@ -149,7 +149,7 @@ const LABELS: [(&str, &str); 44] = [
     ("context_switches_per_transaction", "context switches per burst"),
     ("transactions_per_second", "bursts a second"),
     ("wakeups_per_second", "wake-ups a second"),
-    ("undone_per_second", "wake-ups undone a second"),
+    ("undone_per_second", "calls that woke no thread, a second"),
     ("cpus", "CPUs"),
     ("jain", "fairness (Jain)"),
     ("send_ns", "send call"),
@@ -176,7 +176,7 @@ const LABELS: [(&str, &str); 44] = [
     ("share_of_fair", "of the fair share"),
     ("video_dropped_share", "dropped of the video"),
     ("trip_ns", "round trip"),
-    ("scaling", "rate to that of the first number"),
+    ("scaling", "rate divided by that of the first number"),
 ];
 
 #[cfg(test)]

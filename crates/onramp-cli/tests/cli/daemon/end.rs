@@ -93,5 +93,5 @@ fn what_cannot_begin_says_why() {
     let loud = ["daemon", "--socket", &socket, "--log", "info,loud"];
     let output = onramp(loud).output().expect("it runs");
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("\"loud\" is no level"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("\"loud\" is not a level"), "{}", text(&output.stderr));
 }

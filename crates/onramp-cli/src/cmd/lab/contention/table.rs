@@ -12,8 +12,8 @@ use crate::report::table::{align, duration};
 
 /// The note under a table with more threads than processors.
 const CROWDED: &str = "\
-More threads than CPUs: a kernel never preempts the holder of a spinlock; here it is preempted
-anywhere.
+More threads than CPUs: a kernel never preempts a thread that holds a spinlock, but here such a
+thread can be preempted at any time.
 ";
 
 /// Returns the tables by number of threads, then the locks, then the histograms if `histograms` is
@@ -55,8 +55,8 @@ pub(super) fn contention(results: &Results, histograms: bool) -> String {
 
 fn manner(manners: Manners) -> &'static str {
     match manners {
-        Manners::Linux => "each as it was in Linux, or as its users have it",
-        Manners::Equal => "all with the same manners",
+        Manners::Linux => "each design as it originally was",
+        Manners::Equal => "all designs with the manners of Onramp",
     }
 }
 

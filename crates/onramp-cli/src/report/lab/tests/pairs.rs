@@ -57,8 +57,8 @@ fn a_qdisc_is_compared_with_the_same_one_of_the_kernel() {
     let want = [
         "onramp, pfifo with 2 CPUs: packets a second 1.5 M/s, 1.9 times that of kernel, pfifo \
          (800 k/s); CPU per packet above the floor 80 ns, 1/15 of that of kernel, pfifo (1.2 µs); \
-         rate to that with 1 CPU 1.5 (kernel, pfifo: 0.8); CPU per packet 131 ns, 1/16.1 of that \
-         of kernel, pfifo (2.11 µs).",
+         rate divided by that with 1 CPU 1.5 (kernel, pfifo: 0.8); CPU per packet 131 ns, 1/16.1 \
+         of that of kernel, pfifo (2.11 µs).",
         "onramp, pfifo with 1 CPU: packets a second 1 M/s, 1.02 times that of kernel, pfifo \
          (1 M/s); CPU per packet above the floor 60 ns (kernel, pfifo: 100 ns); CPU per packet \
          110 ns, 0.11 times that of kernel, pfifo (1 µs).",
