@@ -39,7 +39,7 @@ impl fmt::Display for ClientError {
                 path.display()
             ),
             Self::Lost(error) => write!(f, "the daemon does not answer: {error}"),
-            Self::Strange(what) => write!(f, "the daemon answers what nobody expects: {what}"),
+            Self::Strange(what) => write!(f, "unexpected answer from the daemon: {what}"),
         }
     }
 }

@@ -19,7 +19,7 @@ pub fn answer(host: &mut Host, line: &[u8]) -> Vec<u8> {
             said.reply(id)
         }
         Ok(Asked { id, request: Request::Watch(what, _) }) => {
-            wire::refusal(id, &format!("{what:?} is watched at the daemon's socket alone"))
+            wire::refusal(id, &format!("{what:?} can be watched only at the daemon's socket"))
         }
     }
 }

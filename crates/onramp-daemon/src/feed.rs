@@ -37,8 +37,8 @@ impl fmt::Display for FeedError {
             ),
             Self::Gone => f.write_str("the daemon has ended"),
             Self::Refused(why) => f.write_str(why.trim_end()),
-            Self::Strange(what) => write!(f, "the daemon says what nobody expects: {what}"),
-            Self::Show(error) => write!(f, "cannot show it: {error}"),
+            Self::Strange(what) => write!(f, "unexpected line from the daemon: {what}"),
+            Self::Show(error) => write!(f, "cannot write the output: {error}"),
         }
     }
 }

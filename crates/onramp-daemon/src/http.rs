@@ -192,7 +192,7 @@ async fn answer(
         "/api/v1/events" => &[Method::GET],
         "/api/v1/exec" => &[Method::POST],
         _ => {
-            let why = "there are /, /metrics, /api/v1/snapshot, /api/v1/events and /api/v1/exec";
+            let why = "expected /, /metrics, /api/v1/snapshot, /api/v1/events or /api/v1/exec";
             return reply::error(StatusCode::NOT_FOUND, why);
         }
     };
@@ -221,9 +221,9 @@ async fn metrics(query: &str, site: &Site) -> Answer {
             "detail" => {
                 let names = Detail::ALL.map(|(name, _)| name).join(", ");
                 detail = Detail::named(&value)
-                    .ok_or_else(|| bad(format!("detail={value}: there are {names}")))?;
+                    .ok_or_else(|| bad(format!("detail={value}: expected one of {names}")))?;
             }
-            _ => return Err(bad(format!("{key}: there are device and detail"))),
+            _ => return Err(bad(format!("unknown parameter {key:?}; expected device or detail"))),
         }
     }
     let place = Arc::clone(&site.writers).acquire_owned().await.map_err(broken)?;
@@ -238,7 +238,7 @@ async fn snapshot(query: &str, site: &Site) -> Answer {
     for (key, value) in form_urlencoded::parse(query.as_bytes()) {
         match &*key {
             "device" => device = Some(value.into_owned()),
-            _ => return Err(bad(format!("{key}: there is device"))),
+            _ => return Err(bad(format!("unknown parameter {key:?}; expected device"))),
         }
     }
     let place = Arc::clone(&site.writers).acquire_owned().await.map_err(broken)?;
@@ -262,17 +262,18 @@ fn selection(query: &str) -> Result<Query, (StatusCode, String)> {
             "filter" => selection.filter = Some(value.into_owned()),
             "keep" => selection.keep = Some(value.into_owned()),
             "limit" => {
-                let limit = value.parse().map_err(|_| bad(format!("limit={value}: no number")))?;
+                let limit =
+                    value.parse().map_err(|_| bad(format!("limit={value}: expected a number")))?;
                 selection.limit = Some(limit);
             }
             "sort" => {
                 let names = Sort::ALL.map(Sort::name).join(", ");
                 selection.sort = Sort::named(&value)
-                    .ok_or_else(|| bad(format!("sort={value}: there are {names}")))?;
+                    .ok_or_else(|| bad(format!("sort={value}: expected one of {names}")))?;
             }
             _ => {
-                let known = "device, filter, keep, limit and sort";
-                return Err(bad(format!("{key}: there are {known}")));
+                let known = "device, filter, keep, limit or sort";
+                return Err(bad(format!("unknown parameter {key:?}; expected {known}")));
             }
         }
     }
@@ -294,7 +295,8 @@ async fn exec(request: Request<Incoming>, site: &Arc<Site>, local: SocketAddr) -
     guard::command(request.headers(), local)?;
     let body = Limited::new(request.into_body(), site.limits.body_bytes).collect();
     let body = tokio::time::timeout(site.limits.patience, body).await;
-    let body = body.map_err(|_| (StatusCode::REQUEST_TIMEOUT, "too slow".to_owned()))?;
+    let body =
+        body.map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the request took too long".to_owned()))?;
     let body = body.map_err(|error| (StatusCode::PAYLOAD_TOO_LARGE, error.to_string()))?;
     let command: Command = serde_json::from_slice(&body.to_bytes())
         .map_err(|error| bad(format!("expected {{\"argv\":[\"tc\", …]}}: {error}")))?;

@@ -24,7 +24,7 @@ pub struct Died;
 
 impl fmt::Display for Died {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("internal error: the command died; the daemon's log says of what")
+        f.write_str("internal error: the command panicked; the daemon's log has the message")
     }
 }
 

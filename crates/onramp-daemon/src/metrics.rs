@@ -55,22 +55,26 @@ impl Detail {
 pub fn write(snapshot: &Snapshot, device: Option<&str>, detail: Detail) -> String {
     let all = Things::new(snapshot, device, detail);
     let mut text = Text::default();
-    text.family("onramp_build_info", Type::Gauge, "The program; always 1.");
+    text.family(
+        "onramp_build_info",
+        Type::Gauge,
+        "The version of the program, as a label; always 1.",
+    );
     let version = Labels::default().with("version", &snapshot.onramp);
     text.sample("onramp_build_info", &version, 1);
     devices(&mut text, &all.devices);
     table(&mut text, QUEUES, &all.queues);
     if detail >= Detail::Queue {
-        let about = "Packets dropped in front of or by the device, by reason.";
+        let about = "Packets dropped in front of the device or by it, by reason.";
         drops(&mut text, "onramp_drops_total", about, &all.queues, |queue| &queue.drops);
     }
     qdiscs(&mut text, &all.qdiscs);
     table(&mut text, CLASSES, &all.classes);
     if detail >= Detail::Statistic {
-        let about = "A statistic of its kind, as tc -s qdisc show names it.";
+        let about = "Statistics that only some kinds of qdisc have, named as in tc -s qdisc show.";
         let of = |qdisc: &&Qdisc| qdisc.statistics.clone();
         statistics(&mut text, "onramp_qdisc_statistic", about, &all.qdiscs, of);
-        let about = "A statistic of its kind, as tc -s class show names it.";
+        let about = "Statistics that only some kinds of class have, named as in tc -s class show.";
         let of = |class: &&Class| class.statistics.clone();
         statistics(&mut text, "onramp_class_statistic", about, &all.classes, of);
     }
@@ -167,12 +171,16 @@ impl Sum {
 }
 
 fn devices(text: &mut Text, devices: &[(Labels, Sum)]) {
-    text.family("onramp_device_info", Type::Gauge, "What a device is; always 1.");
+    text.family(
+        "onramp_device_info",
+        Type::Gauge,
+        "Kind, index and peer of a device, as labels; always 1.",
+    );
     for (_, sum) in devices {
         text.sample("onramp_device_info", &sum.info, 1);
     }
     table(text, DEVICES, devices);
-    let about = "Packets dropped in front of or by the device, by reason, over all queues.";
+    let about = "Packets dropped in front of the device or by it, by reason, over all queues.";
     drops(text, "onramp_device_drops_total", about, devices, |sum| &sum.all.drops);
     histogram(text, &SOJOURN, devices, |sum| Some(&sum.all.sojourn_ns));
     histogram(text, &STAGING, devices, |sum| Some(&sum.all.staging_ns));
@@ -244,28 +252,28 @@ const TIMES: &[u8] = &[10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34];
 
 const SOJOURN: Buckets = Buckets {
     name: "onramp_sojourn_seconds",
-    about: "From push to device, for the oldest packet of each burst. The sum is estimated.",
+    about: "Time from push to device, of the oldest packet of each burst. The sum is estimated.",
     powers: TIMES,
     unit: 1e9,
 };
 
 const STAGING: Buckets = Buckets {
     name: "onramp_staging_seconds",
-    about: "How long the oldest packet of each take waited in the intake. The sum is estimated.",
+    about: "Time that the oldest packet of each take waited in the intake. The sum is estimated.",
     powers: TIMES,
     unit: 1e9,
 };
 
 const BURSTS: Buckets = Buckets {
     name: "onramp_burst_packets",
-    about: "Packets per call of the device. The sum is estimated.",
+    about: "Packets in each call of the device. The sum is estimated.",
     powers: &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
     unit: 1.0,
 };
 
 const QDISC_SOJOURN: Buckets = Buckets {
     name: "onramp_qdisc_sojourn_seconds",
-    about: "From push to dequeue, where the qdisc measures it. The sum is estimated.",
+    about: "Time from push to dequeue, if the qdisc measures it. The sum is estimated.",
     powers: TIMES,
     unit: 1e9,
 };

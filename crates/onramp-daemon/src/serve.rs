@@ -64,9 +64,10 @@ pub struct Daemon {
 pub fn run(options: Options) -> Result<(), String> {
     raise_limits();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let runtime = runtime.map_err(|error| format!("cannot start the daemon: {error}"))?;
     let done = runtime.block_on(async {
-        let mut signals = Signals::listen().map_err(|error| format!("signals: {error}"))?;
+        let mut signals =
+            Signals::listen().map_err(|error| format!("cannot handle signals: {error}"))?;
         let daemon = tokio::select! {
             daemon = Daemon::open(options, Host::new()) => daemon?,
             () = signals.end() => return Ok(()),
@@ -108,7 +109,7 @@ impl Daemon {
         let hub = Hub::new(host);
         if let Some(file) = &options.config {
             let steps = config::load(&hub, file).await?;
-            info!("{}: all of it done, in {} steps", file.display(), steps.len());
+            info!("{}: carried out all of it, in {} steps", file.display(), steps.len());
         }
         info!("listening at {}", path.display());
         Ok(Self { options, hub, socket, listener, web })
@@ -156,7 +157,7 @@ impl Daemon {
                 client = listener.accept() => match client {
                     Ok((stream, _)) => clients.welcome(stream),
                     Err(error) => {
-                        warn!("cannot let a client in: {error}");
+                        warn!("cannot accept a client: {error}");
                         sleep(PAUSE).await;
                     }
                 },
@@ -169,12 +170,12 @@ impl Daemon {
         let _ = end.send(true); // An error means that no client is left.
         let rest = async { while clients.sessions.join_next().await.is_some() {} };
         if timeout(GRACE, rest).await.is_err() {
-            warn!("clients did not take their replies in time");
+            warn!("some clients did not read their replies in time");
         }
         // A command may still be running and may never end, so the wait for the host is limited.
         let closed = timeout(FLUSH + GRACE, hub.with(|host| host.close(FLUSH))).await;
         if !matches!(closed, Ok(Ok(()))) {
-            error!("cannot close the devices in good order");
+            error!("cannot close the devices properly");
         }
         info!("ended");
     }
@@ -206,12 +207,12 @@ impl Clients {
                 });
             }
             (Some(why), _) => {
-                warn!("refused: {why}");
+                warn!("refused a client: {why}");
                 session::refuse(stream, &why, patience);
             }
             (None, None) => {
                 let clients = self.limits.clients;
-                warn!("refused: there are {clients} clients");
+                warn!("refused a client: there are {clients} clients already");
                 let why = format!("{clients} clients are served already; try again later");
                 session::refuse(stream, &why, patience);
             }
@@ -222,8 +223,8 @@ impl Clients {
 /// Listens for clients of the metrics and the web page.
 async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
     let listening = TcpListener::bind(address).await;
-    let listener =
-        listening.map_err(|error| format!("cannot listen at {address}: {error}; try --metrics"))?;
+    let listener = listening
+        .map_err(|error| format!("cannot listen at {address}: {error}; give another --metrics"))?;
     let address = listener.local_addr().unwrap_or(address);
     info!("metrics at http://{address}/metrics, the web page at http://{address}/");
     Ok(listener)
@@ -231,7 +232,9 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
 
 /// Returns an error unless the client runs as the daemon's user or as root.
 fn is_ours(stream: &UnixStream) -> Result<(), String> {
-    let peer = stream.peer_cred().map_err(|error| format!("cannot tell who asks: {error}"))?;
+    let peer = stream
+        .peer_cred()
+        .map_err(|error| format!("cannot find out the user of the client: {error}"))?;
     may_ask(peer.uid(), rustix::process::geteuid().as_raw())
 }
 
@@ -240,7 +243,7 @@ fn may_ask(peer: u32, own: u32) -> Result<(), String> {
     if peer == own || peer == 0 {
         return Ok(());
     }
-    Err(format!("user {peer} asks, and only {own} and root may"))
+    Err(format!("user {peer} may not use this daemon; only user {own} and root may"))
 }
 
 /// The signals that a daemon handles.
@@ -285,7 +288,7 @@ impl Signals {
 
 async fn reload(hub: &Hub, config: Option<&PathBuf>) {
     let Some(file) = config else {
-        return info!("SIGHUP: there is no --config to read again");
+        return info!("SIGHUP: nothing to read, because the daemon was started without --config");
     };
     notify::tell(&notify::reloading());
     match config::load(hub, file).await {
@@ -293,12 +296,12 @@ async fn reload(hub: &Hub, config: Option<&PathBuf>) {
             info!("SIGHUP: {}: nothing has changed", file.display());
         }
         Ok(steps) => {
-            info!("SIGHUP: {}: all of it done, in {} steps", file.display(), steps.len());
+            info!("SIGHUP: {}: carried out all of it, in {} steps", file.display(), steps.len());
             for step in steps {
                 info!("SIGHUP: {step}");
             }
         }
-        Err(why) => error!("SIGHUP: all stays as it was: {why}"),
+        Err(why) => error!("SIGHUP: the devices stay as they were: {why}"),
     }
     notify::tell(notify::READY);
 }
@@ -315,7 +318,7 @@ mod tests {
             assert_eq!(may_ask(peer, own).is_ok(), may, "{peer} asks {own}");
         }
         // User ID 1 has no special rights.
-        let why = "user 1 asks, and only 5 and root may";
+        let why = "user 1 may not use this daemon; only user 5 and root may";
         assert_eq!(may_ask(1, 5), Err(why.to_owned()));
     }
 

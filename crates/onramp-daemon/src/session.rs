@@ -153,7 +153,7 @@ impl Session {
                 Err(died) => wire::refusal(id, &died.to_string()),
             },
             // `answer` handles this request and never passes it to this function.
-            Request::Watch(..) => wire::refusal(id, "there is nothing to watch here"),
+            Request::Watch(..) => wire::refusal(id, "this connection has nothing to watch"),
         }
     }
 
@@ -227,7 +227,7 @@ async fn next(reader: &mut BufReader<OwnedReadHalf>, limits: Limits) -> Result<N
 }
 
 fn slow(len: usize, limits: Limits) -> String {
-    format!("{len} bytes of a request, and no line end within {:?}", limits.patience)
+    format!("got {len} bytes of a request, but no line end within {:?}", limits.patience)
 }
 
 /// Limits the rate of requests: a burst of one second's worth passes at once, later requests are
@@ -307,6 +307,6 @@ mod tests {
     #[test]
     fn who_is_slow_is_told_how_slow() {
         let limits = Limits { patience: 1_500 * MS, ..Limits::default() };
-        assert_eq!(slow(7, limits), "7 bytes of a request, and no line end within 1.5s");
+        assert_eq!(slow(7, limits), "got 7 bytes of a request, but no line end within 1.5s");
     }
 }

@@ -88,7 +88,7 @@ impl Lock {
                     "there is no folder {folder} for the socket; make it, or give another --socket"
                 ),
                 io::ErrorKind::PermissionDenied => {
-                    format!("this user may not make {}; give another --socket", path.display())
+                    format!("this user may not create {}; give another --socket", path.display())
                 }
                 _ => format!("cannot lock {}: {error}", path.display()),
             }
@@ -134,7 +134,7 @@ fn clear(path: &Path) -> Result<(), String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(format!("cannot look at {name}: {error}")),
         Ok(there) if !there.file_type().is_socket() => {
-            return Err(format!("{name} is no socket; give another --socket"));
+            return Err(format!("{name} is not a socket; give another --socket"));
         }
         Ok(_) => {}
     }

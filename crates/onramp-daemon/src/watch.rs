@@ -108,7 +108,7 @@ impl Watched {
                 let Nothing {} = read(options)?;
                 Ok(Watch::Events(self.listen().await?))
             }
-            _ => Err(format!("there is no {what:?} to watch; there are stats and events")),
+            _ => Err(format!("cannot watch {what:?}; expected stats or events")),
         }
     }
 

@@ -70,9 +70,9 @@ pub fn parse(line: &[u8]) -> Result<Asked, Wrong> {
         nameless(format!("the request is not UTF-8 from byte {} on", error.valid_up_to()))
     })?;
     let value: Value = serde_json::from_str(text)
-        .map_err(|error| nameless(format!("the request is no JSON: {error}")))?;
+        .map_err(|error| nameless(format!("the request is not JSON: {error}")))?;
     let Value::Object(mut object) = value else {
-        return Err(nameless(format!("a request is a JSON object, not {}", name(&value))));
+        return Err(nameless(format!("a request must be a JSON object, not {}", name(&value))));
     };
     let (id, is_number) = match object.remove("id") {
         None | Some(Value::Null) => (None, true),
@@ -93,7 +93,7 @@ fn body(mut object: Map<String, Value>) -> Result<Request, String> {
         Some(version) => {
             return Err(format!("version {version}: this daemon speaks version {VERSION}"));
         }
-        None => return Err(format!("the version is missing: \"v\": {VERSION}")),
+        None => return Err(format!("the version is missing; give \"v\": {VERSION}")),
     }
     if let Some(what) = object.remove("watch") {
         let Value::String(what) = what else { return Err(wants("watch", "a word", &what)) };
@@ -117,13 +117,15 @@ fn body(mut object: Map<String, Value>) -> Result<Request, String> {
             Request::Batch { commands: lines.collect::<Result<_, _>>()?, force }
         }
         (None, Some(other)) => return Err(wants("batch", "a list of commands", &other)),
-        (Some(_), Some(_)) => return Err("either \"argv\" or \"batch\", not both".to_owned()),
+        (Some(_), Some(_)) => {
+            return Err("expected either \"argv\" or \"batch\", not both".to_owned());
+        }
         (None, None) => {
-            return Err("what is to be done? give \"argv\", \"batch\" or \"watch\"".to_owned());
+            return Err("expected one of \"argv\", \"batch\" and \"watch\"".to_owned());
         }
     };
     match object.keys().next() {
-        Some(key) => Err(format!("what is {key:?}? there are v, id, argv, batch, force, cwd")),
+        Some(key) => Err(format!("unknown key {key:?}; expected v, id, argv, batch, force or cwd")),
         None => Ok(request),
     }
 }
@@ -139,7 +141,7 @@ fn words(key: &str, value: Value) -> Result<Vec<String>, String> {
     let words: Vec<String> = list.into_iter().map(word).collect::<Result<_, _>>()?;
     match words.first().map(String::as_str) {
         Some(program) if PROGRAMS.contains(&program) => Ok(words),
-        Some(other) => Err(format!("{key:?}: {other:?} is no program here: tc, ip")),
+        Some(other) => Err(format!("{key:?}: unknown program {other:?}; expected tc or ip")),
         None => Err(format!("{key:?}: the program is missing: {expected}")),
     }
 }
@@ -226,7 +228,7 @@ impl Said {
     /// many bytes.
     pub fn refuse(&mut self) {
         let err = format!(
-            "onramp: the batch ends here: what it said takes more than {} MiB; ask for less, or in \
+            "onramp: the batch ends here: its replies take more than {} MiB; ask for less, or use \
              several batches\n",
             SAID_MAX >> 20
         );
@@ -314,8 +316,8 @@ mod tests {
         said.add(&Reply { out: "x".into(), ..Reply::default() });
         said.refuse();
         assert_eq!(said.tried(), 1, "the one that is refused is not tried");
-        let err = "onramp: the batch ends here: what it said takes more than 16 MiB; ask for less, \
-                   or in several batches\n";
+        let err = "onramp: the batch ends here: its replies take more than 16 MiB; ask for less, \
+                   or use several batches\n";
         let expected = json!({"v": 1, "id": null, "code": 1, "tried": 1, "said": [
             {"command": 0, "code": 0, "out": "x", "err": ""},
             {"command": 1, "code": 2, "out": "", "err": err},
@@ -357,14 +359,22 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         let number = "\"id\" has to be a whole number, 0 to 18446744073709551615";
-        let known = "there are v, id, argv, batch, force, cwd";
+        let known = "expected v, id, argv, batch, force or cwd";
         let program = "a command, such as [\"tc\", \"qdisc\", \"show\"]";
         for (line, id, why) in [
             (r#"{"id":"x","v":1,"argv":["tc"]}"#, None, number.to_owned()),
             (r#"{"id":-1,"v":1,"argv":["tc"]}"#, None, number.to_owned()),
-            (r#"{"id":4,"argv":["tc"]}"#, Some(4), "the version is missing: \"v\": 1".to_owned()),
+            (
+                r#"{"id":4,"argv":["tc"]}"#,
+                Some(4),
+                "the version is missing; give \"v\": 1".to_owned(),
+            ),
             (r#"{"id":4,"v":2}"#, Some(4), "version 2: this daemon speaks version 1".to_owned()),
-            (r#"{"id":4,"v":1,"argv":["tc"],"x":1}"#, Some(4), format!("what is \"x\"? {known}")),
+            (
+                r#"{"id":4,"v":1,"argv":["tc"],"x":1}"#,
+                Some(4),
+                format!("unknown key \"x\"; {known}"),
+            ),
             (r#"{"v":1,"argv":[]}"#, None, format!("\"argv\": the program is missing: {program}")),
             (r#"{"v":1,"argv":{}}"#, None, format!("\"argv\" has to be {program}, not an object")),
             (
@@ -390,19 +400,15 @@ mod tests {
             (
                 r#"{"v":1,"argv":["tc"],"batch":[]}"#,
                 None,
-                "either \"argv\" or \"batch\", not both".into(),
+                "expected either \"argv\" or \"batch\", not both".into(),
             ),
             (r#"{"v":1,"watch":[]}"#, None, "\"watch\" has to be a word, not a list".into()),
-            ("true", None, "a request is a JSON object, not true or false".into()),
-            (
-                r#"{"v":1}"#,
-                None,
-                "what is to be done? give \"argv\", \"batch\" or \"watch\"".into(),
-            ),
+            ("true", None, "a request must be a JSON object, not true or false".into()),
+            (r#"{"v":1}"#, None, "expected one of \"argv\", \"batch\" and \"watch\"".into()),
             (
                 r#"{"v":1,"argv":["ls"]}"#,
                 None,
-                "\"argv\": \"ls\" is no program here: tc, ip".into(),
+                "\"argv\": unknown program \"ls\"; expected tc or ip".into(),
             ),
         ] {
             assert_eq!(parse(line.as_bytes()), Err(Wrong { id, why }), "{line}");

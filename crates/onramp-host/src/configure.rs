@@ -135,7 +135,8 @@ impl Host {
             }
         }
         if let Err((_, undone)) = self.follow(&before, &mut Vec::new()) {
-            reply.err += &format!("onramp: and cannot go back: {}", undone.err);
+            reply.err +=
+                &format!("onramp: cannot restore the earlier devices either: {}", undone.err);
         }
         Err((line, reply))
     }

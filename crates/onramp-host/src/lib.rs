@@ -98,7 +98,8 @@ impl Host {
     /// Carries out a command as [`exec`](Self::exec) does, for a caller that has no access to the
     /// files of this machine. Commands that name files are refused.
     pub fn exec_alone(&mut self, words: &[&str]) -> Reply {
-        let why = "commands from here name no files; give the program itself, or use onramp tc";
+        let why =
+            "commands sent this way cannot name files; give the program itself, or use onramp tc";
         self.run(words, |_| Err(io::Error::other(why)))
     }
 
@@ -118,7 +119,7 @@ impl Host {
             Some((&"tc", words)) => tc::exec(&mut self.devices, words),
             other => {
                 let word = other.map_or("", |(first, _)| first);
-                let err = format!("what is {word:?}? expected tc or ip\n");
+                let err = format!("unknown program {word:?}; expected tc or ip\n");
                 Reply { code: 255, err, ..Reply::default() }
             }
         };
@@ -199,7 +200,7 @@ pub fn read_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     // Check the opened file, and not its name, which may belong to another file by then.
     let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut bytes = Vec::new();
     file.take(max.saturating_add(1)).read_to_end(&mut bytes)?;

@@ -132,68 +132,73 @@ pub const TC: Program = Program {
     name: "tc",
     about: "configures qdiscs, classes and filters of the daemon's devices",
     switches: &[
-        flag("-s", "with what was counted (-statistics)"),
-        flag("-d", "with what is shown to those who ask for more (-details)"),
-        flag("-j", "as JSON (-json)"),
-        flag("-p", "JSON with line breaks (-pretty)"),
-        flag("-iec", "rates in units of 1024"),
+        flag("-s", "also shows counters (-statistics)"),
+        flag("-d", "also shows details (-details)"),
+        flag("-j", "prints JSON (-json)"),
+        flag("-p", "prints JSON with line breaks (-pretty)"),
+        flag("-iec", "prints rates in units of 1024"),
         word(
             "-b",
             Takes::Value("FILE"),
-            "the commands of a file, one a line; `-`: standard input (-batch)",
+            "carries out the commands of a file, one per line; `-`: standard input (-batch)",
         ),
-        flag("-force", "goes on behind commands of a batch that fail"),
-        flag("-V", "says its version (-Version)"),
-        flag("-help", "says how it is used"),
+        flag("-force", "continues a batch after a command that failed"),
+        flag("-V", "prints the version (-Version)"),
+        flag("-help", "prints the usage"),
     ],
     objects: &[
         Object {
             name: "qdisc",
             about: "queueing disciplines",
             verbs: &[
-                verb("add", "puts one where none is", QDISC, Then::Qdisc),
+                verb("add", "adds a qdisc where there is none", QDISC, Then::Qdisc),
                 verb(
                     "replace",
-                    "puts one in the place of another, or changes it",
+                    "replaces a qdisc by another, or changes or adds it",
                     QDISC,
                     Then::Qdisc,
                 ),
-                verb("change", "gives one other options", QDISC, Then::Qdisc),
-                verb("link", "puts one that there is in the place of another", QDISC, Then::Qdisc),
-                verb("delete", "removes one, and what is below it", QDISC, Then::Qdisc),
-                verb("show", "lists them", SHOW_QDISC, Then::End),
+                verb("change", "changes the options of a qdisc", QDISC, Then::Qdisc),
+                verb("link", "puts an existing qdisc in the place of another", QDISC, Then::Qdisc),
+                verb("delete", "deletes a qdisc and everything below it", QDISC, Then::Qdisc),
+                verb("show", "lists qdiscs", SHOW_QDISC, Then::End),
             ],
         },
         Object {
             name: "class",
             about: "classes of qdiscs that have them",
             verbs: &[
-                verb("add", "adds one", CLASS, Then::Class),
-                verb("replace", "adds one, or changes it", CLASS, Then::Class),
-                verb("change", "gives one other options", CLASS, Then::Class),
-                verb("delete", "removes one", CLASS, Then::Class),
-                verb("show", "lists those of a device", SHOW_CLASS, Then::End),
+                verb("add", "adds a class", CLASS, Then::Class),
+                verb("replace", "changes a class, or adds it", CLASS, Then::Class),
+                verb("change", "changes the options of a class", CLASS, Then::Class),
+                verb("delete", "deletes a class", CLASS, Then::Class),
+                verb("show", "lists the classes of a device", SHOW_CLASS, Then::End),
             ],
         },
         Object {
             name: "filter",
-            about: "what says which class a packet belongs to",
+            about: "rules that decide which class a packet belongs to",
             verbs: &[
-                verb("add", "adds one", FILTER, Then::Filter),
-                verb("replace", "adds one, or changes it", FILTER, Then::Filter),
-                verb("change", "gives one other options", FILTER, Then::Filter),
-                verb("delete", "removes one, all of a preference, or all", FILTER, Then::Filter),
-                verb("show", "lists those of a qdisc or class", FILTER, Then::End),
+                verb("add", "adds a filter", FILTER, Then::Filter),
+                verb("replace", "changes a filter, or adds it", FILTER, Then::Filter),
+                verb("change", "changes the options of a filter", FILTER, Then::Filter),
+                verb(
+                    "delete",
+                    "deletes a filter, all filters of a preference, or all filters",
+                    FILTER,
+                    Then::Filter,
+                ),
+                verb("show", "lists the filters of a qdisc or class", FILTER, Then::End),
             ],
         },
     ],
 };
 
 const DEV: Word = word("dev", Takes::Device, "the device");
-const ROOT: Word = flag("root", "where packets leave the device");
-const PARENT: Word = word("parent", Takes::Class, "the class, or the qdisc, that it is below");
-const INGRESS: Word = flag("ingress", "where packets come in");
-const CLSACT: Word = flag("clsact", "where packets come in and where they go out");
+const ROOT: Word = flag("root", "the root, where packets leave the device");
+const PARENT: Word = word("parent", Takes::Class, "the parent: a class or a qdisc");
+const INGRESS: Word = flag("ingress", "the place where packets come in");
+const CLSACT: Word = flag("clsact", "the places where packets come in and where they go out");
 
 const QDISC: &[Word] = &[
     DEV,
@@ -201,7 +206,11 @@ const QDISC: &[Word] = &[
     PARENT,
     INGRESS,
     CLSACT,
-    word("handle", Takes::Handle, "its name, hexadecimal; without one it gets one from 8001: on"),
+    word(
+        "handle",
+        Takes::Handle,
+        "handle of the qdisc, hexadecimal; if missing, the next free one from 8001:",
+    ),
 ];
 
 const SHOW_QDISC: &[Word] = &[
@@ -210,23 +219,27 @@ const SHOW_QDISC: &[Word] = &[
     PARENT,
     INGRESS,
     CLSACT,
-    word("handle", Takes::Handle, "the one of this name"),
-    flag("invisible", "also those that are there by default"),
+    word("handle", Takes::Handle, "only the qdisc with this handle"),
+    flag("invisible", "also qdiscs that exist by default"),
 ];
 
 const CLASS: &[Word] = &[
     DEV,
     ROOT,
     PARENT,
-    word("classid", Takes::Class, "its name, hexadecimal; major is its qdisc's"),
+    word(
+        "classid",
+        Takes::Class,
+        "ID of the class, hexadecimal; its major number is that of the qdisc",
+    ),
 ];
 
 const SHOW_CLASS: &[Word] = &[
     DEV,
     ROOT,
     PARENT,
-    word("classid", Takes::Class, "the one of this name"),
-    word("qdisc", Takes::Handle, "those of this qdisc"),
+    word("classid", Takes::Class, "only the class with this ID"),
+    word("qdisc", Takes::Handle, "only classes of this qdisc"),
 ];
 
 const FILTER: &[Word] = &[
@@ -234,15 +247,23 @@ const FILTER: &[Word] = &[
     ROOT,
     PARENT,
     INGRESS,
-    flag("egress", "where packets go out, of `clsact`"),
-    word("pref", Takes::Value("NUMBER"), "its place: the least is asked first; also `prio`"),
+    flag("egress", "the place where packets go out, of `clsact`"),
+    word(
+        "pref",
+        Takes::Value("NUMBER"),
+        "preference: filters with the smallest number are tried first; also `prio`",
+    ),
     word(
         "protocol",
         Takes::OneOf(&["all", "ip", "ipv6", "arp", "802.1Q", "802.1ad"]),
-        "the packets that it is asked about",
+        "protocol of the packets that the filter is applied to",
     ),
-    word("chain", Takes::Value("NUMBER"), "the list it is in; the first is 0"),
-    word("handle", Takes::Value("FILTERID"), "its name, by the kind"),
+    word(
+        "chain",
+        Takes::Value("NUMBER"),
+        "chain that the filter belongs to; packets enter at chain 0",
+    ),
+    word("handle", Takes::Value("FILTERID"), "handle of the filter; its form depends on the kind"),
 ];
 
 /// The tables of `ip`.
@@ -250,59 +271,73 @@ pub const IP: Program = Program {
     name: "ip",
     about: "makes, changes and shows the daemon's devices",
     switches: &[
-        flag("-s", "with what was counted (-statistics)"),
-        flag("-d", "with what is shown to those who ask for more (-details)"),
-        flag("-j", "as JSON (-json)"),
-        flag("-p", "JSON with line breaks (-pretty)"),
-        flag("-br", "a line for each device (-brief)"),
-        flag("-o", "the same, with all that there is (-oneline)"),
+        flag("-s", "also shows counters (-statistics)"),
+        flag("-d", "also shows details (-details)"),
+        flag("-j", "prints JSON (-json)"),
+        flag("-p", "prints JSON with line breaks (-pretty)"),
+        flag("-br", "one short line for each device (-brief)"),
+        flag("-o", "one complete line for each device (-oneline)"),
         word(
             "-b",
             Takes::Value("FILE"),
-            "the commands of a file, one a line; `-`: standard input (-batch)",
+            "carries out the commands of a file, one per line; `-`: standard input (-batch)",
         ),
-        flag("-force", "goes on behind commands of a batch that fail"),
-        flag("-V", "says its version (-Version)"),
-        flag("-help", "says how it is used"),
+        flag("-force", "continues a batch after a command that failed"),
+        flag("-V", "prints the version (-Version)"),
+        flag("-help", "prints the usage"),
     ],
     objects: &[Object {
         name: "link",
         about: "devices",
         verbs: &[
-            verb("add", "makes one", ADD, Then::Type),
-            verb("set", "changes one", SET, Then::End),
-            verb("delete", "ends one; of a pair, both", DEVICE, Then::End),
-            verb("show", "lists them", SHOW, Then::End),
+            verb("add", "makes a device", ADD, Then::Type),
+            verb("set", "changes a device", SET, Then::End),
+            verb("delete", "deletes a device; both ends of a pair", DEVICE, Then::End),
+            verb("show", "lists devices", SHOW, Then::End),
         ],
     }],
 };
 
-const MTU: Word = word("mtu", Takes::Value("BYTES"), "its largest packet, without the link header");
-const QLEN: Word =
-    word("txqueuelen", Takes::Value("PACKETS"), "what pfifo and its like hold by default");
-const ADDRESS: Word = word("address", Takes::Value("LLADDR"), "its address of Ethernet");
-const UP: Word = flag("up", "it takes packets");
-const DOWN: Word = flag("down", "it drops them");
+const MTU: Word =
+    word("mtu", Takes::Value("BYTES"), "size of the largest packet, without the link header");
+const QLEN: Word = word(
+    "txqueuelen",
+    Takes::Value("PACKETS"),
+    "number of packets that pfifo and similar qdiscs hold by default",
+);
+const ADDRESS: Word = word("address", Takes::Value("LLADDR"), "Ethernet address of the device");
+const UP: Word = flag("up", "the device takes packets");
+const DOWN: Word = flag("down", "the device drops packets");
 
 const ADD: &[Word] = &[
-    word("dev", Takes::Value("NAME"), "its name; the word may be left out"),
-    word("numtxqueues", Takes::Value("NUMBER"), "its transmit queues; else one"),
+    word("dev", Takes::Value("NAME"), "name of the device; the word `dev` may be left out"),
+    word("numtxqueues", Takes::Value("NUMBER"), "number of transmit queues; default 1"),
     QLEN,
     MTU,
     ADDRESS,
-    word("index", Takes::Value("NUMBER"), "its number; else the next one"),
+    word("index", Takes::Value("NUMBER"), "index of the device; default: the next number"),
     UP,
     DOWN,
-    word("type", Takes::Type, "what it is; its options follow"),
+    word("type", Takes::Type, "type of the device; the options of the type follow"),
 ];
 
-const SET: &[Word] =
-    &[DEV, UP, DOWN, MTU, QLEN, ADDRESS, word("name", Takes::Value("NAME"), "another name")];
+const SET: &[Word] = &[
+    DEV,
+    UP,
+    DOWN,
+    MTU,
+    QLEN,
+    ADDRESS,
+    word("name", Takes::Value("NAME"), "new name of the device"),
+];
 
 const DEVICE: &[Word] = &[DEV];
 
-const SHOW: &[Word] =
-    &[DEV, flag("up", "those that take packets"), word("type", Takes::Type, "those of a type")];
+const SHOW: &[Word] = &[
+    DEV,
+    flag("up", "only devices that are up"),
+    word("type", Takes::Type, "only devices of this type"),
+];
 
 /// A type of devices, as documentation shows it. [`device_types`] returns all types.
 #[derive(Clone, Debug)]

@@ -159,8 +159,8 @@ type Done = Result<(String, &'static str), TcError>;
 
 /// Warning for filters on packets that arrive.
 const UNASKED: &str = concat!(
-    "Warning: onramp puts no packet to filters of ingress and clsact yet: ",
-    "they are kept and listed, and nothing more. Filters at the root qdisc are asked.\n"
+    "Warning: onramp does not apply filters of ingress and clsact to packets yet; it only stores ",
+    "and lists them. Filters at the root qdisc are applied.\n"
 );
 
 /// Carries out the words after `tc`, and returns what `tc` prints.
@@ -201,8 +201,8 @@ fn switches<'a, 'w>(mut words: &'a [&'w str]) -> Result<(Style, &'a [&'w str]), 
             return Err(usage(HELP));
         } else if is("-netns") || is("-batch") {
             let why = match is("-batch") {
-                true => "Option \"-batch\" stands first, and needs the name of a file, or -.",
-                false => "Option \"-netns\": Onramp's devices are in no network namespace.",
+                true => "Option \"-batch\" must come first, and needs the name of a file, or -.",
+                false => "Option \"-netns\": Onramp's devices are not in network namespaces.",
             };
             return Err(said(255, why.to_owned()));
         } else {
@@ -270,7 +270,7 @@ fn one_by_one(object: &str, words: &[&str]) -> Result<(), Reply> {
     let names = |at: usize| object != "filter" || at > 0 && words[at - 1] == "dev";
     let wrong = words.iter().enumerate().find(|(at, word)| split(word) && names(*at));
     wrong.map_or(Ok(()), |(_, word)| {
-        Err(said(255, format!("Error: argument {word:?} is wrong: it is no single word")))
+        Err(said(255, format!("Error: argument {word:?} is wrong: it must be a single word")))
     })
 }
 
@@ -282,9 +282,11 @@ fn no_device(line: &str, name: Option<&str>) -> TcError {
     match (said_before, name) {
         (Some(error), _) => error.into(),
         (None, Some(name)) => said(1, format!("Cannot find device \"{name}\"")).into(),
-        (None, None) => {
-            said(2, "RTNETLINK answers: No such device\nsay which: dev NAME".into()).into()
-        }
+        (None, None) => said(
+            2,
+            "RTNETLINK answers: No such device\nthe device is missing: give dev NAME".into(),
+        )
+        .into(),
     }
 }
 

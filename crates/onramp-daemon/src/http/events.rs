@@ -18,7 +18,7 @@ use crate::snapshot::{Query, Stats};
 pub(super) fn stream(query: &str, site: &Arc<Site>, stopped: watch::Receiver<bool>) -> Answer {
     let query = selection(query)?;
     let Ok(place) = Arc::clone(&site.listeners).try_acquire_owned() else {
-        let why = format!("{} listen already", site.limits.listeners);
+        let why = format!("{} clients receive events already", site.limits.listeners);
         return Err((StatusCode::SERVICE_UNAVAILABLE, why));
     };
     let stats = site.sampler.listen();

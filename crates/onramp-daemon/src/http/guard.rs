@@ -22,7 +22,7 @@ pub(super) fn host(headers: &HeaderMap, local: SocketAddr) -> Result<(), &'stati
         None if !headers.contains_key(header::HOST) => Ok(()),
         Some(Named::Localhost) => Ok(()),
         Some(Named::Address(address)) if address.to_canonical().is_loopback() => Ok(()),
-        _ => Err("this is 127.0.0.1: ask for it by this address, or as localhost"),
+        _ => Err("wrong host name: address this server as 127.0.0.1 or as localhost"),
     }
 }
 
@@ -32,14 +32,17 @@ pub(super) fn command(headers: &HeaderMap, local: SocketAddr) -> Result<(), (Sta
     let kind = text(header::CONTENT_TYPE).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/json") {
-        let why = "a command has the content type application/json";
+        let why = "a command must have the content type application/json";
         return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, why.to_owned()));
     }
     let forbidden = |why: &str| Err((StatusCode::FORBIDDEN, why.to_owned()));
     // Anybody may own a host name and let it point here, so only addresses and `localhost` are
     // accepted.
     if named(headers).is_none() {
-        return forbidden(&format!("ask for this host by its address: {}", local.ip()));
+        return forbidden(&format!(
+            "commands are accepted only at the address of this host: {}",
+            local.ip()
+        ));
     }
     let own = format!("http://{}", text(header::HOST).unwrap_or_default());
     if text(header::ORIGIN).is_some_and(|origin| !origin.eq_ignore_ascii_case(&own)) {

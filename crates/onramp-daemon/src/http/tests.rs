@@ -28,10 +28,13 @@ fn a_query_selects() {
     }
     let names = "tree, rate, packets, backlog, p99, drops";
     for (query, why) in [
-        ("limit=-1", "limit=-1: no number"),
-        ("limit=", "limit=: no number"),
-        ("sort=size", &format!("sort=size: there are {names}")),
-        ("colour=red", "colour: there are device, filter, keep, limit and sort"),
+        ("limit=-1", "limit=-1: expected a number"),
+        ("limit=", "limit=: expected a number"),
+        ("sort=size", &format!("sort=size: expected one of {names}")),
+        (
+            "colour=red",
+            "unknown parameter \"colour\"; expected device, filter, keep, limit or sort",
+        ),
     ] {
         assert_eq!(selection(query), Err((StatusCode::BAD_REQUEST, why.to_owned())));
     }

@@ -21,45 +21,71 @@ const fn gauge<T>(name: &'static str, about: &'static str, value: fn(&T) -> u64)
 }
 
 pub(super) const DEVICES: &[Table<Sum>] = &[
-    gauge("onramp_device_up", "Whether the device takes packets.", |sum| sum.up.into()),
-    gauge("onramp_device_mtu_bytes", "Largest packet without its link header.", |sum| {
-        sum.mtu.into()
+    gauge("onramp_device_up", "1 if the device is up and takes packets, else 0.", |sum| {
+        sum.up.into()
     }),
-    gauge("onramp_device_queues", "Transmit queues.", |sum| sum.queues as u64),
-    counter("onramp_device_enqueued_packets_total", "Packets given to qdiscs.", |sum| {
-        sum.all.enqueued_packets
-    }),
-    counter("onramp_device_sent_packets_total", "Packets the device took.", |sum| {
-        sum.all.sent_packets
-    }),
-    counter("onramp_device_sent_bytes_total", "Bytes the device took.", |sum| sum.all.sent_bytes),
-    gauge("onramp_device_backlog_packets", "Packets that wait, over all queues.", |sum| {
-        sum.all.held_packets
-    }),
-    counter("onramp_device_runs_total", "Times a thread became owner of a queue.", |sum| {
+    gauge(
+        "onramp_device_mtu_bytes",
+        "Size of the largest packet in bytes, without its link header.",
+        |sum| sum.mtu.into(),
+    ),
+    gauge("onramp_device_queues", "Number of transmit queues.", |sum| sum.queues as u64),
+    counter(
+        "onramp_device_enqueued_packets_total",
+        "Packets given to qdiscs or made by them, over all queues.",
+        |sum| sum.all.enqueued_packets,
+    ),
+    counter(
+        "onramp_device_sent_packets_total",
+        "Packets that the device took, over all queues.",
+        |sum| sum.all.sent_packets,
+    ),
+    counter(
+        "onramp_device_sent_bytes_total",
+        "Bytes that the device took, over all queues.",
+        |sum| sum.all.sent_bytes,
+    ),
+    gauge(
+        "onramp_device_backlog_packets",
+        "Packets that wait to be sent, over all queues.",
+        |sum| sum.all.held_packets,
+    ),
+    counter("onramp_device_runs_total", "How often a thread became the owner of a queue.", |sum| {
         sum.all.runs
     }),
-    counter("onramp_device_helped_total", "Of these, senders without credit.", |sum| {
-        sum.all.helped
+    counter(
+        "onramp_device_helped_total",
+        "How often a sender without credit became the owner of a queue.",
+        |sum| sum.all.helped,
+    ),
+    counter("onramp_device_busy_total", "How often a queue became busy.", |sum| sum.all.busy),
+    counter("onramp_device_bursts_total", "Calls that handed packets to the device.", |sum| {
+        sum.all.bursts
     }),
-    counter("onramp_device_busy_total", "Times a queue became busy.", |sum| sum.all.busy),
-    counter("onramp_device_bursts_total", "Calls of the device.", |sum| sum.all.bursts),
 ];
 
 pub(super) const QUEUES: &[Table<Queue>] = &[
-    counter("onramp_queue_enqueued_packets_total", "Packets given to the qdisc.", |queue| {
-        queue.enqueued_packets
-    }),
-    counter("onramp_queue_made_packets_total", "Of these, copies that the qdisc made.", |queue| {
-        queue.made_packets
-    }),
-    counter("onramp_queue_sent_packets_total", "Packets the device took.", |queue| {
-        queue.sent_packets
-    }),
-    counter("onramp_queue_sent_bytes_total", "Bytes the device took.", |queue| queue.sent_bytes),
-    gauge("onramp_backlog_packets", "Packets that wait in front of the device.", |queue| {
-        queue.held_packets
-    }),
+    counter(
+        "onramp_queue_enqueued_packets_total",
+        "Packets given to the qdisc or made by it.",
+        |queue| queue.enqueued_packets,
+    ),
+    counter(
+        "onramp_queue_made_packets_total",
+        "Packets that the qdisc made, such as duplicates of netem; they also count as enqueued.",
+        |queue| queue.made_packets,
+    ),
+    counter(
+        "onramp_queue_sent_packets_total",
+        "Packets that the device took from the queue.",
+        |queue| queue.sent_packets,
+    ),
+    counter(
+        "onramp_queue_sent_bytes_total",
+        "Bytes that the device took from the queue.",
+        |queue| queue.sent_bytes,
+    ),
+    gauge("onramp_backlog_packets", "Packets that wait to be sent.", |queue| queue.held_packets),
 ];
 
 /// The series that qdiscs and classes have in common.
@@ -78,27 +104,27 @@ macro_rules! traffic {
             ),
             counter(
                 concat!("onramp_", $what, "_drops_total"),
-                "Packets dropped in it or below it.",
+                concat!("Packets dropped in the ", $what, " or below it."),
                 |it: &$of| it.traffic.dropped_packets,
             ),
             counter(
                 concat!("onramp_", $what, "_overlimits_total"),
-                "How often it held back, or met a limit.",
+                concat!("How often the ", $what, " delayed packets or reached a limit."),
                 |it: &$of| it.traffic.overlimits,
             ),
             counter(
                 concat!("onramp_", $what, "_requeues_total"),
-                "Packets the device did not take at once.",
+                "Packets that the device did not accept at the first attempt.",
                 |it: &$of| it.traffic.requeues,
             ),
             gauge(
                 concat!("onramp_", $what, "_backlog_bytes"),
-                "Bytes that wait in it.",
+                concat!("Bytes that wait in the ", $what, "."),
                 |it: &$of| it.traffic.backlog_bytes,
             ),
             gauge(
                 concat!("onramp_", $what, "_backlog_packets"),
-                "Packets that wait in it.",
+                concat!("Packets that wait in the ", $what, "."),
                 |it: &$of| it.traffic.backlog_packets,
             ),
         ]

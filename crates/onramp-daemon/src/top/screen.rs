@@ -13,11 +13,11 @@ use crate::snapshot::{Sort, What, histogram};
 const HELP: &[(&str, &str)] = &[
     ("t r p b l d", "order: tree, rate, packets, backlog, latency, drops"),
     ("up down", "choose a row (also k j, page up and down, home, end)"),
-    ("left right", "close and open it (also enter)"),
-    ("a", "open all queues, or close them"),
-    ("/", "show rows that contain all of some words; escape shows all"),
-    ("space", "wait, and go on"),
-    ("q", "end"),
+    ("left right", "close and open the row (also enter)"),
+    ("a", "open all queues, or close all queues"),
+    ("/", "show only rows with all words that you type; escape: all rows"),
+    ("space", "pause, and continue"),
+    ("q", "quit"),
 ];
 
 /// Draws the whole screen.
@@ -184,6 +184,6 @@ fn help(frame: &mut Frame<'_>) {
         height,
     };
     frame.render_widget(Clear, place);
-    let block = Block::bordered().title(" onramp top: any key goes back ");
+    let block = Block::bordered().title(" onramp top: press any key to return ");
     frame.render_widget(Paragraph::new(lines).block(block), place);
 }

@@ -78,13 +78,13 @@ fn strange_answers_are_told() {
         let (mut client, daemon) = Scripted::start(&[answer]);
         let error = client.exec(&["ip"], "/").expect_err(answer);
         assert!(matches!(error, ClientError::Strange(_)));
-        assert_eq!(error.to_string(), format!("the daemon answers what nobody expects: {told}"));
+        assert_eq!(error.to_string(), format!("unexpected answer from the daemon: {told}"));
         daemon.heard();
     }
     // An answer that does not belong to a batch is an error, which shows the answer's message.
     let (mut client, daemon) = Scripted::start(&["{\"v\":1,\"code\":2,\"err\":\"onramp: no\"}\n"]);
     let error = client.batch(&[], "/", false).expect_err("it is refused");
-    assert_eq!(error.to_string(), "the daemon answers what nobody expects: onramp: no");
+    assert_eq!(error.to_string(), "unexpected answer from the daemon: onramp: no");
     daemon.heard();
 }
 

@@ -29,7 +29,7 @@ fn a_configuration_is_a_file_that_is_not_too_long() {
         }
     });
     let next = || told.recv_timeout(PATIENCE).expect("an answer");
-    assert!(next().is_err_and(|why| why.contains("pipe: it is no regular file")));
+    assert!(next().is_err_and(|why| why.contains("pipe: it is not a regular file")));
     assert!(next().is_err_and(|why| why.contains("long: it has more than 16777216 bytes")));
     assert_eq!(next(), Ok(()));
     thread.expect("a thread").join().expect("it ends");

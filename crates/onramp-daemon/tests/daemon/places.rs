@@ -40,7 +40,7 @@ fn what_is_no_stale_socket_is_left_alone() {
     // A symbolic link is refused, wherever it leads.
     let link = folder.path().join("link");
     symlink(folder.path().join("nowhere"), &link).expect("a link");
-    let told = format!("{} is no socket; give another --socket", link.display());
+    let told = format!("{} is not a socket; give another --socket", link.display());
     assert_eq!(refusal(link.clone()), told);
     assert!(datagram.exists() && fs::symlink_metadata(&link).is_ok());
     // A directory in the place of the lock file, and a missing directory.

@@ -167,7 +167,7 @@ fn a_service_manager_hears_what_it_does() {
     let mut daemon =
         Managed::start(folder.path(), &role, manager, notify.to_str().expect("a plain name"));
     assert_eq!(daemon.heard(), "READY=1");
-    daemon.logged(&format!("INFO {role}: all of it done, in 1 steps"));
+    daemon.logged(&format!("INFO {role}: carried out all of it, in 1 steps"));
     daemon.logged(&format!("INFO listening at {}", daemon.socket.display()));
     assert!(daemon.devices().starts_with("d0 "));
     // The daemon has raised its limit of open files to the maximum.
@@ -190,11 +190,11 @@ fn a_service_manager_hears_what_it_does() {
     };
     reload(&mut daemon, &format!("INFO SIGHUP: {role}: nothing has changed"));
     write("ip link add d0 type dummy\nip link add d1 type dummy\n");
-    reload(&mut daemon, &format!("INFO SIGHUP: {role}: all of it done, in 1 steps"));
+    reload(&mut daemon, &format!("INFO SIGHUP: {role}: carried out all of it, in 1 steps"));
     assert!(daemon.logged("INFO SIGHUP: ").contains("d1"));
     assert!(daemon.devices().contains("\nd1 "));
     write("ip link add d0 type dummy\nip link add d1 type unheard-of\n");
-    let told = reload(&mut daemon, "ERROR SIGHUP: all stays as it was: ");
+    let told = reload(&mut daemon, "ERROR SIGHUP: the devices stay as they were: ");
     assert!(told.contains(&format!("{role}:2: ")), "{told}");
     assert!(daemon.devices().contains("\nd1 "));
     daemon.ends(Signal::TERM, "SIGTERM");
@@ -211,7 +211,7 @@ fn without_a_configuration_there_is_nothing_to_reload() {
     let mut daemon = Managed::start(folder.path(), "daemon", manager, &format!("@{name}"));
     assert_eq!(daemon.heard(), "READY=1");
     daemon.signal(Signal::HUP);
-    daemon.logged("INFO SIGHUP: there is no --config to read again");
+    daemon.logged("INFO SIGHUP: nothing to read, because the daemon was started without --config");
     assert_eq!(daemon.devices(), "");
     // The next message is the one about the end.
     daemon.ends(Signal::INT, "SIGINT");

@@ -53,9 +53,9 @@ fn a_batch_stops_at_the_first_error_or_goes_on() {
 
 /// Invalid requests, and a part of the error message for each.
 const WRONG: &[(&[u8], &str)] = &[
-    (b"", "no JSON"),
-    (b"garbage", "no JSON"),
-    (b"{\"v\":1", "no JSON"),
+    (b"", "not JSON"),
+    (b"garbage", "not JSON"),
+    (b"{\"v\":1", "not JSON"),
     (b"\xff\xfe", "not UTF-8 from byte 0"),
     (b"{\"v\":1,\"argv\":[\"tc\",\"\xc3\x28\"]}", "not UTF-8 from byte 21"),
     (b"[1]", "not a list"),
@@ -64,11 +64,11 @@ const WRONG: &[(&[u8], &str)] = &[
     (b"{\"v\":2,\"argv\":[\"tc\"]}", "version 2"),
     (b"{\"v\":\"1\",\"argv\":[\"tc\"]}", "version \"1\""),
     (b"{\"v\":1.0,\"argv\":[\"tc\"]}", "version 1.0"),
-    (b"{\"v\":1}", "what is to be done"),
+    (b"{\"v\":1}", "expected one of \"argv\""),
     (b"{\"v\":1,\"argv\":\"tc\"}", "\"argv\" has to be a command"),
     (b"{\"v\":1,\"argv\":[]}", "the program is missing"),
     (b"{\"v\":1,\"argv\":[1]}", "not a number"),
-    (b"{\"v\":1,\"argv\":[\"rm\"]}", "\"rm\" is no program"),
+    (b"{\"v\":1,\"argv\":[\"rm\"]}", "unknown program \"rm\""),
     (b"{\"v\":1,\"argv\":[\"tc\"],\"batch\":[]}", "not both"),
     (b"{\"v\":1,\"batch\":[[\"tc\"],3]}", "\"batch\" has to be a command"),
     (b"{\"v\":1,\"batch\":7}", "a list of commands"),

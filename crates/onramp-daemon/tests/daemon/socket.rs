@@ -63,7 +63,7 @@ fn what_is_not_ours_is_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("notes");
     std::fs::write(&file, "mine").expect("a file");
-    assert!(refusal(file.clone()).contains("is no socket"));
+    assert!(refusal(file.clone()).contains("is not a socket"));
     assert_eq!(std::fs::read_to_string(&file).expect("still there"), "mine");
     // Another program listens at the path without holding our lock.
     let other = folder.path().join("other");

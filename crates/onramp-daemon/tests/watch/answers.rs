@@ -18,7 +18,7 @@ fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
 #[test]
 fn what_is_wrong_is_said_and_how_it_would_be_right() {
     let server = Server::start(MadeUp::default(), true);
-    let known = "there are /, /metrics, /api/v1/snapshot, /api/v1/events and /api/v1/exec";
+    let known = "expected /, /metrics, /api/v1/snapshot, /api/v1/events or /api/v1/exec";
     let details = "device, queue, qdisc, class, statistic";
     for (what, status, allow, why) in [
         ("GET /api", 404, None, known.to_owned()),
@@ -28,10 +28,20 @@ fn what_is_wrong_is_said_and_how_it_would_be_right() {
         ("DELETE /api/v1/snapshot", 405, Some("GET, HEAD"), "only GET, HEAD".to_owned()),
         ("POST /api/v1/events", 405, Some("GET"), "only GET".to_owned()),
         ("GET /api/v1/exec", 405, Some("POST"), "only POST".to_owned()),
-        ("GET /metrics?detail=all", 400, None, format!("detail=all: there are {details}")),
-        ("GET /metrics?x=1", 400, None, "x: there are device and detail".to_owned()),
-        ("GET /api/v1/snapshot?x=1", 400, None, "x: there is device".to_owned()),
-        ("GET /api/v1/events?limit=x", 400, None, "limit=x: no number".to_owned()),
+        ("GET /metrics?detail=all", 400, None, format!("detail=all: expected one of {details}")),
+        (
+            "GET /metrics?x=1",
+            400,
+            None,
+            "unknown parameter \"x\"; expected device or detail".to_owned(),
+        ),
+        (
+            "GET /api/v1/snapshot?x=1",
+            400,
+            None,
+            "unknown parameter \"x\"; expected device".to_owned(),
+        ),
+        ("GET /api/v1/events?limit=x", 400, None, "limit=x: expected a number".to_owned()),
     ] {
         let (told, head, body) = request(&server, &format!("{what} HTTP/1.1"), &[], "");
         assert_eq!((told, header(&head, "allow")), (status, allow), "{what}");
@@ -152,5 +162,8 @@ fn listeners_have_places() {
     let limits = Limits { listeners: 0, ..Limits::default() };
     let server = Server::with(MadeUp::default(), false, limits);
     let (status, _, body) = get(&server, "/api/v1/events");
-    assert_eq!((status, body), (503, json!({"error": "0 listen already"}).to_string() + "\n"));
+    assert_eq!(
+        (status, body),
+        (503, json!({"error": "0 clients receive events already"}).to_string() + "\n")
+    );
 }

@@ -19,7 +19,7 @@ const ETHER_MTU: [u32; 3] = [68, 1_500, 65_535];
 pub(crate) const TYPES: &[Type] = &[
     Type {
         name: "dummy",
-        help: "takes packets, sends nothing, and counts",
+        help: "counts the packets that it is given, and discards them",
         options: &[],
         layer: "ether",
         flags: &["BROADCAST", "NOARP"],
@@ -31,7 +31,7 @@ pub(crate) const TYPES: &[Type] = &[
     },
     Type {
         name: "loopback",
-        help: "receives what it sends",
+        help: "receives the packets that it sends",
         options: &[],
         layer: "loopback",
         flags: &["LOOPBACK"],
@@ -43,12 +43,12 @@ pub(crate) const TYPES: &[Type] = &[
     },
     Type {
         name: "veth",
-        help: "one end of a pair: what it sends, the other receives",
+        help: "one end of a pair: each end receives the packets that the other end sends",
         options: &[Opt {
             key: "peer",
             what: Operand::Peer,
             needed: false,
-            help: "the other end: its name, and what may stand before `type`",
+            help: "the other end: its name, and options that may stand before `type`",
         }],
         layer: "ether",
         flags: &["BROADCAST", "MULTICAST"],
@@ -60,25 +60,25 @@ pub(crate) const TYPES: &[Type] = &[
     },
     Type {
         name: "udp",
-        help: "sends datagrams from sockets of the kernel's",
+        help: "sends datagrams through UDP sockets of the kernel",
         options: &[
             Opt {
                 key: "local",
                 what: Operand::Address,
                 needed: true,
-                help: "the address that it sends from; port 0: any",
+                help: "the address that it sends from; port 0: any free port",
             },
             Opt {
                 key: "remote",
                 what: Operand::Address,
                 needed: false,
-                help: "where packets go that say nothing else",
+                help: "the destination of packets that have no other",
             },
             Opt {
                 key: "listen",
                 what: Operand::Address,
                 needed: false,
-                help: "sends the datagrams that arrive here to `remote`",
+                help: "sends the datagrams that arrive at this address to `remote`",
             },
         ],
         layer: "none",
@@ -135,7 +135,9 @@ fn udp(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     };
     let remote = given.address("remote");
     if request.queues[0] > 1 && local.port() != 0 {
-        return Err(invalid("each queue has a socket: with numtxqueues, leave the port open, :0"));
+        return Err(invalid(
+            "each queue has its own socket: with numtxqueues, give local the port 0",
+        ));
     }
     if remote.is_some_and(|remote| remote.is_ipv4() != local.is_ipv4() || remote.port() == 0) {
         return Err(invalid("remote needs a port, and an address of the same family as local"));
@@ -147,7 +149,9 @@ fn udp(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     }
     let listener = match (given.address("listen"), remote) {
         (None, _) => None,
-        (Some(_), None) => return Err(invalid("listen sends to remote: give both")),
+        (Some(_), None) => {
+            return Err(invalid("listen needs remote, to which it sends: give both"));
+        }
         (Some(listen), Some(_)) => Some(Listener::bind(listen, &end)?),
     };
     let queues = boxed(queues.into_iter().map(|queue| Switched::new(end.clone(), queue)));

@@ -27,7 +27,7 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     let Some(kind) = ask.kind else { return Err(Fault::missing(1, "type", "")) };
     let Some(kind) = device::find(kind) else {
         let names: Vec<&str> = device::TYPES.iter().map(|kind| kind.name).collect();
-        let why = format!("{kind:?}: there are {}", names.join(", "));
+        let why = format!("{kind:?}: expected one of {}", names.join(", "));
         return Err(Fault::kernel("Error: Unknown device type.", &why));
     };
     let (given, peer) = options(kind, words)?;
@@ -109,7 +109,7 @@ impl Wanted {
         };
         let asked = ask.numtxqueues.unwrap_or(1);
         let queues = u16::try_from(asked).ok().filter(|queues| *queues > 0).ok_or_else(|| {
-            let why = format!("numtxqueues {asked}: 1 to {}", u16::MAX);
+            let why = format!("numtxqueues {asked}: expected 1 to {}", u16::MAX);
             Fault::kernel("Error: Invalid number of transmit queues.", &why)
         })?;
         Ok(Self {
@@ -139,8 +139,8 @@ pub(super) fn mtu_fault(kind: &Type, mtu: u32) -> Option<&'static str> {
 
 pub(super) fn mtu_range(kind: &Type) -> String {
     match kind.mtu {
-        [least, _, 0] => format!("{} takes {least} and more", kind.name),
-        [least, _, most] => format!("{} takes {least} to {most}", kind.name),
+        [least, _, 0] => format!("{} allows {least} or more", kind.name),
+        [least, _, most] => format!("{} allows {least} to {most}", kind.name),
     }
 }
 
@@ -187,11 +187,11 @@ fn names(devices: &Netdevs, kind: &Type, wanted: &[Wanted; 2]) -> Result<[String
     let taken = |name: &str| devices.get(name).is_some();
     if taken(&first) || (pair && (taken(&second) || first == second)) {
         let name = if taken(&first) { &first } else { &second };
-        return Err(exists(format!("there is a device {name:?} already")));
+        return Err(exists(format!("a device {name:?} exists already")));
     }
     for index in wanted.iter().filter_map(|wanted| wanted.index) {
         if !devices.is_fresh(index) {
-            return Err(exists(format!("number {index} is, or was, that of another device")));
+            return Err(exists(format!("index {index} belongs, or belonged, to another device")));
         }
     }
     Ok([first, second])

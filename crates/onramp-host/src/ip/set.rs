@@ -18,13 +18,13 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
         return Err(Fault::said(1, help::of(device.kind).trim_end()));
     }
     if ask.numtxqueues.is_some() || ask.index.is_some() {
-        let why = "transmit queues and numbers are chosen when a device is added";
+        let why = "numtxqueues and index can be given only when a device is added";
         return Err(Fault::kernel("RTNETLINK answers: Operation not supported", why));
     }
     let mtu = ask.mtu.map(|mtu| new_mtu(device, mtu)).transpose()?;
     let new = ask.name.filter(|new| *new != name);
     if let Some(new) = new.filter(|new| devices.get(new).is_some()) {
-        let why = format!("there is a device {new:?} already");
+        let why = format!("a device {new:?} exists already");
         return Err(Fault::kernel("RTNETLINK answers: File exists", &why));
     }
     // From here on no step can fail.

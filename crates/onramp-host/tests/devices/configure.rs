@@ -78,14 +78,16 @@ fn programs_are_read_from_files_alone() {
         let line = "tc filter add dev d0 parent 1: bpf classid 1:1 bytecode-file";
         line.split(' ').chain([file]).collect::<Vec<&str>>()
     };
-    for (file, why) in
-        [("large", "more than 1048576 bytes"), ("pipe", "no regular file"), (".", "no regular")]
-    {
+    for (file, why) in [
+        ("large", "more than 1048576 bytes"),
+        ("pipe", "not a regular file"),
+        (".", "not a regular"),
+    ] {
         let reply = host.exec(&line(file), &folder);
         assert!(reply.code != 0 && reply.err.contains(why), "{file}: {reply:?}");
     }
     let reply = host.exec_alone(&line("/etc/hostname"));
-    assert!(reply.code != 0 && reply.err.contains("name no files"), "{reply:?}");
+    assert!(reply.code != 0 && reply.err.contains("cannot name files"), "{reply:?}");
     assert_eq!(host.exec(&line("program"), &folder), Reply::default());
     std::fs::remove_dir_all(&folder).expect("it is ours");
 }

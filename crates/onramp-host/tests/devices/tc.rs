@@ -26,11 +26,15 @@ const WRONG: &[(&str, u8, &str)] = &[
     ("tc - qdisc", 255, "Option \"-\" is unknown, try \"tc -help\".\n"),
     ("tc -- qdisc", 255, "Option \"-\" is unknown, try \"tc -help\".\n"),
     ("tc --foo qdisc", 255, "Option \"-foo\" is unknown, try \"tc -help\".\n"),
-    ("tc -s -b file", 255, "Option \"-batch\" stands first, and needs the name of a file, or -.\n"),
+    (
+        "tc -s -b file",
+        255,
+        "Option \"-batch\" must come first, and needs the name of a file, or -.\n",
+    ),
     (
         "tc -n space qdisc",
         255,
-        "Option \"-netns\": Onramp's devices are in no network namespace.\n",
+        "Option \"-netns\": Onramp's devices are not in network namespaces.\n",
     ),
     ("tc qdisc foo", 255, "Command \"foo\" is unknown, try \"tc qdisc help\".\n"),
     ("tc qdisc get dev d0", 255, "Command \"get\" is unknown, try \"tc qdisc help\".\n"),
@@ -70,7 +74,11 @@ const WRONG: &[(&str, u8, &str)] = &[
     ("tc qdisc add dev nope root nonsense", 1, "Cannot find device \"nope\"\n"),
     ("tc qdisc del dev nope root", 1, "Cannot find device \"nope\"\n"),
     // The second line of this text is Onramp's.
-    ("tc qdisc add root fq", 2, "RTNETLINK answers: No such device\nsay which: dev NAME\n"),
+    (
+        "tc qdisc add root fq",
+        2,
+        "RTNETLINK answers: No such device\nthe device is missing: give dev NAME\n",
+    ),
 ];
 
 #[test]
@@ -127,15 +135,15 @@ fn an_argument_with_a_space_is_refused() {
     let mut host = host(TREE);
     for word in ["fq limit 5", "", "fq\tlimit"] {
         let words = ["tc", "qdisc", "add", "dev", "d2", "root", word];
-        let err = format!("Error: argument {word:?} is wrong: it is no single word\n");
+        let err = format!("Error: argument {word:?} is wrong: it must be a single word\n");
         let want = Reply { code: 255, out: String::new(), err };
         assert_eq!(host.exec(&words, Path::new("/")), want);
     }
     assert_eq!(out(&mut host, "tc qdisc show dev d2"), "");
     let reply = host.exec(&["gzip", "d0"], Path::new("/"));
-    let err = "what is \"gzip\"? expected tc or ip\n".to_owned();
+    let err = "unknown program \"gzip\"; expected tc or ip\n".to_owned();
     assert_eq!(reply, Reply { code: 255, out: String::new(), err });
-    let err = "what is \"\"? expected tc or ip\n".to_owned();
+    let err = "unknown program \"\"; expected tc or ip\n".to_owned();
     assert_eq!(host.exec(&[], Path::new("/")), Reply { code: 255, out: String::new(), err });
 }
 

@@ -59,12 +59,12 @@ fn packets_are_as_large_as_their_type_lets_them() {
     let upper = "Error: mtu greater than device maximum.\n";
     let invalid = "RTNETLINK answers: Invalid argument\n";
     for (device, mtu, why) in [
-        ("v0", "67", Some((lower, "veth takes 68 to 65535"))),
+        ("v0", "67", Some((lower, "veth allows 68 to 65535"))),
         ("v0", "68", None),
         ("v0", "65535", None),
         ("v0", "0x1000", None),
-        ("v0", "65536", Some((upper, "veth takes 68 to 65535"))),
-        ("v0", "-1", Some((lower, "veth takes 68 to 65535"))),
+        ("v0", "65536", Some((upper, "veth allows 68 to 65535"))),
+        ("v0", "-1", Some((lower, "veth allows 68 to 65535"))),
         ("d0", "-1", Some((lower, "dummy takes 0 and more"))),
         ("d0", "0", None),
         ("d0", "1", None),
@@ -100,7 +100,7 @@ fn a_device_has_at_least_one_queue_and_at_most_as_many_as_mq_has_classes() {
     for queues in ["0", "-1", "65536", "2147483647"] {
         let line = format!("ip link add d0 numtxqueues {queues} type dummy");
         let want = format!(
-            "Error: Invalid number of transmit queues.\nnumtxqueues {queues}: 1 to 65535\n"
+            "Error: Invalid number of transmit queues.\nnumtxqueues {queues}: expected 1 to 65535\n"
         );
         assert_eq!(refused(&mut host, &line, 2), want);
     }

@@ -35,8 +35,8 @@ fn options_in_front_of_the_object() {
     let wrong = [
         ("tc -x qdisc", "Option \"-x\" is unknown, try \"tc -help\".\n"),
         ("tc - qdisc", "Option \"-\" is unknown, try \"tc -help\".\n"),
-        ("tc -batch", "Option \"-batch\" stands first, and needs the name of a file, or -.\n"),
-        ("tc -netns a", "Option \"-netns\": Onramp's devices are in no network namespace.\n"),
+        ("tc -batch", "Option \"-batch\" must come first, and needs the name of a file, or -.\n"),
+        ("tc -netns a", "Option \"-netns\": Onramp's devices are not in network namespaces.\n"),
         ("tc frob", "Object \"frob\" is unknown, try \"tc help\".\n"),
         ("tc qdisc frob", "Command \"frob\" is unknown, try \"tc qdisc help\".\n"),
         // Each object has verbs that other objects do not have.
@@ -103,12 +103,12 @@ fn a_device_that_is_not_there_is_said_after_what_else_is_wrong() {
     ] {
         assert_eq!(refused(&mut host, line), (1, none.clone()), "{line}");
     }
-    let which = "RTNETLINK answers: No such device\nsay which: dev NAME\n";
+    let which = "RTNETLINK answers: No such device\nthe device is missing: give dev NAME\n";
     assert_eq!(refused(&mut host, "tc qdisc add root fq"), (2, which.to_owned()));
     let (_, text) = refused(&mut host, "tc qdisc add dev nope root pfifo limit many");
     assert!(text.contains("limit") && !text.contains("Cannot find"), "{text}");
     let two = host.exec(&["tc", "qdisc", "add", "dev", "d 0", "root", "fq"], "/".as_ref());
-    let text = "Error: argument \"d 0\" is wrong: it is no single word\n";
+    let text = "Error: argument \"d 0\" is wrong: it must be a single word\n";
     assert_eq!((two.code, &*two.err), (255, text));
 }
 
@@ -204,7 +204,7 @@ fn filters_at_ingress_are_kept_with_a_warning() {
         let line = format!("tc filter add dev d0 {side} pref 1 matchall action drop");
         let reply = exec(&mut host, &line);
         assert_eq!(reply.code, 0, "{line}: {}", reply.err);
-        assert!(reply.err.starts_with("Warning: onramp puts no packet"), "{}", reply.err);
+        assert!(reply.err.starts_with("Warning: onramp does not apply filters"), "{}", reply.err);
         let gone = exec(&mut host, &format!("tc filter del dev d0 {side} pref 1"));
         assert_eq!((gone.code, &*gone.err), (0, ""), "nothing to warn of");
     }

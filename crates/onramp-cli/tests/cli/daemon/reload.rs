@@ -43,7 +43,7 @@ fn a_configuration_that_is_wrong_changes_nothing() {
     let before = (daemon.out("ip -d link"), daemon.out("tc qdisc show"));
     let wrong = format!("{base}ip link add d1 type dummy\ntc qdisc add dev d1 root nonsense\n");
     reload(&daemon, &wrong);
-    daemon.logged(&["SIGHUP", "all stays as it was", "config:3: ", "nonsense"]);
+    daemon.logged(&["SIGHUP", "the devices stay as they were", "config:3: ", "nonsense"]);
     assert_eq!((daemon.out("ip -d link"), daemon.out("tc qdisc show")), before);
     // The daemon keeps running and accepts the next configuration.
     reload(&daemon, "ip link add d0 up type dummy\nip link add d1 type dummy\n");
@@ -71,6 +71,6 @@ fn a_pipe_in_the_place_of_the_file_stops_nothing() {
     let made = Command::new("mkfifo").arg(&file).status();
     assert!(made.is_ok_and(|status| status.success()));
     daemon.signal(Signal::HUP);
-    daemon.logged(&["all stays as it was", "no regular file"]);
+    daemon.logged(&["the devices stay as they were", "not a regular file"]);
     assert!(daemon.out("ip -br link show d0").starts_with("d0 "));
 }

@@ -229,10 +229,10 @@ fn help_stands_in_the_middle() {
     let corners = [(11, 5), (88, 5), (11, 13), (88, 13)].map(|at| buffer[at].symbol());
     assert_eq!(corners, ["┌", "┐", "└", "┘"]);
     let inside = |y: u16| (12..88).map(|x| buffer[(x, y)].symbol()).collect::<String>();
-    assert_eq!(inside(5), format!("{:─<76}", " onramp top: any key goes back "));
+    assert_eq!(inside(5), format!("{:─<76}", " onramp top: press any key to return "));
     let first = " t r p b l d order: tree, rate, packets, backlog, latency, drops";
     assert_eq!(inside(6), format!("{first:76}"));
-    assert_eq!(inside(12), format!("{:76}", " q           end"));
+    assert_eq!(inside(12), format!("{:76}", " q           quit"));
     assert!(line(&buffer, 4).starts_with("  n01 veth"));
     assert!(line(&buffer, 6).starts_with("  n03 veth "), "beside it the table goes on");
     // On a smaller terminal, the box takes the whole screen.
