@@ -140,7 +140,7 @@ fn softirq() {
         assert_spread(row, "restarts_per_second");
         assert_spread(&row["ratios_to_wake_always"], "context_switches_per_second");
     }
-    for words in ["bursts of 8", "per burst", "To wake-always", "notified", "restarts"] {
+    for words in ["bursts of 8", "per burst", "of wake-always", "notified", "restarts"] {
         assert!(table.contains(words), "{words:?} is missing: {table}");
     }
 }

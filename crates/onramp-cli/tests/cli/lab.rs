@@ -123,7 +123,7 @@ fn what_the_intake_might_have_been_with_other_credits_and_memory() {
 fn a_transmit_path_does_not_take_packets_from_the_heap() {
     let output = run("lab contention --designs peers,onramp --memory malloc");
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("--memory malloc: onramp counts"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--memory malloc: onramp needs pools"), "{}", stderr(&output));
 }
 
 #[test]

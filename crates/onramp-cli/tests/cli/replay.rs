@@ -410,7 +410,7 @@ fn what_was_read_of_a_broken_capture_is_reported() {
     let cases: [(&str, &[u8], usize, u64, &str); 8] = [
         ("cut.pcap", &whole[..whole.len() - 1], third, 2, "cut off"),
         ("damaged.pcap", &damaged, third, 2, "damaged"),
-        ("long.pcap", &long, third, 2, "a packet of 4294967295 bytes"),
+        ("long.pcap", &long, third, 2, "a packet has 4294967295 bytes"),
         ("cut.pcapng", &next(&packet(false, 0, 0, &frames[0].1)[..40]), at, 1, "cut off"),
         ("other.pcapng", &simple, at, 1, "no description of interface 3"),
         ("kind.pcapng", &next(&block(false, 1, &[147, 0], &[])), 0, 1, ""),
@@ -451,7 +451,7 @@ fn captures_that_cannot_be_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let cases: [(&str, &[u8], &[&str]); 4] = [
         ("text", b"this is no capture, only text", &["text is neither a pcap nor a pcapng"]),
-        ("packed", b"\x1f\x8b\x08 and so on", &["compressed", "zcat", "- for its name"]),
+        ("packed", b"\x1f\x8b\x08 and so on", &["compressed", "zcat", "name the capture -"]),
         ("empty", b"", &["is empty"]),
         ("short", &pcap(1, 1, &Vec::new())[..20], &["at byte 0", "cut off"]),
     ];

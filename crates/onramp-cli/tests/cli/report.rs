@@ -113,10 +113,10 @@ fn what_cannot_be_read_or_written_is_told() {
     let refused: &[(&str, i32, &[&str])] = &[
         (&format!("{good} {newer} --html -"), 1, &["/newer: its version is 2", "reads 1"]),
         (&format!("{other} --html -"), 1, &["/other: its schema is onramp.send"]),
-        (&format!("{text} --html -"), 1, &["/text: it is no JSON"]),
+        (&format!("{text} --html -"), 1, &["/text: it is not JSON"]),
         (&format!("{inside}/missing --html -"), 1, &["cannot read", "/missing", "No such file"]),
         (&good, 2, &["--html FILE, --charts DIR or both"]),
-        (&format!("{good} --html {good}"), 2, &["--html names", "read from"]),
+        (&format!("{good} --html {good}"), 2, &["--html names", "which is an input"]),
         (&format!("{good} --html {inside}/no/page"), 1, &["cannot write", "make it"]),
         (&format!("{good} --charts {good}"), 1, &["cannot make folder", "a file is in its place"]),
         (&format!("{good} --charts {good}/below"), 1, &["cannot make folder", "name another"]),

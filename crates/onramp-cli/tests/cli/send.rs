@@ -220,7 +220,8 @@ fn destinations_that_cannot_be_reached() {
     let (socket, to) = receiver();
     drop(socket);
     let output = run_with(&format!("send {to} --from -"), b"anybody there?\n");
-    let told = &["1 submitted, 1 sent", "nobody listens there", "start a receiver", "check host"];
+    let told =
+        &["1 submitted, 1 sent", "no program listens there", "start a receiver", "check host"];
     assert_fails(&output, 1, told);
     let output = run_with("send udp://host.invalid:9 --from -", b"");
     assert_fails(&output, 1, &["cannot resolve", "host.invalid", "check the name"]);

@@ -101,6 +101,10 @@ fn other_users_are_refused() {
         }
     };
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("user 65534 asks"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("user 65534 may not use this daemon"),
+        "{}",
+        text(&output.stderr)
+    );
     assert_eq!(daemon.out("ip link"), "");
 }
