@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10_000,
           value_parser = clap::value_parser!(u32).range(1..=65_535))]
     queues: u32,
-    /// Most readings of all queues per second; 0: one after another without a pause
+    /// Limit on the readings of all queues per second; 0: one after another without a pause
     #[arg(long, value_name = "N", default_value_t = 0)]
     readings: u32,
     /// Changes per second

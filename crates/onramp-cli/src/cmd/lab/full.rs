@@ -24,7 +24,7 @@ use crate::report::json::number;
 Columns:
   calls         number of calls, or of computations, in all rounds
   own ...       CPU time of the thread in one call, less that of an empty pair of clock readings
-  max/round us  the longest `own` time of a round
+  max/round us  the longest own time in each round
   >20us/s       calls of more than 20 us of CPU time, for each second of CPU time
   took ...      time by the monotonic clock, including its readings and whatever else ran meanwhile
   ports/call    number of ports for which one call did work

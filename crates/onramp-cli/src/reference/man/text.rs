@@ -81,7 +81,7 @@ pub(super) const DAEMON: &[Section] = &[
         &[
             (
                 "SIGTERM, SIGINT",
-                "The daemon ends. Devices may send the packets that they hold for half a second.",
+                "The daemon ends. For half a second, devices may still send packets that they hold.",
             ),
             ("SIGHUP", "The daemon reads its configuration again."),
         ],
