@@ -81,7 +81,7 @@ pub(super) const DAEMON: &[Section] = &[
         &[
             (
                 "SIGTERM, SIGINT",
-                "The daemon ends. For half a second, devices may still send packets that they hold.",
+                "The daemon ends; its devices may send held packets for another half a second.",
             ),
             ("SIGHUP", "The daemon reads its configuration again."),
         ],
