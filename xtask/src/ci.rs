@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::shell::{cargo, run as shell};
-use crate::{Failure, Outcome, checks, mutants, suite, tidy};
+use crate::{Failure, Outcome, api, checks, mutants, suite, tidy};
 
 type Check = (&'static str, fn() -> Outcome);
 
@@ -13,6 +13,7 @@ const CHECKS: &[Check] = &[
     ("tidy", tidy::run),
     ("clippy", clippy),
     ("docs", docs),
+    ("api", || api::run_api(&[])),
     ("features", checks::features),
     ("package", checks::package),
     ("aarch64", checks::aarch64),

@@ -1,5 +1,6 @@
 //! `cargo xtask`: the project's own checks. See `HACKING.md`.
 
+mod api;
 mod checks;
 mod ci;
 mod figures;
@@ -35,6 +36,7 @@ usage: cargo xtask COMMAND
                   --worlds N, --tsan, --self-test, --verbose: see --help
   aarch64         type-check the workspace for another processor
   features        check every combination of features that an embedder may want
+  api             compare the public API with docs/api/: --write
   package         pack every crate that is published, and build it from its package
 
 loom, shuttle, miri, tsan: what follows is given to the test binary, e.g. `cargo xtask loom intake`.
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Some("differential") => checks::differential(rest),
         Some("aarch64") => checks::aarch64(),
         Some("features") => checks::features(),
+        Some("api") => api::run_api(rest),
         Some("package") => checks::package(),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");

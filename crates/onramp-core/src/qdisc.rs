@@ -143,6 +143,7 @@ pub use crate::sched::{
 };
 
 use crate::base::shown;
+use crate::sched::peek_by_dequeue;
 use crate::sched::{classes, rounds, time_queue};
 
 /// The default map from the 16 priorities to three bands: `tc-prio(8)`.

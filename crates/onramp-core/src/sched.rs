@@ -19,5 +19,6 @@ pub use self::kind::{
     AddedQuirks, Changes, Check, ClassKind, ClassOption, FilterPlaces, Kind, Quirks, SetOption,
     Shown,
 };
+pub(crate) use self::qdisc::peek_by_dequeue;
 pub use self::qdisc::{Child, Classes, FlowView, Qdisc};
 pub use self::view::{ClassView, QdiscView};

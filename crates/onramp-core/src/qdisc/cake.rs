@@ -46,7 +46,7 @@ use self::heap::{Heap, tin_and_queue};
 use self::shape::{Framing, Pace, Sizes};
 use self::tin::Tin;
 use self::tins::TinLayout;
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict, peek_by_dequeue};
 use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::base::rng::Rng;
 use crate::base::{Fault, Instant};
@@ -594,10 +594,7 @@ impl Qdisc for Cake {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {

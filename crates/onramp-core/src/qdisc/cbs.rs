@@ -11,9 +11,9 @@
 //! Invariant: a packet leaves only when the last packet has passed the link and the credits are not
 //! negative.
 
-use onramp_queue::{DropReason, Packet};
+use onramp_queue::Packet;
 
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict, peek_by_dequeue};
 use crate::base::params::{Default, Param, Unit, Values, signed};
 use crate::base::{Counters, Errno, Fault, Instant};
 use crate::qdisc::pfifo_child;
@@ -225,10 +225,7 @@ impl Qdisc for Cbs {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {
@@ -248,9 +245,7 @@ impl Qdisc for Cbs {
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
         self.child.reset(cx, &mut self.held);
-        if let Some(pkt) = self.peeked.take() {
-            cx.drop(pkt, DropReason::Purged);
-        }
+        cx.purge_one(&mut self.peeked);
     }
 
     /// Returns the packets that the child dropped at enqueue, which Linux does not count here.

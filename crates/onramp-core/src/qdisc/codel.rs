@@ -9,7 +9,7 @@
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, peek_by_dequeue};
 use crate::base::params::{Default, Param, Unit, Values, look};
 use crate::base::show::Out;
 use crate::base::{Extra, Instant};
@@ -118,10 +118,7 @@ impl Qdisc for Codel {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {
@@ -156,9 +153,7 @@ impl Qdisc for Codel {
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
         cx.purge(&mut self.list);
-        if let Some(pkt) = self.peeked.take() {
-            cx.drop(pkt, DropReason::Purged);
-        }
+        cx.purge_one(&mut self.peeked);
         self.state = codel::Codel::default();
     }
 

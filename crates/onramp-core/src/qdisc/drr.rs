@@ -15,7 +15,8 @@ use onramp_queue::{Packet, PacketList};
 use super::classes::Table;
 use super::rounds::{Rounds, Turn, bounded};
 use super::{
-    AddedQuirks, Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict, shown,
+    AddedQuirks, Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict,
+    peek_by_dequeue, shown,
 };
 use crate::base::params::{Default, Param, Unit, Values};
 use crate::base::units::Size;
@@ -103,10 +104,7 @@ impl Qdisc for Drr {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {

@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use self::law::Law;
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, peek_by_dequeue};
 use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::base::{Handle, Instant, ecn};
 use crate::filter::{Decision, Filters};
@@ -393,10 +393,7 @@ impl Qdisc for DualPi2 {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     #[inline]
@@ -438,9 +435,7 @@ impl Qdisc for DualPi2 {
         self.update(cx.now);
         cx.purge(&mut self.classic);
         cx.purge(&mut self.l_queue);
-        if let Some(pkt) = self.peeked.take() {
-            cx.drop(pkt, DropReason::Purged);
-        }
+        cx.purge_one(&mut self.peeked);
         self.treatments.clear();
         self.law.reset();
         self.credit = self.config.first_credit();

@@ -15,7 +15,7 @@ use super::prio::{BANDS_MAX, Choice};
 use super::rounds::{Rounds, Turn, bounded};
 use super::{
     AddedQuirks, Backlog, ClassKind, ClassOption, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict,
-    shown,
+    peek_by_dequeue, shown,
 };
 use crate::base::params::{Default, Param, Unit, Value, Values};
 use crate::base::show::Out;
@@ -251,10 +251,7 @@ impl Qdisc for Ets {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {
@@ -289,9 +286,7 @@ impl Qdisc for Ets {
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
-        if let Some(pkt) = self.peeked.take() {
-            cx.drop(pkt, DropReason::Purged);
-        }
+        cx.purge_one(&mut self.peeked);
         for band in 0..self.bands.len() {
             self.bands[band].child.reset(cx, &mut self.held);
             self.update_active(band);

@@ -46,7 +46,7 @@ use onramp_queue::{DropReason, Packet, PacketList};
 use self::flow::{FAST, Flows, State, is_after, ticks};
 use self::params::{Config, PARAMS};
 use self::throttle::Throttled;
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, band_of};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, band_of, peek_by_dequeue};
 use crate::base::Instant;
 use crate::base::params::Values;
 use crate::sched::Shown;
@@ -488,10 +488,7 @@ impl Qdisc for Fq {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {

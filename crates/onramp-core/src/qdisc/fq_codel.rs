@@ -20,7 +20,7 @@
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, peek_by_dequeue, shown};
 use crate::base::params::{Default, Param, Unit, Values, look};
 use crate::base::show::Out;
 use crate::base::{Errno, Extra, Fault, Instant};
@@ -305,10 +305,7 @@ impl Qdisc for FqCodel {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {
@@ -358,9 +355,7 @@ impl Qdisc for FqCodel {
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
         cx.purge(&mut self.flows.reset());
-        if let Some(pkt) = self.peeked.take() {
-            cx.drop(pkt, DropReason::Purged);
-        }
+        cx.purge_one(&mut self.peeked);
         self.bounds.fill(0);
         self.held = Held { charged: self.held.charged, ..Held::default() };
     }

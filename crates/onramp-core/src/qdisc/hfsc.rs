@@ -21,7 +21,10 @@ use onramp_queue::{DropReason, Packet};
 
 use self::class::{Class, Limit, Real, Share};
 use self::curve::{Curve, tick, tick_ns};
-use super::{AddedQuirks, Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
+use super::{
+    AddedQuirks, Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict,
+    peek_by_dequeue,
+};
 use crate::base::params::{Default as Absent, Param, Unit, Values};
 use crate::base::{Clash, Counters, Handle, Instant};
 use crate::filter::{Decision, Filters};
@@ -338,10 +341,7 @@ impl Qdisc for Hfsc {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {
@@ -356,9 +356,7 @@ impl Qdisc for Hfsc {
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
-        if let Some(pkt) = self.peeked.take() {
-            cx.drop(pkt, DropReason::Purged);
-        }
+        cx.purge_one(&mut self.peeked);
         for class in &mut self.classes {
             class.child.reset(cx, &mut self.held);
             class.restart();

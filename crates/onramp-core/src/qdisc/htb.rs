@@ -35,6 +35,7 @@ use self::turns::ActiveClasses;
 use self::wait::Waiting;
 use super::{
     AddedQuirks, Backlog, Changes, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict,
+    peek_by_dequeue,
 };
 use crate::base::params::{Default, Param, Unit, Values};
 use crate::base::{Clash, Errno, Fault, Handle, Instant};
@@ -307,10 +308,7 @@ impl Qdisc for Htb {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {
@@ -334,9 +332,7 @@ impl Qdisc for Htb {
             self.held.sub(&pkt);
             cx.drop(pkt, DropReason::Purged);
         }
-        if let Some(pkt) = self.peeked.take() {
-            cx.drop(pkt, DropReason::Purged);
-        }
+        cx.purge_one(&mut self.peeked);
         self.rows = array::from_fn(|_| array::from_fn(|_| ActiveClasses::default()));
         self.row_mask = [0; LEVELS];
         self.waiting.iter_mut().for_each(Waiting::clear);

@@ -21,7 +21,7 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use self::chance::{Correlated, Event, Lfsr113, Loss, SPREADS, Spread};
 use super::time_queue::TimeQueue;
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict, peek_by_dequeue};
 use crate::base::error::Clash;
 use crate::base::params::{Default as Absent, Form, Param, Site, Unit, Value, Values, signed};
 use crate::base::rng::Rng;
@@ -470,10 +470,7 @@ impl Qdisc for Netem {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {

@@ -12,7 +12,7 @@
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, peek_by_dequeue, shown};
 use crate::base::params::{Default, Param, Unit, Values};
 use crate::base::show::{General, Out};
 use crate::base::{Extra, ecn};
@@ -155,10 +155,7 @@ impl Qdisc for Pie {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {
@@ -184,9 +181,7 @@ impl Qdisc for Pie {
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
         cx.purge(&mut self.list);
-        if let Some(pkt) = self.peeked.take() {
-            cx.drop(pkt, DropReason::Purged);
-        }
+        cx.purge_one(&mut self.peeked);
         self.state = pie::Pie::default();
     }
 

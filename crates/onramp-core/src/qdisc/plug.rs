@@ -13,7 +13,7 @@
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, peek_by_dequeue};
 use crate::base::Instant;
 use crate::base::params::{Default, Param, Unit, Values, look};
 
@@ -113,10 +113,7 @@ impl Qdisc for Plug {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {
@@ -139,8 +136,6 @@ impl Qdisc for Plug {
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
         cx.purge(&mut self.list);
-        if let Some(pkt) = self.peeked.take() {
-            cx.drop(pkt, DropReason::Purged);
-        }
+        cx.purge_one(&mut self.peeked);
     }
 }

@@ -22,7 +22,8 @@ use onramp_queue::{DropReason, Packet};
 use self::schedule::Schedule;
 use super::classes::Table;
 use super::{
-    AddedQuirks, Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict, shown,
+    AddedQuirks, Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict,
+    peek_by_dequeue, shown,
 };
 use crate::base::params::{Default, Param, Unit, Values};
 use crate::base::{Counters, Errno, Fault, Instant};
@@ -242,10 +243,7 @@ impl Qdisc for Qfq {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {
@@ -255,9 +253,7 @@ impl Qdisc for Qfq {
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
-        if let Some(pkt) = self.peeked.take() {
-            cx.drop(pkt, DropReason::Purged);
-        }
+        cx.purge_one(&mut self.peeked);
         for place in self.classes.used() {
             self.classes[place].child.reset(cx, &mut self.held);
             self.update_active(place);

@@ -15,7 +15,7 @@ mod slots;
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use self::slots::{NONE, Slots};
-use super::{Backlog, Changes, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
+use super::{Backlog, Changes, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, peek_by_dequeue, shown};
 use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::base::rng::Rng;
 use crate::base::show::Out;
@@ -452,10 +452,7 @@ impl Qdisc for Sfq {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {
@@ -493,9 +490,7 @@ impl Qdisc for Sfq {
             self.slots.clear(slot, |pkt| cx.drop(pkt, DropReason::Purged));
         }
         self.slots.disband();
-        if let Some(pkt) = self.peeked.take() {
-            cx.drop(pkt, DropReason::Purged);
-        }
+        cx.purge_one(&mut self.peeked);
         self.backlog = Backlog::default();
     }
 

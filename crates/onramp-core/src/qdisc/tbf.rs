@@ -15,7 +15,7 @@
 
 use onramp_queue::{DropReason, Packet};
 
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict, peek_by_dequeue};
 use crate::base::error::Clash;
 use crate::base::params::{Default, Param, Unit, Values};
 use crate::base::{Counters, Fault, Instant, Rate};
@@ -246,10 +246,7 @@ impl Qdisc for Tbf {
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+        peek_by_dequeue(self, |qdisc| &mut qdisc.peeked, cx)
     }
 
     fn backlog(&self) -> Backlog {
@@ -274,9 +271,7 @@ impl Qdisc for Tbf {
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
         self.child.reset(cx, &mut self.held);
-        if let Some(pkt) = self.peeked.take() {
-            cx.drop(pkt, DropReason::Purged);
-        }
+        cx.purge_one(&mut self.peeked);
         self.looked_at = cx.now;
         for bucket in std::iter::once(&mut self.bucket).chain(&mut self.peak) {
             bucket.tokens_ns = bucket.depth_ns;

@@ -58,6 +58,13 @@ impl Cx<'_> {
         self.last.filter(|(_, since)| *since <= before).map(|(reason, _)| reason)
     }
 
+    /// Drops the packet in `place`, if there is one, and leaves the place empty.
+    pub(crate) fn purge_one(&mut self, place: &mut Option<Packet>) {
+        if let Some(pkt) = place.take() {
+            self.drop(pkt, DropReason::Purged);
+        }
+    }
+
     /// Drops all packets of `list`.
     pub(crate) fn purge(&mut self, list: &mut PacketList) {
         while let Some(pkt) = list.pop_front() {
@@ -131,20 +138,6 @@ impl Peek {
             (Self::Empty, other) => other,
             (this, _) => this,
         }
-    }
-
-    /// Peeks by dequeuing: moves the packet that `dequeue` returns into `stash`
-    /// (`qdisc_peek_dequeued`). The qdisc still counts that packet in its backlog, and its next
-    /// dequeue must return it.
-    pub(crate) fn stash(stash: &mut Option<Packet>, dequeue: impl FnOnce() -> Dequeue) -> Self {
-        if stash.is_none() {
-            match dequeue() {
-                Dequeue::Ready(pkt) => *stash = Some(pkt),
-                Dequeue::NotBefore(then) => return Self::NotBefore(then),
-                Dequeue::Empty => {}
-            }
-        }
-        Self::at(stash.as_ref())
     }
 }
 

@@ -119,3 +119,21 @@ pub struct FlowView<'a> {
     /// Names and values of statistics that only flows of this kind have.
     pub extra: &'a [(&'static str, i64)],
 }
+
+/// Implements [`Qdisc::peek`] by a dequeue (`qdisc_peek_dequeued`): takes the next packet out and
+/// keeps it in a place of the qdisc. The qdisc still counts the packet in its backlog, and returns
+/// it from its next dequeue.
+pub(crate) fn peek_by_dequeue<Q: Qdisc>(
+    qdisc: &mut Q,
+    place: fn(&mut Q) -> &mut Option<Packet>,
+    cx: &mut Cx<'_>,
+) -> Peek {
+    if place(qdisc).is_none() {
+        match qdisc.dequeue(cx) {
+            Dequeue::Ready(pkt) => *place(qdisc) = Some(pkt),
+            Dequeue::NotBefore(then) => return Peek::NotBefore(then),
+            Dequeue::Empty => {}
+        }
+    }
+    Peek::at(place(qdisc).as_ref())
+}

@@ -1,0 +1,147 @@
+//! The listing of the public API in `docs/api/`, so that a change of it shows in review.
+//!
+//! rustdoc knows what is public: the listing is the text of the declarations on its pages.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::shell::{cargo, root, run};
+use crate::{Failure, Outcome};
+
+/// The crates whose API is listed: those that a program links.
+const CRATES: &[&str] = &["onramp-queue", "onramp-core", "onramp-dev", "onramp", "onramp-host"];
+
+/// Compares the listings with the code; with `--write`, writes them.
+pub(crate) fn run_api(args: &[String]) -> Outcome {
+    let writes = match args {
+        [] => false,
+        [option] if option == "--write" => true,
+        _ => return Err(Failure::Failed("usage: cargo xtask api [--write]".to_owned())),
+    };
+    let mut doc = cargo(&["doc", "--no-deps", "--lib", "--target-dir", "target/api"]);
+    doc.args(CRATES.iter().flat_map(|name| ["-p", name]));
+    run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
+    let mut stale = Vec::new();
+    for name in CRATES {
+        let pages = root().join("target/api/doc").join(name.replace('-', "_"));
+        let (listing, file) = (listing(&pages)?, root().join(format!("docs/api/{name}.txt")));
+        if fs::read_to_string(&file).ok().as_ref() == Some(&listing) {
+            continue;
+        }
+        if writes {
+            fs::write(&file, listing).map_err(|error| failed(&file, &error))?;
+        } else {
+            stale.push(*name);
+        }
+    }
+    if stale.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Failed(format!(
+        "the public API differs from docs/api/ of {}; look at `cargo xtask api --write` and \
+         `git diff docs/api`, and say the change in CHANGELOG.md",
+        stale.join(", ")
+    )))
+}
+
+fn failed(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::Failed(format!("{}: {error}", file.display()))
+}
+
+/// Returns the declarations on all pages below a folder, page by page.
+fn listing(folder: &Path) -> Result<String, Failure> {
+    let mut pages = Vec::new();
+    collect(folder, &mut pages)?;
+    pages.sort();
+    let mut text = String::new();
+    for page in pages {
+        let html = fs::read_to_string(&page).map_err(|error| failed(&page, &error))?;
+        let declarations = declarations(&html);
+        if declarations.is_empty() {
+            continue; // The page only leads to another page.
+        }
+        let item = page.strip_prefix(folder).unwrap_or(&page).with_extension("");
+        let _ = writeln!(text, "\n{}", item.display());
+        for line in declarations {
+            let _ = writeln!(text, "    {line}");
+        }
+    }
+    Ok(text.trim_start().to_owned())
+}
+
+/// Collects the pages of items.
+fn collect(folder: &Path, pages: &mut Vec<PathBuf>) -> Outcome {
+    for entry in fs::read_dir(folder).map_err(|error| failed(folder, &error))?.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, pages)?;
+        } else if path.extension().is_some_and(|extension| extension == "html") {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            // An item's page is called `KIND.NAME.html`.
+            if name.matches('.').count() == 2 {
+                pages.push(path);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the declaration of a page's item, then the functions and traits that it has itself.
+fn declarations(html: &str) -> Vec<String> {
+    // What follows comes from other crates, or from the compiler.
+    let own = [
+        "id=\"synthetic-implementations\"",
+        "id=\"blanket-implementations\"",
+        "id=\"implementors\"",
+    ]
+    .iter()
+    .filter_map(|section| html.find(section))
+    .min()
+    .map_or(html, |end| &html[..end]);
+    let (own, traits) = own.split_once("id=\"trait-implementations\"").unwrap_or((own, ""));
+    let mut found = Vec::new();
+    between(own, "item-decl\">", "</pre>", &mut found);
+    between(own, "<h4 class=\"code-header\">", "</h4>", &mut found);
+    between(traits, "<h3 class=\"code-header\">", "</h3>", &mut found);
+    found
+}
+
+/// Appends the texts between `start` and `end`, on one line each.
+fn between(html: &str, start: &str, end: &str, found: &mut Vec<String>) {
+    for rest in html.split(start).skip(1) {
+        let text = plain(rest.split(end).next().unwrap_or_default());
+        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if !found.contains(&line) {
+            found.push(line);
+        }
+    }
+}
+
+/// Returns the text of a piece of HTML, without its tags.
+fn plain(html: &str) -> String {
+    let mut text = String::new();
+    for (number, piece) in html.split('<').enumerate() {
+        let behind =
+            if number == 0 { piece } else { piece.split_once('>').map_or("", |(_, text)| text) };
+        text.push_str(behind);
+    }
+    let entities = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")];
+    entities.iter().fold(text, |text, (entity, sign)| text.replace(entity, sign))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declarations_are_those_of_the_item_itself() {
+        let html = "<pre class=\"rust item-decl\"><code>pub struct <a href=\"x\">A</a>&lt;T&gt;;</code></pre>\
+            <h2 id=\"implementations\"></h2><h4 class=\"code-header\">pub fn <a>of</a>(\n  &amp;self)</h4>\
+            <h2 id=\"trait-implementations\"></h2><h3 class=\"code-header\">impl Debug for A</h3>\
+            <h4 class=\"code-header\">fn fmt(&amp;self)</h4>\
+            <h2 id=\"blanket-implementations\"></h2><h3 class=\"code-header\">impl Any for T</h3>";
+        let expected = ["pub struct A<T>;", "pub fn of( &self)", "impl Debug for A"];
+        assert_eq!(declarations(html), expected);
+    }
+}
