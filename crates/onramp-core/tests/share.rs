@@ -68,7 +68,7 @@ fn play(rate: &SharedRate, ports: Vec<Vec<u64>>, span: u64, packet: u32, late: u
 }
 
 fn within(sum: u64, rate: Rate, span: u64, percent: f64, what: &str) {
-    let ideal = rate.0 as f64 * span as f64 / 1e9;
+    let ideal = rate.as_bytes_per_second() as f64 * span as f64 / 1e9;
     let error = (sum as f64 / ideal - 1.0) * 100.0;
     assert!(error.abs() <= percent, "{what}: {error:.3} % off");
 }
@@ -77,7 +77,10 @@ fn within(sum: u64, rate: Rate, span: u64, percent: f64, what: &str) {
 #[test]
 fn the_sum_is_the_rate_at_1_to_64_ports() {
     for count in [1, 2, 3, 5, 8, 16, 31, 64] {
-        for (rate, packet) in [(Rate(12_500_000), 1_514), (Rate(125_000_000), 1_514)] {
+        for (rate, packet) in [
+            (Rate::bytes_per_second(12_500_000), 1_514),
+            (Rate::bytes_per_second(125_000_000), 1_514),
+        ] {
             let span = 2 * SECOND;
             let shared = SharedRate::new(rate, count);
             let sent = play(&shared, vec![vec![0]; count], span, packet, 60_000);
@@ -94,7 +97,7 @@ fn the_sum_is_the_rate_at_1_to_64_ports() {
 #[test]
 fn the_sum_is_the_rate_while_ports_come_and_go() {
     for count in [2, 3, 8, 16, 64] {
-        let (rate, span) = (Rate(125_000_000), 4 * SECOND);
+        let (rate, span) = (Rate::bytes_per_second(125_000_000), 4 * SECOND);
         let mut noise = 7_u64 * count as u64;
         let mut random = |below: u64| {
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -125,7 +128,7 @@ fn the_sum_is_the_rate_while_ports_come_and_go() {
 #[test]
 fn packets_now_and_then_are_counted() {
     for count in [2, 4, 8, 32] {
-        let (rate, packet) = (Rate(1_000_000), 1_000);
+        let (rate, packet) = (Rate::bytes_per_second(1_000_000), 1_000);
         let shared = SharedRate::new(rate, count);
         let mut shares: Vec<_> = (0..count).map(|member| shared.share(member)).collect();
         let mut queued = vec![0_u32; count];
@@ -151,7 +154,8 @@ fn packets_now_and_then_are_counted() {
             }
         }
         let what = format!("{count} ports, {dropped} dropped");
-        let offered = Rate(rate.0 / 2 * count as u64).min(rate);
+        let offered =
+            Rate::bytes_per_second(rate.as_bytes_per_second() / 2 * count as u64).min(rate);
         within(sent, offered, 2 * SECOND, 2.0, &what);
     }
 }
@@ -159,7 +163,7 @@ fn packets_now_and_then_are_counted() {
 /// The last remaining port soon gets the whole rate, however slow the rate is.
 #[test]
 fn who_is_left_takes_over() {
-    for rate in [Rate(125_000), Rate(12_500_000)] {
+    for rate in [Rate::bytes_per_second(125_000), Rate::bytes_per_second(12_500_000)] {
         let shared = SharedRate::new(rate, 8);
         let mut ports = vec![vec![0, SECOND]; 8];
         ports[3] = vec![0];
@@ -172,7 +176,7 @@ fn who_is_left_takes_over() {
 /// A port that had nothing to send has saved nothing. A port that was woken late catches up.
 #[test]
 fn idle_time_is_lost_and_late_time_is_not() {
-    let shared = SharedRate::new(Rate(1_000_000), 1);
+    let shared = SharedRate::new(Rate::bytes_per_second(1_000_000), 1);
     let mut share = shared.share(0);
     share.update_active(START, true);
     assert_eq!(share.not_before(START), None);
@@ -194,14 +198,14 @@ fn idle_time_is_lost_and_late_time_is_not() {
 
 #[test]
 fn a_rate_can_change_and_be_none() {
-    let shared = SharedRate::new(Rate(1_000_000), 1);
+    let shared = SharedRate::new(Rate::bytes_per_second(1_000_000), 1);
     let mut share = shared.share(0);
     share.update_active(START, true);
     share.charge(1_000);
-    shared.set(Rate(2_000_000));
-    assert_eq!(shared.get(), Rate(2_000_000));
+    shared.set(Rate::bytes_per_second(2_000_000));
+    assert_eq!(shared.get(), Rate::bytes_per_second(2_000_000));
     assert_eq!(share.not_before(START), Some(START.after(500_000)));
-    shared.set(Rate(0));
+    shared.set(Rate::bytes_per_second(0));
     assert_eq!(share.not_before(START), None);
     for _ in 0..10_000 {
         share.charge(1_000);
@@ -212,5 +216,5 @@ fn a_rate_can_change_and_be_none() {
 #[test]
 #[should_panic(expected = "member 2 of 2")]
 fn members_are_counted() {
-    let _ = SharedRate::new(Rate(1), 2).share(2);
+    let _ = SharedRate::new(Rate::bytes_per_second(1), 2).share(2);
 }

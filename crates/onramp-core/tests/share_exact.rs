@@ -5,7 +5,7 @@
 use onramp_core::{Instant, Rate, Share, SharedRate};
 
 const START: Instant = Instant(1_000_000_000);
-const RATE: Rate = Rate(1_000_000_000);
+const RATE: Rate = Rate::bytes_per_second(1_000_000_000);
 const MS: u64 = 1_000_000;
 /// Nanoseconds between two counts of the other members.
 const RECOUNT: u64 = 200_000;
@@ -41,11 +41,11 @@ fn each_byte_is_charged() {
     for (rate, bytes, ns) in [
         (RATE, 1, 1),
         (RATE, 1_514, 1_514),
-        (Rate(2_000_000_000), 1, 1),
-        (Rate(2_000_000_000), 3, 2),
-        (Rate(500_000_000), 3, 6),
+        (Rate::bytes_per_second(2_000_000_000), 1, 1),
+        (Rate::bytes_per_second(2_000_000_000), 3, 2),
+        (Rate::bytes_per_second(500_000_000), 3, 6),
         // A little less than a third of a byte per nanosecond.
-        (Rate(333_333_333), 1, 4),
+        (Rate::bytes_per_second(333_333_333), 1, 4),
     ] {
         let mut share = SharedRate::new(rate, 1).share(0);
         share.update_active(START, true);
@@ -58,7 +58,9 @@ fn each_byte_is_charged() {
 /// A member that is woken late catches up by at most a millisecond of its share of the rate.
 #[test]
 fn late_by_a_millisecond_at_most() {
-    for (rate, bytes_in_ms) in [(RATE, 1_000_000), (Rate(2_000_000_000), 2_000_000)] {
+    for (rate, bytes_in_ms) in
+        [(RATE, 1_000_000), (Rate::bytes_per_second(2_000_000_000), 2_000_000)]
+    {
         for (late, part) in [(MS / 2, 2), (MS, 1), (MS + 1, 1), (50 * MS, 1)] {
             let mut share = SharedRate::new(rate, 1).share(0);
             share.update_active(START, true);
@@ -219,7 +221,7 @@ fn a_member_that_was_taken_twice_is_limited() {
 /// again.
 #[test]
 fn no_limit_leaves_no_debt() {
-    let rate = SharedRate::new(Rate(0), 1);
+    let rate = SharedRate::new(Rate::bytes_per_second(0), 1);
     let mut share = rate.share(0);
     share.update_active(START, true);
     share.charge(1_000_000);

@@ -111,6 +111,14 @@ pub enum Pushed<'a, T> {
 #[derive(Debug)]
 pub struct Full(pub PacketList);
 
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the intake holds as many packets as its cap allows")
+    }
+}
+
+impl std::error::Error for Full {}
+
 /// The right to work on the value behind an intake.
 ///
 /// Give the right up with [`Owner::leave_idle`] or [`Owner::leave_busy`]. If an owner is merely

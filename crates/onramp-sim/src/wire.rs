@@ -44,7 +44,7 @@ impl Wire {
     pub fn new(tree: Tree, rate: Option<Rate>, delay_ns: u64) -> Self {
         Self {
             tree,
-            rate: rate.filter(|rate| rate.0 > 0),
+            rate: rate.filter(|rate| rate.as_bytes_per_second() > 0),
             delay_ns,
             free_at: Instant(0),
             wake: None,
@@ -67,7 +67,9 @@ impl Wire {
 
     /// Returns how long the wire takes to send `bytes` bytes, in nanoseconds.
     fn sending_ns(&self, bytes: u32) -> u64 {
-        self.rate.map_or(0, |rate| (u64::from(bytes) * 1_000_000_000).div_ceil(rate.0))
+        self.rate.map_or(0, |rate| {
+            (u64::from(bytes) * 1_000_000_000).div_ceil(rate.as_bytes_per_second())
+        })
     }
 
     /// Takes `pkt` from a source. Its cookie must differ from those of all packets in the tree.

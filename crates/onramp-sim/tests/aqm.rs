@@ -198,5 +198,5 @@ fn kinds_that_cannot_be_are_refused() {
     let error = Subject::new("htbx").expect_err("there is none").to_string();
     assert!(error.contains("htbx"), "{error}");
     assert!(Subject::new("tbf").is_err(), "it needs parameters");
-    assert_eq!(Subject::new("sfq").expect("a kind").line(true, Rate(1)), "sfq");
+    assert_eq!(Subject::new("sfq").expect("a kind").line(true, Rate::bytes_per_second(1)), "sfq");
 }

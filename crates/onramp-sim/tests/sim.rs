@@ -112,7 +112,7 @@ fn constant_rates_do_not_drift() {
     // The source sends 875,000 bytes per second in packets of 1514 bytes.
     assert_eq!(times.len(), 578);
     assert_eq!((times[1], times[577]), (1_730_285, 998_374_857));
-    let mut never = Cbr::new(Traffic::of(1), Rate(0));
+    let mut never = Cbr::new(Traffic::of(1), Rate::bytes_per_second(0));
     assert_eq!(never.due(), None);
 }
 

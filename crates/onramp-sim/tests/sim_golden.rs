@@ -23,7 +23,7 @@ fn ours(case: &Path, opts: &str) -> Left {
     let tc = fs::read_to_string(case.join("tc.txt")).expect("tc.txt");
     tc.lines().for_each(|line| setup.apply(line).map(drop).expect(line));
     let link = opts.split("LINK=").nth(1).and_then(|rest| rest.split_whitespace().next());
-    let rate = Rate(link.expect("LINK").parse::<u64>().expect("bits") / 8);
+    let rate = Rate::bytes_per_second(link.expect("LINK").parse::<u64>().expect("bits") / 8);
     let tree = Tree::of(&setup, 1514, 1).expect("it has a root");
     let text = fs::read_to_string(case.join("workload.csv")).expect("workload.csv");
     let mut sim = Sim::new(Wire::new(tree, Some(rate), 0));

@@ -185,7 +185,9 @@ fn finish(mut sender: Sender) {
 fn meddle(link: &Link, rng: &mut Rng, taken: &Arc<AtomicU64>) {
     match rng.u32(0..4) {
         0 => link.set_qdisc(QDISCS[rng.usize(0..QDISCS.len())]).expect("a qdisc"),
-        1 => link.set_rate(Rate(rng.u64(1_000_000..200_000_000))).expect("it has a rate"),
+        1 => link
+            .set_rate(Rate::bytes_per_second(rng.u64(1_000_000..200_000_000)))
+            .expect("it has a rate"),
         2 => drop(link.add_port(*Moody::boxed(rng, taken, true))),
         _ => drop(link.remove_port(rng.usize(0..PORTS), Duration::from_millis(rng.u64(0..200)))),
     }
@@ -208,7 +210,7 @@ fn second(seed: u64) -> Result<u64, String> {
         .runners(rng.usize(1..4))
         .burst(rng.u16(1..2_000))
         .credits(Credits { packets: rng.u32(1..200), bytes: 1 << 20 })
-        .rate(Rate(100_000_000))
+        .rate(Rate::bytes_per_second(100_000_000))
         .ports_max(PORTS)
         .build()
         .map_err(|error| error.to_string())?;

@@ -71,6 +71,18 @@ pub struct Rejected {
     pub why: TrySendError,
 }
 
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the packet was not accepted: {}", self.why)
+    }
+}
+
+impl std::error::Error for Rejected {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.why)
+    }
+}
+
 /// Error: why ports were not changed, or not all of them.
 #[derive(Debug)]
 #[non_exhaustive]

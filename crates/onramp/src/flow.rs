@@ -87,7 +87,7 @@ impl Flow {
     /// (`fq_fastpath_check`, `net/sched/sch_fq.c`, 7.2). A sender that needs the order may lower
     /// and raise the rate, but should [flush](crate::Sender::flush) before it removes the rate.
     pub fn set_pacing_rate(&mut self, rate: Rate) {
-        self.pacing_rate = rate.0;
+        self.pacing_rate = rate.as_bytes_per_second();
     }
 
     /// Returns the flow with this priority (`SO_PRIORITY`). Qdiscs such as `prio` choose a band by

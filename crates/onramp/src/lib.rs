@@ -51,14 +51,17 @@ pub use self::{
     stats::{LinkStats, PortSnapshot},
 };
 #[cfg(feature = "tc")]
-pub use onramp_core::{Change, Facts, Setup, cmd, filter};
+pub use onramp_core::{Change, Facts, Setup, Taken, cmd, filter};
 pub use onramp_core::{
-    Clock, ConfigError, Device, DeviceInfo, Handle, Instant, Mode, Rate, Spec, Stopped, Totals,
-    Transmitted, Tree, qdisc, stats as port_stats, view,
+    Child, Clash, Classes, Clock, ConfigError, Device, DeviceInfo, Fault, Handle, Instant, Mode,
+    Rate, Spec, Stopped, Totals, Transmitted, Tree, params, qdisc, show, stats as port_stats, view,
 };
 #[cfg(feature = "link")]
 pub use onramp_dev as dev;
-pub use onramp_queue::{Completion, Credits, DropReason, Layer, Meta, Packet, PacketList, Pool};
+pub use onramp_queue::{
+    Armed, Bell, Completion, Counter, Credits, DropReason, Layer, Meta, PAYLOAD_MAX, Packet,
+    PacketList, Pool,
+};
 
 /// Checks that the example of the README compiles.
 #[cfg(all(doctest, feature = "udp"))]

@@ -264,7 +264,8 @@ fn r5_parameters_change_under_load() {
         let qdiscs = ["fq limit 20", "pfifo limit 5", "fq flow_limit 3", "bfifo", "fq quantum 500"];
         for turn in 0..30 {
             link.set_qdisc(qdiscs[turn % qdiscs.len()]).expect("a qdisc");
-            link.set_rate(onramp::Rate(1_000_000 << (turn % 8))).expect("it has a rate");
+            link.set_rate(onramp::Rate::bytes_per_second(1_000_000 << (turn % 8)))
+                .expect("it has a rate");
             let added = link.add_port(Null::default()).expect("there is room");
             assert!(link.remove_port(turn, LONG).expect("there are others").flushed);
             assert_eq!(added, turn + 2);

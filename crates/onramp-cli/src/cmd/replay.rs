@@ -256,7 +256,10 @@ fn rate(text: &str) -> Result<Rate, String> {
     let expected =
         "expected a rate with its unit, such as 10mbit or 1mbps (bytes), 8bit to 8000tbit";
     let unit = text.parse::<f64>().is_err();
-    let rate = text.parse::<Rate>().ok().filter(|rate| (1..=RATE_MAX).contains(&rate.0));
+    let rate = text
+        .parse::<Rate>()
+        .ok()
+        .filter(|rate| (1..=RATE_MAX).contains(&rate.as_bytes_per_second()));
     rate.filter(|_| unit).ok_or_else(|| expected.to_owned())
 }
 
@@ -266,8 +269,8 @@ mod tests {
 
     #[test]
     fn rates() {
-        assert_eq!(rate("10mbit"), Ok(Rate(1_250_000)));
-        assert_eq!(rate("8000tbit"), Ok(Rate(RATE_MAX)));
+        assert_eq!(rate("10mbit"), Ok(Rate::bytes_per_second(1_250_000)));
+        assert_eq!(rate("8000tbit"), Ok(Rate::bytes_per_second(RATE_MAX)));
         for wrong in ["10", "0mbit", "fast", "9000tbit", "", "-1mbit", "1e3"] {
             let error = rate(wrong).expect_err(wrong);
             assert!(error.contains("10mbit") && error.contains("8000tbit"), "{wrong}: {error}");

@@ -121,7 +121,9 @@ fn qdisc(given: Option<&str>, rate: Option<&str>) -> Result<String> {
         Ok(_) if rate.parse::<f64>().is_ok() => {
             return Err(usage(format!("--rate: {rate}: the unit is missing, such as in 10mbit")));
         }
-        Ok(Rate(0)) => return Err(usage("--rate: nothing leaves at a rate of zero")),
+        Ok(rate) if rate == Rate::bytes_per_second(0) => {
+            return Err(usage("--rate: nothing leaves at a rate of zero"));
+        }
         Ok(_) => {}
     }
     if spec.kind().id != "fq" {

@@ -85,7 +85,7 @@ pub(crate) fn json(results: &Results) -> Value {
         "version": 1,
         "from": plan.from,
         "tree": plan.tree,
-        "rate_bits_per_second": plan.rate.map(|rate| rate.0 * 8),
+        "rate_bits_per_second": plan.rate.map(|rate| rate.as_bytes_per_second() * 8),
         "mtu": MTU,
         "seed": plan.seed,
         "first_unix_ns": read.first_unix_ns,

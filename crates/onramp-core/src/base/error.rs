@@ -13,6 +13,7 @@ use std::fmt;
 /// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConfigError {
     /// The place of the error, such as `qdisc fq`.
     pub at: String,
@@ -43,6 +44,7 @@ pub enum Fault {
 
 /// The error number with which the kernel refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Errno {
     /// Device or resource busy (`EBUSY`).
     Busy,

@@ -402,7 +402,9 @@ impl Param {
             Unit::Count | Unit::Packets | Unit::Bytes => parse_count(word),
             Unit::ScaledPackets | Unit::Size => parse_size(word),
             Unit::Burst => parse_burst(word),
-            Unit::Rate | Unit::RateOr(_) => Rate::parse(word).map(|rate| rate.0),
+            Unit::Rate | Unit::RateOr(_) => {
+                Rate::parse(word).map(|rate| rate.as_bytes_per_second())
+            }
             Unit::Usecs | Unit::Named(_) => parse_time(word, 1_000),
             Unit::Nsecs => parse_time(word, 1),
             Unit::Minor => Handle::parse_minor(word).map(u64::from),
@@ -435,7 +437,12 @@ impl Param {
             }
             Unit::Rate | Unit::RateOr(_) => {
                 let zero = if min == 0 { "0bit, or " } else { "" };
-                format!("{}, {zero}{} to {}", rate::LOOK, Rate(min.max(1)), Rate(max))
+                format!(
+                    "{}, {zero}{} to {}",
+                    rate::LOOK,
+                    Rate::bytes_per_second(min.max(1)),
+                    Rate::bytes_per_second(max)
+                )
             }
             Unit::Usecs | Unit::Named(_) => {
                 let (min, max) = (exact_time(min), exact_time(max));
@@ -507,7 +514,7 @@ impl Param {
     pub(crate) fn write_exact(&self, line: &mut String, value: &Value) {
         self.write(line, value, |unit, n| match unit {
             Unit::Size | Unit::Burst => exact_size(n),
-            Unit::Rate | Unit::RateOr(_) => Rate(n).exact(),
+            Unit::Rate | Unit::RateOr(_) => Rate::bytes_per_second(n).exact(),
             Unit::Usecs | Unit::Nsecs | Unit::Named(_) => exact_time(n),
             Unit::Minor => format!("{n:x}"),
             Unit::Signed => signed(n).to_string(),

@@ -42,14 +42,32 @@ const SUFFIXES: &[(&str, f64)] = &[
 ///
 /// ```
 /// use onramp_core::Rate;
-/// assert_eq!("8mbit".parse(), Ok(Rate(1_000_000)));
-/// assert_eq!("1gbps".parse(), Ok(Rate(1_000_000_000)));
-/// assert_eq!(Rate(1_000_000).to_string(), "8Mbit");
+/// assert_eq!("8mbit".parse(), Ok(Rate::bits_per_second(8_000_000)));
+/// assert_eq!("1gbps".parse(), Ok(Rate::bytes_per_second(1_000_000_000)));
+/// assert_eq!(Rate::bytes_per_second(1_000_000).to_string(), "8Mbit");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Rate(pub u64);
+pub struct Rate(u64);
 
 impl Rate {
+    /// Returns the rate of this many bytes per second.
+    #[must_use]
+    pub const fn bytes_per_second(bytes: u64) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns the rate of this many bits per second. A fraction of a byte per second is cut off.
+    #[must_use]
+    pub const fn bits_per_second(bits: u64) -> Self {
+        Self(bits / 8)
+    }
+
+    /// Returns the number of bytes per second.
+    #[must_use]
+    pub const fn as_bytes_per_second(self) -> u64 {
+        self.0
+    }
+
     /// Reads a rate. Returns `None` also for a rate between zero and one byte per second, because
     /// zero means something else.
     pub(crate) fn parse(word: &str) -> Option<Self> {

@@ -30,7 +30,7 @@ pub struct Style {
 impl Style {
     /// Formats a rate in bytes per second, for text.
     pub(crate) fn rate(self, rate: u64) -> impl fmt::Display {
-        let rate = Rate(rate);
+        let rate = Rate::bytes_per_second(rate);
         fmt::from_fn(move |f| if self.iec { write!(f, "{rate:#}") } else { write!(f, "{rate}") })
     }
 }

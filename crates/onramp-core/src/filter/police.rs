@@ -199,7 +199,9 @@ impl Line {
     /// Reads the value of an option; returns whether the option is known.
     fn read_value(&mut self, word: &str, words: &mut Reader<'_>) -> Result<bool, ConfigError> {
         const SIZE: &str = "a size such as 1514 or 15kb, 0b to 4294967295b";
-        let rate = |word: &str| Rate::parse(word).map(|rate| rate.0).filter(|rate| *rate > 0);
+        let rate = |word: &str| {
+            Rate::parse(word).map(|rate| rate.as_bytes_per_second()).filter(|rate| *rate > 0)
+        };
         let size32 = |word: &str| u32::try_from(size(word)?).ok();
         match word {
             "rate" => self.rate = Some(words.value(word, crate::base::rate::LOOK, rate)?),

@@ -19,5 +19,13 @@ impl fmt::Debug for TooManyJobs {
     }
 }
 
+impl fmt::Display for TooManyJobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{JOBS_MAX} jobs wait for the port already; its device blocks")
+    }
+}
+
+impl std::error::Error for TooManyJobs {}
+
 /// Most jobs that may wait for a port, for example while its owner is blocked inside the device.
 pub const JOBS_MAX: usize = 1_024;

@@ -71,7 +71,7 @@ impl SharedRate {
     #[must_use]
     pub fn new(rate: Rate, members: usize) -> Self {
         let members = (0..members).map(|_| Member::default()).collect();
-        Self(Arc::new(Shared { rate: AtomicU64::new(rate.0), members }))
+        Self(Arc::new(Shared { rate: AtomicU64::new(rate.as_bytes_per_second()), members }))
     }
 
     /// Returns the part of member number `member`, counted from 0. Call `share` only once for each
@@ -90,13 +90,13 @@ impl SharedRate {
     /// Changes the rate for all packets from now on.
     pub fn set(&self, rate: Rate) {
         // Relaxed: no other data depends on this number.
-        self.0.rate.store(rate.0, Ordering::Relaxed);
+        self.0.rate.store(rate.as_bytes_per_second(), Ordering::Relaxed);
     }
 
     /// Returns the rate.
     #[must_use]
     pub fn get(&self) -> Rate {
-        Rate(self.0.rate.load(Ordering::Relaxed)) // Relaxed: as in `set`.
+        Rate::bytes_per_second(self.0.rate.load(Ordering::Relaxed)) // Relaxed: as in `set`.
     }
 
     /// Returns the number of members that have something to send, or had after `since`.
@@ -140,7 +140,7 @@ impl Share {
     /// Returns this member's part of the rate in bytes per nanosecond; infinite if there is no
     /// limit.
     fn speed(&self) -> f64 {
-        match self.of.get().0 {
+        match self.of.get().as_bytes_per_second() {
             0 => f64::INFINITY,
             rate => float(rate) / 1e9 / f64::from(self.siblings),
         }
@@ -205,7 +205,7 @@ impl Drop for Share {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedRate")
-            .field("rate", &Rate(self.rate.load(Ordering::Relaxed))) // Relaxed: as in `get`.
+            .field("rate", &Rate::bytes_per_second(self.rate.load(Ordering::Relaxed))) // Relaxed: as in `get`.
             .field("members", &self.members.len())
             .finish()
     }

@@ -103,7 +103,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     }
     let rate = values.number("rate");
     if values.number("peakrate") <= rate {
-        let why = format!("expected more than `rate`, which is {}", Rate(rate));
+        let why = format!("expected more than `rate`, which is {}", Rate::bytes_per_second(rate));
         return Err(("peakrate", why).into());
     }
     Ok(())

@@ -8,6 +8,7 @@ use onramp_queue::DropReason;
 
 /// A qdisc of a running tree, with its counters at one moment.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct QdiscView {
     /// Handle of the qdisc; `0:` for a default qdisc that no command named.
     pub handle: Handle,
@@ -32,6 +33,7 @@ pub struct QdiscView {
 
 /// A class of a running tree, with its counters at one moment.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ClassView {
     /// Handle of the class.
     pub handle: Handle,
@@ -45,4 +47,39 @@ pub struct ClassView {
     pub backlog: Backlog,
     /// Statistics that only classes of this kind have.
     pub extra: Extra,
+}
+
+impl QdiscView {
+    /// Returns a view of a root qdisc that has counted and holds nothing. Use it to test code that
+    /// reads views: set the fields that the test needs.
+    #[must_use]
+    pub fn new(handle: Handle, kind: &'static Kind) -> Self {
+        Self {
+            handle,
+            parent: None,
+            kind,
+            counters: Counters::default(),
+            backlog: Backlog::default(),
+            drops: Vec::new(),
+            sojourn_ns: None,
+            extra: Extra::default(),
+            classes: Vec::new(),
+        }
+    }
+}
+
+impl ClassView {
+    /// Returns a view of a class below the qdisc that has counted and holds nothing. Use it to test
+    /// code that reads views.
+    #[must_use]
+    pub fn new(handle: Handle) -> Self {
+        Self {
+            handle,
+            parent: None,
+            leaf: None,
+            counters: Counters::default(),
+            backlog: Backlog::default(),
+            extra: Extra::default(),
+        }
+    }
 }

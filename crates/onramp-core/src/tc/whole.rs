@@ -31,26 +31,12 @@ pub fn mq<'a>(firsts: impl IntoIterator<Item = &'a QdiscView>) -> Option<QdiscVi
     let mut firsts = firsts.into_iter().peekable();
     let class = firsts.peek()?.parent?;
     let mut mq =
-        QdiscView::empty(class.qdisc(), KINDS.iter().find(|kind| kind.quirks.has_queue_trees)?);
+        QdiscView::new(class.qdisc(), KINDS.iter().find(|kind| kind.quirks.has_queue_trees)?);
     firsts.for_each(|queue| mq.take_queue(queue));
     Some(mq)
 }
 
 impl QdiscView {
-    fn empty(handle: Handle, kind: &'static Kind) -> Self {
-        Self {
-            handle,
-            parent: None,
-            kind,
-            counters: Counters::default(),
-            backlog: Backlog::default(),
-            drops: Vec::new(),
-            sojourn_ns: None,
-            extra: Extra::default(),
-            classes: Vec::new(),
-        }
-    }
-
     /// Adds the first qdisc of a transmit queue, as `mq` does: to the counters, and as a class.
     fn take_queue(&mut self, queue: &Self) {
         self.add_counts(queue);

@@ -297,7 +297,7 @@ mod storm {
 
     #[expect(clippy::too_many_lines, reason = "one operation after another")]
     fn run(qdisc: &str, cap: u16, mode: Mode, ops: &[Op], share: bool, unlimited: bool) {
-        let share = share.then(|| SharedRate::new(Rate(20_000_000), 1).share(0));
+        let share = share.then(|| SharedRate::new(Rate::bytes_per_second(20_000_000), 1).share(0));
         let paced = share.is_some() || qdisc.contains("maxrate");
         let mut world = World::with(qdisc, cap, mode, share);
         world.wire().calls = 0;

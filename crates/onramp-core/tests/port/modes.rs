@@ -114,7 +114,7 @@ fn a_smaller_qdisc_drops_and_says_so() {
 /// the runner knows until when.
 #[test]
 fn a_share_of_a_rate_holds_packets_back() {
-    let share = SharedRate::new(Rate(1_000_000), 1).share(0);
+    let share = SharedRate::new(Rate::bytes_per_second(1_000_000), 1).share(0);
     let mut world = World::with("pfifo", 1_000, Mode::Hybrid, Some(share));
     let start = world.now;
     let ran = world.push(30).expect("it was idle");

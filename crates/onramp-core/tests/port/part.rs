@@ -6,7 +6,7 @@ use onramp_queue::PacketList;
 use crate::world::{START, World, packet};
 
 /// At this rate, 100 bytes take 800 ns.
-const RATE: Rate = Rate(125_000_000);
+const RATE: Rate = Rate::bytes_per_second(125_000_000);
 
 /// A member that stopped sending counts for at most 200 us, or until its last packet is paid for.
 /// After this many nanoseconds, it no longer counts.

@@ -136,7 +136,9 @@ fn mode() -> impl Strategy<Value = Mode> {
 }
 
 fn run(qdisc: &str, cap: u16, mode: Mode, ops: &[Op], in_order: bool) {
-    let share = cap.is_multiple_of(3).then(|| SharedRate::new(Rate(2_000_000), 1).share(0));
+    let share = cap
+        .is_multiple_of(3)
+        .then(|| SharedRate::new(Rate::bytes_per_second(2_000_000), 1).share(0));
     let (mut world, mut made) = (World::with(qdisc, cap, mode, share), Made::default());
     for op in ops {
         step(&mut world, qdisc, &mut made, op);

@@ -144,7 +144,7 @@ impl Qdisc for Picky {
 #[test]
 fn r8_drops_in_dequeue_are_counted_once() {
     for shared in [false, true] {
-        let share = shared.then(|| SharedRate::new(Rate(50_000_000), 1).share(0));
+        let share = shared.then(|| SharedRate::new(Rate::bytes_per_second(50_000_000), 1).share(0));
         let device = Sink(DeviceInfo::new("sink".to_owned(), MTU));
         let port = Port::with_mode(Box::new(Picky::default()), device, 500, Mode::Hybrid, share);
         let (waker, mut now, mut pushed) = (Notes::default(), START, 0_u64);

@@ -17,7 +17,7 @@ use crate::world::{MTU, START, World, packet};
 /// Two ports share 1 MB/s, and the first has packets. Returns how many packets the first sends in
 /// 100 ms, while `meanwhile` runs on the second every 100 µs.
 fn sent_beside(mut meanwhile: impl FnMut(&mut World)) -> u64 {
-    let rate = SharedRate::new(Rate(1_000_000), 2);
+    let rate = SharedRate::new(Rate::bytes_per_second(1_000_000), 2);
     let mut worlds: Vec<_> = (0..2)
         .map(|me| World::with("pfifo limit 10000", 10_000, Mode::Hybrid, Some(rate.share(me))))
         .collect();
@@ -81,7 +81,7 @@ fn a_dead_port_takes_nothing_from_others() {
 /// A port whose packets are due later has nothing to send now.
 #[test]
 fn a_packet_for_later_takes_nothing_from_others() {
-    let rate = SharedRate::new(Rate(1_000_000), 2);
+    let rate = SharedRate::new(Rate::bytes_per_second(1_000_000), 2);
     let mut world = World::with("pfifo limit 10000", 10_000, Mode::Hybrid, Some(rate.share(0)));
     let other = World::with("fq horizon 100s", 10_000, Mode::Hybrid, Some(rate.share(1)));
     let mut late = packet(0, 7, START);

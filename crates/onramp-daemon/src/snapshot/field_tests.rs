@@ -53,25 +53,22 @@ fn traffic(first: u64) -> Traffic {
 }
 
 fn qdisc() -> QdiscView {
-    let class = ClassView {
-        handle: Handle::new(1, 0x10),
-        parent: Some(Handle::new(1, 2)),
-        leaf: Some(0x20),
-        counters: counters(301),
-        backlog: Backlog { packets: 307, bytes: 306 },
-        extra: Extra(vec![("tokens", -8), ("level", 309)]),
-    };
-    QdiscView {
-        handle: Handle::new(1, 0),
-        parent: Some(Handle::new(3, 4)),
-        kind: KINDS.iter().find(|kind| kind.id == "htb").expect("a kind"),
-        counters: counters(201),
-        backlog: Backlog { packets: 207, bytes: 206 },
-        drops: vec![(DropReason::Unclassified, 208)],
-        sojourn_ns: Some(Box::new(histogram(4, 209))),
-        extra: Extra(vec![("direct_packets_stat", 210)]),
-        classes: vec![class],
-    }
+    let mut class = ClassView::new(Handle::new(1, 0x10));
+    class.parent = Some(Handle::new(1, 2));
+    class.leaf = Some(0x20);
+    class.counters = counters(301);
+    class.backlog = Backlog { packets: 307, bytes: 306 };
+    class.extra = Extra(vec![("tokens", -8), ("level", 309)]);
+    let kind = KINDS.iter().find(|kind| kind.id == "htb").expect("a kind");
+    let mut qdisc = QdiscView::new(Handle::new(1, 0), kind);
+    qdisc.parent = Some(Handle::new(3, 4));
+    qdisc.counters = counters(201);
+    qdisc.backlog = Backlog { packets: 207, bytes: 206 };
+    qdisc.drops = vec![(DropReason::Unclassified, 208)];
+    qdisc.sojourn_ns = Some(Box::new(histogram(4, 209)));
+    qdisc.extra = Extra(vec![("direct_packets_stat", 210)]);
+    qdisc.classes = vec![class];
+    qdisc
 }
 
 #[test]
@@ -118,7 +115,8 @@ fn every_field_of_a_qdisc_and_of_a_class_has_its_count() {
     };
     assert_eq!(Qdisc::from(&qdisc()), expected);
     // A root qdisc has no parent, and a qdisc that measures no sojourn times has no histogram.
-    let plain = QdiscView { parent: None, sojourn_ns: None, ..qdisc() };
+    let mut plain = qdisc();
+    (plain.parent, plain.sojourn_ns) = (None, None);
     assert_eq!(Qdisc::from(&plain), Qdisc { parent: None, sojourn_ns: None, ..expected });
 }
 

@@ -70,7 +70,8 @@ mod tests {
         let device = Box::new(onramp::dev::Null::default()) as Box<dyn onramp::Device>;
         let link = Link::devices([device]).tree(&tree).build().expect("a link");
         let class = Class::add("htb", onramp_core::Handle::new(1, 1));
-        tc(&link, class.option("rate", onramp_core::Rate(1_000_000))).expect("typed parts");
+        tc(&link, class.option("rate", onramp_core::Rate::bytes_per_second(1_000_000)))
+            .expect("typed parts");
         tc(&link, "filter add parent 1: protocol ip handle 5 fw classid 1:1").expect("words");
         for (line, shown) in [
             ("qdisc", "qdisc htb 1: root "),

@@ -188,7 +188,7 @@ impl Measurement {
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     pub fn utilisation(&self) -> f64 {
         let sent: f64 = self.flows.iter().map(|flow| self.bits_per_second(flow)).sum();
-        sent / (self.rate.0 as f64 * 8.0)
+        sent / (self.rate.as_bytes_per_second() as f64 * 8.0)
     }
 
     /// Returns the share of packets that were dropped, among the flows that answer to congestion.
@@ -227,7 +227,7 @@ impl Measurement {
     pub fn share_of_fair(&self) -> Option<f64> {
         self.of(|role| role == Role::Flood).next()?;
         let bulk = self.of(|role| role == Role::Bulk).count() as f64;
-        let fair = self.rate.0 as f64 * 8.0 * bulk / self.flows.len() as f64;
+        let fair = self.rate.as_bytes_per_second() as f64 * 8.0 * bulk / self.flows.len() as f64;
         Some(self.goodput() / fair)
     }
 

@@ -34,7 +34,7 @@ const FRAME_EVERY_NS: u64 = 40 * MS;
 /// Size in bytes of each packet of the voice call, and the rate of the call, which makes 50 packets
 /// per second.
 const VOICE_BYTES: u32 = 200;
-const VOICE_RATE: Rate = Rate(10_000);
+const VOICE_RATE: Rate = Rate::bytes_per_second(10_000);
 /// Time in nanoseconds within which the bulk flows begin, at random, so that they do not grow and
 /// shrink their windows in step.
 const BEGIN_WITHIN_NS: u64 = SEC;
@@ -141,7 +141,10 @@ impl Member {
         match self.role {
             Role::Bulk => sim.add(Window::new(traffic, back_ns)),
             Role::Web => sim.add(Window::new(traffic, back_ns).packets(WEB_PACKETS.get())),
-            Role::Flood => sim.add(Cbr::new(traffic, Rate(plan.rate.0 * 3 / 2))),
+            Role::Flood => sim.add(Cbr::new(
+                traffic,
+                Rate::bytes_per_second(plan.rate.as_bytes_per_second() * 3 / 2),
+            )),
             Role::Video => sim.add(Records::new(frames(&traffic, plan.whole_ns()))),
             Role::Voice => sim.add(Cbr::new(traffic, VOICE_RATE)),
         };

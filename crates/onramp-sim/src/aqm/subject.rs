@@ -21,7 +21,7 @@ impl Subject {
     /// [`ConfigError`]: there is no kind of this name, or the kind needs parameters.
     pub fn new(name: &str) -> Result<Self, ConfigError> {
         let subject = Self { name: name.to_owned() };
-        subject.setup(false, Rate(1_250_000))?;
+        subject.setup(false, Rate::bytes_per_second(1_250_000))?;
         Ok(subject)
     }
 
@@ -42,7 +42,7 @@ impl Subject {
         match &*self.name {
             "pfifo" => "pfifo limit 1000".to_owned(),
             "red" => {
-                let scaled = |bytes: u64| bytes * rate.0 / 1_250_000;
+                let scaled = |bytes: u64| bytes * rate.as_bytes_per_second() / 1_250_000;
                 format!(
                     "red limit {} min {} max {} avpkt 1000 burst {} adaptive bandwidth {}{ecn}",
                     scaled(400_000).max(40_000),

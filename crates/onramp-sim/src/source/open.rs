@@ -39,7 +39,7 @@ impl Source for Cbr {
 /// rate is zero or the result does not fit.
 fn sending_ns(traffic: &Traffic, rate: Rate, packets: u64) -> Option<u64> {
     let bytes = u128::from(traffic.size) * u128::from(packets);
-    u64::try_from((bytes * 1_000_000_000).checked_div(rate.0.into())?).ok()
+    u64::try_from((bytes * 1_000_000_000).checked_div(rate.as_bytes_per_second().into())?).ok()
 }
 
 /// A source that sends packets independently of each other (a Poisson process) at a given mean

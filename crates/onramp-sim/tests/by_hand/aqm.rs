@@ -7,7 +7,9 @@ use super::MS;
 
 #[test]
 fn lines_scale_with_the_rate() {
-    let line = |name: &str, marks, rate| Subject::new(name).expect(name).line(marks, Rate(rate));
+    let line = |name: &str, marks, rate| {
+        Subject::new(name).expect(name).line(marks, Rate::bytes_per_second(rate))
+    };
     // The numbers of tc-red(8) are for 10 Mbit/s. They are a hundred times as large at 1 Gbit/s,
     // and have a minimum for low rates.
     for (rate, numbers) in [
@@ -41,7 +43,7 @@ fn lines_scale_with_the_rate() {
 #[test]
 fn the_first_third_does_not_count() {
     let plan = |seconds: u64| Plan {
-        rate: Rate(10_000_000),
+        rate: Rate::bytes_per_second(10_000_000),
         seconds: seconds.try_into().expect("not zero"),
         seed: 1,
     };

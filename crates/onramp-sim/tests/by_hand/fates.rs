@@ -12,7 +12,7 @@ use super::{MS, at};
 fn fates(qdisc: &str, rate: Option<u64>, delay_ns: u64, packets: &[(u64, u32, u8)]) -> Vec<Fate> {
     let setup = Setup::of(qdisc.parse().expect("a qdisc"));
     let tree = Tree::of(&setup, 1514, 1).expect("it has a root");
-    let mut sim = Sim::new(Wire::new(tree, rate.map(Rate), delay_ns));
+    let mut sim = Sim::new(Wire::new(tree, rate.map(Rate::bytes_per_second), delay_ns));
     let packets: Vec<(Instant, Packet)> = packets
         .iter()
         .map(|&(ns, len, ecn)| {

@@ -39,7 +39,7 @@ fn ends_before<S: Source>(source: impl Fn(Traffic) -> S, traffic: &Traffic) {
 fn packets_are_what_the_traffic_says() {
     let traffic = Traffic { priority: 9, ..Traffic::of(7).size(333).ect().between(5, 10) };
     assert_eq!((traffic.from, traffic.until), (at(5), at(10)));
-    let mut source = Cbr::new(traffic, Rate(1));
+    let mut source = Cbr::new(traffic, Rate::bytes_per_second(1));
     assert_eq!(source.due(), Some(at(5)));
     let pkt = source.packet(at(5)).expect("it is due");
     assert_eq!((pkt.flow, pkt.len, pkt.priority, pkt.ecn, pkt.cookie), (7, 333, 9, 2, 0));
@@ -52,19 +52,20 @@ fn packets_are_what_the_traffic_says() {
 /// At 3,000 bytes per second, a packet of 100 bytes takes 33,333,333.3 ns.
 #[test]
 fn a_constant_rate() {
-    let source = || Cbr::new(Traffic::of(1).size(100).between(7, 200 * MS), Rate(3_000));
+    let source =
+        || Cbr::new(Traffic::of(1).size(100).between(7, 200 * MS), Rate::bytes_per_second(3_000));
     let due = [0, 33_333_333, 66_666_666, 100_000_000, 133_333_333, 166_666_666];
     assert_eq!(times(source(), 9), due.map(|ns| at(7 + ns)));
-    let at_rate = |traffic| Cbr::new(traffic, Rate(3_000));
+    let at_rate = |traffic| Cbr::new(traffic, Rate::bytes_per_second(3_000));
     ends_before(at_rate, &Traffic::of(1).size(100).between(7, u64::MAX));
-    assert_eq!(times(Cbr::new(Traffic::of(1), Rate(0)), 1), []);
+    assert_eq!(times(Cbr::new(Traffic::of(1), Rate::bytes_per_second(0)), 1), []);
 }
 
 /// The gaps of a Poisson source are drawn one after another, and so is the time before the first
 /// packet.
 #[test]
 fn a_poisson_process() {
-    let (rate, size) = (Rate(50_000), 500);
+    let (rate, size) = (Rate::bytes_per_second(50_000), 500);
     for seed in 0..5 {
         let traffic = Traffic::of(1).size(size).between(3, u64::MAX);
         let mut chance = Chance::new(seed);
@@ -78,7 +79,7 @@ fn a_poisson_process() {
             .collect();
         assert_eq!(times(Poisson::new(traffic.clone(), rate, seed), 50), drawn);
         ends_before(|traffic| Poisson::new(traffic, rate, seed), &traffic);
-        assert_eq!(times(Poisson::new(traffic, Rate(0), seed), 1), []);
+        assert_eq!(times(Poisson::new(traffic, Rate::bytes_per_second(0), seed), 1), []);
     }
 }
 
@@ -113,7 +114,7 @@ fn on_and_off() {
     ] {
         for seed in 0..5 {
             let source = |traffic: Traffic| {
-                OnOff::new(traffic.size(size), Rate(rate), (on_ns, off_ns), seed)
+                OnOff::new(traffic.size(size), Rate::bytes_per_second(rate), (on_ns, off_ns), seed)
             };
             let model = on_off(gap_ns, on_ns, off_ns, seed, 400);
             assert_eq!(times(source(Traffic::of(1)), 400), model, "{gap_ns}, seed {seed}");
@@ -121,11 +122,18 @@ fn on_and_off() {
         }
     }
     for seed in 0..5 {
-        assert_eq!(times(OnOff::new(Traffic::of(1), Rate(0), (MS, MS), seed), 1), []);
-        assert_eq!(times(OnOff::new(Traffic::of(1), Rate(1_000), (0, MS), seed), 1), []);
+        assert_eq!(
+            times(OnOff::new(Traffic::of(1), Rate::bytes_per_second(0), (MS, MS), seed), 1),
+            []
+        );
+        assert_eq!(
+            times(OnOff::new(Traffic::of(1), Rate::bytes_per_second(1_000), (0, MS), seed), 1),
+            []
+        );
     }
     // At a rate above one byte per nanosecond, the source sends one packet per nanosecond.
-    let fast = OnOff::new(Traffic::of(1).size(1), Rate(u64::MAX), (1_000_000, 1), 1);
+    let fast =
+        OnOff::new(Traffic::of(1).size(1), Rate::bytes_per_second(u64::MAX), (1_000_000, 1), 1);
     let fast = times(fast, 100);
     assert!(fast.windows(2).all(|pair| pair[1].since(pair[0]) == 1), "{fast:?}");
 }

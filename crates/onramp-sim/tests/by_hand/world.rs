@@ -114,7 +114,7 @@ fn without_a_packet_it_goes_on() {
 #[test]
 fn cookies_are_given_back() {
     let log = Log::default();
-    let mut sim = Sim::new(wire(Some(Rate(1_000_000))));
+    let mut sim = Sim::new(wire(Some(Rate::bytes_per_second(1_000_000))));
     let own = (1 << 48) - 1;
     for times in [vec![(0, own), (1, 5)], vec![(0, u64::MAX), (1, 6)]] {
         sim.add(Scripted { name: "one", times, back_ns: Some(1), log: &log });

@@ -135,7 +135,8 @@ impl<'w> Actor<'w> {
                 _ => (Mapping::Turn, 500_000),
             };
             let rate = if rng.bool() { 0 } else { rng.u64(slowest..100_000_000) };
-            let flow = sender.flow_with(None, mapping).with_pacing_rate(Rate(rate));
+            let flow =
+                sender.flow_with(None, mapping).with_pacing_rate(Rate::bytes_per_second(rate));
             // Qdiscs treat flows of equal hashes as one flow.
             let shared = matches!(mapping, Mapping::Hash(_));
             let order = if shared { UNORDERED } else { weather.new_order() };

@@ -64,7 +64,7 @@ pub(crate) fn meddle(world: &World, link: Link, slot: &Slot, rng: &mut Rng) {
                 note(Met::QdiscChanged, changed);
             }
             6 => {
-                let rate = Rate(rng.u64(30_000_000..200_000_000));
+                let rate = Rate::bytes_per_second(rng.u64(30_000_000..200_000_000));
                 let _ = slot.call(Doing::SetRate, at_once, 0, || link.set_rate(rate));
             }
             7 => drop(slot.wait(Doing::Look, at_once, 1, || link.all_views())),

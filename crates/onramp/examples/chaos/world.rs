@@ -223,7 +223,7 @@ fn build(world: &World, rng: &mut Rng) -> Link {
         .credits(Credits { packets: plan.credits, bytes: 1 << 20 })
         .ports_max(PORTS);
     if let Some(rate) = plan.rate {
-        link = link.rate(Rate(rate));
+        link = link.rate(Rate::bytes_per_second(rate));
     }
     link.build().expect("a link")
 }

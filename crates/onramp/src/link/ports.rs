@@ -152,7 +152,7 @@ impl Link {
     }
 
     /// Changes the rate that all ports share, in bytes on the wire, for packets from now on.
-    /// `Rate(0)` means no limit.
+    /// `Rate::bytes_per_second(0)` means no limit.
     ///
     /// # Errors
     ///

@@ -148,7 +148,7 @@ fn a_packet_has_nothing_of_an_earlier_one() {
     let (mut sender, flow) = sender();
     let plain = flow.clone();
     let mut loud = flow.with_mark(7).with_priority(8).with_ecn(2);
-    loud.set_pacing_rate(onramp_core::Rate(9_000_000_000));
+    loud.set_pacing_rate(onramp_core::Rate::bytes_per_second(9_000_000_000));
     for round in 0..200 {
         let mut packet = sender.packet(&loud, b"first").expect("there is room");
         let meta = (packet.mark, packet.priority, packet.ecn, packet.pacing_rate);

@@ -18,7 +18,7 @@ fn a_flush_waits_for_paced_packets() {
         let link = Link::devices([Box::new(device) as Box<_>]).qdisc(QDISC).build().unwrap();
         let mut sender = link.sender();
         // A packet of 500 bytes with headers takes 50 ms at 80 kbit/s.
-        let flow = sender.flow(None).with_pacing_rate(Rate(10_000));
+        let flow = sender.flow(None).with_pacing_rate(Rate::bytes_per_second(10_000));
         for _ in 0..8 {
             sender.send(&flow, &[0; 458]).unwrap();
         }

@@ -78,7 +78,7 @@ const STEPS: [Step; 24] = [
     (c"add_port", |w| is_closed(w.link.add_port(Null::default()))),
     (c"remove_port", |w| is_closed(w.link.remove_port(0, LONG))),
     (c"set_qdisc", |w| is_closed(w.link.set_qdisc("pfifo limit 1"))),
-    (c"set_rate", |w| w.link.set_rate(Rate(1)).is_err()),
+    (c"set_rate", |w| w.link.set_rate(Rate::bytes_per_second(1)).is_err()),
     (c"new sender", makes_a_sender),
     (c"new flow", |w| {
         let flow = w.sender.flow_with(None, Mapping::Cpu);

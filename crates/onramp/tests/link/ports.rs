@@ -186,7 +186,7 @@ fn a_closed_link_does_not_change() {
     assert!(matches!(link.remove_port(0, LONG), Err(PortError::Closed)));
     assert!(matches!(link.set_qdisc("pfifo"), Err(PortError::Closed)));
     assert!(matches!(link.set_qdisc("nonesuch"), Err(PortError::Config(_))));
-    assert!(matches!(link.set_rate(Rate(1)), Err(PortError::NoRate)));
+    assert!(matches!(link.set_rate(Rate::bytes_per_second(1)), Err(PortError::NoRate)));
 }
 
 /// Packets that the old qdisc holds, paced for a long time, leave through the new qdisc.
@@ -369,7 +369,7 @@ fn a_rate_for_all_ports() {
         let gates: Vec<_> = (0..3).map(|_| Gate::new(true)).collect();
         let link = Link::devices(gates.iter().map(|gate| gate.device()))
             .qdisc("pfifo")
-            .rate(Rate(1_000))
+            .rate(Rate::bytes_per_second(1_000))
             .build()
             .unwrap();
         let mut sender = link.sender();
@@ -384,7 +384,7 @@ fn a_rate_for_all_ports() {
         let sent = link.stats().sent;
         let seconds = now().since(began) / 1_000_000_000;
         assert!(sent <= 3 * (2 + seconds), "{sent} of 30 in {seconds} s");
-        link.set_rate(Rate(0)).unwrap();
+        link.set_rate(Rate::bytes_per_second(0)).unwrap();
         assert!(sender.flush(LONG), "without a limit");
         balanced(&link.stats());
     });

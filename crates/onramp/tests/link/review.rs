@@ -143,7 +143,7 @@ fn a_rate_that_rises_lets_those_who_wait_go() {
     in_time(|| {
         let link = Link::devices([Box::new(Null::default()) as Box<dyn Device>])
             .qdisc("pfifo")
-            .rate(Rate(10))
+            .rate(Rate::bytes_per_second(10))
             .build()
             .unwrap();
         let mut sender = link.sender();
@@ -155,7 +155,7 @@ fn a_rate_that_rises_lets_those_who_wait_go() {
         let waits =
             thread::Builder::new().spawn(move || sender.flush(Duration::from_secs(20))).unwrap();
         thread::sleep(SHORT);
-        link.set_rate(Rate(0)).unwrap();
+        link.set_rate(Rate::bytes_per_second(0)).unwrap();
         assert!(waits.join().unwrap(), "without a limit");
         assert!(now().since(began) < 10_000_000_000, "it slept to its deadline");
     });

@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let seconds = NonZeroU64::new(args.seconds).ok_or_else(|| anyhow!("no seconds"))?;
     let plan = Plan { rate: args.rate, seconds, seed: args.seed };
     let count = (subjects.len() * scenarios.len()) as u64;
-    let packets = count * plan.rate.0 / u64::from(aqm::MTU) * args.seconds;
+    let packets = count * plan.rate.as_bytes_per_second() / u64::from(aqm::MTU) * args.seconds;
     let mut run =
         Run::in_virtual_time(&args.reports, Duration::from_secs(packets / PACE / cpus() as u64))?;
     run.show(&format!("{count} runs"));
@@ -134,7 +134,7 @@ fn scenarios(names: &[String]) -> Result<Vec<Scenario>> {
 
 /// Parses the rate of the link.
 fn rate(text: &str) -> Result<Rate, String> {
-    let rate = text.parse::<Rate>().ok().filter(|rate| RATES.contains(&rate.0));
+    let rate = text.parse::<Rate>().ok().filter(|rate| RATES.contains(&rate.as_bytes_per_second()));
     let unit = text.parse::<f64>().is_err();
     rate.filter(|_| unit).ok_or_else(|| {
         "expected a rate with its unit, such as 10mbit, 100kbit to 10gbit".to_owned()

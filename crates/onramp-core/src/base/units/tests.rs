@@ -149,7 +149,7 @@ fn rates_are_bytes_per_second() {
         ("0.0mbit", 0),
         ("1.5bps", 1),
     ] {
-        assert_eq!(word.parse(), Ok(Rate(rate)), "{word}");
+        assert_eq!(word.parse(), Ok(Rate::bytes_per_second(rate)), "{word}");
     }
     // A rate between zero and one byte per second is an error, because zero means something else.
     for word in ["7", "7bit", "0.9bps", "1e-9gbit", "x", "", "8q", "-8"] {
@@ -173,9 +173,9 @@ fn rates_are_bytes_per_second() {
         (125_000_000_000, "1000gbit"),
         (u64::MAX, "18446744073709551615bps"),
     ] {
-        assert_eq!(Rate(rate).exact(), word);
+        assert_eq!(Rate::bytes_per_second(rate).exact(), word);
         if rate < u64::MAX {
-            assert_eq!(word.parse(), Ok(Rate(rate)));
+            assert_eq!(word.parse(), Ok(Rate::bytes_per_second(rate)));
         }
     }
 }
@@ -201,7 +201,7 @@ fn rates_are_printed_as_tc_prints_them() {
         (125_000_000_000_000, "1000Tbit"),
         (u64::MAX, "147573952Tbit"),
     ] {
-        assert_eq!(Rate(bytes).to_string(), text, "{bytes}");
+        assert_eq!(Rate::bytes_per_second(bytes).to_string(), text, "{bytes}");
     }
 }
 

@@ -16,7 +16,7 @@ use crate::base::{Handle, Rate};
 /// let root = Qdisc::add("htb").root().handle(1).option("default", "20");
 /// setup.apply(&root.on("eth0"))?;
 /// let class = onramp_core::cmd::Class::add("htb", Handle::new(1, 0x20));
-/// setup.apply(&class.option("rate", Rate(1_000_000)).on("eth0"))?;
+/// setup.apply(&class.option("rate", Rate::bytes_per_second(1_000_000)).on("eth0"))?;
 /// let leaf = Qdisc::add("fq").parent(Handle::new(1, 0x20)).option("flow_limit", 20_u32);
 /// assert_eq!(leaf.on("eth0"), "qdisc add dev eth0 parent 1:20 fq flow_limit 20");
 /// setup.apply(&leaf.on("eth0"))?;
@@ -267,10 +267,12 @@ mod tests {
         let mut setup = Setup::default();
         let lines = [
             Qdisc::add("htb").root().handle(1).into(),
-            Class::add("htb", Handle::new(1, 1)).option("rate", Rate(123_457)).into(),
+            Class::add("htb", Handle::new(1, 1))
+                .option("rate", Rate::bytes_per_second(123_457))
+                .into(),
             Class::add("htb", Handle::new(1, 2))
                 .parent(Handle::new(1, 1))
-                .option("rate", Rate(1_000))
+                .option("rate", Rate::bytes_per_second(1_000))
                 .into(),
             Qdisc::add("codel")
                 .parent(Handle::new(1, 2))

@@ -11,7 +11,11 @@ const MS: u64 = 1_000_000;
 /// A plan with a link of a million bytes per second, and three seconds of measured time after two
 /// seconds of warm-up.
 fn plan() -> Plan {
-    Plan { rate: Rate(1_000_000), seconds: 3.try_into().expect("not zero"), seed: 1 }
+    Plan {
+        rate: Rate::bytes_per_second(1_000_000),
+        seconds: 3.try_into().expect("not zero"),
+        seed: 1,
+    }
 }
 
 fn member(role: Role, from_ms: u64) -> Member {

@@ -9,7 +9,11 @@ const SECONDS: u64 = 4;
 
 /// A plan with a link of a million bytes per second.
 fn plan(seed: u64) -> Plan {
-    Plan { rate: Rate(1_000_000), seconds: SECONDS.try_into().expect("not zero"), seed }
+    Plan {
+        rate: Rate::bytes_per_second(1_000_000),
+        seconds: SECONDS.try_into().expect("not zero"),
+        seed,
+    }
 }
 
 fn roles(members: &[Member]) -> Vec<Role> {

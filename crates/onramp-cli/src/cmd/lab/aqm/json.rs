@@ -20,7 +20,7 @@ pub(super) fn parameters(plan: &Plan, scenarios: &[Scenario], subjects: &[Subjec
     json!({
         "kinds": subjects.iter().map(Subject::name).collect::<Vec<_>>(),
         "scenarios": scenarios.iter().map(|scenario| scenario.name()).collect::<Vec<_>>(),
-        "rate_bits_per_second": plan.rate.0 * 8,
+        "rate_bits_per_second": plan.rate.as_bytes_per_second() * 8,
         "seconds": plan.seconds,
         "warm_up_seconds": plan.warm_up_seconds(),
         "seed": plan.seed,
