@@ -1,9 +1,9 @@
 //! The tree of a device that has several transmit queues.
 
 use crate::base::stats::BUCKETS;
-use crate::base::{Counters, Extra, Handle};
+use crate::base::Extra;
 use crate::qdisc::KINDS;
-use crate::sched::{Backlog, ClassView, Kind, QdiscView};
+use crate::sched::{ClassView, QdiscView};
 
 /// Combines the views of a device's transmit queues, given in the order of the queues. If an `mq`
 /// stands above the queues, the result is the view of the `mq`, followed by the views of all
