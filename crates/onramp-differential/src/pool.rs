@@ -51,7 +51,7 @@ impl Pool {
             let part = (ours - theirs) / f64::max(theirs, 1.0);
             if two_sided(sum) < likely && part.abs() > POOLED_MARGIN {
                 told.push(format!(
-                    "{kind}: {what}: over {count} cases, ours is {:+.1} % of Linux's off \
+                    "{kind}: {what}: over {count} cases, ours differs from Linux's by {:+.1} % \
                      ({sum:+.1} deviations)",
                     part * 100.0
                 ));
@@ -64,8 +64,8 @@ impl Pool {
             let off = scores.iter().filter(|score| score.matters()).count();
             if z > 0.0 && two_sided(z) < likely && off * 4 > scores.len() {
                 told.push(format!(
-                    "{kind}: {what}: over {count} cases, ours lies now above Linux's, now below, \
-                     more than chance would have it ({z:+.1} deviations)"
+                    "{kind}: {what}: over {count} cases, ours is above Linux's in some and below \
+                     in others, more than chance explains ({z:+.1} deviations)"
                 ));
             }
         }

@@ -151,7 +151,7 @@ fn refusals_are_compared() {
     assert_eq!((told.how, told.differences.len()), (How::Refused, 0));
 
     let taken = verdict(&plan("pfifo", &[], 20), &Both);
-    assert!(taken.differences[0].contains("here it is taken"), "{taken:?}");
+    assert!(taken.differences[0].contains("Onramp accepts it"), "{taken:?}");
 }
 
 /// A substitute for the kernel that refuses all lines.

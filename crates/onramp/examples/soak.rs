@@ -256,15 +256,15 @@ fn resident() -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Links that live under random faults, for whose packets it asks one by one
+/// Runs links under random faults, and checks that each packet is sent or dropped exactly once
 #[derive(Debug, clap::Parser)]
 #[command(name = "cargo xtask soak")]
 struct Options {
-    /// How long: more than 0 minutes, at most 10000
+    /// Minutes to run: more than 0, at most 10000
     #[arg(long, value_name = "N", default_value = "10", value_parser = minutes,
           allow_negative_numbers = true)]
     minutes: Duration,
-    /// The first link's seed [default: by the clock]
+    /// Seed of the first link [default: from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
@@ -307,10 +307,14 @@ fn main() -> Result<(), String> {
             println!("soak: {lives} links, {packets} packets, {now} KiB, next seed {seed}");
         }
         if lives > 10 && now > warm * 2 + 16_384 {
-            return Err(format!("memory grows: {warm} KiB after 10 links, {now} after {lives}"));
+            return Err(format!(
+                "memory grows: {warm} KiB after 10 links, {now} KiB after {lives} links"
+            ));
         }
     }
     let deaths = *panics.read().unwrap_or_else(PoisonError::into_inner);
-    println!("soak: {lives} links, {packets} packets, {deaths} devices died: all accounted for");
+    println!(
+        "soak: {lives} links, {packets} packets, {deaths} devices died: all packets accounted for"
+    );
     Ok(())
 }

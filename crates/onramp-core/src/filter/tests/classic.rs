@@ -401,7 +401,7 @@ fn programs_are_shown() {
     for word in ["object-pinned", "pinned"] {
         let said = format!(
             "filter bpf: \"{word}\": there is no kernel here that could hold a pinned \
-                     program"
+             program"
         );
         assert_eq!(wrong(&format!("bpf {word} x")), (1, said));
     }
