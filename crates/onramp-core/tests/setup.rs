@@ -364,7 +364,10 @@ fn a_line_that_is_wrong_names_no_device() {
     setup.apply("qdisc add dev eth1 root best").expect_err("no such kind");
     setup.apply("qdisc add dev eth0 root pfifo").expect("the first line that is right");
     let error = setup.apply("qdisc replace dev eth1 root pfifo").expect_err("another device");
-    assert!(error.to_string().ends_with("lines before named it eth0"), "{error}");
+    assert!(
+        error.to_string().ends_with("expected eth0, the only device, as named in an earlier line"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -70,7 +70,7 @@ reasons! {
     NoBuffers = "no_buffers",
         "The kernel had no buffer for the packet, even after a retry (ENOBUFS, ENOMEM).";
     NoPermission = "no_permission",
-        "A firewall rule, or a broadcast without permission: the kernel refused (EPERM, EACCES).";
+        "The kernel refused the packet: a firewall rule, or broadcast not enabled (EPERM, EACCES).";
     PortDead = "port_dead",
         "The qdisc or the device panicked, which ended the port that held the packet.";
     DeviceError = "device_error",

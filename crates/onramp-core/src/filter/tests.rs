@@ -488,7 +488,7 @@ fn mistakes_name_the_word_and_what_is_allowed() {
 #[test]
 fn filters_of_one_preference_are_of_one_kind() {
     let twice = error(&["pref 1 matchall classid 1:1", "pref 1 matchall classid 1:1"]);
-    assert!(twice.contains("stands alone at its preference"), "{twice}");
+    assert!(twice.contains("at most one matchall filter"), "{twice}");
     let kinds = error(&["pref 1 basic classid 1:1", "pref 1 matchall classid 1:1"]);
     assert!(kinds.ends_with("the filters with this preference are of the kind basic"), "{kinds}");
     error(&["pref 1 protocol ip basic classid 1:1", "pref 1 protocol ipv6 basic classid 1:1"]);
@@ -504,7 +504,7 @@ fn filters_of_one_preference_are_of_one_kind() {
     ]);
     // When all preferences down to 32768 are taken, none can be assigned.
     let full = error(&[&format!("pref 32768 {all}"), all]);
-    assert!(full.ends_with("no number is left before it"), "{full}");
+    assert!(full.ends_with("the lowest one, 32768, is taken"), "{full}");
 }
 
 /// Returns one or two words, of the command language or random.

@@ -24,7 +24,10 @@ fn the_first_line_names_the_device() {
     assert_eq!(error, "class: \"dev\": expected `dev NAME`");
     // The tree belongs to another device from the start.
     let mut tree = with_facts(Facts::default());
-    assert!(told(&mut tree, "qdisc add dev f root pfifo").ends_with("lines before named it e"));
+    assert!(
+        told(&mut tree, "qdisc add dev f root pfifo")
+            .ends_with("expected e, the only device, as named in an earlier line")
+    );
 }
 
 #[test]
