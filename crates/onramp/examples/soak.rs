@@ -178,7 +178,7 @@ fn live(link: &Link, told: &Arc<Told>, stop: &AtomicBool, mut rng: Rng) {
 
 /// Waits for all packets that the sender has in flight, and drops the sender.
 fn finish(mut sender: Sender) {
-    assert!(sender.flush(REST), "a sender waits for ever: {sender:?}");
+    assert!(sender.flush(REST), "a sender waits forever: {sender:?}");
 }
 
 /// Makes one random change: of the qdisc, the rate or the ports.
@@ -243,8 +243,8 @@ fn second(seed: u64) -> Result<u64, String> {
         Ok(stats.submitted)
     } else {
         Err(format!(
-            "seed {seed}: accepted {accepted}, told {sent} sent and {dropped} dropped, devices \
-             took {taken}: {stats:?}"
+            "seed {seed}: accepted {accepted}, reported {sent} as sent and {dropped} as \
+             dropped, devices took {taken}: {stats:?}"
         ))
     }
 }

@@ -44,7 +44,7 @@ pub(crate) const CE_THRESHOLD: Param = Param::new(
     "ce_threshold",
     Unit::Usecs,
     Default::Off,
-    "packets that waited this long or longer are all marked",
+    "waiting time above which all packets are marked",
 )
 .shown(show_time);
 

@@ -31,7 +31,7 @@ pub(super) const CBS: Kind = Kind {
             "offload",
             Unit::Count,
             Default::Number(0),
-            "leaves it to the device; only 0 is accepted",
+            "leaves the shaping to the device; only 0 is accepted",
         )
         .within(0, 0)
         .refused(NO_OFFLOAD)

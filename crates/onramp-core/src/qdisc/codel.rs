@@ -18,7 +18,7 @@ use crate::sched::Shown;
 
 pub(super) const CODEL: Kind = Kind {
     id: "codel",
-    about: "one queue, kept short by dropping packets when packets wait too long",
+    about: "one queue, kept short by drops when packets wait too long",
     params: &[
         Param::new("limit", Unit::Packets, Default::Number(1000), "packets held at most")
             .zero_is_unsaid(),

@@ -45,7 +45,7 @@ pub(super) const ETF: Kind = Kind {
             "offload",
             Unit::Words(&["offload"]),
             Default::Off,
-            "leaves it to the device; not supported",
+            "leaves the timing to the device; not supported",
         )
         .single()
         .short(),

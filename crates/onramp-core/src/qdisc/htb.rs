@@ -50,7 +50,7 @@ pub(super) const HTB: Kind = Kind {
             "default",
             Unit::Minor,
             Default::Number(0),
-            "class of packets that no filter matches",
+            "class of packets that no filter assigns to a class",
         )
         .short(),
         Param::new(
@@ -72,7 +72,7 @@ pub(super) const HTB: Kind = Kind {
             "offload",
             Unit::Words(&["offload"]),
             Default::Off,
-            "leaves it to the device; not supported",
+            "leaves the scheduling to the device; not supported",
         ),
     ],
     changes: Changes::No,

@@ -92,7 +92,7 @@ pub(super) const MQPRIO: Kind = Kind {
             "hw",
             Unit::Count,
             Default::Number(1),
-            "whether to leave it to the hardware; only 0 is accepted",
+            "leaves the scheduling to the hardware; only 0 is accepted",
         )
         .within(0, u8::MAX as u64)
         .refused(Fault::Usage),
