@@ -132,7 +132,9 @@ pub(crate) fn chaos(args: &[String]) -> Outcome {
     let sanitized = has("--tsan") && !has("--help");
     if sanitized {
         toolchain::nightly(&["rust-src"])?;
-        eprintln!("chaos: nothing forks: ThreadSanitizer cannot follow a child of many threads");
+        eprintln!(
+            "chaos: without forks: ThreadSanitizer cannot follow the child of a threaded process"
+        );
     }
     let program = || if sanitized { sanitized_example("chaos") } else { example("chaos") };
     // The self-test gets all arguments too, so that the program reports wrong arguments before it
@@ -256,7 +258,7 @@ pub(crate) fn differential(args: &[String]) -> Outcome {
         Some(0) => Ok(()),
         Some(2) => std::process::exit(2),
         // The program has already said what is missing.
-        Some(3) => Err(Failure::Unable("the kernel cannot be asked: see above".into())),
+        Some(3) => Err(Failure::Unable("cannot ask the kernel: see above".into())),
         _ => Err(Failure::Failed(format!("`{}`: {status}", show(&command)))),
     }
 }

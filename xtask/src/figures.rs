@@ -43,8 +43,8 @@ const END: &str = "<!-- end of figures -->";
 const HELP: &str = "\
 usage: cargo xtask figures [--write] [NAME...]
 
-Runs the commands that the tables of README.md and docs/performance.md were made by, and prints old
-beside new. NAME: only tables whose name contains it. --write: puts the new ones in their place.
+Runs the commands that produce the tables of README.md and docs/performance.md, and prints old and
+new rows side by side. NAME: only tables whose name contains NAME. --write: replaces the old tables.
 ";
 
 /// A table in a document.
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let (options, names): (Vec<&String>, Vec<&String>) =
         args.iter().partition(|arg| arg.starts_with('-'));
     if let Some(option) = options.iter().find(|option| **option != "--write") {
-        return Err(Failure::Failed(format!("figures has no option {option}\n\n{HELP}")));
+        return Err(Failure::Failed(format!("figures: unknown option {option}\n\n{HELP}")));
     }
     shell(&mut cargo(&["build", "--release", "-p", "onramp-cli"]))?;
     let (mut found, mut runs) = (0, Runs::default());
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         }
     }
     match found {
-        0 => Err(Failure::Failed("no table has such a name".into())),
+        0 => Err(Failure::Failed("no table has a name that contains NAME".into())),
         _ => Ok(()),
     }
 }
@@ -138,7 +138,7 @@ fn tables(text: &str) -> Result<Vec<Table<'_>>, String> {
 fn table<'t>(name: &'t str, said: &'t str, old: &'t str) -> Result<Table<'t>, String> {
     let (mut command, mut lines, mut columns) = (None, None, Vec::new());
     for line in said.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let wrong = || format!("not understood: {line}");
+        let wrong = || format!("unknown line in the comment of a table: {line}");
         if let Some(rest) = line.strip_prefix("run:") {
             command = Some(rest.trim());
         } else if let Some(rest) = line.strip_prefix("rows:") {
@@ -222,7 +222,7 @@ fn results(command: &str) -> Result<Value, Failure> {
     let program = match words.first().map(String::as_str) {
         Some("onramp") => root().join("target/release/onramp"),
         Some("cargo") => PathBuf::from(env!("CARGO")),
-        _ => return Err(unable("it begins with neither `onramp` nor `cargo`".into())),
+        _ => return Err(unable("expected a command that begins with `onramp` or `cargo`".into())),
     };
     let file: PathBuf = root().join("target/figures.json");
     eprintln!("$ {command}");
@@ -404,9 +404,9 @@ column p99 = rows[design=a,manners=b].accept.p99\n-->\n| threads | Mpps | p99 |\
     #[test]
     fn what_is_wrong_with_a_table_is_said() {
         for (from, to, why) in [
-            ("run:", "ran:", "not understood: ran:"),
+            ("run:", "ran:", "unknown line in the comment of a table: ran:"),
             ("<!-- end of", "<!-- end", "no end of figures"),
-            (" spread", " widely", "not understood: column Mpps"),
+            (" spread", " widely", "unknown line in the comment of a table: column Mpps"),
             ("rows: threads of rows\n", "", "neither rows: nor for"),
         ] {
             let error = tables(&TEXT.replacen(from, to, 1)).expect_err(why);

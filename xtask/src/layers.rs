@@ -176,7 +176,8 @@ impl Modules {
         let circular = uses.iter().filter(|((from, to), _)| reaches(*to, *from));
         let wrong = circular.map(|((from, to), (file, line))| {
             let (from, to) = (&self.0[*from].name, &self.0[*to].name);
-            let what = format!("`{from}` uses `{to}`, which uses `{from}`, perhaps through others");
+            let what =
+                format!("`{from}` uses `{to}`, which uses `{from}`, directly or through others");
             Wrong { file: file.clone(), line: *line, what }
         });
         wrong.collect()
@@ -188,7 +189,7 @@ impl Modules {
         let mut wrong = Vec::new();
         for (name, module) in &self.0[0].children {
             if rank(*module).is_none() && self.0[*module].file != self.0[0].file {
-                let what = format!("`{name}` is in no layer: {}", layers.join(", "));
+                let what = format!("`{name}` is in none of the layers {}", layers.join(", "));
                 let file = self.0[*module].file.clone();
                 wrong.push(Wrong { file, line: 1, what });
             }

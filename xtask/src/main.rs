@@ -18,28 +18,28 @@ use std::process::ExitCode;
 const HELP: &str = "\
 usage: cargo xtask COMMAND
 
-  test            install what tests need (as root), run all tests, say what was skipped
-  ci              everything below and above, as .ci/run does
-  tidy            the house rules that no compiler knows
-  loom            the models of onramp-queue, under the model checker
-  mutants         change the libraries in one place at a time: a test must fail; see --help
-  mutants-loom    weaken each ordering, one at a time: some model must fail for each
-  shuttle         senders, port, runner and credits together, under random schedules
-  miri            tests of onramp-queue in the interpreter that finds undefined behaviour
-  tsan            stress tests under ThreadSanitizer
-  fuzz            random bytes as trees, lines of tc, packets, captures, programs: see HACKING.md
-  figures         run again what the documents' tables were made by, old beside new: --write
-  conformance     our qdiscs against recordings of a real kernel: see --help
-  differential    random cases, put to a real kernel and to our qdiscs: see --help
-  soak            links under random faults: --minutes N (default 10), --seed N
-  chaos           everything at once, and a watchdog: --minutes N (default 1), --seed N,
+  test            install what the tests need (as root), run all tests, list the skipped ones
+  ci              run the checks that .ci/run runs, one after another
+  tidy            check the project's own rules, which no compiler checks
+  loom            run the models of onramp-queue under the model checker loom
+  mutants         change the libraries in one place at a time; a test must fail each time; --help
+  mutants-loom    weaken the atomic orderings one at a time; a model must fail for each
+  shuttle         run senders, port, runner and credits together under random schedules
+  miri            run the tests of onramp-queue in Miri, which finds undefined behaviour
+  tsan            run the stress tests under ThreadSanitizer
+  fuzz            parse random bytes as trees, lines of tc, packets, captures: see HACKING.md
+  figures         run the commands behind the documents' tables, and print old beside new: --write
+  conformance     compare our qdiscs with recordings of a real kernel: see --help
+  differential    compare our qdiscs with a real kernel in random cases: see --help
+  soak            run links under random faults: --minutes N (default 10), --seed N
+  chaos           all operations at once, with a watchdog: --minutes N (default 1), --seed N,
                   --worlds N, --tsan, --self-test, --verbose: see --help
   aarch64         type-check the workspace for another processor
-  features        check every combination of features that an embedder may want
+  features        check the combinations of features that an embedder may use
   api             compare the public API with docs/api/: --write
   package         pack every crate that is published, and build it from its package
 
-loom, shuttle, miri, tsan: what follows is given to the test binary, e.g. `cargo xtask loom intake`.
+loom, shuttle, miri, tsan pass further arguments to the test binary, e.g. `cargo xtask loom intake`.
 ";
 
 /// Why a check did not succeed.
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         other => {
-            eprint!("xtask: no command {:?}\n\n{HELP}", other.unwrap_or(""));
+            eprint!("xtask: unknown command {:?}\n\n{HELP}", other.unwrap_or(""));
             return ExitCode::from(2);
         }
     };

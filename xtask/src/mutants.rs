@@ -37,7 +37,9 @@ pub(crate) fn run(only: &[String]) -> Outcome {
     let mut wrong = disagreements(&marked, &table);
     let exe = build()?;
     if verdict(&exe, "", "")? != SURVIVED {
-        return Err(Failure::Failed("a model fails without any mutant: see `xtask loom`".into()));
+        return Err(Failure::Failed(
+            "a model fails without any mutant: run `cargo xtask loom`".into(),
+        ));
     }
     eprintln!("{:<32} {:<52} verdict", "mutant", "model");
     let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));

@@ -134,7 +134,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let known = libraries();
     if let Some(other) = args.crates.iter().find(|name| !known.contains(&name.as_str())) {
         let known = known.join(", ");
-        return Err(Failure::Unable(format!("no library {other}; there are {known}")));
+        return Err(Failure::Unable(format!("unknown library {other}; expected one of {known}")));
     }
     let mut mutants = Mutants::of(&project, &known)?;
     let list = read_list(&project, &mutants.all)?;
@@ -142,7 +142,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     mutants.retain(&|mutant| chosen.contains(&mutant.id));
     let mut wanted = mutants.all.iter().filter(|it| chosen.contains(&it.id)).peekable();
     if wanted.peek().is_none() {
-        eprintln!("mutants: none to try");
+        eprintln!("mutants: there are no mutants to try");
         return Ok(());
     }
     if args.list || args.keys {
@@ -236,7 +236,7 @@ fn print<'a>(mutants: impl Iterator<Item = &'a Mutant>, keys: bool) {
         eprintln!("{area:<24} {count:>7}");
     }
     eprintln!(
-        "{:<24} {:>7}, before it is known which compile",
+        "{:<24} {:>7}, including those that may not compile",
         "all",
         areas.values().sum::<usize>()
     );
@@ -261,7 +261,7 @@ fn judge(plan: &Plan, work: &Path, args: &Args) -> Outcome {
     }
     println!("\n{}", report.table());
     let unviable: usize = plan.unviable.iter().map(|(_, count)| count).sum();
-    println!("{unviable} more do not compile; {} tests do not judge", recorded.left_out.len());
+    println!("{unviable} more do not compile; {} tests were left out", recorded.left_out.len());
     eprintln!("mutants: the survivors are also in {}", path.display());
     if let Some(path) = &args.json {
         fs::write(path, format!("{:#}\n", report.json())).map_err(|err| unable(path, &err))?;

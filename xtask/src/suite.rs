@@ -59,7 +59,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
     let in_ci = std::env::var_os("CI").is_some();
     match mendable(&skipped) {
-        1.. if in_ci => Err(Failure::Unable("tests need what is named above".into())),
+        1.. if in_ci => Err(Failure::Unable("the tests need what is listed above".into())),
         _ => Ok(()),
     }
 }
@@ -77,7 +77,7 @@ fn set_up() -> Vec<String> {
     let mut lacks = Vec::new();
     let is_root = succeeds(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"]));
     if !is_root {
-        lacks.push("not root: no tests in network namespaces of their own".to_owned());
+        lacks.push("not root: tests that need a network namespace are skipped".to_owned());
     }
     if is_root && !missing.is_empty() {
         let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();

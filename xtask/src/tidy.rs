@@ -178,7 +178,7 @@ fn length(text: &str, found: &mut Vec<Finding>) {
         let what = format!("{lines} lines of at most {LINES_HARD}: split the file");
         found.push(Finding::new(lines, "long-file", what));
     } else if lines > LINES_SOFT {
-        let what = format!("{lines} lines; aim at {LINES_SOFT}");
+        let what = format!("{lines} lines; aim at no more than {LINES_SOFT}");
         found.push(Finding::new(lines, "long-file-soon", what));
     }
 }
@@ -186,13 +186,21 @@ fn length(text: &str, found: &mut Vec<Finding>) {
 fn words(text: &str, found: &mut Vec<Finding>) {
     for (at, line) in numbered(text) {
         for word in UNFINISHED.iter().filter(|word| has_word(line, word)) {
-            found.push(Finding::new(at, "unfinished", format!("{word}: do it, or file an issue")));
+            found.push(Finding::new(
+                at,
+                "unfinished",
+                format!("{word}: finish the work, or file an issue"),
+            ));
         }
         for mark in FOREIGN.iter().filter(|mark| line.contains(**mark)) {
-            found.push(Finding::new(at, "licence", format!("`{mark}` is not our licence")));
+            found.push(Finding::new(at, "licence", format!("`{mark}` is text of another licence")));
         }
         for path in PRIVATE.iter().filter(|path| line.contains(**path)) {
-            found.push(Finding::new(at, "private-path", format!("`{path}` is not everybody's")));
+            found.push(Finding::new(
+                at,
+                "private-path",
+                format!("`{path}` is a private path; name a path that every reader has"),
+            ));
         }
     }
 }
@@ -202,14 +210,14 @@ fn unsafe_code(name: &str, lines: &[Line], found: &mut Vec<Finding>) {
         return;
     }
     for (at, _) in coded(lines, |line| line.has_word("unsafe")) {
-        let what = format!("`unsafe` is for {}", UNSAFE.join(" and "));
+        let what = format!("`unsafe` is allowed only in {}", UNSAFE.join(" and "));
         found.push(Finding::new(at, "unsafe-path", what));
     }
 }
 
 fn ignored_tests(lines: &[Line], found: &mut Vec<Finding>) {
     for (at, _) in coded(lines, |line| line.code.contains("#[ignore")) {
-        let what = "a test that does not run: run it, or skip aloud when something is missing";
+        let what = "an ignored test: run it, or print SKIP when something is missing";
         found.push(Finding::new(at, "ignored-test", what));
     }
 }
@@ -227,7 +235,7 @@ fn orderings(lines: &[Line], found: &mut Vec<Finding>) {
             let above = &product[index.saturating_sub(REASON_LINES)..=index];
             let reasoned = |line: &Line| ORDERINGS.iter().any(|o| has_word(&line.comment, o));
             if !above.iter().any(reasoned) {
-                let what = format!("{order}: say why, and with whom it pairs");
+                let what = format!("{order} needs a comment that says why, and with what it pairs");
                 found.push(Finding::new(index + 1, "ordering", what));
             }
         }
@@ -242,7 +250,7 @@ fn qdisc_header(text: &str, lines: &[Line], found: &mut Vec<Finding>) {
     let header: Vec<&str> = text.lines().take_while(|line| line.starts_with("//!")).collect();
     for part in ["Source:", "Invariant:"] {
         if !header.iter().any(|line| line.contains(part)) {
-            let what = format!("the header of a qdisc has a line `{part}`");
+            let what = format!("the header of a qdisc needs a line `{part}`");
             found.push(Finding::new(1, "qdisc-header", what));
         }
     }
@@ -262,7 +270,11 @@ fn links(path: &Path, text: &str, exists: &dyn Fn(&Path) -> bool, found: &mut Ve
             }
             let whole = path.parent().unwrap_or_else(|| Path::new("")).join(file);
             if !normal(&whole).is_some_and(|whole| exists(&whole)) {
-                found.push(Finding::new(at, "link", format!("`{file}` is no file here")));
+                found.push(Finding::new(
+                    at,
+                    "link",
+                    format!("the link leads to `{file}`, which does not exist"),
+                ));
             }
         }
     }

@@ -154,9 +154,9 @@ fn what_cannot_be_is_refused() {
         assert!(error.contains(why), "{options}: {error}");
     }
     for (options, last, why) in [
-        ("bandwidth 1mbit unlimited", "unlimited", "bandwidth 1mbit stands before it"),
-        ("lan rtt 3ms", "rtt 3ms", "rtt 1ms stands before it"),
-        ("flows hosts", "hosts", "flows stands before it"),
+        ("bandwidth 1mbit unlimited", "unlimited", "already has bandwidth 1mbit"),
+        ("lan rtt 3ms", "rtt 3ms", "already has rtt 1ms"),
+        ("flows hosts", "hosts", "already has flows"),
     ] {
         let line = format!("cake {options}");
         let error = Spec::with_units(&line).expect_err(options).to_string();

@@ -448,17 +448,20 @@ fn ets_says_what_is_wrong() {
     for (line, why) in [
         (
             "ets",
-            "qdisc ets: \"bands\": expected bands, strict or quanta, to tell how many there are",
+            "qdisc ets: \"bands\": expected bands, strict or quanta, which set the number of bands",
         ),
-        ("ets bands 3 strict 4", "qdisc ets: \"bands\": strict and quanta name 4, up to 16"),
+        (
+            "ets bands 3 strict 4",
+            "qdisc ets: \"bands\": strict and quanta need 4 bands, of at most 16",
+        ),
         ("ets bands 17", "qdisc ets: illegal \"bands\" \"17\": expected a whole number, 1 to 16"),
         (
             "ets strict 10 quanta 1 1 1 1 1 1 1",
-            "qdisc ets: \"strict\": with quanta, these are 17 bands: at most 16",
+            "qdisc ets: \"strict\": strict and quanta need 17 bands: expected at most 16",
         ),
         (
             "ets bands 4 priomap 0 1 2 3 4",
-            "qdisc ets: \"priomap\": it names band 4: there are 4, 0 to 3",
+            "qdisc ets: \"priomap\": there is no band 4: the bands are 0 to 3",
         ),
     ] {
         assert_eq!(line.parse::<Spec>().expect_err(line).to_string(), why);

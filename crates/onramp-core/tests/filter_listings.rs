@@ -122,7 +122,7 @@ fn classes_stay_while_filters_need_them() {
     let class = "class del dev e0 classid 1:5";
     let busy = |setup: &mut Setup| {
         let error = setup.apply(class).expect_err("filters need it");
-        assert_eq!(error.why, "filters name it");
+        assert_eq!(error.why, "filters refer to the class");
         assert_eq!(error.fault.kernel_text().as_deref(), Some("Error: HTB class in use."));
     };
     // Filters that select the class, and filters that are attached to it.
@@ -323,7 +323,7 @@ fn filters_are_named_in_full() {
     let full = "dev e0 parent 1: chain 2 pref 3 protocol ip handle 1 basic";
     assert_eq!(get(&setup, full), Ok(format!("filter parent 1: {one}")));
     let no_parent = full.replace("parent 1: ", "");
-    assert_eq!(get(&setup, &no_parent), Err("filter: \"parent\": get needs it".into()));
+    assert_eq!(get(&setup, &no_parent), Err("filter: \"parent\": `get` needs it".into()));
     // Without a root qdisc, the listing is empty.
     setup.apply("qdisc del dev e0 root").expect("it is there");
     assert_eq!(shown(&setup, "dev e0"), "");
@@ -338,11 +338,11 @@ fn filters_are_named_in_full() {
 fn references_are_for_people() {
     let entry = |id: &str| FILTERS.iter().chain(ACTIONS).find(|entry| entry.id == id).expect(id);
     assert_eq!(entry("matchall").help(), "matchall: matches every packet\n");
-    let edit = "skbedit: changes what the packet says of itself\n  \
-        priority CLASS               its priority, which may be a class\n  \
-        mark MARK[/MASK]             its mark\n  \
-        queue_mapping QUEUE          its transmit queue\n  \
-        inheritdsfield               its priority is that of the type of service\n";
+    let edit = "skbedit: changes metadata of the packet\n  \
+        priority CLASS               the packet's priority, which may name a class\n  \
+        mark MARK[/MASK]             the packet's mark\n  \
+        queue_mapping QUEUE          the packet's transmit queue\n  \
+        inheritdsfield               sets the priority from the DS field of the IP header\n";
     assert_eq!(entry("skbedit").help(), edit);
     let usage: Vec<String> = COMMON.iter().map(|option| option.usage()).collect();
     assert_eq!(usage, ["classid CLASS", "flowid CLASS", "action ACTION"]);

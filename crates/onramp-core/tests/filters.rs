@@ -105,9 +105,9 @@ fn filters_stand_where_they_are_asked() {
         setup.apply(line).expect(line);
     }
     for (place, why) in [
-        ("2:", "pfifo asks no filters"),
+        ("2:", "pfifo does not use filters"),
         ("ffff:ffff", "there is no qdisc ffff:"),
-        ("1:1", "prio asks filters at 1: alone"),
+        ("1:1", "prio uses only the filters of 1:"),
         ("3:2", "there is no such class"),
         ("4:", "there is no qdisc 4:"),
     ] {

@@ -174,17 +174,17 @@ fn curves_are_checked() {
         setup.apply(&line).expect_err(&line).to_string()
     };
     for (line, answer) in [
-        ("", "\"sc\": the class needs a curve: rt, ls or sc, and not of rate zero"),
-        ("ls m2 0", "\"sc\": the class needs a curve: rt, ls or sc, and not of rate zero"),
+        ("", "\"sc\": the class needs a curve: rt, ls or sc, with a rate above zero"),
+        ("ls m2 0", "\"sc\": the class needs a curve: rt, ls or sc, with a rate above zero"),
         ("rt rate 1mbit ul rate 2mbit", "\"ul\": it needs ls or sc"),
         ("sc rate 40gbit", "\"sc\": a rate is at most 34359738360bit"),
-        ("sc umax 1500 rate 1mbit", "illegal \"sc\" \"umax\": it needs a dmax TIME behind it"),
+        ("sc umax 1500 rate 1mbit", "illegal \"sc\" \"umax\": expected `dmax TIME` after it"),
         (
             "sc m1 1mbit d 3ms",
             "[m1 RATE d TIME] m2 RATE, rate RATE, or umax BYTES dmax TIME rate RATE",
         ),
         ("sc rate 0", "expected [m1 RATE d TIME] m2 RATE"),
-        ("sc rate 1mbit m2 5mbit", "what is \"m2\"?"),
+        ("sc rate 1mbit m2 5mbit", "unexpected \"m2\":"),
     ] {
         assert!(mistake(line).contains(answer), "{line}: {}", mistake(line));
     }

@@ -133,20 +133,20 @@ fn they_stand_at_the_root_and_ask_no_filters() {
         "qdisc add dev e parent 2:1 handle 3: mq",
         "qdisc add dev e parent 2:1 mqprio num_tc 1 map 0 queues 1@0 hw 0",
     ] {
-        assert!(refused(&[mq, prio], line).contains("stands at the root alone"), "{line}");
+        assert!(refused(&[mq, prio], line).contains("can only be the root"), "{line}");
     }
     let filter = "filter add dev e parent 1: protocol ip prio 1 matchall classid 1:2";
-    assert!(refused(&[mq], filter).contains("mq asks no filters"));
+    assert!(refused(&[mq], filter).contains("mq does not use filters"));
     let below = "qdisc add dev e parent 1:3 pfifo";
     assert!(refused(&[mq], below).contains("its classes are 1:1 to 1:2"));
     let class = "class add dev e parent 1: classid 1:9 mq";
-    assert!(refused(&[mq], class).contains("no classes are added to such a qdisc"));
+    assert!(refused(&[mq], class).contains("classes can be added only to qdiscs"));
 }
 
 #[test]
 fn what_cannot_be_is_refused() {
     for (options, why) in [
-        ("num_tc 2 map 0 3 queues 2@0 2@2 hw 0", "it names class 3: there are 2"),
+        ("num_tc 2 map 0 3 queues 2@0 2@2 hw 0", "there is no class 3: the classes are 0 to 1"),
         ("num_tc 2 map 0 1 queues 3@0 2@2 hw 0", "class 0: 3@0 overlap with class 1: 2@2"),
         ("num_tc 2 map 0 1 queues 0@0 1@2 hw 0", "no queues for class 0"),
         ("num_tc 3 map 0 1 2 queues 1@0 1@1 hw 0", "no queues for class 2"),
@@ -155,8 +155,8 @@ fn what_cannot_be_is_refused() {
         ("num_tc 17 queues 1@0 hw 0", "1 to 16"),
         ("num_tc 1 map 0 hw 0", "no queues for class 0"),
         ("num_tc 1 map 0 queues 1 hw 0", "COUNT@FIRST"),
-        ("num_tc 1 map 0 queues 1@0", "give `hw 0`"),
-        ("num_tc 1 map 0 queues 1@0 hw 1", "give `hw 0`"),
+        ("num_tc 1 map 0 queues 1@0", "use `hw 0`"),
+        ("num_tc 1 map 0 queues 1@0 hw 1", "use `hw 0`"),
         ("num_tc 1 map 0 queues 1@0 hw 0 mode channel", "mqprio takes num_tc, map, queues, hw"),
     ] {
         let error = format!("mqprio {options}").parse::<Spec>().expect_err(options).to_string();

@@ -70,8 +70,8 @@ fn mistakes_are_told() {
         ),
         (
             "red limit 100000 avpkt 1000 burst 100000000",
-            "qdisc red: \"burst\": 100000000 is too large: \
-             so slow an average never reaches min, 8333",
+            "qdisc red: \"burst\": 100000000 is too large: so slow an average would never reach \
+             min, 8333",
         ),
         ("red limit 90000 avpkt 1000 nodrop", "qdisc red: \"nodrop\": has a meaning only with ecn"),
     ] {

@@ -49,7 +49,7 @@ qdisc: "root": 1: is there already; use replace
 qdisc: illegal "root" "2:": 1: is there already; use replace
 2 Error: NLM_F_REPLACE needed to override.
 > qdisc add dev eth1 root pfifo
-qdisc: illegal "dev" "eth1": there is one device, and lines before named it eth0
+qdisc: illegal "dev" "eth1": expected e, the only device, as named in an earlier lineth0
 1
 > qdisc add dev eth0 parent 1:4 pfifo
 qdisc: illegal "parent" "1:4": its classes are 1:1 to 1:3
@@ -61,7 +61,7 @@ qdisc: illegal "parent" "2:1": there is no qdisc 2:
 qdisc: illegal "parent" "11:1": pfifo has no classes
 2 Error: Parent qdisc is not classful.
 > qdisc add dev eth0 parent 1:3 handle 11: pfifo
-qdisc: illegal "handle" "11:": it stands elsewhere; delete it there, and add another
+qdisc: illegal "handle" "11:": this qdisc is elsewhere; delete it, and add a new one here
 2 Error: Cannot move an existing qdisc to a different parent.
 > qdisc add dev eth0 root handle 10000: pfifo
 qdisc: illegal "handle" "10000:": expected a qdisc's handle such as 1:, hexadecimal, 1: to ffff:
@@ -79,10 +79,10 @@ qdisc: "dev": expected `dev NAME`
 qdisc: "parent 1:3": no qdisc is there; use add
 2 Error: Qdisc not found. To create specify NLM_F_CREATE flag.
 > qdisc link dev eth0 parent 1:3 handle 11:
-qdisc: illegal "handle" "11:": it stands elsewhere; delete it there, and add another
+qdisc: illegal "handle" "11:": this qdisc is elsewhere; delete it, and add a new one here
 2 Error: Cannot move an existing qdisc to a different parent.
 > qdisc replace dev eth0 parent 1:3 handle 11: pfifo
-qdisc: illegal "handle" "11:": it stands elsewhere; delete it there, and add another
+qdisc: illegal "handle" "11:": this qdisc is elsewhere; delete it, and add a new one here
 2 Error: Cannot move an existing qdisc to a different parent.
 > qdisc replace dev eth0 root handle 1: pfifo
 qdisc: illegal "root" "pfifo": a prio is there; use replace with another handle
@@ -100,13 +100,13 @@ qdisc prio: illegal "bands" "17": expected a whole number, 2 to 16
 qdisc prio: illegal "bands" "17": expected a whole number, 2 to 16
 2 RTNETLINK answers: Invalid argument
 > qdisc replace dev eth0 root handle 1: prio bands 2
-qdisc prio: "priomap": it names band 2: there are 2, 0 to 1
+qdisc prio: "priomap": there is no band 2: the bands are 0 to 1
 2 RTNETLINK answers: Invalid argument
 > qdisc replace dev eth0 parent 1:1 mq
-qdisc: illegal "parent 1:1" "mq": mq stands at the root alone: its classes are transmit queues
+qdisc: illegal "parent 1:1" "mq": mq can only be the root, because its classes are transmit queues
 2 RTNETLINK answers: Operation not supported
 > qdisc best dev eth0
-qdisc: what is "best"? expected add, replace, change or delete
+qdisc: unexpected "best": expected add, replace, change or delete
 255
 > qdisc replace dev eth0 root parent 1:1 pfifo
 qdisc: "parent": expected one place: root, parent CLASS, ingress or clsact
@@ -115,16 +115,16 @@ qdisc: "parent": expected one place: root, parent CLASS, ingress or clsact
 qdisc: "handle": given twice
 255
 > qdisc replace dev eth0 root handle
-qdisc: "handle": the line ends where its value is missing
+qdisc: "handle": the value is missing at the end of the line
 255
 > qdisc del dev eth0 root handle 2:
-qdisc: illegal "root" "2:": 1: is there
+qdisc: illegal "root" "2:": the qdisc there is 1:
 2 Error: Invalid handle.
 > qdisc del dev eth0 root pfifo
 qdisc: illegal "root" "pfifo": a prio is there; use replace with another handle
 2 Error: Invalid qdisc name: must match existing qdisc.
 > qdisc del dev eth0 parent 1:3
-qdisc: "parent 1:3": no qdisc is there; use add
+qdisc: "parent 1:3": there is no qdisc to delete
 2 Error: Cannot delete qdisc with handle of zero.
 > qdisc del dev eth0 parent 5:1
 qdisc: illegal "parent" "5:1": there is no qdisc 5:
@@ -133,7 +133,7 @@ qdisc: illegal "parent" "5:1": there is no qdisc 5:
 qdisc: illegal "handle" "7:": there is no such qdisc
 2 Error: Failed to find qdisc with specified handle.
 > qdisc del dev eth0 handle 11:
-qdisc: "parent": say where it stands: root or parent CLASS
+qdisc: "parent": expected the place of the qdisc: root or parent CLASS
 2 Error: Classid cannot be zero.
 > qdisc del dev eth0 ingress
 qdisc: "parent ffff:fff1": there is none
@@ -151,28 +151,28 @@ class: illegal "classid" "zz": expected root, a class such as 1:20, hexadecimal,
 class 3:1: there is no qdisc 3:
 2 RTNETLINK answers: No such file or directory
 > class del dev eth0 classid 1:1
-class 1:1: the classes of prio follow from its parameters
+class 1:1: classes of prio cannot be added or deleted, because its parameters determine them
 2 RTNETLINK answers: Operation not supported
 > class del dev eth0 classid 1:7
 class 1:7: there is no such class
 2 RTNETLINK answers: No such file or directory
 > class add dev eth0 parent 1: classid 1:1 prio
-class: what is "prio"? no classes are added to such a qdisc, but to htb, drr, qfq, hfsc
+class: unexpected "prio": classes can be added only to qdiscs of the kinds htb, drr, qfq, hfsc
 1
 > class add dev eth0 parent 1: classid 1:9 drr
-class 1:9: the classes of prio follow from its parameters
+class 1:9: classes of prio cannot be added or deleted, because its parameters determine them
 2 RTNETLINK answers: Operation not supported
 > class add dev eth0 parent 1: classid 3:1 drr
-class: illegal "parent" "1:": it has to belong to 3:
+class: illegal "parent" "1:": expected a parent that belongs to qdisc 3:
 2 RTNETLINK answers: Invalid argument
 > class add dev eth0 parent 1: drr
-class 1:: the classes of prio follow from its parameters
+class 1:: classes of prio cannot be added or deleted, because its parameters determine them
 2 RTNETLINK answers: Operation not supported
 > class add dev eth0 parent 1: classid ffff:ffff drr
-class: illegal "parent" "1:": it has to belong to ffff:
+class: illegal "parent" "1:": expected a parent that belongs to qdisc ffff:
 2 RTNETLINK answers: Invalid argument
 > link add dev eth0 root
-tc: what is "link"? expected qdisc, class or filter
+tc: unexpected "link": expected qdisc, class or filter
 255
 > filter add dev eth0 parent 7: matchall classid 7:1
 filter: illegal "parent" "7:": there is no qdisc 7:
@@ -197,7 +197,7 @@ fn mistakes_name_the_word_and_change_nothing() {
         assert_eq!(format!("{setup:?}"), before, "{typed}");
     }
     let gone = tree.apply(NOW, "qdisc del dev eth0 root").expect_err("no root is left");
-    assert_eq!(gone.to_string(), r#"qdisc: "root": a tree has a root; replace it"#);
+    assert_eq!(gone.to_string(), r#"qdisc: "root": a tree needs a root; replace it instead"#);
     assert!(tree.apply(NOW, "qdisc del dev eth0 parent 1:1").is_ok());
 }
 
@@ -205,7 +205,7 @@ fn mistakes_name_the_word_and_change_nothing() {
 fn an_unknown_kind_is_the_kernels_to_refuse_and_its_options_are_tcs() {
     let mut setup = setup(&PRIO);
     let error = setup.apply("qdisc add dev eth0 parent 1:3 best").expect_err("no such kind");
-    assert!(error.to_string().starts_with("qdisc: what is \"best\"? there is no such kind; "));
+    assert!(error.to_string().starts_with("qdisc: unexpected \"best\": expected a qdisc kind: "));
     let said = error.fault.kernel_text();
     assert_eq!(said.as_deref(), Some("Error: Specified qdisc kind is unknown."));
     let error = setup.apply("qdisc add dev eth0 parent 1:3 best limit 7").expect_err("no options");
@@ -364,7 +364,10 @@ fn a_line_that_is_wrong_names_no_device() {
     setup.apply("qdisc add dev eth1 root best").expect_err("no such kind");
     setup.apply("qdisc add dev eth0 root pfifo").expect("the first line that is right");
     let error = setup.apply("qdisc replace dev eth1 root pfifo").expect_err("another device");
-    assert!(error.to_string().ends_with("lines before named it eth0"), "{error}");
+    assert!(
+        error.to_string().ends_with("expected eth0, the only device, as named in an earlier line"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -484,7 +487,7 @@ fn handles_and_classes_that_went_come_again() {
     ]);
     let before = format!("{setup:?}");
     let error = setup.apply("class del dev e classid 1:1").expect_err("a class stands below it");
-    assert_eq!(error.to_string(), "class 1:1: classes stand below it");
+    assert_eq!(error.to_string(), "class 1:1: the class has child classes, or is the root");
     for line in [
         "class del dev e classid 1:2",
         "qdisc del dev e parent 1:3",

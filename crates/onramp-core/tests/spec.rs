@@ -17,17 +17,17 @@ const MISTAKES: &str = r#"
 > 
 qdisc: the kind is missing: expected one of KINDS
 > fqq limit 1
-qdisc: what is "fqq"? unknown qdisc kind; there are KINDS
+qdisc: unexpected "fqq": expected a qdisc kind: KINDS
 > pfifo 5
-qdisc pfifo: what is "5"? pfifo takes limit
+qdisc pfifo: unexpected "5": pfifo takes limit
 > pfifo limit 5 and more
-qdisc pfifo: what is "and"? pfifo takes limit
+qdisc pfifo: unexpected "and": pfifo takes limit
 > pfifo_fast limit 3
-qdisc pfifo_fast: what is "limit"? pfifo_fast takes txqueuelen
+qdisc pfifo_fast: unexpected "limit": pfifo_fast takes txqueuelen
 > fq limit
 qdisc fq: "limit": the value is missing: expected a whole number, 0 to 4294967295 packets
 > ets bands 2 bands 3
-qdisc ets: "bands": given twice: bands 2 stands before it
+qdisc ets: "bands": given twice: the line already has bands 2
 > fq limit 10p
 qdisc fq: illegal "limit" "10p": expected a whole number, 0 to 4294967295 packets
 > fq limit -1
@@ -70,11 +70,11 @@ qdisc netem: illegal "delay" "300s": expected TIME [TIME] [PERCENT], times up to
 > netem distribution cauchy
 qdisc netem: illegal "distribution" "cauchy": expected uniform or normal or pareto or paretonormal
 > netem slot 5ms 4ms
-qdisc netem: "slot": its second time is below the first
+qdisc netem: "slot": the second time is less than the first
 > netem reorder 5%
 qdisc netem: "reorder": it needs a delay
 > etf offload
-qdisc etf: "offload": no device here can do it; leave it out
+qdisc etf: "offload": no device of Onramp can do it; leave it out
 > etf clockid CLOCK_MONOTONIC
 qdisc etf: illegal "clockid" "CLOCK_MONOTONIC": expected TAI or CLOCK_TAI
 > etf delta 100us
@@ -94,7 +94,10 @@ fn mistakes_name_the_word_and_what_is_allowed() {
     }
     // For an unknown option, the message lists all options, including the words without a value.
     let text = error("fq foo 5").to_string();
-    assert!(text.starts_with("qdisc fq: what is \"foo\"? fq takes limit, flow_limit, "), "{text}");
+    assert!(
+        text.starts_with("qdisc fq: unexpected \"foo\": fq takes limit, flow_limit, "),
+        "{text}"
+    );
     assert!(text.contains(" pacing, nopacing, "), "{text}");
     assert_eq!(error("fq maxrate x").key, "maxrate");
 }

@@ -88,7 +88,7 @@ impl Udp {
             .local_addr()
             .map_err(|error| DeviceError::new("read the address of a UDP socket", None, error))?;
         let route = Route::of(&socket).map_err(|error| {
-            DeviceError::new("read the options of UDP socket", Some(local), error)
+            DeviceError::new("read the options of the UDP socket", Some(local), error)
         })?;
         let peer = socket.peer_addr().ok();
         // A connected socket has the MTU of its path. Use the caller's MTU if the kernel does not

@@ -102,7 +102,9 @@ pub fn judge(plan: &Plan, oracle: &dyn Kernel) -> Result<Verdict, Silent> {
     let case = |text: &str| Case::parse("generated", text);
     let played = match case(&text) {
         Ok(played) => played,
-        Err(error) => return told(How::Exactly, vec![format!("not read: {error}")], text),
+        Err(error) => {
+            return told(How::Exactly, vec![format!("cannot read the case: {error}")], text);
+        }
     };
     let differences = played.exact(1);
     let draws = match plan.compared() {
@@ -153,7 +155,8 @@ pub fn judge(plan: &Plan, oracle: &dyn Kernel) -> Result<Verdict, Silent> {
             }
         }
         if !differences.is_empty() && same(&theirs) {
-            differences.push("Linux does the same in all draws: are they draws?".into());
+            differences
+                .push("all runs of Linux gave one result: did they draw different numbers?".into());
         }
     }
     let _ = writeln!(text, "== scores");
@@ -339,10 +342,11 @@ fn file(plan: &Plan, answer: &Answer) -> (String, Vec<String>) {
         (Ok(()), 0) | (Err(_), 1..) => {}
         (Ok(()), status) => {
             let why = &said.text;
-            refusals.push(format!("`{line}`: Linux refuses ({status}): {why}; here it is taken"));
+            refusals
+                .push(format!("`{line}`: Linux refuses it ({status}): {why}; Onramp accepts it"));
         }
         (Err(error), _) => {
-            refusals.push(format!("`{line}`: Linux takes it; refused here: {error}"));
+            refusals.push(format!("`{line}`: Linux accepts it; Onramp refuses it: {error}"));
         }
     };
     let mut tc = String::new();

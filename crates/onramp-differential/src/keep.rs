@@ -134,7 +134,8 @@ impl Keeper<'_> {
             }
         }
         println!(
-            "{}: {kept} kept, {bytes} bytes; they reach {:.1} % of what all reach; {differ} differ",
+            "{}: {kept} kept, {bytes} bytes; these reach {:.1} % of the code that all cases reach; \
+             {differ} differ",
             kind.id,
             100.0 * known.len() as f64 / all.len().max(1) as f64
         );
@@ -152,7 +153,7 @@ impl Keeper<'_> {
         let name = name(plan);
         let draws = if plan.compared() == Compared::Hash { HASH_DRAWS } else { 1 };
         match exactly(plan, self.oracle, draws) {
-            Err(why) => Err(format!("{name}: no answer: {why}")),
+            Err(why) => Err(format!("{name}: no answer from the kernel: {why}")),
             Ok(Exactly::Nothing) => Ok(None),
             Ok(Exactly::Same(text)) => {
                 let text = compact(&name, &text).map_err(|error| error.to_string())?;

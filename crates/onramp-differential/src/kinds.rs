@@ -212,25 +212,41 @@ pub const ALL: &str = "*";
 /// Kinds and options that are not compared with the kernel, and the reason. An empty list of
 /// options means the whole kind.
 pub const LEFT_OUT: &[(&str, &[&str], &str)] = &[
-    ("mq", &[], "its classes are the device's queues, and the kernel's device has one"),
-    ("mqprio", &[], "its classes are the device's queues, and the kernel's device has one"),
-    ("multiq", &[], "its bands are the device's queues, and the kernel's device has one"),
+    ("mq", &[], "its classes are the device's transmit queues, and the kernel's device has one"),
+    (
+        "mqprio",
+        &[],
+        "its classes are the device's transmit queues, and the kernel's device has one",
+    ),
+    ("multiq", &[], "its bands are the device's transmit queues, and the kernel's device has one"),
     ("noop", &[], "tc cannot add it"),
-    ("noqueue", &[], "its device is never busy, in Linux; here it keeps a packet for it"),
-    ("ingress", &[], "it sees no packet that leaves"),
-    ("clsact", &[], "its filters are asked by nobody here"),
-    ("pfifo_fast", &["txqueuelen"], "an option of the device's, in Linux"),
+    (
+        "noqueue",
+        &[],
+        "in Linux its device is never busy; here it keeps a packet while the device is busy",
+    ),
+    ("ingress", &[], "it sees no outgoing packets"),
+    ("clsact", &[], "nothing in these cases uses its filters"),
+    ("pfifo_fast", &["txqueuelen"], "in Linux this is an option of the device"),
     ("dualpi2", &[ALL], "tc 6.1 knows none of its options"),
     ("fq", &["bands", "priomap", "weights", "offload_horizon"], "tc 6.1 does not know it"),
     ("netem", &["seed"], "tc 6.1 does not know it"),
     ("etf", &["offload"], "it is refused without hardware"),
     ("htb", &["debug"], "without effect"),
     ("htb", &["offload"], "it is refused without hardware"),
-    ("cbs", &["port_rate"], "Linux asks the driver"),
+    ("cbs", &["port_rate"], "Linux takes the speed from the driver"),
     ("prio", &["multiqueue"], "without effect, and refused by the kernel"),
-    ("netem", &["distribution"], "the kernel's tc has no tables"),
-    ("netem", &["corrupt"], "the recorder of the kernel knows packets, and marks, by their bytes"),
-    ("cake", &["nonat"], "it is refused without connection tracking, also to be switched off"),
+    ("netem", &["distribution"], "the kernel's tc has no files with the distributions"),
+    (
+        "netem",
+        &["corrupt"],
+        "the recorder of the kernel identifies packets and marks by their bytes",
+    ),
+    (
+        "cake",
+        &["nonat"],
+        "the kernel refuses it without connection tracking, even to switch it off",
+    ),
 ];
 
 /// Returns the row of the kind `id`, or `None` if the table has none.

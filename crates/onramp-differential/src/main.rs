@@ -101,7 +101,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Kind>, String> {
     let find = |name: &String| {
         let all = || KINDS.iter().map(|kind| kind.id).collect::<Vec<_>>().join(", ");
         let kind = KINDS.iter().find(|kind| kind.id == name);
-        kind.ok_or_else(|| format!("{name}: no such kind; there are {}", all()))
+        kind.ok_or_else(|| format!("unknown kind {name}; expected one of {}", all()))
     };
     names.iter().map(find).collect()
 }
@@ -199,7 +199,7 @@ fn tell(args: &Args, oracle: &Oracle, plan: Plan, verdict: Result<Verdict, Silen
     let verdict = match verdict {
         Ok(verdict) => verdict,
         Err(why) => {
-            eprintln!("{kind}: no answer: {why}; again with {again}");
+            eprintln!("{kind}: no answer from the kernel: {why}; to repeat: {again}");
             return Told { kind, verdict: None };
         }
     };
@@ -220,10 +220,13 @@ fn tell(args: &Args, oracle: &Oracle, plan: Plan, verdict: Result<Verdict, Silen
         let at = args.found.join(format!("{name}.txt"));
         let remarks: String =
             small.differences.iter().map(|difference| format!("{difference}\n")).collect();
-        let text = format!("{remarks}again: cargo xtask differential {again}\n{}", small.text);
+        let text = format!("{remarks}to repeat: cargo xtask differential {again}\n{}", small.text);
         let kept = fs::create_dir_all(&args.found).and_then(|()| fs::write(&at, text));
         let kept = kept.map_or_else(|error| error.to_string(), |()| at.display().to_string());
-        println!("{kind}: DIFFERS: {}; {again}; {kept}", verdict.differences.join("; "));
+        println!(
+            "{kind}: DIFFERS: {}; to repeat: {again}; case: {kept}",
+            verdict.differences.join("; ")
+        );
     }
     Told { kind, verdict: Some(verdict) }
 }
@@ -276,13 +279,15 @@ fn summary(tallies: &BTreeMap<&str, Tally>, pool: &Pool, oracle: &Oracle) -> boo
     }
     let (asked, remembered) = oracle.asked();
     println!(
-        "{cases} cases: {differ} differ, {} kinds differ on the whole, {silent} without an answer; \
-         the kernel was asked {asked} times, {remembered} answers were known",
+        "{cases} cases: {differ} differ, {} figures differ over all cases of a kind, {silent} \
+         without an answer; the kernel ran {asked} times, {remembered} answers came from the cache",
         pooled.len()
     );
     let tells = tells(cases, idle);
     if !tells {
-        println!("{idle} of {cases} cases were refused or disturbed: that tells of nothing");
+        println!(
+            "{idle} of {cases} cases were refused or disturbed: too few were compared for a verdict"
+        );
     }
     differ == 0 && pooled.is_empty() && silent == 0 && tells
 }

@@ -142,7 +142,10 @@ impl Oracle {
     /// [`Silent`]: `folder` has no oracle, or `cache` cannot be created.
     pub fn new(folder: PathBuf, cache: PathBuf) -> Result<Self, Silent> {
         if !folder.join("run").exists() {
-            return Err(Silent(format!("no oracle at {}", folder.display())));
+            return Err(Silent(format!(
+                "there is no program `run` that asks the kernel in {}",
+                folder.display()
+            )));
         }
         fs::create_dir_all(&cache)
             .map_err(|error| Silent(format!("{}: {error}", cache.display())))?;
@@ -188,7 +191,8 @@ impl Oracle {
     fn run(&self, files: &[(&str, String)]) -> Result<String, Silent> {
         // Relaxed: this number is only printed.
         self.asked.fetch_add(1, Ordering::Relaxed);
-        let silent = |error: std::io::Error| Silent(format!("the oracle: {error}"));
+        let silent =
+            |error: std::io::Error| Silent(format!("the program that asks the kernel: {error}"));
         let place = tempfile::tempdir().map_err(silent)?;
         let (case, out) = (place.path().join("case"), place.path().join("out"));
         fs::create_dir(&case).map_err(silent)?;
@@ -208,7 +212,10 @@ impl Oracle {
                 let (kernel, stats) = (text(kernel), text(stats));
                 Ok(format!("{said}\n== kernel.csv\n{kernel}\n== stats.txt\n{stats}"))
             }
-            _ => Err(Silent(format!("the oracle: {}", tail(&text(output.stderr))))),
+            _ => Err(Silent(format!(
+                "the program that asks the kernel: {}",
+                tail(&text(output.stderr))
+            ))),
         }
     }
 }

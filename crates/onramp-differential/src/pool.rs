@@ -51,7 +51,7 @@ impl Pool {
             let part = (ours - theirs) / f64::max(theirs, 1.0);
             if two_sided(sum) < likely && part.abs() > POOLED_MARGIN {
                 told.push(format!(
-                    "{kind}: {what}: over {count} cases, ours is {:+.1} % of Linux's off \
+                    "{kind}: {what}: over {count} cases, ours differs from Linux's by {:+.1} % \
                      ({sum:+.1} deviations)",
                     part * 100.0
                 ));
@@ -64,8 +64,8 @@ impl Pool {
             let off = scores.iter().filter(|score| score.matters()).count();
             if z > 0.0 && two_sided(z) < likely && off * 4 > scores.len() {
                 told.push(format!(
-                    "{kind}: {what}: over {count} cases, ours lies now above Linux's, now below, \
-                     more than chance would have it ({z:+.1} deviations)"
+                    "{kind}: {what}: over {count} cases, ours is above Linux's in some and below \
+                     in others, more than chance explains ({z:+.1} deviations)"
                 ));
             }
         }
@@ -111,11 +111,14 @@ mod tests {
     fn a_small_bias_shows_over_many_cases() {
         for seed in 0..20 {
             let above = told(seed, 40, 1.05, 1.05);
-            assert!(above.iter().any(|told| told.contains("is +")), "{seed}: {above:?}");
+            assert!(above.iter().any(|told| told.contains("by +")), "{seed}: {above:?}");
             let below = told(seed, 40, 0.95, 0.95);
-            assert!(below.iter().any(|told| told.contains("is -")), "{seed}: {below:?}");
+            assert!(below.iter().any(|told| told.contains("by -")), "{seed}: {below:?}");
             let both = told(seed, 60, 1.08, 0.92);
-            assert!(both.iter().any(|told| told.contains("now above")), "{seed}: {both:?}");
+            assert!(
+                both.iter().any(|told| told.contains("above Linux's in some")),
+                "{seed}: {both:?}"
+            );
             assert!(told(seed, 7, 1.5, 1.5).is_empty(), "too few cases to tell");
         }
     }

@@ -143,7 +143,7 @@ fn refusals_are_compared() {
     let deaf = Played { refuses: Some("limit"), ..Played::default() };
     let told = verdict(&plan("pfifo", &["limit 20"], 20), &deaf);
     assert_eq!(told.how, How::Refused);
-    assert!(told.differences[0].contains("Linux refuses (2): Error: no."), "{told:?}");
+    assert!(told.differences[0].contains("Linux refuses it (2): Error: no."), "{told:?}");
     let mut both = plan("pfifo", &[], 20);
     both.lines[0].options =
         vec![Opt { text: "limit many".into(), needed: true, compared: Compared::Exact }];
@@ -151,7 +151,7 @@ fn refusals_are_compared() {
     assert_eq!((told.how, told.differences.len()), (How::Refused, 0));
 
     let taken = verdict(&plan("pfifo", &[], 20), &Both);
-    assert!(taken.differences[0].contains("here it is taken"), "{taken:?}");
+    assert!(taken.differences[0].contains("Onramp accepts it"), "{taken:?}");
 }
 
 /// A substitute for the kernel that refuses all lines.
@@ -211,7 +211,7 @@ fn draws_that_are_none_are_told_of() {
     };
     let told: Vec<_> = (10..30).filter_map(told).collect();
     assert!(!told.is_empty(), "one of twenty draws is far from the mean");
-    assert!(told.iter().all(|last| last.contains("the same in all draws")), "{told:?}");
+    assert!(told.iter().all(|last| last.contains("did they draw different numbers")), "{told:?}");
 }
 
 /// A qdisc whose result does not depend on random choices in this case has to agree exactly, even

@@ -50,19 +50,27 @@ impl fmt::Display for Error {
                  allow the processor (taskset, cpuset)"
             ),
             Self::Link(error) => write!(f, "cannot make the link: {error}"),
-            Self::Kernel(why) => write!(f, "the kernel's own path: {why}"),
+            Self::Kernel(why) => write!(f, "cannot measure the kernel's own path: {why}"),
             Self::Setup(line, why) => write!(f, "`{line}`: {why}; please report this"),
             Self::Qdisc(qdisc, why) => {
-                write!(f, "{qdisc}: neither the kernel nor Onramp has it; Onramp's: {why}")
+                write!(
+                    f,
+                    "neither the kernel nor Onramp knows the qdisc {qdisc}; Onramp's error: {why}"
+                )
             }
-            Self::Stalled(cell) => write!(
-                f,
-                "nothing came out: {cell}; give senders more credits, or use a qdisc and a device \
-                 that let packets pass"
-            ),
-            Self::Conservation(account) => write!(f, "packets do not add up: {account}"),
+            Self::Stalled(cell) => {
+                write!(
+                    f,
+                    "no packet left the device: {cell}; give senders more credits, or use a \
+                     qdisc and a device that let packets pass"
+                )
+            }
+            Self::Conservation(account) => write!(f, "packets were lost or duplicated: {account}"),
             Self::NotFull(why) => {
-                write!(f, "the link is not as full as it has to be: {why}; please report it")
+                write!(
+                    f,
+                    "the link was not full during the whole measurement: {why}; please report it"
+                )
             }
         }
     }

@@ -328,8 +328,8 @@ impl Full {
         while turns < 2 || MonotonicClock.now() < until {
             match calls.record(|| self.sender.try_send(&self.flow, &payload)) {
                 Err(TrySendError::Full) => *refused += 1,
-                Err(why) => return Err(Error::NotFull(format!("a call said: {why}"))),
-                Ok(()) => return Err(Error::NotFull("a call was not refused".into())),
+                Err(why) => return Err(Error::NotFull(format!("a call to send failed: {why}"))),
+                Ok(()) => return Err(Error::NotFull("a call to send was accepted".into())),
             }
             busy.record(compute);
             empty.record(|| ());
@@ -376,7 +376,7 @@ fn in_every_port(stats: &LinkStats) -> Result<(), Error> {
     for (port, snapshot) in stats.ports.iter().enumerate() {
         let (held, want) = (snapshot.held, u64::from(CREDITS) * if port == 0 { 2 } else { 1 });
         if held != want {
-            return Err(Error::NotFull(format!("port {port} holds {held} packets of {want}")));
+            return Err(Error::NotFull(format!("port {port} holds {held} packets, not {want}")));
         }
     }
     Ok(())

@@ -267,7 +267,8 @@ fn measure(
 ) -> Result<Found, Error> {
     let allowed = pin::allowed()?;
     if let Some(&cpus) = plan.cpus.iter().find(|&&cpus| cpus > allowed.len()) {
-        let why = format!("{} may be used, and {cpus} are asked for", allowed.len());
+        let why =
+            format!("this process may use {} processors, but {cpus} were requested", allowed.len());
         return Err(Error::Pin(cpus - 1, std::io::Error::other(why)));
     }
     let bed = Bed::lay(devices);

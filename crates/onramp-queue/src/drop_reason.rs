@@ -42,37 +42,37 @@ reasons! {
     FqHorizonLimit = "fq_horizon_limit",
         "The departure time asked for lies beyond fq's `horizon`, and `horizon_drop` is set.";
     Congested = "congested",
-        "A qdisc that manages its queue dropped it, to tell the sender of congestion.";
+        "A qdisc dropped the packet to signal congestion to the sender.";
     FloodProtection = "flood_protection",
-        "The control law for flows that do not answer to congestion dropped it (BLUE, PIE's cap).";
+        "A law against unresponsive flows dropped the packet (BLUE, PIE's cap).";
     L4sStepNonEcn = "l4s_step_non_ecn",
-        "It waited too long for dualpi2's L-queue, and its sender does not understand marks.";
+        "The packet waited too long in dualpi2's L-queue, and its sender does not understand ECN.";
     TooBig = "too_big",
-        "It is larger than the bucket of its qdisc will ever be.";
+        "The packet is larger than the token bucket of the qdisc.";
     Unclassified = "unclassified",
-        "No class takes it.";
+        "The packet belongs to no class of the qdisc.";
     Filter = "filter",
-        "The action of a filter dropped it.";
+        "The action of a filter dropped the packet.";
     Late = "late",
-        "Its departure time had passed, or it had none where one is needed.";
+        "The packet's departure time had passed, or the packet had none and the qdisc needs one.";
     Impaired = "impaired",
-        "netem lost it, as it was told to.";
+        "netem dropped the packet, as its option `loss` demands.";
     Blackhole = "blackhole",
-        "Its qdisc is `blackhole` or `noop`.";
+        "The qdisc is `blackhole` or `noop`, which drops all packets.";
     Purged = "purged",
-        "The qdisc was reset or replaced, or the link closed, while it held the packet.";
+        "The qdisc was reset or replaced, or the link closed, while the packet was in the qdisc.";
     MessageSize = "message_size",
-        "The packet is larger than the device or the path takes (EMSGSIZE).";
+        "The packet is larger than the device or the path allows (EMSGSIZE).";
     Refused = "refused",
-        "Nobody listens at the destination (ECONNREFUSED).";
+        "No socket listens at the destination (ECONNREFUSED).";
     Unreachable = "unreachable",
-        "There is no way to the destination (ENETUNREACH, EHOSTUNREACH and their kin).";
+        "There is no route to the destination (ENETUNREACH, EHOSTUNREACH and similar errors).";
     NoBuffers = "no_buffers",
-        "The kernel had no buffer for it, also when asked again (ENOBUFS, ENOMEM).";
+        "The kernel had no buffer for the packet, even after a retry (ENOBUFS, ENOMEM).";
     NoPermission = "no_permission",
-        "The kernel forbade the send: a firewall rule, or broadcast without leave (EPERM, EACCES).";
+        "The kernel refused the packet: a firewall rule, or broadcast not enabled (EPERM, EACCES).";
     PortDead = "port_dead",
-        "The qdisc or the device panicked, and the port with the packet died.";
+        "The qdisc or the device panicked, which ended the port that held the packet.";
     DeviceError = "device_error",
-        "The device failed in a way that has no reason of its own.";
+        "The device reported an error for which there is no other reason in this list.";
 }

@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 #[derive(Parser)]
 #[command(name = "cargo xtask conformance")]
 struct Args {
-    /// Folder of cases.
+    /// The folder with the cases.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Write results as JSON; `-` is standard output.
+    /// Writes the results as JSON to FILE; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Only these cases.
+    /// The cases to run; all cases if none is named.
     cases: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ fn run(args: &Args) -> Result<bool, String> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden");
     let folder = args.dir.as_ref().unwrap_or(&golden);
     let entries = fs::read_dir(folder).map_err(|error| {
-        format!("{}: {error}: name a folder of recordings with --dir", folder.display())
+        format!("{}: {error}: give a folder of recordings with --dir", folder.display())
     })?;
     let mut names: Vec<String> = entries
         .filter_map(Result::ok)
@@ -47,13 +47,16 @@ fn run(args: &Args) -> Result<bool, String> {
         .collect();
     names.sort();
     if let Some(unknown) = args.cases.iter().find(|case| !names.contains(case)) {
-        return Err(format!("{unknown}: no such case in {}", folder.display()));
+        return Err(format!("{unknown}: there is no such case in {}", folder.display()));
     }
     if !args.cases.is_empty() {
         names.retain(|name| args.cases.contains(name));
     }
     if names.is_empty() {
-        return Err(format!("{}: no cases there (folders with a tc.txt)", folder.display()));
+        return Err(format!(
+            "{}: the folder has no cases (folders with a tc.txt)",
+            folder.display()
+        ));
     }
     println!(
         "{:22} {:>7} {:>12} {:>5} {:>5} {:>5} {:>16}",
@@ -78,7 +81,10 @@ fn run(args: &Args) -> Result<bool, String> {
         passed += usize::from(pass);
         rows.push(row);
     }
-    println!("{passed} of {} cases pass; {missing} have what we have not", names.len());
+    println!(
+        "{passed} of {} cases pass; {missing} use options that Onramp does not have",
+        names.len()
+    );
     if let Some(path) = &args.json {
         let text = json!({"schema": "onramp.conformance", "version": 1, "cases": rows});
         let text = format!("{text:#}\n");

@@ -178,7 +178,7 @@ fn live(link: &Link, told: &Arc<Told>, stop: &AtomicBool, mut rng: Rng) {
 
 /// Waits for all packets that the sender has in flight, and drops the sender.
 fn finish(mut sender: Sender) {
-    assert!(sender.flush(REST), "a sender waits for ever: {sender:?}");
+    assert!(sender.flush(REST), "a sender waits forever: {sender:?}");
 }
 
 /// Makes one random change: of the qdisc, the rate or the ports.
@@ -245,8 +245,8 @@ fn second(seed: u64) -> Result<u64, String> {
         Ok(stats.submitted)
     } else {
         Err(format!(
-            "seed {seed}: accepted {accepted}, told {sent} sent and {dropped} dropped, devices \
-             took {taken}: {stats:?}"
+            "seed {seed}: accepted {accepted}, reported {sent} as sent and {dropped} as \
+             dropped, devices took {taken}: {stats:?}"
         ))
     }
 }
@@ -258,15 +258,15 @@ fn resident() -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Links that live under random faults, for whose packets it asks one by one
+/// Runs links under random faults, and checks that each packet is sent or dropped exactly once
 #[derive(Debug, clap::Parser)]
 #[command(name = "cargo xtask soak")]
 struct Options {
-    /// How long: more than 0 minutes, at most 10000
+    /// Minutes to run: more than 0, at most 10000
     #[arg(long, value_name = "N", default_value = "10", value_parser = minutes,
           allow_negative_numbers = true)]
     minutes: Duration,
-    /// The first link's seed [default: by the clock]
+    /// Seed of the first link [default: from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
@@ -309,10 +309,14 @@ fn main() -> Result<(), String> {
             println!("soak: {lives} links, {packets} packets, {now} KiB, next seed {seed}");
         }
         if lives > 10 && now > warm * 2 + 16_384 {
-            return Err(format!("memory grows: {warm} KiB after 10 links, {now} after {lives}"));
+            return Err(format!(
+                "memory grows: {warm} KiB after 10 links, {now} KiB after {lives} links"
+            ));
         }
     }
     let deaths = *panics.read().unwrap_or_else(PoisonError::into_inner);
-    println!("soak: {lives} links, {packets} packets, {deaths} devices died: all accounted for");
+    println!(
+        "soak: {lives} links, {packets} packets, {deaths} devices died: all packets accounted for"
+    );
     Ok(())
 }

@@ -109,10 +109,10 @@ impl fmt::Display for BuildError {
             ),
             Self::Pin(cpu, error) => write!(
                 f,
-                "cannot keep a runner on processor {cpu}: {error}; give one that this process may \
+                "cannot bind a runner to processor {cpu}: {error}; give one that this process may \
                  use (taskset -p, /proc/self/status: Cpus_allowed_list)"
             ),
-            Self::Range(what, value, range) => write!(f, "{what} is {value}, allowed is {range}"),
+            Self::Range(what, value, range) => write!(f, "{what} is {value}; expected {range}"),
         }
     }
 }
@@ -339,8 +339,8 @@ impl LinkBuilder {
         let (devices, udp) = self.source.open(self.ports)?;
         let ports_max = self.ports_max.unwrap_or_else(|| devices.len().max(PORTS_MAX_DEFAULT));
         if !(devices.len()..=PORTS_MAX).contains(&ports_max) {
-            let why = "what it starts with to 65535";
-            return Err(BuildError::Range("the greatest number of ports", ports_max, why));
+            let why = "at least the number of ports at the start, and at most 65535";
+            return Err(BuildError::Range("the largest number of ports", ports_max, why));
         }
         let runners = self.runners.unwrap_or_else(|| match self.mode {
             Mode::Dedicated => devices.len().min(processors()),
@@ -399,7 +399,7 @@ impl Source {
             return Err(BuildError::Range("the number of ports", wanted, "1 to 65535"));
         }
         if given.is_some_and(|given| given != wanted) {
-            let why = "one for each socket or device given";
+            let why = "as many ports as sockets or devices are given";
             return Err(BuildError::Range("the number of ports", wanted, why));
         }
         match self {

@@ -26,7 +26,7 @@ pub enum TrySendError {
 impl fmt::Display for TrySendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Full => "no room: wait for packets below to be sent",
+            Self::Full => "no room: wait until queued packets have been sent",
             Self::TooLarge => "the payload is larger than a UDP datagram can be (65507 bytes)",
             Self::Closed => "the link is closed",
             Self::PortDead => "the flow's port is dead: its qdisc or device panicked",
@@ -121,22 +121,28 @@ impl fmt::Display for PortError {
         match self {
             Self::Closed => write!(f, "the link is closed"),
             Self::TooMany(max) => {
-                write!(f, "the link was made for {max} ports at most; raise `ports_max`")
+                write!(f, "the link can have at most {max} ports; raise `ports_max`")
             }
             Self::Unknown(port) => write!(f, "there is no port {port}, or it was removed"),
             Self::Last(port) => {
-                write!(f, "port {port} serves all that is left; close the link instead")
+                write!(f, "port {port} is the last port; close the link instead")
             }
             Self::Config(error) => error.fmt(f),
             Self::Late(port) => {
-                write!(f, "port {port} is with its device, and does it when it is back")
+                write!(f, "port {port} is still in its device, and changes when the device returns")
             }
             Self::Blocked(port) => {
-                write!(f, "the device of port {port} blocks; try again when it is back")
+                write!(
+                    f,
+                    "the device of port {port} blocks and too many changes wait; try again later"
+                )
             }
             Self::Dead(port) => write!(f, "port {port} is dead; `Link::deaths` says why"),
             Self::Nested => {
-                write!(f, "a waker cannot change ports while others are changed; have a task do it")
+                write!(
+                    f,
+                    "a waker cannot change ports during another change; make the call in a task"
+                )
             }
             Self::Thread(error) => write!(
                 f,

@@ -105,7 +105,11 @@ impl Sender {
             // from the keys of all other flows.
             Mapping::Hash(hash) => (hash | 1 << 63, shared.spread(hash)),
             Mapping::Port(port) => {
-                assert!(port < shared.ports(), "port {port}: the link has {}", shared.ports());
+                assert!(
+                    port < shared.ports(),
+                    "there is no port {port}: the link has {} ports",
+                    shared.ports()
+                );
                 (key, port)
             }
         };

@@ -149,7 +149,10 @@ pub(super) fn build(place: &Place<'_>, mut mutants: Mutants) -> Result<Plan, Fai
     let mut complaint = String::new();
     for round in 1..=ROUNDS {
         write(place, &tree, &mut mutants)?;
-        eprintln!("mutants: round {round}: checks whether {} compile", mutants.viable().len());
+        eprintln!(
+            "mutants: round {round}: checking which of {} mutants compile",
+            mutants.viable().len()
+        );
         let errors = check(place, &tree)?;
         let (mut guilty, mut moved) = (HashSet::new(), false);
         complaint.clear();
@@ -291,7 +294,7 @@ fn plan(
     chosen: &HashSet<u32>,
 ) -> Result<Plan, Failure> {
     let viable = mutants.viable();
-    eprintln!("mutants: builds the tests with {} mutants in them", viable.len());
+    eprintln!("mutants: building the tests with {} mutants in them", viable.len());
     let mut programs = Vec::new();
     for way in ways(place) {
         let (messages, ok) = messages(cargo(place, tree, *way, &["test", "--no-run"]))?;

@@ -68,7 +68,7 @@ pub(super) fn open(dir: &Path) -> Result<Plan, Failure> {
             std::os::unix::fs::symlink(dir.join("tree"), &plan.tree).ok()
         };
         if there().is_none() {
-            eprintln!("mutants: {} cannot be made: some tests fail", plan.tree.display());
+            eprintln!("mutants: cannot create {}, so some tests will fail", plan.tree.display());
         }
     }
     Ok(plan)

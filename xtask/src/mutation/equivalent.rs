@@ -30,7 +30,7 @@ pub(super) fn parse(text: &str) -> Result<Equivalent, Vec<String>> {
         } else {
             let key = line.trim_end().to_owned();
             if out.insert(key.clone(), String::new()).is_some() {
-                wrong.push(format!("line {number}: stands there twice: {key}"));
+                wrong.push(format!("line {number}: this mutant is listed twice: {key}"));
             }
             current = Some(key);
         }
@@ -44,5 +44,5 @@ pub(super) fn parse(text: &str) -> Result<Equivalent, Vec<String>> {
 pub(super) fn stale(list: &Equivalent, mutants: &[Mutant]) -> Vec<String> {
     let keys: HashSet<String> = mutants.iter().map(Mutant::key).collect();
     let gone = list.keys().filter(|key| !keys.contains(*key));
-    gone.map(|key| format!("no such mutant, so its line must go or change: {key}")).collect()
+    gone.map(|key| format!("there is no such mutant; remove or correct its line: {key}")).collect()
 }

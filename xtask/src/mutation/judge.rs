@@ -76,7 +76,7 @@ pub(super) fn judge(
     let judge = Judge::new(plan, tests, work, bounds.budget);
     let todo: Vec<&Mutant> =
         plan.mutants.iter().filter(|it| !known.contains_key(&it.key())).collect();
-    eprintln!("mutants: judges {} mutants, {} are known", todo.len(), known.len());
+    eprintln!("mutants: judging {} mutants; the fate of {} is known", todo.len(), known.len());
     let (next, results) = (AtomicUsize::new(0), Mutex::new((known, file)));
     let worker = || -> Result<(), Failure> {
         loop {

@@ -66,7 +66,7 @@ pub(super) fn record(plan: &Plan, work: &Path, jobs: usize) -> Result<Recorded, 
         }
     }
     eprintln!(
-        "mutants: records what {} tests of {} programs reach",
+        "mutants: recording which code {} tests of {} programs reach",
         all.len(),
         plan.programs.len()
     );
@@ -126,7 +126,7 @@ fn one(
     let other =
         |(package, start): &(&str, &str)| *package == program.package && name.starts_with(start);
     if LEFT_OUT.iter().any(other) {
-        return Ok(Err(format!("{label}: needs more than the tree")));
+        return Ok(Err(format!("{label}: needs files outside the source tree")));
     }
     fs::write(file, []).map_err(|err| unable(file, &err))?;
     let mut command = child::command(program, empty);

@@ -32,7 +32,7 @@ impl Tally {
     /// Returns an error message if the score is below `percent`.
     pub(super) fn lacks(&self, percent: f64) -> Option<String> {
         let score = self.score();
-        (score < percent).then(|| format!("mutants: {score:.1} % found, {percent} % wanted"))
+        (score < percent).then(|| format!("mutants: {score:.1} % found, but {percent} % required"))
     }
 
     fn add(&mut self, other: &Self) {

@@ -267,7 +267,7 @@ fn areas_and_scores() {
     let tally = Tally { viable: 12, found: 6, survived: 1, unreached: 1, equivalent: 4 };
     assert!((tally.score() - 75.0).abs() < 1e-9, "6 of the 8 that can be found");
     assert_eq!(tally.lacks(75.0), None);
-    let told = "mutants: 75.0 % found, 75.1 % wanted";
+    let told = "mutants: 75.0 % found, but 75.1 % required";
     assert_eq!(tally.lacks(75.1).as_deref(), Some(told));
 }
 

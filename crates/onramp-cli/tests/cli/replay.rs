@@ -334,7 +334,7 @@ fn filters_take_programs_from_files() {
     assert_eq!(order, ["1", "3", "2"], "{rows}");
 
     for (filter, says) in [
-        (format!("bpf obj {object} sec map"), "maps, data or functions"),
+        (format!("bpf obj {object} sec map"), "maps, data or other functions"),
         (format!("bpf obj {object} sec other"), "but: classifier, act, map"),
         (format!("bpf obj {file} sec act"), "clang -target bpf -c"),
         (format!("bpf bcf {file}.none"), "No such file"),

@@ -166,7 +166,7 @@ impl fmt::Display for ConfigError {
         write!(f, "{}: ", self.at)?;
         match (self.key.as_str(), self.value.as_str()) {
             ("", "") => {}
-            ("", value) => write!(f, "what is {value:?}? ")?,
+            ("", value) => write!(f, "unexpected {value:?}: ")?,
             (key, "") => write!(f, "{key:?}: ")?,
             (key, value) if key == self.at => write!(f, "illegal {value:?}: ")?,
             (key, value) => write!(f, "illegal {key:?} {value:?}: ")?,

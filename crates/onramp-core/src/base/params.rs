@@ -645,7 +645,7 @@ pub(crate) fn merged(
     for ((param, given), before) in params.iter().zip(&mut given).zip(before) {
         match (&given, param.fixed) {
             (Some(_), Some(fault)) => {
-                let why = "it is chosen once, when the qdisc is added; add another";
+                let why = "it is fixed when the qdisc is added; add a new qdisc instead";
                 return Err(ConfigError { fault, ..ConfigError::new(at, param.key, "", why) });
             }
             (None, _) if !param.resets => given.clone_from(before),

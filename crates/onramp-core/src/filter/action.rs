@@ -180,7 +180,7 @@ pub(super) fn read(words: &mut Reader<'_>, actions: &mut Vec<Action>) -> Result<
             }
             None => return Err(words.wrong("action", "", EXPECTED).argument()),
             Some(word) if ABSENT.contains(&word) => {
-                let error = words.wrong("action", word, format!("not here; {EXPECTED}"));
+                let error = words.wrong("action", word, format!("not supported; {EXPECTED}"));
                 return Err(error.kernel(Errno::NoEntry, "Failed to load TC action module"));
             }
             Some(_) => {
@@ -240,7 +240,7 @@ impl Action {
             }
             Some(key @ ("skip_hw" | "skip_sw")) => {
                 let said = "Mismatch between action and filter offload flags";
-                let why = "it is for the filter: say it before the action";
+                let why = "it is an option of the filter: give it before the action";
                 return Err(words.wrong(key, "", why).kernel(Errno::Invalid, said));
             }
             _ => return Ok(false),
@@ -289,7 +289,7 @@ fn read_gact(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
         // An `index` without a control means an action that lets packets pass.
         (None, Some("index")) => Control::Ok,
         (None, Some("trap")) => {
-            let why = "nothing here takes packets from the qdisc; use drop";
+            let why = "no program here can take trapped packets; use drop";
             return Err(words.wrong("action", "trap", why).kernel(Errno::NotSupported, ""));
         }
         (None, _) => return Err(missing(words)),
@@ -330,8 +330,7 @@ fn read_edit(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
             }
             "inheritdsfield" => edit.inherit = true,
             "ptype" => {
-                let why =
-                    "a packet that leaves has no type, and nothing looks at one: leave it out";
+                let why = "packets have no type in Onramp: leave it out";
                 return Err(words.wrong("ptype", "", why).kernel(Errno::NotSupported, ""));
             }
             _ => {

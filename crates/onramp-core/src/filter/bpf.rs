@@ -272,7 +272,7 @@ impl Bpf {
         let (mut steps, mut raws) = (Vec::new(), Vec::new());
         for (place, raw) in numbers[1..].chunks(4).enumerate() {
             let step = decode(raw).ok_or_else(|| {
-                let why = format!("no instruction ({place})");
+                let why = format!("unknown instruction ({place})");
                 words.wrong("bytecode", &format!("{raw:?}"), why).kernel(Errno::Invalid, "")
             })?;
             steps.push(step);
@@ -349,7 +349,7 @@ impl Bpf {
         }
         match self.0.last() {
             Some(Step::Return(_) | Step::ReturnA) => None,
-            _ => Some((len.saturating_sub(1), "the last has to return")),
+            _ => Some((len.saturating_sub(1), "the last instruction must be a return")),
         }
     }
 }

@@ -215,7 +215,7 @@ impl Tree {
 
     fn read_below(words: &mut Reader<'_>, depth: usize) -> Result<Self, ConfigError> {
         if depth > DEPTH_MAX {
-            let why = format!("parentheses are at most {DEPTH_MAX} deep");
+            let why = format!("parentheses can be nested at most {DEPTH_MAX} deep");
             return Err(words.wrong("ematch", "(", why));
         }
         let mut terms = Vec::new();
@@ -359,7 +359,7 @@ fn read_object(words: &mut Reader<'_>) -> Result<Object, ConfigError> {
     let expected = "a number, priority, nf_mark, fwmark, protocol, pkt_len, pkt_type, data_len, \
                     mac_len, vlan or tc_index";
     if let Some(word) = words.peek().filter(|word| is_absent(word)) {
-        let why = "a packet here has no such thing";
+        let why = "packets here do not have this property";
         return Err(words.wrong("meta", word, why).kernel(Errno::NotSupported, ""));
     }
     let what = words.value("meta", expected, |word| {

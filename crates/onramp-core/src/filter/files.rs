@@ -46,7 +46,8 @@ pub fn with_files<E: fmt::Display>(
         match word {
             "bytecode-file" | "bcf" => {
                 let (name, bytes) = file()?;
-                let text = String::from_utf8(bytes).map_err(|_| wrong(name, "it is no text"))?;
+                let text =
+                    String::from_utf8(bytes).map_err(|_| wrong(name, "the file is not text"))?;
                 out.extend(["bytecode".into(), text.replace(['\n', '\r'], ",").trim().into()]);
             }
             "object-file" | "obj" => {

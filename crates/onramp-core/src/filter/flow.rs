@@ -191,7 +191,7 @@ impl Flow {
             (0, _) => refused("flow", Errno::Invalid, "expected `map key KEY` or `hash keys KEYS`"),
             (2.., false) => Err(words.wrong("keys", "", "map takes one key; use hash")),
             _ if self.perturbs && !(self.hash && self.hashes) => {
-                refused("perturb", Errno::Invalid, "only hash mode can be perturbed: say hash")
+                refused("perturb", Errno::Invalid, "it needs hash mode: add `hash`")
             }
             _ if self.rshift > 31 => refused("rshift", Errno::Range, "expected 0 to 31"),
             _ => Ok(()),
@@ -203,7 +203,7 @@ impl Flow {
             "map" => self.hash = false,
             "hash" => (self.hash, self.hashes) = (true, true),
             "keys" => {
-                let expected = format!("keys with commas between: {}", names());
+                let expected = format!("keys separated by commas: {}", names());
                 self.keys =
                     words.value(word, &expected, |list| list.split(',').map(key).collect())?;
                 // The order of the keys does not matter: Linux uses its own order.
@@ -220,7 +220,7 @@ impl Flow {
             "rshift" => self.rshift = words.number(word, u32::MAX)?,
             "addend" => {
                 self.addend =
-                    words.value(word, "a number or an address, and - before it", addend)?;
+                    words.value(word, "a number or an address, optionally after a -", addend)?;
             }
             "divisor" => self.divisor = words.number(word, u32::MAX)?,
             "perturb" => {

@@ -209,7 +209,9 @@ impl Flower {
                 let field = if key == "type" { ICMP_TYPE } else { ICMP_CODE };
                 let read = |word: &str, _| word.parse::<u8>().ok();
                 let (value, mask) =
-                    words.value(key, "0 to 255, and /MASK", |word| masked(word, 0xff, read))?;
+                    words.value(key, "0 to 255, optionally with /MASK", |word| {
+                        masked(word, 0xff, read)
+                    })?;
                 self.set(field, &[value], &[mask]);
             }
             "ip_flags" => self.read_flags(key, words)?,
@@ -237,7 +239,7 @@ impl Flower {
         key: &str,
         words: &mut Reader<'_>,
     ) -> Result<(), ConfigError> {
-        let expected = "such as 02:00:00:00:00:01, and /MASK or /BITS";
+        let expected = "an address such as 02:00:00:00:00:01, optionally with /MASK or /BITS";
         let read = |word: &str, is_mask: bool| {
             let bits = || u8::try_from(count(word, 48)?).ok();
             mac(word).or_else(|| {
@@ -279,7 +281,11 @@ impl Flower {
     ) -> Result<(), ConfigError> {
         self.need(self.is_ip(), key, "protocol ip or ipv6", words)?;
         let v6 = self.is_v6();
-        let expected = if v6 { "such as fd00::/8" } else { "such as 10.0.0.0/8" };
+        let expected = if v6 {
+            "an IPv6 prefix such as fd00::/8"
+        } else {
+            "an IPv4 prefix such as 10.0.0.0/8"
+        };
         let (address, bits) = words.value(key, expected, |word| {
             prefix(word).filter(|(address, bits)| address.is_ipv6() == v6 || *bits == 0)
         })?;
@@ -338,14 +344,16 @@ impl Flower {
             decimal.or_else(|| u8::try_from(hexadecimal(word, 0xff)?).ok())
         };
         let (value, mask) =
-            words.value(key, "a byte such as 0x10, and /MASK", |word| masked(word, 0xff, read))?;
+            words.value(key, "a byte such as 0x10, optionally with /MASK", |word| {
+                masked(word, 0xff, read)
+            })?;
         self.set(field, &[value], &[mask]);
         Ok(())
     }
 
     fn read_flags(&mut self, key: &str, words: &mut Reader<'_>) -> Result<(), ConfigError> {
         self.need(self.is_ip(), key, "protocol ip or ipv6", words)?;
-        let expected = "frag, nofrag, firstfrag or nofirstfrag, with / between";
+        let expected = "frag, nofrag, firstfrag or nofirstfrag, separated by /";
         let (value, mask) = words.value(key, expected, |word| {
             word.split('/').try_fold((0, 0), |(value, mask), flag| {
                 let (set, flag) = match flag {

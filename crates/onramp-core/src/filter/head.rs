@@ -125,7 +125,7 @@ impl Head {
                 self.handle = Some(read_name(words, "handle", "a filter's handle")?);
             }
             Word::Estimator => {
-                let why = "there are no estimators here: the counters say how much passed";
+                let why = "estimators are not supported; use the filter's counters";
                 return Err(words.wrong("estimator", "", why));
             }
         }

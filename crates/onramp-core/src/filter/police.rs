@@ -173,7 +173,7 @@ impl Line {
                 continue;
             }
             if word == "avrate" {
-                let why = "there is no estimator here: use rate";
+                let why = "estimators are not supported: use rate";
                 return Err(words.wrong(word, "", why));
             }
             if !self.read_value(word, words).map_err(ConfigError::argument)? {
@@ -190,7 +190,7 @@ impl Line {
             self.exceed = Control::read(words)?.unwrap_or(self.exceed);
             return Ok(());
         }
-        let expected = "EXCEED or EXCEED/CONFORM, actions both";
+        let expected = "EXCEED or EXCEED/CONFORM, where both are actions";
         let read = |word: &str| masked_controls(word, self.conform);
         (self.exceed, self.conform) = words.value("conform-exceed", expected, read)?;
         Ok(())
@@ -229,7 +229,9 @@ impl Line {
     fn build(&self, words: &Reader<'_>) -> Result<Police, ConfigError> {
         let wrong = |key, why: &str| Err(words.wrong(key, "", why));
         let (rate, burst, packets) = match (self.rate, self.packet_rate) {
-            (Some(_), Some(_)) => return wrong("pkts_rate", "not together with rate"),
+            (Some(_), Some(_)) => {
+                return wrong("pkts_rate", "it cannot be used together with rate");
+            }
             (Some(rate), None) => (Some(rate), self.burst, false),
             (None, Some(rate)) => (Some(rate), self.packet_burst, true),
             (None, None) => (None, None, false),

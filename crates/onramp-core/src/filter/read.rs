@@ -187,7 +187,7 @@ impl FilterSpec {
                 }
                 "skip_hw" => self.skip_hw = true,
                 "skip_sw" => {
-                    let why = "there is no hardware here that could do it alone";
+                    let why = "no hardware here can run the filter alone: leave it out";
                     return Err(words.wrong(word, "", why).kernel(Errno::NotSupported, ""));
                 }
                 word => {
@@ -223,11 +223,11 @@ impl FilterSpec {
         self.read_rest(words, "classid, action, police, indev", |_, _| Ok(false))?;
         if self.handle == 0 {
             self.matcher = Matcher::MarkIsClass(major);
-            let why = "expected `handle MARK` before fw; without one, the mark is the class";
+            let why = "expected `handle MARK` before fw; without one, fw takes no options";
             return if bare { Ok(()) } else { Err(invalid(words.wrong("handle", "", why))) };
         }
         if bare {
-            let why = "expected what happens to packets of this mark";
+            let why = "expected a class or an action for packets with this mark";
             return Err(invalid(words.wrong("classid", "", why)));
         }
         let (mark, mask) = handle.and_then(read_mark).unwrap_or_default();
@@ -280,7 +280,7 @@ impl FilterSpec {
         onto: Option<&Self>,
     ) -> Result<(), ConfigError> {
         if self.handle == 0 {
-            let why = "expected one before the kind, other than 0";
+            let why = "expected `handle NUMBER` before the kind, other than 0";
             return Err(invalid(words.wrong("handle", "", why)));
         }
         let before = onto.and_then(|filter| match &filter.matcher {
@@ -314,11 +314,15 @@ impl FilterSpec {
                 }
                 "direct-action" | "da" => direct = true,
                 "bytecode-file" | "bcf" | "object-file" | "obj" => {
-                    let why = "files are not read here: `filter::with_files` does";
+                    let why = "this parser reads no files: use `filter::with_files`";
                     return Err(words.wrong(word, "", why));
                 }
                 "object-pinned" | "pinned" => {
-                    return Err(words.wrong(word, "", "there is no kernel here that has it"));
+                    return Err(words.wrong(
+                        word,
+                        "",
+                        "there is no kernel here that could hold a pinned program",
+                    ));
                 }
                 _ => return Ok(false),
             }
@@ -326,9 +330,14 @@ impl FilterSpec {
         })?;
         let wrong = |key: &str, why: &str| Err(words.wrong(key, "", why));
         self.matcher = match (classic, program) {
-            (Some(_), Some(_)) => return wrong("bytecode", "there is ebpf-bytecode, too"),
+            (Some(_), Some(_)) => {
+                return wrong("bytecode", "use either bytecode or ebpf-bytecode, not both");
+            }
             (Some(_), _) | (_, Some(_)) if direct && !self.actions.is_empty() => {
-                return wrong("action", "with direct-action, the program says what happens");
+                return wrong(
+                    "action",
+                    "it cannot be used with direct-action, where the program returns the action",
+                );
             }
             (Some(program), None) => {
                 Matcher::Bpf(program, direct.then(|| self.class.unwrap_or_default()))
@@ -337,7 +346,7 @@ impl FilterSpec {
                 Matcher::Ebpf(program, direct.then(|| self.class.unwrap_or_default()))
             }
             (None, None) => {
-                let why = "expected it, as tcpdump -ddd writes it";
+                let why = "expected a program, as `tcpdump -ddd` prints it";
                 return Err(invalid(words.wrong("bytecode", "", why)));
             }
         };

@@ -61,7 +61,7 @@ impl Entry {
 /// Options that every kind of filter has.
 pub const COMMON: &[Opt] = &[
     Opt::new("classid", "CLASS", "the class of packets that match").such_as("1:1"),
-    Opt::new("flowid", "CLASS", "the same").such_as("1:1"),
+    Opt::new("flowid", "CLASS", "the same as `classid`").such_as("1:1"),
     Opt::new("action", "ACTION", "what happens to packets that match; may be repeated")
         .such_as("drop"),
 ];
@@ -71,7 +71,7 @@ pub const FILTERS: &[Entry] = &[
     Entry { id: "matchall", about: "matches every packet", options: &[] },
     Entry {
         id: "fw",
-        about: "matches the mark that is its handle; without one, the mark is the class",
+        about: "matches the mark given as the handle; without one, the mark is the class",
         options: &[],
     },
     Entry {
@@ -81,51 +81,67 @@ pub const FILTERS: &[Entry] = &[
             Opt::new(
                 "match",
                 "{ u32 | u16 | u8 } VALUE MASK at [nexthdr+]OFFSET",
-                "bits at an offset from the network header, or from the one behind it",
+                "bits at an offset from the network header, or from the header after it",
             )
             .such_as("u16 0x0035 0xffff at nexthdr+2")
             .one_of(&["u32", "u16", "u8", "ip", "ip6", "tcp", "udp", "icmp", "ether", "mark"]),
             Opt::new(
                 "match ip",
                 "{ src | dst } PREFIX | { sport | dport | protocol | tos | .. } VALUE MASK",
-                "a field of IPv4",
+                "a field of the IPv4 header",
             )
             .such_as("dport 53 0xffff"),
             Opt::new(
                 "match ip6",
                 "{ src | dst } PREFIX | { sport | dport | protocol | .. } VALUE MASK",
-                "a field of IPv6",
+                "a field of the IPv6 header",
             )
             .such_as("dst fd00::/8"),
-            Opt::new("match { tcp | udp }", "{ src | dst } PORT MASK", "a port"),
-            Opt::new("match icmp", "{ type | code } VALUE MASK", "a field of ICMP")
+            Opt::new("match { tcp | udp }", "{ src | dst } PORT MASK", "a TCP or UDP port"),
+            Opt::new("match icmp", "{ type | code } VALUE MASK", "a field of the ICMP header")
                 .such_as("type 8 0xff"),
-            Opt::new("match ether", "{ src | dst } ADDRESS", "an address of Ethernet")
+            Opt::new("match ether", "{ src | dst } ADDRESS", "an Ethernet address")
                 .such_as("src 02:00:00:00:00:01"),
-            Opt::new("match mark", "VALUE MASK", "the mark").such_as("1 0xff"),
-            Opt::new("divisor", "NUMBER", "makes a table of so many buckets; `handle` names it")
-                .such_as("256"),
-            Opt::new("ht", "TABLE:[BUCKET]", "the table, and its bucket, that the filter is in"),
-            Opt::new("link", "TABLE:", "goes on in another table"),
-            Opt::new("hashkey", "mask MASK at OFFSET", "what chooses the bucket there"),
+            Opt::new("match mark", "VALUE MASK", "the packet's mark").such_as("1 0xff"),
+            Opt::new(
+                "divisor",
+                "NUMBER",
+                "creates a hash table with this number of buckets; `handle` names the table",
+            )
+            .such_as("256"),
+            Opt::new(
+                "ht",
+                "TABLE:[BUCKET]",
+                "the hash table, and the bucket in it, that the filter is added to",
+            ),
+            Opt::new("link", "TABLE:", "continues with the filters of this hash table"),
+            Opt::new(
+                "hashkey",
+                "mask MASK at OFFSET",
+                "the bits of the packet that choose the bucket of the linked table",
+            ),
             Opt::new(
                 "offset",
                 "{ at OFFSET [mask M] [shift N] | plus N } [eat]",
-                "where the next header is",
+                "where the next header begins",
             ),
-            Opt::new("sample", "MATCH [divisor N]", "the bucket of what matches, with `ht`"),
-            Opt::new("indev", "DEVICE", "the device that a packet has come in by")
+            Opt::new(
+                "sample",
+                "MATCH [divisor N]",
+                "with `ht`: the bucket of packets that match this",
+            ),
+            Opt::new("indev", "DEVICE", "the device on which the packet arrived")
                 .such_as("d1 match u32 0 0"),
         ],
     },
     Entry {
         id: "basic",
-        about: "matches when an expression of tests holds",
+        about: "matches packets for which an expression is true",
         options: &[
             Opt::new(
                 "match",
                 "'EXPRESSION'",
-                "tests with `and`, `or`, `not` and parentheses between them",
+                "tests, combined with `and`, `or`, `not` and parentheses",
             )
             .such_as("'cmp(u8 at 9 layer 1 eq 17) and not meta(priority eq 6)'"),
             Opt::new(
@@ -133,117 +149,138 @@ pub const FILTERS: &[Entry] = &[
                 "{ u8 | u16 | u32 } at OFFSET layer N [mask M] [trans] { eq | lt | gt } VALUE",
                 "a number in the packet",
             ),
-            Opt::new("match u32(..)", "u32 VALUE MASK at OFFSET", "bits, as those of the kind u32"),
-            Opt::new("match meta(..)", "OBJECT { eq | lt | gt } VALUE", "what is known of it"),
-            Opt::new("match nbyte(..)", "\"BYTES\" at OFFSET layer N", "bytes"),
+            Opt::new("match u32(..)", "u32 VALUE MASK at OFFSET", "bits, as with the filter u32"),
+            Opt::new(
+                "match meta(..)",
+                "OBJECT { eq | lt | gt } VALUE",
+                "a property of the packet, such as its length",
+            ),
+            Opt::new("match nbyte(..)", "\"BYTES\" at OFFSET layer N", "bytes of the packet"),
         ],
     },
-    Entry { id: "flower", about: "matches fields of the headers", options: FLOWER },
-    Entry { id: "flow", about: "computes the class from fields", options: FLOW },
+    Entry { id: "flower", about: "matches fields of the packet's headers", options: FLOWER },
+    Entry { id: "flow", about: "computes the class from fields of the packet", options: FLOW },
     Entry {
         id: "bpf",
-        about: "asks a program, classic or eBPF",
+        about: "runs a classic BPF or eBPF program",
         options: &[
-            Opt::new("bytecode", "'COUNT,CODE JT JF K,..'", "a classic program")
+            Opt::new("bytecode", "'COUNT,CODE JT JF K,..'", "a classic BPF program")
                 .such_as("'1,6 0 0 1'"),
-            Opt::new("bytecode-file", "FILE", "the same, from a file"),
+            Opt::new("bytecode-file", "FILE", "a classic BPF program in a file"),
             Opt::new("ebpf-bytecode", "HEX", "an eBPF program, as hexadecimal digits")
                 .such_as("b7000000010000009500000000000000"),
             Opt::new("object-file", "FILE", "an eBPF program in an ELF file"),
             Opt::new("section", "NAME", "the program's section in that file"),
-            Opt::new("direct-action", "", "what the program returns is an action")
+            Opt::new("direct-action", "", "the program returns an action")
                 .such_as("ebpf-bytecode b7000000010000009500000000000000"),
         ],
     },
 ];
 
-const FLOWER: &[Opt] = &[
-    Opt::new("src_ip", "PREFIX", "the source's address").such_as("10.0.0.0/8"),
-    Opt::new("dst_ip", "PREFIX", "the destination's address").such_as("10.1.0.0/16"),
-    Opt::new("ip_proto", "PROTOCOL", "the protocol above IP")
-        .such_as("udp")
-        .one_of(&["tcp", "udp", "sctp", "icmp", "icmpv6"]),
-    Opt::new("src_port", "PORT | PORT-PORT", "the source's port").such_as("53"),
-    Opt::new("dst_port", "PORT | PORT-PORT", "the destination's port").such_as("1000-2000"),
-    Opt::new("ip_tos", "TOS[/MASK]", "the type of service").such_as("0xb8/0xfc"),
-    Opt::new("ip_ttl", "TTL[/MASK]", "the time to live").such_as("64"),
-    Opt::new("ip_flags", "FLAGS", "whether it is a fragment").such_as("nofrag").one_of(&[
-        "frag",
-        "nofrag",
-        "firstfrag",
-        "nofirstfrag",
-    ]),
-    Opt::new("tcp_flags", "FLAGS[/MASK]", "flags of TCP").such_as("0x2/0x3f"),
-    Opt::new("type", "TYPE[/MASK]", "the type of ICMP").such_as("8"),
-    Opt::new("code", "CODE[/MASK]", "the code of ICMP").such_as("0"),
-    Opt::new("src_mac", "ADDRESS[/MASK]", "the source's address of Ethernet")
-        .such_as("02:00:00:00:00:01"),
-    Opt::new("dst_mac", "ADDRESS[/MASK]", "the destination's address of Ethernet")
-        .such_as("02:00:00:00:00:02"),
-    Opt::new("vlan_id", "ID", "the VLAN").such_as("5"),
-    Opt::new("vlan_prio", "PRIORITY", "its priority").such_as("3"),
-    Opt::new("indev", "DEVICE", "the device that a packet has come in by").such_as("d1"),
-    Opt::new("vlan_ethtype", "PROTOCOL", "the protocol in it").such_as("ip"),
-];
+const FLOWER: &[Opt] =
+    &[
+        Opt::new("src_ip", "PREFIX", "the source address").such_as("10.0.0.0/8"),
+        Opt::new("dst_ip", "PREFIX", "the destination address").such_as("10.1.0.0/16"),
+        Opt::new("ip_proto", "PROTOCOL", "the transport protocol")
+            .such_as("udp")
+            .one_of(&["tcp", "udp", "sctp", "icmp", "icmpv6"]),
+        Opt::new("src_port", "PORT | PORT-PORT", "the source port").such_as("53"),
+        Opt::new("dst_port", "PORT | PORT-PORT", "the destination port").such_as("1000-2000"),
+        Opt::new("ip_tos", "TOS[/MASK]", "the type of service").such_as("0xb8/0xfc"),
+        Opt::new("ip_ttl", "TTL[/MASK]", "the time to live").such_as("64"),
+        Opt::new("ip_flags", "FLAGS", "whether the packet is a fragment")
+            .such_as("nofrag")
+            .one_of(&["frag", "nofrag", "firstfrag", "nofirstfrag"]),
+        Opt::new("tcp_flags", "FLAGS[/MASK]", "the TCP flags").such_as("0x2/0x3f"),
+        Opt::new("type", "TYPE[/MASK]", "the ICMP type").such_as("8"),
+        Opt::new("code", "CODE[/MASK]", "the ICMP code").such_as("0"),
+        Opt::new("src_mac", "ADDRESS[/MASK]", "the source Ethernet address")
+            .such_as("02:00:00:00:00:01"),
+        Opt::new("dst_mac", "ADDRESS[/MASK]", "the destination Ethernet address")
+            .such_as("02:00:00:00:00:02"),
+        Opt::new("vlan_id", "ID", "the number of the VLAN").such_as("5"),
+        Opt::new("vlan_prio", "PRIORITY", "the priority in the VLAN tag").such_as("3"),
+        Opt::new("indev", "DEVICE", "the device on which the packet arrived").such_as("d1"),
+        Opt::new("vlan_ethtype", "PROTOCOL", "the protocol after the VLAN tag").such_as("ip"),
+    ];
 
 const FLOW: &[Opt] = &[
-    Opt::new("hash keys", "KEY,..", "the class is a hash of these, modulo `divisor`")
+    Opt::new("hash keys", "KEY,..", "the class number is a hash of these fields, modulo `divisor`")
         .such_as("src,dst divisor 16"),
-    Opt::new("map key", "KEY", "the class is this, computed with").such_as("mark"),
-    Opt::new("divisor", "NUMBER", "how many classes there are").such_as("16 map key mark"),
-    Opt::new("baseclass", "CLASS", "the first of them").such_as("1:1 map key mark"),
-    Opt::new("perturb", "SECONDS", "how often the hash changes")
+    Opt::new("map key", "KEY", "the class number is this field, changed by the options below")
+        .such_as("mark"),
+    Opt::new("divisor", "NUMBER", "the number of classes").such_as("16 map key mark"),
+    Opt::new("baseclass", "CLASS", "the first class").such_as("1:1 map key mark"),
+    Opt::new("perturb", "SECONDS", "seconds after which the hash changes")
         .such_as("10 hash keys src divisor 16"),
-    Opt::new("and | or | xor | addend", "NUMBER", "how `map` computes"),
-    Opt::new("rshift", "BITS", "shifts the key").such_as("1 map key mark"),
+    Opt::new("and | or | xor | addend", "NUMBER", "what `map` does with the field"),
+    Opt::new("rshift", "BITS", "bits by which the field is shifted to the right")
+        .such_as("1 map key mark"),
 ];
 
 /// The actions.
 pub const ACTIONS: &[Entry] = &[
-    Entry { id: "ok", about: "the filter has matched; also `pass`", options: RANDOM },
-    Entry { id: "drop", about: "the packet dies; also `shot`", options: RANDOM },
-    Entry { id: "pipe", about: "the next action of the filter", options: RANDOM },
-    Entry { id: "reclassify", about: "the first filter again", options: RANDOM },
-    Entry { id: "continue", about: "the next filter: this one has not matched", options: RANDOM },
-    Entry { id: "goto chain 1", about: "the first filter of that chain", options: &[] },
-    Entry { id: "jump 1", about: "that action of the filter, from 0 on", options: &[] },
+    Entry {
+        id: "ok",
+        about: "accepts the class that the filter found; also `pass`",
+        options: RANDOM,
+    },
+    Entry { id: "drop", about: "drops the packet; also `shot`", options: RANDOM },
+    Entry { id: "pipe", about: "continues with the next action of the filter", options: RANDOM },
+    Entry { id: "reclassify", about: "starts again with the first filter", options: RANDOM },
+    Entry {
+        id: "continue",
+        about: "continues with the next filter, as if this one had not matched",
+        options: RANDOM,
+    },
+    Entry {
+        id: "goto chain 1",
+        about: "continues with the first filter of that chain",
+        options: &[],
+    },
+    Entry {
+        id: "jump 1",
+        about: "continues with that action of the filter; the first is 0",
+        options: &[],
+    },
     Entry {
         id: "police",
-        about: "measures what comes, and decides by its rate",
+        about: "chooses an action by whether the packets exceed a rate",
         options: &[
-            Opt::new("rate", "RATE", "what may pass").such_as("8mbit burst 3000"),
-            Opt::new("burst", "SIZE", "what may come at once").such_as("3000 rate 8mbit"),
-            Opt::new("pkts_rate", "NUMBER", "packets a second, in place of `rate`")
+            Opt::new("rate", "RATE", "the rate that conforms").such_as("8mbit burst 3000"),
+            Opt::new("burst", "SIZE", "bytes that may arrive at once").such_as("3000 rate 8mbit"),
+            Opt::new("pkts_rate", "NUMBER", "packets per second; replaces `rate`")
                 .such_as("100 pkts_burst 10"),
-            Opt::new("pkts_burst", "NUMBER", "packets that may come at once")
+            Opt::new("pkts_burst", "NUMBER", "packets that may arrive at once")
                 .such_as("10 pkts_rate 100"),
             Opt::new("peakrate", "RATE", "a second rate, for single packets")
                 .such_as("16mbit mtu 2000 rate 8mbit burst 3000"),
-            Opt::new("mtu", "SIZE", "larger packets exceed the rate")
+            Opt::new("mtu", "SIZE", "packets larger than this always exceed the rate")
                 .such_as("2000 rate 8mbit burst 3000"),
-            Opt::new("mpu", "SIZE", "smaller packets count like this one")
+            Opt::new("mpu", "SIZE", "packets smaller than this count as this size")
                 .such_as("64 rate 8mbit burst 3000"),
-            Opt::new("overhead", "BYTES", "added to each packet's size")
+            Opt::new("overhead", "BYTES", "bytes added to the size of each packet")
                 .such_as("14 rate 8mbit burst 3000"),
-            Opt::new("linklayer", "LAYER", "whether packets become cells")
+            Opt::new("linklayer", "LAYER", "whether the link cuts packets into cells")
                 .such_as("atm rate 8mbit burst 3000")
                 .one_of(&["ethernet", "atm", "adsl"]),
             Opt::new(
                 "conform-exceed",
                 "EXCEED[/CONFORM]",
-                "actions for what exceeds, and does not",
+                "the actions for packets that exceed the rate and for those that conform",
             )
             .such_as("drop/ok rate 8mbit burst 3000"),
         ],
     },
     Entry {
         id: "skbedit",
-        about: "changes what the packet says of itself",
+        about: "changes metadata of the packet",
         options: &[
-            Opt::new("priority", "CLASS", "its priority, which may be a class").such_as("1:1"),
-            Opt::new("mark", "MARK[/MASK]", "its mark").such_as("1/0xff"),
-            Opt::new("queue_mapping", "QUEUE", "its transmit queue").such_as("0"),
-            Opt::new("inheritdsfield", "", "its priority is that of the type of service"),
+            Opt::new("priority", "CLASS", "the packet's priority, which may name a class")
+                .such_as("1:1"),
+            Opt::new("mark", "MARK[/MASK]", "the packet's mark").such_as("1/0xff"),
+            Opt::new("queue_mapping", "QUEUE", "the packet's transmit queue").such_as("0"),
+            Opt::new("inheritdsfield", "", "sets the priority from the DS field of the IP header"),
         ],
     },
 ];
@@ -251,7 +288,7 @@ pub const ACTIONS: &[Entry] = &[
 const RANDOM: &[Opt] = &[Opt::new(
     "random",
     "{ netrand | determ } ACTION N",
-    "one time of N, another action, by chance or in turn",
+    "takes another action for one packet in N: at random (netrand), or every N-th (determ)",
 )
 .such_as("determ drop 10")
 .one_of(&["netrand", "determ"])];

@@ -85,7 +85,7 @@ fn no_chain(chain: u32) -> ConfigError {
 
 fn no_pref(pref: u16) -> ConfigError {
     let said = "Filter with specified priority/protocol not found";
-    refused("pref", pref).by(Errno::NoEntry, said, "there are no filters of this preference")
+    refused("pref", pref).by(Errno::NoEntry, said, "there are no filters with this preference")
 }
 
 fn no_handle(handle: &str) -> ConfigError {
@@ -137,7 +137,7 @@ impl Table {
         Self::check(how, head, words, at)?;
         if how == How::Change && head.pref().is_none() {
             let said = "Invalid filter command with priority of zero";
-            let why = "say which to change: its preference";
+            let why = "expected the preference of the filter to change";
             return Err(refused("pref", "").by(Errno::NoEntry, said, why));
         }
         if head.chain() > CHAIN_MAX {
@@ -208,13 +208,13 @@ impl Table {
             return Err(words.wrong("", word, why).argument());
         }
         if head.handle.is_some() && kind.is_none() {
-            let why = "a handle means a filter of a kind: say which, behind it";
+            let why = "expected the kind of the filter after the handle";
             return Err(words.wrong("handle", "", why).argument());
         }
         if head.pref().is_none() {
             if head.protocol.is_some() || head.handle.is_some() || kind.is_some() {
                 let said = "Cannot flush filters with protocol, handle or kind set";
-                let why = "say the preference, too, or delete all filters of the chain";
+                let why = "expected a preference, too, or neither protocol, handle nor kind";
                 return Err(refused("", "").by(Errno::NoEntry, said, why));
             }
             self.remove_names(at, (head.chain(), 0), (head.chain(), u16::MAX));
@@ -247,7 +247,7 @@ impl Table {
         if let Some(word) = words.peek() {
             return Err(words.wrong("", word, "expected the end").argument());
         }
-        let missing = |key: &str| Err(words.wrong(key, "", "get needs it").argument());
+        let missing = |key: &str| Err(words.wrong(key, "", "`get` needs it").argument());
         let (Some(kind), Some(word)) = (kind, &head.handle) else {
             return missing(match (head.protocol, head.pref(), kind) {
                 (None, ..) => "protocol",
@@ -352,7 +352,7 @@ impl Place {
         let pref = own.next().map_or(PREF_OWN, |((_, first), _)| first - 1);
         if pref < PREF_OWN_MIN {
             let said = "Lowest ID from auto-alloc range already in use";
-            let why = "32768 is taken: no number is left before it";
+            let why = "no automatic preference is left: the lowest one, 32768, is taken";
             return Err(refused("pref", "").by(Errno::NoSpace, said, why));
         }
         Ok(pref)

@@ -350,14 +350,14 @@ fn programs() {
 fn programs_are_checked() {
     for (code, why) in [
         ("0", "expected 1 to 4096 instructions"),
-        ("1,0 0 0 1", "the last has to return"),
+        ("1,0 0 0 1", "the last instruction must be a return"),
         ("2,5 0 0 1,6 0 0 0", "it jumps beyond the end"),
         ("2,21 0 1 1,6 0 0 0", "it jumps beyond the end"),
         ("2,96 0 0 3,6 0 0 0", "it reads memory that was not written"),
         ("4,21 0 1 1,2 0 0 3,96 0 0 3,6 0 0 0", "it reads memory that was not written"),
         ("2,52 0 0 0,6 0 0 0", "it divides by zero"),
         ("2,100 0 0 32,6 0 0 0", "it shifts by more than 31"),
-        ("2,2 0 0 16,6 0 0 0", "no instruction (0)"),
+        ("2,2 0 0 16,6 0 0 0", "unknown instruction (0)"),
         ("1,6 0 0", "expected COUNT,CODE JT JF K,… in numbers"),
     ] {
         let said = error(&[&format!("bpf bytecode '{code}'")]);
@@ -371,13 +371,13 @@ const MISTAKES: &str = r#"
 > 
 filter: expected a filter: matchall, fw, u32, basic, flower, flow, bpf
 > rsvp
-filter: what is "rsvp"? expected a filter: matchall, fw, u32, basic, flower, flow, bpf
+filter: unexpected "rsvp": expected a filter: matchall, fw, u32, basic, flower, flow, bpf
 > pref 65536 matchall
 filter: illegal "pref" "65536": expected a whole number, 0 to 65535
 > pref 1 prio 2 matchall
 filter: illegal "priority" "2": given twice
 > estimator 1sec 4sec matchall
-filter: "estimator": there are no estimators here: the counters say how much passed
+filter: "estimator": estimators are not supported; use the filter's counters
 > protocol ipz matchall
 filter: illegal "protocol" "ipz": expected all, ip, ipv6, arp, 802.1q, 802.1ad or a number
 > matchall classid x
@@ -385,17 +385,17 @@ filter matchall: illegal "classid" "x": expected a class such as 1:20, hexadecim
 > matchall
 filter matchall: expected a class or an action
 > matchall mark 1
-filter matchall: what is "mark"? matchall takes classid, action
+filter matchall: unexpected "mark": matchall takes classid, action
 > matchall police rate 1mbit burst 5k
-filter matchall: what is "police"? matchall takes classid, action
+filter matchall: unexpected "police": matchall takes classid, action
 > matchall classid 1:1 skip_sw
-filter matchall: "skip_sw": there is no hardware here that could do it alone
+filter matchall: "skip_sw": no hardware here can run the filter alone: leave it out
 > handle x fw classid 1:1
 filter fw: illegal "handle" "x": expected MARK or MARK/MASK, 0 to 4294967295
 > fw classid 1:1
-filter fw: "handle": expected `handle MARK` before fw; without one, the mark is the class
+filter fw: "handle": expected `handle MARK` before fw; without one, fw takes no options
 > u32 flowid 1:1
-filter u32: "match": expected one at least, such as match u32 0 0
+filter u32: "match": expected at least one, such as match u32 0 0
 > u32 match ip size 3
 filter u32: illegal "match ip" "size": expected src, dst, tos, ihl, protocol, nofrag, ...
 > u32 match u16 0x10000 ffff at 0
@@ -403,23 +403,23 @@ filter u32: illegal "u16" "0x10000": expected a whole number, 0 to 65535
 > u32 match u32 1 ffff at 2
 filter u32: illegal "u32 at" "2": expected a multiple of 4
 > u32 match ip sport 1 0xffff match ip sport 2 0xffff
-filter u32: "match": it contradicts a match before it
+filter u32: "match": it contradicts an earlier match
 > u32 match u32 0 0 link 1:1:1
 filter u32: illegal "link" "1:1:1": expected a table such as 1:, hexadecimal
 > u32 match u32 0 0 link 1:
-filter: illegal "link" "1": there is no such table: add it with divisor
+filter: illegal "link" "1": there is no such table; add it with divisor
 > u32 divisor 3
 filter u32: illegal "divisor" "3": expected a power of two, 1 to 256
 > handle x u32 match u32 0 0
 filter u32: illegal "handle" "x": expected TABLE:BUCKET:NODE, hexadecimal, such as 800::800
 > handle 9::1 u32 match u32 0 0
-filter: illegal "handle" "900001": a node has the table's number, ...
+filter: illegal "handle" "900001": expected TABLE:BUCKET:NODE: an ...
 > basic match 'cmp(u8 at 1 eq 2'
 filter basic: "ematch": expected `)`
 > basic match 'cmp(u8 eq 2)'
 filter basic: illegal "cmp" ")": expected at OFFSET
 > basic match 'u32(u8 1 1)'
-filter basic: illegal "u8" ")": expected at OFFSET behind it
+filter basic: illegal "u8" ")": expected at OFFSET after the mask
 > basic match 'u32(u8 1 f at 0)'
 filter basic: illegal "u8" "f": expected a value and a mask, such as 0x1122 0xffff
 > basic match 'text(x)'
@@ -429,29 +429,29 @@ filter flower: "src_ip": it needs protocol ip or ipv6 before it
 > protocol ip flower src_port 5
 filter flower: "src_port": it needs ip_proto tcp, udp or sctp before it
 > protocol ip flower src_ip fd00::1
-filter flower: illegal "src_ip" "fd00::1": expected such as 10.0.0.0/8
+filter flower: illegal "src_ip" "fd00::1": expected an IPv4 prefix such as 10.0.0.0/8
 > flow map key src
-filter flow: "handle": expected one before the kind, other than 0
+filter flow: "handle": expected `handle NUMBER` before the kind, other than 0
 > handle 1 flow hash keys src,colour
-filter flow: illegal "keys" "src,colour": expected keys with commas between: src, dst, proto, ...
+filter flow: illegal "keys" "src,colour": expected keys separated by commas: src, dst, proto, ...
 > bpf object-file x.o
-filter bpf: "object-file": files are not read here: `filter::with_files` does
+filter bpf: "object-file": this parser reads no files: use `filter::with_files`
 > bpf object-pinned /sys/fs/bpf/x
-filter bpf: "object-pinned": there is no kernel here that has it
+filter bpf: "object-pinned": there is no kernel here that could hold a pinned program
 > bpf ebpf-bytecode 95
 filter bpf: illegal "ebpf-bytecode" "1 bytes": expected 1 to 4096 instructions of 8 bytes
 > bpf ebpf-bytecode 9500000000000000
 filter bpf: "ebpf-bytecode": instruction 0: it reads r0, which was not written
 > bpf bytecode '1,6 0 0 1' da action drop
-filter bpf: "action": with direct-action, the program says what happens
+filter bpf: "action": it cannot be used with direct-action, where the program returns the action
 > bpf ebpf-bytecode b7000000000000009500000000000000 da action drop
-filter bpf: "action": with direct-action, the program says what happens
+filter bpf: "action": it cannot be used with direct-action, where the program returns the action
 > bpf classid 1:1
-filter bpf: "bytecode": expected it, as tcpdump -ddd writes it
+filter bpf: "bytecode": expected a program, as `tcpdump -ddd` prints it
 > matchall action jump
 filter matchall: "jump": expected a whole number, 0 to 65535
 > matchall action mirred
-filter matchall: illegal "action" "mirred": not here; expected an action: ok, pass, ...
+filter matchall: illegal "action" "mirred": not supported; expected an action: ok, pass, ...
 > matchall action police rate fast
 filter matchall: illegal "rate" "fast": expected a rate such as 8mbit or 1mbps (bytes)
 > matchall action police burst 5k
@@ -461,15 +461,15 @@ filter matchall: "burst": rate needs it
 > matchall action police rate 1mbit burst 5k peakrate 2mbit
 filter matchall: "mtu": peakrate needs it
 > matchall action police avrate 1mbit
-filter matchall: "avrate": there is no estimator here: use rate
+filter matchall: "avrate": estimators are not supported: use rate
 > matchall action skbedit
 filter matchall: "skbedit": expected priority, mark, queue_mapping or inheritdsfield
 > matchall action skbedit ptype host
-filter matchall: "ptype": a packet that leaves has no type, and nothing looks at one: leave it out
+filter matchall: "ptype": packets have no type in Onramp: leave it out
 > matchall action pass skip_hw
-filter matchall: "skip_hw": it is for the filter: say it before the action
+filter matchall: "skip_hw": it is an option of the filter: give it before the action
 > matchall action drop index 7 action pass index 7
-filter: illegal "index" "7": actions are not shared here: say what it does at each filter
+filter: illegal "index" "7": filters cannot share an action in Onramp: give each filter its own
 "#;
 
 #[test]
@@ -488,9 +488,9 @@ fn mistakes_name_the_word_and_what_is_allowed() {
 #[test]
 fn filters_of_one_preference_are_of_one_kind() {
     let twice = error(&["pref 1 matchall classid 1:1", "pref 1 matchall classid 1:1"]);
-    assert!(twice.contains("stands alone at its preference"), "{twice}");
+    assert!(twice.contains("at most one matchall filter"), "{twice}");
     let kinds = error(&["pref 1 basic classid 1:1", "pref 1 matchall classid 1:1"]);
-    assert!(kinds.ends_with("other filters there are basic"), "{kinds}");
+    assert!(kinds.ends_with("the filters with this preference are of the kind basic"), "{kinds}");
     error(&["pref 1 protocol ip basic classid 1:1", "pref 1 protocol ipv6 basic classid 1:1"]);
     error(&["pref 1 handle 1/3 fw classid 1:1", "pref 1 handle 2/7 fw classid 1:1"]);
     error(&["pref 1 handle 1 fw classid 1:1", "pref 1 fw"]);
@@ -504,7 +504,7 @@ fn filters_of_one_preference_are_of_one_kind() {
     ]);
     // When all preferences down to 32768 are taken, none can be assigned.
     let full = error(&[&format!("pref 32768 {all}"), all]);
-    assert!(full.ends_with("no number is left before it"), "{full}");
+    assert!(full.ends_with("the lowest one, 32768, is taken"), "{full}");
 }
 
 /// Returns one or two words, of the command language or random.

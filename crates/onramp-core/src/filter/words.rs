@@ -101,7 +101,11 @@ impl Key {
             return Err(words.wrong(align, mask.unwrap_or_default(), why));
         }
         if at != Some("at") {
-            return Err(words.wrong(align, at.unwrap_or_default(), "expected at OFFSET behind it"));
+            return Err(words.wrong(
+                align,
+                at.unwrap_or_default(),
+                "expected at OFFSET after the mask",
+            ));
         }
         if value.is_some() {
             words.back();
@@ -173,12 +177,16 @@ impl Selector {
         let same = self.keys.iter_mut().find(|other| (other.offset, other.next_header) == place);
         if let Some(other) = same {
             if (other.value ^ key.value) & other.mask & key.mask != 0 {
-                return Err(words.wrong("match", "", "it contradicts a match before it"));
+                return Err(words.wrong("match", "", "it contradicts an earlier match"));
             }
             other.value |= key.value;
             other.mask |= key.mask;
         } else if self.keys.len() == KEYS_MAX {
-            return Err(words.wrong("match", "", format!("at most {KEYS_MAX} words")));
+            return Err(words.wrong(
+                "match",
+                "",
+                format!("expected at most {KEYS_MAX} words to match"),
+            ));
         } else {
             self.keys.push(key);
         }
@@ -247,7 +255,11 @@ impl Selector {
         offset: i32,
         v6: bool,
     ) -> Result<(), ConfigError> {
-        let expected = if v6 { "an IPv6 prefix such as fd00::/8" } else { "such as 10.0.0.0/8" };
+        let expected = if v6 {
+            "an IPv6 prefix such as fd00::/8"
+        } else {
+            "an IPv4 prefix such as 10.0.0.0/8"
+        };
         let (address, bits) = words.value(name, expected, |word| {
             prefix(word).filter(|(address, bits)| address.is_ipv6() == v6 || *bits == 0)
         })?;

@@ -20,31 +20,39 @@ use crate::base::{Extra, Instant, ecn};
 const US_MIN: u64 = 1_000;
 const US_MAX: u64 = U32_MAX * 1_000;
 
-pub(crate) const TARGET: Param =
-    Param::new("target", Unit::Usecs, Default::Number(5_000_000), "waiting time to keep below")
-        .within(US_MIN, US_MAX)
-        .zero_is_unsaid()
-        .shown(show_time);
-
-pub(crate) const INTERVAL: Param = Param::new(
-    "interval",
+pub(crate) const TARGET: Param = Param::new(
+    "target",
     Unit::Usecs,
-    Default::Number(100_000_000),
-    "how long packets may wait longer; the largest usual round trip",
+    Default::Number(5_000_000),
+    "the waiting time that packets should stay below",
 )
 .within(US_MIN, US_MAX)
 .zero_is_unsaid()
 .shown(show_time);
 
-pub(crate) const CE_THRESHOLD: Param =
-    Param::new("ce_threshold", Unit::Usecs, Default::Off, "waiting time from which all are marked")
-        .shown(show_time);
+pub(crate) const INTERVAL: Param = Param::new(
+    "interval",
+    Unit::Usecs,
+    Default::Number(100_000_000),
+    "how long waits may exceed `target` before drops begin; about the longest round trip",
+)
+.within(US_MIN, US_MAX)
+.zero_is_unsaid()
+.shown(show_time);
+
+pub(crate) const CE_THRESHOLD: Param = Param::new(
+    "ce_threshold",
+    Unit::Usecs,
+    Default::Off,
+    "waiting time above which all packets are marked",
+)
+.shown(show_time);
 
 pub(crate) const CE_THRESHOLD_SELECTOR: Param = Param::new(
     "ce_threshold_selector",
     Unit::Masked,
     Default::Off,
-    "of the ECN bits of packets that ce_threshold marks",
+    "restricts ce_threshold to packets whose ECN bits match these bits under this mask",
 )
 .shown(show_selector);
 

@@ -17,18 +17,22 @@ pub(crate) const OVERHEAD: Param =
         .short();
 
 /// Parameter: the least number of bytes that a packet counts for.
-pub(crate) const MPU: Param =
-    Param::new("mpu", Unit::Bytes, Default::Off, "bytes that a packet counts for at least")
-        .within(0, u16::MAX as u64)
-        .refused(Fault::Usage)
-        .reset();
+pub(crate) const MPU: Param = Param::new(
+    "mpu",
+    Unit::Bytes,
+    Default::Off,
+    "smallest number of bytes that a packet counts for",
+)
+.within(0, u16::MAX as u64)
+.refused(Fault::Usage)
+.reset();
 
 /// Parameter: the link layer, which may cut packets into cells.
 pub(crate) const LINKLAYER: Param = Param::new(
     "linklayer",
     Unit::Choice(&["ethernet", "atm", "adsl"]),
     Default::Off,
-    "atm and adsl count cells of 53 bytes, which carry 48",
+    "atm and adsl count cells of 53 bytes that carry 48 bytes each",
 )
 .reset()
 .short();

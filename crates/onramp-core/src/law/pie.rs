@@ -26,20 +26,26 @@ const fn param(key: &'static str, unit: Unit, default: u64, help: &'static str) 
 }
 
 pub(crate) const TARGET: Param =
-    param("target", Unit::Usecs, 15_000_000, "waiting time to aim at").within(1_000, US_MAX);
+    param("target", Unit::Usecs, 15_000_000, "the waiting time that the law aims for")
+        .within(1_000, US_MAX);
 
 pub(crate) const TUPDATE: Param =
-    param("tupdate", Unit::Usecs, 15_000_000, "how often the probability is moved")
+    param("tupdate", Unit::Usecs, 15_000_000, "how often the drop probability is updated")
         .within(1_000, US_MAX);
 
 pub(crate) const ALPHA: Param =
-    param("alpha", Unit::Count, 2, "weight of the delay, in sixteenths").within(1, 32);
+    param("alpha", Unit::Count, 2, "weight of the delay's distance from `target`, in sixteenths")
+        .within(1, 32);
 
 pub(crate) const BETA: Param =
-    param("beta", Unit::Count, 20, "weight of its growth, in sixteenths").within(1, 32);
+    param("beta", Unit::Count, 20, "weight of the delay's growth, in sixteenths").within(1, 32);
 
-pub(crate) const ECN: Param =
-    Param::new("ecn", Unit::Words(&["noecn", "ecn"]), Off, "marks while few packets are dropped");
+pub(crate) const ECN: Param = Param::new(
+    "ecn",
+    Unit::Words(&["noecn", "ecn"]),
+    Off,
+    "marks packets instead of dropping them while the drop probability is low",
+);
 
 pub(crate) const BYTEMODE: Param = Param::new(
     "bytemode",
@@ -52,7 +58,7 @@ pub(crate) const ESTIMATOR: Param = Param::new(
     "dq_rate_estimator",
     Unit::Words(&["no_dq_rate_estimator", "dq_rate_estimator"]),
     Off,
-    "the delay follows from backlog and rate, not from times in packets",
+    "computes the delay from backlog and departure rate, not from packets' waiting times",
 );
 
 /// Prints the target and the update time as the kernel keeps them: the target in ticks of 64 ns,

@@ -21,7 +21,7 @@ pub(crate) const PROBABILITY: Param = Param::new(
     "probability",
     Unit::Fraction,
     Default::Number(U32_SPAN / 50),
-    "share of packets that goes when the average is just below `max`",
+    "share of packets that are dropped when the average is just below `max`",
 );
 
 /// The value 1, in the units of [`Unit::Fraction`].

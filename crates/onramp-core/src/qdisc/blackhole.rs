@@ -22,7 +22,7 @@ pub(super) const NOOP: Kind = Kind { id: "noop", ..BLACKHOLE };
 
 pub(super) const NOQUEUE: Kind = Kind {
     id: "noqueue",
-    about: "what the device does not take at once is dropped",
+    about: "has no queue: drops packets that the device does not take at once",
     build: |_| Box::new(NoQueue(None)),
     quirks: Quirks { holds_nothing: true, ..Quirks::NONE },
     ..Kind::LEAF

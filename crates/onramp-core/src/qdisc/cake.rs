@@ -80,36 +80,41 @@ const fn either(key: &'static str, words: &'static [&'static str], help: &'stati
 
 pub(super) const CAKE: Kind = Kind {
     id: "cake",
-    about: "a shaper, tins by importance, and fair, short queues",
+    about: "a shaper, with tins for traffic classes and a short queue for each flow",
     params: &[
-        Param::new("bandwidth", Unit::RateOr("unlimited"), Default::Off, "what leaves at most")
-            .or(&["unlimited"]),
+        Param::new(
+            "bandwidth",
+            Unit::RateOr("unlimited"),
+            Default::Off,
+            "the highest rate at which packets leave",
+        )
+        .or(&["unlimited"]),
         Param::new(
             "autorate-ingress",
             Unit::Words(&["autorate-ingress"]),
             Default::Off,
-            "the rate follows what comes, and begins with `bandwidth`",
+            "the rate follows the arrival rate, starting from `bandwidth`",
         ),
-        either("diffserv", tins::MODES, "tins by importance"),
-        either("flows", Mode::WORDS, "whom the queues are for"),
+        either("diffserv", tins::MODES, "which DSCP goes to which tin"),
+        either("flows", Mode::WORDS, "what gets a fair share: flows, hosts or both"),
         either(
             "nat",
             &["nonat", "nat"],
-            "for packets before address translation; `nat` is refused",
+            "tells flows apart by their addresses before NAT; only `nonat` is accepted",
         ),
-        either("wash", &["nowash", "wash"], "clears code points"),
+        either("wash", &["nowash", "wash"], "clears the packets' DSCP"),
         Param::new(
             "ingress",
             Unit::Words(&["egress", "ingress"]),
             Default::Off,
-            "behind the bottleneck, what is dropped counts as sent",
+            "for a shaper behind the bottleneck: dropped packets count as sent",
         ),
         either(
             "ack-filter",
             &["no-ack-filter", "ack-filter", "ack-filter-aggressive"],
-            "superfluous acknowledgements; only `no-ack-filter` is taken",
+            "drops superfluous TCP acknowledgements; only `no-ack-filter` is accepted",
         ),
-        either("split-gso", &["split-gso", "no-split-gso"], "takes large packets apart"),
+        either("split-gso", &["split-gso", "no-split-gso"], "splits large packets"),
         Param::new("rtt", Unit::Named(PRESETS), Default::Number(RTT_NS), "the usual round trip")
             .or(&[
                 "datacentre",
@@ -124,17 +129,42 @@ pub(super) const CAKE: Kind = Kind {
             .within(1_000, U32_MAX * 1_000)
             .refused(Fault::Usage)
             .zero_is_unsaid(),
-        Param::new("link", Unit::Words(shape::LINK_NAMES), Default::Off, "the link's kind")
-            .folding(shape::fold_link),
-        Param::new("ether-vlan", Unit::Words(&["ether-vlan"]), Default::Off, "4 bytes of overhead")
-            .folding(shape::fold_vlan),
-        Param::new("atm", Unit::Words(shape::CELLS), Default::Off, "the link's cells"),
+        Param::new(
+            "link",
+            Unit::Words(shape::LINK_NAMES),
+            Default::Off,
+            "sets the overhead for a common type of link",
+        )
+        .folding(shape::fold_link),
+        Param::new(
+            "ether-vlan",
+            Unit::Words(&["ether-vlan"]),
+            Default::Off,
+            "adds 4 bytes of overhead for a VLAN tag",
+        )
+        .folding(shape::fold_vlan),
+        Param::new(
+            "atm",
+            Unit::Words(shape::CELLS),
+            Default::Off,
+            "how the link cuts packets into cells",
+        ),
         Param::new("overhead", Unit::Signed, Default::Off, "bytes added to each packet"),
-        Param::new("mpu", Unit::Count, Default::Off, "bytes that each packet takes at least")
-            .within(0, 256)
-            .refused(Fault::Usage),
+        Param::new(
+            "mpu",
+            Unit::Count,
+            Default::Off,
+            "smallest number of bytes that a packet counts for",
+        )
+        .within(0, 256)
+        .refused(Fault::Usage),
         Param::new("memlimit", Unit::Size, Default::Off, "memory used at most").zero_is_unsaid(),
-        Param::new("fwmark", Unit::Count, Default::Off, "bits of the mark that name the tin"),
+        Param::new(
+            "fwmark",
+            Unit::Count,
+            Default::Off,
+            "mask of the bits of a packet's mark that choose the tin",
+        ),
     ],
     check: show::check,
     build: |values| Box::new(Cake::new(values)),

@@ -21,22 +21,28 @@ use crate::sched::{Child, Classes};
 
 pub(super) const CBS: Kind = Kind {
     id: "cbs",
-    about: "a share of a link, by credits",
+    about: "limits the rate by credits that grow while packets wait",
     params: &[
-        signed_param("hicredit", "the most it saves, bytes").within(0, I32_MAX),
-        signed_param("locredit", "the most it owes, bytes, as a number below zero"),
-        signed_param("sendslope", "what sending earns, kbit/s: a number below zero"),
-        signed_param("idleslope", "what waiting earns, kbit/s").within(0, I32_MAX),
-        Param::new("offload", Unit::Count, Default::Number(0), "there is no hardware to do it")
-            .within(0, 0)
-            .refused(NO_OFFLOAD)
-            .reset()
-            .short(),
-        Param::new("port_rate", Unit::Rate, Default::Off, "how fast the link is").at_least(1),
+        signed_param("hicredit", "the most credits that can be saved, bytes").within(0, I32_MAX),
+        signed_param("locredit", "the fewest credits, bytes; a negative number"),
+        signed_param("sendslope", "credits gained while sending, kbit/s; a negative number"),
+        signed_param("idleslope", "credits gained while waiting, kbit/s").within(0, I32_MAX),
+        Param::new(
+            "offload",
+            Unit::Count,
+            Default::Number(0),
+            "leaves the shaping to the device; only 0 is accepted",
+        )
+        .within(0, 0)
+        .refused(NO_OFFLOAD)
+        .reset()
+        .short(),
+        Param::new("port_rate", Unit::Rate, Default::Off, "the speed of the link").at_least(1),
     ],
     check: |values| {
         if signed(values.number("sendslope")) < 0 && values.number("idleslope") == 0 {
-            let why = "it is missing: `sendslope` takes credits that nothing gives back";
+            let why =
+                "it is missing: `sendslope` takes credits, and only `idleslope` gives them back";
             return Err(("idleslope", why).into());
         }
         Ok(())

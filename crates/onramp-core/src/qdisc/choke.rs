@@ -30,15 +30,31 @@ const TRIES: u32 = 3;
 
 pub(super) const CHOKE: Kind = Kind {
     id: "choke",
-    about: "one queue, from which flows that fill it drop each other",
+    about: "one queue that drops mostly packets of the flows that fill it",
     params: &[
-        Param::new("limit", Unit::Packets, Default::Off, "packets held at most; to be given")
-            .reset(),
-        Param::new("min", Unit::Packets, Default::Off, "average from which packets are dropped")
-            .reset(),
-        Param::new("max", Unit::Packets, Default::Off, "average from which all are").reset(),
-        Param::new("burst", Unit::Packets, Default::Off, "packets that may come at once").reset(),
-        Param::new("avpkt", Unit::Bytes, Default::Number(1000), "usual packet")
+        Param::new("limit", Unit::Packets, Default::Off, "packets held at most; required").reset(),
+        Param::new(
+            "min",
+            Unit::Packets,
+            Default::Off,
+            "average queue length from which packets are dropped at random",
+        )
+        .reset(),
+        Param::new(
+            "max",
+            Unit::Packets,
+            Default::Off,
+            "average queue length from which all packets are dropped",
+        )
+        .reset(),
+        Param::new(
+            "burst",
+            Unit::Packets,
+            Default::Off,
+            "packets that may arrive at once without drops",
+        )
+        .reset(),
+        Param::new("avpkt", Unit::Bytes, Default::Number(1000), "size of a usual packet, bytes")
             .at_least(1)
             .refused(Fault::Usage)
             .reset(),
@@ -47,12 +63,18 @@ pub(super) const CHOKE: Kind = Kind {
             "bandwidth",
             Unit::Rate,
             Default::Off,
-            "of the link, by which an idle queue forgets; to be given",
+            "rate of the link, by which the average falls while the queue is idle; required",
         )
         .within(0, U32_MAX)
         .refused(Fault::Usage)
         .reset(),
-        Param::new("ecn", Unit::Words(&["ecn"]), Default::Off, "marks where it can").reset(),
+        Param::new(
+            "ecn",
+            Unit::Words(&["ecn"]),
+            Default::Off,
+            "marks packets instead of dropping them where their sender understands ECN",
+        )
+        .reset(),
     ],
     check,
     build: |values| Box::new(Choke::new(values)),
@@ -77,7 +99,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     shape.check_limit(limit)?;
     shape.check()?;
     if u64::from(limit) > LIMIT_MAX {
-        return Err(("limit", format!("{limit} is too much: expected at most {LIMIT_MAX}")).into());
+        return Err(("limit", format!("{limit} is too large: expected at most {LIMIT_MAX}")).into());
     }
     shape.check_bits()
 }

@@ -18,15 +18,20 @@ use crate::sched::Shown;
 
 pub(super) const CODEL: Kind = Kind {
     id: "codel",
-    about: "one queue, kept short by how long packets wait",
+    about: "one queue, kept short by drops when packets wait too long",
     params: &[
         Param::new("limit", Unit::Packets, Default::Number(1000), "packets held at most")
             .zero_is_unsaid(),
         codel::TARGET,
         codel::CE_THRESHOLD,
         codel::INTERVAL,
-        Param::new("ecn", Unit::Words(&["noecn", "ecn"]), Default::Off, "marks instead of drops")
-            .shown(look::flag),
+        Param::new(
+            "ecn",
+            Unit::Words(&["noecn", "ecn"]),
+            Default::Off,
+            "marks packets instead of dropping them",
+        )
+        .shown(look::flag),
     ],
     build: |values| {
         Box::new(Codel {

@@ -41,7 +41,7 @@ use Default::{Number, Off};
 
 pub(super) const DUALPI2: Kind = Kind {
     id: "dualpi2",
-    about: "two queues, a short one for packets that can be marked, coupled by one law",
+    about: "two queues coupled by one law: a short one for L4S packets (L), and a classic one",
     params: &[
         Param::new("limit", Unit::Packets, Number(10_000), "packets held at most").zero_is_unsaid(),
         Param::new("memlimit", Unit::Bytes, Off, "memory used at most: two MTUs for each packet")
@@ -56,37 +56,52 @@ pub(super) const DUALPI2: Kind = Kind {
             "step_thresh",
             Unit::TimeOrPackets,
             Number(2 * 1_000_000),
-            "wait, or packets behind, from which the L-queue marks all",
+            "waiting time or number of packets above which the L-queue marks all packets",
         )
         .within(1, 2 * U32_MAX + 1),
         Param::new(
             "min_qlen_step",
             Unit::Packets,
             Number(0),
-            "packets the L-queue held before that",
+            "packets that the L-queue must hold before `step_thresh` applies",
         ),
-        Param::new("coupling_factor", Unit::Count, Number(2), "marks in L for the root of drops")
-            .within(1, 255),
+        Param::new(
+            "coupling_factor",
+            Unit::Count,
+            Number(2),
+            "marking probability of the L-queue, as a multiple of the base probability",
+        )
+        .within(1, 255),
         Param::new(
             "overload",
             Unit::Words(&["drop_on_overload", "overflow"]),
             Number(0),
-            "drops, or lets the queues grow",
+            "under overload, drops packets, or lets the queues overflow",
         ),
         Param::new(
             "drop",
             Unit::Words(&["drop_dequeue", "drop_enqueue"]),
             Number(0),
-            "when packets are dropped or marked at random",
+            "whether packets are dropped or marked when they leave or when they arrive",
         ),
         Param::new(
             "classic_protection",
             Unit::Percent,
             Number(PERCENT * 10),
-            "bytes that the classic queue gets at least",
+            "smallest share of the bytes that the classic queue gets",
         ),
-        Param::new("ect", Unit::Words(&["l4s_ect", "any_ect"]), Number(0), "who goes to L"),
-        Param::new("gso", Unit::Words(&["split_gso", "no_split_gso"]), Number(0), "large packets"),
+        Param::new(
+            "ect",
+            Unit::Words(&["l4s_ect", "any_ect"]),
+            Number(0),
+            "which packets go to the L-queue",
+        ),
+        Param::new(
+            "gso",
+            Unit::Words(&["split_gso", "no_split_gso"]),
+            Number(0),
+            "splits large packets, or leaves them whole",
+        ),
     ],
     check: law::check,
     build: |values| Box::new(DualPi2::new(values)),

@@ -19,31 +19,41 @@ use crate::sched::Shown;
 
 pub(super) const ETF: Kind = Kind {
     id: "etf",
-    about: "packets leave at the times they ask for, or not at all",
+    about: "sends packets at the departure times they carry, or drops them",
     params: &[
-        Param::new("clockid", Unit::Choice(CLOCKS), Default::Number(0), "the clock of these times")
-            .within(0, 1)
-            .refused(Fault::Kernel(Errno::Invalid, Some("Invalid clockid. CLOCK_TAI must be used")))
-            .single()
-            .short(),
+        Param::new(
+            "clockid",
+            Unit::Choice(CLOCKS),
+            Default::Number(0),
+            "the clock of the departure times",
+        )
+        .within(0, 1)
+        .refused(Fault::Kernel(Errno::Invalid, Some("Invalid clockid. CLOCK_TAI must be used")))
+        .single()
+        .short(),
         Param::new(
             "delta",
             Unit::Signed,
             Default::Number(0),
-            "nanoseconds before its time from which on a packet may leave",
+            "how many nanoseconds before its time a packet may leave",
         )
         .within(0, i32::MAX as u64)
         .refused(Fault::Kernel(Errno::Invalid, Some("Delta must be positive")))
         .single()
         .short(),
-        Param::new("offload", Unit::Words(&["offload"]), Default::Off, "leave it to the device")
-            .single()
-            .short(),
+        Param::new(
+            "offload",
+            Unit::Words(&["offload"]),
+            Default::Off,
+            "leaves the timing to the device; not supported",
+        )
+        .single()
+        .short(),
         Param::new(
             "deadline_mode",
             Unit::Words(&["deadline_mode"]),
             Default::Off,
-            "leave as soon as possible, but before the time",
+            "sends packets as soon as possible, but before their time",
         )
         .single()
         .short(),
@@ -51,7 +61,7 @@ pub(super) const ETF: Kind = Kind {
             "skip_sock_check",
             Unit::Words(&["skip_sock_check"]),
             Default::Off,
-            "take packets of sockets without SO_TXTIME",
+            "accepts packets of sockets without SO_TXTIME",
         )
         .single()
         .short(),
@@ -59,7 +69,7 @@ pub(super) const ETF: Kind = Kind {
     changes: Changes::No,
     check: |values| match values.is_given("offload") {
         true => {
-            let clash = Clash::from(("offload", "no device here can do it; leave it out"));
+            let clash = Clash::from(("offload", "no device of Onramp can do it; leave it out"));
             Err(clash.said(Errno::NotSupported, "Specified device does not support ETF offload"))
         }
         false => Ok(()),

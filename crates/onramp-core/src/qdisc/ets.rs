@@ -35,22 +35,22 @@ pub(super) const ETS: Kind = Kind {
     id: "ets",
     about: "bands with a qdisc each: some strictly in order, the others in turn",
     params: &[
-        param("bands", Unit::Count, "bands, if more than strict and quanta say")
+        param("bands", Unit::Count, "number of bands; default: strict bands plus quanta")
             .within(1, MAX)
             .zero_is_unsaid(),
-        param("strict", Unit::Count, "of them, the first so many are strict")
+        param("strict", Unit::Count, "number of strict bands, which are the first ones")
             .within(0, MAX)
             .zero_is_unsaid(),
         param(
             "quanta",
             Unit::Many(QUANTA_MAX),
-            "bytes each of the others sends in a round, at least 256; if not named, a packet",
+            "bytes each other band sends in a round, at least 256; default: one packet",
         )
         .at_least(1),
         param(
             "priomap",
             Unit::Many(16),
-            "the band of each priority, the first is band 0; of those not named, the last",
+            "the band of each priority, counted from 0; default: the last band",
         )
         .within(0, MAX - 1),
     ],
@@ -92,7 +92,8 @@ fn set_quantum(
     let place = strict.and_then(|strict| usize::from(minor - 1).checked_sub(strict));
     let Some(place) = place else {
         let said = "Strict bands do not have a configurable quantum";
-        return Err(Clash::from(("", "it is strict")).said(Errno::Invalid, said));
+        return Err(Clash::from(("", "the band is strict, so it has no quantum"))
+            .said(Errno::Invalid, said));
     };
     let mut quanta = values.list("quanta");
     quanta.resize(quanta.len().max(place + 1), u64::from(values.site.mtu).max(1));
@@ -141,20 +142,20 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     let (strict, quanta) = (values.number("strict"), values.list("quanta").len() as u64);
     let given = ["bands", "strict", "quanta"].iter().any(|key| values.is_given(key));
     if !given {
-        let why = "expected bands, strict or quanta, to tell how many there are";
+        let why = "expected bands, strict or quanta, which set the number of bands";
         return Err(Clash::usage("bands", why));
     }
     if values.is_given("bands") && strict + quanta > values.number("bands") {
-        let why = format!("strict and quanta name {}, up to {MAX}", strict + quanta);
+        let why = format!("strict and quanta need {} bands, of at most {MAX}", strict + quanta);
         return Err(Clash::usage("bands", why));
     }
     let bands = bands(values);
     if let Some(band) = values.list("priomap").into_iter().find(|band| *band >= bands) {
-        let why = format!("it names band {band}: there are {bands}, 0 to {}", bands - 1);
+        let why = format!("there is no band {band}: the bands are 0 to {}", bands - 1);
         return Err(Clash::usage("priomap", why));
     }
     if bands > MAX {
-        let why = format!("with quanta, these are {bands} bands: at most {MAX}");
+        let why = format!("strict and quanta need {bands} bands: expected at most {MAX}");
         let clash = Clash::from(("strict", why));
         return Err(clash.said(Errno::Invalid, "sch_ets: Invalid number of bands"));
     }

@@ -58,7 +58,7 @@ pub(super) const BFIFO: Kind = Kind {
 
 pub(super) const PFIFO_HEAD_DROP: Kind = Kind {
     id: "pfifo_head_drop",
-    about: "first in, first out, limited in packets; the oldest makes room",
+    about: "first in, first out, limited in packets; when full, drops the oldest packet",
     params: &[LIMIT],
     build: |values| {
         let fifo = Pfifo::new(values.number32("limit"));

@@ -60,13 +60,18 @@ pub(super) const FQ_CODEL: Kind = Kind {
             "memory used at most, not counting packets of senders with credits",
         )
         .clamped(0, 1 << 31),
-        Param::new("ecn", Unit::Words(&["ecn", "noecn"]), Default::Number(0), "marks, or drops")
-            .shown(look::flag),
+        Param::new(
+            "ecn",
+            Unit::Words(&["ecn", "noecn"]),
+            Default::Number(0),
+            "marks packets instead of dropping them",
+        )
+        .shown(look::flag),
         Param::new(
             "drop_batch",
             Unit::Count,
             Default::Number(64),
-            "packets dropped at once beyond a limit, at most",
+            "most packets that are dropped at once when a limit is exceeded",
         )
         .zero_is_unsaid(),
     ],

@@ -27,7 +27,7 @@ const PART: usize = 2048;
 
 pub(super) const FQ_PIE: Kind = Kind {
     id: "fq_pie",
-    about: "a queue for each flow, served in turn and kept short at random",
+    about: "a queue for each flow, served in turn and kept short by random drops",
     params: &[
         Param::new("limit", Unit::Packets, Default::Number(10_240), "packets held at most")
             .zero_is_unsaid(),
@@ -46,10 +46,15 @@ pub(super) const FQ_PIE: Kind = Kind {
             .zero_is_unsaid(),
         Param::new("memory_limit", Unit::Size, Default::Number(32 << 20), "memory used at most")
             .zero_is_unsaid(),
-        Param::new("ecn_prob", Unit::Count, Default::Number(10), "percentage up to which it marks")
-            .within(1, 99)
-            .refused(Fault::Usage)
-            .zero_is_unsaid(),
+        Param::new(
+            "ecn_prob",
+            Unit::Count,
+            Default::Number(10),
+            "drop probability, in percent, up to which packets are marked",
+        )
+        .within(1, 99)
+        .refused(Fault::Usage)
+        .zero_is_unsaid(),
         pie::ECN,
         pie::BYTEMODE,
         pie::ESTIMATOR,

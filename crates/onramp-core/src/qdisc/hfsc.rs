@@ -40,21 +40,21 @@ const fn curve(key: &'static str, help: &'static str) -> Param {
 
 pub(super) const HFSC: Kind = Kind {
     id: "hfsc",
-    about: "classes with guarantees in real time, which share the rest",
+    about: "classes with real-time guarantees, which share the rest of the rate",
     params: &[Param::new(
         "default",
         Unit::Minor,
         Absent::Off,
-        "class of packets that nothing else assigns to one",
+        "class of packets that no filter assigns to a class",
     )
     .reset()
     .single()],
     classes: ClassKind::Added {
         params: &[
-            curve("rt", "service guaranteed in real time, of a leaf"),
-            curve("ls", "share of what the parent has"),
-            curve("sc", "both of these"),
-            curve("ul", "upper limit of the share"),
+            curve("rt", "real-time guarantee, for leaf classes"),
+            curve("ls", "share of the parent's rate"),
+            curve("sc", "sets both `rt` and `ls`"),
+            curve("ul", "upper limit of the class's share"),
         ],
         check: check_class,
         nested: true,
@@ -81,7 +81,7 @@ fn check_class(values: &Values<'_>) -> Result<(), Clash> {
     }
     let curve = |key| Curve::of(&values.list(key)).is_some();
     if !["rt", "ls", "sc"].into_iter().any(curve) {
-        Err(Clash::usage("sc", "the class needs a curve: rt, ls or sc, and not of rate zero"))
+        Err(Clash::usage("sc", "the class needs a curve: rt, ls or sc, with a rate above zero"))
     } else if values.is_given("ul") && !curve("ls") && !curve("sc") {
         Err(Clash::usage("ul", "it needs ls or sc"))
     } else {

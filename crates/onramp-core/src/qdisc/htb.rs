@@ -47,29 +47,39 @@ pub(super) const HTB: Kind = Kind {
     id: "htb",
     about: "classes with rates, which borrow from each other",
     params: &[
-        Param::new("default", Unit::Minor, Default::Number(0), "class of what no filter matches")
-            .short(),
+        Param::new(
+            "default",
+            Unit::Minor,
+            Default::Number(0),
+            "class of packets that no filter assigns to a class",
+        )
+        .short(),
         Param::new(
             "r2q",
             Unit::Count,
             Default::Number(RATE_TO_QUANTUM),
-            "a quantum is the rate divided by it",
+            "a class's quantum is its rate divided by this number",
         )
         .short(),
         Param::new(
             "direct_qlen",
             Unit::Count,
             Default::Number(1000),
-            "packets without a class held at most",
+            "packets held at most that belong to no class",
         )
         .short(),
         Param::new("debug", Unit::Count, Default::Off, "without effect"),
-        Param::new("offload", Unit::Words(&["offload"]), Default::Off, "leave it to the device"),
+        Param::new(
+            "offload",
+            Unit::Words(&["offload"]),
+            Default::Off,
+            "leaves the scheduling to the device; not supported",
+        ),
     ],
     changes: Changes::No,
     check: |values| match values.is_given("offload") {
         true => {
-            let clash = Clash::from(("offload", "no device here can do it; leave it out"));
+            let clash = Clash::from(("offload", "no device of Onramp can do it; leave it out"));
             Err(clash.said(Errno::NotSupported, "hw-tc-offload ethtool feature flag must be on"))
         }
         false => Ok(()),
@@ -91,31 +101,51 @@ pub(super) const HTB: Kind = Kind {
 };
 
 const CLASS: &[Param] = &[
-    Param::new("rate", Unit::Rate, Default::Needed, "what the class gets")
+    Param::new("rate", Unit::Rate, Default::Needed, "the rate that the class is guaranteed")
         .at_least(1)
         .refused(Fault::Usage)
         .reset()
         .single(),
-    Param::new("ceil", Unit::Rate, Default::Off, "what it gets with what it borrows")
-        .reset()
-        .single(),
-    Param::new("burst", Unit::Burst, Default::Off, "bytes it may send at once at `ceil`")
+    Param::new(
+        "ceil",
+        Unit::Rate,
+        Default::Off,
+        "highest rate of the class, including what it borrows",
+    )
+    .reset()
+    .single(),
+    Param::new("burst", Unit::Burst, Default::Off, "bytes the class may send at once at `ceil`")
         .or(&["buffer", "maxburst"])
         .reset()
         .short(),
-    Param::new("cburst", Unit::Burst, Default::Off, "bytes it may send at once at any rate")
-        .or(&["cbuffer", "cmaxburst"])
+    Param::new(
+        "cburst",
+        Unit::Burst,
+        Default::Off,
+        "bytes the class may send at once at unlimited speed",
+    )
+    .or(&["cbuffer", "cmaxburst"])
+    .reset()
+    .short(),
+    Param::new(
+        "prio",
+        Unit::Count,
+        Default::Number(0),
+        "classes with smaller numbers borrow first; at most 7",
+    )
+    .reset()
+    .short(),
+    Param::new("quantum", Unit::Bytes, Default::Off, "bytes the class sends in its turn")
         .reset()
         .short(),
-    Param::new("prio", Unit::Count, Default::Number(0), "smaller ones borrow first; at most 7")
-        .reset()
-        .short(),
-    Param::new("quantum", Unit::Bytes, Default::Off, "bytes it sends before its turn is over")
-        .reset()
-        .short(),
-    Param::new("mtu", Unit::Bytes, Default::Number(1600), "a burst that is not given, bytes")
-        .reset()
-        .short(),
+    Param::new(
+        "mtu",
+        Unit::Bytes,
+        Default::Number(1600),
+        "largest packet in bytes, from which a burst that is not given follows",
+    )
+    .reset()
+    .short(),
     OVERHEAD,
     MPU.short(),
     LINKLAYER,

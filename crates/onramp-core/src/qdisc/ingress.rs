@@ -13,7 +13,7 @@ use crate::sched::Shown;
 pub(crate) const KINDS: &[Kind] = &[
     Kind {
         id: "ingress",
-        about: "filters for packets that come in",
+        about: "holds filters for incoming packets",
         // `tc` prints these dashes where other qdiscs have options.
         shown: Shown {
             options: |_, _, out| out.text(format_args!("---------------- ")),
@@ -24,7 +24,7 @@ pub(crate) const KINDS: &[Kind] = &[
     },
     Kind {
         id: "clsact",
-        about: "filters for packets that come in and go out",
+        about: "holds filters for incoming and outgoing packets",
         quirks: Quirks { filters_only: Some(FilterPlaces::InAndOut), ..Quirks::NONE },
         ..Kind::LEAF
     },

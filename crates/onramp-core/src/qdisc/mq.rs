@@ -51,7 +51,7 @@ pub(super) const MQ: Kind = Kind {
         "queues",
         Unit::Count,
         Default::Off,
-        "transmit queues; off: as many as are given qdiscs",
+        "number of transmit queues; off: as many as have a qdisc of their own",
     )
     .within(1, QUEUES_MAX as u64)
     .shown(look::never)],
@@ -71,14 +71,14 @@ pub(super) const MQPRIO: Kind = Kind {
     id: "mqprio",
     about: "transmit queues for each class of traffic, which are served in turn",
     params: &[
-        Param::new("num_tc", Unit::Count, Default::Number(8), "classes of traffic")
+        Param::new("num_tc", Unit::Count, Default::Number(8), "number of classes of traffic")
             .within(1, CLASSES_MAX as u64)
             .refused(CLASSES_WRONG),
         Param::new(
             "map",
             Unit::Many(16),
             Default::List(&[0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 1, 1, 3, 3, 3, 3]),
-            "the class of traffic of each priority, the first is 0",
+            "the class of traffic of each priority, counted from 0",
         )
         .within(0, CLASSES_MAX as u64 - 1)
         .refused(MAP_WRONG),
@@ -88,9 +88,14 @@ pub(super) const MQPRIO: Kind = Kind {
             Default::Off,
             "of each class of traffic, the number of its queues and the first one",
         ),
-        Param::new("hw", Unit::Count, Default::Number(1), "0: nothing is left to hardware")
-            .within(0, u8::MAX as u64)
-            .refused(Fault::Usage),
+        Param::new(
+            "hw",
+            Unit::Count,
+            Default::Number(1),
+            "leaves the scheduling to the hardware; only 0 is accepted",
+        )
+        .within(0, u8::MAX as u64)
+        .refused(Fault::Usage),
     ],
     unknown: Fault::Argument,
     changes: Changes::No,
@@ -160,13 +165,13 @@ fn map(values: &Values<'_>) -> [usize; 16] {
 
 fn check(values: &Values<'_>) -> Result<(), Clash> {
     if values.number("hw") > 0 {
-        let why = "no device here does it in hardware: give `hw 0`".into();
+        let why = "no device of Onramp does it in hardware: use `hw 0`".into();
         return Err(Clash { key: "hw", why, fault: NO_OFFLOAD });
     }
     let wrong = |why: String| Err(("queues", why).into());
     let classes = usize::try_from(values.number("num_tc")).unwrap_or(CLASSES_MAX);
     if let Some(tc) = map(values).iter().find(|tc| **tc >= classes) {
-        let why = format!("it names class {tc}: there are {classes}, 0 to {}", classes - 1);
+        let why = format!("there is no class {tc}: the classes are 0 to {}", classes - 1);
         return Err(Clash { key: "map", why, fault: MAP_WRONG });
     }
     let ranges = ranges(values);
@@ -174,7 +179,9 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
         let range = ranges.get(tc).filter(|range| range.count > 0);
         let Some(range) = range else { return wrong(format!("no queues for class {tc}")) };
         if range.end() > usize::from(QUEUES_MAX) {
-            return wrong(format!("those of class {tc} exceed the {QUEUES_MAX} there may be"));
+            return wrong(format!(
+                "the queues of class {tc} exceed the limit of {QUEUES_MAX} queues"
+            ));
         }
         for (other, before) in ranges[..tc].iter().enumerate() {
             if range.first < before.end() && before.first < range.end() {

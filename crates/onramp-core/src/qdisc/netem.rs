@@ -59,39 +59,59 @@ pub(super) const NETEM: Kind = Kind {
             "delay",
             Unit::Row(1, &[Unit::Usecs, Unit::Usecs, Unit::Percent]),
             Absent::Off,
-            "delay, its jitter, and how much it follows the one before",
+            "delay, its jitter, and its correlation with the previous delay",
         )
         .or(&["latency"])
         .within(0, DELAY_MAX_NS)
         .refused(Fault::Usage)
         .reset()
         .short(),
-        Param::new("distribution", Unit::Choice(SPREADS), Absent::Off, "how delays spread").short(),
-        Param::new("reorder", CHANCE, Absent::Off, "packets that are not delayed").short(),
-        Param::new("gap", Unit::Count, Absent::Off, "only every so many packets, with reorder")
-            .reset()
-            .zero_is_unsaid()
-            .short(),
-        Param::new("loss", Unit::Forms(LOSSES), Absent::Off, "packets lost")
+        Param::new(
+            "distribution",
+            Unit::Choice(SPREADS),
+            Absent::Off,
+            "random distribution of the delays",
+        )
+        .short(),
+        Param::new("reorder", CHANCE, Absent::Off, "share of packets that leave at once").short(),
+        Param::new(
+            "gap",
+            Unit::Count,
+            Absent::Off,
+            "with `reorder`: only every N-th packet may leave at once",
+        )
+        .reset()
+        .zero_is_unsaid()
+        .short(),
+        Param::new("loss", Unit::Forms(LOSSES), Absent::Off, "which share of packets is lost")
             .or(&["drop"])
             .reset()
             .single()
             .short(),
-        Param::new("ecn", Unit::Words(&["ecn"]), Absent::Off, "mark with CE instead of losing")
+        Param::new(
+            "ecn",
+            Unit::Words(&["ecn"]),
+            Absent::Off,
+            "marks packets (CE) instead of losing them",
+        )
+        .short(),
+        Param::new("duplicate", CHANCE, Absent::Off, "share of packets that are sent twice")
+            .reset()
             .short(),
-        Param::new("duplicate", CHANCE, Absent::Off, "packets sent twice").reset().short(),
-        Param::new("corrupt", CHANCE, Absent::Off, "packets with a bit turned over").short(),
+        Param::new("corrupt", CHANCE, Absent::Off, "share of packets in which one bit is flipped")
+            .short(),
         Param::new(
             "rate",
             Unit::Row(1, &[Unit::Rate, Unit::Signed, Unit::Count, Unit::Signed]),
             Absent::Off,
-            "rate; bytes more in each packet, bytes of a cell, bytes more in each cell",
+            "rate; bytes added to each packet, size of a cell in bytes, bytes added to each cell",
         )
         .short(),
         Param::new("slot", Unit::Forms(SLOTS), Absent::Off, "time between slots").short(),
         Param::new("packets", Unit::Count, Absent::Off, "packets in a slot at most"),
         Param::new("bytes", Unit::Size, Absent::Off, "bytes in a slot at most"),
-        Param::new("seed", Unit::Count, Absent::Off, "where chance begins").within(0, u64::MAX),
+        Param::new("seed", Unit::Count, Absent::Off, "seed of the random numbers")
+            .within(0, u64::MAX),
     ],
     check,
     classes: ClassKind::Fixed(|_| 1),
@@ -128,7 +148,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
         return wrong("distribution", "it needs a delay and its jitter");
     }
     if values.list("rate").get(2).is_some_and(|cell| *cell > u64::from(u32::MAX)) {
-        return wrong("rate", "a cell has 4294967295 bytes at most");
+        return wrong("rate", "expected a cell of at most 4294967295 bytes");
     }
     let slot = values.list("slot");
     for key in ["packets", "bytes"] {
@@ -136,12 +156,12 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
             return wrong(key, "it needs slot");
         }
         if values.number(key) > JITTER_MAX_NS {
-            return wrong(key, "a slot has 2147483647 at most");
+            return wrong(key, "expected at most 2147483647 in a slot");
         }
     }
     match slot[..] {
         [_, _, _, 0] => wrong("slot", "a distribution needs a jitter"),
-        [0, min, max] if max < min => wrong("slot", "its second time is below the first"),
+        [0, min, max] if max < min => wrong("slot", "the second time is less than the first"),
         _ => Ok(()),
     }
 }

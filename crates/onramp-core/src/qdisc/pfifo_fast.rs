@@ -20,7 +20,7 @@ const TXQUEUELEN: u32 = 1000;
 
 pub(super) const PFIFO_FAST: Kind = Kind {
     id: "pfifo_fast",
-    about: "three bands by priority, the first one first",
+    about: "three bands by priority, in strict order",
     params: &[Param::new(
         "txqueuelen",
         Unit::Packets,

@@ -23,7 +23,7 @@ use crate::sched::Shown;
 
 pub(super) const PIE: Kind = Kind {
     id: "pie",
-    about: "one queue, from which packets are dropped at random to keep their wait short",
+    about: "one queue, kept short by random drops",
     params: &[
         Param::new("limit", Unit::Packets, Default::Number(1000), "packets held at most")
             .zero_is_unsaid(),

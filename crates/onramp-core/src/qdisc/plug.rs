@@ -23,13 +23,13 @@ const RELEASE_INDEFINITE: u64 = 2;
 
 pub(super) const PLUG: Kind = Kind {
     id: "plug",
-    about: "keeps packets until it is told to let them go",
+    about: "holds packets until a command releases them",
     params: &[
         Param::new(
             "block",
             Unit::Words(&["block", "release", "release_indefinite"]),
             Default::Off,
-            "mark the end of a buffer; let the last buffer go; let everything go",
+            "marks the end of a buffer; releases packets before the last mark; releases all",
         )
         .reset()
         .shown(look::never),

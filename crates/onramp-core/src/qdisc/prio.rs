@@ -23,7 +23,7 @@ pub(super) const BANDS_MAX: usize = 16;
 
 pub(super) const PRIO: Kind = Kind {
     id: "prio",
-    about: "bands with a qdisc each, the first one first",
+    about: "bands with a qdisc each, in strict order",
     params: &[
         Param::new("bands", Unit::Count, Default::Number(3), "bands")
             .within(2, BANDS_MAX as u64)
@@ -32,7 +32,7 @@ pub(super) const PRIO: Kind = Kind {
             "priomap",
             Unit::Many(16),
             Default::List(&PRIOMAP_NUMBERS),
-            "the band of each priority, the first is band 0",
+            "the band of each priority, counted from 0",
         )
         .within(0, BANDS_MAX as u64 - 1)
         .refused(Fault::Usage)
@@ -64,11 +64,8 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     let bands = values.number("bands");
     let map = priomap(values);
     let Some(place) = map.iter().position(|band| u64::from(*band) >= bands) else { return Ok(()) };
-    let why = format!(
-        "it names band {}: there are {bands}, 0 to {}",
-        map[place],
-        bands.saturating_sub(1)
-    );
+    let why =
+        format!("there is no band {}: the bands are 0 to {}", map[place], bands.saturating_sub(1));
     let given = values.is_given("priomap") && place < values.list("priomap").len();
     Err(if given { Clash::usage("priomap", why) } else { ("priomap", why).into() })
 }

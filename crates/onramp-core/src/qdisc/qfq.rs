@@ -37,14 +37,14 @@ const RANGE: Fault = Fault::Kernel(Errno::Range, Some("integer out of range"));
 
 pub(super) const QFQ: Kind = Kind {
     id: "qfq",
-    about: "classes that share by weight, each soon after it should have sent",
+    about: "classes that share the rate by weight, with a bound on how late each one sends",
     classes: ClassKind::Added {
         params: &[
-            Param::new("weight", Unit::Count, Default::Number(1), "the class's share")
+            Param::new("weight", Unit::Count, Default::Number(1), "the class's weight")
                 .within(1, 1024)
                 .refused(RANGE)
                 .reset(),
-            Param::new("maxpkt", Unit::Bytes, Default::Mtus(1), "its largest packet")
+            Param::new("maxpkt", Unit::Bytes, Default::Mtus(1), "the class's largest packet")
                 .within(512, PACKET_MAX as u64)
                 .refused(RANGE)
                 .reset(),

@@ -27,32 +27,56 @@ const fn switch(words: &'static [&'static str], help: &'static str) -> Param {
 
 pub(super) const RED: Kind = Kind {
     id: "red",
-    about: "one queue, from which packets are dropped at random before it is full",
+    about: "one queue that drops packets at random before it is full",
     params: &[
-        Param::new("limit", Unit::Size, Default::Off, "bytes held at most; to be given").reset(),
-        Param::new("min", Unit::Size, Default::Off, "average from which packets are dropped")
+        Param::new("limit", Unit::Size, Default::Off, "bytes held at most; required").reset(),
+        Param::new(
+            "min",
+            Unit::Size,
+            Default::Off,
+            "average queue length from which packets are dropped at random, bytes",
+        )
+        .reset(),
+        Param::new(
+            "max",
+            Unit::Size,
+            Default::Off,
+            "average queue length from which all packets are dropped, bytes",
+        )
+        .reset(),
+        Param::new("avpkt", Unit::Size, Default::Off, "size of a usual packet, bytes; required")
             .reset(),
-        Param::new("max", Unit::Size, Default::Off, "average from which all are").reset(),
-        Param::new("avpkt", Unit::Size, Default::Off, "usual packet, bytes; to be given").reset(),
-        Param::new("burst", Unit::Count, Default::Off, "packets that may come at once").reset(),
+        Param::new(
+            "burst",
+            Unit::Count,
+            Default::Off,
+            "packets that may arrive at once without drops",
+        )
+        .reset(),
         red::PROBABILITY.reset(),
         Param::new(
             "bandwidth",
             Unit::Rate,
             Default::Number(BANDWIDTH),
-            "of the link, by which an idle queue forgets",
+            "rate of the link, by which the average falls while the queue is idle",
         )
         .within(0, U32_MAX)
         .refused(Fault::Usage)
         .reset(),
-        switch(&["ecn"], "marks where it can"),
-        switch(&["harddrop"], "but not beyond `max`"),
-        switch(&["nodrop"], "never drops, but at `limit`"),
+        switch(
+            &["ecn"],
+            "marks packets instead of dropping them where their sender understands ECN",
+        ),
+        switch(&["harddrop"], "with `ecn`: drops packets when the average exceeds `max`"),
+        switch(
+            &["nodrop"],
+            "with `ecn`: keeps packets that cannot be marked instead of dropping them",
+        ),
         Param::new(
             "adaptive",
             Unit::Words(&["adaptive", "adaptative"]),
             Default::Off,
-            "moves `probability` to keep the average in the middle",
+            "adapts `probability` to keep the average halfway between `min` and `max`",
         )
         .reset(),
     ],

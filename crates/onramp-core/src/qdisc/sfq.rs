@@ -60,9 +60,14 @@ pub(super) const SFQ: Kind = Kind {
             .within(1, QUANTUM_MAX)
             .refused(invalid("sch_sfq: quantum too large"))
             .zero_is_unsaid(),
-        param("depth", Unit::Packets, Default::Number(127), "packets held at most of a flow")
+        param("depth", Unit::Packets, Default::Number(127), "packets held at most of each flow")
             .zero_is_unsaid(),
-        param("headdrop", Unit::Words(&["headdrop"]), Default::Off, "old packets go first"),
+        param(
+            "headdrop",
+            Unit::Words(&["headdrop"]),
+            Default::Off,
+            "drops the oldest packet of a flow, not the newest",
+        ),
         param("flows", Unit::Count, Default::Number(128), "flows held at most").zero_is_unsaid(),
         param("divisor", Unit::Count, Default::Number(1024), "buckets flows are hashed to")
             .within(1, 65_536)
@@ -74,19 +79,49 @@ pub(super) const SFQ: Kind = Kind {
             "redflowlimit",
             Unit::Bytes,
             Default::Off,
-            "a flow's bytes from which RED's defaults follow; RED is on if it is given",
+            "applies RED to each flow; bytes from which RED's defaults follow",
         )
         .at_least(1)
         .refused(Fault::Usage),
-        param("min", Unit::Bytes, Default::Off, "average of a flow from which RED drops"),
-        param("max", Unit::Bytes, Default::Off, "average of a flow from which all goes"),
-        param("avpkt", Unit::Bytes, Default::Number(AVERAGE_PACKET), "usual packet")
-            .at_least(1)
-            .refused(Fault::Usage),
-        param("burst", Unit::Packets, Default::Off, "packets RED lets pass at once"),
+        param(
+            "min",
+            Unit::Bytes,
+            Default::Off,
+            "average length of a flow's queue from which RED drops packets",
+        ),
+        param(
+            "max",
+            Unit::Bytes,
+            Default::Off,
+            "average length of a flow's queue from which RED drops all packets",
+        ),
+        param(
+            "avpkt",
+            Unit::Bytes,
+            Default::Number(AVERAGE_PACKET),
+            "size of a usual packet, bytes",
+        )
+        .at_least(1)
+        .refused(Fault::Usage),
+        param(
+            "burst",
+            Unit::Packets,
+            Default::Off,
+            "packets of a flow that may arrive at once without drops by RED",
+        ),
         red::PROBABILITY.once(FIXED),
-        param("ecn", Unit::Words(&["ecn"]), Default::Off, "RED marks where it can"),
-        param("harddrop", Unit::Words(&["harddrop"]), Default::Off, "but not beyond `max`"),
+        param(
+            "ecn",
+            Unit::Words(&["ecn"]),
+            Default::Off,
+            "RED marks packets instead of dropping them",
+        ),
+        param(
+            "harddrop",
+            Unit::Words(&["harddrop"]),
+            Default::Off,
+            "with `ecn`: RED drops packets when the average exceeds `max`",
+        ),
     ],
     changes: Changes::Bare,
     check,
@@ -118,7 +153,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
         return Err(("divisor", "expected a power of two, 1 to 65536").into());
     }
     if Limits::new(values).limit < 2 {
-        let clash = Clash::from(("limit", "flows and depth leave room for less than two packets"));
+        let clash = Clash::from(("limit", "flows and depth leave room for fewer than two packets"));
         return Err(clash.said(Errno::Invalid, "sch_sfq: invalid limit"));
     }
     Ok(())

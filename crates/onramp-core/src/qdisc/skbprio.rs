@@ -22,7 +22,7 @@ const PRIORITIES: usize = 64;
 
 pub(super) const SKBPRIO: Kind = Kind {
     id: "skbprio",
-    about: "the highest priority first; when full, the lowest one makes room",
+    about: "sends the highest priority first; when full, drops the lowest",
     params: &[Param::new(
         "limit",
         Unit::ScaledPackets,

@@ -27,9 +27,9 @@ mod show;
 
 pub(super) const TBF: Kind = Kind {
     id: "tbf",
-    about: "a rate with bursts, by a token bucket",
+    about: "limits the rate by a token bucket",
     params: &[
-        Param::new("rate", Unit::Rate, Default::Needed, "what may be sent in the long run")
+        Param::new("rate", Unit::Rate, Default::Needed, "long-term rate")
             .at_least(1)
             .refused(Fault::Usage)
             .reset()
@@ -47,13 +47,18 @@ pub(super) const TBF: Kind = Kind {
             .reset()
             .single()
             .short(),
-        Param::new("latency", Unit::Usecs, Default::Off, "instead of `limit`: the longest wait")
-            .at_least(1_000)
-            .refused(Fault::Usage)
-            .reset()
-            .single()
-            .short(),
-        Param::new("peakrate", Unit::Rate, Default::Off, "what may be sent during a burst")
+        Param::new(
+            "latency",
+            Unit::Usecs,
+            Default::Off,
+            "replaces `limit`: the longest waiting time",
+        )
+        .at_least(1_000)
+        .refused(Fault::Usage)
+        .reset()
+        .single()
+        .short(),
+        Param::new("peakrate", Unit::Rate, Default::Off, "highest rate during a burst")
             .at_least(1)
             .refused(Fault::Usage)
             .reset()
@@ -90,7 +95,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
             return Err(Clash::usage("limit", why));
         }
         (true, true) => {
-            return Err(Clash::usage("latency", "`limit` says the same: give one of them"));
+            return Err(Clash::usage("latency", "it replaces `limit`: use only one of them"));
         }
         _ => {}
     }

@@ -115,7 +115,7 @@ impl<'w> QdiscHead<'w> {
                     break;
                 }
                 "estimator" | "stab" | "ingress_block" | "egress_block" => {
-                    return Err(ConfigError::new(at, word, "", "Onramp has none"));
+                    return Err(ConfigError::new(at, word, "", "Onramp does not support it"));
                 }
                 kind => {
                     head.kind = Some(kind);
@@ -152,9 +152,11 @@ impl<'w> ClassHead<'w> {
                     let parent = argument(at, word, words, parse_classid, CLASS_LOOK)?;
                     once(at, word, &mut head.parent, parent)?;
                 }
-                "estimator" => return Err(ConfigError::new(at, word, "", "Onramp has none")),
+                "estimator" => {
+                    return Err(ConfigError::new(at, word, "", "Onramp does not support it"));
+                }
                 "handle" => {
-                    let why = "a class is named by `classid`";
+                    let why = "expected `classid`, which names a class";
                     return Err(ConfigError::new(at, word, "", why).argument());
                 }
                 kind => {
@@ -180,7 +182,7 @@ fn once<T>(at: &str, key: &str, slot: &mut Option<T>, value: T) -> Result<(), Co
 
 /// Returns the word after `key`.
 fn value<'w>(at: &str, key: &str, words: &mut Words<'w>) -> Result<&'w str, ConfigError> {
-    let missing = || ConfigError::new(at, key, "", "the line ends where its value is missing");
+    let missing = || ConfigError::new(at, key, "", "the value is missing at the end of the line");
     words.next().ok_or_else(|| missing().argument())
 }
 

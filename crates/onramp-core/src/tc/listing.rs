@@ -75,7 +75,7 @@ impl Setup {
         let mut words = Reader::new(line.split_ascii_whitespace());
         let head = Head::read(&mut words)?;
         let Some(parent) = head.parent else {
-            return Err(words.wrong("parent", "", "get needs it").argument());
+            return Err(words.wrong("parent", "", "`get` needs it").argument());
         };
         let filter = self.filters().get(self.filter_place(&head), &head, &mut words)?;
         show_filter(&filter, parent, &Query::default(), out);

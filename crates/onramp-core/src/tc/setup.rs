@@ -28,8 +28,8 @@ const INGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF2);
 const EGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF3);
 
 /// Explains why `mqprio` cannot stand in front of a link.
-const NO_CHOICE: &str = "a link's ports are its queues, and a flow stays on its port; use mq, and \
-    prio or ets below its classes";
+const NO_CHOICE: &str = "the transmit queues of a link are its ports, and a flow stays on its \
+    port, so a qdisc cannot choose the queue; use mq, with prio or ets below its classes";
 
 /// The description of a tree of qdiscs. Each command line is checked when it is applied, so that
 /// building the tree cannot fail.
@@ -155,14 +155,15 @@ impl Node {
             if [INGRESS_FILTERS, EGRESS_FILTERS].contains(&parent) {
                 return None;
             }
-            let why = "expected ffff:fff2, where packets come in, or ffff:fff3".to_owned();
+            let why =
+                "expected ffff:fff2 (incoming packets) or ffff:fff3 (outgoing packets)".to_owned();
             return Some(match parent.minor {
                 0 => (Errno::Invalid, "", why),
                 _ => (Errno::NoEntry, "Specified class doesn't exist", why),
             });
         }
         if self.spec.build_at(Site::default()).filters(0).is_none() {
-            let why = format!("{} asks no filters", kind.id);
+            let why = format!("{} does not use filters", kind.id);
             Some(match kind.classes {
                 ClassKind::None => (Errno::Invalid, "Qdisc not classful", why),
                 _ => (Errno::NotSupported, "Class doesn't support blocks", why),
@@ -173,7 +174,7 @@ impl Node {
             let why = "there is no such class".into();
             Some((Errno::NoEntry, "Specified class doesn't exist", why))
         } else if !nested {
-            let why = format!("{} asks filters at {} alone", kind.id, parent.qdisc());
+            let why = format!("{} uses only the filters of {}", kind.id, parent.qdisc());
             Some((Errno::Invalid, kind.quirks.added.filters_at_class, why))
         } else {
             None

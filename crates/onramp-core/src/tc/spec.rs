@@ -143,7 +143,7 @@ impl Spec {
             if words.clone().next().is_none() {
                 return Err(Self::unknown(id));
             }
-            let why = format!("unknown qdisc kind; there are {}", kinds());
+            let why = format!("expected a qdisc kind: {}", kinds());
             return Err(ConfigError::new("qdisc", "", id, why));
         };
         let at = format!("qdisc {id}");
@@ -161,7 +161,7 @@ impl Spec {
 
     /// Creates the error for a kind that does not exist.
     pub(crate) fn unknown(id: &str) -> ConfigError {
-        let why = format!("there is no such kind; there are {}", kinds());
+        let why = format!("expected a qdisc kind: {}", kinds());
         let error = ConfigError::new("qdisc", "", id, why);
         ConfigError {
             fault: Fault::Kernel(Errno::NoEntry, Some("Specified qdisc kind is unknown")),
@@ -272,7 +272,7 @@ pub(crate) fn read_options(
         if let Some(value) = given[place].as_ref().filter(|_| units || param.single) {
             let mut before = String::new();
             param.write_exact(&mut before, value);
-            let why = format!("given twice: {} stands before it", before.trim_start());
+            let why = format!("given twice: the line already has {}", before.trim_start());
             return Err(ConfigError::new(at, word, "", why));
         }
         if units && let Some(value) = words.clone().next() {

@@ -1,7 +1,7 @@
 //! The tree of a device that has several transmit queues.
 
 use crate::base::stats::BUCKETS;
-use crate::base::Extra;
+use crate::base::{Counters, Extra};
 use crate::qdisc::KINDS;
 use crate::sched::{ClassView, QdiscView};
 

@@ -51,7 +51,7 @@ impl Tree {
         let mut next = Setup::clone(setup);
         let change = next.change(line.split('#').next().unwrap_or_default())?;
         if next.root().is_none() && next.facts().fallback.is_none() {
-            let why = "a tree has a root; replace it";
+            let why = "a tree needs a root; replace it instead";
             return Err(ConfigError::new("qdisc", "root", "", why));
         }
         *setup = Arc::new(next);

@@ -41,10 +41,12 @@ impl Keeper<'_> {
         let mut agree = true;
         for path in paths {
             let told = match planned(&path) {
-                None => Err(format!("{}: no case of ours", path.display())),
+                None => Err(format!("{}: not a case that --keep --chance wrote", path.display())),
                 Some(plan) => match self.draws(&plan) {
                     Ok(Some(text)) => self.renewed(&path, &plan, &text),
-                    Ok(None) => Err(format!("{}: chance has no part in it", path.display())),
+                    Ok(None) => {
+                        Err(format!("{}: no random choice affects the result", path.display()))
+                    }
                     Err(why) => Err(why),
                 },
             };
@@ -64,7 +66,7 @@ impl Keeper<'_> {
     /// Returns `None` if no random choice affects the result.
     fn draws(&self, plan: &Plan) -> Result<Option<String>, String> {
         let name = super::name(plan);
-        let silent = |why: Silent| format!("{name}: no answer: {why}");
+        let silent = |why: Silent| format!("{name}: no answer from the kernel: {why}");
         let verdict = judge(plan, self.oracle).map_err(silent)?;
         if !verdict.differences.is_empty() {
             return Err(format!("{name}: DIFFERS: {}", verdict.differences.join("; ")));

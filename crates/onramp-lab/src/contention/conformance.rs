@@ -324,7 +324,7 @@ fn a_trial_in_which_nothing_comes_out_fails() {
         trial::of_path(&plan(&[]), cell, Duration::ZERO, Wall).expect_err("nothing comes out");
     let told = error.to_string();
     assert!(
-        told.contains("nothing came out: floor with 2 threads, equal manners, 16 credits"),
+        told.contains("no packet left the device: floor with 2 threads, equal manners, 16 credits"),
         "{told}"
     );
 }
@@ -364,7 +364,7 @@ fn a_trial_whose_packets_do_not_add_up_fails() {
         let lossy = Lossy { count: Counter::new(), held };
         let error = trial::of_path(&plan(&[]), floor(), PATIENCE, lossy).expect_err("it lies");
         let told = error.to_string();
-        assert!(told.contains("do not add up") && told.contains("submitted"), "{told}");
+        assert!(told.contains("were lost or duplicated") && told.contains("submitted"), "{told}");
     }
 }
 

@@ -81,7 +81,7 @@ fn failure(others_in: Duration, own_in: Duration) -> Error {
 #[test]
 fn a_link_that_is_not_full_is_an_error() {
     let early = failure(Duration::ZERO, AHEAD).to_string();
-    assert!(early.contains("packets left") && early.contains("not as full"), "{early}");
+    assert!(early.contains("packets left") && early.contains("was not full"), "{early}");
     let own = failure(AHEAD, Duration::ZERO);
     assert!(matches!(own, Error::NotFull(_)), "{own}");
     let beyond = failure(AHEAD + AHEAD, AHEAD).to_string();
@@ -93,7 +93,7 @@ fn a_call_that_is_not_refused_is_an_error() {
     let mut full = Full::new(1, AHEAD, AHEAD).expect("a full link");
     full.sender = full.link.sender();
     let why = full.measure(WINDOW).expect_err("the new sender has credits");
-    assert!(why.to_string().contains("a call was not refused"), "{why}");
+    assert!(why.to_string().contains("a call to send was accepted"), "{why}");
     let mut full = Full::new(1, AHEAD, AHEAD).expect("a full link");
     full.link.close(Duration::ZERO);
     let why = full.measure(WINDOW).expect_err("it says something else");
@@ -114,7 +114,7 @@ fn books_that_do_not_balance_are_an_error() {
     let flow = sender.flow_with(None, Mapping::Port(2));
     spend(&full.link, &mut sender, &flow, AHEAD).expect("it has credits");
     let uneven = in_every_port(&full.link.stats()).expect_err("the last port has more");
-    assert!(uneven.to_string().contains("port 2 holds 8 packets of 4"), "{uneven}");
+    assert!(uneven.to_string().contains("port 2 holds 8 packets, not 4"), "{uneven}");
     full.others.pop();
     assert!(matches!(full.end(), Err(Error::Conservation(_))));
 }

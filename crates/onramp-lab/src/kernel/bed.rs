@@ -103,7 +103,7 @@ impl Bed {
             output(program, "-V")?;
         }
         unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
-            Errno::EPERM => "a network namespace is not allowed: run it as root, or under \
+            Errno::EPERM => "creating a network namespace is not permitted: run as root, or under \
                              `unshare -Urn`"
                 .to_owned(),
             _ => format!("a network namespace cannot be made: {}", errno.desc()),
@@ -116,7 +116,7 @@ impl Bed {
                 Err(why) => failed.push(format!("{id}: {why}")),
             }
         }
-        Err(format!("no device that swallows packets: {}", failed.join("; ")))
+        Err(format!("cannot create a device that discards packets: {}", failed.join("; ")))
     }
 
     fn with(kind: &'static Kind) -> Result<Self, String> {
@@ -179,7 +179,7 @@ impl Bed {
         let text = fs::read_to_string(path)
             .map_err(|error| Error::Usage("the device's counters", error))?;
         counters(&text, NAME, self.kind.counters)
-            .ok_or_else(|| Error::Kernel(format!("{path} does not tell of {NAME}: {text}")))
+            .ok_or_else(|| Error::Kernel(format!("{path} has no line for {NAME}: {text}")))
     }
 }
 

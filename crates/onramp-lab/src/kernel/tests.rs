@@ -186,6 +186,6 @@ fn every_device_swallows_all_and_leaves_nothing_behind() {
     // A run that fails leaves nothing behind either.
     let greedy = Plan { cpus: vec![1_000_000], ..plan.clone() };
     let error = run(&greedy, |_| {}).expect_err("no machine has so many");
-    assert!(error.to_string().contains("1000000 are asked for"), "{error}");
+    assert!(error.to_string().contains("but 1000000 were requested"), "{error}");
     assert!(surroundings().1.is_subset(&before.1), "no thread is in another namespace");
 }

@@ -91,7 +91,9 @@ impl Figures {
             let least = if name.ends_with(", ns") { TIME_NS } else { COUNT };
             let may = DEVIATIONS * (my_square + other_square).sqrt() + PART * other + least;
             if (mine - other).abs() > may {
-                told.push(format!("{name}: ours {mine:.0}, Linux {other:.0}, may be {may:.0} off"));
+                told.push(format!(
+                    "{name}: ours {mine:.0}, Linux {other:.0}, at most {may:.0} apart expected"
+                ));
             }
         }
         told

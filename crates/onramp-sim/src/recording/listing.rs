@@ -260,7 +260,7 @@ fn compare(ours: &str, theirs: &str, changed: bool) -> Vec<String> {
         let (ours, theirs) = (names(&ours), names(&theirs));
         let (more, less) = (only(&ours, &theirs), only(&theirs, &ours));
         return vec![format!(
-            "listed: only ours `{more}`, only Linux's `{less}`, or in other order"
+            "listed: only ours `{more}`, only Linux's `{less}`, or in another order"
         )];
     }
     let mut told = Vec::new();
@@ -444,10 +444,10 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
     fn what_is_listed_otherwise_is_named() {
         let flow = |major: u32| format!("class sfq {major}:1 parent {major}: \n  allot 5\n");
         let turned = compare(&(flow(1) + &flow(2)), &(flow(2) + &flow(1)), false);
-        assert_eq!(turned, ["listed: only ours ``, only Linux's ``, or in other order"]);
+        assert_eq!(turned, ["listed: only ours ``, only Linux's ``, or in another order"]);
         let (ours, theirs) = ("qdisc fq 1: root\nqdisc tbf 3: root\n", "qdisc fq 2: root\n");
         let told = "listed: only ours `qdisc fq 1:, qdisc tbf 3:`, only Linux's `qdisc fq 2:`, or \
-                    in other order";
+                    in another order";
         assert_eq!(compare(ours, theirs, false), [told]);
     }
 

@@ -130,7 +130,7 @@ fn recorded(table: &Table<'_>) -> Result<Outcome, CaseError> {
             "" => None,
             word => Some(
                 Reason::read(word)
-                    .ok_or_else(|| row.wrong(format!("{word}: no drop reason we know")))?,
+                    .ok_or_else(|| row.wrong(format!("{word}: unknown drop reason")))?,
             ),
         };
         let left = match row.field("event")? {

@@ -149,7 +149,7 @@ fn rows_of_what_left() {
     let workload = ("workload.csv", WORKLOAD);
     let kernel = |rows: &str| format!("event,time_ns,idx,ecn,reason\n{rows}");
     let told = |row: &str| wrong(&[workload, ("kernel.csv", &kernel(&format!("{row}\n")))]);
-    assert_eq!(told("deq,5,0,0,TIRED"), "case:kernel.csv:2: TIRED: no drop reason we know");
+    assert_eq!(told("deq,5,0,0,TIRED"), "case:kernel.csv:2: TIRED: unknown drop reason");
     assert_eq!(told("left,5,0,0,"), "case:kernel.csv:2: left: expected deq or drop");
     assert_eq!(
         told("deq,soon,0,0,"),

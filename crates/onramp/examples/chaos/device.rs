@@ -108,7 +108,7 @@ impl Weather {
         let last = last.map_or(0, |last| last.load(SeqCst));
         if number <= last && !self.copies {
             self.watch.failed(&format!(
-                "a flush of sender {id} said that its packets up to {last} are gone, and {number} \
+                "a flush of sender {id} covered its packets up to {last}, but packet {number} \
                  leaves now"
             ));
         }

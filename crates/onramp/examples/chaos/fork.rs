@@ -126,10 +126,10 @@ pub(crate) fn fork(
             Ok(Some((_, status))) if status.exit_status() == Some(0) => return,
             Ok(Some((_, status))) => {
                 let why = match status.exit_status() {
-                    Some(SENT) => "it accepted a packet or a port there",
-                    Some(CORKED) => "a cork accepted a packet there",
+                    Some(SENT) => "the link accepted a packet or a port in the child",
+                    Some(CORKED) => "a cork accepted a packet in the child",
                     Some(PANICS) => "it panicked",
-                    _ => "see its status",
+                    _ => "see the exit status",
                 };
                 watch.failed(&format!("a forked child (link {last}) FAILED: {why}; {status:?}"));
                 return;
@@ -137,7 +137,7 @@ pub(crate) fn fork(
             Ok(None) if now() < end => thread::sleep(Duration::from_millis(2)),
             Ok(None) => break,
             Err(error) => {
-                watch.failed(&format!("a forked child is not there: {error}"));
+                watch.failed(&format!("cannot wait for a forked child: {error}"));
                 return;
             }
         }

@@ -42,24 +42,24 @@ const PROGRESS: Duration = Duration::from_secs(10);
 /// Factor by which everything is slower under a sanitizer.
 const TSAN: u64 = 4;
 
-/// Everything at once, and a watchdog that names whoever waits too long
+/// Runs all operations of a link at once, under faults; a watchdog names threads that hang
 #[derive(Debug, clap::Parser)]
 #[command(name = "cargo xtask chaos")]
 struct Options {
-    /// How long: more than 0 minutes, at most 10000
+    /// Minutes to run: more than 0, at most 10000
     #[arg(long, value_name = "N", default_value = "1", value_parser = minutes,
           allow_negative_numbers = true)]
     minutes: Duration,
-    /// The first world's seed [default: by the clock]
+    /// Seed of the first world [default: from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// So many worlds and no more [default: as many as there is time for]
+    /// Stop after this number of worlds [default: only --minutes ends the run]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     worlds: Option<u64>,
-    /// Under ThreadSanitizer: everything takes longer, and nothing forks
+    /// Run under ThreadSanitizer: allow calls more time, and fork no processes
     #[arg(long)]
     tsan: bool,
-    /// Only see whether faults made on purpose are found
+    /// Only check that the watchdog finds faults that are made on purpose
     #[arg(long)]
     self_test: bool,
     /// Print the plan of each world
@@ -106,7 +106,7 @@ fn run(watch: &Arc<Watch>, slower: u64, options: &Options) -> ExitCode {
     let clock = MonotonicClock;
     let mut seed = options.seed.unwrap_or_else(|| clock.now().0);
     let forks = slower == 1;
-    let without = if forks { "" } else { ", no forks: the sanitizer cannot follow them" };
+    let without = if forks { "" } else { ", without forks, which the sanitizer cannot follow" };
     println!("chaos: {:?}, seed {seed}{without}", options.minutes);
     let end = clock.now() + options.minutes;
     let (mut lives, mut packets, mut next) = (0_u64, 0, clock.now() + PROGRESS);
@@ -125,11 +125,14 @@ fn run(watch: &Arc<Watch>, slower: u64, options: &Options) -> ExitCode {
         }
     }
     let missing = counts::missing(lives, forks);
-    println!("chaos: {lives} worlds, {packets} packets: nobody hung, books exact");
+    println!(
+        "chaos: {lives} worlds, {packets} packets: no thread hung, and all packets are \
+         accounted for"
+    );
     if missing.is_empty() {
         return ExitCode::SUCCESS;
     }
-    eprintln!("chaos: FAILED: none in {lives} worlds: {}", missing.join(", "));
+    eprintln!("chaos: FAILED: these never happened in {lives} worlds: {}", missing.join(", "));
     ExitCode::FAILURE
 }
 

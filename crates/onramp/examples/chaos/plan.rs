@@ -95,8 +95,8 @@ impl Fault {
             Self::Sleeps => "HANGS in Send (77)",
             Self::Burns => "in WaitRoom (77)",
             Self::WakesItself => "WOKE ITSELF",
-            Self::Books => "the BOOKS are wrong",
-            Self::Forgets => "a flush said that all is gone",
+            Self::Books => "the COUNTERS are wrong",
+            Self::Forgets => "a flush returned too early",
             Self::Overtakes => "was OVERTAKEN",
         }
     }

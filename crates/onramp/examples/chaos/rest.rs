@@ -37,7 +37,7 @@ pub(crate) fn check(slot: &Slot) {
         let burnt = burnt.saturating_sub(*before);
         if burnt > BURN_MAX_NS {
             slot.watch().failed(&format!(
-                "all is at rest, and thread {tid} of the link BURNT {} of {} ms",
+                "the link is idle, but its thread {tid} USED {} of {} ms of CPU time",
                 burnt / 1_000_000,
                 REST.as_millis()
             ));

@@ -326,8 +326,8 @@ impl Slot {
             let (burnt, moved) = (cpu() - burnt, moved() - before);
             if burnt.saturating_sub(moved * HELP_NS * watch.slower) > wall.max(BURN_MIN_NS) / 2 {
                 watch.failed(&format!(
-                    "thread {} BURNT {} of {} ms in {doing:?} ({arg}), while it \
-                     moved {moved} packets",
+                    "thread {} USED {} of {} ms of CPU time in {doing:?} ({arg}), while it moved \
+                     {moved} packets",
                     self.name,
                     burnt / 1_000_000,
                     wall / 1_000_000

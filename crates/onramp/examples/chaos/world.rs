@@ -93,7 +93,7 @@ impl World {
             if !flushed {
                 let below = sender.in_flight();
                 watch.failed(&format!(
-                    "all is at rest, and a flush waited {time:?} in vain: in flight {below}, \
+                    "the link is idle, but a flush did not return in {time:?}: in flight {below}, \
                      {ledger:?}"
                 ));
             }
@@ -103,7 +103,7 @@ impl World {
                 ledger.accepted(1, 0);
             }
             if !ledger.told_mine() {
-                watch.failed(&format!("a flush said that all is gone: {ledger:?}"));
+                watch.failed(&format!("a flush returned too early: {ledger:?}"));
             }
             // Packets that other senders submitted come home as soon as their owners have released
             // them.
@@ -118,11 +118,13 @@ impl World {
                 thread::sleep(Duration::from_millis(1));
             }
             if !all() {
-                watch.failed(&format!("not every packet was told of once: {ledger:?}"));
+                watch.failed(&format!("not every packet was reported exactly once: {ledger:?}"));
             }
             let below = sender.in_flight();
             if below > 0 {
-                watch.failed(&format!("all is told of, and {below} are in flight: {ledger:?}"));
+                watch.failed(&format!(
+                    "all packets were reported, but {below} are in flight: {ledger:?}"
+                ));
             }
         }
         slot.call(Doing::DropSender, plan.patience(), 1, || drop(sender));
@@ -274,7 +276,7 @@ fn end(world: &World, link: &mut Option<Link>, slot: &Slot, rng: &mut Rng) {
         let flushed = slot.wait(Doing::LinkFlush, time, 1, || open(link).flush(time));
         // Packets that a cork of a waiting sender holds back are not in the link yet.
         if !flushed {
-            watch.failed(&format!("a link does not come to rest in {time:?}, though nobody sends"));
+            watch.failed(&format!("a link is not idle after {time:?}, although no thread sends"));
         }
     }
     if matches!(plan.end, End::Dropped | End::Abandoned) {
@@ -290,7 +292,7 @@ fn end(world: &World, link: &mut Option<Link>, slot: &Slot, rng: &mut Rng) {
             let out = stats.sent + stats.dropped_total();
             let came = stats.submitted + stats.made;
             if stats.submitted > accepted || came != out || stats.held > 0 {
-                watch.failed(&format!("the BOOKS are wrong: accepted {accepted}: {stats:?}"));
+                watch.failed(&format!("the COUNTERS are wrong: accepted {accepted}: {stats:?}"));
             }
         }
         slot.call(Doing::DropLink, patience, 0, || drop(link));
@@ -336,7 +338,7 @@ fn last(world: &World, link: Link, slot: &Slot) {
     watch.closes();
     let report = slot.wait(Doing::Close, patience, 1, || link.close(Duration::ZERO));
     if plan.end == End::Sent && (!report.flushed || report.purged > 0) {
-        watch.failed(&format!("all was sent, and a close says {report:?}"));
+        watch.failed(&format!("all packets were sent, but close reports {report:?}"));
     }
     // A device that blocked while the link was closed let its port keep its packets. The port's
     // owner purges them when the device returns.
@@ -350,7 +352,7 @@ fn last(world: &World, link: Link, slot: &Slot) {
     let all = accepted..=accepted + world.unknown.load(SeqCst);
     let out = stats.sent + stats.dropped_total();
     if !all.contains(&stats.submitted) || stats.submitted + stats.made != out || stats.held > 0 {
-        watch.failed(&format!("the BOOKS are wrong: accepted {all:?}: {stats:?}"));
+        watch.failed(&format!("the COUNTERS are wrong: accepted {all:?}: {stats:?}"));
     }
     watch.set_link(None);
     slot.call(Doing::DropLink, patience, 1, || drop(link));

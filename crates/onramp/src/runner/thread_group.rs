@@ -211,7 +211,7 @@ impl Hands {
         }
         let number = u16::try_from(self.started).unwrap_or(u16::MAX);
         if self.started >= threads.threads.len() || threads.is_stopped() {
-            let why = "too many devices block this link at the same time";
+            let why = "too many devices of this link block at the same time";
             return Err(StartError::Spawn(std::io::Error::other(why)));
         }
         self.spawn(shared, number, Duty::Watch, None, clock)?;

@@ -223,10 +223,10 @@ fn a_link_binds_a_socket_for_each_port() {
 fn what_cannot_be_built_says_why() {
     let why = |builder: onramp::LinkBuilder| builder.build().unwrap_err().to_string();
     let null = || Box::new(onramp::dev::Null::default()) as Box<dyn Device>;
-    assert!(why(Link::udp("127.0.0.1:0").qdisc("fqq")).contains("there is no such kind"));
+    assert!(why(Link::udp("127.0.0.1:0").qdisc("fqq")).contains("expected a qdisc kind"));
     assert!(why(Link::udp("127.0.0.1:0").qdisc("fq maxrate fast")).contains("maxrate"));
     assert!(why(Link::udp("127.0.0.1:0").ports(0)).contains("the number of ports is 0"));
-    assert!(why(Link::devices([null()]).ports(2)).contains("one for each"));
+    assert!(why(Link::devices([null()]).ports(2)).contains("as many ports as"));
     assert!(why(Link::devices([])).contains("the number of ports is 0"));
     assert!(why(Link::devices([null()]).burst(0)).contains("burst is 0"));
     assert!(why(Link::devices([null()]).credits(credits(0))).contains("credits is 0"));

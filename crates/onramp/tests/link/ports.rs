@@ -354,7 +354,7 @@ fn flows_are_mapped_as_asked_for() {
 }
 
 #[test]
-#[should_panic(expected = "port 4: the link has 4")]
+#[should_panic(expected = "there is no port 4: the link has 4 ports")]
 fn a_port_that_is_not_there() {
     let devices = (0..4).map(|_| Box::new(Null::default()) as Box<_>);
     let link = Link::devices(devices).build().unwrap();

@@ -140,7 +140,7 @@ fn a_class_of_mq_is_a_port() {
 fn mqprio_is_refused() {
     let mqprio = "mqprio num_tc 1 map 0 queues 1@0 hw 0";
     let error = Link::udp("127.0.0.1:0").qdisc(mqprio).build().expect_err("it chooses itself");
-    assert!(error.to_string().contains("a link's ports are its queues"), "{error}");
+    assert!(error.to_string().contains("the transmit queues of a link are its ports"), "{error}");
     let link = Link::udp("127.0.0.1:0").ports(1).build().unwrap();
     assert!(matches!(link.set_qdisc(mqprio), Err(PortError::Config(_))));
 }

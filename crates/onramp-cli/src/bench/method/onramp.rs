@@ -170,7 +170,7 @@ mod tests {
         plan.queues = Some(70_000);
         assert_eq!(
             told(&plan),
-            "cannot make a link: the number of ports is 70000, allowed is 1 to 65535"
+            "cannot make a link: the number of ports is 70000; expected 1 to 65535"
         );
         plan.qdisc = "fq limit many".to_owned();
         assert_eq!(told(&plan).matches("illegal \"limit\" \"many\"").count(), 1);

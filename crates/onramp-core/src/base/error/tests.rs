@@ -6,7 +6,7 @@ use super::*;
 fn an_error_names_the_place_the_option_and_the_word() {
     for (key, value, text) in [
         ("", "", "here: why"),
-        ("", "word", "here: what is \"word\"? why"),
+        ("", "word", "here: unexpected \"word\": why"),
         ("limit", "", "here: \"limit\": why"),
         ("limit", "word", "here: illegal \"limit\" \"word\": why"),
         ("here", "word", "here: illegal \"word\": why"),

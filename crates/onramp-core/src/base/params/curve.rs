@@ -49,7 +49,7 @@ pub(super) fn parse<'w>(
         [None, None, None, umax, dmax, Some(rate @ 1..)] => {
             match (umax.unwrap_or(0), dmax.unwrap_or(0) / 1_000) {
                 (1.., 0) => {
-                    let why = "it needs a dmax TIME behind it, of a microsecond at least";
+                    let why = "expected `dmax TIME` after it, at least one microsecond";
                     Err(wrong("umax", why.into()))
                 }
                 (umax, dmax_us) => Ok(within_delay(umax, dmax_us, rate)),

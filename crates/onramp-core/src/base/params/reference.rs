@@ -35,7 +35,7 @@ impl Param {
             (Default::Off, Unit::Words(names)) if names.len() > 1 => return Some(names[0].into()),
             (Default::Off, Unit::Choice(names)) => return Some(names[0].into()),
             (Default::Off, _) => return Some("off".into()),
-            (Default::Mtus(n), _) => return Some(format!("{n} of the device's largest packets")),
+            (Default::Mtus(n), _) => return Some(format!("{n} times the device's largest packet")),
             (Default::Number(n), _) => {
                 self.write_shown(&mut text, &Value::Number(n), Style::default())
             }

@@ -508,7 +508,7 @@ fn a_change_keeps_resets_or_refuses() {
     assert_eq!(after([0, 0, 0]), Ok(given([1, 0, 3])));
     assert_eq!(after([4, 5, 0]), Ok(given([4, 5, 3])));
     let error = after([4, 0, 3]).expect_err("it is chosen once");
-    let why = "it is chosen once, when the qdisc is added; add another";
+    let why = "it is fixed when the qdisc is added; add a new qdisc instead";
     assert_eq!(error, ConfigError { fault, ..ConfigError::new(HERE, "once", "", why) });
     assert_eq!(merged(HERE, &params, None, given([4, 0, 6])), Ok(given([4, 0, 6])));
 }

@@ -87,10 +87,10 @@ impl Raw {
 
 /// Returns the step for an instruction, or what is wrong with the instruction.
 fn step(raw: Raw) -> Result<Step, &'static str> {
-    const UNKNOWN: &str = "it is none that is known";
+    const UNKNOWN: &str = "unknown instruction";
     let Raw { code, to, from, at, k } = raw;
     if to > FRAME || from > FRAME {
-        return Err("there are registers r0 to r10");
+        return Err("unknown register: expected r0 to r10");
     }
     let step =
         match code & 7 {
@@ -121,7 +121,7 @@ fn step(raw: Raw) -> Result<Step, &'static str> {
                 };
                 value.map(|value| Step::Store { size: raw.size(), base: to, at, value })
             }
-            3 if code & 0xe0 == 0xc0 => return Err("there are no atomics here"),
+            3 if code & 0xe0 == 0xc0 => return Err("atomic instructions are not supported"),
             class @ (4 | 7) => compute(raw, class == 7),
             class @ (5 | 6) => return jump(raw, class == 5).and_then(|step| step.ok_or(UNKNOWN)),
             _ => None,
@@ -161,8 +161,8 @@ fn jump(raw: Raw, wide: bool) -> Result<Option<Step>, &'static str> {
         0x85 if raw.only(false, true, false, true).is_none() => None,
         0x85 => match (from, k) {
             (0, SKB_LOAD_BYTES) => Some(Step::LoadBytes),
-            (0, _) => return Err("of the helpers, there is bpf_skb_load_bytes (26) here"),
-            _ => return Err("there are no functions besides the main one here: inline them"),
+            (0, _) => return Err("unknown helper: expected bpf_skb_load_bytes (26)"),
+            _ => return Err("calls of functions are not supported: inline the functions"),
         },
         0x05 => match raw.only(false, false, true, false) {
             Some(()) => Some(Step::Jump { over: forward(at)? }),
@@ -181,7 +181,7 @@ fn jump(raw: Raw, wide: bool) -> Result<Option<Step>, &'static str> {
 }
 
 fn forward(at: i16) -> Result<u16, &'static str> {
-    u16::try_from(at).map_err(|_| "it jumps back: there are no loops here, unroll them")
+    u16::try_from(at).map_err(|_| "it jumps back: loops are not supported, so unroll them")
 }
 
 /// Decodes all instructions. Returns the first one that is wrong and the reason as an error.
@@ -197,14 +197,14 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Step>, (usize, String)> {
         }
         let wrong = |why: &str| (place, why.to_owned());
         if raw.from != 0 {
-            return Err(wrong("there are no maps here"));
+            return Err(wrong("maps are not supported"));
         }
         let half = raws.next().map(|(_, half)| half);
         let half =
             half.filter(|half| half.code == 0 && half.only(false, false, false, true).is_some());
         let half = half.ok_or_else(|| wrong("its second half is missing"))?;
         if raw.to > FRAME || raw.at != 0 {
-            return Err(wrong("it is none that is known (0x18)"));
+            return Err(wrong("unknown instruction (0x18)"));
         }
         let value = u64::from(half.k.cast_unsigned()) << 32 | u64::from(raw.k.cast_unsigned());
         steps.extend([Step::Set { to: raw.to, value }, Step::Half]);
@@ -226,7 +226,7 @@ pub(super) fn fault(steps: &[Step]) -> Option<(usize, String)> {
             return wrong(&format!("it reads r{register}, which was not written"));
         }
         if writes & 1 << FRAME != 0 {
-            return wrong("r10 is not written to");
+            return wrong("it writes to r10, which is read-only");
         }
         if matches!(step, Step::LoadBytes | Step::Legacy { .. }) {
             now &= !SCRATCHED;
@@ -248,7 +248,7 @@ pub(super) fn fault(steps: &[Step]) -> Option<(usize, String)> {
                 if matches!(math, Math::Left | Math::Right | Math::SignedRight)
                     && bits >= if wide { 64 } else { 32 } =>
             {
-                return wrong("it shifts by more bits than there are");
+                return wrong("it shifts by more bits than the register has");
             }
             _ => {}
         }
@@ -259,7 +259,7 @@ pub(super) fn fault(steps: &[Step]) -> Option<(usize, String)> {
     }
     match steps.last() {
         Some(Step::Exit) => None,
-        _ => Some((steps.len().saturating_sub(1), "the last has to be exit".to_owned())),
+        _ => Some((steps.len().saturating_sub(1), "the last instruction must be exit".to_owned())),
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) fn program<'f>(file: &'f [u8], name: &str) -> Result<&'f [u8], Config
         return wrong("object-file", "", "expected what `clang -target bpf -c` writes");
     }
     let Some(sections) = sections(file) else {
-        return wrong("object-file", "", "it is damaged, or cut off");
+        return wrong("object-file", "", "the file is damaged or incomplete");
     };
     let is_program = |section: &Section<'_>| section.kind == PROGBITS;
     let named =
@@ -79,14 +79,14 @@ pub(super) fn program<'f>(file: &'f [u8], name: &str) -> Result<&'f [u8], Config
             .filter(|section| is_program(section) && !section.bytes.is_empty())
             .map(|section| String::from_utf8_lossy(section.name))
             .collect();
-        let why = format!("there is no such section, but: {}", there.join(", "));
+        let why = format!("there is no such section; expected one of {}", there.join(", "));
         return wrong("section", name, &why);
     };
     let relocates = |section: &Section<'_>| {
         RELOCATIONS.contains(&section.kind) && section.about as usize == place
     };
     if sections.iter().any(relocates) {
-        let why = "its program uses maps, data or functions besides itself, which are not here";
+        let why = "its program uses maps, data or other functions, which are not supported";
         return wrong("section", name, why);
     }
     Ok(sections[place].bytes)

@@ -168,35 +168,35 @@ fn what_is_wrong_with_a_program() {
     let zero = (0xb7, 0, 0, 0, 0);
     let exit = (0x95, 0, 0, 0, 0);
     let wrong: &[(&[Line], &str)] = &[
-        (&[], "\"0 bytes\"? expected 1 to 4096 instructions of 8 bytes"),
+        (&[], "\"0 bytes\": expected 1 to 4096 instructions of 8 bytes"),
         (&[exit], "instruction 0: it reads r0, which was not written"),
-        (&[zero], "instruction 0: the last has to be exit"),
+        (&[zero], "instruction 0: the last instruction must be exit"),
         (&[zero, (0x05, 0, 0, 1, 0), exit], "instruction 1: it jumps beyond the end"),
-        (&[zero, (0x05, 0, 0, -1, 0), exit], "it jumps back: there are no loops here"),
-        (&[zero, (0x15, 0, 0, -2, 0), exit], "it jumps back: there are no loops here"),
+        (&[zero, (0x05, 0, 0, -1, 0), exit], "it jumps back: loops are not supported"),
+        (&[zero, (0x15, 0, 0, -2, 0), exit], "it jumps back: loops are not supported"),
         (&[(0x05, 0, 0, 1, 0), zero, exit], "instruction 2: it reads r0"),
         (&[(0x15, 1, 0, 1, 0), zero, exit], "instruction 2: it reads r0"),
         (&[(0x18, 0, 0, 0, 5), exit], "instruction 0: its second half is missing"),
-        (&[(0x18, 0, 1, 0, 5), (0, 0, 0, 0, 0), exit], "instruction 0: there are no maps here"),
+        (&[(0x18, 0, 1, 0, 5), (0, 0, 0, 0, 0), exit], "instruction 0: maps are not supported"),
         (
             &[zero, (0x05, 0, 0, 1, 0), (0x18, 0, 0, 0, 5), (0, 0, 0, 0, 0), exit],
             "instruction 1: it jumps into an instruction",
         ),
-        (&[(0x07, 10, 0, 0, 1), zero, exit], "instruction 0: r10 is not written to"),
-        (&[(0xb7, 11, 0, 0, 1), zero, exit], "instruction 0: there are registers r0 to r10"),
-        (&[(0xbf, 0, 12, 0, 0), exit], "instruction 0: there are registers r0 to r10"),
+        (&[(0x07, 10, 0, 0, 1), zero, exit], "instruction 0: it writes to r10, which is read-only"),
+        (&[(0xb7, 11, 0, 0, 1), zero, exit], "instruction 0: unknown register: expected r0 to r10"),
+        (&[(0xbf, 0, 12, 0, 0), exit], "instruction 0: unknown register: expected r0 to r10"),
         (&[zero, (0x37, 0, 0, 0, 0), exit], "instruction 1: it divides by zero"),
-        (&[zero, (0x67, 0, 0, 0, 64), exit], "it shifts by more bits than there are"),
-        (&[zero, (0x64, 0, 0, 0, 32), exit], "it shifts by more bits than there are"),
-        (&[(0x85, 0, 0, 0, 1), exit], "of the helpers, there is bpf_skb_load_bytes (26)"),
-        (&[(0x85, 0, 1, 0, 1), exit], "there are no functions besides the main one"),
+        (&[zero, (0x67, 0, 0, 0, 64), exit], "it shifts by more bits than the register has"),
+        (&[zero, (0x64, 0, 0, 0, 32), exit], "it shifts by more bits than the register has"),
+        (&[(0x85, 0, 0, 0, 1), exit], "unknown helper: expected bpf_skb_load_bytes (26)"),
+        (&[(0x85, 0, 1, 0, 1), exit], "calls of functions are not supported"),
         (&[(0x85, 0, 0, 0, 26), exit], "instruction 0: it reads r2"),
-        (&[zero, (0xdb, 10, 0, -8, 0), exit], "there are no atomics here"),
-        (&[zero, (0x3f, 0, 1, 1, 0), exit], "it is none that is known (0x3f)"),
-        (&[zero, (0xb7, 0, 1, 0, 0), exit], "it is none that is known (0xb7)"),
-        (&[zero, (0xd4, 0, 0, 0, 8), exit], "it is none that is known (0xd4)"),
+        (&[zero, (0xdb, 10, 0, -8, 0), exit], "atomic instructions are not supported"),
+        (&[zero, (0x3f, 0, 1, 1, 0), exit], "unknown instruction (0x3f)"),
+        (&[zero, (0xb7, 0, 1, 0, 0), exit], "unknown instruction (0xb7)"),
+        (&[zero, (0xd4, 0, 0, 0, 8), exit], "unknown instruction (0xd4)"),
         (&[(0x20, 0, 0, 0, 0), exit], "instruction 0: it reads r6"),
-        (&[zero, (0x8d, 0, 0, 0, 0), exit], "it is none that is known (0x8d)"),
+        (&[zero, (0x8d, 0, 0, 0, 0), exit], "unknown instruction (0x8d)"),
     ];
     for (lines, why) in wrong {
         let error = Ebpf::of(&bytes(lines)).expect_err(why).to_string();
@@ -291,12 +291,13 @@ fn what_is_wrong_with_an_object() {
     };
     assert_eq!(
         error(PORTS, "maps"),
-        "ebpf: illegal \"section\" \"maps\": there is no such section, but: classifier, act, map"
+        "ebpf: illegal \"section\" \"maps\": there is no such section; expected one of classifier, \
+         act, map"
     );
     assert_eq!(
         error(PORTS, "map"),
-        "ebpf: illegal \"section\" \"map\": its program uses maps, data or functions besides \
-         itself, which are not here"
+        "ebpf: illegal \"section\" \"map\": its program uses maps, data or other functions, which \
+         are not supported"
     );
     let host = [&PORTS[..18], &[62, 0], &PORTS[20..]].concat();
     for file in [b"text", &host[..], &[], &PORTS[..19]] {

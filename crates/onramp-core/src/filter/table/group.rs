@@ -48,13 +48,16 @@ impl Group {
     pub(super) fn agrees(&self, head: &Head, kind: Option<&str>) -> Result<(), ConfigError> {
         if let Some(other) = head.protocol.filter(|other| *other != self.protocol) {
             let said = "Protocol mismatch for filter with specified priority";
-            let why = format!("other filters there are for {}", protocol::name(self.protocol));
+            let why = format!(
+                "the filters with this preference are for protocol {}",
+                protocol::name(self.protocol)
+            );
             let name = protocol::name(other);
             return Err(refused("protocol", name).by(Errno::Invalid, said, &why));
         }
         if let Some(other) = kind.filter(|other| *other != self.kind) {
             let said = "Specified filter kind does not match existing one";
-            let why = format!("other filters there are {}", self.kind);
+            let why = format!("the filters with this preference are of the kind {}", self.kind);
             return Err(refused("", other).by(Errno::Invalid, said, &why));
         }
         Ok(())
@@ -168,19 +171,24 @@ impl Group {
     ) -> Result<(), ConfigError> {
         let wrong = |errno, why: &str| Err(refused("pref", filter.pref).by(errno, "", why));
         match &filter.matcher {
-            Matcher::Matchall if !self.filters.is_empty() => {
-                wrong(Errno::Exists, "matchall stands alone at its preference; delete it first")
-            }
-            Matcher::MarkIsClass(_) if self.specs().any(|other| other.handle != 0) => {
-                wrong(Errno::Invalid, "a filter there has a mark of its own")
-            }
+            Matcher::Matchall if !self.filters.is_empty() => wrong(
+                Errno::Exists,
+                "a preference has at most one matchall filter; delete the existing one first",
+            ),
+            Matcher::MarkIsClass(_) if self.specs().any(|other| other.handle != 0) => wrong(
+                Errno::Invalid,
+                "another filter with this preference has a mark; expected `handle MARK`",
+            ),
             Matcher::Mark(_, mask) => {
                 let differs = |other: &FilterSpec| match &other.matcher {
                     Matcher::Mark(_, other) => other != mask,
                     _ => false,
                 };
                 if self.specs().next().is_some_and(differs) {
-                    return wrong(Errno::Invalid, "filters of one preference share their mask");
+                    return wrong(
+                        Errno::Invalid,
+                        "the fw filters of one preference must have the same mask",
+                    );
                 }
                 if self.handles.remove(&0).is_some() {
                     self.filters.remove(&(0, 0));
@@ -193,14 +201,17 @@ impl Group {
                     _ => false,
                 }) =>
             {
-                wrong(Errno::Invalid, "it looks at other fields than the one there; delete that")
+                wrong(
+                    Errno::Invalid,
+                    "it matches other fields than the existing filter; delete that one first",
+                )
             }
             Matcher::Flower(flower) if self.flowers.contains(&flower.key()) => {
                 let there = there.map(|there| &there.matcher);
                 if matches!(there, Some(Matcher::Flower(there)) if there.key() == flower.key()) {
                     return Ok(());
                 }
-                wrong(Errno::Exists, "another filter there matches the same")
+                wrong(Errno::Exists, "another filter with this preference matches the same packets")
             }
             _ => Ok(()),
         }

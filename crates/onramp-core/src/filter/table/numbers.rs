@@ -60,7 +60,7 @@ impl Numbers {
             let name = (action.kind(), action.index);
             let taken = self.0[name.0].numbers.contains(&name.1) && !own(name);
             if !seen.insert(name) || taken {
-                let why = "actions are not shared here: say what it does at each filter";
+                let why = "filters cannot share an action in Onramp: give each filter its own";
                 return Err(refused("index", action.index).by(Errno::NotSupported, "", why));
             }
         }

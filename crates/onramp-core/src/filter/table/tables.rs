@@ -52,9 +52,9 @@ struct Owned {
 
 fn wrong(key: &'static str, value: u32, errno: Errno, said: &'static str) -> ConfigError {
     let why = match key {
-        "divisor" => "a table keeps its buckets; delete it first",
-        "link" | "ht" => "there is no such table: add it with divisor",
-        _ => "a node has the table's number, then the bucket's, then one of its own",
+        "divisor" => "a table cannot change its number of buckets; delete the table first",
+        "link" | "ht" => "there is no such table; add it with divisor",
+        _ => "expected TABLE:BUCKET:NODE: an existing table and bucket, and a free node number",
     };
     refused(key, format!("{value:x}")).by(errno, said, why)
 }
@@ -68,7 +68,7 @@ impl Tables {
                 return Ok(table);
             }
         }
-        let why = "a place has at most 2048 hash tables without a number, one for each preference";
+        let why = "a qdisc or class has at most 2048 hash tables with automatic numbers";
         Err(refused("u32", "").by(Errno::NoSpace, "", why))
     }
 
@@ -113,8 +113,7 @@ impl Tables {
                 }
                 Some(table) if table.root => {
                     let said = "cls_u32: Not linking to root node";
-                    let why = "it is the first table of a preference, with which nothing can be \
-                               linked";
+                    let why = "filters cannot link to the first table of a preference";
                     let link = format!("{:x}", link >> TABLE_BITS);
                     return Err(refused("link", link).by(Errno::Invalid, said, why));
                 }
@@ -220,7 +219,7 @@ impl Tables {
         let Matcher::Table(_) = filter.matcher else { return Ok(()) };
         let wrong = |said, why| Err(refused("handle", "").by(Errno::Invalid, said, why));
         if self.owned.get(&filter.handle).is_some_and(|table| table.root) {
-            let why = "the first table goes with its preference";
+            let why = "the first table of a preference can be deleted only with the preference";
             return wrong("cls_u32: Not allowed to delete root node", why);
         }
         let links = |other: &FilterSpec| match &other.matcher {
@@ -228,7 +227,7 @@ impl Tables {
             _ => false,
         };
         if groups.values().flat_map(Group::specs).any(links) {
-            let why = "filters are linked with this table";
+            let why = "other filters link to this table";
             return wrong("cls_u32: Can not delete in-use filter", why);
         }
         Ok(())

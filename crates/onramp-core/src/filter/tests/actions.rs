@@ -220,9 +220,21 @@ fn what_is_wrong_with_an_action() {
         (&*too_long[1], 255, "cookie", &*longer, cookie.into()),
         ("ok hw_stats", 255, "hw_stats", "", stats.into()),
         ("ok hw_stats many", 1, "hw_stats", "many", stats.into()),
-        ("ok skip_hw", 2, "skip_hw", "", "it is for the filter: say it before the action".into()),
-        ("ok skip_sw", 2, "skip_sw", "", "it is for the filter: say it before the action".into()),
-        ("trap", 2, "action", "trap", "nothing here takes packets from the qdisc; use drop".into()),
+        (
+            "ok skip_hw",
+            2,
+            "skip_hw",
+            "",
+            "it is an option of the filter: give it before the action".into(),
+        ),
+        (
+            "ok skip_sw",
+            2,
+            "skip_sw",
+            "",
+            "it is an option of the filter: give it before the action".into(),
+        ),
+        ("trap", 2, "action", "trap", "no program here can take trapped packets; use drop".into()),
         ("skbedit", 255, "skbedit", "", edits.into()),
         ("skbedit colour", 1, "skbedit", "colour", edits.into()),
         ("skbedit ok", 1, "skbedit", "ok", edits.into()),
@@ -231,7 +243,7 @@ fn what_is_wrong_with_an_action() {
             2,
             "ptype",
             "",
-            "a packet that leaves has no type, and nothing looks at one: leave it out".into(),
+            "packets have no type in Onramp: leave it out".into(),
         ),
         ("skbedit queue_mapping 65536", 1, "queue_mapping", "65536", whole(65_535)),
         ("skbedit mark x", 1, "mark", "x", "expected MARK or MARK/MASK".into()),
@@ -270,7 +282,8 @@ fn what_is_wrong_with_an_action() {
         "vlan",
         "xt",
     ] {
-        let said = format!("filter matchall: illegal \"action\" \"{kind}\": not here; {controls}");
+        let said =
+            format!("filter matchall: illegal \"action\" \"{kind}\": not supported; {controls}");
         assert_eq!(wrong(&format!("matchall action {kind} x")), (2, said));
     }
     let many = |count: usize| format!("matchall {}", "action pipe ".repeat(count));
@@ -278,7 +291,7 @@ fn what_is_wrong_with_an_action() {
     let said = "filter matchall: \"action\": a filter has at most 32 actions";
     are_wrong(&[(&many(33), 1, said)]);
     // After an action, `tc` takes an unknown word for another action.
-    let foo = "filter matchall: what is \"foo\"? matchall takes classid, action";
+    let foo = "filter matchall: unexpected \"foo\": matchall takes classid, action";
     are_wrong(&[
         ("matchall action ok foo", 255, foo),
         ("matchall classid 1:1 foo", 1, foo),

@@ -323,7 +323,7 @@ fn what_is_wrong_with_an_expression() {
         ("nbyte(abc at 0 layer x)", 1, "layer", "x", layer),
         ("nbyte(abc at 65536)", 1, "at", "65536", place),
         ("nbyte(abc at 0 mask 1)", 1, "ematch", "mask", "expected `)`"),
-        ("u32(u8 1 0xff)", 1, "u8", ")", "expected at OFFSET behind it"),
+        ("u32(u8 1 0xff)", 1, "u8", ")", "expected at OFFSET after the mask"),
         ("u32(u8 1 ff at 0)", 1, "u8", "ff", "expected a value and a mask, such as 0x1122 0xffff"),
         ("u32(u8 256 0xff at 0)", 1, "u8", "256", "expected a whole number, 0 to 255"),
         ("u32(u64 1 1 at 0)", 1, "match", "u64", "expected u8, u16 or u32"),
@@ -333,12 +333,12 @@ fn what_is_wrong_with_an_expression() {
         ("meta(priority ne 1)", 1, "ematch", "ne", op),
         ("meta(priority shift 32 eq 1)", 1, "shift", "32", "expected a whole number, 0 to 31"),
         ("meta(priority eq 1 eq 2)", 1, "ematch", "eq", "expected `)`"),
-        ("meta(random eq 1)", 2, "meta", "random", "a packet here has no such thing"),
-        ("meta(dev eq 1)", 2, "meta", "dev", "a packet here has no such thing"),
-        ("meta(rtclassid eq 1)", 2, "meta", "rtclassid", "a packet here has no such thing"),
-        ("meta(rt_iif eq 1)", 2, "meta", "rt_iif", "a packet here has no such thing"),
-        ("meta(sk_prio eq 1)", 2, "meta", "sk_prio", "a packet here has no such thing"),
-        ("meta(loadavg_0 eq 1)", 2, "meta", "loadavg_0", "a packet here has no such thing"),
+        ("meta(random eq 1)", 2, "meta", "random", "packets here do not have this property"),
+        ("meta(dev eq 1)", 2, "meta", "dev", "packets here do not have this property"),
+        ("meta(rtclassid eq 1)", 2, "meta", "rtclassid", "packets here do not have this property"),
+        ("meta(rt_iif eq 1)", 2, "meta", "rt_iif", "packets here do not have this property"),
+        ("meta(sk_prio eq 1)", 2, "meta", "sk_prio", "packets here do not have this property"),
+        ("meta(loadavg_0 eq 1)", 2, "meta", "loadavg_0", "packets here do not have this property"),
         ("canid(1)", 2, "ematch", "canid", tests),
         ("ipset(x src)", 2, "ematch", "ipset", tests),
         ("ipt(x)", 2, "ematch", "ipt", tests),
@@ -360,14 +360,14 @@ fn what_is_wrong_with_an_expression() {
         format!("basic match '{open}cmp(u8 at 9 eq 17){close}' classid 1:1")
     };
     assert_eq!(ask(&mut filters(&[&deep(31)]), &mut udp()), class(1));
-    let said = "filter basic: illegal \"ematch\" \"(\": parentheses are at most 32 deep";
+    let said = "filter basic: illegal \"ematch\" \"(\": parentheses can be nested at most 32 deep";
     are_wrong(&[
         (&deep(32), 1, said),
         ("basic", 2, "filter basic: expected a class or an action"),
         (
             "basic foo",
             1,
-            "filter basic: what is \"foo\"? basic takes match, classid, action, police",
+            "filter basic: unexpected \"foo\": basic takes match, classid, action, police",
         ),
         ("basic match 'cmp(u8 at 0 eq 1", 255, "filter basic: \"ematch\": expected `)`"),
     ]);

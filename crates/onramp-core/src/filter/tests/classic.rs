@@ -99,7 +99,7 @@ fn what_is_beside_the_packet() {
     for offset in [8, 12, 16, 28, 32, 36, 40, 52, 56, 64, 0xfff] {
         let load = format!("2,32 0 0 {},22 0 0 0", below(-0x1000 + offset));
         let error = load.parse::<Bpf>().expect_err("no such thing").to_string();
-        assert!(error.ends_with("no instruction (0)"), "{error}");
+        assert!(error.ends_with("unknown instruction (0)"), "{error}");
     }
     // One offset lower, the offset counts from the network header, and lies beyond the end.
     assert_eq!(left(&["0 0 0 1", &format!("32 0 0 {}", below(-0x1001))], &plain), 0);
@@ -223,7 +223,7 @@ fn jumps() {
     let code = [&["0 0 0 0", "21 255 0 0"][..], &far, &["4 0 0 7"]].concat();
     assert_eq!(left(&code, &pkt), 7);
     let wrong = "2,21 256 0 0,6 0 0 0".parse::<Bpf>().expect_err("too far").to_string();
-    assert!(wrong.ends_with("no instruction (0)"), "{wrong}");
+    assert!(wrong.ends_with("unknown instruction (0)"), "{wrong}");
 }
 
 #[test]
@@ -232,8 +232,8 @@ fn what_is_wrong_with_a_program() {
     let memory = "it reads memory that was not written";
     let beyond = "it jumps beyond the end";
     for (code, place, why) in [
-        ("1,0 0 0 1", 0, "the last has to return"),
-        ("2,6 0 0 0,0 0 0 1", 1, "the last has to return"),
+        ("1,0 0 0 1", 0, "the last instruction must be a return"),
+        ("2,6 0 0 0,0 0 0 1", 1, "the last instruction must be a return"),
         ("2,6 0 0 0,5 0 0 0", 1, beyond),
         ("3,0 0 0 0,5 0 0 1,6 0 0 0", 1, beyond),
         ("3,0 0 0 0,21 1 0 0,6 0 0 0", 1, beyond),
@@ -288,7 +288,8 @@ fn what_is_wrong_with_a_program() {
         let error = raw.parse::<Bpf>().expect_err(raw);
         let numbers: Vec<&str> = raw.split(',').nth(1 + place).expect("one").split(' ').collect();
         let numbers = numbers.join(", ");
-        let said = format!("bpf: illegal \"bytecode\" \"[{numbers}]\": no instruction ({place})");
+        let said =
+            format!("bpf: illegal \"bytecode\" \"[{numbers}]\": unknown instruction ({place})");
         assert_eq!((error.to_string(), error.fault.code()), (said, 2), "{raw}");
     }
     let numbers = "expected COUNT,CODE JT JF K,… in numbers";
@@ -392,26 +393,30 @@ fn programs_are_shown() {
         json(&format!("pref 1 bpf ebpf-bytecode {digits}")),
         format!(r#"{{"handle":"0x1","not_in_hw":true,"ebpf_bytecode":"{digits}"}}"#)
     );
-    let files = "files are not read here: `filter::with_files` does";
+    let files = "this parser reads no files: use `filter::with_files`";
     for word in ["bytecode-file", "bcf", "object-file", "obj"] {
         let said = format!("filter bpf: \"{word}\": {files}");
         assert_eq!(wrong(&format!("bpf {word} x")), (1, said));
     }
     for word in ["object-pinned", "pinned"] {
-        let said = format!("filter bpf: \"{word}\": there is no kernel here that has it");
+        let said = format!(
+            "filter bpf: \"{word}\": there is no kernel here that could hold a pinned \
+             program"
+        );
         assert_eq!(wrong(&format!("bpf {word} x")), (1, said));
     }
-    let direct = "filter bpf: \"action\": with direct-action, the program says what happens";
+    let direct = "filter bpf: \"action\": it cannot be used with direct-action, where the program \
+                  returns the action";
     are_wrong(&[
         (&format!("bpf {two} da action ok"), 1, direct),
         (&format!("bpf ebpf-bytecode {digits} da action ok"), 1, direct),
         (
             &format!("bpf {two} ebpf-bytecode {digits}"),
             1,
-            "filter bpf: \"bytecode\": there is ebpf-bytecode, too",
+            "filter bpf: \"bytecode\": use either bytecode or ebpf-bytecode, not both",
         ),
-        ("bpf da", 2, "filter bpf: \"bytecode\": expected it, as tcpdump -ddd writes it"),
-        ("bpf", 2, "filter bpf: \"bytecode\": expected it, as tcpdump -ddd writes it"),
+        ("bpf da", 2, "filter bpf: \"bytecode\": expected a program, as `tcpdump -ddd` prints it"),
+        ("bpf", 2, "filter bpf: \"bytecode\": expected a program, as `tcpdump -ddd` prints it"),
         (
             "bpf ebpf-bytecode xx",
             1,
@@ -421,7 +426,7 @@ fn programs_are_shown() {
         (
             &format!("bpf {two} colour 1"),
             1,
-            "filter bpf: what is \"colour\"? bpf takes bytecode, ebpf-bytecode, direct-action, \
+            "filter bpf: unexpected \"colour\": bpf takes bytecode, ebpf-bytecode, direct-action, \
              classid, action, police",
         ),
     ]);

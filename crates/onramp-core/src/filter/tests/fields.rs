@@ -452,11 +452,11 @@ fn ranges_of_ports_have_both_ends() {
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn what_flower_does_not_take() {
-    let mac = "expected such as 02:00:00:00:00:01, and /MASK or /BITS";
+    let mac = "expected an address such as 02:00:00:00:00:01, optionally with /MASK or /BITS";
     let port = "expected PORT, PORT/MASK or FIRST-LAST";
-    let icmp = "expected 0 to 255, and /MASK";
-    let byte = "expected a byte such as 0x10, and /MASK";
-    let flags = "expected frag, nofrag, firstfrag or nofirstfrag, with / between";
+    let icmp = "expected 0 to 255, optionally with /MASK";
+    let byte = "expected a byte such as 0x10, optionally with /MASK";
+    let flags = "expected frag, nofrag, firstfrag or nofirstfrag, separated by /";
     let tcp_flags = "expected FLAGS or FLAGS/MASK, hexadecimal, 0 to fff";
     for (words, key, value, why) in [
         ("src_mac 24", "src_mac", "24", mac),
@@ -469,8 +469,13 @@ fn what_flower_does_not_take() {
             "100",
             "expected tcp, udp, sctp, icmp, icmpv6 or a hexadecimal number up to ff",
         ),
-        ("src_ip fd00::1", "src_ip", "fd00::1", "expected such as 10.0.0.0/8"),
-        ("dst_ip 10.0.0.0/33", "dst_ip", "10.0.0.0/33", "expected such as 10.0.0.0/8"),
+        ("src_ip fd00::1", "src_ip", "fd00::1", "expected an IPv4 prefix such as 10.0.0.0/8"),
+        (
+            "dst_ip 10.0.0.0/33",
+            "dst_ip",
+            "10.0.0.0/33",
+            "expected an IPv4 prefix such as 10.0.0.0/8",
+        ),
         ("ip_tos 256", "ip_tos", "256", byte),
         ("ip_tos +5", "ip_tos", "+5", byte),
         ("ip_ttl 1/100", "ip_ttl", "1/100", byte),
@@ -529,26 +534,27 @@ fn what_flower_does_not_take() {
         (
             "protocol ipv6 flower dst_ip 10.0.0.1",
             1,
-            "filter flower: illegal \"dst_ip\" \"10.0.0.1\": expected such as fd00::/8",
+            "filter flower: illegal \"dst_ip\" \"10.0.0.1\": expected an IPv6 prefix such as \
+             fd00::/8",
         ),
         (
             "protocol ip flower enc_key_id 5",
             1,
-            "filter flower: what is \"enc_key_id\"? flower takes src_mac, dst_mac, vlan_id, \
+            "filter flower: unexpected \"enc_key_id\": flower takes src_mac, dst_mac, vlan_id, \
              vlan_prio, vlan_ethtype, ip_proto, src_ip, dst_ip, src_port, dst_port, ip_tos, \
              ip_ttl, tcp_flags, type, code, ip_flags, classid, action",
         ),
         (
             "protocol ip flower police mtu 500",
             1,
-            "filter flower: what is \"police\"? flower takes src_mac, dst_mac, vlan_id, \
+            "filter flower: unexpected \"police\": flower takes src_mac, dst_mac, vlan_id, \
              vlan_prio, vlan_ethtype, ip_proto, src_ip, dst_ip, src_port, dst_port, ip_tos, \
              ip_ttl, tcp_flags, type, code, ip_flags, classid, action",
         ),
         (
             "protocol ip flower src_ip",
             255,
-            "filter flower: \"src_ip\": expected such as 10.0.0.0/8",
+            "filter flower: \"src_ip\": expected an IPv4 prefix such as 10.0.0.0/8",
         ),
     ]);
     // `any` is an address of either IP version.
@@ -592,7 +598,8 @@ fn masks_come_and_go() {
     // refused.
     add(&mut table, "dst_port 5-9", 6).expect("room");
     assert_eq!((first(&table, udp(7)), first(&table, udp(8))), (class(5), class(6)));
-    let twice = "filter: illegal \"pref\" \"1\": another filter there matches the same";
+    let twice = "filter: illegal \"pref\" \"1\": another filter with this preference matches the \
+                 same packets";
     assert_eq!(add(&mut table, "dst_port 7", 1), Err(twice.into()));
     assert_eq!(add(&mut table, "dst_port 5-9", 1), Err(twice.into()));
     add(&mut table, "dst_port 5-10", 7).expect("another range");
@@ -610,7 +617,7 @@ fn masks_come_and_go() {
     assert_eq!((first(&changed, udp(8)), first(&changed, udp(7))), (class(9), class(6)));
     let changed = change("dst_port 7", 9).expect("the same");
     assert_eq!(first(&changed, udp(7)), class(9));
-    let other =
-        "filter: illegal \"pref\" \"1\": it looks at other fields than the one there; delete that";
+    let other = "filter: illegal \"pref\" \"1\": it matches other fields than the existing filter; \
+                 delete that one first";
     assert_eq!(change("src_port 8", 9).expect_err("another mask"), other);
 }

@@ -248,12 +248,12 @@ const NAMES: &str = "src, dst, proto, proto-src, proto-dst, iif, priority, mark,
 
 #[test]
 fn what_is_wrong_with_a_flow() {
-    let handle = "filter flow: \"handle\": expected one before the kind, other than 0";
+    let handle = "filter flow: \"handle\": expected `handle NUMBER` before the kind, other than 0";
     let key = format!("filter flow: illegal \"key\" \"colour\": expected {NAMES}");
     let keys = format!(
-        "filter flow: illegal \"keys\" \"src,\": expected keys with commas between: {NAMES}"
+        "filter flow: illegal \"keys\" \"src,\": expected keys separated by commas: {NAMES}"
     );
-    let perturb = "filter flow: \"perturb\": only hash mode can be perturbed: say hash";
+    let perturb = "filter flow: \"perturb\": it needs hash mode: add `hash`";
     are_wrong(&[
         ("flow map key src", 2, handle),
         ("handle 0 flow map key src", 2, handle),
@@ -283,14 +283,14 @@ fn what_is_wrong_with_a_flow() {
         (
             "handle 1 flow map key mark addend x",
             1,
-            "filter flow: illegal \"addend\" \"x\": expected a number or an address, and - \
-             before it",
+            "filter flow: illegal \"addend\" \"x\": expected a number or an address, optionally \
+             after a -",
         ),
         (
             "handle 1 flow map key mark addend 4294967296",
             1,
             "filter flow: illegal \"addend\" \"4294967296\": expected a number or an address, \
-             and - before it",
+             optionally after a -",
         ),
         (
             "handle 1 flow map key mark baseclass 2:",
@@ -300,7 +300,7 @@ fn what_is_wrong_with_a_flow() {
         (
             "handle 1 flow map key mark colour 5",
             1,
-            "filter flow: what is \"colour\"? flow takes map, hash, key, keys, and, or, xor, \
+            "filter flow: unexpected \"colour\": flow takes map, hash, key, keys, and, or, xor, \
              rshift, addend, divisor, baseclass, perturb, match, action, police",
         ),
         (
@@ -358,7 +358,7 @@ fn a_flow_is_changed() {
     ] {
         assert_eq!(changed(first, second), right(expected), "{first}; {second}");
     }
-    let perturb = "filter flow: \"perturb\": only hash mode can be perturbed: say hash";
+    let perturb = "filter flow: \"perturb\": it needs hash mode: add `hash`";
     assert_eq!(changed("hash keys mark perturb 10", "perturb 5"), Err(perturb.into()));
     assert_eq!(changed("hash keys mark", "map perturb 5"), Err(perturb.into()));
     let one = "filter flow: \"keys\": map takes one key; use hash";

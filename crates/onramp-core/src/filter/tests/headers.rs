@@ -117,7 +117,7 @@ fn fields_of_one_word_are_compared_together() {
         matches("match u8 5 f at 0 match u8 0x15 ff at 0"),
         "\n  match 15000000/ff000000 at 0"
     );
-    let contradicts = "filter u32: \"match\": it contradicts a match before it";
+    let contradicts = "filter u32: \"match\": it contradicts an earlier match";
     are_wrong(&[
         ("u32 match u8 5 f at 0 match u8 0x14 ff at 0", 1, contradicts),
         ("u32 match u32 1 1 match u32 0 1", 1, contradicts),
@@ -248,7 +248,7 @@ fn what_is_wrong_with_a_match() {
         ("tcp dst 80 10000", "dst", "10000", hex("ffff")),
         ("icmp type 256 ff", "type", "256", whole("255")),
         ("mark x 1", "mark", "x", whole("4294967295")),
-        ("ip src fd00::1", "src", "fd00::1", "expected such as 10.0.0.0/8".into()),
+        ("ip src fd00::1", "src", "fd00::1", "expected an IPv4 prefix such as 10.0.0.0/8".into()),
         ("ip6 dst 10.0.0.1", "dst", "10.0.0.1", "expected an IPv6 prefix such as fd00::/8".into()),
         ("ether src 2:3", "src", "2:3", "expected an address such as 02:00:00:00:00:01".into()),
         ("ether type 1", "match ether", "type", "expected src, dst".into()),

@@ -23,8 +23,8 @@ fn each_kind_has_its_own() {
     let table = table.expect_err("2 is taken among the edits");
     assert_eq!(
         table.to_string(),
-        "filter: illegal \"index\" \"2\": actions are not shared here: say what it does at each \
-         filter"
+        "filter: illegal \"index\" \"2\": filters cannot share an action in Onramp: give each \
+         filter its own"
     );
     assert_eq!(
         table.fault.kernel_text().as_deref(),

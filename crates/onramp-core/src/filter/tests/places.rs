@@ -37,7 +37,9 @@ fn preferences_are_given_out() {
         refused(&mut table, How::Add, "matchall classid 1:1"),
         (
             2,
-            "filter: \"pref\": 32768 is taken: no number is left before it".into(),
+            "filter: \"pref\": no automatic preference is left: the lowest one, 32768, is \
+             taken"
+                .into(),
             "Error: Lowest ID from auto-alloc range already in use.".into()
         )
     );
@@ -138,10 +140,12 @@ fn the_mark_is_the_class_or_not() {
     assert_eq!(names(&table), [(0, 1, 0)]);
     apply(&mut table, How::Add, "pref 1 handle 5 fw classid 1:1").expect("a mark");
     assert_eq!(names(&table), [(0, 1, 5)]);
-    let own = "filter: illegal \"pref\" \"1\": a filter there has a mark of its own";
+    let own = "filter: illegal \"pref\" \"1\": another filter with this preference has a mark; \
+               expected `handle MARK`";
     let invalid = "RTNETLINK answers: Invalid argument";
     assert_eq!(refused(&mut table, How::Add, "pref 1 fw"), (2, own.into(), invalid.into()));
-    let mask = "filter: illegal \"pref\" \"1\": filters of one preference share their mask";
+    let mask = "filter: illegal \"pref\" \"1\": the fw filters of one preference must have the \
+                same mask";
     for line in ["pref 1 handle 6/0xff fw classid 1:1", "pref 1 handle 6/0xfffffffe fw classid 1:1"]
     {
         assert_eq!(refused(&mut table, How::Add, line), (2, mask.into(), invalid.into()));
@@ -192,22 +196,24 @@ fn what_cannot_be_at_a_preference() {
             How::Add,
             "pref 1 protocol ipv6 basic classid 1:1",
             2,
-            "filter: illegal \"protocol\" \"ipv6\": other filters there are for ip",
+            "filter: illegal \"protocol\" \"ipv6\": the filters with this preference are for \
+             protocol ip",
             "Error: Protocol mismatch for filter with specified priority.",
         ),
         (
             How::Add,
             "pref 1 protocol ip matchall classid 1:1",
             2,
-            "filter: what is \"matchall\"? other filters there are basic",
+            "filter: unexpected \"matchall\": the filters with this preference are of the kind \
+             basic",
             "Error: Specified filter kind does not match existing one.",
         ),
         (
             How::Add,
             "pref 2 matchall classid 1:1",
             2,
-            "filter: illegal \"pref\" \"2\": matchall stands alone at its preference; delete it \
-             first",
+            "filter: illegal \"pref\" \"2\": a preference has at most one matchall filter; delete \
+             the existing one first",
             "RTNETLINK answers: File exists",
         ),
         (
@@ -242,7 +248,7 @@ fn what_cannot_be_at_a_preference() {
             How::Change,
             "handle 5 basic classid 1:1",
             2,
-            "filter: \"pref\": say which to change: its preference",
+            "filter: \"pref\": expected the preference of the filter to change",
             "Error: Invalid filter command with priority of zero.",
         ),
         (
@@ -263,7 +269,7 @@ fn what_cannot_be_at_a_preference() {
             How::Delete,
             "pref 4",
             2,
-            "filter: illegal \"pref\" \"4\": there are no filters of this preference",
+            "filter: illegal \"pref\" \"4\": there are no filters with this preference",
             "Error: Filter with specified priority/protocol not found.",
         ),
         (
@@ -277,50 +283,51 @@ fn what_cannot_be_at_a_preference() {
             How::Delete,
             "pref 1 protocol arp",
             2,
-            "filter: illegal \"protocol\" \"arp\": other filters there are for ip",
+            "filter: illegal \"protocol\" \"arp\": the filters with this preference are for \
+             protocol ip",
             "Error: Protocol mismatch for filter with specified priority.",
         ),
         (
             How::Delete,
             "pref 3 fw",
             2,
-            "filter: what is \"fw\"? other filters there are basic",
+            "filter: unexpected \"fw\": the filters with this preference are of the kind basic",
             "Error: Specified filter kind does not match existing one.",
         ),
         (
             How::Delete,
             "protocol ip",
             2,
-            "filter: say the preference, too, or delete all filters of the chain",
+            "filter: expected a preference, too, or neither protocol, handle nor kind",
             "Error: Cannot flush filters with protocol, handle or kind set.",
         ),
         (
             How::Delete,
             "handle 4 basic",
             2,
-            "filter: say the preference, too, or delete all filters of the chain",
+            "filter: expected a preference, too, or neither protocol, handle nor kind",
             "Error: Cannot flush filters with protocol, handle or kind set.",
         ),
         (
             How::Delete,
             "basic",
             2,
-            "filter: say the preference, too, or delete all filters of the chain",
+            "filter: expected a preference, too, or neither protocol, handle nor kind",
             "Error: Cannot flush filters with protocol, handle or kind set.",
         ),
         (
             How::Delete,
             "pref 3 basic classid 1:1",
             255,
-            "filter: what is \"classid\"? expected the end: a filter is deleted by its preference \
-             and handle",
+            "filter: unexpected \"classid\": expected the end: a filter is deleted by its \
+             preference and handle",
             "",
         ),
         (
             How::Delete,
             "pref 3 handle 4",
             255,
-            "filter: \"handle\": a handle means a filter of a kind: say which, behind it",
+            "filter: \"handle\": expected the kind of the filter after the handle",
             "",
         ),
         (
@@ -366,10 +373,10 @@ fn one_filter_is_asked_for() {
         ("protocol ip pref 3 handle 4", "kind"),
         ("protocol ip pref 3 basic", "handle"),
     ] {
-        assert_eq!(get(line), Err((255, format!("filter: \"{key}\": get needs it"))), "{line}");
+        assert_eq!(get(line), Err((255, format!("filter: \"{key}\": `get` needs it"))), "{line}");
     }
     for (line, code, message) in [
-        ("pref 3 protocol ip handle 4 basic x", 255, "filter: what is \"x\"? expected the end"),
+        ("pref 3 protocol ip handle 4 basic x", 255, "filter: unexpected \"x\": expected the end"),
         (
             "pref 3 protocol ip handle 5 basic",
             2,
@@ -383,7 +390,7 @@ fn one_filter_is_asked_for() {
         (
             "pref 3 protocol ip handle 4 fw",
             2,
-            "filter: what is \"fw\"? other filters there are basic",
+            "filter: unexpected \"fw\": the filters with this preference are of the kind basic",
         ),
         (
             "chain 1 pref 3 protocol ip handle 4 basic",
@@ -393,7 +400,7 @@ fn one_filter_is_asked_for() {
         (
             "pref 5 protocol ip handle 4 basic",
             2,
-            "filter: illegal \"pref\" \"5\": there are no filters of this preference",
+            "filter: illegal \"pref\" \"5\": there are no filters with this preference",
         ),
     ] {
         assert_eq!(get(line), Err((code, message.to_owned())), "{line}");

@@ -175,7 +175,7 @@ fn a_policer_may_stand_alone() {
         (
             "basic police mtu 500 foo",
             255,
-            "filter basic: what is \"foo\"? basic takes match, classid, action, police",
+            "filter basic: unexpected \"foo\": basic takes match, classid, action, police",
         ),
         ("basic police", 255, "filter basic: \"police\": expected rate, pkts_rate or mtu"),
     ]);
@@ -185,7 +185,7 @@ fn a_policer_may_stand_alone() {
 fn what_is_wrong_with_a_policer() {
     let rate = "expected a rate such as 8mbit or 1mbps (bytes)";
     let size = "expected a size such as 1514 or 15kb, 0b to 4294967295b";
-    let controls = "expected EXCEED or EXCEED/CONFORM, actions both";
+    let controls = "expected EXCEED or EXCEED/CONFORM, where both are actions";
     let whole = |max: u32| format!("expected a whole number, 0 to {max}");
     for (words, code, key, value, why) in [
         ("rate fast burst 5k", 255, "rate", "fast", rate.to_owned()),
@@ -206,7 +206,7 @@ fn what_is_wrong_with_a_policer() {
         ("mtu 500 conform-exceed foo", 1, "conform-exceed", "foo", controls.into()),
         ("mtu 500 conform-exceed drop/foo", 1, "conform-exceed", "drop/foo", controls.into()),
         ("mtu 500 conform-exceed foo/drop", 1, "conform-exceed", "foo/drop", controls.into()),
-        ("avrate 1mbit", 1, "avrate", "", "there is no estimator here: use rate".into()),
+        ("avrate 1mbit", 1, "avrate", "", "estimators are not supported: use rate".into()),
         ("burst 5k", 1, "police", "", "expected rate, pkts_rate or mtu".into()),
         ("rate 1mbit", 1, "burst", "", "rate needs it".into()),
         ("rate 1mbit burst 0", 1, "burst", "", "rate needs it".into()),
@@ -214,7 +214,13 @@ fn what_is_wrong_with_a_policer() {
         ("pkts_rate 5 pkts_burst 0", 1, "burst", "", "rate needs it".into()),
         ("pkts_rate 5 burst 5k", 1, "burst", "", "rate needs it".into()),
         ("rate 1mbit pkts_burst 5", 1, "burst", "", "rate needs it".into()),
-        ("rate 1mbit burst 5k pkts_rate 5", 1, "pkts_rate", "", "not together with rate".into()),
+        (
+            "rate 1mbit burst 5k pkts_rate 5",
+            1,
+            "pkts_rate",
+            "",
+            "it cannot be used together with rate".into(),
+        ),
         ("peakrate 1mbit mtu 500", 1, "peakrate", "", "it needs rate".into()),
         ("rate 1mbit burst 5k peakrate 2mbit", 1, "mtu", "", "peakrate needs it".into()),
     ] {
@@ -228,7 +234,7 @@ fn what_is_wrong_with_a_policer() {
         (
             "matchall action police mtu 500 foo",
             255,
-            "filter matchall: what is \"foo\"? matchall takes classid, action",
+            "filter matchall: unexpected \"foo\": matchall takes classid, action",
         ),
         (
             "matchall action police",

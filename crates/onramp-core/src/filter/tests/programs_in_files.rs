@@ -71,7 +71,10 @@ fn objects_stand_in_files() {
 #[test]
 fn what_is_wrong_with_a_file() {
     let said = |line: &str, bytes: &[u8]| read(line, bytes).expect_err(line);
-    assert_eq!(said("bpf bcf x", &[0x80]), "filter bpf: illegal \"bcf\" \"x\": it is no text");
+    assert_eq!(
+        said("bpf bcf x", &[0x80]),
+        "filter bpf: illegal \"bcf\" \"x\": the file is not text"
+    );
     // An error in the file names the file; an unknown section names the section.
     assert_eq!(
         said("bpf obj x.o", b"text"),
@@ -79,12 +82,13 @@ fn what_is_wrong_with_a_file() {
     );
     assert_eq!(
         said("bpf object-file x.o sec foo", OBJECT),
-        "filter bpf: illegal \"object-file\" \"foo\": there is no such section, but: classifier, \
-         act, map"
+        "filter bpf: illegal \"object-file\" \"foo\": there is no such section; expected one of \
+         classifier, act, map"
     );
     assert_eq!(
         said("bpf obj x.o sec", OBJECT),
-        "filter bpf: illegal \"obj\" \"x.o\": there is no such section, but: classifier, act, map"
+        "filter bpf: illegal \"obj\" \"x.o\": there is no such section; expected one of \
+         classifier, act, map"
     );
     let missing = with_files("bpf bytecode-file y", |_| Err::<Vec<u8>, _>("no such file"));
     assert_eq!(

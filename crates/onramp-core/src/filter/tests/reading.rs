@@ -275,7 +275,7 @@ fn what_stands_before_the_kind() {
         ),
         (
             "est 1sec 4sec",
-            "filter: \"estimator\": there are no estimators here: the counters say how much passed",
+            "filter: \"estimator\": estimators are not supported; use the filter's counters",
         ),
     ] {
         assert_eq!(wrong(line), (255, message.to_owned()), "{line}");
@@ -284,6 +284,6 @@ fn what_stands_before_the_kind() {
     assert_eq!(query.pref(), Some(2));
     let error = Head::read_query(&mut reader("dev e0 basic")).expect_err("a kind");
     let why =
-        "filter: what is \"basic\"? expected dev, parent, root, pref, protocol, chain, handle";
+        "filter: unexpected \"basic\": expected dev, parent, root, pref, protocol, chain, handle";
     assert_eq!((error.fault.code(), error.to_string().as_str()), (255, why));
 }

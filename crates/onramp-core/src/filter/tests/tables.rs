@@ -111,20 +111,24 @@ fn what_is_wrong_with_a_node() {
         (
             "u32 flowid 1:1",
             2,
-            "filter u32: \"match\": expected one at least, such as match u32 0 0",
+            "filter u32: \"match\": expected at least one, such as match u32 0 0",
         ),
         (
             "u32 offset eat",
             2,
-            "filter u32: \"match\": expected one at least, such as match u32 0 0",
+            "filter u32: \"match\": expected at least one, such as match u32 0 0",
         ),
-        ("u32 action ok", 2, "filter u32: \"match\": expected one at least, such as match u32 0 0"),
-        ("pref 1 handle 1::5 u32 divisor 4", 2, "filter u32: \"divisor\": the handle names a node"),
+        ("u32 action ok", 2, "filter u32: \"match\": expected at least one, such as match u32 0 0"),
+        (
+            "pref 1 handle 1::5 u32 divisor 4",
+            2,
+            "filter u32: \"divisor\": it needs the handle of a table, but the handle names a node",
+        ),
         (
             "u32 match u32 0 0 colour 5",
             1,
-            "filter u32: what is \"colour\"? u32 takes match, link, ht, hashkey, offset, sample, \
-             divisor, order, classid, action, police, indev",
+            "filter u32: unexpected \"colour\": u32 takes match, link, ht, hashkey, offset, \
+             sample, divisor, order, classid, action, police, indev",
         ),
     ]);
 }
@@ -243,8 +247,8 @@ fn tables_are_numbered() {
     let tables: Vec<u32> = handles(&table);
     assert_eq!(tables, (0x800..0x1000_u32).map(|table| table << 20).collect::<Vec<_>>());
     let error = apply(&mut table, How::Add, "pref 3000 u32").expect_err("no room");
-    let why = "filter: \"u32\": a place has at most 2048 hash tables without a number, one for \
-               each preference";
+    let why = "filter: \"u32\": a qdisc or class has at most 2048 hash tables with automatic \
+               numbers";
     assert_eq!(error.to_string(), why);
     assert_eq!(error.fault.kernel_text().as_deref(), Some(NO_SPACE));
     // Tables with other numbers do not count, and a freed number is found again.
@@ -343,59 +347,61 @@ fn tables_say_what_cannot_be() {
         (
             How::Change,
             "pref 1 handle 1: u32 divisor 8",
-            "filter: illegal \"divisor\" \"100000\": a table keeps its buckets; delete it first",
+            "filter: illegal \"divisor\" \"100000\": a table cannot change its number of buckets; \
+             delete the table first",
             "Error: cls_u32: Key node id cannot be zero.",
         ),
         (
             How::Change,
             "pref 1 handle 1: u32 match u32 1 1",
-            "filter: illegal \"handle\" \"100000\": a node has the table's number, then the \
-             bucket's, then one of its own",
+            "filter: illegal \"handle\" \"100000\": expected TABLE:BUCKET:NODE: an existing table \
+             and bucket, and a free node number",
             "Error: cls_u32: Key node id cannot be zero.",
         ),
         (
             How::Add,
             "pref 1 u32 match u32 1 1 link 2:",
-            "filter: illegal \"link\" \"2\": there is no such table: add it with divisor",
+            "filter: illegal \"link\" \"2\": there is no such table; add it with divisor",
             "Error: cls_u32: Link hash table not found.",
         ),
         (
             How::Add,
             "pref 1 u32 match u32 1 1 link 801:",
-            "filter: illegal \"link\" \"801\": it is the first table of a preference, with which \
-             nothing can be linked",
+            "filter: illegal \"link\" \"801\": filters cannot link to the first table of a \
+             preference",
             "Error: cls_u32: Not linking to root node.",
         ),
         (
             How::Add,
             "pref 1 u32 ht 2: match u32 1 1 flowid 1:1",
-            "filter: illegal \"ht\" \"2\": there is no such table: add it with divisor",
+            "filter: illegal \"ht\" \"2\": there is no such table; add it with divisor",
             "Error: cls_u32: Specified hash table not found.",
         ),
         (
             How::Add,
             "pref 1 u32 ht 1:4: match u32 1 1 flowid 1:1",
-            "filter: illegal \"handle\" \"4\": a node has the table's number, then the bucket's, \
-             then one of its own",
+            "filter: illegal \"handle\" \"4\": expected TABLE:BUCKET:NODE: an existing table and \
+             bucket, and a free node number",
             "Error: cls_u32: Specified hash table buckets exceed configured value.",
         ),
         (
             How::Add,
             "pref 1 handle 2::1 u32 ht 1:3: match u32 1 1 flowid 1:1",
-            "filter: illegal \"handle\" \"200001\": a node has the table's number, then the \
-             bucket's, then one of its own",
+            "filter: illegal \"handle\" \"200001\": expected TABLE:BUCKET:NODE: an existing table \
+             and bucket, and a free node number",
             "Error: cls_u32: Handle specified hash table address mismatch.",
         ),
         (
             How::Delete,
             "pref 2 handle 801: u32",
-            "filter: \"handle\": the first table goes with its preference",
+            "filter: \"handle\": the first table of a preference can be deleted only with the \
+             preference",
             "Error: cls_u32: Not allowed to delete root node.",
         ),
         (
             How::Delete,
             "pref 1 handle 1: u32",
-            "filter: \"handle\": filters are linked with this table",
+            "filter: \"handle\": other filters link to this table",
             "Error: cls_u32: Can not delete in-use filter.",
         ),
     ] {

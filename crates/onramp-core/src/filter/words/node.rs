@@ -111,7 +111,11 @@ impl Line {
         if let Some(divisor) = self.divisor {
             if handle & NODE != 0 {
                 let said = "cls_u32: Divisor can only be used on a hash table";
-                return refused("divisor", "the handle names a node", said);
+                return refused(
+                    "divisor",
+                    "it needs the handle of a table, but the handle names a node",
+                    said,
+                );
             }
             return Ok(Matcher::Table(divisor));
         }
@@ -121,7 +125,7 @@ impl Line {
             node = Node { link, table: None, ..before.clone() };
         } else if node.selector.is_empty() && (self.any || acts) {
             let said = "cls_u32: Selector not specified";
-            return refused("match", "expected one at least, such as match u32 0 0", said);
+            return refused("match", "expected at least one, such as match u32 0 0", said);
         } else if node.selector.is_empty() {
             return Ok(Matcher::Root);
         } else {

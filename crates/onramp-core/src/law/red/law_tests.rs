@@ -154,7 +154,7 @@ fn a_burst_that_will_not_do_is_refused_with_the_reason() {
     let why = |min, burst| format!("{:?}", refused(min, burst));
     assert!(why(2_500, 1).contains("1 is too small: expected 3 or more packets"));
     assert!(why(2_500, 2).contains("2 is too small: expected 3 or more packets"));
-    assert!(why(500, 1).contains("1 is too large: so slow an average never reaches min, 500"));
+    assert!(why(500, 1).contains("1 is too large: so slow an average would never reach min, 500"));
     assert_eq!(shape(2_500, 100_000, 1 << 30).check().ok(), weight(2_500, 20, 1_000));
 }
 

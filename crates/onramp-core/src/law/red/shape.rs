@@ -51,13 +51,16 @@ impl Shape {
             let why = if burst < least {
                 format!("{burst} is too small: expected {least} or more packets")
             } else {
-                format!("{burst} is too large: so slow an average never reaches min, {min}")
+                format!("{burst} is too large: so slow an average would never reach min, {min}")
             };
             Clash::usage("burst", why)
         })?;
         match self.halvings() {
             Some(_) => Ok(weight),
-            None => Err(Clash::usage("probability", "it is too small for so wide a range")),
+            None => Err(Clash::usage(
+                "probability",
+                "it is too small for the distance from min to max; raise it, or lower max",
+            )),
         }
     }
 
@@ -86,7 +89,9 @@ impl Shape {
         let bits = |number: u32| u32::BITS - number.leading_zeros();
         for (key, number) in [("min", self.min), ("max", self.max)] {
             if bits(number) + weight >= 32 {
-                let why = format!("with an average over so many packets, {number} is too much");
+                let why = format!(
+                    "{number} is too large for an average this slow; lower it, or lower burst"
+                );
                 return Err((key, why).into());
             }
         }

@@ -20,14 +20,14 @@ pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
         return Err(Clash::usage("overhead", "expected a whole number, -64 to 256 bytes"));
     }
     if values.number("nat") == 1 {
-        let why = "addresses before translation are not known here, for nobody follows \
-                   connections: leave it out, or say `nonat`";
+        let why = "Onramp does not track connections, so it does not know addresses before \
+                   NAT: leave it out, or use `nonat`";
         let said = "No conntrack support in kernel";
         return Err(Clash::from(("nat", why)).said(Errno::NotSupported, said));
     }
     if values.number("ack-filter") > 0 {
-        let why = "acknowledgements of TCP are not looked for: leave it out, or say \
-                   `no-ack-filter`";
+        let why =
+            "Onramp does not filter TCP acknowledgements: leave it out, or use `no-ack-filter`";
         let said = "sch_cake: there is no filter of acknowledgements here";
         return Err(Clash::from(("ack-filter", why)).said(Errno::NotSupported, said));
     }

@@ -34,19 +34,27 @@ pub(super) const US_MAX: u64 = U32_MAX / 1_000 * 1_000;
 const GAIN_MAX: u64 = (1 << 31) - 1;
 
 pub(super) const TARGET: Param =
-    Param::new("target", Unit::Usecs, Number(15_000_000), "waiting time to aim at")
+    Param::new("target", Unit::Usecs, Number(15_000_000), "the waiting time that the law aims for")
         .within(1_000, U32_MAX * 1_000);
 
-pub(super) const TUPDATE: Param =
-    Param::new("tupdate", Unit::Usecs, Number(16_000_000), "how often the probability is moved")
-        .within(1_000, US_MAX);
+pub(super) const TUPDATE: Param = Param::new(
+    "tupdate",
+    Unit::Usecs,
+    Number(16_000_000),
+    "how often the base probability is updated",
+)
+.within(1_000, US_MAX);
 
-pub(super) const ALPHA: Param =
-    Param::new("alpha", Unit::Gain, Number(41), "weight of the delay, in Hertz")
-        .within(1, GAIN_MAX);
+pub(super) const ALPHA: Param = Param::new(
+    "alpha",
+    Unit::Gain,
+    Number(41),
+    "weight of the delay's distance from `target`, in Hertz",
+)
+.within(1, GAIN_MAX);
 
 pub(super) const BETA: Param =
-    Param::new("beta", Unit::Gain, Number(819), "weight of its growth, in Hertz")
+    Param::new("beta", Unit::Gain, Number(819), "weight of the delay's growth, in Hertz")
         .within(1, GAIN_MAX);
 
 pub(super) const MAX_RTT: Param = Param::new(
@@ -57,9 +65,13 @@ pub(super) const MAX_RTT: Param = Param::new(
 )
 .within(1_000, U32_MAX * 1_000);
 
-pub(super) const TYPICAL_RTT: Param =
-    Param::new("typical_rtt", Unit::Usecs, Off, "usual round trip: a sixth of `max_rtt`")
-        .within(1_000, U32_MAX * 1_000);
+pub(super) const TYPICAL_RTT: Param = Param::new(
+    "typical_rtt",
+    Unit::Usecs,
+    Off,
+    "usual round trip; if not given, a sixth of `max_rtt`",
+)
+.within(1_000, U32_MAX * 1_000);
 
 /// The parameters of the law as they are given: times in nanoseconds, gains in 2^-8 Hertz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +147,7 @@ pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
     if given.alpha == 0 || given.beta == 0 {
         return Err(Clash::usage(
             key,
-            format!("too long: {max}us leave no gain of 1/256 Hz or more"),
+            format!("too long: with {max}us, alpha or beta would be below 1/256 Hz"),
         ));
     }
     if given.tupdate > US_MAX {

@@ -15,11 +15,16 @@ use Default::{List, Mtus, Number, Off};
 pub(super) const PARAMS: &[Param] = &[
     Param::new("limit", Unit::Packets, Number(10_000), "packets held at most in each band"),
     Param::new("flow_limit", Unit::Packets, Number(100), "packets held at most of each flow"),
-    Param::new("buckets", Unit::Count, Number(1024), "flows kept, idle ones too")
+    Param::new("buckets", Unit::Count, Number(1024), "number of flows kept, including idle ones")
         .within(2, 1 << 18)
         .zero_is_unsaid()
         .shown(show_buckets),
-    Param::new("orphan_mask", Unit::Count, Number(1023), "without effect: senders name flows"),
+    Param::new(
+        "orphan_mask",
+        Unit::Count,
+        Number(1023),
+        "without effect, because senders name their flows",
+    ),
     Param::new("bands", Unit::Count, Number(3), "priority bands; always 3")
         .within(3, 3)
         .shown(look::unusual),
@@ -34,25 +39,30 @@ pub(super) const PARAMS: &[Param] = &[
     )
     .within(1 << 14, i32::MAX as u64)
     .shown(look::unusual),
-    Param::new("pacing", Unit::Words(&["pacing", "nopacing"]), Off, "whether rates are kept")
+    Param::new("pacing", Unit::Words(&["pacing", "nopacing"]), Off, "whether flows are paced")
         .shown(show_pacing),
     Param::new("quantum", Unit::Bytes, Mtus(2), "bytes a flow may send in a round")
         .clamped(256, 1 << 20),
     Param::new("initial_quantum", Unit::Bytes, Mtus(10), "bytes a new flow may send at once")
         .within(0, 1 << 20)
         .refused(Fault::Kernel(Errno::Range, None)),
-    Param::new("maxrate", Unit::Rate, Off, "rate of each flow at most").shown(show_limit),
+    Param::new("maxrate", Unit::Rate, Off, "highest rate of each flow").shown(show_limit),
     Param::new("defrate", Unit::Rate, Off, "without effect").shown(look::never),
     Param::new(
         "low_rate_threshold",
         Unit::Rate,
         Number(550_000 / 8),
-        "flows this slow pause after each packet",
+        "flows with at most this rate pause after each packet, not after each quantum",
     )
     .shown(look::nonzero),
-    Param::new("refill_delay", Unit::Usecs, Number(40_000_000), "idle time that fills credit")
-        .shown(show_refill),
-    Param::new("ce_threshold", Unit::Usecs, Off, "waiting time from which ECN marks are set")
+    Param::new(
+        "refill_delay",
+        Unit::Usecs,
+        Number(40_000_000),
+        "idle time after which a flow's credit is refilled",
+    )
+    .shown(show_refill),
+    Param::new("ce_threshold", Unit::Usecs, Off, "waiting time above which packets are marked")
         .shown(show_limit),
     Param::new(
         "timer_slack",
@@ -61,19 +71,24 @@ pub(super) const PARAMS: &[Param] = &[
         "how late paced packets may leave, to save timers",
     )
     .refused(Fault::Usage),
-    Param::new("horizon", Unit::Usecs, Number(10_000_000_000), "how far ahead times may lie"),
+    Param::new(
+        "horizon",
+        Unit::Usecs,
+        Number(10_000_000_000),
+        "how far ahead departure times may lie",
+    ),
     Param::new(
         "horizon_drop",
         Unit::Words(&["horizon_drop", "horizon_cap"]),
         Number(0),
-        "packets beyond the horizon die, or leave at it",
+        "packets beyond the horizon are dropped, or leave at the horizon",
     )
     .shown(look::null),
     Param::new(
         "offload_horizon",
         Unit::Usecs,
         Off,
-        "how early packets may leave for a device that keeps their time",
+        "how early packets may leave to a device that holds them until their time",
     ),
 ];
 

@@ -38,7 +38,7 @@ impl Setup {
         }
         if class == class_of(ROOT) && verb != Verb::Delete {
             let said = "Cannot create traffic class with classid TC_H_ROOT";
-            return Err(refused(&at, Errno::Invalid, said, "this number means the root"));
+            return Err(refused(&at, Errno::Invalid, said, "this number is reserved for the root"));
         }
         let there = node.has_class(class.minor);
         let change = match (verb, there) {
@@ -50,7 +50,7 @@ impl Setup {
                 Err(refused(&at, Errno::NoEntry, "", "there is no such class; use add"))
             }
             (Verb::Add, true) => {
-                let why = "it is there already; use change or replace";
+                let why = "the class exists already; use change or replace";
                 Err(refused(&at, Errno::Exists, "", why))
             }
             (_, there) => self.set_class(&at, class, parent, there, head.kind.zip(options)),
@@ -71,7 +71,7 @@ impl Setup {
             (0, major) | (major, 0) => major,
             (major, other) if major == other => major,
             _ => {
-                let why = format!("it has to belong to {}", class.qdisc());
+                let why = format!("expected a parent that belongs to qdisc {}", class.qdisc());
                 let error = ConfigError::new("class", "parent", &above.to_string(), why);
                 return Err(error.kernel(Errno::Invalid, ""));
             }
@@ -102,13 +102,16 @@ impl Setup {
                 }
                 Some(_) => {}
                 None => {
-                    let why = format!("expected {} behind the class", kind.id);
+                    let why = format!("expected the kind {} after the class", kind.id);
                     return Err(refused(at, Errno::Invalid, option.missing, why));
                 }
             }
         }
         let ClassKind::Added { params, check: agree, nested } = kind.classes else {
-            let why = format!("the classes of {} follow from its parameters", kind.id);
+            let why = format!(
+                "classes of {} cannot be added or deleted, because its parameters determine them",
+                kind.id
+            );
             return Err(refused(at, Errno::NotSupported, "", why));
         };
         if class.minor == 0 {
@@ -118,11 +121,12 @@ impl Setup {
         let given = match options {
             Some((id, given)) if id == kind.id => given,
             None => {
-                let why = format!("expected {} behind the class", kind.id);
+                let why = format!("expected the kind {} after the class", kind.id);
                 return Err(refused(at, Errno::Invalid, quirks.options_missing, why));
             }
             Some((id, _)) => {
-                let why = format!("expected {}: {} is of that kind", kind.id, class.qdisc());
+                let why =
+                    format!("expected {}, which is the kind of qdisc {}", kind.id, class.qdisc());
                 return Err(ConfigError::new(at, "", id, why).kernel(Errno::Invalid, ""));
             }
         };
@@ -149,7 +153,7 @@ impl Setup {
         let mtu = self.facts.mtu;
         let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
         if !node.has_class(class.minor) {
-            let why = "change bands of the qdisc instead";
+            let why = "the qdisc has no such class; change its bands instead";
             return Err(refused(at, Errno::NotSupported, option.no_class, why));
         }
         let [Some(Value::Number(number))] = given else { return Ok(Change::Nothing) };
@@ -166,15 +170,23 @@ impl Setup {
         let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
         let kind = node.spec.kind();
         let ClassKind::Added { .. } = kind.classes else {
-            let why = format!("the classes of {} follow from its parameters", kind.id);
+            let why = format!(
+                "classes of {} cannot be added or deleted, because its parameters determine them",
+                kind.id
+            );
             return Err(refused(at, Errno::NotSupported, "", why));
         };
         let in_use = kind.quirks.added.in_use;
         if class.minor == 0 || node.classes.is_inner(class.minor) {
-            return Err(refused(at, Errno::Busy, in_use, "classes stand below it"));
+            return Err(refused(
+                at,
+                Errno::Busy,
+                in_use,
+                "the class has child classes, or is the root",
+            ));
         }
         if self.filters.needs(class) {
-            return Err(refused(at, Errno::Busy, in_use, "filters name it"));
+            return Err(refused(at, Errno::Busy, in_use, "filters refer to the class"));
         }
         node.classes.remove(class);
         if let Some(below) = below {
@@ -225,7 +237,10 @@ impl Node {
         }
         let minor = match minor {
             None if quirks.root_is_class => {
-                let why = format!("the root of {} is there already; name the class above", kind.id);
+                let why = format!(
+                    "the root class of {} exists already; expected a parent class",
+                    kind.id
+                );
                 return wrong(Errno::Exists, "", why);
             }
             None | Some(0) => return Ok(0),
@@ -239,7 +254,7 @@ impl Node {
         };
         let (deepest, said) = quirks.deepest;
         if above.depth >= deepest {
-            let why = format!("{} has at most {deepest} classes below one another", kind.id);
+            let why = format!("{} allows at most {deepest} levels of classes", kind.id);
             return wrong(Errno::Invalid, said, why);
         }
         Ok(minor)
@@ -256,7 +271,7 @@ fn read_class(id: &str, words: &mut Words<'_>) -> Result<Given, ConfigError> {
     let Some(params) = params else {
         let ids = KINDS.iter().filter(|kind| matches!(kind.classes, ClassKind::Added { .. }));
         let ids = ids.map(|kind| kind.id).collect::<Vec<_>>().join(", ");
-        let why = format!("no classes are added to such a qdisc, but to {ids}");
+        let why = format!("classes can be added only to qdiscs of the kinds {ids}");
         return Err(ConfigError::new("class", "", id, why));
     };
     let at = format!("class {id}");

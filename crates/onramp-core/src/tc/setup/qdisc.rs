@@ -68,7 +68,8 @@ impl Setup {
                 Err(ConfigError::new(at, "dev", "", why).kernel(Errno::NoDevice, ""))
             }
             (Some(name), Some(device)) if device != name => {
-                let why = format!("there is one device, and lines before named it {device}");
+                let why =
+                    format!("expected {device}, the only device, as named in an earlier line");
                 Err(ConfigError::new(at, "dev", name, why))
             }
             (Some(name), _) => Ok(name),
@@ -130,7 +131,7 @@ impl Setup {
             match self.target(head, "Failed to find qdisc with specified classid")? {
                 Target::Named(major) => {
                     if self.qdiscs.contains_key(&major) {
-                        let why = "say where it stands: root or parent CLASS";
+                        let why = "expected the place of the qdisc: root or parent CLASS";
                         let said = "Classid cannot be zero";
                         return Err(refused(Errno::Invalid, said, "parent", "", why));
                     }
@@ -143,8 +144,8 @@ impl Setup {
         let at = place_name(place);
         if let Some(given) = head.handle.filter(|given| *given != 0 && there != Some(*given)) {
             let why = there.map_or_else(
-                || "no qdisc that somebody added is there".into(),
-                |there| format!("{} is there", handle(there)),
+                || "no qdisc was added there".into(),
+                |there| format!("the qdisc there is {}", handle(there)),
             );
             return Err(refused(Errno::Invalid, "Invalid handle", &at, &handle(given), &why));
         }
@@ -156,7 +157,7 @@ impl Setup {
         }
         let Some(there) = there else {
             let (said, why) =
-                ("Cannot delete qdisc with handle of zero", "no qdisc is there; use add");
+                ("Cannot delete qdisc with handle of zero", "there is no qdisc to delete");
             return Err(refused(Errno::NoEntry, said, &at, "", why));
         };
         self.remove(there);
@@ -184,7 +185,7 @@ impl Setup {
             && class_of(parent).major == INGRESS_MAJOR
         {
             let said = "Cannot add children to ingress/clsact qdisc";
-            let (name, why) = (class_of(parent).to_string(), "filters alone stand there");
+            let (name, why) = (class_of(parent).to_string(), "only filters can be added there");
             return Err(refused(Errno::NotSupported, said, "parent", &name, why));
         }
         let (place, there) = match self.target(head, "Failed to find specified qdisc")? {
@@ -209,7 +210,7 @@ impl Setup {
                 return self.create(verb, place, there, given, spec);
             }
             (_, Some(given)) => {
-                let why = "it stands elsewhere; delete it there, and add another";
+                let why = "this qdisc is elsewhere; delete it, and add a new one here";
                 let said = "Cannot move an existing qdisc to a different parent";
                 return Err(refused(Errno::Invalid, said, "handle", &handle(given), why));
             }
@@ -256,7 +257,10 @@ impl Setup {
             return Err(other_kind(&at, spec.kind().id, node.spec.kind()));
         }
         if !spec.may_change() {
-            let why = format!("{} does not change while it stands; add another", spec.kind().id);
+            let why = format!(
+                "a {} cannot be changed after it was added; add a new one with another handle",
+                spec.kind().id
+            );
             let said = "Change operation not supported by specified qdisc";
             return Err(refused(Errno::Invalid, said, &at, "", &why));
         }
@@ -290,7 +294,7 @@ impl Setup {
             return Ok(());
         }
         if queues == 1 {
-            let why = "the device has one transmit queue; say how many bands there are";
+            let why = "the device has one transmit queue; expected the number of bands";
             return Err(refused(Errno::NotSupported, "", at, kind.id, why));
         }
         spec.give(bands, Value::Number(queues.into()));
@@ -319,8 +323,10 @@ impl Setup {
         self.bands_of_queues(&at, &mut spec)?;
         let kind = spec.kind();
         if let (true, Some(_)) = (kind.quirks.stands_at_root, place) {
-            let why =
-                format!("{} stands at the root alone: its classes are transmit queues", kind.id);
+            let why = format!(
+                "{} can only be the root, because its classes are transmit queues",
+                kind.id
+            );
             return Err(refused(Errno::NotSupported, "", &at, kind.id, &why));
         }
         if self.facts.ports && kind.quirks.chooses_queue {
@@ -333,7 +339,7 @@ impl Setup {
         if let Some(class) = place
             && self.qdiscs.get(&class.major).is_some_and(|node| node.classes.is_inner(class.minor))
         {
-            let why = "classes stand below it: it is no leaf";
+            let why = "the class has child classes, so no qdisc can be added below it";
             return Err(refused(Errno::Invalid, "", "parent", &class.to_string(), why));
         }
         if let Some(there) = there {
@@ -388,7 +394,13 @@ impl Setup {
         let at = "parent ffff:fff1";
         match (verb, there) {
             (Verb::Delete, None) if self.had_ingress => {
-                return Err(refused(Errno::Invalid, "Invalid handle", at, "", "it has gone"));
+                return Err(refused(
+                    Errno::Invalid,
+                    "Invalid handle",
+                    at,
+                    "",
+                    "the qdisc was deleted before",
+                ));
             }
             (Verb::Delete, None) => {
                 let said = "Cannot find specified qdisc on specified device";
@@ -396,7 +408,13 @@ impl Setup {
             }
             (Verb::Delete, Some(there)) if !id.is_empty() && there != id => {
                 let said = "Invalid qdisc name: must match existing qdisc";
-                return Err(refused(Errno::Invalid, said, at, id, &format!("{there} is there")));
+                return Err(refused(
+                    Errno::Invalid,
+                    said,
+                    at,
+                    id,
+                    &format!("the qdisc there is {there}"),
+                ));
             }
             (Verb::Delete, Some(_)) => {
                 self.ingress = None;
@@ -404,12 +422,24 @@ impl Setup {
             }
             (Verb::Add, Some(there)) => {
                 let said = "Exclusivity flag on, cannot modify";
-                return Err(refused(Errno::Exists, said, at, id, &format!("{there} is there")));
+                return Err(refused(
+                    Errno::Exists,
+                    said,
+                    at,
+                    id,
+                    &format!("the qdisc there is {there}"),
+                ));
             }
             (_, Some(there)) if there == id || id.is_empty() => return Ok(Change::Nothing),
             (_, Some(there)) => {
                 let said = "Invalid qdisc name: must match existing qdisc";
-                return Err(refused(Errno::Invalid, said, at, id, &format!("{there} is there")));
+                return Err(refused(
+                    Errno::Invalid,
+                    said,
+                    at,
+                    id,
+                    &format!("the qdisc there is {there}"),
+                ));
             }
             (Verb::Change | Verb::Link, None) => {
                 let said = "Qdisc not found. To create specify NLM_F_CREATE flag";

@@ -42,7 +42,7 @@ impl Actor<'_> {
             self.world.weather.flushed(self.ledger.id, last);
             if !self.ledger.told_mine() {
                 let what = format!(
-                    "a flush said that all is gone, and not all was told of: {:?}",
+                    "a flush returned too early: not all packets were reported: {:?}",
                     self.ledger
                 );
                 slot.watch().failed(&what);

@@ -56,7 +56,7 @@ fn curves_are_read_as_their_manual_says() {
 fn curves_that_are_none_are_refused() {
     let curve = opt(Unit::Curve).within(0, 4_294_967_295_000);
     let expected = format!("expected {}", curve.expected());
-    let burst = "it needs a dmax TIME behind it, of a microsecond at least";
+    let burst = "expected `dmax TIME` after it, at least one microsecond";
     for (typed, word, why) in [
         ("", "", expected.as_str()),
         ("next 5", "next", &expected),

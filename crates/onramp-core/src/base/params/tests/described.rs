@@ -105,7 +105,7 @@ fn a_reference_says_what_holds_without_an_option() {
         (param(Unit::Words(&["alone"]), Default::Off), Some("off")),
         (param(NAMES, Default::Off), Some("slow")),
         (param(Unit::Count, Default::Off), Some("off")),
-        (param(Unit::Count, Default::Mtus(2)), Some("2 of the device's largest packets")),
+        (param(Unit::Count, Default::Mtus(2)), Some("2 times the device's largest packet")),
         (param(Unit::Packets, Default::Number(100)), Some("100p")),
         (param(Unit::Size, Default::Number(15_360)), Some("15Kb")),
         (param(WORDS, Default::Number(1)), Some("yes")),

@@ -235,7 +235,7 @@ fn fields_that_are_not_used() {
             codes.push((what << 4 | 8 | class, 0, [true, true, true, false]));
         }
     }
-    let unknown = |code: u8| format!("ebpf: instruction 0: it is none that is known ({code:#04x})");
+    let unknown = |code: u8| format!("ebpf: instruction 0: unknown instruction ({code:#04x})");
     for (code, k, uses) in codes {
         let plain: Line = (code, 0, 0, 0, k);
         let changed: [Line; 4] =
@@ -262,7 +262,7 @@ fn fields_that_are_not_used() {
         let said = wrong(&[(code, 0, 0, 0, k), (0x95, 0, 0, 0, 0)]);
         assert_eq!(said == Some(unknown(code)), !known(code), "{code:#x}");
     }
-    let wide = "ebpf: instruction 0: it is none that is known (0x18)";
+    let wide = "ebpf: instruction 0: unknown instruction (0x18)";
     let exit = (0x95, 0, 0, 0, 0);
     let missing = "ebpf: instruction 0: its second half is missing";
     for (lines, said) in [
@@ -274,7 +274,7 @@ fn fields_that_are_not_used() {
         ([(0x18, 0, 0, 0, 0), (1, 0, 0, 0, 0), exit], missing),
         (
             [(0x18, 10, 0, 0, 0), (0, 0, 0, 0, 0), exit],
-            "ebpf: instruction 0: r10 is not written to",
+            "ebpf: instruction 0: it writes to r10, which is read-only",
         ),
     ] {
         assert_eq!(wrong(&lines).as_deref(), Some(said), "{lines:?}");
@@ -354,7 +354,7 @@ fn registers_are_written_before_they_are_read() {
 fn numbers_that_are_wrong() {
     let exit = (0x95, 0, 0, 0, 0);
     let says = |code: u8, k: i32| wrong(&[(0xb7, 0, 0, 0, 1), (code, 0, 0, 0, k), exit]);
-    let far = Some("ebpf: instruction 1: it shifts by more bits than there are".to_owned());
+    let far = Some("ebpf: instruction 1: it shifts by more bits than the register has".to_owned());
     for what in [0x60, 0x70, 0xc0] {
         assert_eq!((says(what | 7, 63), says(what | 7, 64)), (None, far.clone()));
         assert_eq!((says(what | 4, 31), says(what | 4, 32)), (None, far.clone()));
@@ -368,7 +368,9 @@ fn numbers_that_are_wrong() {
     }
     assert_eq!(says(0x27, 0), None);
     // A program must end with exit, and must not jump beyond its end.
-    let last = |place: usize| Some(format!("ebpf: instruction {place}: the last has to be exit"));
+    let last = |place: usize| {
+        Some(format!("ebpf: instruction {place}: the last instruction must be exit"))
+    };
     assert_eq!(wrong(&[(0xb7, 0, 0, 0, 1), (0xb7, 0, 0, 0, 1)]), last(1));
     assert_eq!(wrong(&[(0xb7, 0, 0, 0, 1), (0x05, 0, 0, 0, 0), exit]), None);
     let beyond = "ebpf: instruction 1: it jumps beyond the end";
@@ -379,7 +381,10 @@ fn numbers_that_are_wrong() {
         let said = wrong(&[registers, exit]).expect("no such register");
         assert_eq!(
             said,
-            format!("ebpf: instruction 0: there are registers r0 to r10 ({:#04x})", registers.0)
+            format!(
+                "ebpf: instruction 0: unknown register: expected r0 to r10 ({:#04x})",
+                registers.0
+            )
         );
     }
 }
@@ -389,17 +394,17 @@ fn sizes_of_programs() {
     let of = |len: usize| Ebpf::of(&vec![0; len]).expect_err("too short, or none").to_string();
     for len in [0, 1, 7, 9, 12] {
         let said =
-            format!("ebpf: what is \"{len} bytes\"? expected 1 to 4096 instructions of 8 bytes");
+            format!("ebpf: unexpected \"{len} bytes\": expected 1 to 4096 instructions of 8 bytes");
         assert_eq!(of(len), said);
     }
     let digits = "expected hexadecimal digits, 16 for each instruction";
     for word in ["9", "95000000000000zz", "+5"] {
         let error = word.parse::<Ebpf>().expect_err("no digits").to_string();
-        assert_eq!(error, format!("ebpf: what is \"{word}\"? {digits}"));
+        assert_eq!(error, format!("ebpf: unexpected \"{word}\": {digits}"));
     }
     let long = format!("{}zz", "0".repeat(40));
     let error = long.parse::<Ebpf>().expect_err("no digits").to_string();
-    assert_eq!(error, format!("ebpf: what is \"{}\"? {digits}", "0".repeat(20)));
+    assert_eq!(error, format!("ebpf: unexpected \"{}\": {digits}", "0".repeat(20)));
     assert_eq!(
         "B7000000FF0000009500000000000000".parse::<Ebpf>().expect("two").run(&Packet::new(1)),
         Some(255)

@@ -181,8 +181,8 @@ fn nothing_chooses_among_ports() {
     let line = "qdisc add dev e root handle 1: mqprio num_tc 1 map 0 queues 1@0 hw 0";
     let mut tree = with_facts(Facts { queues: 2, ports: true, ..Facts::default() });
     let error = tree.apply(line).expect_err("ports");
-    let why = "a link's ports are its queues, and a flow stays on its port; use mq, and prio or \
-        ets below its classes";
+    let why = "the transmit queues of a link are its ports, and a flow stays on its port, so a \
+               qdisc cannot choose the queue; use mq, with prio or ets below its classes";
     assert_eq!(error.to_string(), format!("qdisc: illegal \"root\" \"mqprio\": {why}"));
     assert_eq!(error.fault, crate::base::Fault::Kernel(Errno::NotSupported, None));
     tree.apply("qdisc add dev e root handle 1: prio").expect("any other");
@@ -210,7 +210,7 @@ fn bands_are_queues() {
     }
     let mut tree = with_facts(Facts { queues: 1, ..Facts::default() });
     let error = told(&mut tree, "qdisc add dev e root multiq");
-    let why = "the device has one transmit queue; say how many bands there are";
+    let why = "the device has one transmit queue; expected the number of bands";
     assert_eq!(error, format!("qdisc: illegal \"root\" \"multiq\": {why}"));
     for kind in ["mq", "mqprio num_tc 1 map 0 queues 1@0 hw 0"] {
         let error = told(&mut tree, &format!("qdisc add dev e root {kind}"));

@@ -12,7 +12,7 @@ fn the_first_line_names_the_device() {
         let mut tree = setup(&[line]);
         assert_eq!(tree.device(), Some("d"));
         let error = told(&mut tree, "qdisc replace dev e root pfifo");
-        let why = "there is one device, and lines before named it d";
+        let why = "expected d, the only device, as named in an earlier line";
         assert_eq!(error, format!("qdisc: illegal \"dev\" \"e\": {why}"));
     }
     let mut tree = setup(&["qdisc add dev d root handle 1: htb"]);
@@ -24,7 +24,10 @@ fn the_first_line_names_the_device() {
     assert_eq!(error, "class: \"dev\": expected `dev NAME`");
     // The tree belongs to another device from the start.
     let mut tree = with_facts(Facts::default());
-    assert!(told(&mut tree, "qdisc add dev f root pfifo").ends_with("lines before named it e"));
+    assert!(
+        told(&mut tree, "qdisc add dev f root pfifo")
+            .ends_with("expected e, the only device, as named in an earlier line")
+    );
 }
 
 #[test]
@@ -55,7 +58,7 @@ fn lines_may_be_commented_and_shortened() {
     }
     tree.apply("# all of it").expect("a comment");
     tree.apply("qdisc add dev e root pfifo # here").expect("and a comment behind it");
-    assert_eq!(told(&mut tree, "tc tc"), "tc: what is \"tc\"? expected qdisc, class or filter");
+    assert_eq!(told(&mut tree, "tc tc"), "tc: unexpected \"tc\": expected qdisc, class or filter");
     assert_eq!(told(&mut tree, "qdisc"), "qdisc: expected add, replace, change or delete");
 }
 
@@ -65,17 +68,29 @@ fn heads_say_what_is_wrong_with_them() {
     let mut tree = setup(&["qdisc add dev e root handle 1: htb"]);
     let class = "expected root, a class such as 1:20, hexadecimal, or a qdisc: 1:";
     let place = "expected one place: root, parent CLASS, ingress or clsact";
-    let missing = "the line ends where its value is missing";
+    let missing = "the value is missing at the end of the line";
     for (line, error, code) in [
         ("qdisc add dev", format!("qdisc: \"dev\": {missing}"), 255),
         ("qdisc add dev e dev f root pfifo", "qdisc: \"dev\": given twice".into(), 255),
         ("qdisc add dev e root root pfifo", format!("qdisc: \"root\": {place}"), 255),
         ("qdisc add dev e root ingress", format!("qdisc: \"ingress\": {place}"), 255),
         ("qdisc add dev e parent 1:1 clsact", format!("qdisc: \"clsact\": {place}"), 255),
-        ("qdisc add dev e root estimator 1 2", "qdisc: \"estimator\": Onramp has none".into(), 1),
-        ("qdisc add dev e root stab", "qdisc: \"stab\": Onramp has none".into(), 1),
-        ("qdisc add dev e ingress_block 1", "qdisc: \"ingress_block\": Onramp has none".into(), 1),
-        ("qdisc add dev e egress_block 1", "qdisc: \"egress_block\": Onramp has none".into(), 1),
+        (
+            "qdisc add dev e root estimator 1 2",
+            "qdisc: \"estimator\": Onramp does not support it".into(),
+            1,
+        ),
+        ("qdisc add dev e root stab", "qdisc: \"stab\": Onramp does not support it".into(), 1),
+        (
+            "qdisc add dev e ingress_block 1",
+            "qdisc: \"ingress_block\": Onramp does not support it".into(),
+            1,
+        ),
+        (
+            "qdisc add dev e egress_block 1",
+            "qdisc: \"egress_block\": Onramp does not support it".into(),
+            1,
+        ),
         (
             "qdisc add dev e parent x pfifo",
             format!("qdisc: illegal \"parent\" \"x\": {class}"),
@@ -87,21 +102,25 @@ fn heads_say_what_is_wrong_with_them() {
         ("class add dev e root root", "class: \"root\": given twice".into(), 255),
         ("class add dev e parent 1: parent 1:", "class: \"parent\": given twice".into(), 255),
         ("class add dev e classid 1:1 classid 1:1", "class: \"classid\": given twice".into(), 255),
-        ("class add dev e estimator 1 2", "class: \"estimator\": Onramp has none".into(), 1),
+        (
+            "class add dev e estimator 1 2",
+            "class: \"estimator\": Onramp does not support it".into(),
+            1,
+        ),
         (
             "class add dev e handle 1:1",
-            "class: \"handle\": a class is named by `classid`".into(),
+            "class: \"handle\": expected `classid`, which names a class".into(),
             255,
         ),
         (
             "class link dev e classid 1:1 htb rate 1mbit",
-            "class: what is \"link\"? expected add, replace, change or delete".into(),
+            "class: unexpected \"link\": expected add, replace, change or delete".into(),
             255,
         ),
         (
             "class add dev e classid 1:1 prio",
-            "class: what is \"prio\"? no classes are added to such a qdisc, but to \
-             htb, drr, qfq, hfsc"
+            "class: unexpected \"prio\": classes can be added only to qdiscs of the kinds htb, \
+             drr, qfq, hfsc"
                 .into(),
             1,
         ),
