@@ -278,7 +278,12 @@ impl<D: Device> Port<D> {
     }
 
     /// Begins the run of an owner that has just pushed `fresh` packets.
-    fn begin<'a>(&'a self, owner: &mut PortState<D>, fresh: u32, caller: Caller<'a>) -> Run<'a> {
+    fn begin<'a>(
+        &'a self,
+        owner: &mut Owner<'_, PortState<D>>,
+        fresh: u32,
+        caller: Caller<'a>,
+    ) -> Run<'a> {
         let Caller { now, waker, is_runner } = caller;
         if !is_runner {
             waker.check_overdue(now);
@@ -286,6 +291,7 @@ impl<D: Device> Port<D> {
         self.stats.runs.add(1);
         let mut run = Run::new(owner.later(now), waker, &self.stats);
         run.is_runner = is_runner;
+        run.was_busy = owner.was_busy();
         run.quota = Quota {
             send: owner.quota(self.known.mode, run.now),
             enqueue: ENQUEUE_QUOTA,
@@ -313,8 +319,7 @@ impl<D: Device> Port<D> {
         } else if now < owner.retry_at {
             waker.visit_by(owner.retry_at); // Retry when the device asked for it.
         }
-        let was_busy = owner.was_busy();
-        let collects = owner.collects(was_busy, run);
+        let collects = owner.collects(run);
         match owner.how_to_leave(self.known.mode, collects, stop, now) {
             Leave::Idle => return owner.leave_idle(),
             // After a visit, the runner asks for its next tick. A sender only makes sure of that
@@ -326,7 +331,7 @@ impl<D: Device> Port<D> {
             Leave::Staging { more } if more || owner.waiting() > 0 => waker.visit_by(now),
             Leave::Staging { .. } => {}
         }
-        self.stats.busy.add(u64::from(!was_busy));
+        self.stats.busy.add(u64::from(!run.was_busy));
         owner.leave_busy();
         Ok(())
     }

@@ -21,6 +21,8 @@ pub(super) struct Run<'a> {
     pub(super) stats: &'a PortStats,
     /// Whether the owner is the runner, and not a sender.
     pub(super) is_runner: bool,
+    /// Whether the port was busy when the owner got it.
+    pub(super) was_busy: bool,
     pub(super) quota: Quota,
     /// Finished packets. They go home when the run is dropped, after the owner has left the port.
     pub(super) done: PacketList,
@@ -30,7 +32,7 @@ impl<'a> Run<'a> {
     /// Begins a run whose quota is zero.
     pub(super) fn new(now: Instant, waker: &'a dyn PortWaker, stats: &'a PortStats) -> Self {
         let (quota, done) = (Quota::default(), PacketList::new());
-        Self { now, waker, stats, is_runner: false, quota, done }
+        Self { now, waker, stats, is_runner: false, was_busy: false, quota, done }
     }
 
     /// Whether the owner has worked for [`QUOTA_NS`], so that it should leave the rest to others.

@@ -249,8 +249,8 @@ impl<D: Device> PortState<D> {
     }
 
     /// Whether the port is to collect packets from now on, as the pace of this run suggests.
-    pub(super) fn collects(&mut self, was_busy: bool, run: &Run<'_>) -> bool {
-        self.pace.collects(was_busy, run.is_runner, run.now)
+    pub(super) fn collects(&mut self, run: &Run<'_>) -> bool {
+        self.pace.collects(run.was_busy, run.is_runner, run.now)
     }
 
     /// Decides in which state the owner leaves the port.
