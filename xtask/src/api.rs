@@ -136,8 +136,9 @@ mod tests {
 
     #[test]
     fn declarations_are_those_of_the_item_itself() {
-        let html = "<pre class=\"rust item-decl\"><code>pub struct <a href=\"x\">A</a>&lt;T&gt;;</code></pre>\
-            <h2 id=\"implementations\"></h2><h4 class=\"code-header\">pub fn <a>of</a>(\n  &amp;self)</h4>\
+        let html = "<pre class=\"rust item-decl\"><code>pub struct <a href=\"x\">A</a>&lt;T&gt;;\
+            </code></pre><h2 id=\"implementations\"></h2>\
+            <h4 class=\"code-header\">pub fn <a>of</a>(\n  &amp;self)</h4>\
             <h2 id=\"trait-implementations\"></h2><h3 class=\"code-header\">impl Debug for A</h3>\
             <h4 class=\"code-header\">fn fmt(&amp;self)</h4>\
             <h2 id=\"blanket-implementations\"></h2><h3 class=\"code-header\">impl Any for T</h3>";

@@ -160,7 +160,7 @@ fn what_cannot_be_is_refused() {
     ] {
         let line = format!("cake {options}");
         let error = Spec::with_units(&line).expect_err(options).to_string();
-        assert!(error.contains(&format!("given twice: {why}")), "{options}: {error}");
+        assert!(error.contains(&format!("given twice: the line {why}")), "{options}: {error}");
         assert_eq!(line.parse::<Spec>(), format!("cake {last}").parse(), "{options}");
     }
 }

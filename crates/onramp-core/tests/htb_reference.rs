@@ -210,7 +210,7 @@ fn errors_name_what_is_wrong() {
         ("class add dev x parent 1:1 classid 1:30 htb rate 1mbit prio -1", "prio", "0 to"),
         ("class add dev x parent 2: classid 1:30 htb rate 1mbit", "parent", "1:"),
         ("class add dev x parent 1: classid 1:30 prio", "", "htb"),
-        ("qdisc add dev x parent 1:1 pfifo", "parent", "no leaf"),
+        ("qdisc add dev x parent 1:1 pfifo", "parent", "has child classes"),
         ("qdisc replace dev x root handle 1: htb default xyz", "default", "hexadecimal"),
     ] {
         let error = setup.apply(line).expect_err(line);

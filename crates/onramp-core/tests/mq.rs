@@ -151,7 +151,7 @@ fn what_cannot_be_is_refused() {
         ("num_tc 2 map 0 1 queues 0@0 1@2 hw 0", "no queues for class 0"),
         ("num_tc 3 map 0 1 2 queues 1@0 1@1 hw 0", "no queues for class 2"),
         ("num_tc 1 map 0 queues 1@0 1@1 hw 0", "there are 1 classes"),
-        ("num_tc 1 map 0 queues 4000@100 hw 0", "exceed the 4096"),
+        ("num_tc 1 map 0 queues 4000@100 hw 0", "exceed the limit of 4096"),
         ("num_tc 17 queues 1@0 hw 0", "1 to 16"),
         ("num_tc 1 map 0 hw 0", "no queues for class 0"),
         ("num_tc 1 map 0 queues 1 hw 0", "COUNT@FIRST"),

@@ -49,7 +49,7 @@ qdisc: "root": 1: is there already; use replace
 qdisc: illegal "root" "2:": 1: is there already; use replace
 2 Error: NLM_F_REPLACE needed to override.
 > qdisc add dev eth1 root pfifo
-qdisc: illegal "dev" "eth1": expected e, the only device, as named in an earlier lineth0
+qdisc: illegal "dev" "eth1": expected eth0, the only device, as named in an earlier line
 1
 > qdisc add dev eth0 parent 1:4 pfifo
 qdisc: illegal "parent" "1:4": its classes are 1:1 to 1:3

@@ -416,7 +416,7 @@ mod tests {
     /// otherwise.
     fn is_unknown(line: &str, word: &str) -> Option<String> {
         let (_, err) = said(line);
-        let signs = ["is unknown", "hat is", "no such kind"];
+        let signs = ["is unknown", "hat is", "no such kind", "unexpected"];
         let unknown =
             err.contains(&format!("\"{word}\"")) && signs.iter().any(|it| err.contains(it));
         unknown.then(|| format!("{line}: {err}"))

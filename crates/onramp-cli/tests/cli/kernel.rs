@@ -65,7 +65,7 @@ fn what_is_in_the_way_is_told() {
     assert!(!table.contains("kernel  "), "{table}");
 
     let output = run("lab kernel --seconds 0.02 --rounds 1 --cpus 1,1024");
-    assert_fails(&output, 2, &["--cpus 1024: ", "may be used here", "at most"]);
+    assert_fails(&output, 2, &["--cpus 1024: ", "this process may use", "at most"]);
     let output = run("lab kernel --seconds 60 --cpus 1 --qdiscs nosuch");
     assert_fails(&output, 2, &["--qdiscs nosuch: neither", "there are pfifo, bfifo"]);
     assert_fails(&run("lab kernel --seconds 60 --qdiscs pfifo,"), 2, &["--qdiscs"]);

@@ -73,7 +73,7 @@ fn every_design_is_measured_and_documented() {
         assert!(alone.pointer(keys).is_some_and(Value::is_number), "{keys}: {alone}");
     }
     for words in [
-        "3 thread(s), each as it was in Linux",
+        "3 thread(s), each design as it originally was",
         "3 thread(s), all designs with the manners of Onramp",
         "contended   total wait",
         "UTIL",

@@ -335,7 +335,7 @@ fn filters_take_programs_from_files() {
 
     for (filter, says) in [
         (format!("bpf obj {object} sec map"), "maps, data or other functions"),
-        (format!("bpf obj {object} sec other"), "but: classifier, act, map"),
+        (format!("bpf obj {object} sec other"), "expected one of classifier, act, map"),
         (format!("bpf obj {file} sec act"), "clang -target bpf -c"),
         (format!("bpf bcf {file}.none"), "No such file"),
         ("bpf bcf /dev/zero".into(), "more than 64 MiB"),
@@ -506,7 +506,7 @@ fn usage_errors_name_the_option_and_what_would_be_right() {
         ("replay x.pcap --qdisc 'fq maxrate 8'", &["--qdisc", "maxrate", "unit is missing"]),
         ("replay x.pcap --qdisc 'best'", &["--qdisc", "best", "pfifo"]),
         ("replay x.pcap --qdisc fq --rate 10", &["--rate", "10mbit", "8bit to 8000tbit"]),
-        ("replay x.pcap --qdisc fq --rate -5mbit", &["-5", "number below zero"]),
+        ("replay x.pcap --qdisc fq --rate -5mbit", &["-5", "negative number"]),
         ("replay x.pcap --qdisc fq --rate 0mbit", &["--rate", "8bit to 8000tbit"]),
         ("replay x.pcap --qdisc prio --filter all", &["--filter", "all", "matchall"]),
         ("replay x.pcap --qdisc prio --filter 'parent 2: matchall'", &["--filter", "no qdisc 2:"]),

@@ -89,7 +89,7 @@ fn what_is_in_the_way_is_told() {
     let absent = [nowhere, "onramp daemon", "ONRAMP_SOCKET"];
     assert_fails(&run(&format!("top --once --socket {nowhere}")), 1, &absent);
     assert_fails(&run(&format!("monitor --socket {nowhere}")), 1, &absent);
-    assert_fails(&run("top"), 2, &["no terminal", "--once"]);
+    assert_fails(&run("top"), 2, &["is not a terminal", "--once"]);
     assert_fails(&run("top --once --delay 0.01"), 2, &["--delay 0.01", "0.1 to 86400"]);
     assert_fails(&run("top --once --sort size"), 2, &["size", "backlog"]);
     assert_fails(&run("monitor dev"), 2, &["dev: the name"]);

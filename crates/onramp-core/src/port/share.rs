@@ -205,7 +205,8 @@ impl Drop for Share {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedRate")
-            .field("rate", &Rate::bytes_per_second(self.rate.load(Ordering::Relaxed))) // Relaxed: as in `get`.
+            // Relaxed: as in `get`.
+            .field("rate", &Rate::bytes_per_second(self.rate.load(Ordering::Relaxed)))
             .field("members", &self.members.len())
             .finish()
     }

@@ -23,7 +23,7 @@ async fn told(watch: &mut Watch) -> Value {
 #[tokio::test]
 async fn what_cannot_be_watched_is_told() {
     let wrong = [
-        ("traffic", json!({}), "stats and events"),
+        ("traffic", json!({}), "stats or events"),
         ("stats", json!({"interval_ms": 99}), "100 or more"),
         ("stats", json!({"interval_ms": "1"}), "invalid type"),
         ("stats", json!({"every": 5}), "unknown field `every`"),

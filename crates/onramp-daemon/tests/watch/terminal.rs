@@ -134,7 +134,7 @@ fn keys_and_looks_change_the_screen() {
     press("p");
     screen.until("packets");
     press("?");
-    screen.until("anykeygoesback");
+    screen.until("pressanykeytoreturn");
     // Any key closes the help, even `q`; a key release is not a key press.
     press("q");
     screen.until("Mbit");

@@ -65,7 +65,7 @@ fn packets_are_as_large_as_their_type_lets_them() {
         ("v0", "0x1000", None),
         ("v0", "65536", Some((upper, "veth allows 68 to 65535"))),
         ("v0", "-1", Some((lower, "veth allows 68 to 65535"))),
-        ("d0", "-1", Some((lower, "dummy takes 0 and more"))),
+        ("d0", "-1", Some((lower, "dummy allows 0 or more"))),
         ("d0", "0", None),
         ("d0", "1", None),
         ("d0", "2147483647", None),

@@ -360,7 +360,7 @@ fn sentences_follow_the_figures() {
 #[test]
 fn what_cannot_be_read_is_refused() {
     let told = |value: Value| Document::of(value).expect_err("it is refused");
-    assert!(told(json!([])).contains("no JSON object"));
+    assert!(told(json!([])).contains("not a JSON object"));
     assert!(told(json!({"version": 1})).contains("no schema"));
     let other = told(json!({"schema": "onramp.bench.udp", "version": 1, "rows": []}));
     assert!(other.contains("onramp.bench.udp") && other.contains("onramp lab --json"), "{other}");

@@ -302,7 +302,10 @@ fn what_is_wrong_with_a_match() {
         format!("pref 1 u32 {keys} flowid 1:1")
     };
     assert_eq!(text(&many(128)).lines().count(), 129);
-    assert_eq!(wrong(&many(129)), (1, "filter u32: \"match\": at most 128 words".into()));
+    assert_eq!(
+        wrong(&many(129)),
+        (1, "filter u32: \"match\": expected at most 128 words to match".into())
+    );
     // Another key in a word that is already compared does not count towards the limit.
     let same = many(128).replace("flowid", "match u32 2 2 at 4 flowid");
     assert!(text(&same).contains("match 00000003/00000003 at 4\n"));

@@ -81,7 +81,10 @@ fn a_qdisc_is_compared_with_the_same_one_of_the_kernel() {
     assert_eq!(title, "CPU per packet above the floor, 1 CPU", "null is no ratio");
     assert!(notes.is_empty(), "{notes:?}");
     let (title, notes) = noted("kernel-bars-scaling-2-cpus");
-    assert_eq!((title.as_str(), notes.len()), ("Rate to that of the first number, 2 CPUs", 0));
+    assert_eq!(
+        (title.as_str(), notes.len()),
+        ("Rate divided by that of the first number, 2 CPUs", 0)
+    );
 
     let page = assert_whole(&kernel());
     let how = "× is the figure divided by that of kernel with the same qdisc, in the same round; \
