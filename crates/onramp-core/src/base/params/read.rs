@@ -25,12 +25,12 @@ pub(super) fn parse_burst(word: &str) -> Option<u64> {
     }
 }
 
-/// Reads a value of [`Unit::TimeOrPackets`](super::Unit::TimeOrPackets). Zero is not allowed.
+/// Reads a value of [`Unit::TimeOrPackets`](super::Unit::TimeOrPackets). Returns `None` for zero.
 pub(super) fn parse_time_or_packets(word: &str) -> Option<u64> {
     const SUFFIXES: &[&str] = &["packets", "packet", "pkts", "pkt", "p"];
     let value = match SUFFIXES.iter().find_map(|suffix| word.strip_suffix(suffix)) {
         Some(digits) => parse_decimal(digits).filter(|n| (1..=U32_MAX).contains(n))? * 2 + 1,
-        // Linux keeps the nanoseconds in 32 bits.
+        // Linux keeps the time in 32 bits, in nanoseconds.
         None => parse_time(word, 1_000).filter(|ns| (1_000..=4_294_967_000).contains(ns))? * 2,
     };
     Some(value)
