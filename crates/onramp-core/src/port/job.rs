@@ -19,5 +19,6 @@ impl fmt::Debug for TooManyJobs {
     }
 }
 
-/// Most jobs that may wait for a port, for example while its owner is blocked inside the device.
+/// The largest number of jobs that may wait for a port, for example while its owner is blocked
+/// inside the device.
 pub const JOBS_MAX: usize = 1_024;
