@@ -63,9 +63,9 @@ const ENQUEUE_QUOTA: u32 = 4 * QUOTA;
 /// When this many packets are staged in a busy port, the thread that pushes the last of them
 /// becomes the owner and sends some of them.
 ///
-/// The number is high, so that few pushes ever send. For a push that also sends other threads'
-/// packets takes far longer than a push that only stages packets, and so decides the tail latency
-/// of pushes.
+/// The number is high, so that few pushes ever send: a push that also sends other threads' packets
+/// takes far longer than a push that only stages packets, and so decides the tail latency of
+/// pushes.
 pub const COLLECT: u16 = 1_024;
 /// Longest time for which a busy port may leave staged packets unsent, in nanoseconds.
 pub const TICK_NS: u64 = 100_000;

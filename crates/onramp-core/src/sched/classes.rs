@@ -50,8 +50,7 @@ impl<T> Table<T> {
         self.classes[place] = Some(class);
         let row = usize::from(minor);
         self.places.resize(self.places.len().max(row + 1), 0);
-        // `place + 1` fits into 16 bits, because there are at most 65,535 minor numbers other than
-        // 0.
+        // `place + 1` fits into 16 bits, because a qdisc has at most 65,535 classes.
         self.places[row] = u16::try_from(place + 1).unwrap_or(0);
         place
     }
@@ -178,8 +177,8 @@ impl Default for List {
     }
 }
 
-/// The conversion loses nothing: numbers are indexes of a vector, and a vector has fewer than 2^32
-/// - 2 elements.
+/// Converts a number to 32 bits. Nothing is lost, because numbers are indexes of a vector with
+/// fewer than 2^32 - 2 elements.
 #[expect(clippy::cast_possible_truncation, reason = "said above")]
 #[inline]
 const fn short(number: usize) -> u32 {
