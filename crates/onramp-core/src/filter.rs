@@ -117,20 +117,21 @@ const TABLES_MAX: usize = 8;
 /// The result of asking the filters of a qdisc or class about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// No filter has matched.
+    /// No filter has matched the packet.
     Unknown,
     /// The packet belongs to this class.
     Class(Handle),
-    /// An action has decided to drop the packet.
+    /// The actions of a filter have decided to drop the packet.
     Drop,
 }
 
 /// The filters of a qdisc or of a class, in the order in which they are asked.
 #[derive(Debug, Default)]
 pub struct Filters {
-    /// The filters, sorted by chain, preference, and the order of their kind.
+    /// The filters, sorted by chain, then preference, then the order that their kind defines.
     filters: Vec<FilterSpec>,
-    /// The hash tables of `u32`, by their handles: each with the range of its filters.
+    /// The hash tables of `u32`, by their handles. Each is a range of indexes in `filters`: the
+    /// table itself, then its nodes (the filters in the table).
     tables: BTreeMap<u32, Range<usize>>,
 }
 
@@ -259,8 +260,8 @@ impl Matcher {
         }
     }
 
-    /// Whether the other filters of the same preference are skipped when the actions of this filter
-    /// say `continue`.
+    /// Whether, after the actions of this filter say `continue`, the other filters of the same
+    /// preference are skipped.
     fn is_alone(&self) -> bool {
         matches!(self, Self::Matchall | Self::Flower(_))
     }

@@ -11,7 +11,7 @@ pub(crate) enum Decision {
     Unknown,
     /// The packet belongs to this class.
     Class(Handle),
-    /// An action drops the packet.
+    /// An action of a filter has decided to drop the packet.
     Drop,
 }
 

@@ -1,4 +1,4 @@
-//! The path of a packet through a port, in one file: intake → owner → qdisc → device.
+//! How a packet passes through a port, in one file: intake → owner → qdisc → device.
 //!
 //! ```text
 //! push ─▶ staged, and leave
@@ -13,8 +13,8 @@
 //! staged packets to [`COLLECT`] sends them.
 //!
 //! Invariant: the runner knows of every port that holds packets and has no owner. An owner that
-//! leaves packets behind tells the runner before it leaves the port, so the runner misses no
-//! packet.
+//! leaves packets behind, or leaves the port busy, tells the runner before it leaves, so the runner
+//! misses no packet.
 //!
 //! Source: [`QUOTA`] is Linux's `dev_tx_weight`, and the owner's loop has the shape of
 //! `__qdisc_run` (`net/sched/sch_generic.c`, 7.2). Network cards collect packets in the same way
@@ -56,7 +56,8 @@ pub const QUOTA: u32 = 64;
 /// Replaces [`QUOTA`] if the packets left behind would have to wait for the runner and the device
 /// sends a burst without a call into the kernel.
 const LONG_QUOTA: u32 = 4 * QUOTA;
-/// Nanoseconds after which an owner begins no further burst in the same run.
+/// Once an owner's run has lasted for this many nanoseconds, the owner begins no further burst in
+/// that run.
 pub const QUOTA_NS: u64 = 100_000;
 /// The largest number of packets that an owner moves from the intake into the qdisc in one run.
 const ENQUEUE_QUOTA: u32 = 4 * QUOTA;
@@ -125,8 +126,8 @@ pub struct Ran {
 ///
 /// A port whose qdisc or device panics is *dead*: the port drops the packets that it holds and all
 /// packets that still arrive, as [`DropReason::PortDead`](onramp_queue::DropReason::PortDead). The
-/// port catches the panic, because the panicking thread is usually a sender that only passed by
-/// with a packet.
+/// port catches the panic, because the thread that panics is usually a sender that only pushed a
+/// packet.
 pub struct Port<D> {
     intake: Intake<PortState<D>>,
     known: Known,

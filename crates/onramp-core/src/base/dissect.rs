@@ -58,7 +58,7 @@ pub enum Fragment {
     No,
     /// The first fragment. This fragment contains the ports, but as in Linux they are not read.
     First,
-    /// A later fragment.
+    /// A fragment other than the first. It contains no transport header.
     Later,
 }
 
@@ -69,14 +69,14 @@ pub struct Vlan {
     pub ethertype: u16,
     /// Number of the VLAN, 12 bits.
     pub id: u16,
-    /// Priority, 3 bits.
+    /// Priority in the tag, 3 bits.
     pub prio: u8,
 }
 
 /// The header fields of a packet. A field that the packet does not have is zero or `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
-    /// Destination and source address in the Ethernet header.
+    /// Destination address and source address in the Ethernet header.
     pub macs: ([u8; 6], [u8; 6]),
     /// Protocol number in the Ethernet header. If the packet has a VLAN tag, this is the type of
     /// the tag.
@@ -89,7 +89,7 @@ pub struct Keys {
     pub network: usize,
     /// Offset of the transport header in bytes, from the start of the Ethernet header.
     pub transport: Option<usize>,
-    /// Source and destination IP address.
+    /// Source address and destination address in the IP header.
     pub addresses: Option<(IpAddr, IpAddr)>,
     /// Protocol number of the header after the IP header and its extension headers.
     pub protocol: u8,
@@ -99,7 +99,7 @@ pub struct Keys {
     pub ttl: u8,
     /// Whether the packet is a fragment of a larger one.
     pub fragment: Fragment,
-    /// Source and destination port.
+    /// Source port and destination port.
     pub ports: Option<(u16, u16)>,
     /// The twelve bits after the data offset in the TCP header, which contain the flags.
     pub tcp_flags: u16,

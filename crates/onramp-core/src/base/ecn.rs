@@ -1,4 +1,4 @@
-//! Congestion marks in the two ECN bits of a packet: RFC 3168.
+//! Marks packets with congestion in their two ECN bits: RFC 3168.
 
 use onramp_queue::Meta;
 

@@ -21,7 +21,7 @@ pub struct ConfigError {
     pub key: String,
     /// The wrong word, or empty if a word is missing.
     pub value: String,
-    /// What is wrong with the value, and what would be right.
+    /// What is wrong with the value, and what would be right, in words for users.
     pub why: String,
     /// Which program would have refused the configuration in Linux, and how.
     pub fault: Fault,

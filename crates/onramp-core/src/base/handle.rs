@@ -43,7 +43,8 @@ impl Handle {
         Self { major: (priority >> 16) as u16, minor: priority as u16 }
     }
 
-    /// Returns the handle of the qdisc that the class belongs to.
+    /// Returns the handle of the qdisc to which this handle, or the class with this handle,
+    /// belongs.
     #[must_use]
     pub const fn qdisc(self) -> Self {
         Self { major: self.major, minor: 0 }
@@ -57,7 +58,7 @@ impl Handle {
     }
 }
 
-/// Reads at most four hexadecimal digits.
+/// Reads a number of at most four hexadecimal digits, or returns `None`.
 fn hex(digits: &str) -> Option<u16> {
     // `from_str_radix` would accept a sign before the digits.
     let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());

@@ -52,11 +52,11 @@ pub struct Param {
     pub aliases: &'static [&'static str],
     /// Unit of the option's value.
     pub unit: Unit,
-    /// Value of the option when it is not given.
+    /// What applies when the option is not given.
     pub default: Default,
-    /// Smallest value, in the unit of [`Value`].
+    /// Smallest value that the option allows, in the unit of [`Value`].
     pub min: u64,
-    /// Largest value, in the unit of [`Value`].
+    /// Largest value that the option allows, in the unit of [`Value`].
     pub max: u64,
     /// Description in one line, for users.
     pub help: &'static str,
@@ -87,7 +87,7 @@ pub struct Param {
     pub look: Look,
 }
 
-/// The value of a parameter, in packets, bytes, bytes per second or nanoseconds.
+/// The value of an option, in packets, bytes, bytes per second or nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// The value of an option whose unit is not one of those that [`Value::List`] names.
@@ -185,7 +185,8 @@ impl Param {
         self
     }
 
-    /// Marks a value of zero as "not given": `tc` does not send the option then.
+    /// Marks zero as a value that means the same as not giving the option: `tc` does not send the
+    /// option then.
     #[must_use]
     pub const fn zero_is_unsaid(mut self) -> Self {
         self.unsaid = true;

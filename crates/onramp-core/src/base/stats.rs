@@ -40,7 +40,7 @@ impl Histogram {
     }
 }
 
-/// Numbers of dropped packets, for each drop reason.
+/// The number of dropped packets for each drop reason.
 #[derive(Debug)]
 pub struct DropCounters([Counter; DropReason::ALL.len()]);
 
@@ -69,7 +69,7 @@ impl DropCounters {
         self.0.iter().map(Counter::get).sum()
     }
 
-    /// Returns the number of drops for each reason that occurred.
+    /// Returns, for each drop reason that occurred, the reason and the number of drops.
     pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
         DropReason::ALL
             .iter()
@@ -85,7 +85,7 @@ pub struct PortSnapshot {
     /// Number of packets given to the qdisc, plus packets that the qdisc itself created.
     pub enqueued: u64,
     /// Number of packets, included in `enqueued`, that the qdisc itself created: the duplicates of
-    /// `netem`.
+    /// `netem`, and the parts of packets that a qdisc split.
     pub made: u64,
     /// Number of packets that the device took.
     pub sent: u64,
@@ -98,9 +98,9 @@ pub struct PortSnapshot {
     pub held: u64,
     /// Number of times that a thread became owner of the port.
     pub runs: u64,
-    /// Number of times that a sender without credit became owner of the port.
+    /// Number of times that a sender that had no credit left became owner of the port and sent.
     pub helped: u64,
-    /// Number of times that the port became busy.
+    /// Number of times that the port became busy (pushes only stage packets).
     pub busy: u64,
     /// Number of times that the port handed packets to the device.
     pub bursts: u64,
@@ -134,9 +134,9 @@ pub struct PortStats {
     pub backlog: Counter,
     /// Number of times that a thread became owner of the port.
     pub runs: Counter,
-    /// Number of times that a sender without credit became owner of the port.
+    /// Number of times that a sender that had no credit left became owner of the port and sent.
     pub helped: Counter,
-    /// Number of times that the port became busy.
+    /// Number of times that the port became busy (pushes only stage packets).
     pub busy: Counter,
     /// Number of times that the port handed packets to the device.
     pub bursts: Counter,

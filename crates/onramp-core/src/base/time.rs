@@ -1,4 +1,4 @@
-//! Time in nanoseconds, which every call takes as an argument.
+//! Points in time, in nanoseconds. Every call takes the time as an argument.
 
 use std::ops::Add;
 use std::time::Duration;

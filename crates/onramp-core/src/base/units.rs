@@ -218,8 +218,8 @@ impl fmt::Display for Time {
     }
 }
 
-/// Prints `value / unit`, which must be at least 1, as C's `%.3g` does: three digits, without
-/// trailing zeros.
+/// Prints `value / unit` as C's `%.3g` does: with three digits, without trailing zeros. The
+/// quotient must be at least 1.
 fn three_digits(f: &mut fmt::Formatter<'_>, value: u64, unit: u64) -> fmt::Result {
     #[expect(clippy::cast_precision_loss, reason = "three digits of it are written")]
     let scientific = format!("{:.2e}", value as f64 / unit as f64);

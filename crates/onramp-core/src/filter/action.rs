@@ -28,7 +28,7 @@ const ACTIONS_MAX: usize = 32;
 #[derive(Clone, Debug)]
 pub(super) struct Action {
     what: What,
-    /// The number of this action; 0 means that a number is still to be assigned.
+    /// The number (`index`) of this action. 0 means that a number is still to be assigned.
     pub(super) index: u32,
     pub(super) counters: Counters,
     /// Hexadecimal digits that the user stores with the action. They are only shown.
@@ -60,7 +60,7 @@ struct Random {
     seen: u32,
 }
 
-/// Changes of a packet's metadata.
+/// The action `skbedit`: changes of a packet's metadata.
 #[derive(Clone, Debug)]
 struct Edit {
     priority: Option<u32>,

@@ -45,7 +45,7 @@ const LINK: i32 = -0x20_0000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bpf(Vec<Step>, Vec<[u32; 4]>);
 
-/// The second operand of an instruction.
+/// The second operand of an instruction: the number K in the instruction, or the register X.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operand {
     K(u32),
@@ -311,8 +311,8 @@ impl Bpf {
         out.close();
     }
 
-    /// Returns the first instruction that is wrong and the reason, or `None` if the program is
-    /// valid.
+    /// Returns the index of the first instruction that is wrong and the reason, or `None` if the
+    /// program is valid.
     fn fault(&self) -> Option<(usize, &'static str)> {
         let len = self.0.len();
         // For each instruction: the places of memory (as bits) that are written on all paths to

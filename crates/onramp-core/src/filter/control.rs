@@ -9,7 +9,7 @@ use crate::base::show::Out;
 pub(super) enum Control {
     /// Ask the next filter: this filter has not matched after all (`continue`).
     Next,
-    /// The filter has matched (`ok`, `pass`).
+    /// This filter decides: the packet gets the filter's class (`ok`, `pass`).
     Ok,
     /// Begin the classification again at the first filter (`reclassify`).
     Again,

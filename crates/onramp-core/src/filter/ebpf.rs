@@ -67,7 +67,7 @@ const FRAME: Register = 10;
 /// The second operand of an instruction: a number or a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operand {
-    /// A number, sign-extended to 64 bits.
+    /// A number from the instruction, sign-extended to 64 bits.
     K(u64),
     Register(Register),
 }

@@ -21,7 +21,7 @@ use crate::base::dissect::{Dissected, Fragment, ethertype, ip_proto};
 /// Number of bytes that all fields need in a `Row`, rounded up to a multiple of eight.
 const LEN: usize = 72;
 
-/// All fields of a packet in a row, so that one loop can compare them.
+/// All fields of a packet's headers in a row of bytes, so that one loop can compare them.
 pub(super) type Row = [u8; LEN];
 
 /// The position of a field in a `Row`: the index of its first byte, and its length in bytes.

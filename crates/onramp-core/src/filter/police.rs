@@ -51,8 +51,8 @@ impl Bucket {
         Self { cost, packets, most_ns, ns: most_ns }
     }
 
-    /// Returns the tokens that are left after `more_ns` nanoseconds have been added and a packet of
-    /// `len` bytes has been paid for.
+    /// Returns how many tokens would be left if `more_ns` nanoseconds of tokens were added and a
+    /// packet of `len` bytes were paid for.
     fn after(&self, more_ns: i64, len: u32) -> i64 {
         let cost = self.cost.ns(if self.packets { 1 } else { len });
         self.ns.saturating_add(more_ns).min(self.most_ns).saturating_sub(cost)

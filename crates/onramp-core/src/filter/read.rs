@@ -31,7 +31,7 @@ pub struct FilterSpec {
     /// The preference: filters with a smaller number are asked first. 0 means that a preference is
     /// still to be assigned.
     pub(super) pref: u16,
-    /// The position of this filter among those of its preference.
+    /// Decides the position of this filter among those of its preference: see [`Rank`].
     pub(super) rank: Rank,
     pub(super) protocol: u16,
     /// The handle, which names the filter among those of its preference. 0 means that a handle is

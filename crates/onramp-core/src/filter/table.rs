@@ -1,8 +1,8 @@
 //! Keeps the filters of a tree as users described them: which filters exist, their handles and
 //! numbers, and the order in which they are asked.
 //!
-//! Source: behaviour of Linux 7.2 `net/sched/cls_api.c` and of the kinds of filters, compared line
-//! by line.
+//! Source: behaviour of Linux 7.2 `net/sched/cls_api.c` and of the kinds of filters, compared
+//! command by command.
 //! Differs: filters do not share actions.
 //! Invariant: adding, changing or deleting one of n filters takes about log n steps.
 
@@ -304,7 +304,8 @@ impl Table {
         self.places.range(all).map(|(place, _)| place.minor)
     }
 
-    /// Whether the class has filters of its own, or a filter of its qdisc names the class.
+    /// Whether filters need the class: there are filters at the class, or a filter at its qdisc or
+    /// at a class of the qdisc names the class.
     pub(crate) fn needs(&self, class: Handle) -> bool {
         let mut places = self.places(class.major);
         places.any(|minor| {

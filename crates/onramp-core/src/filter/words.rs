@@ -35,7 +35,7 @@ struct Selector {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    /// Offset from the network header in bytes, a multiple of four.
+    /// Offset of the key in bytes from the network header, a multiple of four.
     offset: i32,
     /// Whether the offset counts from the next header (`nexthdr+`) instead of the network header.
     next_header: bool,

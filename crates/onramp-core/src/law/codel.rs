@@ -207,7 +207,7 @@ pub(crate) struct Codel {
     /// Number of drops since the queue turned bad. The more drops, the sooner the next drop
     /// follows.
     pub(crate) count: u32,
-    /// Value of `count` when the queue last turned bad.
+    /// Value of `count` when dropping began last.
     last_count: u32,
     /// Time from which on the queue is bad if all packets until then wait too long (one interval
     /// after the first that did), or 0 if the last packet did not wait too long.
@@ -216,7 +216,7 @@ pub(crate) struct Codel {
     drop_next: Units,
     /// Time for which the last packet that reached the head of the queue had waited.
     waited: Units,
-    /// 1 / sqrt(count), in units of 2^-16.
+    /// The inverse of the square root of `count`, in units of 2^-16.
     inv_sqrt: u16,
     dropping: bool,
 }

@@ -160,7 +160,7 @@ mod tests {
         // The time of a byte, 10^9 / 3 ns, is stored times 2^3 as the multiplier 2,666,666,666 (32
         // bits), so that the result for 1,000 bytes is 83 ns too small.
         assert_eq!(Cost::new(3, Framing::default()).ns(1_000), 2_666_666_666 * 1_000 / 8);
-        // At a terabyte per second, 65,535 bytes take 65 ns.
+        // At a terabyte per second, a packet of 65,535 bytes takes 65 ns (65.535, rounded down).
         assert_eq!(Cost::new(1_000_000_000_000, Framing::default()).ns(65_535), 65);
     }
 

@@ -119,8 +119,8 @@ pub(crate) struct Law {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pie {
     pub(crate) probability: u64,
-    /// Sum of the probabilities since the last drop. The sum prevents drops that are too close
-    /// together or too far apart.
+    /// Sum of the drop probabilities with which packets arrived since the last drop. The sum
+    /// prevents drops that are too close together or too far apart.
     sum: u64,
     /// Delay of the last packet that left the queue, in ticks of 64 ns.
     pub(crate) delay: u64,

@@ -1,4 +1,4 @@
-//! The RED law: the longer the average queue, the more arriving packets are dropped at random.
+//! The RED law: the longer a queue is on average, the more arriving packets are dropped at random.
 //!
 //! While the average of the queue's length grows from `min` to `max`, the share of dropped packets
 //! grows from zero to `probability`; from `max` on, all packets are dropped. Drops are spread out:

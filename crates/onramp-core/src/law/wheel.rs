@@ -16,7 +16,7 @@ use crate::base::Instant;
 pub(crate) const TICK_NS: u64 = 10_000_000;
 
 /// Number of ticks that the clocks have counted when the machine starts: five minutes (30,000
-/// ticks) less than a number that the ticks of all coarser clocks divide.
+/// ticks) less than a multiple of the length of every coarser clock's tick.
 const COUNTED: u64 = (1 << COARSEST_BITS) - 30_000;
 
 /// A tick of each clock is as long as 2^3 ticks of the next finer clock.

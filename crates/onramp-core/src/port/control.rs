@@ -140,7 +140,7 @@ impl<D: Device> Port<D> {
         requests & CLOSE != 0 && !owner.is_closed() || looks > 0 && requests != 0
     }
 
-    /// Asks the runner for a visit if jobs are left.
+    /// Asks the runner to visit the port if jobs are left.
     pub(super) fn wake_for_requests(&self, owner: &PortState<D>, run: &Run<'_>) {
         if owner.has_jobs() {
             run.waker.visit_by(run.now);

@@ -45,15 +45,15 @@ pub struct Transmitted {
     /// Number of messages that the device sent. A segmented packet of many datagrams counts as one
     /// message.
     pub messages: u32,
-    /// Time at which to offer the rest of the burst again. `None` if the device took the whole
-    /// burst.
+    /// Time at which to offer the packets left in the burst again, or `None` if the device took the
+    /// whole burst.
     pub retry_at: Option<Instant>,
 }
 
 /// One transmit queue of a device. Because methods take `&mut self`, no transmit lock as in Linux
 /// is needed.
 pub trait Device: Send {
-    /// Returns the fixed facts about the device.
+    /// Returns what does not change about the device.
     fn info(&self) -> &DeviceInfo;
 
     /// Sends packets from the front of `burst`. Should not block.

@@ -34,8 +34,8 @@ pub(super) struct Pace {
     /// Whether the last burst cost the device no call into the kernel. Then it costs no more to
     /// send packets one by one than in bursts.
     cheap: bool,
-    /// Time before which the port does not collect packets, and the length of that pause in
-    /// nanoseconds.
+    /// Time before which the port does not collect packets, and the length of the last pause in
+    /// collecting, in nanoseconds.
     collects_from: Instant,
     hold_ns: u64,
     /// Number of visits since the last pause that found packets, and how many of these in a row, up
@@ -68,7 +68,7 @@ impl Pace {
         self.cheap
     }
 
-    /// Whether collecting is paused at `now`.
+    /// Whether the port does not collect packets at `now`, because of a pause.
     pub(super) fn holds(&self, now: Instant) -> bool {
         now < self.collects_from
     }

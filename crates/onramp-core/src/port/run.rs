@@ -21,7 +21,7 @@ pub(super) struct Run<'a> {
     pub(super) now: Instant,
     pub(super) waker: &'a dyn PortWaker,
     pub(super) stats: &'a PortStats,
-    /// Whether the owner is the runner, and not a sender.
+    /// Whether the thread that owns the port is the runner, and not a sender.
     pub(super) is_runner: bool,
     pub(super) quota: Quota,
     /// Packets that were sent or dropped. They go home when the `Run` is dropped, after the owner

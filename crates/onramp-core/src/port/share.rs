@@ -1,4 +1,4 @@
-//! One rate for several ports, shared without a lock.
+//! A rate that several ports have in common, divided between them without a lock.
 //!
 //! Each port that shares the rate is a *member*. A member announces whether it has packets to send.
 //! Every [`RECOUNT_NS`] nanoseconds, a member counts the active members: those that have packets to
@@ -53,8 +53,7 @@ struct Shared {
 #[repr(align(128))]
 struct Member(AtomicU64);
 
-/// One member's part of a [`SharedRate`]. A port has its own `Share`, which only the port's owner
-/// uses.
+/// One member's part of a [`SharedRate`]. Only the member uses it, through `&mut self`.
 #[derive(Debug)]
 pub struct Share {
     of: SharedRate,
@@ -70,7 +69,7 @@ pub struct Share {
 }
 
 impl SharedRate {
-    /// Creates a rate for at most `members` members.
+    /// Creates a rate that at most `members` members have in common.
     #[must_use]
     pub fn new(rate: Rate, members: usize) -> Self {
         let members = (0..members).map(|_| Member::default()).collect();
@@ -141,7 +140,7 @@ impl Share {
         self.siblings = self.of.active(Instant(now.0.saturating_sub(RECOUNT_NS))).max(1);
     }
 
-    /// Returns this member's part of the rate in bytes per nanosecond; infinite if there is no
+    /// Returns this member's part of the rate in bytes per nanosecond, or infinity if there is no
     /// limit.
     fn speed(&self) -> f64 {
         match self.of.get().0 {

@@ -28,7 +28,7 @@ pub struct Cx<'a> {
 }
 
 impl<'a> Cx<'a> {
-    /// Creates a context whose drops go to `drops`.
+    /// Creates a context in which dropped packets are appended to `drops`.
     #[inline]
     pub fn new(now: Instant, drops: &'a mut PacketList) -> Self {
         Self { now, drops, made: 0, measures: false, charged: false, last: None }
@@ -77,7 +77,7 @@ pub enum Verdict {
     /// (`NET_XMIT_CN`). If a packet of another flow was dropped instead, the result is
     /// [`Queued`](Self::Queued).
     Congested,
-    /// The packet is dropped and lies in `cx.drops`.
+    /// The packet is dropped, and is now in `cx.drops`.
     Dropped,
 }
 
@@ -87,8 +87,8 @@ pub enum Verdict {
 pub enum Dequeue {
     /// This packet is to be sent now. It is no longer in the qdisc.
     Ready(Packet),
-    /// The qdisc holds packets, but none may leave now. Ask again at this time (`qdisc_watchdog`),
-    /// or when another packet has been enqueued.
+    /// The qdisc holds packets, but none may leave before this time. Dequeue again at this time
+    /// (`qdisc_watchdog`), or when another packet has been enqueued.
     NotBefore(Instant),
     /// The qdisc holds no packet.
     Empty,

@@ -1,7 +1,7 @@
 //! A table of the classes that users add to a qdisc, found by their minor numbers; and linked lists
 //! of numbers that keep classes in an order.
 //!
-//! Every operation of a table or a list takes constant time, except walks over all classes.
+//! Every operation on a table or a list takes constant time, except those that visit all classes.
 
 use std::ops::{Index, IndexMut};
 

@@ -162,7 +162,7 @@ impl<L> Flows<L> {
         self.lists[age].push_back(place);
     }
 
-    /// Changes the quantum, in bytes, from the next round on.
+    /// Changes the quantum, in bytes, for each flow from its next round on.
     pub(crate) fn set_quantum(&mut self, quantum: u32) {
         self.quantum = i32::try_from(quantum).unwrap_or(i32::MAX);
     }
@@ -182,8 +182,8 @@ mod tests {
     /// A plain model of RFC 8290, section 4.
     struct Model {
         quantum: i64,
-        /// For each flow: the sizes of its packets in bytes, its credit, and whether the flow is in
-        /// a list.
+        /// For each flow: the sizes of its packets in bytes, the bytes that it may still send in
+        /// this round, and whether it is in a list.
         flows: Vec<(VecDeque<u32>, i64, bool)>,
         new: VecDeque<usize>,
         old: VecDeque<usize>,

@@ -75,7 +75,7 @@ pub struct Quirks {
     /// Adds what else a change command changes. The arguments are the values that the command
     /// gives, and the options of the qdisc after the change.
     pub change: fn(&Values<'_>, &mut Options<'_>),
-    /// Whether a change of the parameters replaces the child qdisc by a new one.
+    /// Whether a change of the parameters replaces the qdisc's child by a new one.
     pub renews_child: bool,
     /// Whether the qdisc is a single queue with an option `limit`, which a change of the parent
     /// qdisc may set.
@@ -133,12 +133,12 @@ pub struct AddedQuirks {
     /// The greatest depth of nested classes, and Linux's error text for a class that is nested
     /// deeper.
     pub deepest: (usize, &'static str),
-    /// Whether the root of the class tree is a class as well, with the number 0.
+    /// Whether the root of the class tree counts as a class, with the number 0.
     pub root_is_class: bool,
     /// Whether a parent class that does not exist means the root, and a new parent for an existing
     /// class is ignored.
     pub any_parent: bool,
-    /// Whether a class loses its qdisc when its first child class is added.
+    /// Whether the qdisc below a class is removed when the class gets its first child class.
     pub inner_has_no_qdisc: bool,
     /// Linux's error text for a new class without options.
     pub options_missing: &'static str,

@@ -24,8 +24,8 @@ pub(crate) fn count(pkt: &Packet) -> u32 {
     if is_several(pkt) { sizes(pkt).0 } else { 1 }
 }
 
-/// Returns the number of datagrams that a packet carries, the size of each of them except the last,
-/// and the size of the last. Both sizes are bytes on the wire.
+/// Returns the number of datagrams that a packet carries, the size of each but the last, and the
+/// size of the last. The sizes are bytes on the wire.
 pub(crate) fn sizes(pkt: &Packet) -> (u32, u32, u32) {
     let payload = u32::try_from(pkt.payload().len()).unwrap_or(u32::MAX);
     let size = u32::from(pkt.gso_size).max(1);
@@ -144,8 +144,8 @@ mod tests {
         assert_eq!(parts.iter().map(Packet::dest).collect::<Vec<_>>(), [Some(dest); 3]);
     }
 
-    /// The verdict on the whole packet is "queued" if one part was queued, else "congested" if one
-    /// part was congested, and "dropped" if all parts were dropped.
+    /// The verdict on the whole packet is `Congested` if that is the verdict on at least one part,
+    /// otherwise `Queued` if that is the verdict on at least one part, and otherwise `Dropped`.
     #[test]
     fn the_verdict_is_that_of_all_parts() {
         use Verdict::{Congested, Dropped, Queued};

@@ -19,9 +19,9 @@ const ROOM: usize = 16;
 /// How many turns ahead the three flows are that `look_ahead` returns.
 const AHEAD: [usize; 3] = [18, 12, 6];
 
-/// The numbers of flows, with the next flow to be served first.
+/// The numbers of flows, in the order in which they are served. The first is served next.
 ///
-/// A `VecDeque` would take three times as long, because its length need not be a power of two.
+/// A `VecDeque` would take three times as long, because its capacity need not be a power of two.
 #[derive(Debug)]
 pub(crate) struct Turns {
     /// The ring. Its length is a power of two.

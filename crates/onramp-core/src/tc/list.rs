@@ -24,7 +24,7 @@ pub struct Query {
     pub parent: Option<u32>,
     /// Lists only the qdisc with this major number, or only the class with this 32-bit number.
     pub handle: Option<u32>,
-    /// Also lists the default qdiscs below classes, which Linux hides.
+    /// Whether to list the default qdiscs below classes too, which Linux hides.
     pub invisible: bool,
 }
 

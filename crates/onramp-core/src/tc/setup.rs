@@ -124,7 +124,7 @@ pub enum Change {
     Nothing,
     /// The qdisc with this major number is new.
     Qdisc(u16),
-    /// The qdisc below this class was removed.
+    /// The qdisc below this class was removed. The class's default qdisc is there now.
     Gone(Handle),
     /// The root was removed, and the device's default qdisc stands there now.
     RootGone,
@@ -201,11 +201,12 @@ impl Setup {
         self.change(line.split('#').next().unwrap_or_default()).map(|_| ())
     }
 
-    /// Applies a command line as [`apply`](Self::apply) does, and returns what has changed.
+    /// Applies a command line as [`apply`](Self::apply) does, and returns what the command has
+    /// changed.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`apply`](Self::apply).
+    /// Returns an error in the same cases as [`apply`](Self::apply).
     #[doc(hidden)]
     pub fn change(&mut self, line: &str) -> Result<Change, ConfigError> {
         let mut words = line.split_ascii_whitespace();
@@ -289,7 +290,8 @@ impl Setup {
         Some(below.map_or_else(default_pfifo_fast, |major| self.build_node(major, mtu, seed)))
     }
 
-    /// Builds the qdiscs in front of a transmit queue, or the whole tree if `queue` is `None`.
+    /// Builds the qdiscs in front of transmit queue `queue`, or the whole tree if `queue` is
+    /// `None`. Returns the first qdisc.
     pub(crate) fn build_queue(
         &self,
         queue: Option<usize>,
@@ -352,12 +354,13 @@ impl Setup {
         }
     }
 
-    /// Returns the qdiscs below other qdiscs, in the order in which Linux lists them.
+    /// Returns the major numbers of the qdiscs below other qdiscs, in the order in which Linux
+    /// lists them.
     pub(crate) fn listed(&self) -> impl Iterator<Item = u16> {
         self.order.iter()
     }
 
-    /// Returns the description of the `ingress` or `clsact`, if there is one.
+    /// Returns the kind and options of the `ingress` or `clsact`, or `None` if there is none.
     pub(crate) fn ingress_spec(&self) -> Option<&Spec> {
         self.ingress.as_ref().map(|node| &node.spec)
     }
@@ -378,7 +381,7 @@ impl Setup {
         }
     }
 
-    /// Returns the root's major number, if there is a root.
+    /// Returns the major number of the root, or `None` if no command added one.
     pub(crate) fn root(&self) -> Option<u16> {
         self.root
     }

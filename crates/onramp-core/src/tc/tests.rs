@@ -173,8 +173,8 @@ fn listed(
 const STATS: Style = Style { stats: true, details: false, json: false, pretty: false, iec: false };
 const JSON: Style = Style { json: true, ..STATS };
 
-/// Builds a `prio` with two qdiscs below it, to which packets are enqueued; some are sent, some
-/// dropped.
+/// Builds a `prio` with a `pfifo` for two packets below it. Of five packets, one is sent, two are
+/// queued and two are dropped.
 fn running() -> (Setup, Tree) {
     let mut setup = Setup::default();
     for line in [

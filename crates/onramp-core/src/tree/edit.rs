@@ -1,4 +1,4 @@
-//! Changes to a running tree.
+//! Prepares changes to a running tree, and makes them.
 
 use std::sync::Arc;
 
@@ -182,8 +182,9 @@ impl RootQdisc {
         });
     }
 
-    /// Returns the filters at the qdisc or class `place`, with their counters. If this is the tree
-    /// of a transmit queue, `queue` is its index, and `place` must be in that tree.
+    /// Returns the filters at the qdisc or class `place`, with their counters. `queue` is the index
+    /// of the transmit queue whose tree this is, or `None` if this is the whole tree. The result is
+    /// empty if `place` is not in this tree.
     pub fn filters_at(
         &mut self,
         setup: &Setup,
@@ -208,8 +209,8 @@ impl RootQdisc {
         specs
     }
 
-    /// Calls `f` with the qdisc at the end of `path`. The call passes through the parents of that
-    /// qdisc, which then update their backlog and count the packets dropped below them.
+    /// Calls `f` with the qdisc at the end of `path`. The parents of that qdisc then update their
+    /// backlog, and count the packets that `f` dropped below them.
     fn at(&mut self, path: &[u16], cx: &mut Cx<'_>, f: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>)) {
         let (before, mut f) = (cx.drops.len(), Some(f));
         descend(self.qdisc_mut(), path, cx, &mut |qdisc, cx| {

@@ -10,7 +10,7 @@ use crate::tc::{Setup, Spec};
 /// Where a qdisc is in the tree, what kind it has, and its requeues (packets that the device did
 /// not take).
 struct Place {
-    /// The major number of the qdisc, or 0 if no command named the qdisc.
+    /// The major number of the qdisc, or 0 if no command named it.
     major: u16,
     parent: Option<Handle>,
     kind: &'static Kind,

@@ -51,13 +51,13 @@ impl RootQdisc {
         self.measures = measures;
     }
 
-    /// Returns the root qdisc for reading.
+    /// Returns the root qdisc, to read from it.
     #[inline]
     pub(crate) fn qdisc(&self) -> &dyn Qdisc {
         &*self.qdisc
     }
 
-    /// Returns the root qdisc for changes. Packets that enter or leave through this reference are
+    /// Returns the root qdisc, to change it. Packets that enter or leave through this reference are
     /// not counted.
     pub(crate) fn qdisc_mut(&mut self) -> &mut dyn Qdisc {
         &mut *self.qdisc
@@ -112,8 +112,8 @@ impl RootQdisc {
         std::mem::replace(self, next).qdisc
     }
 
-    /// Replaces the root qdisc by `qdisc` and moves the packets over, in the order in which the old
-    /// qdisc would have sent them.
+    /// Replaces the root qdisc by `qdisc` and moves the packets to it, in the order in which the
+    /// old qdisc would have sent them.
     ///
     /// Packets are dequeued from the old qdisc at the times at which they would have left, so they
     /// keep the order that the old qdisc gives them. All that happens now: only the time that is

@@ -1,4 +1,4 @@
-//! Conversion of words to numbers.
+//! Converts words to the values of options.
 
 use super::U32_MAX;
 use crate::base::units::{parse_count, parse_size, parse_time};
@@ -36,7 +36,7 @@ pub(super) fn parse_time_or_packets(word: &str) -> Option<u64> {
     Some(value)
 }
 
-/// Reads a value of [`Unit::Ranges`](super::Unit::Ranges).
+/// Reads one range of a value with [`Unit::Ranges`](super::Unit::Ranges).
 pub(super) fn parse_range(word: &str) -> Option<u64> {
     let (count, first) = word.split_once('@')?;
     let number = |word| parse_decimal(word).filter(|n| *n <= u64::from(u16::MAX));

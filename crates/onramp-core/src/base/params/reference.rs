@@ -71,7 +71,7 @@ impl Param {
         !matches!(self.unit, Unit::Words(_))
     }
 
-    /// Returns one line for users: the option, what it does, and its default.
+    /// Returns one line of help text for users: the option, what it does, and its default.
     pub(crate) fn help(&self) -> String {
         let default = match self.without() {
             Some(default) => format!("default: {default}"),

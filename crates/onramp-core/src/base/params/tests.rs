@@ -126,7 +126,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// More cases, for units that are not plain numbers.
+/// More cases, for units whose values are not plain numbers.
 fn other_cases() -> Vec<Case> {
     let us = 1_000;
     vec![
@@ -170,7 +170,7 @@ fn other_cases() -> Vec<Case> {
             "65535@65535 0@0",
             "[4294967295,0]",
         ),
-        // 0.16 times 256 is 40.96, rounded down to 40.
+        // `Unit::Gain` counts 256ths: 0.16 times 256 is 40.96, rounded down to 40.
         (Unit::Gain, "0.16", n(40), "0.15625", "0.15625", "40"),
         (Unit::Gain, "1", n(256), "1", "1", "256"),
         (Unit::TimeOrPackets, "1ms", n(2_000_000), "1ms", "1ms", "2000000"),

@@ -113,7 +113,7 @@ fn what_is_beside_the_packet() {
 fn registers_and_memory() {
     let pkt = counted();
     assert_eq!(left(&["0 0 0 4000000000"], &pkt), 4_000_000_000);
-    // The program copies A to X and back.
+    // The first program copies A to X and back; the second copies X to A.
     assert_eq!(left(&["0 0 0 5", "7 0 0 0", "0 0 0 6", "135 0 0 0"], &pkt), 5);
     assert_eq!(left(&["0 0 0 6", "1 0 0 5", "135 0 0 0"], &pkt), 5);
     // A program has 16 places of memory. Writing to one does not change the others.

@@ -100,7 +100,7 @@ fn fields_stand_where_the_headers_have_them() {
     for (field, words) in FIELDS {
         let expected: String = words.iter().map(|word| format!("\n  match {word}")).collect();
         assert_eq!(matches(&format!("match {field}")), expected, "{field}");
-        // The word `match` may be abbreviated.
+        // The word `match` may be shortened.
         assert_eq!(matches(&format!("m {field}")), expected, "{field}");
     }
 }

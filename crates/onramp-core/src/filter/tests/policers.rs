@@ -329,7 +329,7 @@ fn models() -> Vec<(&'static str, Model)> {
             "rate 8mbit burst 800 peakrate 4mbit mtu 2000",
             Model { mtu: 2000, ..Model::new((1000, 800_000), Some((2000, 4_000_000))) },
         ),
-        // At 1,000 packets per second, a packet takes a millisecond.
+        // Here the limit is 1,000 packets per second, so each packet costs a millisecond of tokens.
         (
             "pkts_rate 1000 pkts_burst 8",
             Model { by_packets: true, ..Model::new((1_000_000, 8_000_000), None) },

@@ -10,7 +10,7 @@ fn reader(line: &str) -> Reader<'_> {
     Reader::new(line.split_ascii_whitespace())
 }
 
-/// A line is read in the same way whether or not a shell has removed the quotes.
+/// A line gives the same words whether or not a shell has removed the quotes.
 #[test]
 fn quotes_are_space_and_parentheses_are_words() {
     for (line, words) in [

@@ -419,7 +419,7 @@ fn tables_say_what_cannot_be() {
     assert!(all(&table).contains("fh 1:3:2 order 2 key ht 1 bkt 3 not_in_hw"));
 }
 
-/// A change keeps the keys of a node, and may change the link.
+/// A change keeps the keys of a node, but may change the table that the node leads to.
 #[test]
 fn a_node_is_changed() {
     let mut table = try_table(&[

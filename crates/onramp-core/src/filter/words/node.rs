@@ -16,7 +16,7 @@ pub(in crate::filter) const NODE: u32 = 0xfff;
 #[derive(Clone, Debug, Default)]
 pub(in crate::filter) struct Node {
     pub(super) selector: Selector,
-    /// The table and the bucket into which the node is to be put.
+    /// The hash table and the bucket into which the node is to be put, if the line gives them.
     pub(in crate::filter) table: Option<u32>,
     /// Whether the node has a class or actions, so that a match decides about the packet.
     pub(super) terminal: bool,

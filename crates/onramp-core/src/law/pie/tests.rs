@@ -25,7 +25,7 @@ fn busy(probability: u64, sum: u64) -> Pie {
     Pie { probability, sum, delay: 1_000, burst: 0, ..Pie::default() }
 }
 
-/// Whether the law has drawn a random number.
+/// Whether a law with the seed 1 has drawn a random number.
 fn has_drawn(law: &Law) -> bool {
     law.rng.clone().next_u64() != Rng::new(1).next_u64()
 }
@@ -166,7 +166,7 @@ fn rates_are_measured_over_many_bytes() {
     assert_eq!(leaves(100, 16_384, 301), (Some(0), Some(301), rate, 903));
 }
 
-/// Returns the state after one update of a queue that is not at rest.
+/// Returns the state of a queue after one update of the probability.
 fn updated(law: &Law, pie: Pie, backlog: u64) -> Pie {
     let mut pie = pie;
     pie.update(law, backlog, 1);

@@ -110,7 +110,7 @@ fn idle_queues_forget_by_the_table() {
 /// How fast an idle average shrinks is computed from the time of a packet in whole ticks of 64 ns.
 #[test]
 fn how_fast_an_average_shrinks() {
-    // 1,000 bytes at 1,000 bytes per second take 15,625,000 ticks.
+    // A packet of 1,000 bytes takes 15,625,000 ticks at 1,000 bytes per second.
     let (bits, _) = shrinking(1, 1_000, 1_000);
     assert_eq!(bits, -(0.5_f64.ln()) / 15_625_000.0);
     // A packet of 12 us takes 187.5 ticks, rounded down.
@@ -125,17 +125,19 @@ fn how_fast_an_average_shrinks() {
 #[test]
 fn the_weight_follows_from_the_burst() {
     for (min, burst, average_packet, expected) in [
-        // The inequality above is 1 <= 1 with the weight 1/2.
+        // With the weight 1/2, the inequality above is 1 <= 1.
         (1_000, 1, 1_000, Some(1)),
-        // The left side is 1.5, and the right side is 1 with every weight, so no weight fits.
+        // The left side of the inequality is 1.5, and the right side is 1 with every weight, so no
+        // weight fits.
         (500, 1, 1_000, None),
-        // The inequality is 1.25 <= 1.5 with the weight 1/2.
+        // With the weight 1/2, the inequality is 1.25 <= 1.5.
         (1_750, 2, 1_000, Some(1)),
-        // The inequality is 1.75 <= 1.75 with the weight 1/4.
+        // With the weight 1/4, the inequality is 1.75 <= 1.75.
         (1_250, 2, 1_000, Some(2)),
         // The left side of the inequality is less than 1, so the burst is too small.
         (1_001, 1, 1_000, None),
-        // Packets of zero bytes count as one byte. The inequality is 11 <= 11.4 with weight 1/16.
+        // Packets of zero bytes count as one byte. With the weight 1/16, the inequality is 11 <=
+        // 11.4.
         (10, 20, 0, Some(4)),
         // For a burst of 65,536 packets, the right side of the inequality is 65,535 with the weight
         // 2^-31. It would be 65,535.5 with 2^-32, but 2^-32 is no valid weight.

@@ -17,7 +17,7 @@ pub(crate) struct Shape {
     pub(crate) burst: u32,
     /// Drop probability when the average reaches `max`, in units of 2^-32.
     pub(crate) probability: u32,
-    /// Size of a usual packet in bytes, or 1 where the shape counts packets.
+    /// Size of a usual packet in bytes, or 1 if `min` and `max` count packets.
     pub(crate) average_packet: u32,
 }
 

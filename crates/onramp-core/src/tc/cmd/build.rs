@@ -118,7 +118,7 @@ impl Command {
     }
 }
 
-/// Returns `word` with a space before it.
+/// Returns `word` with a space before it, or an empty text if `word` is empty.
 fn word(word: &str) -> String {
     if word.is_empty() { String::new() } else { format!(" {word}") }
 }

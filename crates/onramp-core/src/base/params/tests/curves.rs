@@ -16,7 +16,7 @@ fn curves_are_read_as_their_manual_says() {
         // 1,500 bytes in 10 ms are 150,000 bytes per second, which is more than the rate, so the
         // first slope is steeper than the second.
         ("umax 1500 dmax 10ms rate 1mbit", [150_000, 10 * ms, 125_000], ""),
-        // 1,000 bytes in 3 ms are 333,333.3 bytes per second, rounded up.
+        // 1,000 bytes in 3 ms are 333,333.3 bytes per second, which `tc` rounds up.
         ("umax 1000 dmax 3ms rate 8bit", [333_334, 3 * ms, 1], ""),
         // 125 bytes in 1 ms are exactly the rate, so the first slope need not be steeper than the
         // second.

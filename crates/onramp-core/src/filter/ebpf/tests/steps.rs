@@ -600,7 +600,7 @@ fn classic_loads() {
         assert_ne!(load(code, last, 0), Some(0));
         assert_eq!((load(code, last + 1, 0), load(indirect, 1, last)), (Some(0), Some(0)));
     }
-    // No instruction runs after a load that has ended the program.
+    // After a load that has ended the program, no instruction runs.
     let lines = [(0xbf, 6, 1, 0, 0), (0x30, 0, 0, 0, 64), (0xb7, 0, 0, 0, 5)];
     assert_eq!(run(&lines, &pkt), Some(0));
 }
