@@ -53,8 +53,8 @@ struct Damping {
 /// The parameters of the law, and the random numbers, which many queues may share.
 #[derive(Debug)]
 pub(crate) struct Red {
-    /// An arriving packet's backlog counts in the average with the weight 2^-weight. Averages are
-    /// stored times 2^weight.
+    /// The backlog that an arriving packet finds counts in the average with the weight 2^-weight.
+    /// Averages are stored times 2^weight.
     weight: u32,
     /// The average below which no packet is dropped, times 2^weight.
     min: u64,

@@ -43,7 +43,8 @@ impl<D: Device> Port<D> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if jobs.len() >= JOBS_MAX {
             drop(jobs);
-            // If an owner found the lock of the job list taken, it may have left jobs behind.
+            // If an owner found the lock of the job list taken, it may have left jobs behind, so
+            // wake the runner.
             waker.visit_by(now);
             return Err(TooManyJobs(job));
         }

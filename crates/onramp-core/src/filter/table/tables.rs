@@ -15,7 +15,7 @@ use crate::base::error::Errno;
 /// The lowest number of tables and of nodes that is assigned automatically.
 const OWN: u32 = 0x800;
 const OWN_TABLES: u32 = 0x800;
-/// Number of low bits of a rank in which the count of nodes stands.
+/// Number of low bits of a rank that contain the count of nodes.
 const COUNT_BITS: u32 = 40;
 
 /// Returns the node number that is tried at this index, when numbers are assigned automatically:

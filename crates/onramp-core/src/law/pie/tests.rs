@@ -343,8 +343,9 @@ fn what_is_told_of_the_state() {
     assert_eq!(told(&estimator)[3..], [("avg_dq_rate", 31_250_000)]);
 }
 
-/// If a change of the parameters removes the estimator, the growth of the delay is computed from
-/// the last delay that the estimator computed, and not from a much older delay.
+/// If a change of the parameters removes the estimator, the growth of the delay counts from the
+/// delay that the estimator computed at the update before its last one, and not from a much older
+/// delay.
 #[test]
 fn the_delay_before_an_estimate_is_kept() {
     let spec: Spec = "pie dq_rate_estimator".parse().expect("a line");
