@@ -1,9 +1,10 @@
 //! Filters: which class a packet belongs to.
 //!
 //! The filters of a qdisc, or of a class, are asked in the order of their preferences, and within a
-//! preference in an order that depends on their kind, until a filter matches whose actions do not
-//! say `continue`. A filter that is added without `pref` gets a preference before all others that
-//! were assigned in this way, from 49152 downwards: the filter added last is asked first.
+//! preference in an order that depends on the kind of filter. The search ends at the first filter
+//! that matches and whose actions do not say `continue`. A filter that is added without `pref` gets
+//! the next lower preference, from 49152 downwards. So of several such filters, the filter that was
+//! added last is asked first.
 //!
 //! | kind | what it looks at |
 //! |---|---|
@@ -17,8 +18,9 @@
 //!
 //! | action | what it does |
 //! |---|---|
-//! | `ok`, `pass`, `drop`, `shot`, `pipe`, `reclassify`, `continue`, `goto chain N` | decides |
-//! | `police` | decides by the rate at which packets come |
+//! | `ok`, `pass`, `drop`, `shot`, `pipe`, `reclassify`, `continue`, `goto chain N` | says what
+//! happens to the packet next |
+//! | `police` | says what happens next, by the rate at which packets come |
 //! | `skbedit` | changes priority, mark or queue of the packet |
 //!
 //! [`dissect`](crate::dissect) describes how the headers are found in a packet's bytes.
@@ -55,10 +57,11 @@
 //!
 //! Source: `tc(8)`, sections "CLASSIFIERS" and "FILTERS"; behaviour of Linux 7.2
 //! `net/sched/cls_api.c`, `cls_matchall.c`, `cls_fw.c`, `cls_basic.c`.
-//! Differs: see the file of each kind; no shared blocks, no templates of chains, no offload, no
-//! `mirred`. A filter with `indev` matches no packet, because packets that are sent have not come
-//! in by any device.
-//! Invariant: the classification of a packet restarts at most 16 times; then the packet is dropped.
+//! Differs: the file of each kind lists its differences; no shared blocks, no templates of chains,
+//! no offload, no `mirred`. A filter with `indev` matches no packet, because packets that are sent
+//! have not come in by any device.
+//! Invariant: actions restart the classification of a packet at most 16 times; at the next restart,
+//! the packet is dropped.
 
 mod action;
 mod bpf;
@@ -106,54 +109,59 @@ pub(crate) use self::reader::Reader;
 pub use self::show::{Query, show_filter, show_filters};
 pub(crate) use self::table::{How, Table};
 
-/// How often the classification of a packet may restart.
+/// How often actions may restart the classification of a packet before the packet is dropped.
 const RESTARTS_MAX: u32 = 16;
-/// How many hash tables may be linked in a row.
+/// How many `u32` hash tables a packet may pass through in a row, each linked from the one before.
 const TABLES_MAX: usize = 8;
 
 /// The result of asking the filters of a qdisc or class about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// No filter has matched.
+    /// No filter has matched the packet.
     Unknown,
     /// The packet belongs to this class.
     Class(Handle),
-    /// An action has decided to drop the packet.
+    /// The actions of a filter have decided to drop the packet.
     Drop,
 }
 
 /// The filters of a qdisc or of a class, in the order in which they are asked.
 #[derive(Debug, Default)]
 pub struct Filters {
-    /// The filters, sorted by chain, preference, and the order of their kind.
+    /// The filters, sorted by chain, then preference, then the order that their kind defines.
     filters: Vec<FilterSpec>,
-    /// The hash tables of `u32`, by their handles: each with the range of its filters.
+    /// The hash tables of `u32`, by their handles. Each is a range of indexes in `filters`: the
+    /// table itself, then its nodes (the filters in the table).
     tables: BTreeMap<u32, Range<usize>>,
 }
 
-/// What a filter compares, for each kind of filter.
+/// What a filter of each kind compares with the packet.
 #[derive(Clone, Debug)]
 enum Matcher {
     Matchall,
-    /// The value and the mask of a mark.
+    /// The value of the packet's mark, and the mask of the bits that are compared.
     Mark(u32, u32),
-    /// The packet's mark is the class, if that class belongs to the qdisc of this major number.
+    /// The packet's mark names the class. The filter matches only if that class belongs to the
+    /// qdisc of this major number.
     MarkIsClass(u16),
     U32(Box<Node>),
-    /// A hash table of `u32`, with its number of buckets.
+    /// A hash table of `u32`; the number is that of its buckets.
     Table(u32),
-    /// Only asks for the first hash table of a preference, without a filter in it.
+    /// Stands for a line that asks only for the first `u32` hash table of a preference and contains
+    /// no filter.
     Root,
     Basic(Tree),
     Flower(Box<Flower>),
     Flow(Box<Flow>),
-    /// With `direct-action`, the class of packets that the program accepts.
+    /// A classic program. With `direct-action`, also the class of the packets that the program
+    /// accepts.
     Bpf(Bpf, Option<Handle>),
-    /// With `direct-action`, the class that the program finds in `tc_classid` at first.
+    /// An eBPF program. With `direct-action`, also the class that the program finds in `tc_classid`
+    /// when it starts.
     Ebpf(Ebpf, Option<Handle>),
 }
 
-/// The answer of a matcher about a packet.
+/// The result of comparing a packet with a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Match {
     No,
@@ -164,7 +172,8 @@ enum Match {
     Drop,
 }
 
-/// What has been found out about a packet so far; each part is computed when it is first needed.
+/// What the filters have computed about a packet so far. Each part is computed when a filter first
+/// needs it.
 #[derive(Debug, Default)]
 struct Look {
     dissected: Option<Dissected>,
@@ -191,7 +200,7 @@ impl From<bool> for Match {
 }
 
 impl Match {
-    /// Translates the answer of a program.
+    /// Translates the number that a `bpf` program returned without `direct-action`.
     fn answered(value: u32) -> Self {
         match value {
             0 => Self::No,
@@ -200,18 +209,20 @@ impl Match {
         }
     }
 
-    /// Translates the answer of a program with `direct-action` that gives the packet this class.
+    /// Translates the number that a `bpf` program returned with `direct-action`. `class` is the
+    /// class of the packet if the program accepts it.
     fn decided(value: u32, class: Handle) -> Self {
         match value {
             act::OK => Self::Class(class),
-            // No qdisc can redirect packets, so these packets are dropped.
+            // Linux takes such packets out of the qdisc; here, no qdisc can redirect packets, so
+            // they are dropped.
             act::SHOT | act::STOLEN | act::REDIRECT | act::TRAP => Self::Drop,
             _ => Self::No,
         }
     }
 }
 
-/// The answers of programs with `direct-action`.
+/// The numbers that programs with `direct-action` return (`TC_ACT_OK` and so on).
 mod act {
     pub(super) const OK: u32 = 0;
     pub(super) const SHOT: u32 = 2;
@@ -234,7 +245,8 @@ impl Matcher {
                     Match::No
                 }
             }
-            // `Filters::tables` walks through the hash tables instead.
+            // `u32` filters are never asked here: `Filters::tables` walks through their hash
+            // tables.
             Self::U32(_) | Self::Table(_) | Self::Root => Match::No,
             Self::Basic(tree) => tree.holds(look, pkt).into(),
             Self::Flower(flower) => flower.matches(look, pkt).into(),
@@ -248,8 +260,8 @@ impl Matcher {
         }
     }
 
-    /// Whether the other filters of the same preference are skipped when the actions of this filter
-    /// say `continue`.
+    /// Whether, after the actions of this filter say `continue`, the other filters of the same
+    /// preference are skipped.
     fn is_alone(&self) -> bool {
         matches!(self, Self::Matchall | Self::Flower(_))
     }
@@ -273,8 +285,9 @@ impl FilterSpec {
         }
     }
 
-    /// Counts a match, and runs the actions. `class` is the class that the matcher found; without
-    /// one, the filter's own class is returned.
+    /// Counts a match of this filter, runs its actions, and returns the packet's class and what the
+    /// actions decide. The class is `class` if the matcher found one, and otherwise the filter's
+    /// own class. Returns `None` for a filter with `indev`, which matches no packet.
     #[inline]
     fn act(
         &mut self,
@@ -283,7 +296,8 @@ impl FilterSpec {
         pkt: &mut Packet,
         now: Instant,
     ) -> Option<(Handle, Control)> {
-        // Packets on their way out have not come in by any device, so `indev` matches none of them.
+        // Packets that are sent have not come in by any device, so a filter with `indev` matches
+        // none of them.
         if self.indev.is_some() {
             return None;
         }
@@ -294,7 +308,7 @@ impl FilterSpec {
 }
 
 impl Filters {
-    /// Whether there are no filters.
+    /// Whether there are no filters at this qdisc or class.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.filters.is_empty()
@@ -305,10 +319,11 @@ impl Filters {
         self.filters.iter()
     }
 
-    /// Replaces the filters by these, in this order. Filters that were there before keep the state
-    /// of their actions.
+    /// Replaces the filters by `filters`, in this order. Filters that were there before keep their
+    /// counters and the state of their actions.
     pub(crate) fn set<'a>(&mut self, filters: impl Iterator<Item = &'a FilterSpec>) {
-        // The old and the new filters are in the same order.
+        // The old and the new filters are sorted in the same way, so one pass finds the filters
+        // that stay.
         let mut before = std::mem::take(&mut self.filters).into_iter().peekable();
         self.filters.extend(filters.map(|filter| {
             while before.next_if(|there| there.place() < filter.place()).is_some() {}
@@ -330,7 +345,7 @@ impl Filters {
         }
     }
 
-    /// Asks the filters in order, until one has matched.
+    /// Asks the filters in order until one matches, and returns what it decides about the packet.
     #[inline]
     pub(crate) fn classify(&mut self, pkt: &mut Packet, now: Instant) -> Decision {
         if self.is_empty() {
@@ -383,7 +398,8 @@ impl Filters {
         }
     }
 
-    /// Walks through the hash tables from `root`. Returns `None` if nothing there has matched.
+    /// Walks through the `u32` hash tables, beginning at the table `root`. Returns `None` if no
+    /// node matches whose actions do not say `continue`.
     fn tables(
         &mut self,
         root: u32,
@@ -401,7 +417,7 @@ impl Filters {
                     let Matcher::U32(node) = &self.filters[at].matcher else { return None };
                     (at, node.step(look, pkt, place))
                 }
-                // The bucket ends here: go back to the node that led into this table.
+                // No node is left in this bucket: go back to the node that led into this table.
                 None => {
                     depth = usize::checked_sub(depth, 1)?;
                     let (at, rest, before) = std::mem::take(&mut stack[depth]);
@@ -426,7 +442,8 @@ impl Filters {
         }
     }
 
-    /// Returns the range of the nodes in a bucket of a table; empty if there is no such table.
+    /// Returns the indexes of the `u32` nodes in a bucket of a hash table. The range is empty if
+    /// there is no such table.
     fn bucket(&self, table: u32, hash: u32) -> Range<usize> {
         let Some(nodes) = self.tables.get(&table) else { return 0..0 };
         let Matcher::Table(divisor) = self.filters[nodes.start].matcher else { return 0..0 };
@@ -439,8 +456,8 @@ impl Filters {
         behind(bucket)..behind(bucket + 1)
     }
 
-    /// Returns the place of the first filter after all filters that share the preference of the
-    /// filter before `at`.
+    /// Returns the index of the first filter at or after `at` whose preference differs from that of
+    /// the filter before `at`.
     fn behind(&self, at: usize) -> usize {
         let place = |filter: &FilterSpec| (filter.chain, filter.pref);
         let last = place(&self.filters[at - 1]);

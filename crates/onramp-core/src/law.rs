@@ -1,7 +1,7 @@
 //! The laws by which qdiscs and filters decide: token buckets, CoDel, PIE and RED, and the timers
 //! that these need.
 //!
-//! A law holds state and makes decisions, but holds no packets.
+//! A law keeps state and makes decisions, but the packets stay in the qdisc.
 
 pub(crate) mod bucket;
 pub(crate) mod codel;

@@ -3,19 +3,19 @@
 //!
 //! # Layers
 //!
-//! Each folder uses only folders above it in this table, never one below. `cargo xtask tidy`
+//! Each folder (module) uses only those that stand above it in this table. `cargo xtask tidy`
 //! reports every use that breaks this rule.
 //!
-//! | folder | what it has |
+//! | folder | contents |
 //! |---|---|
 //! | `base` | time, units, handles, errors, parameters, listings, packet headers |
 //! | `law` | token buckets, CoDel, PIE, RED: when to send, drop or mark |
 //! | `filter` | classifiers and actions: to which class a packet belongs |
-//! | `sched` | the trait of a qdisc, its classes and children, what it counts |
-//! | `qdisc` | the kinds, a file for each, and their table |
-//! | `tc` | the command language: lines, described trees, listings |
-//! | `tree` | a running tree, and edits of it |
-//! | `port` | many threads in front of one tree, and the device behind it |
+//! | `sched` | the trait of a qdisc, its classes and children, and its counters |
+//! | `qdisc` | the kinds of qdisc, a file for each, and their table |
+//! | `tc` | the command language: command lines, descriptions of trees, listings |
+//! | `tree` | a running tree of qdiscs, and changes to it |
+//! | `port` | the path of packets from many threads through one tree to its device |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "tc"), expect(dead_code, reason = "what only lines of tc reach"))]
 

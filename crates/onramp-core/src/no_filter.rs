@@ -1,21 +1,21 @@
-//! What stands in for filters in a build without the feature `tc`: there are none.
+//! Replaces the filters in a build without the feature `tc`: no qdisc or class has filters.
 
 use onramp_queue::Packet;
 
 use crate::base::{Handle, Instant};
 
-/// What filters say of a packet.
+/// The result of asking the filters about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// No filter has matched.
     Unknown,
     /// The packet belongs to this class.
     Class(Handle),
-    /// An action drops the packet.
+    /// An action of a filter has decided to drop the packet.
     Drop,
 }
 
-/// The filters of a qdisc or of a class: none.
+/// The filters of a qdisc or of a class. In this build there are never any.
 #[derive(Debug, Default)]
 pub struct Filters;
 

@@ -1,4 +1,4 @@
-//! The path of a packet through a port, in one file: intake → owner → qdisc → device.
+//! How a packet passes through a port, in one file: intake → owner → qdisc → device.
 //!
 //! ```text
 //! push ─▶ staged, and leave
@@ -8,16 +8,17 @@
 //! A port is *busy* when packets arrive so fast that sending them one by one would be wasteful. In
 //! a busy port, a push only stages packets. A sender that has run out of credit becomes the owner
 //! and sends the staged packets as a batch, instead of waiting. The runner (a background thread)
-//! visits the port every [`TICK_NS`] nanoseconds, sends the packets that are left, and ends the
+//! visits a busy port every [`TICK_NS`] nanoseconds, sends the packets that are left, and ends the
 //! busy period when few packets arrive. If the runner is late, the push that brings the number of
 //! staged packets to [`COLLECT`] sends them.
 //!
-//! Invariant: the runner knows of every port that holds packets and has no owner. The owner tells
-//! the runner before the owner leaves the port, so the runner misses no packet.
+//! Invariant: the runner knows of every port that holds packets and has no owner. An owner that
+//! leaves packets behind, or leaves the port busy, tells the runner before it leaves, so the runner
+//! misses no packet.
 //!
-//! Source: the quota is Linux's `dev_tx_weight`, and the loop has the shape of `__qdisc_run`
-//! (`net/sched/sch_generic.c`, 7.2). Network cards collect packets in the same way between two
-//! interrupts (`ethtool -C tx-usecs`).
+//! Source: [`QUOTA`] is Linux's `dev_tx_weight`, and the owner's loop has the shape of
+//! `__qdisc_run` (`net/sched/sch_generic.c`, 7.2). Network cards collect packets in the same way
+//! between two interrupts (`ethtool -C tx-usecs`).
 
 mod control;
 mod device;
@@ -49,20 +50,23 @@ use crate::base::stats::PortStats;
 use crate::base::sync::{AtomicU8, Mutex};
 use crate::sched::Qdisc;
 
-/// Most packets that an owner sends in one run before it leaves the rest to other threads
-/// (`dev_tx_weight`).
+/// The largest number of packets that an owner sends in one run (from becoming owner to leaving the
+/// port), as `dev_tx_weight` in Linux. The owner leaves the other packets to other threads.
 pub const QUOTA: u32 = 64;
-/// Replaces [`QUOTA`] where the rest would have to wait for the runner and where the device sends a
-/// burst without a call into the kernel.
+/// Replaces [`QUOTA`] if the packets left behind would have to wait for the runner and the device
+/// sends a burst without a call into the kernel.
 const LONG_QUOTA: u32 = 4 * QUOTA;
-/// Nanoseconds after which an owner begins no further burst in the same run.
+/// Once an owner's run has lasted for this many nanoseconds, the owner begins no further burst in
+/// that run.
 pub const QUOTA_NS: u64 = 100_000;
-/// Most packets that an owner moves into the qdisc in one run.
+/// The largest number of packets that an owner moves from the intake into the qdisc in one run.
 const ENQUEUE_QUOTA: u32 = 4 * QUOTA;
-/// Number of packets staged in a busy port at which the push itself sends some of them.
+/// When this many packets are staged in a busy port, the thread that pushes the last of them
+/// becomes the owner and sends some of them.
 ///
-/// The number is high so that few pushes ever send: a push that also sends other threads' packets
-/// takes far longer than a push that only stages, and sets the tail latency of pushes.
+/// The number is high, so that few pushes ever send: a push that also sends other threads' packets
+/// takes far longer than a push that only stages packets, and so decides the tail latency of
+/// pushes.
 pub const COLLECT: u16 = 1_024;
 /// Longest time for which a busy port may leave staged packets unsent, in nanoseconds.
 pub const TICK_NS: u64 = 100_000;
@@ -70,63 +74,67 @@ pub const TICK_NS: u64 = 100_000;
 /// Which threads send the packets of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Senders send, as owners. A busy port collects packets, and its runner sends what is left.
+    /// Threads that push packets become owners and send. A busy port collects packets, and its
+    /// runner sends those that are left.
     #[default]
     Hybrid,
-    /// Senders send, as owners. The runner continues when an owner's quota ends with packets left.
+    /// Threads that push packets become owners and send. If an owner's quota ends with packets
+    /// left, the runner sends these.
     Inline,
-    /// Only the runner sends. A sender only stages packets, and wakes the runner if no packet was
-    /// staged before.
+    /// Only the runner sends. A thread that pushes packets only stages them, and wakes the runner
+    /// if no packet was staged before.
     Dedicated,
 }
 
 /// How a port asks its runner for a visit, and how the port learns how much time has passed. The
 /// code that manages ports and runners implements this trait.
 pub trait PortWaker {
-    /// Makes the runner visit the port (call [`Port::visit`]) at time `at`, or earlier.
+    /// Asks the runner to visit the port (call [`Port::visit`]) at time `at` or earlier.
     fn visit_by(&self, at: Instant);
 
-    /// Tells the implementer that a sender uses the port at time `now`. If the runner's visit is
-    /// long overdue, the implementer may send another runner.
+    /// Tells the code behind this trait that a sender uses the port at time `now`. If the runner's
+    /// visit is long overdue, that code may start another runner.
     fn check_overdue(&self, _now: Instant) {}
 
-    /// Returns the nanoseconds that have passed since `now`, or 0 if the implementer reads no
-    /// clock. The port uses the result to bound an owner's run by time ([`QUOTA_NS`]).
+    /// Returns the nanoseconds that have passed since `now`, or 0 if the code behind this trait
+    /// reads no clock. The port uses the result to bound an owner's run by time ([`QUOTA_NS`]).
     fn elapsed(&self, _now: Instant) -> u64 {
         0
     }
 
-    /// Tells the implementer that the port is about to die. The port calls `dies` before any thread
-    /// can see its [death](Port::death).
+    /// Tells the code behind this trait that the port is about to die of a panic. The port calls
+    /// `dies` before any thread can see its [death](Port::death).
     fn dies(&self) {}
 
-    /// Tells the implementer that the port has died and that [`death`](Port::death) returns the
-    /// cause, so that threads waiting for the port can be woken.
+    /// Tells the code behind this trait that the port has died and that [`death`](Port::death)
+    /// returns the cause. The code can now wake threads that wait for the port.
     fn died(&self) {}
 }
 
-/// The result of one run of an owner.
+/// The result of one run of an owner, from becoming owner to leaving the port.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ran {
     /// Number of packets that left the port in this run, sent or dropped.
     pub done: u32,
-    /// Whether the run ended because its quota was used up, so that more work is ready at once.
+    /// Whether the run ended because its quota was used up, so that more packets could be sent at
+    /// once.
     pub again: bool,
 }
 
-/// One transmit queue: an intake, then a tree of qdiscs, then one device queue.
+/// One transmit queue: an intake, then a tree of qdiscs, then one queue of a device.
 ///
 /// A port whose qdisc or device panics is *dead*: the port drops the packets that it holds and all
 /// packets that still arrive, as [`DropReason::PortDead`](onramp_queue::DropReason::PortDead). The
-/// port catches the panic, because the panicking thread is usually a sender that only passed by
-/// with a packet.
+/// port catches the panic, because the thread that panics is usually a sender that only pushed a
+/// packet.
 pub struct Port<D> {
     intake: Intake<PortState<D>>,
     known: Known,
     stats: PortStats,
-    /// Flags (`CLOSE`, `JOBS`) that ask for work. The next owner handles the flags first; the
-    /// present owner handles them as soon as its call of the device returns.
+    /// Flags (`CLOSE`, `JOBS`) by which other threads ask the owner for work other than sending.
+    /// The next owner handles the flags first; the present owner handles them as soon as its call
+    /// of the device returns.
     requests: AtomicU8,
     jobs: Mutex<VecDeque<Job>>,
 }
@@ -140,7 +148,7 @@ struct Known {
 }
 
 /// Bits of [`Port::requests`]: `CLOSE` asks the owner to close the port, and `JOBS` tells the owner
-/// that jobs are waiting.
+/// that jobs (changes or queries of the tree) are waiting.
 const CLOSE: u8 = 1;
 const JOBS: u8 = 2;
 
@@ -162,8 +170,8 @@ impl<D: Device> Port<D> {
         Self::with_mode(qdisc, device, cap, Mode::Hybrid, None)
     }
 
-    /// Creates a port like [`new`](Self::new), with a choice of the threads that send (`mode`) and
-    /// with the port's part of a rate that several ports have in common (`share`).
+    /// Creates a port like [`new`](Self::new). `mode` says which threads send. `share` is the
+    /// port's part of a rate that several ports have in common.
     pub fn with_mode(
         qdisc: Box<dyn Qdisc>,
         device: D,
@@ -172,13 +180,14 @@ impl<D: Device> Port<D> {
         share: Option<Share>,
     ) -> Self {
         let dedicated = mode == Mode::Dedicated;
-        // In dedicated mode, the list must never reach `batch` packets: otherwise the push that
-        // makes the list full would become the owner.
+        // In dedicated mode, the intake's list must never reach `batch` packets, because the thread
+        // whose push makes the list that long would become the owner.
         let cap = if dedicated { cap.min(u16::MAX - 1) } else { cap };
         let batch = if dedicated { u16::MAX } else { COLLECT.min(cap) };
         let intake = Intake::new(PortState::new(qdisc, device, share), cap, batch);
         if dedicated && let Some(owner) = intake.own() {
-            owner.leave_busy(); // Left busy, the intake only stages what is pushed.
+            // An intake that is left busy only stages the packets that are pushed.
+            owner.leave_busy();
         }
         Self {
             intake,
@@ -189,15 +198,16 @@ impl<D: Device> Port<D> {
         }
     }
 
-    /// Pushes packets into the port. Completions and statistics report later whether each packet
-    /// was sent or dropped.
+    /// Pushes packets into the port. Whether each packet was sent or dropped is known later, from
+    /// completions and statistics.
     ///
     /// Returns `Ok(None)` if the call only staged the packets. Otherwise the calling thread became
     /// the owner and sent up to a quota of packets.
     ///
     /// # Errors
     ///
-    /// Returns the packets to the caller if the intake holds its cap of packets.
+    /// Returns the packets to the caller if the intake is full: it would hold more than its cap of
+    /// packets.
     #[inline]
     pub fn xmit(
         &self,
@@ -220,15 +230,16 @@ impl<D: Device> Port<D> {
         })
     }
 
-    /// Asks the processor to prefetch the memory that a push writes and that other senders write
-    /// too. Call `prefetch` shortly before [`xmit`](Self::xmit).
+    /// Asks the processor to prefetch the memory that every push writes, so that the write is
+    /// faster. Call `prefetch` shortly before [`xmit`](Self::xmit).
     #[inline]
     pub fn prefetch(&self) {
         self.intake.prefetch();
     }
 
-    /// Sends up to a quota of packets. A sender that would otherwise have to wait for credit calls
-    /// `help`. Returns `None` if another thread owns the port or if only the runner may send.
+    /// Lets a thread that would otherwise have to wait for credit become the owner and send up to a
+    /// quota of packets. Returns `None` if another thread owns the port, or if only the runner may
+    /// send.
     pub fn help(&self, now: Instant, waker: &dyn PortWaker) -> Option<Ran> {
         if self.known.mode == Mode::Dedicated {
             waker.check_overdue(now);
@@ -239,15 +250,16 @@ impl<D: Device> Port<D> {
         Some(self.run(owner, PacketList::new(), Caller { now, waker, is_runner: false }))
     }
 
-    /// Sends up to a quota of packets, on behalf of the runner. Returns `None` if another thread
-    /// owns the port; the runner should then visit again after a tick.
+    /// Lets the runner become the owner and send up to a quota of packets. Returns `None` if
+    /// another thread owns the port; the runner should then visit the port again after [`TICK_NS`].
     pub fn visit(&self, now: Instant, waker: &dyn PortWaker) -> Option<Ran> {
         let owner = self.intake.own()?;
         Some(self.run(owner, PacketList::new(), Caller { now, waker, is_runner: true }))
     }
 
     /// Does the owner's work: takes the staged packets, sends up to a quota of packets and leaves
-    /// the port. `caller` says which thread became the owner.
+    /// the port. `fresh` are packets that the owner has just pushed. `caller` says which thread
+    /// became the owner.
     fn run(
         &self,
         mut owner: Owner<'_, PortState<D>>,
@@ -277,7 +289,8 @@ impl<D: Device> Port<D> {
         Ran { done: run.done.len() + run.quota.handed, again: stop == Stop::Quota }
     }
 
-    /// Begins the run of an owner that has just pushed `fresh` packets.
+    /// Begins the run of an owner that has just pushed `fresh` packets: sets the run's time and
+    /// quota.
     fn begin<'a>(
         &'a self,
         owner: &mut Owner<'_, PortState<D>>,
@@ -296,16 +309,16 @@ impl<D: Device> Port<D> {
             send: owner.quota(self.known.mode, run.now),
             enqueue: ENQUEUE_QUOTA,
             handed: 0,
-            // A sender always drops all of its own packets; only other senders' packets are
-            // limited.
+            // In a closed port, a sender drops all packets that it has just pushed. The limit
+            // applies only to packets of other senders.
             purge: if is_runner { u32::from(u16::MAX) } else { ENQUEUE_QUOTA + fresh },
             at_leisure: is_runner,
         };
         run
     }
 
-    /// Leaves the port, after telling the runner when to visit it. Returns the owner if packets
-    /// arrived meanwhile, so that the owner has to go on.
+    /// Tells the runner when to visit the port, then leaves it. Returns the owner if packets were
+    /// pushed meanwhile, so that the owner has to go on.
     fn leave<'a>(
         &self,
         mut owner: Owner<'a, PortState<D>>,
@@ -317,17 +330,18 @@ impl<D: Device> Port<D> {
         if let Stop::Until(at) = stop {
             waker.visit_by(at);
         } else if now < owner.retry_at {
-            waker.visit_by(owner.retry_at); // Retry when the device asked for it.
+            // The device was full: retry at the time for which it asked.
+            waker.visit_by(owner.retry_at);
         }
         let collects = owner.collects(run);
         match owner.how_to_leave(self.known.mode, collects, stop, now) {
             Leave::Idle => return owner.leave_idle(),
-            // After a visit, the runner asks for its next tick. A sender only makes sure of that
-            // tick, with a later deadline.
+            // In a busy port, the runner asks for its own next visit after a tick. A sender only
+            // makes sure that the runner comes, at the latest after two ticks.
             Leave::Collecting if run.is_runner => waker.visit_by(now.after(TICK_NS)),
             Leave::Collecting => waker.visit_by(now.after(2 * TICK_NS)),
-            // A push into an empty intake wakes the runner itself. So wake the runner here only if
-            // packets are already waiting.
+            // A push wakes the runner if it finds no staged packets. So wake the runner here only
+            // if packets are already waiting.
             Leave::Staging { more } if more || owner.waiting() > 0 => waker.visit_by(now),
             Leave::Staging { .. } => {}
         }

@@ -1,5 +1,5 @@
-//! The contract between a qdisc and its callers and children, and the building blocks that several
-//! kinds of qdisc use.
+//! The contract between a qdisc, its caller and its children, and the parts of which several kinds
+//! of qdisc are built.
 
 pub(crate) mod buckets;
 pub(crate) mod call;

@@ -1,4 +1,5 @@
-//! The language of `tc`: command lines, the trees that they describe, and listings.
+//! The language of `tc`: command lines, the trees of qdiscs that they describe, and listings of
+//! trees.
 
 #[cfg(feature = "tc")]
 pub mod cmd;

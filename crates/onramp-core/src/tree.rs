@@ -1,4 +1,4 @@
-//! A tree of qdiscs without a port, to embed in programs that have packets and time from elsewhere.
+//! A tree of qdiscs without a port, for programs that bring their own packets, threads and clock.
 
 #[cfg(feature = "tc")]
 mod apply;
@@ -21,8 +21,8 @@ pub use self::root_qdisc::RootQdisc;
 /// A tree of qdiscs without threads, sockets or a clock. Calls move packets in and out, and every
 /// call takes the time as an argument.
 ///
-/// The same sequence of calls always gives the same packets. The time may stand still between
-/// calls, but may not go back.
+/// The same sequence of calls always gives the same results. The time that calls pass may stay the
+/// same from call to call, but may not go back.
 ///
 /// A caller that keeps packets in buffers of its own stores the number of a packet's buffer in
 /// [`cookie`](onramp_queue::Meta::cookie). The packet still carries the cookie when it leaves the
@@ -71,19 +71,21 @@ pub struct Tree {
     totals: Totals,
 }
 
-/// Counts of packets that passed a [`Tree`] since the tree was created.
+/// What a [`Tree`] has counted since it was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// Number of packets given to the tree, whether dropped or not, plus packets that qdiscs made.
+    /// Number of packets that were given to the tree, whether dropped or not, plus packets that its
+    /// qdiscs made.
     pub enqueued_packets: u64,
-    /// Number of packets, included in `enqueued_packets`, that qdiscs made: the duplicates of
-    /// `netem`.
+    /// Number of packets, included in `enqueued_packets`, that qdiscs made themselves: the
+    /// duplicates of `netem`, and the parts of packets that a qdisc split.
     pub made_packets: u64,
-    /// Number of packets that left the tree through a dequeue or a bypass.
+    /// Number of packets that left the tree to be sent, by a dequeue or by a bypass (without being
+    /// enqueued).
     pub sent_packets: u64,
-    /// Bytes of the packets in `sent_packets`.
+    /// Bytes of the packets counted in `sent_packets`.
     pub sent_bytes: u64,
-    /// Number of dropped packets, indexed by the number of the drop reason.
+    /// Number of dropped packets for each drop reason, indexed by the number of the reason.
     dropped: [u64; DropReason::ALL.len()],
 }
 
@@ -115,7 +117,7 @@ impl Totals {
 pub enum Stopped {
     /// `dequeue_list` returned as many packets as requested. More packets may be ready.
     Full,
-    /// The remaining packets may not leave before this time: call again then.
+    /// The tree holds packets, but none may leave before this time. Call `dequeue_list` again then.
     NotBefore(Instant),
     /// The tree holds no packet.
     Empty,
@@ -135,8 +137,8 @@ impl Tree {
     }
 
     /// Returns the tree, set up for packets whose senders have limits of their own, as sockets
-    /// have. As in Linux, the `memory_limit` of `fq_codel` then does not count such packets. A link
-    /// always charges packets to their senders, by credits; a tree does so only after
+    /// have. As in Linux, such packets do not count towards the `memory_limit` of `fq_codel`. A
+    /// link always charges packets to their senders, by credits; a tree does so only after
     /// `charged_to_senders`.
     #[must_use]
     pub fn charged_to_senders(mut self) -> Self {
@@ -145,14 +147,15 @@ impl Tree {
     }
 
     /// Lets `pkt` bypass the tree if the tree is empty and its root qdisc allows a bypass (as `tc`
-    /// calls it). A bypassing packet is counted as sent and returned as `Ok`. Any other packet is
-    /// enqueued or dropped.
+    /// calls it): the packet is not enqueued, but counted as sent and returned as `Ok`. Any other
+    /// packet is enqueued or dropped.
     ///
-    /// Call `pass_or_enqueue` if the device would transmit the packet at once.
+    /// Call `pass_or_enqueue` only if the device would transmit the packet at once.
     ///
     /// # Errors
     ///
-    /// Returns the verdict of [`enqueue`](Self::enqueue) if the packet did not bypass the tree.
+    /// If the packet did not bypass the tree, returns the verdict of [`enqueue`](Self::enqueue) on
+    /// the packet.
     pub fn pass_or_enqueue(&mut self, now: Instant, pkt: Packet) -> Result<Packet, Verdict> {
         if self.root.backlog().packets > 0 || !self.root.qdisc().can_bypass() {
             return Err(self.enqueue(now, pkt));
@@ -167,12 +170,13 @@ impl Tree {
     }
 
     /// Enqueues or drops `pkt`. Call `keep_or_enqueue` when a packet could bypass the tree but the
-    /// device takes no packet now. If the tree is empty and allows a bypass, `pkt` counts as having
-    /// passed the qdisc and leaves before any packet that is enqueued later.
+    /// device takes no packet now. If the tree is empty and allows a bypass, `pkt` leaves before
+    /// any packet that is enqueued later.
     pub fn keep_or_enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
         self.totals.enqueued_packets += 1;
         let passes = self.root.backlog().packets == 0 && self.root.qdisc().can_bypass();
-        // In Linux, the device has refused such a packet, which is then put back.
+        // In Linux, such a packet has been offered to the device, was refused, and is put back,
+        // which counts as a requeue.
         self.root.count_requeues(u32::from(passes));
         self.call(now, |root, cx| match passes {
             true => root.qdisc_mut().keep_passing(pkt, cx),
@@ -187,7 +191,7 @@ impl Tree {
     }
 
     /// Enqueues `packets` in order. Returns the number of packets that were dropped, including
-    /// packets that the tree held before.
+    /// packets that the tree already held and that were dropped to make room.
     pub fn enqueue_list(&mut self, now: Instant, packets: PacketList) -> u32 {
         self.totals.enqueued_packets += u64::from(packets.len());
         self.call(now, |root, cx| {
@@ -200,7 +204,8 @@ impl Tree {
         })
     }
 
-    /// Dequeues the next packet, if one may leave now.
+    /// Returns the next packet if one may leave now. Otherwise says when one may leave, or that the
+    /// tree is empty.
     pub fn dequeue(&mut self, now: Instant) -> Dequeue {
         let answer = self.call(now, |root, cx| root.dequeue(cx));
         if let Dequeue::Ready(pkt) = &answer {
@@ -210,7 +215,7 @@ impl Tree {
         answer
     }
 
-    /// Dequeues packets that may leave now, at most `max_packets`, and appends them to `out`.
+    /// Appends packets that may leave now, at most `max_packets`, to `out`. Returns why it stopped.
     pub fn dequeue_list(
         &mut self,
         now: Instant,
@@ -249,25 +254,26 @@ impl Tree {
         self.root.qdisc_mut()
     }
 
-    /// Returns the packets and bytes that the tree holds, without dropped packets that wait for
+    /// Returns how many packets and bytes the tree holds, without dropped packets that wait for
     /// [`drops`](Self::drops).
     #[must_use]
     pub fn backlog(&self) -> Backlog {
         self.root.backlog()
     }
 
-    /// Drops all packets that the tree holds and forgets all flows. The totals are kept.
+    /// Drops all packets that the tree holds and sets the state of all flows back. The totals are
+    /// kept.
     pub fn reset(&mut self, now: Instant) {
         self.call(now, |root, cx| root.qdisc_mut().reset(cx));
     }
 
-    /// Switches the measuring of sojourn times on or off: whether each qdisc of the tree measures
-    /// the time of packets from push to dequeue.
+    /// Switches on or off whether each qdisc of the tree measures the sojourn times of packets,
+    /// from push to dequeue.
     pub fn measure(&mut self, measures: bool) {
         self.root.measure(measures);
     }
 
-    /// Returns the counts since the tree was created.
+    /// Returns what the tree has counted since it was created.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.totals
@@ -279,7 +285,7 @@ impl Tree {
         self.root.qdisc().stats(out);
     }
 
-    /// Runs `f` on the root qdisc, then counts and keeps the packets that `f` dropped.
+    /// Runs `f` on the root qdisc. Then counts and keeps the packets that `f` dropped.
     #[inline]
     fn call<R>(&mut self, now: Instant, f: impl FnOnce(&mut RootQdisc, &mut Cx<'_>) -> R) -> R {
         let mut drops = PacketList::new();
@@ -291,7 +297,8 @@ impl Tree {
         result
     }
 
-    /// Counts the packets that a call made and dropped, and keeps the dropped packets.
+    /// Counts the packets that a call has made and dropped. Keeps the dropped packets until
+    /// [`drops`](Self::drops) is called.
     fn settle(&mut self, made: u32, mut drops: PacketList) {
         self.totals.made_packets += u64::from(made);
         self.totals.enqueued_packets += u64::from(made);

@@ -2,7 +2,8 @@
 
 use crate::base::show::Out;
 
-/// Counts of packets that passed a qdisc or a class (`gnet_stats_basic`, `gnet_stats_queue`).
+/// What a qdisc or a class counts of the packets that passed it (`gnet_stats_basic`,
+/// `gnet_stats_queue`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Bytes of the packets that left the qdisc or class.
@@ -11,10 +12,11 @@ pub struct Counters {
     pub packets: u64,
     /// Number of packets dropped in the qdisc or class, or below it.
     pub drops: u64,
-    /// How often the qdisc or class held packets back or met its limit. Each kind defines when that
-    /// is counted.
+    /// How often the qdisc or class held packets back or met its limit. Each kind of qdisc defines
+    /// which of these events it counts.
     pub overlimits: u64,
-    /// Number of packets that the device did not take at once.
+    /// Number of packets that the device refused when they were first offered, and that were kept
+    /// for later.
     pub requeues: u64,
 }
 
@@ -24,31 +26,32 @@ pub struct Counters {
 pub struct Extra(pub Vec<(&'static str, i64)>);
 
 impl Extra {
-    /// Returns the value of `name`, or zero if there is none.
+    /// Returns the value of the statistic `name`, or zero if there is no such statistic.
     #[must_use]
     pub fn get(&self, name: &str) -> i64 {
         self.find(name).unwrap_or(0)
     }
 
-    /// Returns the value of `name`, or `None` if there is none.
+    /// Returns the value of the statistic `name`, or `None` if there is no such statistic.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<i64> {
         self.0.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 
-    /// Returns the value of `name`, which must not be negative, or zero if there is none.
+    /// Returns the value of the statistic `name`, or zero if the value is negative or there is no
+    /// such statistic.
     pub(crate) fn count(&self, name: &str) -> u64 {
         u64::try_from(self.get(name)).unwrap_or(0)
     }
 
-    /// Prints `before`, then `NAME VALUE`.
+    /// Prints the text `before`, then the statistic `name` as `NAME VALUE`.
     pub(crate) fn show(&self, out: &mut Out, before: &str, name: &'static str) {
         let count = self.count(name);
         out.uint(name, count, format_args!("{before}{name} {count}"));
     }
 
-    /// Prints `before`, then `NAME VALUE`, unless the value is zero. Returns whether the value was
-    /// printed.
+    /// Prints the text `before`, then the statistic `name` as `NAME VALUE`, unless the value is
+    /// zero. Returns whether the statistic was printed.
     pub(crate) fn show_some(&self, out: &mut Out, before: &str, name: &'static str) -> bool {
         let some = self.count(name) > 0;
         if some {

@@ -3,15 +3,15 @@
 //! A packet states with which header its payload begins ([`Layer`]). For headers that are missing,
 //! this module takes the headers that the device would write. A datagram to [`Packet::dest`] gets
 //! an Ethernet, an IP and a UDP header, with the packet's ECN bits and a TTL of 64. Fields that
-//! only the device knows are zero: MAC addresses, the own address and port, checksums, and the
+//! only the device knows are zero: MAC addresses, the sender's address and port, checksums, and the
 //! destination of a connected device.
 //!
-//! Source: RFC 791, RFC 8200, RFC 9293, RFC 768, RFC 792; IEEE 802.1Q. The meaning of keys at
-//! fragments and extension headers, and that the inside of a tunnel is not read: behaviour of Linux
-//! 7.2 `net/core/flow_dissector.c`.
-//! Differs: MPLS, PPPoE, MACsec and LLC end the reading. A crate (`etherparse`) would need the
-//! bytes in one piece, but the headers of a datagram are stored apart from its payload; the tests
-//! compare with `etherparse`.
+//! Source: RFC 791, RFC 8200, RFC 9293, RFC 768, RFC 792; IEEE 802.1Q. Which header fields a
+//! fragment or a packet with extension headers has, and that packets inside a tunnel are not read:
+//! behaviour of Linux 7.2 `net/core/flow_dissector.c`.
+//! Differs: nothing is read behind an MPLS, PPPoE, MACsec or LLC header. A crate (`etherparse`)
+//! would need the bytes in one piece, but the headers of a datagram are stored apart from its
+//! payload; the tests compare with `etherparse`.
 //! Invariant: no bytes make this module panic, and it never reads past the end.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,7 +21,7 @@ use onramp_queue::{Layer, Packet};
 /// Length of an Ethernet, an IPv6 and a UDP header together.
 const HEAD_MAX: usize = ETH_LEN + 40 + 8;
 const ETH_LEN: usize = 14;
-/// Most extension headers that are read.
+/// Largest number of IPv6 extension headers that are read in a packet.
 const HEADERS_MAX: usize = 15;
 
 /// Numbers of protocols in Ethernet headers.
@@ -56,51 +56,52 @@ pub enum Fragment {
     /// The packet is not a fragment.
     #[default]
     No,
-    /// The first fragment. It contains the ports, but they are not read, as in Linux.
+    /// The first fragment. This fragment contains the ports, but as in Linux they are not read.
     First,
-    /// A later fragment.
+    /// A fragment other than the first. It contains no transport header.
     Later,
 }
 
-/// The outermost VLAN tag.
+/// The outermost VLAN tag of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vlan {
     /// Type of the tag, 0x8100 or 0x88a8.
     pub ethertype: u16,
     /// Number of the VLAN, 12 bits.
     pub id: u16,
-    /// Priority, 3 bits.
+    /// Priority in the tag, 3 bits.
     pub prio: u8,
 }
 
 /// The header fields of a packet. A field that the packet does not have is zero or `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
-    /// Destination and source address in the Ethernet header.
+    /// Destination address and source address in the Ethernet header.
     pub macs: ([u8; 6], [u8; 6]),
-    /// Protocol in the Ethernet header, which may be that of a VLAN tag.
+    /// Protocol number in the Ethernet header. If the packet has a VLAN tag, this is the type of
+    /// the tag.
     pub outer: u16,
     /// The outermost VLAN tag.
     pub vlan: Option<Vlan>,
-    /// Protocol after all VLAN tags.
+    /// Protocol number after all VLAN tags.
     pub ethertype: u16,
     /// Offset of the network header in bytes, from the start of the Ethernet header.
     pub network: usize,
     /// Offset of the transport header in bytes, from the start of the Ethernet header.
     pub transport: Option<usize>,
-    /// Source and destination IP address.
+    /// Source address and destination address in the IP header.
     pub addresses: Option<(IpAddr, IpAddr)>,
-    /// Protocol after the IP header and its extension headers.
+    /// Protocol number of the header after the IP header and its extension headers.
     pub protocol: u8,
-    /// The TOS byte or the traffic class: DSCP and ECN.
+    /// The TOS byte (IPv4) or the traffic class (IPv6): DSCP and ECN.
     pub tos: u8,
-    /// The TTL or the hop limit.
+    /// The TTL (IPv4) or the hop limit (IPv6).
     pub ttl: u8,
     /// Whether the packet is a fragment of a larger one.
     pub fragment: Fragment,
-    /// Source and destination port.
+    /// Source port and destination port.
     pub ports: Option<(u16, u16)>,
-    /// The twelve bits after TCP's data offset, which contain the flags.
+    /// The twelve bits after the data offset in the TCP header, which contain the flags.
     pub tcp_flags: u16,
     /// Type and code of an ICMP packet.
     pub icmp: Option<(u8, u8)>,
@@ -109,14 +110,15 @@ pub struct Keys {
 /// A packet whose headers have been read.
 #[derive(Clone, Debug)]
 pub struct Dissected {
-    /// Headers that the payload does not contain.
+    /// The headers in front of the payload that the packet does not contain, and that the device
+    /// would write.
     head: [u8; HEAD_MAX],
     head_len: usize,
     keys: Keys,
 }
 
 impl Dissected {
-    /// Reads the headers of `pkt`.
+    /// Finds the header fields of `pkt`.
     #[must_use]
     pub fn of(pkt: &Packet) -> Self {
         let mut this = Self { head: [0; HEAD_MAX], head_len: 0, keys: Keys::default() };
@@ -132,15 +134,15 @@ impl Dissected {
         this
     }
 
-    /// Returns the header fields that were found.
+    /// Returns the header fields that were found in the packet.
     #[must_use]
     #[inline]
     pub fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// Returns `N` bytes at `offset`, counted from the Ethernet header, or `None` if the packet has
-    /// fewer bytes. `pkt` must be the packet whose headers were read.
+    /// Returns `N` bytes of the packet at `offset`, counted from the Ethernet header, or `None` if
+    /// the packet has fewer bytes. `pkt` must be the packet whose headers were read.
     #[must_use]
     #[inline]
     pub fn bytes<const N: usize>(&self, pkt: &Packet, offset: usize) -> Option<[u8; N]> {
@@ -158,13 +160,13 @@ impl Dissected {
         Some(bytes)
     }
 
-    /// Returns the number of bytes from the Ethernet header on.
+    /// Returns the length of the packet in bytes, from the Ethernet header on.
     #[must_use]
     pub fn len(&self, pkt: &Packet) -> usize {
         self.head_len + pkt.payload().len()
     }
 
-    /// Whether the packet has no bytes at all, counted from the Ethernet header.
+    /// Whether the length of the packet, from the Ethernet header on, is zero.
     #[must_use]
     pub fn is_empty(&self, pkt: &Packet) -> bool {
         self.len(pkt) == 0
@@ -176,7 +178,7 @@ impl Dissected {
         self.head_len = ETH_LEN;
     }
 
-    /// Writes the headers that a socket would put before the payload.
+    /// Writes the Ethernet, IP and UDP headers that the device would put before the payload.
     fn write_datagram(&mut self, pkt: &Packet) {
         let dest = pkt.dest();
         let v6 = matches!(dest, Some(SocketAddr::V6(_)));
@@ -194,7 +196,7 @@ impl Dissected {
         } else {
             ip[0..2].copy_from_slice(&[0x45, pkt.ecn]);
             ip[2..4].copy_from_slice(&length(28));
-            // Sockets ask for path MTU discovery, so the "don't fragment" bit is set.
+            // Linux sockets use path MTU discovery by default, so the "don't fragment" bit is set.
             ip[6] = 0x40;
             ip[8..10].copy_from_slice(&[64, ip_proto::UDP]);
             20
@@ -214,9 +216,9 @@ impl Dissected {
         self.bytes(pkt, offset).map(u16::from_be_bytes)
     }
 
-    /// Reads the headers that are present.
+    /// Finds the header fields, as far as the packet contains the headers.
     fn read(&mut self, pkt: &Packet) {
-        // Used if no network header is found.
+        // This offset stays if the packet is too short to contain a network header.
         self.keys.network = ETH_LEN;
         let Some([d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5]) = self.bytes(pkt, 0) else {
             return;
@@ -251,7 +253,8 @@ impl Dissected {
         }
     }
 
-    /// Reads an IPv4 header and returns the offset of the transport header.
+    /// Reads an IPv4 header. Returns the offset of the transport header, or `None` if the IPv4
+    /// header is cut off or invalid.
     fn read_v4(&mut self, pkt: &Packet) -> Option<usize> {
         let ip: [u8; 20] = self.bytes(pkt, self.keys.network)?;
         let words = usize::from(ip[0] & 15);

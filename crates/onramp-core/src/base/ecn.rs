@@ -1,14 +1,14 @@
-//! Congestion marks in the two ECN bits of a packet: RFC 3168.
+//! Marks packets with congestion in their two ECN bits: RFC 3168.
 
 use onramp_queue::Meta;
 
-/// The sender does not support ECN, so only losses tell it of congestion.
+/// Not ECN-capable: the sender learns of congestion only from lost packets.
 const NOT_ECT: u8 = 0;
-/// The mark "congestion experienced".
+/// The mark "congestion experienced", which tells the sender of congestion.
 const CE: u8 = 3;
 
-/// Marks a packet. Returns false if the sender of the packet does not support ECN. A packet that
-/// already carries the mark counts as marked, as in Linux.
+/// Marks a packet with "congestion experienced". Returns false if the sender of the packet does not
+/// support ECN. For a packet that already carries the mark, the function returns true, as in Linux.
 #[inline]
 pub(crate) fn mark(pkt: &mut Meta) -> bool {
     if pkt.ecn == NOT_ECT {

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// An invalid configuration: the place, the option, the value, and what would be allowed.
+/// An invalid configuration: where the error is, which option and value are wrong, and what would
+/// be allowed.
 ///
 /// ```
 /// # use onramp_core::Spec;
@@ -15,34 +16,34 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConfigError {
-    /// The place of the error, such as `qdisc fq`.
+    /// The object whose description is wrong, such as `qdisc fq`.
     pub at: String,
-    /// The name of the option, or empty if the value stands alone.
+    /// The name of the wrong option, or empty if the wrong word belongs to no option.
     pub key: String,
     /// The wrong word, or empty if a word is missing.
     pub value: String,
-    /// What is wrong with the value, and what would be right.
+    /// What is wrong with the value, and what would be right, in words for users.
     pub why: String,
     /// Which program would have refused the configuration in Linux, and how.
     pub fault: Fault,
 }
 
 /// Which program refuses a configuration in Linux: `tc`, because it cannot read a word, or the
-/// kernel, because it does not allow the request.
+/// kernel, because it refuses the request of `tc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
     /// `tc` cannot read a word, and exits with status 1.
     #[default]
     Usage,
-    /// `tc` cannot read an argument that is no option of a kind, and exits with status 255
-    /// (`invarg`).
+    /// `tc` finds an argument that is no option of the kind of qdisc, class or filter, and exits
+    /// with status 255 (`invarg`).
     Argument,
-    /// The kernel refuses the request, and `tc` exits with status 2. The text is the kernel's own
-    /// message, if there is one.
+    /// The kernel refuses the request, and `tc` exits with status 2. The text is the message that
+    /// the kernel sends with the error number, if it sends one.
     Kernel(Errno, Option<&'static str>),
 }
 
-/// The error number with which the kernel refuses a request.
+/// The error number with which the kernel refuses a request of `tc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Errno {
@@ -65,7 +66,7 @@ pub enum Errno {
 }
 
 impl Errno {
-    /// Returns the error text of `strerror(3)`.
+    /// Returns the text of the error number, as `strerror(3)` gives it.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -82,7 +83,7 @@ impl Errno {
 }
 
 impl Fault {
-    /// Returns the exit status of `tc`.
+    /// Returns the exit status of `tc` after this fault.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -105,7 +106,7 @@ impl Fault {
 }
 
 impl ConfigError {
-    /// Creates an error of `tc`: `value` is wrong for the option `key`.
+    /// Creates an error that `tc` itself reports: `value` is wrong for the option `key`.
     pub(crate) fn new(at: &str, key: &str, value: &str, why: impl Into<String>) -> Self {
         Self {
             at: at.into(),
@@ -116,30 +117,30 @@ impl ConfigError {
         }
     }
 
-    /// Turns the error into an error of the kernel, with the kernel's message `said` (empty if
-    /// there is none).
+    /// Returns the same error as one that the kernel reports, with error number `errno` and the
+    /// kernel's message `said` (empty if the kernel sends no message).
     pub(crate) fn kernel(mut self, errno: Errno, said: &'static str) -> Self {
         self.fault = Fault::Kernel(errno, (!said.is_empty()).then_some(said));
         self
     }
 
-    /// Turns the error into an error about an argument that is no option of a kind.
+    /// Returns the same error as one that `tc` reports about an argument that is no option.
     pub(crate) fn argument(mut self) -> Self {
         self.fault = Fault::Argument;
         self
     }
 }
 
-/// Parameters that contradict each other: which option is wrong, why, and which program refuses it
-/// in Linux.
+/// A fault of options that are valid one by one but contradict each other: which option is wrong,
+/// why, and which program refuses it in Linux.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clash {
     /// The name of the option.
     pub key: &'static str,
     /// What is wrong with the option, and what would be right.
     pub why: String,
-    /// Which program refuses the option. The kernel, unless the creator of the `Clash` says
-    /// otherwise.
+    /// Which program refuses the option: the kernel, unless the code that created the `Clash` set
+    /// another.
     pub fault: Fault,
 }
 
@@ -150,12 +151,13 @@ impl<Why: Into<String>> From<(&'static str, Why)> for Clash {
 }
 
 impl Clash {
-    /// Creates a clash that `tc` itself refuses.
+    /// Creates a `Clash` that `tc` itself refuses.
     pub(crate) fn usage(key: &'static str, why: impl Into<String>) -> Self {
         Self { key, why: why.into(), fault: Fault::Usage }
     }
 
-    /// Turns the clash into one that the kernel refuses, with the message `said`.
+    /// Returns the same `Clash` as one that the kernel refuses with error number `errno` and the
+    /// message `said`.
     pub(crate) fn said(self, errno: Errno, said: &'static str) -> Self {
         Self { fault: Fault::Kernel(errno, Some(said)), ..self }
     }

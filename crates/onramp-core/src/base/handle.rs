@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use crate::base::ConfigError;
 
-/// The first automatic handle, as in Linux: a qdisc without a given handle gets the next free
-/// number from here on.
+/// The lowest major number that is assigned automatically, as in Linux: a qdisc that is created
+/// without a handle gets the next free number from here on.
 pub(crate) const FIRST_OWN_HANDLE: u16 = 0x8001;
 
 /// The name of a qdisc (`1:`) or of a class of that qdisc (`1:20`), in hexadecimal, as in `tc`.
@@ -21,9 +21,9 @@ pub(crate) const FIRST_OWN_HANDLE: u16 = 0x8001;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle {
-    /// Major number: the qdisc.
+    /// Major number, which names the qdisc.
     pub major: u16,
-    /// Minor number: the class, or 0 for the qdisc itself.
+    /// Minor number, which names the class; 0 in the handle of a qdisc.
     pub minor: u16,
 }
 
@@ -34,7 +34,8 @@ impl Handle {
         Self { major, minor }
     }
 
-    /// Returns the class that a packet's 32-bit priority names (`TC_H_MAJ`, `TC_H_MIN`).
+    /// Splits a packet's 32-bit priority into the handle of the class that it names (`TC_H_MAJ`,
+    /// `TC_H_MIN`).
     #[must_use]
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "two halves")]
@@ -42,7 +43,8 @@ impl Handle {
         Self { major: (priority >> 16) as u16, minor: priority as u16 }
     }
 
-    /// Returns the handle of the qdisc that the class belongs to.
+    /// Returns the handle of the qdisc to which this handle, or the class with this handle,
+    /// belongs.
     #[must_use]
     pub const fn qdisc(self) -> Self {
         Self { major: self.major, minor: 0 }
@@ -56,9 +58,9 @@ impl Handle {
     }
 }
 
-/// Reads at most four hexadecimal digits.
+/// Reads a number of at most four hexadecimal digits, or returns `None`.
 fn hex(digits: &str) -> Option<u16> {
-    // `from_str_radix` would accept a sign.
+    // `from_str_radix` would accept a sign before the digits.
     let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     plain.then(|| u16::from_str_radix(digits, 16).ok()).flatten()
 }

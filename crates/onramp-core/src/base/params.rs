@@ -1,4 +1,5 @@
-//! The table of a qdisc's parameters, which parser, printer and help all read.
+//! The table of the options of a qdisc kind. The parser, the printer and the help all use this
+//! table.
 
 mod curve;
 pub(crate) mod look;
@@ -23,19 +24,19 @@ use crate::base::units::{
 };
 use crate::base::{ConfigError, Errno, Fault, Handle, Rate, rate};
 
-/// The value of an option that is not given.
+/// What applies if a command does not give an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Default {
     /// The default is this number.
     Number(u64),
-    /// The default is this many times the size of the device's largest packet.
+    /// The default is this many times the size in bytes of the device's largest packet.
     Mtus(u64),
     /// The default is this list of numbers.
     List(&'static [u64]),
     /// There is no default: the option must be given.
     Needed,
-    /// Without the option, the mechanism is off, and the option is not shown. For [`Unit::Words`],
-    /// the default is the first word, which is not shown either.
+    /// Without the option, the feature that it controls is off, and the option is not shown. For
+    /// [`Unit::Words`], the default is the first word, which is not shown either.
     Off,
 }
 
@@ -49,55 +50,56 @@ pub struct Param {
     pub key: &'static str,
     /// Other names of the option.
     pub aliases: &'static [&'static str],
-    /// Unit of the value.
+    /// Unit of the option's value.
     pub unit: Unit,
-    /// Value of the option when it is not given.
+    /// What applies when the option is not given.
     pub default: Default,
-    /// Smallest value, in the unit of [`Value`].
+    /// Smallest value that the option allows, in the unit of [`Value`].
     pub min: u64,
-    /// Largest value, in the unit of [`Value`].
+    /// Largest value that the option allows, in the unit of [`Value`].
     pub max: u64,
     /// Description in one line, for users.
     pub help: &'static str,
-    /// Whether a change without this option sets the option back to its default, because `tc` sends
-    /// the option as part of a larger structure. All other options keep their value, as netlink
-    /// attributes do.
+    /// Whether a command that changes a qdisc but does not give this option sets the option back to
+    /// its default, because `tc` always sends the option, as part of a larger structure. All other
+    /// options keep their value, because `tc` sends each of them only if it is given.
     pub resets: bool,
-    /// Which program refuses a value that is out of range.
+    /// Which program (`tc` or the kernel) refuses a value that is out of range.
     pub bounds: Fault,
-    /// For a word that stands for several options: sets these options. The function gets the table,
-    /// the options given so far (to be changed), and the value of this option.
+    /// Set for an option that stands for several other options: the function that sets these. The
+    /// function gets the table, the options given so far (which it changes), and the value of this
+    /// option.
     pub folds: Option<Fold>,
-    /// If set, the error for a change that gives this option: the option can only be chosen when
-    /// the qdisc is added.
+    /// `None` if the option can be changed later. Otherwise the option can only be given when the
+    /// qdisc is added, and a later change that gives the option is refused with this fault.
     pub fixed: Option<Fault>,
-    /// Whether a value of zero means that the option is not given.
+    /// Whether a value of zero means the same as not giving the option.
     pub unsaid: bool,
-    /// If set, the range to which a value is limited. Linux takes the nearest value in the range
-    /// instead of refusing the value.
+    /// If set, values outside this range are replaced by the nearest value in the range, as Linux
+    /// does, and are not refused.
     pub clamp: Option<(u64, u64)>,
-    /// Whether `tc` refuses a command line that gives the option twice. Otherwise the last value
+    /// Whether `tc` refuses a command line that gives the option twice. If false, the last value
     /// applies.
     pub single: bool,
-    /// Whether the first letters of the option's names are enough.
+    /// Whether users may shorten the option's names to their first letters.
     pub short: bool,
-    /// How the option is shown.
+    /// The function that prints the option in listings.
     pub look: Look,
 }
 
-/// The value of a parameter, in packets, bytes, bytes per second or nanoseconds.
+/// The value of an option, in packets, bytes, bytes per second or nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A value of any unit that is not in the list of [`Value::List`].
+    /// The value of an option whose unit is not one of those that [`Value::List`] names.
     Number(u64),
-    /// A value of [`Unit::List`], [`Unit::Many`], [`Unit::Row`], [`Unit::Forms`] or
-    /// [`Unit::Curve`].
+    /// The value of an option with the unit [`Unit::List`], [`Unit::Many`], [`Unit::Row`],
+    /// [`Unit::Forms`] or [`Unit::Curve`].
     List(Vec<u64>),
 }
 
 impl Value {
-    /// Returns the value that results if this value is given after `before`. Values in a row that
-    /// this value leaves out keep their number from `before`.
+    /// Returns the value that an option has after a change from `before` to this value. In a row of
+    /// numbers, those that this value leaves out stay as they are in `before`.
     pub(crate) fn over(self, before: Option<Self>, unit: Unit) -> Self {
         match (self, before, unit) {
             (Self::List(mut list), Some(Self::List(before)), Unit::Row(..)) => {
@@ -109,14 +111,14 @@ impl Value {
     }
 }
 
-/// The largest value that Linux keeps for most numbers, which have 32 bits.
+/// The largest value of 32 bits, in which Linux keeps most numbers.
 pub(crate) const U32_MAX: u64 = u32::MAX as u64;
 /// The largest rate in bytes per second: far beyond any device, and exact as a floating point
 /// number.
 const RATE_MAX: u64 = 1_000_000_000_000_000;
 
 impl Param {
-    /// Creates a parameter that allows every value that Linux can keep.
+    /// Creates an option that allows every value that Linux can keep.
     #[must_use]
     pub const fn new(key: &'static str, unit: Unit, default: Default, help: &'static str) -> Self {
         let max = match unit {
@@ -146,14 +148,14 @@ impl Param {
         }
     }
 
-    /// Sets the smallest and the largest value.
+    /// Sets the smallest and the largest value that the option allows.
     #[must_use]
     pub const fn within(mut self, min: u64, max: u64) -> Self {
         (self.min, self.max) = (min, max);
         self
     }
 
-    /// Sets the smallest value.
+    /// Sets the smallest value that the option allows.
     #[must_use]
     pub const fn at_least(mut self, min: u64) -> Self {
         self.min = min;
@@ -167,42 +169,46 @@ impl Param {
         self
     }
 
-    /// Marks the option as set back to its default by a change that does not give it.
+    /// Marks the option as one that a change sets back to its default if the change does not give
+    /// it: see [`Param::resets`].
     #[must_use]
     pub const fn reset(mut self) -> Self {
         self.resets = true;
         self
     }
 
-    /// Marks the option as chosen once: a change that gives the option is refused with `fault`.
+    /// Marks the option as one that can only be given when the qdisc is added: a change that gives
+    /// the option is refused with `fault`.
     #[must_use]
     pub const fn once(mut self, fault: Fault) -> Self {
         self.fixed = Some(fault);
         self
     }
 
-    /// Marks a value of zero as "not given": `tc` does not send the option then.
+    /// Marks zero as a value that means the same as not giving the option: `tc` does not send the
+    /// option then.
     #[must_use]
     pub const fn zero_is_unsaid(mut self) -> Self {
         self.unsaid = true;
         self
     }
 
-    /// Limits values to this range instead of refusing values outside.
+    /// Replaces values outside this range by the nearest value in the range, instead of refusing
+    /// them.
     #[must_use]
     pub const fn clamped(mut self, min: u64, max: u64) -> Self {
         self.clamp = Some((min, max));
         self
     }
 
-    /// Allows the option only once in a command line.
+    /// Marks the option as one that `tc` refuses if a command line gives it twice.
     #[must_use]
     pub const fn single(mut self) -> Self {
         self.single = true;
         self
     }
 
-    /// Whether `value` counts as "not given".
+    /// Whether `value` means the same as not giving the option.
     pub(crate) fn is_unsaid(&self, value: &Value) -> bool {
         self.unsaid && *value == Value::Number(0)
     }
@@ -221,14 +227,14 @@ impl Param {
         self
     }
 
-    /// Allows the first letters of the option's names.
+    /// Lets users shorten the option's names to their first letters.
     #[must_use]
     pub const fn short(mut self) -> Self {
         self.short = true;
         self
     }
 
-    /// Whether `word` is a name of this option.
+    /// Whether `word` names this option.
     pub(crate) fn is_named(&self, word: &str) -> bool {
         let mut names = self.names().iter().chain(self.aliases);
         names.any(|name| *name == word || self.short && name.starts_with(word))
@@ -243,7 +249,8 @@ impl Param {
         }
     }
 
-    /// Reads the value of the option whose name, `name`, has just been read.
+    /// Reads the value of the option after the word `name`, which has just been read and names the
+    /// option.
     ///
     /// # Errors
     ///
@@ -332,7 +339,7 @@ impl Param {
         matches!((self.unit, self.default), (Unit::Many(_), Default::List(_)))
     }
 
-    /// Reads values in a row and appends them to `list`.
+    /// Reads values in a row, the first `must` of which are required, and appends them to `list`.
     fn row<'w>(
         &self,
         at: &str,
@@ -359,7 +366,7 @@ impl Param {
         Ok(Value::List(list))
     }
 
-    /// Refuses a number without a unit, other than zero, where `tc` would guess the unit.
+    /// Refuses a number other than zero without a unit if `tc` would assume a unit for it.
     pub(crate) fn check_unit(&self, at: &str, key: &str, word: &str) -> Result<(), ConfigError> {
         let unit = match self.unit {
             Unit::Row(_, units) => units[0],
@@ -387,8 +394,9 @@ impl Param {
         )
     }
 
-    /// Returns which program refuses `word`. A number that is out of range is refused by the
-    /// kernel, unless `tc` itself cannot read it into 32 bits.
+    /// Returns which program (`tc` or the kernel) refuses the value `word`. The kernel refuses a
+    /// number that is out of range, but `tc` refuses it if `tc` reads this unit into 32 bits and
+    /// the number does not fit.
     fn fault(&self, unit: Unit, word: &str) -> Fault {
         let long = |n| n > U32_MAX && unit.is_short();
         match Self::read(unit, word) {
@@ -423,7 +431,7 @@ impl Param {
         }
     }
 
-    /// Describes in a message what a value must look like.
+    /// Describes what a value of the option must look like, for error messages.
     #[must_use]
     pub fn expected(&self) -> String {
         let (min, max) = (self.min, self.max);
@@ -496,8 +504,8 @@ impl Param {
         }
     }
 
-    /// Returns the default value on a device with largest packet `mtu` (bytes), or `None` if there
-    /// is no default.
+    /// Returns the option's default value, or `None` if there is none. `mtu` is the size of the
+    /// device's largest packet in bytes.
     pub(crate) fn default(&self, mtu: u32) -> Option<Value> {
         match self.default {
             Default::Number(n) => Some(Value::Number(n)),
@@ -510,7 +518,8 @@ impl Param {
         }
     }
 
-    /// Appends a space and the option, written so that it reads back as exactly the same value.
+    /// Appends to `line` a space and the option with `value`, written so that it reads back as
+    /// exactly the same value.
     pub(crate) fn write_exact(&self, line: &mut String, value: &Value) {
         self.write(line, value, |unit, n| match unit {
             Unit::Size | Unit::Burst => exact_size(n),
@@ -526,7 +535,8 @@ impl Param {
         });
     }
 
-    /// Appends a space and the option, as `tc qdisc show` writes it in this style.
+    /// Appends to `line` a space and the option with `value`, written as `tc qdisc show` writes it
+    /// in this style.
     pub(crate) fn write_shown(&self, line: &mut String, value: &Value, style: Style) {
         self.write(line, value, |unit, n| match unit {
             Unit::Packets | Unit::ScaledPackets => format!("{n}p"),
@@ -583,17 +593,18 @@ impl Param {
     }
 }
 
-/// Returns the element at `place`, if there is one.
+/// Returns the element of `row` at the index `place`, or `None` if the row is shorter.
 fn at<T>(row: &[T], place: u64) -> Option<&T> {
     row.get(usize::try_from(place).ok()?)
 }
 
-/// Whether `word` equals `name` in any case, for a name that is written in capitals.
+/// Whether `word` equals `name` without regard to case. False if `name` is not written in capitals.
 fn is_in_capitals(name: &str, word: &str) -> bool {
     !name.contains(|c: char| c.is_ascii_lowercase()) && name.eq_ignore_ascii_case(word)
 }
 
-/// Formats a number without a unit, or the word that the number stands for.
+/// Formats a number that is printed without a unit. If the number is an index into a list of words,
+/// formats the word.
 fn plain(unit: Unit, n: u64) -> String {
     match unit {
         Unit::Choice(names) => at(names, n).copied().unwrap_or_default().to_owned(),
@@ -603,13 +614,14 @@ fn plain(unit: Unit, n: u64) -> String {
     }
 }
 
-/// Formats a number of units of 1/256 as a decimal number.
+/// Formats `n`, a number of 256ths, as a decimal number.
 #[expect(clippy::cast_precision_loss, reason = "a gain has 32 bits")]
 fn exact_gain(n: u64) -> String {
     (n as f64 / 256.0).to_string()
 }
 
-/// Describes values in a row, for users.
+/// Describes the values of a row for users: the names of their units, in brackets if a value may be
+/// left out.
 fn row_usage(must: usize, units: &[Unit]) -> String {
     let name = |(i, unit): (usize, &Unit)| {
         let name = unit.metavariable();
@@ -618,13 +630,13 @@ fn row_usage(must: usize, units: &[Unit]) -> String {
     units.iter().enumerate().map(name).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the number that a value of [`Unit::Signed`] stands for.
+/// Returns the number that the stored value of an option with [`Unit::Signed`] stands for.
 #[expect(clippy::cast_possible_truncation, reason = "these are the bits that count")]
 pub(crate) fn signed(number: u64) -> i32 {
     (number as u32).cast_signed()
 }
 
-/// Lists the options of a table, for messages.
+/// Lists the names of all options in a table, for error messages.
 pub(crate) fn options(id: &str, params: &[Param]) -> String {
     let names: Vec<&str> = params.iter().flat_map(Param::names).copied().collect();
     if names.is_empty() {
@@ -633,8 +645,8 @@ pub(crate) fn options(id: &str, params: &[Param]) -> String {
     format!("{id} takes {}", names.join(", "))
 }
 
-/// Returns the options after a change: those that the change gives, and those of `before` that the
-/// change leaves as they are.
+/// Returns the options of a qdisc after a change: those that the change gives, and those of
+/// `before` that the change leaves as they are.
 pub(crate) fn merged(
     at: &str,
     params: &[Param],

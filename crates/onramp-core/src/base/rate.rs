@@ -13,7 +13,7 @@ use crate::base::units::{is_zero, parse_scaled};
 
 const KI: f64 = 1024.0;
 
-/// Suffixes, and the factors that convert to bytes per second.
+/// The suffixes of rates, and the factors by which they convert a number to bytes per second.
 const SUFFIXES: &[(&str, f64)] = &[
     ("bit", 1.0 / 8.0),
     ("kbit", 1e3 / 8.0),
@@ -69,7 +69,7 @@ impl Rate {
     }
 
     /// Reads a rate. Returns `None` also for a rate between zero and one byte per second, because
-    /// zero means something else.
+    /// zero often means "no limit".
     pub(crate) fn parse(word: &str) -> Option<Self> {
         let rate = parse_scaled(word, 1.0 / 8.0, SUFFIXES)?;
         (rate > 0 || is_zero(word)).then_some(Self(rate))
@@ -95,12 +95,12 @@ impl FromStr for Rate {
     }
 }
 
-/// Describes what a rate looks like, for messages.
+/// Describes what a rate looks like, for error messages.
 pub(crate) const LOOK: &str = "a rate such as 8mbit or 1mbps (bytes)";
 
-/// Prints the rate as `tc` does. A number of a million or more that is no whole number of thousands
-/// is cut to thousands, so the text can lose digits. With `{:#}`, the rate is printed as by
-/// `tc -iec`, in powers of 1,024.
+/// Prints the rate in bits per second as `tc` does: divided by 1,000 as long as the number is a
+/// whole number of thousands or at least a million, so the text can lose digits. With `{:#}`, the
+/// rate is printed as by `tc -iec`, in powers of 1,024.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kilo, sign) = if f.alternate() { (1_024, "i") } else { (1_000, "") };

@@ -19,15 +19,15 @@ impl Rng {
         (self.next_u64() >> 32) as u32
     }
 
-    /// Returns a number evenly distributed in `0..below`, or zero if that range is empty (Lemire
-    /// 2019, without the last correction: probabilities are off by less than 2^-32).
+    /// Returns an evenly distributed random number below `below`, or zero if `below` is zero
+    /// (Lemire 2019, without the last correction: probabilities are off by less than 2^-32).
     pub(crate) fn below(&mut self, below: u32) -> u32 {
         ((u64::from(self.next_u32()) * u64::from(below)) >> 32) as u32
     }
 }
 
-/// Mixes `key`, so that every bit of the result depends on every bit of `key`: David Stafford's
-/// "mix 13", which SplitMix64 uses for its numbers.
+/// Returns a hash of `key` in which every bit depends on every bit of `key`: David Stafford's "mix
+/// 13", which SplitMix64 uses for its numbers.
 #[inline]
 pub(crate) const fn mix(key: u64) -> u64 {
     let key = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -39,7 +39,8 @@ pub(crate) const fn mix(key: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Checked against the reference implementation (`splitmix64.c`, Vigna 2015), seed 1234567.
+    /// For the seed 1234567, the generator gives the same numbers as the reference implementation
+    /// (`splitmix64.c`, Vigna 2015).
     #[test]
     fn the_sequence_is_the_published_one() {
         let mut rng = Rng::new(1_234_567);

@@ -1,6 +1,6 @@
 //! Listings of `tc`, as text or as JSON, from one description.
 //!
-//! Source: behaviour of iproute2 6.1 (`tc -j`, `tc -p -j`), tried word by word.
+//! Source: behaviour of iproute2 6.1 (`tc -j`, `tc -p -j`), compared word by word.
 //! Differs: nothing is coloured.
 
 mod json;
@@ -12,23 +12,23 @@ use crate::base::Rate;
 pub(crate) use self::json::General;
 pub use self::json::Json;
 
-/// What a listing contains and how it looks: the options of `tc`.
+/// What a listing contains and how it looks, as chosen by the options of `tc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
     /// `-s`: includes statistics.
     pub stats: bool,
-    /// `-d`: includes details that are otherwise left out.
+    /// `-d`: includes details that are left out without this option.
     pub details: bool,
-    /// `-j`: JSON.
+    /// `-j`: writes JSON instead of text.
     pub json: bool,
-    /// `-p`: JSON on many lines, and filters in readable words.
+    /// `-p`: writes JSON on many lines, and filters in readable words.
     pub pretty: bool,
-    /// `-i`: rates in powers of 1,024.
+    /// `-i`: writes rates in powers of 1,024.
     pub iec: bool,
 }
 
 impl Style {
-    /// Formats a rate in bytes per second, for text.
+    /// Formats a rate in bytes per second for text, in powers of 1,000 or 1,024 as this style says.
     pub(crate) fn rate(self, rate: u64) -> impl fmt::Display {
         let rate = Rate::bytes_per_second(rate);
         fmt::from_fn(move |f| if self.iec { write!(f, "{rate:#}") } else { write!(f, "{rate}") })
@@ -37,18 +37,18 @@ impl Style {
 
 /// A listing that is being written.
 ///
-/// Each call gives both the JSON key and the text, and only one of the two is written. Texts
-/// contain their own spaces and line ends.
+/// A caller gives both the JSON key and the text of each item, and only the JSON or only the text
+/// is written. The texts must contain their own spaces and line ends.
 #[derive(Debug)]
 pub struct Out {
-    /// How the listing looks.
+    /// The style in which the listing is written.
     pub style: Style,
     text: String,
     json: Json,
 }
 
 impl Out {
-    /// Creates an empty listing. For JSON, an array is opened.
+    /// Creates an empty listing. For JSON, the array that contains the whole listing is opened.
     #[must_use]
     pub fn new(style: Style) -> Self {
         let mut json = Json::new(style.pretty);
@@ -58,7 +58,7 @@ impl Out {
         Self { style, text: String::new(), json }
     }
 
-    /// Returns the listing. For JSON, that may be an empty array.
+    /// Returns what was written. A JSON listing without items is an empty array.
     #[must_use]
     pub fn finish(mut self) -> String {
         if self.style.json {
@@ -69,13 +69,13 @@ impl Out {
         }
     }
 
-    /// Whether the listing is JSON.
+    /// Whether the listing is written as JSON.
     #[must_use]
     pub fn is_json(&self) -> bool {
         self.style.json
     }
 
-    /// Writes text, only if the listing is text.
+    /// Writes `text` if the listing is text, and nothing if it is JSON.
     pub fn text(&mut self, text: fmt::Arguments<'_>) {
         if !self.style.json {
             // Writing to a string cannot fail.
@@ -83,7 +83,7 @@ impl Out {
         }
     }
 
-    /// Writes a number: under `key` in JSON, as `text` in text.
+    /// Writes a number: as `key` and value in JSON, as the caller's `text` in text.
     pub fn uint(&mut self, key: &str, number: u64, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.raw(Some(key), format_args!("{number}"));
@@ -92,7 +92,8 @@ impl Out {
         }
     }
 
-    /// Writes a number that may be negative: under `key` in JSON, as `text` in text.
+    /// Writes a number that may be negative: as `key` and value in JSON, as the caller's `text` in
+    /// text.
     pub fn int(&mut self, key: &str, number: i64, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.raw(Some(key), format_args!("{number}"));
@@ -101,7 +102,7 @@ impl Out {
         }
     }
 
-    /// Writes a number with a fraction: under `key` in JSON, as `text` in text.
+    /// Writes a number with a fraction: as `key` and value in JSON, as the caller's `text` in text.
     pub fn float(&mut self, key: &str, number: f64, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.float(Some(key), number);
@@ -110,7 +111,7 @@ impl Out {
         }
     }
 
-    /// Writes a word: under `key` in JSON, as `text` in text.
+    /// Writes a word: as `key` and string in JSON, as the caller's `text` in text.
     pub fn string(&mut self, key: &str, word: &str, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.string(Some(key), word);
@@ -119,7 +120,7 @@ impl Out {
         }
     }
 
-    /// Writes whether something is true: `so` under `key` in JSON, as `text` in text.
+    /// Writes a truth value: as `key` and `so` in JSON, as the caller's `text` in text.
     pub fn flag(&mut self, key: &str, so: bool, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.raw(Some(key), format_args!("{so}"));
@@ -128,7 +129,7 @@ impl Out {
         }
     }
 
-    /// Writes a key without a value (`null`) in JSON, or `text` in text.
+    /// Writes a flag: as `key` with the value `null` in JSON, as the caller's `text` in text.
     pub fn null(&mut self, key: &str, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.raw(Some(key), format_args!("null"));
@@ -137,14 +138,15 @@ impl Out {
         }
     }
 
-    /// Calls `write`, only if the listing is JSON.
+    /// Calls `write` if the listing is JSON, and does nothing if it is text.
     pub fn json(&mut self, write: impl FnOnce(&mut Json)) {
         if self.style.json {
             write(&mut self.json);
         }
     }
 
-    /// Begins a JSON object, in an array (`None`) or under a key. Writes nothing in text.
+    /// Begins a JSON object: as the value of a key, or as an element of an array if the key is
+    /// `None`. Writes nothing in text.
     pub fn open(&mut self, key: Option<&str>) {
         self.json(|json| json.open_object(key));
     }

@@ -1,40 +1,41 @@
-//! Items that many listings of `tc` have: a key and its value, followed by a space.
+//! Functions that print items as many listings of `tc` have them: a key and its value, followed by
+//! a space.
 
 use crate::base::Extra;
 use crate::base::show::{General, Json, Out};
 use crate::base::units::{Size, Time};
 
-/// Prints a plain number.
+/// Prints `key` and a plain number.
 pub(crate) fn number(out: &mut Out, key: &str, n: u64) {
     out.uint(key, n, format_args!("{key} {n} "));
 }
 
-/// Prints a number of packets.
+/// Prints `key` and a number of packets.
 pub(crate) fn packets(out: &mut Out, key: &str, n: u64) {
     out.uint(key, n, format_args!("{key} {n}p "));
 }
 
-/// Prints a number of bytes.
+/// Prints `key` and a number of bytes.
 pub(crate) fn size(out: &mut Out, key: &str, n: u64) {
     out.uint(key, n, format_args!("{key} {} ", Size(n)));
 }
 
-/// Prints a time, given in whole microseconds.
+/// Prints `key` and a time of `us` microseconds.
 pub(crate) fn time(out: &mut Out, key: &str, us: u64) {
     out.uint(key, us, format_args!("{key} {} ", micros(us)));
 }
 
-/// Prints a number with a fraction.
+/// Prints `key` and a number with a fraction.
 pub(crate) fn float(out: &mut Out, key: &str, n: f64) {
     out.float(key, n, format_args!("{key} {} ", General(n)));
 }
 
-/// Prints the name of something that is true.
+/// Prints only `key`, for a flag that is set.
 pub(crate) fn flag(out: &mut Out, key: &str) {
     out.flag(key, true, format_args!("{key} "));
 }
 
-/// Formats microseconds as `tc` does.
+/// Formats a time of `us` microseconds as `tc` does.
 pub(crate) fn micros(us: u64) -> String {
     match us {
         0 => "0us".into(),
@@ -42,21 +43,21 @@ pub(crate) fn micros(us: u64) -> String {
     }
 }
 
-/// Formats microseconds that may be negative.
+/// Formats a time of `us` microseconds, which may be negative.
 pub(crate) fn signed_micros(us: i64) -> String {
     let sign = if us < 0 { "-" } else { "" };
     format!("{sign}{}", micros(us.unsigned_abs()))
 }
 
-/// Prints that a law is dropping, and the time until its next drop. In text, a time in the past has
-/// a minus sign.
+/// Prints that a drop law (such as CoDel's) is dropping packets, and the time until its next drop.
+/// In text, a time in the past has a minus sign.
 pub(crate) fn law_time(out: &mut Out, extra: &Extra, key: &str) {
     let us = extra.get(key) / 1_000;
     out.flag("dropping", true, format_args!(" dropping"));
     out.int("drop_next", us, format_args!(" drop_next {}", signed_micros(us)));
 }
 
-/// Prints the numbers of a line of statistics, each after its name. `begin` is printed before the
+/// Prints statistics on one line, each as its name and its value. `begin` is printed before the
 /// first name.
 pub(crate) fn row(out: &mut Out, extra: &Extra, begin: &str, names: &[&str]) {
     for (place, name) in names.iter().enumerate() {
@@ -65,7 +66,7 @@ pub(crate) fn row(out: &mut Out, extra: &Extra, begin: &str, names: &[&str]) {
     }
 }
 
-/// Prints what `fq_codel` lists of a flow.
+/// Prints the statistics that `fq_codel` lists for a flow.
 pub(crate) fn codel_flow(extra: &Extra, out: &mut Out) {
     row(out, extra, "  ", &["deficit", "count", "lastcount"]);
     let us = extra.get("ldelay_ns") / 1_000;
@@ -76,7 +77,7 @@ pub(crate) fn codel_flow(extra: &Extra, out: &mut Out) {
     out.text(format_args!("\n"));
 }
 
-/// Prints numbers in a row, such as `quanta 1500 3000 `.
+/// Prints `key` and numbers in a row, such as `quanta 1500 3000 `.
 pub(crate) fn list(out: &mut Out, key: &str, numbers: &[u64]) {
     out.json(|json| json.open_array(Some(key)));
     out.text(format_args!("{key} "));

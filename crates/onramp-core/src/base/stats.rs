@@ -5,8 +5,8 @@ use onramp_queue::{Counter, DropReason, PacketList};
 /// A histogram by powers of two: bucket `i` counts values from `2^(i-1)` to below `2^i`, and bucket
 /// 0 counts zeros.
 ///
-/// 40 buckets of nanoseconds reach up to nine minutes. The last bucket also counts all larger
-/// values.
+/// The buckets of a histogram of nanoseconds reach up to nine minutes with 40 buckets. The last
+/// bucket also counts all larger values.
 #[derive(Debug)]
 pub struct Histogram([Counter; BUCKETS]);
 
@@ -27,20 +27,20 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts `value`. Only the owner of the port may call `record`.
+    /// Counts one event with `value` in its bucket. Only the owner of the port may call `record`.
     #[inline]
     pub fn record(&self, value: u64) {
         self.0[bucket_of(value)].add(1);
     }
 
-    /// Returns the counts of all buckets.
+    /// Returns the present count of each bucket.
     #[must_use]
     pub fn snapshot(&self) -> [u64; BUCKETS] {
         std::array::from_fn(|bucket| self.0[bucket].get())
     }
 }
 
-/// Numbers of dropped packets, for each drop reason.
+/// The number of dropped packets for each drop reason.
 #[derive(Debug)]
 pub struct DropCounters([Counter; DropReason::ALL.len()]);
 
@@ -69,7 +69,7 @@ impl DropCounters {
         self.0.iter().map(Counter::get).sum()
     }
 
-    /// Returns the number of drops for each reason that occurred.
+    /// Returns, for each drop reason that occurred, the reason and the number of drops.
     pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
         DropReason::ALL
             .iter()
@@ -78,17 +78,18 @@ impl DropCounters {
     }
 }
 
-/// The values of a port's counters at one moment.
+/// The values of all counters of a port at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PortSnapshot {
-    /// Number of packets given to the qdisc, plus packets that the qdisc made.
+    /// Number of packets given to the qdisc, plus packets that the qdisc itself created.
     pub enqueued: u64,
-    /// Number of packets, included in `enqueued`, that the qdisc made: the duplicates of `netem`.
+    /// Number of packets, included in `enqueued`, that the qdisc itself created: the duplicates of
+    /// `netem`, and the parts of packets that a qdisc split.
     pub made: u64,
     /// Number of packets that the device took.
     pub sent: u64,
-    /// Bytes on the wire of the packets in `sent`.
+    /// Bytes on the wire of the packets counted in `sent`.
     pub sent_bytes: u64,
     /// Number of dropped packets for each drop reason that occurred.
     pub dropped: Vec<(DropReason, u64)>,
@@ -97,16 +98,17 @@ pub struct PortSnapshot {
     pub held: u64,
     /// Number of times that a thread became owner of the port.
     pub runs: u64,
-    /// Number of times that a sender without credit became owner of the port.
+    /// Number of times that a sender that had no credit left became owner of the port and sent.
     pub helped: u64,
-    /// Number of times that the port became busy.
+    /// Number of times that the port became busy (pushes only stage packets).
     pub busy: u64,
-    /// Number of calls of the device.
+    /// Number of times that the port handed packets to the device.
     pub bursts: u64,
-    /// Histogram of the packets per call of the device, by powers of two.
+    /// Histogram, by powers of two, of the number of packets that the port handed to the device at
+    /// a time.
     pub burst_packets: [u64; BUCKETS],
-    /// Histogram of the nanoseconds that the oldest packet of a list had waited in the intake when
-    /// an owner took the list, by powers of two.
+    /// Histogram of the nanoseconds that the oldest packet in the intake had waited when an owner
+    /// took all packets from the intake, by powers of two.
     pub staging_ns: [u64; BUCKETS],
     /// Histogram of the nanoseconds from push to device, for the oldest packet of each burst, by
     /// powers of two.
@@ -117,13 +119,13 @@ pub struct PortSnapshot {
 #[derive(Debug, Default)]
 pub struct PortStats {
     /// Number of packets taken from the intake and given to the qdisc, plus packets that the qdisc
-    /// made.
+    /// itself created.
     pub enqueued: Counter,
-    /// Number of packets, included in `enqueued`, that the qdisc made.
+    /// Number of packets, included in `enqueued`, that the qdisc itself created.
     pub made: Counter,
     /// Number of packets that the device took.
     pub sent: Counter,
-    /// Bytes on the wire of the packets in `sent`.
+    /// Bytes on the wire of the packets counted in `sent`.
     pub sent_bytes: Counter,
     /// Number of packets dropped by the port, its qdisc or its device, for each drop reason.
     pub dropped: DropCounters,
@@ -132,24 +134,25 @@ pub struct PortStats {
     pub backlog: Counter,
     /// Number of times that a thread became owner of the port.
     pub runs: Counter,
-    /// Number of times that a sender without credit became owner of the port.
+    /// Number of times that a sender that had no credit left became owner of the port and sent.
     pub helped: Counter,
-    /// Number of times that the port became busy.
+    /// Number of times that the port became busy (pushes only stage packets).
     pub busy: Counter,
-    /// Number of calls of the device.
+    /// Number of times that the port handed packets to the device.
     pub bursts: Counter,
-    /// Packets per call of the device.
+    /// Number of packets that the port handed to the device at a time.
     pub burst_packets: Histogram,
-    /// Nanoseconds that the oldest packet of a list had waited in the intake when an owner took the
-    /// list.
+    /// Nanoseconds that the oldest packet in the intake had waited when an owner took all packets
+    /// from the intake.
     pub staging_ns: Histogram,
-    /// Nanoseconds from push to device, for the oldest packet of each burst.
+    /// Nanoseconds from push to device, for the oldest packet of each burst (packets handed to the
+    /// device together).
     pub sojourn_ns: Histogram,
 }
 
 impl PortStats {
-    /// Returns the present values, which are read one after another. `staged` packets wait in the
-    /// intake.
+    /// Returns the present values of the counters, which are read one after another. `staged` is
+    /// the number of packets in the intake.
     pub(crate) fn snapshot(&self, staged: u64) -> PortSnapshot {
         PortSnapshot {
             enqueued: self.enqueued.get(),
@@ -168,9 +171,10 @@ impl PortStats {
         }
     }
 
-    /// Counts `packets` packets of `bytes` bytes that left for the device; the oldest of them
-    /// `waited` that many nanoseconds. The packets in `out` came back from the device, sent or
-    /// dropped; the device passed the others on.
+    /// Counts a burst of `packets` packets with `bytes` bytes that the port handed to the device;
+    /// the oldest of them had been in the port for `waited` nanoseconds. `out` contains the packets
+    /// that the device has returned already, sent or dropped; all other packets of the burst count
+    /// as sent.
     #[inline]
     pub(crate) fn count_out(&self, packets: u32, bytes: u64, waited: u64, out: &mut PacketList) {
         if packets == 0 {
@@ -179,8 +183,8 @@ impl PortStats {
         self.sojourn_ns.record(waited);
         let (mut failed, mut failed_bytes) = (0, 0);
         for meta in out.metas_mut() {
-            // Packets are marked `PortDead` at push. The device did not drop this packet, so the
-            // mark is cleared.
+            // At push, each packet gets the drop reason `PortDead`, in case the port dies. A packet
+            // that still has this reason was not dropped by the device, so the reason is removed.
             if meta.drop_reason == Some(DropReason::PortDead) {
                 meta.drop_reason = None;
             }
@@ -194,7 +198,7 @@ impl PortStats {
         self.sent_bytes.add(bytes.saturating_sub(failed_bytes));
     }
 
-    /// Counts drops and returns their number.
+    /// Counts the dropped packets in `drops` and returns their number.
     pub(crate) fn count_drops(&self, drops: &PacketList) -> u32 {
         for meta in drops.metas() {
             self.dropped.add(meta.drop_reason.unwrap_or(DropReason::DeviceError), 1);
@@ -222,7 +226,7 @@ mod tests {
             counts(1 << (bucket - 1), bucket);
             counts((1 << bucket) - 1, bucket);
         }
-        // The last bucket counts all larger values.
+        // The last bucket also counts all larger values.
         for value in [1 << 38, 1 << 39, 1 << 50, u64::MAX] {
             counts(value, 39);
         }

@@ -1,5 +1,5 @@
-//! Synchronization types that the owners of ports and the threads that send them commands share:
-//! those of std, or those of a model checker under `--cfg loom` or `--cfg shuttle`.
+//! Synchronization types for a port's owner and the threads that send commands to it: the types of
+//! std, or those of a model checker under `--cfg loom` or `--cfg shuttle`.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{

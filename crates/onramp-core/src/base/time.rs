@@ -1,14 +1,15 @@
-//! Time in nanoseconds, which every call takes as an argument.
+//! Points in time, in nanoseconds. Every call takes the time as an argument.
 
 use std::ops::Add;
 use std::time::Duration;
 
-/// A point in time, in nanoseconds since an arbitrary epoch (on Linux: `CLOCK_MONOTONIC`).
+/// A point in time, in nanoseconds since a fixed but arbitrary moment (on Linux:
+/// `CLOCK_MONOTONIC`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// The end of time, later than every event.
+    /// The latest possible time, later than every event.
     pub const MAX: Self = Self(u64::MAX);
 
     /// Returns the nanoseconds from `earlier` to `self`, or zero if `earlier` is later than `self`.
@@ -33,7 +34,8 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// A clock. Only the code around this crate reads a clock, once per burst.
+/// A clock. This crate never reads the time by itself: its callers read a clock, once per burst of
+/// packets.
 pub trait Clock {
     /// Returns the present time.
     fn now(&self) -> Instant;

@@ -1,7 +1,7 @@
 //! Sizes, times and counts, as `tc` reads and writes them.
 //!
-//! Source: behaviour of iproute2 6.1 (`tc(8)`, section "UNITS"), tried word by word. Suffixes are
-//! read in any case.
+//! Source: behaviour of iproute2 6.1 (`tc(8)`, section "UNITS"), compared word by word. Suffixes
+//! may be written in upper or lower case.
 //! Differs: negative numbers, numbers that do not fit, and special floating point words (`0x1p3`,
 //! `inf`, `nan`) are errors, where `tc` wraps around or accepts some of them.
 
@@ -11,7 +11,7 @@ use std::str::FromStr;
 use crate::base::ConfigError;
 
 const KI: f64 = 1024.0;
-/// Nanoseconds in a second, a millisecond and a microsecond.
+/// Numbers of nanoseconds in a second, in a millisecond and in a microsecond.
 const SEC: u64 = 1_000_000_000;
 const MSEC: u64 = 1_000_000;
 const USEC: u64 = 1_000;
@@ -29,7 +29,7 @@ const SIZE_SUFFIXES: &[(&str, f64)] = &[
     ("gbit", KI * KI * KI / 8.0),
 ];
 
-/// Suffixes, and the factors that convert to nanoseconds.
+/// The suffixes of times, and the factors by which they convert a number to nanoseconds.
 const TIME_SUFFIXES: &[(&str, f64)] = &[
     ("s", 1e9),
     ("sec", 1e9),
@@ -45,8 +45,8 @@ const TIME_SUFFIXES: &[(&str, f64)] = &[
     ("nsecs", 1.0),
 ];
 
-/// Reads a number and its suffix, and rounds down. `bare` is the factor for a number without a
-/// suffix.
+/// Reads a number and its suffix, and returns their product, rounded down. `bare` is the factor for
+/// a number without a suffix.
 pub(crate) fn parse_scaled(word: &str, bare: f64, suffixes: &[(&str, f64)]) -> Option<u64> {
     let (number, suffix) = split_number(word)?;
     let scale = if suffix.is_empty() {
@@ -83,7 +83,7 @@ fn split_number(word: &str) -> Option<(f64, &str)> {
     }
     if matches!(bytes.get(end), Some(b'e' | b'E')) {
         let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
-        // Without digits after the `e`, parsing the number fails below.
+        // If no digits follow the `e`, `parse` below returns an error.
         end += 1 + sign + digits(end + 1 + sign);
     }
     Some((word[..end].parse().ok()?, &word[end..]))
@@ -101,7 +101,7 @@ fn whole(number: f64) -> Option<u64> {
     Some(number)
 }
 
-/// Reads a size in bytes: `1514`, `15k` (15,360), `1mb`, `8kbit` (1,024).
+/// Reads a size in bytes, such as `1514`, `15k` (15,360), `1mb` or `8kbit` (1,024).
 pub(crate) fn parse_size(word: &str) -> Option<u64> {
     parse_scaled(word, 1.0, SIZE_SUFFIXES)
 }
@@ -111,7 +111,8 @@ pub(crate) fn parse_time(word: &str, bare_ns: u32) -> Option<u64> {
     parse_scaled(word, f64::from(bare_ns), TIME_SUFFIXES)
 }
 
-/// Reads a whole number. `0x` and a leading `0` mean hexadecimal and octal, as in C.
+/// Reads a whole number. As in C, `0x` begins a hexadecimal number and a leading `0` an octal
+/// number.
 pub(crate) fn parse_count(word: &str) -> Option<u64> {
     let word = word.strip_prefix('+').unwrap_or(word);
     let (digits, radix) =
@@ -122,21 +123,23 @@ pub(crate) fn parse_count(word: &str) -> Option<u64> {
         } else {
             (word, 10)
         };
-    // `from_str_radix` would accept a second sign.
+    // A sign has already been removed; `from_str_radix` would accept a second sign.
     if digits.starts_with(['+', '-']) {
         return None;
     }
     u64::from_str_radix(digits, radix).ok()
 }
 
-/// Reads a part of `whole`, in units of 2^-32. `whole` itself gives 2^32 - 1.
+/// Reads a number between zero and `whole`. Returns the fraction that it is of `whole`, as a number
+/// from 0 to 2^32 - 1.
 pub(crate) fn parse_fraction(word: &str, whole: f64) -> Option<u64> {
     let part = word.parse::<f64>().ok()? / whole;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked here")]
     (0.0..=1.0).contains(&part).then(|| (part * f64::from(u32::MAX)).round() as u64)
 }
 
-/// Formats a part of `whole` as the shortest word that reads back as the same part.
+/// Formats the fraction `part` (0 to 2^32 - 1) of `whole` as the shortest word that
+/// `parse_fraction` reads back as the same fraction.
 pub(crate) fn exact_fraction(part: u64, whole: f64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a part has 32 bits")]
     let number = part as f64 / f64::from(u32::MAX) * whole;
@@ -215,8 +218,8 @@ impl fmt::Display for Time {
     }
 }
 
-/// Prints `value / unit`, which must be at least 1, as C's `%.3g` does: three digits, without
-/// trailing zeros.
+/// Prints `value / unit` as C's `%.3g` does: with three digits, without trailing zeros. The
+/// quotient must be at least 1.
 fn three_digits(f: &mut fmt::Formatter<'_>, value: u64, unit: u64) -> fmt::Result {
     #[expect(clippy::cast_precision_loss, reason = "three digits of it are written")]
     let scientific = format!("{:.2e}", value as f64 / unit as f64);

@@ -2,8 +2,8 @@
 //!
 //! Source: `tc-actions(8)`, `tc-skbedit(8)`, `tc-police(8)`; behaviour of Linux 7.2
 //! `net/sched/act_api.c`, `act_gact.c`, `act_skbedit.c`.
-//! Differs: filters do not share actions: an `index` belongs to one action only; random actions
-//! have no seed of their own.
+//! Differs: filters do not share actions: an `index` belongs to one action only; all actions with
+//! `random netrand` start from the same seed.
 //! Invariant: a chain of actions ends, whatever its actions jump to.
 
 use onramp_queue::Packet;
@@ -20,21 +20,23 @@ mod show;
 
 pub(super) use self::show::{class_name, show_all, show_bare, show_bare_stats};
 
-/// The most actions of a filter, and the most jumps between its actions for a packet.
+/// The largest number of actions that a filter may have, and of jumps between its actions for one
+/// packet.
 const ACTIONS_MAX: usize = 32;
 
 /// An action of a filter, its number among the actions of its kind, and its counters.
 #[derive(Clone, Debug)]
 pub(super) struct Action {
     what: What,
-    /// The number of this action; 0 means that a number is still to be assigned.
+    /// The number (`index`) of this action. 0 means that a number is still to be assigned.
     pub(super) index: u32,
     pub(super) counters: Counters,
-    /// Hexadecimal digits that mean something to the user only.
+    /// Hexadecimal digits that the user stores with the action. They are only shown.
     cookie: String,
-    /// The user asked for counters that are not kept per processor.
+    /// Whether the user asked for counters that are not kept per processor. That is only shown.
     no_percpu: bool,
-    /// The counters that hardware is asked to keep; there is no such hardware.
+    /// Which counters the user asks the hardware to keep. Only shown, because no hardware runs
+    /// actions here.
     hw_stats: Option<&'static str>,
 }
 
@@ -48,7 +50,8 @@ enum What {
 /// Number of kinds of actions.
 pub(super) const KINDS: usize = 3;
 
-/// Replaces the control once in `every` packets, at random or by counting.
+/// Replaces what the action decides (its control) for one in `every` packets, chosen at random or
+/// by counting.
 #[derive(Clone, Debug)]
 struct Random {
     chance: Option<Rng>,
@@ -57,14 +60,15 @@ struct Random {
     seen: u32,
 }
 
-/// Changes of a packet's metadata.
+/// The action `skbedit`: changes of a packet's metadata.
 #[derive(Clone, Debug)]
 struct Edit {
     priority: Option<u32>,
-    /// The value and the mask that change the packet's mark.
+    /// The value and the mask with which the packet's mark is changed: only bits in the mask
+    /// change.
     mark: Option<(u32, u32)>,
     queue: Option<u16>,
-    /// Whether the packet's DSCP becomes its priority.
+    /// Whether the packet's DSCP is written to its priority.
     inherit: bool,
     control: Control,
 }
@@ -109,7 +113,7 @@ impl Action {
         Self { what, index: 0, counters, cookie: String::new(), no_percpu: false, hw_stats: None }
     }
 
-    /// Returns the kind of this action; actions are numbered per kind.
+    /// Returns the number of this action's kind. Actions of each kind are numbered separately.
     pub(super) fn kind(&self) -> usize {
         match self.what {
             What::Gact { .. } => 0,
@@ -130,7 +134,8 @@ impl Action {
                 self.counters.overlimits += u64::from(exceeds);
                 control
             }
-            // As in Linux, the counter of drops does not include packets that `skbedit` drops.
+            // As in Linux, packets that `skbedit` drops are not included in the action's counter of
+            // drops.
             What::Edit(edit) => return edit.run(look, pkt),
         };
         self.counters.drops += u64::from(control == Control::Drop);
@@ -138,7 +143,7 @@ impl Action {
     }
 }
 
-/// Runs the actions of a filter that has matched, and returns what is to be done then.
+/// Runs the actions of a filter that has matched, and returns what is to be done with the packet.
 pub(super) fn run(
     actions: &mut [Action],
     look: &mut Look,
@@ -162,7 +167,8 @@ pub(super) fn run(
     Control::Ok
 }
 
-/// Reads `action …`, if that comes next, and returns whether it did.
+/// Reads the word `action` and the actions after it. Returns false if the next word is not
+/// `action`.
 pub(super) fn read(words: &mut Reader<'_>, actions: &mut Vec<Action>) -> Result<bool, ConfigError> {
     if !words.takes("action") {
         return Ok(false);
@@ -199,7 +205,7 @@ pub(super) fn read(words: &mut Reader<'_>, actions: &mut Vec<Action>) -> Result<
     }
 }
 
-/// Reads what follows the word `police`.
+/// Reads the words of a policer, after the word `police`.
 pub(super) fn read_police(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
     let mut action = Action::new(What::Gact { control: Control::Ok, random: None });
     let police = Police::read(words, &mut |words| action.read_own(words))?;
@@ -210,7 +216,8 @@ pub(super) fn read_police(words: &mut Reader<'_>) -> Result<Action, ConfigError>
 const HW_STATS: [&str; 4] = ["any", "immediate", "delayed", "disabled"];
 
 impl Action {
-    /// Reads an option that every action may have, if one comes next; returns whether one did.
+    /// Reads one option that every kind of action may have. Returns false if the next word is no
+    /// such option.
     fn read_own(&mut self, words: &mut Reader<'_>) -> Result<bool, ConfigError> {
         match words.peek() {
             Some("index") => {
@@ -248,14 +255,15 @@ impl Action {
         Ok(true)
     }
 
-    /// Reads all options that every action may have.
+    /// Reads all following options that every kind of action may have.
     fn read_end(mut self, words: &mut Reader<'_>) -> Result<Self, ConfigError> {
         while self.read_own(words)? {}
         Ok(self)
     }
 }
 
-/// Actions of Linux that do not exist here: those that send packets elsewhere or write into them.
+/// Actions of Linux that do not exist here, because they send packets elsewhere or write into
+/// packets.
 const ABSENT: &[&str] = &[
     "bpf",
     "connmark",
@@ -286,7 +294,7 @@ fn read_gact(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
     };
     let control = match (Control::read(words)?, words.peek()) {
         (Some(control), _) => control,
-        // An `index` without a control means an action that lets packets pass.
+        // An action that is given only by its `index` lets packets pass.
         (None, Some("index")) => Control::Ok,
         (None, Some("trap")) => {
             let why = "no program here can take trapped packets; use drop";

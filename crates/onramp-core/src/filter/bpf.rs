@@ -1,14 +1,14 @@
 //! `bpf`: programs of the classic packet filter (cBPF).
 //!
 //! A program is checked before it runs: every instruction is known, jumps go forward and stay
-//! inside the program, memory is written before it is read, and the last instruction returns. So
-//! the program ends, and the only fault left is a read beyond the packet, for which the program
-//! returns 0.
+//! inside the program, each place of memory is written before it is read, and the last instruction
+//! returns. So every program ends. A program that reads beyond the packet or divides by zero at run
+//! time returns 0.
 //!
 //! Source: McCanne and Jacobson, "The BSD Packet Filter", 1993; `tc-bpf(8)`; behaviour of Linux 7.2
 //! `net/core/filter.c` and `net/sched/cls_bpf.c`.
-//! Differs: of Linux's extensions, only protocol, packet type, mark, queue and VLAN tag. Programs
-//! of the newer kind are in [`ebpf`](super::ebpf).
+//! Differs: of Linux's extensions, programs may only read the protocol, packet type, mark, queue
+//! and VLAN tag. Programs for eBPF, the newer machine, are in [`ebpf`](super::ebpf).
 //! Invariant: a checked program runs at most one step for each of its instructions.
 
 use std::str::FromStr;
@@ -23,11 +23,11 @@ use crate::base::{ConfigError, Errno};
 
 const MEMORY: usize = 16;
 const PROGRAM_MAX: u32 = 4096;
-/// Offsets from here on name metadata of the packet.
+/// Negative offsets from this one up to -1 do not name bytes, but metadata of the packet.
 const ANCILLARY: i32 = -0x1000;
-/// Offsets from here on count from the network header.
+/// Negative offsets from this one on count from the network header.
 const NETWORK: i32 = -0x10_0000;
-/// Offsets from here on count from the link header.
+/// Negative offsets from this one on count from the link header.
 const LINK: i32 = -0x20_0000;
 
 /// A checked program of the classic packet filter.
@@ -45,7 +45,7 @@ const LINK: i32 = -0x20_0000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bpf(Vec<Step>, Vec<[u32; 4]>);
 
-/// The second operand of an instruction.
+/// The second operand of an instruction: the number K in the instruction, or the register X.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operand {
     K(u32),
@@ -54,7 +54,8 @@ enum Operand {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Loads `size` bytes at the offset `at`; with `indirect`, at the sum of `at` and X.
+    /// Loads `size` bytes of the packet into A, from the offset `at`, or from `at` + X if
+    /// `indirect`.
     Load {
         size: u8,
         at: i32,
@@ -67,7 +68,7 @@ enum Step {
     LoadXValue(u32),
     LoadXLength,
     LoadXMemory(usize),
-    /// Loads four times the low half of the byte at this offset: the length of an IP header.
+    /// Sets X to four times the low half of the byte at this offset: the length of an IP header.
     LoadXHeader(i32),
     Store(usize),
     StoreX(usize),
@@ -120,7 +121,7 @@ enum Test {
 }
 
 impl Math {
-    /// Returns the result, or `None` for a division by zero.
+    /// Returns the result of the operation, or `None` for a division by zero.
     fn of(self, a: u32, b: u32) -> Option<u32> {
         Some(match self {
             Self::Add => a.wrapping_add(b),
@@ -164,7 +165,8 @@ impl Beside {
     }
 }
 
-/// Loads a number of `size` bytes; `None` beyond the packet.
+/// Returns the number in `size` bytes of the packet at the offset `at`, or `None` if these bytes
+/// lie beyond the end of the packet.
 pub(super) fn load(dissected: &Dissected, pkt: &Packet, size: u8, at: i32) -> Option<u32> {
     let from = if at >= 0 {
         i64::from(at)
@@ -184,7 +186,7 @@ pub(super) fn load(dissected: &Dissected, pkt: &Packet, size: u8, at: i32) -> Op
 impl FromStr for Bpf {
     type Err = ConfigError;
 
-    /// Reads `COUNT,CODE JT JF K,CODE JT JF K,…`.
+    /// Reads a program in the form `COUNT,CODE JT JF K,CODE JT JF K,…`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let mut words = Reader::new(text.split_ascii_whitespace());
         words.at = "bpf".into();
@@ -197,7 +199,8 @@ impl FromStr for Bpf {
 }
 
 impl Bpf {
-    /// Returns the answer of the program for `pkt`; 0 if the program reads beyond the packet.
+    /// Runs the program and returns its answer for `pkt`, or 0 if the program reads beyond the
+    /// packet or divides by zero.
     #[must_use]
     pub fn run(&self, pkt: &Packet) -> u32 {
         self.answer(&mut Look::default(), pkt)
@@ -243,7 +246,7 @@ impl Bpf {
         }
     }
 
-    /// Reads `COUNT,CODE JT JF K,CODE JT JF K,…`.
+    /// Reads a program in the form `COUNT,CODE JT JF K,CODE JT JF K,…`.
     pub(super) fn read(words: &mut Reader<'_>) -> Result<Self, ConfigError> {
         let mut numbers = Vec::new();
         let mut want = 1;
@@ -308,11 +311,12 @@ impl Bpf {
         out.close();
     }
 
-    /// Returns the first instruction that is wrong and the reason, or `None` if the program is
-    /// valid.
+    /// Returns the index of the first instruction that is wrong and the reason, or `None` if the
+    /// program is valid.
     fn fault(&self) -> Option<(usize, &'static str)> {
         let len = self.0.len();
-        // For each instruction: the memory that is written on all paths to that instruction.
+        // For each instruction: the places of memory (as bits) that are written on all paths to
+        // that instruction.
         let mut written = vec![u16::MAX; len];
         let mut now = 0_u16;
         for (place, step) in self.0.iter().enumerate() {

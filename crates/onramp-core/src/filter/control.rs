@@ -1,30 +1,31 @@
-//! Controls: what is to be done after an action.
+//! Controls: what an action says is to be done with the packet next.
 
 use super::reader::Reader;
 use crate::base::ConfigError;
 use crate::base::show::Out;
 
-/// What is to be done after an action.
+/// What is to be done with a packet after an action has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Control {
     /// Ask the next filter: this filter has not matched after all (`continue`).
     Next,
-    /// The filter has matched (`ok`, `pass`).
+    /// This filter decides: the packet gets the filter's class (`ok`, `pass`).
     Ok,
-    /// Begin again at the first filter (`reclassify`).
+    /// Begin the classification again at the first filter (`reclassify`).
     Again,
     /// Drop the packet (`drop`, `shot`).
     Drop,
     /// Run the next action (`pipe`).
     Pipe,
-    /// Go on at the first filter of this chain.
+    /// Go on at the first filter of the chain with this number (`goto chain`).
     Goto(u32),
-    /// Run the action with this number, where the first action has number 0.
+    /// Run the action with this number next, where the first action of the filter has number 0
+    /// (`jump`).
     Jump(u32),
 }
 
 impl Control {
-    /// Reads a control, if one comes next.
+    /// Reads a control. Returns `None` if the next word begins no control.
     pub(super) fn read(words: &mut Reader<'_>) -> Result<Option<Self>, ConfigError> {
         let Some(word) = words.peek() else { return Ok(None) };
         let control = match word {
@@ -51,7 +52,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Returns the control that a single word means.
+    /// Returns the control that a single word means, or `None` if the word means none.
     pub(super) fn of(word: &str) -> Option<Self> {
         Some(match word {
             "continue" => Self::Next,
@@ -75,7 +76,7 @@ impl Control {
         }
     }
 
-    /// Shows this control, with a word before it.
+    /// Shows this control, with the text `before` in front of it.
     pub(super) fn show(self, out: &mut Out, before: &str) {
         out.open(Some("control_action"));
         out.string("type", self.name(), format_args!("{before}{}", self.name()));

@@ -1,21 +1,21 @@
 //! Programs for the 64-bit machine that `tc` calls eBPF, as `clang -target bpf` compiles them.
 //!
 //! A program gets a `struct __sk_buff`, of which it may read the fields that [`machine`] lists, and
-//! the packet between `data` and `data_end`. The answer of the program is that of a `bpf` filter: 0
-//! means no match, -1 the filter's class, any other number a class. With `direct-action`, the
-//! answer says what happens to the packet (`TC_ACT_OK`, `TC_ACT_SHOT`, …), and `tc_classid` is the
-//! class.
+//! the packet between `data` and `data_end`. The program returns a number, as in any `bpf` filter:
+//! 0 means that the packet does not match, -1 that it belongs to the filter's class, and any other
+//! number is the packet's class. With `direct-action`, the number says what happens to the packet
+//! (`TC_ACT_OK`, `TC_ACT_SHOT`, …), and the program may set the class in `tc_classid`.
 //!
 //! A program is checked before it runs: every instruction is known, jumps go forward and stay
-//! inside the program, and registers are written before they are read. So the program ends. Memory
-//! is checked when the program uses it; a program that reads memory that does not exist does not
-//! match.
+//! inside the program, and registers are written before they are read. So every program ends.
+//! Addresses of memory are checked when the program uses them; if the program uses memory that does
+//! not exist, the filter does not match.
 //!
 //! Source: RFC 9669, "BPF Instruction Set Architecture"; `tc-bpf(8)`, `bpf(2)`, `bpf-helpers(7)`;
 //! behaviour of Linux 7.2 `net/sched/cls_bpf.c`.
-//! Differs: no loops, no functions besides the main one, no maps, no atomics, no signed division;
-//! of the helpers, only `bpf_skb_load_bytes`. A program cannot write to the packet or to the
-//! packet's metadata.
+//! Differs: programs have no loops, no functions besides the main one, no maps, no atomics and no
+//! signed division; of the helpers, only `bpf_skb_load_bytes` exists. A program cannot write to the
+//! packet or to the packet's metadata.
 //! Invariant: a checked program runs at most one step for each of its instructions.
 
 mod check;
@@ -32,11 +32,11 @@ use self::check::fault;
 use super::{Look, Match};
 use crate::base::{ConfigError, Handle};
 
-/// The most instructions of a program.
+/// The largest number of instructions of a program.
 const PROGRAM_MAX: usize = 4096;
 /// Length of an instruction, in bytes.
 const INSTRUCTION: usize = 8;
-/// The subject that error messages name.
+/// The subject that error messages about programs name.
 const AT: &str = "ebpf";
 
 /// A checked eBPF program.
@@ -58,23 +58,23 @@ const AT: &str = "ebpf";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ebpf(Vec<Step>);
 
-/// The number of a register, from r0 to r10.
+/// The number of a register: 0 to 10 for r0 to r10.
 type Register = u8;
 
 /// The frame pointer, which programs cannot write to.
 const FRAME: Register = 10;
 
-/// The second operand of an instruction.
+/// The second operand of an instruction: a number or a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operand {
-    /// A number, sign-extended to 64 bits.
+    /// A number from the instruction, sign-extended to 64 bits.
     K(u64),
     Register(Register),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Computes on all 64 bits (`wide`), or on the lower 32 bits; then the upper 32 bits become
+    /// Computes on all 64 bits (`wide`), or on the lower 32 bits, which sets the upper 32 bits to
     /// zero.
     Compute {
         wide: bool,
@@ -86,7 +86,7 @@ enum Step {
         wide: bool,
         to: Register,
     },
-    /// Converts to big endian or to little endian.
+    /// Converts the lower `bits` bits of a register to big endian or to little endian.
     Order {
         big: bool,
         bits: u8,
@@ -96,7 +96,8 @@ enum Step {
         to: Register,
         value: u64,
     },
-    /// The second half of an instruction that is as long as two.
+    /// The second half of the instruction before it, which is twice as long as others (`Set`). Does
+    /// nothing.
     Half,
     Load {
         size: u8,
@@ -110,7 +111,8 @@ enum Step {
         at: i16,
         value: Operand,
     },
-    /// Loads from the packet as classic programs do; beyond the packet, the program ends.
+    /// Loads bytes of the packet as classic programs do. If the bytes lie beyond the end of the
+    /// packet, the program ends with 0.
     Legacy {
         size: u8,
         at: i32,
@@ -161,20 +163,20 @@ enum Test {
     SignedLessEqual,
 }
 
-/// The answer of a program.
+/// What a program returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) value: u32,
-    /// The value of `tc_classid` when the program ended.
+    /// The value of `tc_classid` in the context when the program ended.
     pub(super) class: u32,
 }
 
 impl Ebpf {
-    /// Reads instructions as they lie in memory, little endian.
+    /// Creates a program from instructions as they lie in memory, little endian.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: which instruction is wrong, and why.
+    /// Returns a [`ConfigError`] that says which instruction is wrong, and why.
     pub fn of(bytes: &[u8]) -> Result<Self, ConfigError> {
         let count = bytes.len() / INSTRUCTION;
         if !bytes.len().is_multiple_of(INSTRUCTION) || !(1..=PROGRAM_MAX).contains(&count) {
@@ -191,37 +193,40 @@ impl Ebpf {
         }
     }
 
-    /// Reads the program from an object file (ELF), from the section of this name.
+    /// Creates a program from the section with the name `section` of an object file (ELF).
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the file is not an object file, has no such section, or the program needs
-    /// something that does not exist here, such as maps.
+    /// Returns a [`ConfigError`] if the file is not an object file or has no such section, or if
+    /// the program needs something that does not exist here, such as maps.
     pub fn of_object(file: &[u8], section: &str) -> Result<Self, ConfigError> {
         Self::of(object::program(file, section)?)
     }
 
-    /// Returns the instructions in an object file, as hexadecimal digits.
+    /// Returns the instructions in the section with the name `section` of an object file, as
+    /// hexadecimal digits.
     pub(super) fn digits(file: &[u8], section: &str) -> Result<String, ConfigError> {
         let bytes = object::program(file, section)?;
         Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Returns the answer of the program for `pkt`, or `None` if the program uses memory that does
-    /// not exist.
+    /// Runs the program and returns its answer for `pkt`, or `None` if the program uses memory that
+    /// does not exist.
     #[must_use]
     pub fn run(&self, pkt: &Packet) -> Option<u32> {
         self.answer(&mut Look::default(), pkt, 0).map(|answer| answer.value)
     }
 
-    /// Runs the program for a filter of this class with `direct-action`, and translates the answer.
+    /// Runs the program for a filter with `direct-action`, and translates its answer. `class` is
+    /// the filter's class.
     pub(super) fn act(&self, look: &mut Look, pkt: &Packet, class: Handle) -> Match {
         let Some(said) = self.answer(look, pkt, class.minor.into()) else { return Match::No };
         let minor = Handle::from_priority(said.class).minor;
         Match::decided(said.value, Handle::new(class.major, minor))
     }
 
-    /// Runs the program for a filter of this class.
+    /// Runs the program with `class` in `tc_classid`. Returns `None` if the program uses memory
+    /// that does not exist.
     pub(super) fn answer(&self, look: &mut Look, pkt: &Packet, class: u32) -> Option<Answer> {
         machine::run(&self.0, look.at(pkt), pkt, class)
     }
@@ -230,7 +235,8 @@ impl Ebpf {
 impl FromStr for Ebpf {
     type Err = ConfigError;
 
-    /// Reads hexadecimal digits, sixteen for each instruction, in the order of the bytes in memory.
+    /// Reads a program in hexadecimal digits, sixteen for each instruction, in the order of the
+    /// bytes in memory.
     fn from_str(digits: &str) -> Result<Self, ConfigError> {
         let wrong = || {
             let why = "expected hexadecimal digits, 16 for each instruction";

@@ -1,11 +1,13 @@
-//! Expressions of matches: `cmp(u8 at 9 eq 17) and not meta(priority gt 3)`.
+//! Expressions of the filter `basic`, such as `cmp(u8 at 9 eq 17) and not meta(priority gt 3)`.
 //!
-//! Matches are evaluated from left to right. `and` goes on if the match before it was true, `or` if
-//! that match was false; neither binds stronger: `a and b or c` means a and (b or c).
+//! The matches of an expression are evaluated from left to right. After `and`, the rest of the
+//! expression is evaluated only if the match before was true; after `or`, only if it was false.
+//! Neither operator binds stronger: `a and b or c` means a and (b or c).
 //!
 //! Source: `tc-ematch(8)`; behaviour of Linux 7.2 `net/sched/ematch.c`, `em_cmp.c`, `em_u32.c`,
 //! `em_meta.c`, `em_nbyte.c`.
-//! Differs: no `ipset`, `ipt`, `canid`, `text`; of `meta`, only properties of the packet.
+//! Differs: there is no `ipset`, `ipt`, `canid` or `text`; `meta` knows only properties of the
+//! packet.
 //! Invariant: a match that reads beyond the end of the packet is false.
 
 mod show;
@@ -17,10 +19,10 @@ use super::reader::{Reader, count};
 use super::words::{Key, offset};
 use crate::base::{ConfigError, Errno};
 
-/// How deep parentheses may be nested, as in Linux.
+/// How deep parentheses may be nested in an expression, as in Linux.
 const DEPTH_MAX: usize = 32;
 
-/// An expression; an empty expression is true.
+/// An expression. An empty expression is true for every packet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree(Vec<Term>);
 
@@ -48,14 +50,14 @@ enum Test {
     Bytes { layer: LayerOf, offset: i32, needle: Vec<u8> },
 }
 
-/// Bytes of the packet that form a number.
+/// Where in the packet a number lies that is compared, and how many bytes it has.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     bytes: u8,
     layer: LayerOf,
     offset: i32,
     mask: Option<u32>,
-    /// Whether the byte order is reversed (`trans`).
+    /// Whether the bytes of the number are in reversed order (`trans`).
     swap: bool,
 }
 
@@ -88,7 +90,7 @@ enum What {
     Protocol,
     Length,
     Vlan,
-    /// A property that is also zero in Linux for packets on their way out.
+    /// A property that is always zero for packets that are sent, also in Linux.
     Zero(&'static str),
 }
 
@@ -112,7 +114,8 @@ impl Op {
 }
 
 impl LayerOf {
-    /// Returns the position in the packet of `offset` bytes after the start of the layer.
+    /// Returns the position in the packet that is `offset` bytes after the start of the layer, or
+    /// `None` if the packet has no such layer.
     fn at(self, look: &mut Look, pkt: &Packet, offset: i32) -> Option<usize> {
         let keys = look.at(pkt).keys();
         let begin = match self {
@@ -148,19 +151,21 @@ impl Place {
                 if self.swap { value.swap_bytes() } else { value }
             }
         };
-        // A mask of zero means the same as no mask.
+        // A mask of zero means that all bits are compared.
         Some(self.mask.filter(|mask| *mask != 0).map_or(value, |mask| value & mask))
     }
 }
 
 impl Object {
-    /// Returns the value, or `None` if the packet has no such property.
+    /// Returns the value of this property of the packet, or `None` if the packet does not have the
+    /// property.
     fn value(self, look: &mut Look, pkt: &Packet) -> Option<u32> {
         let value = match self.what {
             What::Value(value) => return Some(value),
             What::Priority => pkt.priority,
             What::Mark => pkt.mark,
-            // In the byte order of the wire, read as a little-endian number, as on most machines.
+            // As in Linux on most machines: the two bytes of the protocol as they are on the wire,
+            // read as a little-endian number.
             What::Protocol => look.at(pkt).keys().outer.swap_bytes().into(),
             What::Length => pkt.len,
             What::Vlan => {
@@ -208,7 +213,8 @@ impl Tree {
         result
     }
 
-    /// Reads an expression, up to its end.
+    /// Reads an expression up to its end: the end of the line, the closing parenthesis, or a word
+    /// that continues no expression.
     pub(super) fn read(words: &mut Reader<'_>) -> Result<Self, ConfigError> {
         Self::read_below(words, 1)
     }
@@ -249,7 +255,7 @@ fn close(words: &mut Reader<'_>) -> Result<(), ConfigError> {
     words.value("ematch", "`)`", |word| (word == ")").then_some(()))
 }
 
-/// Matches that Linux can be built without, and that do not exist here.
+/// Kinds of matches that Linux can be built without, and that do not exist here.
 const ABSENT: &[&str] = &["canid", "ipset", "ipt", "text"];
 const EMATCHES: &str = "expected cmp, u32, meta, nbyte, not or `(`";
 
@@ -348,7 +354,8 @@ fn read_bytes(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
     }
 }
 
-/// Whether this property exists only in Linux: sockets, routes, devices, load, or random numbers.
+/// Whether Linux knows this property of `meta` and this crate does not: sockets, routes, devices,
+/// load, or random numbers.
 fn is_absent(word: &str) -> bool {
     matches!(word, "random" | "dev" | "rtclassid" | "rt_iif")
         || word.starts_with("sk_")

@@ -1,17 +1,17 @@
-//! Programs that a line of `tc` takes from files.
+//! Reads the files with programs that a `tc` line names.
 
 use std::fmt;
 
 use super::ebpf::Ebpf;
 use crate::base::ConfigError;
 
-/// The section that `tc` takes if none is named.
+/// The section of an object file that `tc` reads if the line names no section.
 const SECTION: &str = "classifier";
 
-/// Replaces the names of files in a line of `tc` by the programs in these files, which `read`
-/// reads: `bytecode-file FILE` becomes `bytecode …`, `object-file FILE section NAME` becomes
-/// `ebpf-bytecode …`. Removes comments, and leaves other lines unchanged. Use this function before
-/// the line is parsed, because the parser reads no files.
+/// Replaces the file names in a `tc` line by the programs in these files; `read` returns the
+/// contents of a file: `bytecode-file FILE` becomes `bytecode …`, `object-file FILE section NAME`
+/// becomes `ebpf-bytecode …`. Removes comments, and leaves other lines unchanged. Use this function
+/// before the line is parsed, because the parser reads no files.
 ///
 /// ```
 /// use onramp_core::filter::with_files;
@@ -26,7 +26,8 @@ const SECTION: &str = "classifier";
 ///
 /// # Errors
 ///
-/// [`ConfigError`]: the error that `read` returned, or what is wrong with the contents of the file.
+/// Returns a [`ConfigError`] with the error that `read` returned, or with what is wrong with the
+/// contents of the file.
 pub fn with_files<E: fmt::Display>(
     line: &str,
     mut read: impl FnMut(&str) -> Result<Vec<u8>, E>,

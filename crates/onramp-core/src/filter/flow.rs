@@ -1,11 +1,12 @@
 //! `flow`: computes a class from properties of a packet.
 //!
 //! Source: `tc-flow(8)`; behaviour of Linux 7.2 `net/sched/cls_flow.c`, and of iproute2 6.1.
-//! Differs: Linux hashes with a secret of its own, so that only the distribution of `hash` is the
-//! same. If a packet has no ports or addresses, Linux uses the memory address of the packet's
-//! socket; here, the packet's `flow` is used. The keys of connection tracking are those of the
-//! packet itself, as in Linux without connection tracking; the input device, the class of the route
-//! and the owner of the socket are 0.
+//! Differs: Linux hashes with a secret of its own, so for `hash`, packets are distributed as evenly
+//! as in Linux, but not to the same classes. If a packet has no ports or addresses, Linux uses the
+//! memory address of the packet's socket; here, the packet's `flow` is used. The keys of connection
+//! tracking (`nfct-src` and so on) are those of the packet itself, as in Linux without connection
+//! tracking; the keys for the input device, the class of the route and the owner of the socket are
+//! always zero.
 //! Invariant: with a divisor n, the class is one of n classes that begin with `baseclass`.
 
 mod show;
@@ -24,7 +25,8 @@ use crate::base::{ConfigError, Handle, Instant};
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     keys: Vec<Key>,
-    /// Whether the keys are hashed; otherwise there is one key, with which the class is computed.
+    /// Whether the class is computed from a hash of all keys (mode `hash`). Otherwise there is only
+    /// one key, and the class is computed from its value (mode `map`).
     hash: bool,
     perturb_s: u32,
     mask: u32,
@@ -34,9 +36,11 @@ pub(super) struct Flow {
     divisor: u32,
     base: Handle,
     only: Tree,
-    /// While a line is read: whether the next `and`, `or` or `xor` discards the old bits first.
+    /// Used only while a line is read: whether the next `and`, `or` or `xor` discards the
+    /// operations on bits of the old filter before it adds its own.
     fresh: bool,
-    /// While a line is read: whether `perturb` and `hash` have been given.
+    /// Used only while a line is read: whether the line has given `perturb`, and whether it has
+    /// given `hash`.
     perturbs: bool,
     hashes: bool,
 }
@@ -125,7 +129,8 @@ impl Key {
 }
 
 impl Flow {
-    /// Returns the class of the packet, or `None` if the expression does not match.
+    /// Returns the class that the filter computes for the packet, or `None` if the filter has an
+    /// expression that is false for the packet.
     pub(super) fn class_of(&self, look: &mut Look, pkt: &Packet, now: Instant) -> Option<Handle> {
         if !self.only.holds(look, pkt) {
             return None;
@@ -149,7 +154,7 @@ impl Flow {
         Some(Handle::new(base.major, low))
     }
 
-    /// Creates a filter of qdisc `major` with no options yet.
+    /// Creates a `flow` filter of qdisc `major`, without any options yet.
     pub(super) fn new(major: u16) -> Self {
         Self {
             keys: Vec::new(),
@@ -168,20 +173,21 @@ impl Flow {
         }
     }
 
-    /// Begins a change: numbers are kept, but the expression and the bits of `and`, `or` and `xor`
-    /// start anew.
+    /// Begins a change of the filter by a line: options that the line does not give keep their
+    /// values, except the expression and the operations `and`, `or` and `xor`, which the line
+    /// replaces.
     pub(super) fn begin(&mut self) {
         self.only = Tree::default();
         (self.fresh, self.perturbs, self.hashes) = (true, false, false);
     }
 
-    /// Reads an option and its value.
+    /// Reads one option of the filter and its value.
     pub(super) fn read(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
         let Some(word) = words.next() else { return Ok(()) };
         self.read_option(word, words)
     }
 
-    /// Returns an error for what Linux refuses.
+    /// Returns an error if Linux would refuse these options together.
     pub(super) fn check(&mut self, words: &Reader<'_>) -> Result<(), ConfigError> {
         if !self.hash && !self.perturbs {
             self.perturb_s = 0;
@@ -206,7 +212,8 @@ impl Flow {
                 let expected = format!("keys separated by commas: {}", names());
                 self.keys =
                     words.value(word, &expected, |list| list.split(',').map(key).collect())?;
-                // The order of the keys does not matter: Linux uses its own order.
+                // The order in which the user gives the keys does not matter: Linux uses its own
+                // order.
                 self.keys.sort();
                 self.keys.dedup();
             }
@@ -248,7 +255,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Appends an operation on bits: keeps the bits of `mask`, then inverts the bits of `xor`.
+    /// Appends an operation on the bits of the key: clears all bits that are not in `mask`, then
+    /// inverts the bits in `xor`.
     fn bits(&mut self, mask: u32, xor: u32) {
         if std::mem::take(&mut self.fresh) {
             (self.mask, self.xor) = (u32::MAX, 0);
@@ -266,7 +274,7 @@ fn names() -> String {
     KEYS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// Reads a number or an address, perhaps with a minus sign.
+/// Reads a number or an IP address, which may have a minus sign in front.
 fn addend(word: &str) -> Option<u32> {
     let (word, minus) = word.strip_prefix('-').map_or((word, false), |word| (word, true));
     let number = match parse_count(word) {
@@ -276,8 +284,8 @@ fn addend(word: &str) -> Option<u32> {
     Some(if minus { number.wrapping_neg() } else { number })
 }
 
-/// The last step of `SplitMix64` (Steele, Lea and Flood 2014): each input bit affects each output
-/// bit.
+/// One step of `SplitMix64` (Steele, Lea and Flood 2014), as a hash function: each input bit
+/// affects each output bit.
 fn mix(number: u64) -> u64 {
     let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

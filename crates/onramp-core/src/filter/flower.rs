@@ -1,4 +1,4 @@
-//! `flower`: fields of the headers, each compared under a mask.
+//! `flower`: compares fields of a packet's headers, each under a mask.
 //!
 //! Source: `tc-flower(8)`; behaviour of Linux 7.2 `net/sched/cls_flower.c`, and of iproute2 6.1.
 //! Differs: no inner VLAN tags, ARP, MPLS, PPPoE, tunnels, connection tracking.
@@ -18,13 +18,13 @@ use super::reader::{Reader, count, hexadecimal, leading, mac, masked, prefix};
 use crate::base::ConfigError;
 use crate::base::dissect::{Dissected, Fragment, ethertype, ip_proto};
 
-/// Number of bytes of all fields; a multiple of eight.
+/// Number of bytes that all fields need in a `Row`, rounded up to a multiple of eight.
 const LEN: usize = 72;
 
-/// All fields of a packet in a row, so that one loop can compare them.
+/// All fields of a packet's headers in a row of bytes, so that one loop can compare them.
 pub(super) type Row = [u8; LEN];
 
-/// The position of a field in a row: its first byte, and its length in bytes.
+/// The position of a field in a `Row`: the index of its first byte, and its length in bytes.
 type Field = (usize, usize);
 
 const SRC: Field = (0, 16);
@@ -58,7 +58,7 @@ fn same(a: &Row, b: &Row, mask: &Row) -> bool {
     differ == 0
 }
 
-/// Returns the fields of a packet as a row.
+/// Returns the fields of a packet's headers as a row.
 pub(super) fn row_of(dissected: &Dissected) -> Row {
     let keys = dissected.keys();
     let mut row = [0; LEN];
@@ -102,20 +102,22 @@ pub(super) fn row_of(dissected: &Dissected) -> Row {
     row
 }
 
-/// What a filter looks at: bits of fields, and whether it has ranges of source and of destination
-/// ports.
+/// Which parts of a packet a filter compares: bits of fields, and whether it has a range of source
+/// ports and a range of destination ports.
 pub(super) type Mask = (Row, [bool; 2]);
 
-/// What a filter matches: two filters with the same key match the same packets.
+/// Mask, values and port ranges of a filter. Two filters with the same key match the same packets.
 pub(super) type Key = (Row, Row, [Option<(u16, u16)>; 2]);
 
 #[derive(Clone, Debug)]
 pub(super) struct Flower {
     value: Row,
-    /// The values as they were given, including bits outside of the mask.
+    /// The values of the fields as the user gave them, including bits that the mask does not
+    /// compare.
     told: Row,
     mask: Row,
-    /// First and last port of the ranges of source and of destination ports.
+    /// First and last port of the range of source ports and of the range of destination ports, or
+    /// `None` without such a range.
     ports: [Option<(u16, u16)>; 2],
 }
 
@@ -131,7 +133,8 @@ impl Flower {
             && in_range(self.ports[1], DST_PORT)
     }
 
-    /// Returns what the filter looks at: filters with the same mask are asked together.
+    /// Returns which parts of a packet the filter compares. Filters with the same mask are asked
+    /// one after another.
     pub(super) fn mask(&self) -> Mask {
         (self.mask, self.ports.map(|range| range.is_some()))
     }
@@ -140,7 +143,8 @@ impl Flower {
         (self.mask, self.value, self.ports)
     }
 
-    /// Creates a filter for `protocol`; `read` adds the fields.
+    /// Creates a filter that matches every packet of `protocol`. `read` then adds the fields to
+    /// compare.
     pub(super) fn new(protocol: u16) -> Self {
         let mut this = Self { value: [0; LEN], told: [0; LEN], mask: [0; LEN], ports: [None; 2] };
         match protocol {
@@ -153,8 +157,8 @@ impl Flower {
         this
     }
 
-    /// Sets a field. Clears the bits of the value outside of the mask, so that they need not be
-    /// compared.
+    /// Adds a field to compare. The bits of `value` outside of `mask` are cleared, because `same`
+    /// compares only bits inside the mask.
     fn set(&mut self, field: Field, value: &[u8], mask: &[u8]) {
         put(&mut self.told, field, value);
         let value: Vec<u8> = value.iter().zip(mask).map(|(value, mask)| value & mask).collect();
@@ -175,7 +179,7 @@ impl Flower {
         self.has(ETHERTYPE, &ethertype::IPV6.to_be_bytes())
     }
 
-    /// Reads `key` and its value; returns whether `key` is known.
+    /// Reads the value of the option `key`. Returns false if `key` is no option of this filter.
     pub(super) fn read(&mut self, key: &str, words: &mut Reader<'_>) -> Result<bool, ConfigError> {
         match key {
             "src_mac" => self.read_mac(SRC_MAC, key, words)?,
@@ -197,7 +201,7 @@ impl Flower {
                 let read = |word: &str, _| u16::try_from(hexadecimal(word, 0xfff)?).ok();
                 let expected = "FLAGS or FLAGS/MASK, hexadecimal, 0 to fff";
                 let (flags, mask) = words.value(key, expected, |word| masked(word, 0xfff, read))?;
-                // As in Linux, the flags are ignored for other protocols.
+                // As in Linux, `tcp_flags` is ignored unless the filter has `ip_proto tcp`.
                 if self.has(IP_PROTO, &[ip_proto::TCP]) {
                     self.set(TCP_FLAGS, &flags.to_be_bytes(), &mask.to_be_bytes());
                 }
@@ -215,7 +219,7 @@ impl Flower {
                 self.set(field, &[value], &[mask]);
             }
             "ip_flags" => self.read_flags(key, words)?,
-            // The information that `verbose` asks for is given in any case.
+            // `verbose` asks for more information in error messages, which is given in any case.
             "verbose" => {}
             _ => return Ok(false),
         }
@@ -331,7 +335,8 @@ impl Flower {
         Ok(())
     }
 
-    /// Reads a byte: the value in decimal, or else in hexadecimal; the mask in hexadecimal.
+    /// Reads a byte and an optional mask: the value in decimal or, if that fails, in hexadecimal;
+    /// the mask in hexadecimal.
     fn read_byte(
         &mut self,
         field: Field,
@@ -382,7 +387,7 @@ fn protocol_number(word: &str) -> Option<u8> {
     })
 }
 
-/// The keys, for error messages.
+/// The options of `flower` filters, for error messages.
 pub(super) const KEYS: &str = "src_mac, dst_mac, vlan_id, vlan_prio, vlan_ethtype, ip_proto, \
                                src_ip, dst_ip, src_port, dst_port, ip_tos, ip_ttl, tcp_flags, \
                                type, code, ip_flags";

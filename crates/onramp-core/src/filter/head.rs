@@ -1,20 +1,21 @@
-//! Reads the words before the kind of a filter: where the filter is, and its name.
+//! Reads the part of a `tc filter` line before the kind of the filter: at which qdisc or class the
+//! filter is, and which filter is meant.
 //!
-//! Source: behaviour of iproute2 6.1 (`tc filter`), tried word by word.
+//! Source: behaviour of iproute2 6.1 (`tc filter`), compared word by word.
 
 use super::protocol;
 use super::reader::{Reader, classid, count, is};
 use crate::base::{ConfigError, Handle};
 
-/// Parents that have names, with the numbers that `tc` gives them.
+/// Special parents that have names instead of numbers, with the numbers that `tc` gives them.
 const ROOT: Handle = Handle::new(0xffff, 0xffff);
 const INGRESS: Handle = Handle::new(0xffff, 0xfff2);
 const EGRESS: Handle = Handle::new(0xffff, 0xfff3);
 
-/// The words before the kind of a filter.
+/// The part of a `tc filter` line before the kind of the filter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Head {
-    /// The device, if it is named among these words.
+    /// The device, if this part of the line names it.
     pub(crate) device: Option<String>,
     /// The qdisc or class at which the filter is asked; `None` means the root qdisc. The word
     /// `root` itself names the parent of the root qdisc, where Linux has no filters.
@@ -25,7 +26,7 @@ pub(crate) struct Head {
     pub(super) handle: Option<String>,
 }
 
-/// What a word before the kind means.
+/// The meaning of an option before the kind of a filter.
 enum Word {
     Device,
     Parent(Handle),
@@ -56,7 +57,7 @@ impl Word {
     }
 }
 
-/// Returns an error if an option was given twice, in the words of `tc`.
+/// Returns an error if an option was given twice, as `tc` does.
 fn once<T>(there: &Option<T>, key: &str, words: &Reader<'_>) -> Result<(), ConfigError> {
     match there {
         None => Ok(()),
@@ -68,7 +69,7 @@ fn once<T>(there: &Option<T>, key: &str, words: &Reader<'_>) -> Result<(), Confi
 }
 
 impl Head {
-    /// Reads the words before the kind.
+    /// Reads the options before the kind of a filter.
     pub(crate) fn read(words: &mut Reader<'_>) -> Result<Self, ConfigError> {
         let mut head = Self::default();
         while let Some(word) = words.peek() {
@@ -79,7 +80,7 @@ impl Head {
         Ok(head)
     }
 
-    /// Reads the words of `show`, which no kind follows.
+    /// Reads the options of `tc filter show`, after which no kind follows.
     pub(crate) fn read_query(words: &mut Reader<'_>) -> Result<Self, ConfigError> {
         let head = Self::read(words)?;
         match words.peek() {
@@ -136,7 +137,8 @@ impl Head {
         self.chain.unwrap_or(0)
     }
 
-    /// Returns the preference, or `None` if one is to be assigned.
+    /// Returns the preference of the filter, or `None` if the line gives none or zero, so that a
+    /// preference must be assigned.
     pub(super) fn pref(&self) -> Option<u16> {
         self.pref.filter(|pref| *pref > 0)
     }

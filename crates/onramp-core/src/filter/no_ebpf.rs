@@ -1,4 +1,5 @@
-//! What stands in for eBPF programs in a build without the feature `ebpf`: none can be made.
+//! Replaces the module for eBPF programs in a build without the feature `ebpf`. Every eBPF program
+//! is refused.
 
 use std::str::FromStr;
 
@@ -11,19 +12,19 @@ use crate::base::{ConfigError, Handle};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ebpf {}
 
-/// What a program said.
+/// What an eBPF program returned.
 pub(super) struct Answer {
     pub(super) value: u32,
 }
 
-/// The error that answers each program.
+/// The error with which this build refuses every eBPF program.
 fn left_out() -> ConfigError {
     let why = "this build leaves eBPF out; enable the feature `ebpf` of the crate";
     ConfigError::new("ebpf", "", "", why)
 }
 
 impl Ebpf {
-    /// Refuses the program of an object file.
+    /// Refuses a program from an object file.
     pub(super) fn digits(_file: &[u8], _section: &str) -> Result<String, ConfigError> {
         Err(left_out())
     }

@@ -1,8 +1,8 @@
 //! `police`: one or two token buckets that decide which packets come too fast.
 //!
-//! A packet conforms if it is not longer than `mtu` and the buckets have enough tokens for it: its
-//! cost at `rate`, and its cost at `peakrate` from a second bucket with room for one `mtu`. Any
-//! other packet exceeds the limit and takes no tokens.
+//! A packet conforms if it is not longer than `mtu` and the token buckets have enough tokens for
+//! it. The first bucket holds `burst` and fills at `rate`; the second holds one `mtu` and fills at
+//! `peakrate`. A packet that does not conform exceeds the limit and takes no tokens.
 //!
 //! Source: `tc-police(8)`; behaviour of Linux 7.2 `net/sched/act_police.c`, and of iproute2 6.1.
 //! Differs: no `avrate`, because there is no estimator.
@@ -16,8 +16,8 @@ use crate::base::units::parse_size;
 use crate::base::{ConfigError, Instant, Rate};
 use crate::law::cost::{Cost, Framing, ticked_ns};
 
-/// The largest packet that `tc` assumes by default, in bytes: rounded to the cells of its rate
-/// table.
+/// The largest packet that may conform if no `mtu` is given, in bytes: the default of `tc`, rounded
+/// to the cells of its rate table.
 const RATE_TABLE_MTU: u32 = 2040;
 
 mod show;
@@ -26,7 +26,7 @@ mod show;
 pub(super) struct Police {
     /// The longest packet that may conform, in bytes.
     mtu: u32,
-    /// The options of the policer as the user gave them, for listings.
+    /// The options of the policer as listings show them.
     told: Told,
     rate: Option<Bucket>,
     peak: Option<Bucket>,
@@ -35,11 +35,12 @@ pub(super) struct Police {
     exceed: Control,
 }
 
-/// A token bucket; its tokens are nanoseconds.
+/// A token bucket. A token is a nanosecond of sending at the bucket's rate.
 #[derive(Clone, Debug)]
 struct Bucket {
     cost: Cost,
-    /// Whether the bucket counts packets, whatever their length, instead of bytes.
+    /// Whether each packet costs the same, whatever its length (`pkts_rate`). Otherwise the cost
+    /// depends on the packet's bytes.
     packets: bool,
     most_ns: i64,
     ns: i64,
@@ -50,8 +51,8 @@ impl Bucket {
         Self { cost, packets, most_ns, ns: most_ns }
     }
 
-    /// Returns the tokens that are left after `more_ns` nanoseconds have been added and a packet of
-    /// `len` bytes has been paid for.
+    /// Returns how many tokens would be left if `more_ns` nanoseconds of tokens were added and a
+    /// packet of `len` bytes were paid for.
     fn after(&self, more_ns: i64, len: u32) -> i64 {
         let cost = self.cost.ns(if self.packets { 1 } else { len });
         self.ns.saturating_add(more_ns).min(self.most_ns).saturating_sub(cost)
@@ -59,14 +60,16 @@ impl Bucket {
 }
 
 impl Police {
-    /// Returns what is to be done with the packet, and whether the packet has exceeded the limit.
+    /// Decides about a packet. Returns what is to be done with the packet, and whether the packet
+    /// exceeds the limit.
     pub(super) fn run(&mut self, pkt: &Packet, now: Instant) -> (Control, bool) {
         if pkt.len > self.mtu {
             return (self.exceed, true);
         }
         let Some(rate) = &mut self.rate else { return (self.conform, false) };
         let more_ns = i64::try_from(now.0.saturating_sub(self.last.0)).unwrap_or(i64::MAX);
-        // As in Linux, the bucket for `peakrate` also gains at most the burst of `rate` at once.
+        // As in Linux, the bucket for `peakrate` also gains at most as many nanoseconds at once as
+        // the burst of `rate` lasts.
         let more_ns = more_ns.min(rate.most_ns);
         let left_ns = rate.after(more_ns, pkt.len);
         let peak_ns = self.peak.as_ref().map_or(0, |peak| peak.after(more_ns, pkt.len));
@@ -81,7 +84,8 @@ impl Police {
         (self.conform, false)
     }
 
-    /// Reads what follows the word `police`; `own` reads options that every action may have.
+    /// Reads a policer, after the word `police`. `own` reads the options that every kind of action
+    /// may have.
     pub(super) fn read(
         words: &mut Reader<'_>,
         own: &mut dyn FnMut(&mut Reader<'_>) -> Result<bool, ConfigError>,
@@ -92,7 +96,7 @@ impl Police {
     }
 }
 
-/// Options that are shown but not used.
+/// The options of a policer that are only shown in listings.
 #[derive(Clone, Debug, Default)]
 struct Told {
     rate: u64,
@@ -106,7 +110,7 @@ struct Told {
 
 const NEEDS: &str = "expected rate, pkts_rate or mtu";
 
-/// The options of a policer, as given in a line.
+/// The options of a policer while a line is read.
 #[derive(Debug)]
 struct Line {
     rate: Option<u64>,
@@ -120,7 +124,7 @@ struct Line {
     cells: bool,
     exceed: Control,
     conform: Control,
-    /// Whether an `index` was given, which is enough for an action without other options.
+    /// Whether the line gives an `index`. Then the policer needs no other options.
     named: bool,
 }
 
@@ -143,7 +147,8 @@ impl Default for Line {
     }
 }
 
-/// Reads `SIZE` or `SIZE/CELL`: old kernels used the cell size for their tables.
+/// Reads `SIZE` or `SIZE/CELL`. The cell size is ignored; old kernels used it for their rate
+/// tables.
 fn size(word: &str) -> Option<u64> {
     let word = word.split_once('/').map_or(word, |(size, _)| size);
     parse_size(word).filter(|size| *size <= u64::from(u32::MAX))
@@ -184,7 +189,8 @@ impl Line {
         Ok(())
     }
 
-    /// Reads what follows the word `conform-exceed`.
+    /// Reads the words after `conform-exceed`: what is to be done with packets that exceed the
+    /// limit, and with packets that conform.
     fn read_controls(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
         if let Some("goto" | "jump") = words.peek() {
             self.exceed = Control::read(words)?.unwrap_or(self.exceed);
@@ -196,7 +202,7 @@ impl Line {
         Ok(())
     }
 
-    /// Reads the value of an option; returns whether the option is known.
+    /// Reads the value of the option `word`. Returns false if there is no such option.
     fn read_value(&mut self, word: &str, words: &mut Reader<'_>) -> Result<bool, ConfigError> {
         const SIZE: &str = "a size such as 1514 or 15kb, 0b to 4294967295b";
         let rate = |word: &str| {
@@ -243,8 +249,8 @@ impl Line {
             (_, _, Some(_), None) => return wrong("mtu", "peakrate needs it"),
             _ => {}
         }
-        // Without `mtu`, or with zero, all packets that fit the table of the rate may conform, if
-        // there is a rate.
+        // If `mtu` is not given, or is zero, all packets up to the size of `tc`'s rate table may
+        // conform if there is a `rate`, and packets of any size if there is none.
         let mtu = match (self.mtu.filter(|mtu| *mtu > 0), self.rate) {
             (Some(mtu), _) => mtu,
             (None, Some(_)) => RATE_TABLE_MTU,
@@ -279,8 +285,8 @@ impl Line {
     }
 }
 
-/// Returns what is left of a burst in bytes after Linux has converted it to ticks, and `tc` has
-/// converted the ticks to microseconds.
+/// Returns the size of a burst in bytes as `tc` shows it: Linux has rounded the burst to ticks, and
+/// `tc` has rounded the ticks to microseconds.
 fn held(rate: u64, burst: u64) -> u64 {
     let micros = u128::from(ticked_ns(rate, burst).unsigned_abs() / 64) * 8 / 125;
     u64::try_from(u128::from(rate) * micros / 1_000_000).unwrap_or(u64::MAX)

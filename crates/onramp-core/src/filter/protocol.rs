@@ -1,11 +1,12 @@
-//! Protocols and the names that `tc` gives them.
+//! Protocols of link headers, and the names that `tc` gives them.
 
 use super::reader::count;
 
-/// Every protocol, as in `protocol all`.
+/// The number that means every protocol, as in `protocol all`.
 pub(super) const ALL: u16 = 3;
 
-/// Names of protocols, with their numbers in link headers; numbers below 0x600 are Linux's own.
+/// Names of protocols, with their numbers in link headers (Ethernet types). Numbers below 0x600
+/// exist only in Linux.
 const NAMES: &[(&str, u16)] = &[
     ("802_3", 0x0001),
     ("ax25", 0x0002),
@@ -62,21 +63,22 @@ const NAMES: &[(&str, u16)] = &[
     ("ipv4", 0x0800),
 ];
 
-/// What error messages say is expected where a protocol is wrong.
+/// What a protocol must look like, for error messages.
 pub(super) const EXPECTED: &str = "all, ip, ipv6, arp, 802.1q, 802.1ad or a number";
 
-/// Returns a protocol by its name, in upper or lower case, or by its number.
+/// Returns the number of a protocol, which is given by its name, in upper or lower case, or by its
+/// number.
 pub(super) fn read(word: &str) -> Option<u16> {
     let named = NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(word));
     named.map(|(_, number)| *number).or_else(|| u16::try_from(count(word, 0xffff)?).ok())
 }
 
-/// Returns the name of a protocol, or its number in brackets.
+/// Returns the name of a protocol as listings show it, or its number in brackets if it has no name.
 pub(super) fn name(number: u16) -> String {
     known(number).map_or_else(|| format!("[{number}]"), str::to_owned)
 }
 
-/// Returns the name of a protocol, or its number in the form in which it is typed.
+/// Returns the name of a protocol as users type it, or its number if it has no name.
 pub(super) fn word(number: u16) -> String {
     known(number).map_or_else(|| format!("{number:#06x}"), str::to_owned)
 }

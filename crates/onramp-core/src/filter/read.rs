@@ -1,4 +1,4 @@
-//! Reads filters from the words of `tc filter`.
+//! Reads the options of filters from the words of `tc filter`.
 
 use std::sync::Arc;
 
@@ -17,36 +17,39 @@ use super::{Look, Matcher, words};
 use crate::base::error::{Errno, Fault};
 use crate::base::{ConfigError, Handle};
 
-/// The position of a filter among those of its preference.
+/// Decides the position of a filter among those of its preference: lower ranks are asked first.
 pub(super) type Rank = (u64, u64);
 
-/// A filter as its user described it, checked. A copy from a running tree includes the counters.
+/// A filter with its options, which have been checked. A copy that comes from a running tree
+/// includes the filter's counters.
 #[derive(Clone, Debug)]
 pub struct FilterSpec {
     pub(super) chain: u32,
-    /// When the chain began, as a number that counts the chains of the qdisc or class.
+    /// When the filter's chain began: the number of filters that had been added to the qdisc or
+    /// class up to then.
     pub(super) chain_born: u64,
-    /// The preference; filters with smaller ones are asked first. 0 means that one is to be
-    /// assigned.
+    /// The preference: filters with a smaller number are asked first. 0 means that a preference is
+    /// still to be assigned.
     pub(super) pref: u16,
-    /// The position of this filter among those of its preference.
+    /// Decides the position of this filter among those of its preference: see [`Rank`].
     pub(super) rank: Rank,
     pub(super) protocol: u16,
-    /// The handle among the filters of its preference; 0 means that one is to be assigned.
+    /// The handle, which names the filter among those of its preference. 0 means that a handle is
+    /// still to be assigned.
     pub(super) handle: u32,
     pub(super) kind: &'static str,
-    /// The kind and the options, as given.
+    /// The kind and the options, as the user wrote them.
     text: Arc<str>,
-    /// Distinguishes this filter from others that were described by the same words.
+    /// A number that distinguishes this filter from others that were described by the same words.
     pub(super) serial: u64,
     pub(super) matcher: Matcher,
-    /// The class that the filter names.
+    /// The class that the user named for packets that match.
     pub(super) class: Option<Handle>,
-    /// The device that a packet must have come in by.
+    /// The device by which a packet must have come in (`indev`), if one was given.
     pub(super) indev: Option<Arc<str>>,
     pub(super) skip_hw: bool,
     pub(super) actions: Vec<Action>,
-    /// Whether the only action is a policer that was given without the word `action`.
+    /// Whether the only action is a policer that was written without the word `action` before it.
     pub(super) bare_police: bool,
     /// How often the filter has matched.
     pub(super) hits: u64,
@@ -54,24 +57,25 @@ pub struct FilterSpec {
 
 pub(super) const KINDS: &[&str] = &["matchall", "fw", "u32", "basic", "flower", "flow", "bpf"];
 
-/// Turns an error into the bare refusal of the kernel, because `tc` sends these words without a
-/// check.
+/// Turns an error into one that the kernel reports without a message, because `tc` sends these
+/// words to the kernel without checking them.
 fn invalid(error: ConfigError) -> ConfigError {
     error.kernel(Errno::Invalid, "")
 }
 
 impl FilterSpec {
-    /// Returns the words that create this filter, as they stand in a line after the qdisc or class.
+    /// Returns the words that create this filter again: the part of a `tc filter add` line after
+    /// the qdisc or class.
     pub(crate) fn words(&self) -> String {
         let (chain, pref, text) = (self.chain, self.pref, &self.text);
         let protocol = super::protocol::word(self.protocol);
-        // For other kinds, a handle is only a number.
+        // Filters of other kinds need not have the same handle again.
         let handle = match (&self.matcher, self.handle) {
             (Matcher::Mark(mark, u32::MAX), _) => format!("handle {mark:#x} "),
             (Matcher::Mark(mark, mask), _) => format!("handle {mark:#x}/{mask:#x} "),
             (Matcher::Flow(_), handle) => format!("handle {handle:#x} "),
             (Matcher::U32(_), handle) => format!("handle ::{:x} ", handle & words::NODE),
-            // The first table of a preference gets its number by itself.
+            // The first hash table of a preference (text `u32`) gets its number automatically.
             (Matcher::Table(_), handle) if *self.text != *"u32" => {
                 format!("handle {:x}: ", handle >> words::TABLE_BITS)
             }
@@ -80,8 +84,8 @@ impl FilterSpec {
         format!("protocol {protocol} pref {pref} chain {chain} {handle}{text}")
     }
 
-    /// Returns the first hash table of this filter's preference, which takes over none of the
-    /// filter's options.
+    /// Returns the first `u32` hash table of this filter's preference. The hash table has none of
+    /// the filter's options.
     pub(super) fn table(&self, handle: u32, rank: Rank, serial: u64) -> Self {
         Self {
             rank,
@@ -98,23 +102,24 @@ impl FilterSpec {
         }
     }
 
-    /// Returns the class that the filter names.
+    /// Returns the class that the user named for packets that match.
     pub(crate) fn class(&self) -> Option<Handle> {
         self.class
     }
 
-    /// Whether the filter looks at packets of this protocol.
+    /// Whether the protocol of the packet is the one for which the filter was added.
     #[inline]
     pub(super) fn takes(&self, look: &mut Look, pkt: &Packet) -> bool {
         self.protocol == ALL || look.at(pkt).keys().outer == self.protocol
     }
 
-    /// Reads kind and options up to the end of the line, for a filter of qdisc `major`. For kinds
-    /// that Linux changes in part, options that are not given stay as in `onto`.
+    /// Reads the kind and the options of a filter of qdisc `major`, up to the end of the line. If
+    /// Linux changes filters of this kind in part, options that the line does not give stay as in
+    /// `onto`, the filter to be changed.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the word that is wrong, and what would be right.
+    /// Returns a [`ConfigError`] that names the wrong word and what would be right.
     pub(crate) fn read(
         head: &Head,
         words: &mut Reader<'_>,
@@ -161,7 +166,8 @@ impl FilterSpec {
         Ok(filter)
     }
 
-    /// Reads the class, the actions, and the options that `read` knows, up to the end of the line.
+    /// Reads the rest of the line: the class, the actions, and the options for which `read` returns
+    /// true.
     fn read_rest(
         &mut self,
         words: &mut Reader<'_>,
@@ -194,7 +200,8 @@ impl FilterSpec {
                     if !read(word, words)? {
                         let why = format!("{} takes {knows}", self.kind);
                         let error = words.wrong("", word, why);
-                        // After an action, `tc` takes an unknown word for another action.
+                        // After an action, `tc` takes an unknown word for the name of another
+                        // action, and its error is another.
                         return Err(if acted { error.argument() } else { error });
                     }
                 }
@@ -203,7 +210,7 @@ impl FilterSpec {
         }
     }
 
-    /// Reads `action …` or `police …`, if that comes next; returns whether it did.
+    /// Reads `action …` or `police …`. Returns false if the next word is neither.
     fn read_action(&mut self, words: &mut Reader<'_>) -> Result<bool, ConfigError> {
         if !matches!(self.kind, "matchall" | "flower") && words.takes("police") {
             self.actions.push(action::read_police(words)?);
@@ -353,17 +360,17 @@ impl FilterSpec {
         Ok(())
     }
 
-    /// Returns the word that was given after `key`.
+    /// Returns the word after `key` in the options that the user wrote.
     pub(super) fn word_behind(&self, key: &str) -> &str {
         self.text.split(' ').skip_while(|word| *word != key).nth(1).unwrap_or_default()
     }
 
-    /// Returns the position of the filter: chain, preference and rank.
+    /// Returns the numbers by which filters are sorted: chain, preference and rank.
     pub(super) fn place(&self) -> (u32, u16, Rank) {
         (self.chain, self.pref, self.rank)
     }
 
-    /// Adds the counters of the same filter in another transmit queue.
+    /// Adds the counters of `other`, a copy of this filter in front of another transmit queue.
     fn add(&mut self, other: &Self) {
         self.hits += other.hits;
         for (sum, action) in self.actions.iter_mut().zip(&other.actions) {
@@ -371,8 +378,8 @@ impl FilterSpec {
         }
     }
 
-    /// Merges the filters of one qdisc or class from all transmit queues: returns each filter once,
-    /// with the sums of its counters.
+    /// Merges the filters of one qdisc or class as they stand in front of all transmit queues:
+    /// returns each filter once, with the sums of its counters.
     #[must_use]
     pub fn whole(queues: impl IntoIterator<Item = Vec<Self>>) -> Vec<Self> {
         let mut queues = queues.into_iter();
@@ -392,7 +399,7 @@ impl FilterSpec {
     }
 }
 
-/// Reads the kind.
+/// Reads the kind of a filter.
 pub(super) fn read_kind(words: &mut Reader<'_>) -> Result<&'static str, ConfigError> {
     let kinds = || format!("expected a filter: {}", KINDS.join(", "));
     let Some(word) = words.next() else {
@@ -401,7 +408,8 @@ pub(super) fn read_kind(words: &mut Reader<'_>) -> Result<&'static str, ConfigEr
     };
     KINDS.iter().find(|kind| **kind == word).copied().ok_or_else(|| {
         let error = words.wrong("", word, kinds());
-        // `tc` sends a kind that it does not know to the kernel, but not with options.
+        // If `tc` does not know the kind, it still asks the kernel for the kind, unless options
+        // follow.
         match words.peek() {
             Some(_) => error,
             None => error.kernel(Errno::NoEntry, "TC classifier not found"),
@@ -409,7 +417,7 @@ pub(super) fn read_kind(words: &mut Reader<'_>) -> Result<&'static str, ConfigEr
     })
 }
 
-/// Reads a word as a handle of this kind.
+/// Reads the handle of a filter of this kind.
 pub(super) fn read_handle(kind: &str, word: &str, words: &Reader<'_>) -> Result<u32, ConfigError> {
     let (handle, expected) = match kind {
         "u32" => (words::read_handle(word), "TABLE:BUCKET:NODE, hexadecimal, such as 800::800"),
@@ -423,7 +431,7 @@ fn read_mark(word: &str) -> Option<(u32, u32)> {
     masked(word, u32::MAX, |word, _| count(word, u32::MAX))
 }
 
-/// Whether `tc` sends what it has read and the kernel refuses it.
+/// Whether the error is one of the kernel: `tc` accepts the line and sends it.
 pub(super) fn is_sent(error: &ConfigError) -> bool {
     matches!(error.fault, Fault::Kernel(..))
 }

@@ -1,15 +1,16 @@
-//! Reads the words of a filter, and the values in them.
+//! Reads the words of a `tc filter` line, and the values in them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::base::units::parse_count;
 use crate::base::{ConfigError, Handle};
 
-/// The words of a line that have not been read yet. Quotes count as spaces, and parentheses are
-/// words of their own, so that it does not matter whether a shell has already removed the quotes.
+/// The words of a line, and which of them have been read. Quotes count as spaces, and parentheses
+/// are words of their own, so that it does not matter whether a shell has already removed the
+/// quotes.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
-    /// The subject that error messages name.
+    /// The subject that error messages name, such as `filter u32`.
     pub(super) at: String,
     words: Vec<&'a str>,
     next: usize,
@@ -34,36 +35,36 @@ impl<'a> Reader<'a> {
         self.words.get(self.next).copied()
     }
 
-    /// Returns the word `behind` words after the next one.
+    /// Returns a word without taking it: the one `behind` words after the next word.
     pub(super) fn peek_at(&self, behind: usize) -> Option<&'a str> {
         self.words.get(self.next + behind).copied()
     }
 
-    /// Returns all words that are left, for comparison with other lines.
+    /// Returns all words that have not been read yet, with one space between them.
     pub(super) fn rest(&self) -> String {
         self.words[self.next..].join(" ")
     }
 
-    /// Takes the next word, if there is one.
+    /// Takes and returns the next word, or returns `None` at the end of the line.
     pub(super) fn next(&mut self) -> Option<&'a str> {
         let word = self.peek();
         self.next += usize::from(word.is_some());
         word
     }
 
-    /// Puts the last word back.
+    /// Puts back the word that was taken last.
     pub(super) fn back(&mut self) {
         self.next = self.next.saturating_sub(1);
     }
 
-    /// Takes the next word if it equals `word`.
+    /// Takes the next word if it equals `word`. Returns whether it did.
     pub(super) fn take(&mut self, word: &str) -> bool {
         let taken = self.peek() == Some(word);
         self.next += usize::from(taken);
         taken
     }
 
-    /// Takes the next word if it is `word` or an abbreviation of it.
+    /// Takes the next word if it is `word` or an abbreviation of `word`. Returns whether it was.
     pub(super) fn takes(&mut self, word: &str) -> bool {
         let taken = self.peek().is_some_and(|next| is(next, word));
         self.next += usize::from(taken);
@@ -74,7 +75,8 @@ impl<'a> Reader<'a> {
         ConfigError::new(&self.at, key, value, why)
     }
 
-    /// Reads the word after `key` with `read`; if that fails, the error says what was `expected`.
+    /// Takes the next word, the value of the option `key`, and converts it with `read`. If that
+    /// fails, the error says what was `expected`.
     pub(super) fn value<T>(
         &mut self,
         key: &str,
@@ -88,7 +90,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads a whole number up to `max`, as C reads numbers.
+    /// Reads a whole number up to `max`, in decimal, or as in C in hexadecimal (`0x`) or octal
+    /// (`0`).
     pub(super) fn number(&mut self, key: &str, max: u32) -> Result<u32, ConfigError> {
         let read = |word: &str| count(word, max);
         self.value(key, &format!("a whole number, 0 to {max}"), read)
@@ -100,18 +103,18 @@ impl<'a> Reader<'a> {
         self.value(key, &format!("a hexadecimal number, 0 to {max:x}"), read)
     }
 
-    /// Reads a class.
+    /// Reads the handle of a class.
     pub(super) fn class(&mut self, key: &str) -> Result<Handle, ConfigError> {
         self.value(key, "a class such as 1:20, hexadecimal", classid)
     }
 }
 
-/// Whether `word` is `name` or an abbreviation of it.
+/// Whether `word` is `name` or an abbreviation of `name`.
 pub(super) fn is(word: &str, name: &str) -> bool {
     !word.is_empty() && name.starts_with(word)
 }
 
-/// Reads a whole number up to `max`.
+/// Reads a whole number up to `max`, in decimal, or as in C in hexadecimal (`0x`) or octal (`0`).
 pub(super) fn count(word: &str, max: u32) -> Option<u32> {
     u32::try_from(parse_count(word)?).ok().filter(|number| *number <= max)
 }
@@ -124,7 +127,7 @@ pub(super) fn hexadecimal(word: &str, max: u32) -> Option<u32> {
     number.filter(|number| *number <= max)
 }
 
-/// Reads `VALUE` or `VALUE/MASK`; without a mask, the mask is `all`.
+/// Reads `VALUE` or `VALUE/MASK`. If no mask is given, the mask is `all`.
 pub(super) fn masked<T>(
     word: &str,
     all: T,
@@ -136,7 +139,8 @@ pub(super) fn masked<T>(
     }
 }
 
-/// Reads a class; without a colon, the word has all 32 bits of the class (`get_tc_classid`).
+/// Reads the handle of a class. A word without a colon is a hexadecimal number with the 32 bits of
+/// major and minor number (`get_tc_classid`).
 pub(super) fn classid(word: &str) -> Option<Handle> {
     if !word.contains(':') {
         return hexadecimal(word, u32::MAX).map(Handle::from_priority);
@@ -149,14 +153,14 @@ pub(super) fn classid(word: &str) -> Option<Handle> {
     Some(Handle::new(half(major)?, half(minor)?))
 }
 
-/// Reads an address and the number of its bits that count.
+/// Reads an IP address and the length of its prefix in bits.
 pub(super) fn prefix(word: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = match word.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
         None => (word, None),
     };
-    // `any` and the like stand for either IP version; trailing octets of an IPv4 address may be
-    // missing.
+    // The words `any`, `all` and `default` mean any address of either IP version. Trailing octets
+    // of an IPv4 address may be missing.
     let address: IpAddr = match address {
         "any" | "all" | "default" => return Some((Ipv4Addr::UNSPECIFIED.into(), 0)),
         address if address.contains(':') => address.parse::<Ipv6Addr>().ok()?.into(),
@@ -175,7 +179,7 @@ pub(super) fn prefix(word: &str) -> Option<(IpAddr, u8)> {
     Some((address, bits))
 }
 
-/// Reads four octets; missing octets are zeros.
+/// Reads the four octets of an IPv4 address. Missing octets are zeros.
 fn v4(word: &str) -> Option<Ipv4Addr> {
     let mut octets = [0; 4];
     let given = word.split('.');
@@ -189,8 +193,7 @@ fn v4(word: &str) -> Option<Ipv4Addr> {
     Some(octets.into())
 }
 
-/// Returns the part of a mask of `bits` leading bits for the four bytes whose first bit is bit
-/// `from`.
+/// Returns 32 bits, beginning at bit `from`, of a mask whose first `bits` bits are set.
 pub(super) fn leading(bits: u8, from: u8) -> u32 {
     match bits.saturating_sub(from) {
         0 => 0,
@@ -198,7 +201,7 @@ pub(super) fn leading(bits: u8, from: u8) -> u32 {
     }
 }
 
-/// Reads `aa:bb:cc:dd:ee:ff`.
+/// Reads a MAC address: `aa:bb:cc:dd:ee:ff`.
 pub(super) fn mac(word: &str) -> Option<[u8; 6]> {
     let mut mac = [0; 6];
     let mut digits = word.split(':');

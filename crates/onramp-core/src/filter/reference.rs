@@ -1,29 +1,30 @@
-//! The reference of filters and actions. The readers of filters are written by hand, so each option
-//! here has an example, and a test checks that the readers accept it.
+//! Describes filters, actions and their options for a reference page. The parsers of filters are
+//! written by hand, so each option here has an example, and a test checks that the parsers accept
+//! it.
 
-/// A kind of filter, or an action.
+/// The description of a kind of filter, or of an action.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// The name in the command language.
+    /// The word that names the filter or action in a line.
     pub id: &'static str,
-    /// A one-line description for people.
+    /// A one-line description for users.
     pub about: &'static str,
     /// The options of this filter or action.
     pub options: &'static [Opt],
 }
 
-/// An option of a filter or an action.
+/// The description of one option of a filter or an action.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
     /// The word that the option begins with.
     pub key: &'static str,
-    /// What follows the word, for people.
+    /// What must follow the word, as users read it: names of values, or words.
     pub operand: &'static str,
-    /// The words of which one must follow, if the option is a choice.
+    /// If one of several words must follow, these words.
     pub words: &'static [&'static str],
-    /// A one-line description for people.
+    /// A one-line description for users.
     pub help: &'static str,
-    /// An example of what may follow the word.
+    /// An example of the words that may follow the option's word.
     pub example: &'static str,
 }
 
@@ -42,7 +43,7 @@ impl Opt {
         self
     }
 
-    /// Returns the option as users write it.
+    /// Returns the option with its values as users write it.
     #[must_use]
     pub fn usage(&self) -> String {
         format!("{} {}", self.key, self.operand).trim_end().to_owned()
@@ -50,7 +51,7 @@ impl Opt {
 }
 
 impl Entry {
-    /// Returns help for people: one line about the filter or action, then one line for each option.
+    /// Returns the help text: one line about the filter or action, then one line for each option.
     #[must_use]
     pub fn help(&self) -> String {
         let lines = self.options.iter().map(|o| format!("  {:28} {}\n", o.usage(), o.help));
@@ -299,7 +300,7 @@ mod tests {
     use crate::filter::read::KINDS;
     use crate::tc::Setup;
 
-    /// Adds a filter to a tree, and returns the error if the tree refuses the filter.
+    /// Adds a filter to a tree. Returns the error if the tree refuses the filter.
     fn add(filter: &str) -> Result<(), crate::base::ConfigError> {
         let mut setup = Setup::default();
         setup.apply("qdisc add dev d0 root handle 1: prio")?;

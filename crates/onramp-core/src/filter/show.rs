@@ -1,9 +1,9 @@
 //! How `tc filter show` shows filters.
 //!
-//! Source: behaviour of iproute2 6.1, compared for each kind.
+//! Source: behaviour of iproute2 6.1, compared for each kind of filter.
 //! Differs: where iproute2 writes plain text into its JSON (`fw`, `flow`, expressions) or does not
-//! close objects (`-p` and `u32`), the output here is valid JSON; words for which `-p` has no name
-//! stay numbers; no times are shown.
+//! close objects (`-p` and `u32`), the output here is valid JSON; where iproute2 has no name for a
+//! number under `-p`, the number is shown; the ages of filters and actions are not shown.
 
 use super::action::{class_name, show_all, show_bare, show_bare_stats};
 use super::head::Head;
@@ -13,21 +13,22 @@ use super::{Matcher, protocol};
 use crate::base::Handle;
 use crate::base::show::Out;
 
-/// Selects the filters to show. `tc` leaves out of its listing what the query names.
+/// Which filters of a device `tc filter show` asks for. As in `tc`, the listing does not repeat the
+/// chain, preference and protocol that the query gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// The qdisc or class that was named; `None` if none was.
+    /// The qdisc or class whose filters are shown, or `None` if the command named none.
     pub parent: Option<Handle>,
-    /// The preference that was named; `None` shows filters of every preference.
+    /// The preference whose filters are shown, or `None` for all preferences.
     pub pref: Option<u16>,
-    /// The protocol that was named; `None` shows filters for every protocol.
+    /// The protocol whose filters are shown, or `None` for all protocols.
     pub protocol: Option<u16>,
-    /// The chain that was named; `None` shows filters of every chain.
+    /// The chain whose filters are shown, or `None` for all chains.
     pub chain: Option<u32>,
 }
 
 impl Head {
-    /// Returns the query that the words of `show` describe.
+    /// Returns the query that this part of a `tc filter show` line describes.
     pub(crate) fn query(&self) -> Query {
         let protocol = self.protocol;
         Query { parent: self.parent, pref: self.pref(), protocol, chain: self.chain }
@@ -42,7 +43,7 @@ impl Query {
     }
 }
 
-/// Shows the filters of one qdisc or class.
+/// Shows the filters of one qdisc or class that the query asks for.
 pub fn show_filters<'a>(
     filters: impl Iterator<Item = &'a FilterSpec>,
     place: Handle,
@@ -102,17 +103,18 @@ fn show_head(filter: &FilterSpec, place: Handle, query: &Query, out: &mut Out) {
 }
 
 impl FilterSpec {
-    /// Returns the position at which the filter is shown among those of its preference.
+    /// Returns the number by which the listing sorts the filters of one preference.
     fn rank_shown(&self) -> (u64, u64) {
         match &self.matcher {
             Matcher::Flower(_) => (self.handle.into(), 0),
-            // The last table comes first, and the nodes of a table come after it.
+            // In Linux's listings, the hash table that was created last comes first, and the nodes
+            // of each table follow the table.
             Matcher::U32(_) | Matcher::Table(_) => (u64::MAX - self.rank.0, self.rank.1),
             _ => self.rank,
         }
     }
 
-    /// Shows the options of the filter.
+    /// Shows the options of the filter in the layout of its kind.
     fn show(&self, out: &mut Out) {
         let handle = self.handle;
         match &self.matcher {
@@ -179,7 +181,8 @@ impl FilterSpec {
         self.show_hardware("", out);
         match &self.matcher {
             Matcher::Bpf(program, _) => program.show(out),
-            // Shown as it was given; a kernel would show the number of a loaded program.
+            // The program is shown as it was given. Linux would show the number under which the
+            // kernel has loaded the program.
             _ => {
                 let digits = self.word_behind("ebpf-bytecode");
                 out.string("ebpf_bytecode", digits, format_args!("ebpf-bytecode {digits}"));
@@ -210,7 +213,7 @@ impl FilterSpec {
         }
     }
 
-    /// Shows that no hardware runs the filter.
+    /// Shows `not_in_hw`: no hardware runs the filter.
     pub(super) fn show_hardware(&self, before: &str, out: &mut Out) {
         let behind = if before.is_empty() { " " } else { "" };
         if self.skip_hw {
@@ -219,7 +222,7 @@ impl FilterSpec {
         out.flag("not_in_hw", true, format_args!("{before}not_in_hw{behind}"));
     }
 
-    /// Shows the actions, with an empty line before them.
+    /// Shows the actions of the filter, after an empty line.
     fn show_actions_apart(&self, out: &mut Out) {
         if !self.bare_police && !self.actions.is_empty() {
             out.text(format_args!("\n"));
@@ -227,8 +230,8 @@ impl FilterSpec {
         self.show_actions("", out);
     }
 
-    /// Shows the actions; a policer that was given without the word `action` comes after the text
-    /// `before`.
+    /// Shows the actions of the filter. If the only action is a policer that was written without
+    /// the word `action`, the text `before` is printed before it.
     fn show_actions(&self, before: &str, out: &mut Out) {
         match &self.actions[..] {
             [police] if self.bare_police => {

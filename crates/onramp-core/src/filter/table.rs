@@ -1,8 +1,8 @@
-//! The filters of a tree as users described them: which filters exist, their names, and the order
-//! in which they are asked.
+//! Keeps the filters of a tree as users described them: which filters exist, their handles and
+//! numbers, and the order in which they are asked.
 //!
-//! Source: behaviour of Linux 7.2 `net/sched/cls_api.c` and of the kinds of filters, compared line
-//! by line.
+//! Source: behaviour of Linux 7.2 `net/sched/cls_api.c` and of the kinds of filters, compared
+//! command by command.
 //! Differs: filters do not share actions.
 //! Invariant: adding, changing or deleting one of n filters takes about log n steps.
 
@@ -23,16 +23,15 @@ use super::reader::Reader;
 use crate::base::error::Errno;
 use crate::base::{ConfigError, Handle};
 
-/// The range of preferences that are assigned automatically: from the first one downwards to the
-/// last.
+/// The preferences that are assigned automatically: from `PREF_OWN` downwards to `PREF_OWN_MIN`.
 const PREF_OWN: u16 = 0xc000;
 const PREF_OWN_MIN: u16 = 0x8000;
 const CHAIN_MAX: u32 = 0x0fff_ffff;
 
-/// A chain and a preference.
+/// A chain and a preference, which together name a group of filters.
 type Name = (u32, u16);
 
-/// What a line does with the filter that it names.
+/// What a `tc filter` line does with the filter that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Add,
@@ -41,7 +40,7 @@ pub(crate) enum How {
     Delete,
 }
 
-/// The filters of a tree.
+/// All filters of a tree.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     /// The filters by the qdisc or class at which they are asked.
@@ -50,18 +49,18 @@ pub(crate) struct Table {
     serial: u64,
 }
 
-/// The filters of a qdisc or class.
+/// The filters at one qdisc or class.
 #[derive(Clone, Debug, Default)]
 struct Place {
     /// The filters by chain and preference.
     groups: BTreeMap<Name, Group>,
-    /// For each chain, when it began.
+    /// For each chain: when its first filter was added, as the value of `born` at that time.
     chains: BTreeMap<u32, u64>,
     born: u64,
     tables: Tables,
 }
 
-/// Builds errors that repeat what the kernel says.
+/// Builds errors with the messages that the kernel sends.
 struct Refused<'a> {
     at: &'a str,
     key: &'static str,
@@ -94,8 +93,8 @@ fn no_handle(handle: &str) -> ConfigError {
 }
 
 impl Table {
-    /// Returns an error if `tc` cannot read the line, before it is known whether the qdisc or class
-    /// exists.
+    /// Returns an error if `tc` itself would refuse the line. `tc` finds such errors before the
+    /// kernel finds out whether the qdisc or class exists.
     pub(crate) fn check(
         how: How,
         head: &Head,
@@ -111,7 +110,7 @@ impl Table {
         }
     }
 
-    /// Applies a line to the filters at a qdisc or class.
+    /// Adds, changes or deletes filters at the qdisc or class `at`, as a line says.
     pub(crate) fn apply(
         &mut self,
         at: Handle,
@@ -125,8 +124,8 @@ impl Table {
         }
     }
 
-    /// Adds or changes the filter that a line describes; `head` is the part of the line before the
-    /// kind.
+    /// Adds or changes the filter that a line describes. `head` is the part of the line before the
+    /// kind of the filter.
     fn put(
         &mut self,
         at: Handle,
@@ -160,7 +159,8 @@ impl Table {
         done
     }
 
-    /// Returns the existing filter that a line names, or `None` if there is none.
+    /// Returns the existing filter that a line names, or `None` if there is no such filter. Returns
+    /// an error if `how` does not allow that result.
     fn there(
         &self,
         at: Handle,
@@ -194,8 +194,8 @@ impl Table {
         }
     }
 
-    /// Deletes the filters that a line names: those of a chain, those of a preference, or one by
-    /// its handle.
+    /// Deletes the filters that a line names: all filters of a chain, all filters of a preference,
+    /// or one filter by its handle.
     fn delete(
         &mut self,
         at: Handle,
@@ -236,7 +236,8 @@ impl Table {
         Ok(())
     }
 
-    /// Returns the filter that `get` names in full.
+    /// Returns the filter that a `tc filter get` line names by preference, protocol, kind and
+    /// handle.
     pub(crate) fn get(
         &self,
         at: Handle,
@@ -264,7 +265,7 @@ impl Table {
         place.find(group, handle).ok_or_else(|| no_handle(word))
     }
 
-    /// Returns the filters of the preference that a line names.
+    /// Returns the group of filters that have the chain and the preference of a line.
     fn group(
         &self,
         at: Handle,
@@ -279,29 +280,32 @@ impl Table {
         Ok((place, group))
     }
 
-    /// Returns the filters of a qdisc or class, in the order in which they are asked.
+    /// Returns the filters at the qdisc or class `at`, in the order in which they are asked.
     pub(crate) fn at(&self, at: Handle) -> impl Iterator<Item = &FilterSpec> {
         let groups = self.places.get(&at).into_iter().flat_map(|place| place.groups.values());
         groups.flat_map(Group::specs)
     }
 
-    /// Returns the filters of a qdisc or class in an order in which they can be added again with
-    /// the same result.
+    /// Returns the filters at the qdisc or class `at` in an order in which lines can add them again
+    /// with the same result.
     pub(crate) fn to_add(&self, at: Handle) -> Vec<&FilterSpec> {
         let groups = self.places.get(&at).into_iter().flat_map(|place| place.groups.values());
         let mut filters: Vec<_> = groups.flat_map(Group::to_add).collect();
-        // Nodes of `u32` name tables, which may belong to another preference, so tables come first.
+        // A node of `u32` refers to hash tables, possibly of another preference, so all tables must
+        // be added before the nodes.
         filters.sort_by_key(|filter| !matches!(filter.matcher, Matcher::Table(_)));
         filters
     }
 
-    /// Returns the minor numbers of a qdisc's places (the qdisc and its classes) that have filters.
+    /// Returns where filters exist at a qdisc and its classes: the minor numbers of these classes,
+    /// or 0 for the qdisc itself.
     pub(crate) fn places(&self, major: u16) -> impl Iterator<Item = u16> {
         let all = Handle::new(major, 0)..=Handle::new(major, u16::MAX);
         self.places.range(all).map(|(place, _)| place.minor)
     }
 
-    /// Whether the class has filters of its own, or a filter of its qdisc names the class.
+    /// Whether filters need the class: there are filters at the class, or a filter at its qdisc or
+    /// at a class of the qdisc names the class.
     pub(crate) fn needs(&self, class: Handle) -> bool {
         let mut places = self.places(class.major);
         places.any(|minor| {
@@ -310,7 +314,7 @@ impl Table {
         })
     }
 
-    /// Removes all filters of a qdisc and its classes.
+    /// Removes all filters at a qdisc and its classes.
     pub(crate) fn remove_qdisc(&mut self, major: u16) {
         let places: Vec<u16> = self.places(major).collect();
         for minor in places {
@@ -318,7 +322,7 @@ impl Table {
         }
     }
 
-    /// Removes the filters of a range of chains and preferences.
+    /// Removes the filters at `at` whose chain and preference lie between `first` and `last`.
     fn remove_names(&mut self, at: Handle, first: Name, last: Name) {
         let Some(place) = self.places.get_mut(&at) else { return };
         let names: Vec<_> = place.groups.range(first..=last).map(|(name, _)| *name).collect();
@@ -336,17 +340,18 @@ impl Table {
 }
 
 impl Place {
-    /// Returns a filter of a preference by its handle.
+    /// Returns the filter of a group with the handle `handle`, or `None` if there is none.
     fn find(&self, group: &Group, handle: u32) -> Option<Arc<FilterSpec>> {
         if group.kind != "u32" {
             return group.get(handle);
         }
-        // Nodes are stored with the preference that created their table.
+        // The nodes of a `u32` hash table are stored in the group (chain and preference) that
+        // created the table.
         let owner = self.tables.owner(handle)?;
         self.groups.get(&owner)?.get(handle)
     }
 
-    /// Returns the next preference to assign in a chain.
+    /// Returns the preference for a filter in this chain that is added without one.
     fn own_pref(&self, chain: u32) -> Result<u16, ConfigError> {
         let mut own = self.groups.range((chain, PREF_OWN_MIN)..=(chain, u16::MAX));
         let pref = own.next().map_or(PREF_OWN, |((_, first), _)| first - 1);
@@ -358,7 +363,7 @@ impl Place {
         Ok(pref)
     }
 
-    /// Stores a filter, and removes the filter `there` that it replaces.
+    /// Stores a filter, and removes `there`, the filter that it replaces.
     fn put(
         &mut self,
         mut filter: FilterSpec,
@@ -385,7 +390,8 @@ impl Place {
             self.chains.insert(filter.chain, born);
         }
         let done = self.settle(&mut filter, there).map(|owner| {
-            // As in Linux, the old filter keeps its numbers until the new filter has got its own.
+            // As in Linux, the numbers of the old filter's actions become free only after the new
+            // filter's actions have got theirs.
             numbers.give_out(&mut filter);
             if let Some(there) = there {
                 numbers.give_back(there, Some(&filter));
@@ -408,8 +414,8 @@ impl Place {
         done
     }
 
-    /// Assigns what the filter has no number for yet. Returns the preference and the rank under
-    /// which to store the filter, or `None` if it need not be stored.
+    /// Assigns a handle to the filter if it has none yet. Returns the chain and preference and the
+    /// rank under which the filter is to be stored, or `None` if it need not be stored.
     fn settle(
         &mut self,
         filter: &mut FilterSpec,
@@ -428,7 +434,7 @@ impl Place {
         Ok(Some((name, group.settle(filter, there)?)))
     }
 
-    /// Removes a filter, and everything that becomes empty by that.
+    /// Removes a filter. Also removes its group and its chain if they become empty.
     fn remove(&mut self, filter: &FilterSpec, numbers: &mut Numbers) -> Result<(), ConfigError> {
         let name = (filter.chain, filter.pref);
         self.tables.check_delete(filter, &self.groups)?;
@@ -443,7 +449,8 @@ impl Place {
         numbers.give_back(filter, None);
         group.remove(filter);
         self.tables.free(filter);
-        // If several preferences have tables, they may use each other's, so the tables stay.
+        // If several preferences have `u32` filters, nodes of one may refer to tables of another,
+        // so the tables stay even if only tables are left.
         let alone = group.kind != "u32" || Tables::are_alone(&self.groups);
         if alone && self.groups.get(&name).is_some_and(Group::is_bare) {
             self.groups.remove(&name);
@@ -453,7 +460,7 @@ impl Place {
         Ok(())
     }
 
-    /// Forgets chains that have become empty.
+    /// Forgets chains without filters.
     fn tidy(&mut self) {
         let groups = &self.groups;
         self.chains

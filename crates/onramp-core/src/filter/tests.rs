@@ -1,4 +1,5 @@
-//! Tests of filters: answers that Linux gave, in numbers, and plain models of each kind.
+//! Tests of filters: compares their decisions with those of Linux, as numbers, and with a plain
+//! model of each kind.
 
 mod actions;
 mod basic;
@@ -20,7 +21,7 @@ use proptest::prelude::*;
 use super::{Decision, Filters, Head, How, Reader, Table};
 use crate::base::{ConfigError, Handle, Instant};
 
-/// Returns a UDP frame from 10.9.0.1 to 10.9.0.2, to port 9.
+/// Returns a UDP frame from 10.9.0.1 to 10.9.0.2, from `port` to port 9.
 pub(super) fn frame(port: u16, tos: u8, len: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     frame.extend([0x45, tos, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2]);
@@ -35,7 +36,7 @@ pub(super) fn packet(bytes: &[u8]) -> Packet {
     pkt
 }
 
-/// Returns a packet that comes from `port`.
+/// Returns a UDP packet that comes from `port`.
 fn from(port: u16) -> Packet {
     packet(&frame(port, 0, 100))
 }
@@ -78,7 +79,8 @@ pub(super) fn ask(filters: &mut Filters, pkt: &mut Packet) -> Decision {
 fn what_comes_last_without_a_preference_is_asked_first() {
     let lines = ["matchall classid 1:1", "matchall classid 1:2", "pref 65000 matchall classid 1:3"];
     assert_eq!(ask(&mut filters(&lines), &mut from(1)), class(2));
-    // A preference is assigned before the first one in the upper half: 49152 comes before 65000.
+    // A filter without `pref` gets the preference before the lowest one from 32768 on: 49152 would
+    // come before 65000, but here 64999 is assigned.
     let lines =
         ["pref 65000 matchall classid 1:1", "pref 100 matchall classid 1:2 action continue"];
     let mut both = filters(&lines);
@@ -97,7 +99,7 @@ fn each_kind_has_its_order() {
         "pref 1 bpf bytecode '1,6 0 0 65538'",
     ];
     assert_eq!(ask(&mut filters(&bpf), &mut from(1)), class(2));
-    // Nodes of `u32` are asked by their numbers, whichever was added first.
+    // Nodes of `u32` are asked in the order of their numbers, whichever of them was added first.
     let u32 = [
         "pref 1 u32 match u32 0 0 flowid 1:1",
         "pref 1 handle 800::7 u32 match u32 0 0 flowid 1:2",
@@ -105,8 +107,8 @@ fn each_kind_has_its_order() {
     ];
     assert_eq!(ask(&mut filters(&u32), &mut from(1)), class(2));
     assert_eq!(ask(&mut filters(&u32[..1]), &mut from(1)), class(1));
-    // The filters with the mask that came first are asked first; the rest of the preference is not
-    // asked after a match.
+    // The `flower` filters whose mask came first are asked first. After a match with `continue`,
+    // the rest of the preference is not asked.
     let flower = [
         "pref 1 protocol ip flower ip_proto udp src_port 5 classid 1:1",
         "pref 1 protocol ip flower ip_proto udp classid 1:2",
@@ -150,7 +152,7 @@ fn a_protocol_comes_before_the_filter() {
         bytes[12..14].copy_from_slice(&ethertype);
         assert_eq!(ask(&mut filters, &mut packet(&bytes)), decision);
     }
-    // A datagram has the protocol of its destination address.
+    // A datagram without headers has the protocol of its destination address: IPv6 or IPv4.
     let mut pkt = Packet::with_payload(&[0; 9]);
     pkt.set_dest("[fd00::1]:5".parse().ok());
     assert_eq!(ask(&mut filters, &mut pkt), class(1));
@@ -215,9 +217,10 @@ fn actions_follow_one_another() {
         ("action continue", class(9)),
         ("action pipe action drop", Decision::Drop),
         ("action pass action drop", class(1)),
-        // A jump is absolute: this one leads to the third action.
+        // The target of a jump is counted from the filter's first action: `jump 2` leads to the
+        // third action.
         ("action jump 2 action drop action continue", class(9)),
-        // Jumps that lead beyond the last action, or in circles.
+        // After a jump beyond the last action, or too many jumps in circles, the packet passes.
         ("action jump 7 action drop", class(1)),
         ("action pipe action jump 1", class(1)),
         ("action goto chain 3", class(3)),
@@ -271,7 +274,7 @@ fn flows_are_computed() {
     let mut by_port = filters(&[
         "handle 1 flow map key proto-src and 0xff xor 6 rshift 1 addend 2 baseclass 1:2",
     ]);
-    // ((5 & 0xff ^ 6) >> 1) + 2, counted from class 2 on.
+    // The class is ((5 & 0xff ^ 6) >> 1) + 2, counted from class 2 on.
     assert_eq!(ask(&mut by_port, &mut from(0x305)), class(5));
     let mut by_address =
         filters(&["handle 1 flow map key dst addend -10.9.0.0 divisor 5 baseclass 1:4"]);
@@ -294,7 +297,7 @@ fn flows_are_spread() {
         seen[usize::from(class.minor) - 1] += 1;
     }
     assert!(seen.iter().all(|count: &i32| count.abs_diff(500) < 100), "{seen:?}");
-    // Ten seconds later, most flows are in another class.
+    // After one period of `perturb` (ten seconds), most flows are in another class.
     let moved = (0..800).filter(|port| {
         let now = Instant(11_000_000_000);
         ask(&mut hash, &mut from(*port)) != hash.classify(&mut from(*port), now)
@@ -320,7 +323,8 @@ fn programs() {
         run(&nine.replacen("15,", "16,", 1), &mut from(5)),
         Decision::Class(Handle::new(4, 0))
     );
-    // A = 100, then each operation with 7, and its result.
+    // The program sets A to 100, then applies an operation with 7: the code of the operation, and
+    // the result.
     for (code, value) in [
         (0x04, 107),
         (0x14, 93),
@@ -366,7 +370,7 @@ fn programs_are_checked() {
     filters(&["bpf bytecode '5,21 1 0 1,2 0 0 3,2 0 0 3,96 0 0 3,6 0 0 0'"]);
 }
 
-/// Lines as users type them, and the errors that they get.
+/// Wrong lines as users type them (after `>`), each followed by its error message.
 const MISTAKES: &str = r#"
 > 
 filter: expected a filter: matchall, fw, u32, basic, flower, flow, bpf
@@ -495,19 +499,19 @@ fn filters_of_one_preference_are_of_one_kind() {
     error(&["pref 1 handle 1/3 fw classid 1:1", "pref 1 handle 2/7 fw classid 1:1"]);
     error(&["pref 1 handle 1 fw classid 1:1", "pref 1 fw"]);
     error(&["pref 1 handle 1 basic classid 1:1", "pref 1 handle 1 basic classid 1:1"]);
-    // The same filters can be added with another preference or in another chain.
+    // The same filters can be added again with another preference or in another chain.
     let all = "matchall classid 1:1";
     filters(&[
         &format!("pref 1 {all}"),
         &format!("pref 2 {all}"),
         "chain 1 pref 1 basic classid 1:1",
     ]);
-    // When all preferences down to 32768 are taken, none can be assigned.
+    // When preference 32768 is taken, no preference is left below it that can be assigned.
     let full = error(&[&format!("pref 32768 {all}"), all]);
     assert!(full.ends_with("the lowest one, 32768, is taken"), "{full}");
 }
 
-/// Returns one or two words, of the command language or random.
+/// Returns one or two words, which belong to the command language or are random.
 fn word() -> impl Strategy<Value = String> {
     const WORDS: &str = "
         pref protocol ip ipv6 all 802.1q handle 800::1 chain matchall fw u32 basic flower flow
@@ -525,7 +529,7 @@ fn word() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Returns a line that is mostly correct except for one word.
+/// Returns a line that is correct, except that some words may have been replaced.
 fn line() -> impl Strategy<Value = String> {
     const LINES: &[&str] = &[
         "protocol ip u32 match ip src 10.9.0.0/16 match u8 1 1 at -14 flowid 1:1 action drop",
@@ -565,7 +569,7 @@ struct Key {
     offset: i32,
 }
 
-/// Keys with few bits in value and mask, so that some keys match.
+/// Returns `u32` keys with few bits in value and mask, so that keys often match.
 fn key() -> impl Strategy<Value = Key> {
     let mask = prop::sample::select(&[0_u32, 1, 0x80, 0x10, 3][..]);
     let bits = prop::sample::select(&[8_u32, 16, 32][..]);
@@ -577,8 +581,8 @@ fn key() -> impl Strategy<Value = Key> {
     })
 }
 
-/// Whether a key matches by the description in the manual: so many bits at an offset from the IP
-/// header, compared under a mask.
+/// Whether a key matches by the description in the manual: the key's bits at an offset from the IP
+/// header are compared under a mask.
 fn key_matches(key: Key, bytes: &[u8]) -> bool {
     let first = 14 + key.offset;
     let number = (first..).take((key.bits / 8) as usize).fold(0_u32, |sum, at| {
@@ -591,8 +595,8 @@ fn key_matches(key: Key, bytes: &[u8]) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// No line makes the reader panic, and no packet makes the filters panic that the reader
-    /// accepts.
+    /// No line makes the parser panic; and no packet makes the filters panic that the accepted
+    /// lines created.
     #[test]
     fn nothing_panics(
         lines in prop::collection::vec(line(), 1..6),
@@ -614,7 +618,7 @@ proptest! {
         }
     }
 
-    /// `u32` behaves as a plain reading of the manual says.
+    /// `u32` decides as a plain model of the manual says.
     #[test]
     fn u32_is_what_the_manual_says(
         rules in prop::collection::vec(prop::collection::vec(key(), 1..4), 1..5),
@@ -624,7 +628,7 @@ proptest! {
         let mut bytes = frame(0, 0, len);
         for (at, byte) in noise {
             let at = usize::from(at) % len;
-            // Change any byte except those that say where the IP header begins.
+            // Change any byte except those that decide where the IP header begins.
             bytes[at] = if (12..14).contains(&at) { bytes[at] } else { byte & 0x93 };
         }
         let mut expected = Decision::Unknown;
@@ -636,16 +640,16 @@ proptest! {
             });
             let text = keys_text.collect::<Vec<_>>().join(" ");
             let line = format!("pref 1 protocol ip u32 {text} flowid 1:{number:x}");
-            // The only mistake in a line is that two keys contradict each other; continue without
-            // that line.
+            // A line can only be refused because two of its keys contradict each other. Continue
+            // without that line.
             if try_filters(&[&line]).is_err() {
                 let never = keys.iter().any(|a| keys.iter().any(|b| a.offset / 4 == b.offset / 4));
                 prop_assert!(never);
                 continue;
             }
             lines.push(line);
-            // Keys are compared in words of four bytes, in their order; the first key beyond the
-            // end ends the search.
+            // Words of four bytes are compared in the order in which the keys name them. The first
+            // key beyond the end of the packet ends the search.
             let word = |key: &Key| 14 + key.offset.div_euclid(4) * 4;
             let mut order: Vec<i32> = keys.iter().map(word).collect();
             let mut seen = Vec::new();
@@ -671,7 +675,8 @@ proptest! {
         prop_assert_eq!(ask(&mut filters(&lines), &mut packet(&bytes)), expected);
     }
 
-    /// In any time, no more bytes conform than the burst plus what the rate allows.
+    /// In any interval of time, no more bytes conform to a policer than `burst` plus what `rate`
+    /// allows.
     #[test]
     fn police_lets_through_what_it_was_told(
         arrivals in prop::collection::vec((0_u64..3_000_000, 60_u32..1515), 1..200),
@@ -699,7 +704,8 @@ proptest! {
                     bytes <= burst + rate * seconds
                 })
             };
-            // Up to a tick of 64 ns of the burst may be lost, and a nanosecond in each sum.
+            // Rounding may lose up to a tick (64 ns) of the burst, and a nanosecond in each sum, so
+            // one byte of difference is allowed.
             prop_assert!(fits(&sent, RATE, BURST + 1.0));
             prop_assert!(!peak || fits(&sent, 1.5e6, 1514.0 + 1.0));
             if sent.len() == before.len() && !peak {

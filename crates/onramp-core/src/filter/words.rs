@@ -1,8 +1,9 @@
-//! `u32`: words of the packet, compared under masks.
+//! `u32`: compares words (four bytes) of the packet, each under a mask.
 //!
 //! Source: `tc-u32(8)`; behaviour of Linux 7.2 `net/sched/cls_u32.c`, and of iproute2 6.1.
-//! Differs: matches of the mark are not counted. As in Linux, `nexthdr+` counts from the network
-//! header until an `offset` has moved on in the packet.
+//! Differs: listings do not show how many packets `match mark` has matched. As in Linux, `nexthdr+`
+//! means the network header until the search has passed a link with `offset`, which moves on in the
+//! packet.
 //! Invariant: a key matches if the four bytes at its offset equal its value in the bits of its
 //! mask; a key beyond the end of the packet ends the search in all filters of this preference.
 
@@ -22,7 +23,7 @@ pub(super) use self::node::{Line, NODE, Node, TABLE, TABLE_BITS, read_handle};
 pub(super) use self::show::show_table;
 pub(super) use self::walk::{Place, Step};
 
-/// The most keys of a filter, as in Linux.
+/// The largest number of keys of a filter, as in Linux.
 const KEYS_MAX: usize = 128;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,17 +35,17 @@ struct Selector {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    /// Offset from the network header in bytes, a multiple of four.
+    /// Offset of the key in bytes from the network header, a multiple of four.
     offset: i32,
-    /// Whether the offset was given relative to the next header (`nexthdr+`).
+    /// Whether the offset counts from the next header (`nexthdr+`) instead of the network header.
     next_header: bool,
     value: u32,
     mask: u32,
 }
 
-/// Returns the four bytes at `offset` from the network header. Bytes before the link header can be
-/// read and are zero, because the word with the first two bytes of the link header begins before
-/// that header.
+/// Returns the four bytes at `offset` from the network header. The two bytes before the link header
+/// can also be read, as zeros, because the word with the first two bytes of the link header begins
+/// there.
 pub(super) fn word_at(look: &mut Look, pkt: &Packet, offset: i32) -> Option<u32> {
     let dissected = look.at(pkt);
     let at = i64::try_from(dissected.keys().network).ok()? + i64::from(offset);
@@ -63,21 +64,21 @@ impl Key {
         self.matches_at(look, pkt, 0, 0)
     }
 
-    /// Like `matches`, with all headers moved on by `on` bytes, and the next header by another
-    /// `next` bytes.
+    /// Does the same as `matches` after links have moved on: `on` bytes are added to each offset,
+    /// and `next` bytes more if the offset counts from the next header.
     fn matches_at(self, look: &mut Look, pkt: &Packet, on: i32, next: i32) -> Option<bool> {
         let next = if self.next_header { next } else { 0 };
         let word = word_at(look, pkt, self.offset + on + next)?;
         Some((word ^ self.value) & self.mask == 0)
     }
 
-    /// Creates a key of `bits` bits at `offset`; `None` if the key does not lie within a word of
-    /// four bytes.
+    /// Creates a key that compares `bits` bits at `offset`. Returns `None` if these bits do not lie
+    /// within one word of four bytes.
     fn new(value: u32, mask: u32, bits: u32, offset: i32, next_header: bool) -> Option<Self> {
         let shift = match (bits, offset.rem_euclid(4)) {
             (32, 0) | (16, 1..) => 0,
-            // As in `tc`, a 16-bit key that does not begin a word takes the last two bytes of the
-            // word, even at an odd offset.
+            // As in `tc`, a 16-bit key at an offset that is no multiple of four takes the last two
+            // bytes of the word, even at an odd offset.
             (16, _) => 16,
             (8, byte) => 24 - 8 * u32::try_from(byte).ok()?,
             _ => return None,
@@ -86,14 +87,14 @@ impl Key {
         Some(Self { offset: offset - offset.rem_euclid(4), next_header, value, mask })
     }
 
-    /// Reads `VALUE MASK`, of `bits` bits.
+    /// Reads `VALUE MASK`, two numbers of `bits` bits.
     fn read_pair(words: &mut Reader<'_>, key: &str, bits: u32) -> Result<(u32, u32), ConfigError> {
         let max = u32::MAX >> (32 - bits);
         Ok((words.number(key, max)?, words.hex(key, max)?))
     }
 
-    /// Reads a key of an expression, which must name its position; the mask is a number as C reads
-    /// it.
+    /// Reads the key of a `u32` match in an expression, where `at OFFSET` is required, and the mask
+    /// is written like other numbers in C.
     pub(super) fn read_in_full(words: &mut Reader<'_>, align: &str) -> Result<Self, ConfigError> {
         let (value, mask, at) = (words.next(), words.peek(), words.peek_at(1));
         if mask.is_none_or(|mask| count(mask, u32::MAX).is_none()) {
@@ -113,7 +114,8 @@ impl Key {
         Self::read(words, align)
     }
 
-    /// Reads `u16 VALUE MASK at [nexthdr+]OFFSET`, after the word `u16`.
+    /// Reads the rest of `u16 VALUE MASK at [nexthdr+]OFFSET`, after the word `u16` (or `u32` or
+    /// `u8`, as `align` says).
     pub(super) fn read(words: &mut Reader<'_>, align: &str) -> Result<Self, ConfigError> {
         let bits = match align {
             "u32" => 32,
@@ -130,7 +132,7 @@ impl Key {
         if let Some(rest) = word.strip_prefix("nexthdr") {
             next_header = true;
             word = match rest {
-                // The line may also have spaces: `nexthdr + 4`.
+                // The line may also have spaces, as in `nexthdr + 4`.
                 "" if words.take("+") => words.next().unwrap_or_default(),
                 rest => rest,
             };
@@ -160,7 +162,8 @@ impl Key {
     }
 }
 
-/// Reads an offset in bytes; a negative offset reaches into the link header.
+/// Reads an offset in bytes from the network header. A negative offset reaches into the link
+/// header.
 pub(super) fn offset(word: &str) -> Option<i32> {
     let (word, sign) = word.strip_prefix('-').map_or((word, 1), |word| (word, -1));
     Some(i32::try_from(count(word, 0xffff)?).ok()? * sign)
@@ -171,7 +174,7 @@ impl Selector {
         self.keys.is_empty() && self.mark.is_none()
     }
 
-    /// Adds a key; a key at the same position as another one is merged with it.
+    /// Adds a key. If there is a key for the same word already, both are merged into one.
     fn add(&mut self, words: &Reader<'_>, key: Key) -> Result<(), ConfigError> {
         let place = (key.offset, key.next_header);
         let same = self.keys.iter_mut().find(|other| (other.offset, other.next_header) == place);
@@ -193,7 +196,7 @@ impl Selector {
         Ok(())
     }
 
-    /// Reads what follows the word `match`.
+    /// Reads the words of a match, after the word `match`.
     fn read(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
         let what = words.next().unwrap_or_default();
         match what {
@@ -235,7 +238,8 @@ impl Selector {
             At::Address(offset, v6) => self.read_address(words, name, offset, v6),
             At::Number { bits, offset, shift, next_header } => {
                 let (value, mask) = Key::read_pair(words, name, bits)?;
-                // A shifted number is compared as a whole word.
+                // A number that must be shifted does not fill its bytes, so the whole word is
+                // compared under the mask.
                 let bits = if shift > 0 { 32 } else { bits };
                 let part = (value << shift, mask << shift, bits);
                 let key = Key::place(words, name, part, offset, next_header)?;
@@ -269,7 +273,7 @@ impl Selector {
         };
         for (word, from) in bytes.chunks_exact(4).zip((0_u8..).step_by(32)) {
             let mask = leading(bits, from);
-            // Even a prefix of no bits adds a key for the first word, with an empty mask.
+            // The first word gets a key even for a prefix of zero bits, whose mask is empty.
             if mask != 0 || from == 0 {
                 let value = word.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
                 let part = (value, mask, 32);
@@ -297,17 +301,17 @@ impl Selector {
     }
 }
 
-/// The names of a field, and its position.
+/// The names of a header field, and where the field is.
 type Field = (&'static [&'static str], At);
 
 #[derive(Clone, Copy)]
 enum At {
-    /// An address at this offset; true for IPv6.
+    /// An IP address at this offset. The truth value says whether it is an IPv6 address.
     Address(i32, bool),
-    /// A number of `bits` bits at an offset. With a `shift`, the key is a whole word, and the
-    /// number ends `shift` bits before the end of the word.
+    /// A number of `bits` bits at an offset. With a `shift`, the field lies inside a word, `shift`
+    /// bits before the end of the word.
     Number { bits: u32, offset: i32, shift: u32, next_header: bool },
-    /// The flags of IPv4, with this value and mask.
+    /// The flags and the fragment offset of IPv4, with this value and mask.
     Fixed(u32, u32),
 }
 

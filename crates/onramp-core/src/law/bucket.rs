@@ -4,14 +4,14 @@
 
 use crate::law::cost::Cost;
 
-/// A bucket that gains one nanosecond of tokens each nanosecond, up to its depth. A packet takes
-/// out the time that its transmission takes.
+/// A token bucket: it gains one nanosecond of tokens in each nanosecond, up to its depth. A packet
+/// costs as many tokens as its transmission takes nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     pub(crate) cost: Cost,
-    /// Most tokens that the bucket holds, in nanoseconds.
+    /// The largest number of tokens that the bucket holds, in nanoseconds.
     pub(crate) depth_ns: i64,
-    /// Tokens, in nanoseconds, at the last update. A negative value is a debt.
+    /// The tokens in the bucket at its last update, in nanoseconds. A negative value is a debt.
     pub(crate) tokens_ns: i64,
 }
 
@@ -21,8 +21,8 @@ impl Bucket {
     }
 
     /// Returns the tokens, in nanoseconds, that would be left if a packet of `len` bytes left now,
-    /// `elapsed_ns` after the last update. A negative value means that the packet has to wait for
-    /// that time.
+    /// `elapsed_ns` after the last update. A negative result says for how long the packet has to
+    /// wait.
     #[inline]
     pub(crate) fn left_ns(&self, elapsed_ns: i64, len: u32) -> i64 {
         (self.tokens_ns + elapsed_ns).min(self.depth_ns) - self.cost.ns(len)

@@ -1,9 +1,9 @@
 //! The CoDel law: drop packets at the head, more and more often, while packets wait too long.
 //!
-//! A queue is bad when even the shortest wait within an `interval` exceeds `target`. Packets are
-//! then dropped (or marked) until a packet has waited less than `target`. The n-th drop comes
-//! `interval / sqrt(n)` after the drop before. A queue that turns bad again soon continues at its
-//! former pace.
+//! A queue of packets is bad when even the shortest wait within an `interval` exceeds `target`.
+//! Packets are then dropped (or marked) until a packet has waited less than `target`. The n-th drop
+//! comes `interval / sqrt(n)` after the drop before. If a queue turns bad again soon, the drops
+//! continue about as fast as before.
 //!
 //! Source: RFC 8289; arithmetic as in Linux 7.2 `include/net/codel_impl.h`: time is counted in
 //! units of 1,024 ns in 32 bits, and `1 / sqrt(n)` is a fraction of 16 bits, improved by one step
@@ -16,7 +16,8 @@ use crate::base::show::Out;
 use crate::base::shown::micros;
 use crate::base::{Extra, Instant, ecn};
 
-/// Range of times that Linux accepts. `tc` treats a zero as an option that is not given.
+/// The range of times that Linux accepts, in nanoseconds. `tc` treats a zero as an option that is
+/// not given.
 const US_MIN: u64 = 1_000;
 const US_MAX: u64 = U32_MAX * 1_000;
 
@@ -56,8 +57,9 @@ pub(crate) const CE_THRESHOLD_SELECTOR: Param = Param::new(
 )
 .shown(show_selector);
 
-/// Prints a time in microseconds. Linux keeps times in units of 1,024 ns, so that 5 ms become 4,999
-/// us. The greatest time means "none" and is not printed.
+/// Prints the time that an option gives in microseconds, as Linux keeps it: in units of 1,024 ns,
+/// so that 5 ms become 4,999 us. An option without a default is not printed if its time is the
+/// greatest, which means "none".
 fn show_time(param: &Param, value: &Value, out: &mut Out) {
     let Value::Number(ns) = value else { return };
     if *ns != US_MAX || param.default != Default::Off {
@@ -66,7 +68,7 @@ fn show_time(param: &Param, value: &Value, out: &mut Out) {
     }
 }
 
-/// Prints the selector. JSON has two fields for it: the bits and the mask.
+/// Prints the option `ce_threshold_selector`. JSON has two fields for it: the bits and the mask.
 fn show_selector(param: &Param, value: &Value, out: &mut Out) {
     let Value::Number(masked) = value else { return };
     let (bits, mask) = (masked & 0xFF, masked >> 8);
@@ -75,7 +77,7 @@ fn show_selector(param: &Param, value: &Value, out: &mut Out) {
     out.uint("ce_threshold_mask", mask, format_args!(""));
 }
 
-/// Prints the state of a queue as `tc -s` does.
+/// Prints the state of a CoDel queue as `tc -s` does.
 pub(crate) fn show_state(extra: &Extra, out: &mut Out) {
     extra.show(out, "  ", "count");
     extra.show(out, " ", "lastcount");
@@ -88,17 +90,19 @@ pub(crate) fn show_state(extra: &Extra, out: &mut Out) {
     out.uint("drop_next", next, format_args!(" drop_next {}\n", micros(next)));
 }
 
-/// A queue that turns bad again within this many intervals continues at its former pace.
+/// If a queue turns bad again within this many intervals, the drops continue about as fast as
+/// before.
 const MEMORY_INTERVALS: u32 = 16;
 
-/// Most packets that are dropped before one packet leaves a bad queue, as in Linux 7.2. Without
-/// this limit, a bad queue that packets leave rarely could be dropped completely at once.
+/// The largest number of packets that are dropped before one packet leaves a bad queue, as in Linux
+/// 7.2. If packets leave a bad queue only rarely, many drops are due at a time; without this limit,
+/// the whole queue could be dropped at once.
 const DROPS_MAX: u32 = 256;
 
-/// The largest fraction, used in place of 1.
+/// The largest fraction that 16 bits can store. It stands for 1.
 const ONE: u16 = u16::MAX;
 
-/// A time in units of 1,024 ns, which wraps around after 73 minutes.
+/// A time in units of 1,024 ns, in 32 bits, so that it wraps around after 73 minutes.
 type Units = u32;
 
 #[inline]
@@ -108,13 +112,14 @@ fn units(ns: u64) -> Units {
     units
 }
 
-/// Whether `a` is later than `b`. The two times must be less than half of the range apart.
+/// Whether `a` is later than `b`. The result is right if the two times are less than half of the
+/// range of 32 bits apart.
 #[inline]
 fn is_after(a: Units, b: Units) -> bool {
     a.wrapping_sub(b).wrapping_sub(1) < (1 << 31) - 1
 }
 
-/// Sets the arrival time of a packet, unless it is already set.
+/// Sets the arrival time of a packet to `now`, unless the packet already has an arrival time.
 #[inline]
 pub(crate) fn stamp(pkt: &mut Packet, now: Instant) {
     if pkt.enqueued_ns == 0 {
@@ -122,30 +127,31 @@ pub(crate) fn stamp(pkt: &mut Packet, now: Instant) {
     }
 }
 
-/// The parameters that the user gave, and the counters that `tc -s` shows for all queues with these
-/// parameters.
+/// What all queues of a qdisc share: the parameters that the user gave, and the counters that
+/// `tc -s` shows.
 #[derive(Debug)]
 pub(crate) struct Law {
     target: Units,
     interval: Units,
     ce_threshold: Option<Units>,
-    /// Only packets whose ECN bits under `mask` equal `selector` are marked for exceeding
-    /// `ce_threshold`.
+    /// Which packets are marked for waiting longer than `ce_threshold`: only those whose ECN bits
+    /// under `mask` equal `selector`, or all if `mask` is zero.
     selector: u8,
     mask: u8,
     ecn: bool,
-    /// Number of bytes that may stay in the queue for any time.
+    /// A queue with at most this many bytes is never bad, however long its packets wait.
     mtu: u64,
-    /// Size of the largest packet that was judged, in bytes.
+    /// Size of the largest packet that has reached the head of a queue, in bytes.
     pub(crate) max_packet: u32,
-    /// Number of packets that were marked instead of dropped.
+    /// Number of packets that were marked when the law would otherwise have dropped them.
     pub(crate) ecn_mark: u64,
-    /// Number of packets that were marked for exceeding `ce_threshold`.
+    /// Number of packets that were marked for waiting longer than `ce_threshold`.
     pub(crate) ce_mark: u64,
 }
 
 impl Law {
-    /// Creates the law from the options [`TARGET`], [`INTERVAL`] and [`CE_THRESHOLD`].
+    /// Creates the law from the values of the options [`TARGET`], [`INTERVAL`] and
+    /// [`CE_THRESHOLD`].
     pub(crate) fn new(values: &Values<'_>, ecn: bool) -> Self {
         let read = |key| units(values.number(key));
         Self {
@@ -162,19 +168,21 @@ impl Law {
         }
     }
 
-    /// Returns the law with a value of [`CE_THRESHOLD_SELECTOR`].
+    /// Returns the law with another `selector` and `mask`, from the value of the option
+    /// [`CE_THRESHOLD_SELECTOR`].
     pub(crate) fn select(mut self, selector: u64) -> Self {
         [self.selector, self.mask, ..] = selector.to_le_bytes();
         self
     }
 
-    /// Changes the parameters and keeps the counters.
+    /// Takes over the parameters of `new` and keeps the counters.
     pub(crate) fn change(&mut self, new: Self) {
         let Self { max_packet, ecn_mark, ce_mark, .. } = *self;
         *self = Self { max_packet, ecn_mark, ce_mark, ..new };
     }
 
-    /// Marks a packet instead of dropping it. Returns false if the packet cannot be marked.
+    /// Marks a packet that is to be dropped, so that it can be sent instead. Returns false if the
+    /// packet cannot be marked and must be dropped.
     fn mark(&mut self, pkt: &mut Packet) -> bool {
         let marked = self.ecn && ecn::mark(pkt);
         self.ecn_mark += u64::from(marked);
@@ -191,31 +199,32 @@ impl Law {
     }
 }
 
-/// The queue that the law works on.
+/// The queue from which the law takes packets.
 pub(crate) trait Source {
-    /// Removes and returns the packet at the head.
+    /// Removes and returns the packet at the head of the queue.
     fn pop(&mut self) -> Option<Packet>;
-    /// Returns the bytes left in all queues that share the link.
+    /// Returns the bytes left in all queues that share the link with this queue.
     fn bytes(&self) -> u64;
     /// Drops a packet that the law has chosen.
     fn drop(&mut self, pkt: Packet);
 }
 
-/// The state of one queue.
+/// The state of CoDel for one queue.
 #[derive(Clone, Copy, Debug, std::default::Default)]
 pub(crate) struct Codel {
-    /// Number of drops since the queue turned bad. The number sets the pace.
+    /// Number of drops since the queue turned bad. The more drops, the sooner the next drop
+    /// follows.
     pub(crate) count: u32,
-    /// Value of `count` when the queue last turned bad.
+    /// Value of `count` when dropping began last.
     last_count: u32,
-    /// Time at which the waits will have been too long for a whole interval, or 0 if the last wait
-    /// was short enough.
+    /// Time from which on the queue is bad if all packets until then wait too long (one interval
+    /// after the first that did), or 0 if the last packet did not wait too long.
     bad_at: Units,
-    /// Time of the next drop.
+    /// Time at which the next drop is due.
     drop_next: Units,
-    /// Time for which the last packet waited.
+    /// Time for which the last packet that reached the head of the queue had waited.
     waited: Units,
-    /// 1 / sqrt(count), in units of 2^-16.
+    /// The inverse of the square root of `count`, in units of 2^-16.
     inv_sqrt: u16,
     dropping: bool,
 }
@@ -248,7 +257,8 @@ impl Codel {
         Some(pkt)
     }
 
-    /// Whether the queue is bad, judged by the packet that would leave next.
+    /// Whether the queue is bad, judged by how long `pkt`, the packet that would leave next, has
+    /// waited. Also updates the state by that wait.
     #[inline]
     fn judge(
         &mut self,
@@ -274,7 +284,8 @@ impl Codel {
         is_after(now, self.bad_at)
     }
 
-    /// Starts dropping after the queue turned bad: drops or marks one packet and sets the pace.
+    /// Starts dropping when the queue turns bad: drops or marks `pkt`, and computes when the next
+    /// drop is due. Returns the packet to send.
     #[cold]
     fn begin(
         &mut self,
@@ -306,8 +317,8 @@ impl Codel {
         next
     }
 
-    /// Continues dropping: drops or marks the packets that are due, but drops at most [`DROPS_MAX`]
-    /// packets.
+    /// Continues dropping in a bad queue: drops or marks the packets whose drop is due, but drops
+    /// at most [`DROPS_MAX`] packets. Returns the packet to send.
     #[cold]
     fn go_on(
         &mut self,
@@ -319,7 +330,7 @@ impl Codel {
         let mut left = DROPS_MAX;
         while self.dropping && !is_after(self.drop_next, now) {
             if left == 0 {
-                // Other drops that were due are skipped: the pace continues from now.
+                // Skip the other drops that were due: the next drop is due one gap after `now`.
                 self.drop_next = self.after(now, law.interval);
                 break;
             }
@@ -341,7 +352,7 @@ impl Codel {
         Some(pkt)
     }
 
-    /// Returns the time `interval / sqrt(count)` after `then`.
+    /// Returns the time of the drop after a drop at `then`: `interval / sqrt(count)` later.
     #[inline]
     fn after(&self, then: Units, interval: Units) -> Units {
         #[expect(clippy::cast_possible_truncation, reason = "a fraction of 32 bits")]
@@ -360,7 +371,7 @@ impl Codel {
         self.inv_sqrt = (next >> 16) as u16;
     }
 
-    /// Calls `out` with the values of the state that `tc -s` shows.
+    /// Calls `out` with the name and the value of each part of the state that `tc -s` shows.
     pub(crate) fn stats(&self, now: Instant, out: &mut dyn FnMut(&'static str, u64)) {
         let ns = |units: Units| u64::from(units) << 10;
         out("count", self.count.into());

@@ -1,5 +1,5 @@
-//! The cost of a packet on a link: the time that its bytes, and the bytes that the link adds, take
-//! at a rate.
+//! The cost of a packet on a link: the time that the packet's bytes, and the bytes that the link
+//! adds, take at a given rate.
 //!
 //! Source: `tc-stab(8)`, sections "overhead", "mpu", "linklayer"; behaviour of Linux 7.2
 //! `net/sched/sch_generic.c` (`psched_ratecfg_precompute`) and of iproute2 6.1 `tc/tc_core.c`.
@@ -8,7 +8,7 @@ use crate::base::Fault;
 use crate::base::params::{Default, Param, Unit, Values};
 use crate::base::show::Out;
 
-/// Parameter: bytes that a link adds to each packet.
+/// The option `overhead`: bytes that a link adds to each packet.
 pub(crate) const OVERHEAD: Param =
     Param::new("overhead", Unit::Bytes, Default::Off, "bytes that the link adds to each packet")
         .within(0, u16::MAX as u64)
@@ -16,7 +16,7 @@ pub(crate) const OVERHEAD: Param =
         .reset()
         .short();
 
-/// Parameter: the least number of bytes that a packet counts for.
+/// The option `mpu`: the number of bytes that a smaller packet counts for.
 pub(crate) const MPU: Param = Param::new(
     "mpu",
     Unit::Bytes,
@@ -27,7 +27,7 @@ pub(crate) const MPU: Param = Param::new(
 .refused(Fault::Usage)
 .reset();
 
-/// Parameter: the link layer, which may cut packets into cells.
+/// The option `linklayer`: whether the link cuts packets into ATM cells.
 pub(crate) const LINKLAYER: Param = Param::new(
     "linklayer",
     Unit::Choice(&["ethernet", "atm", "adsl"]),
@@ -47,7 +47,7 @@ pub(crate) fn show_linklayer(values: &Values<'_>, out: &mut Out) {
     }
 }
 
-/// How a link changes the length of a packet.
+/// How many bytes a packet occupies on a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Framing {
     overhead: u32,
@@ -72,8 +72,9 @@ impl Framing {
     }
 }
 
-/// Converts lengths to nanoseconds at a fixed rate, by a multiplication and a shift. Linux computes
-/// in the same way, and its rounding becomes visible after some thousand packets.
+/// Converts lengths of packets to nanoseconds at a fixed rate, by a multiplication and a shift.
+/// Linux computes in the same way, so that the rounding errors, which add up over thousands of
+/// packets, are the same.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     multiplier: u64,
@@ -81,7 +82,8 @@ pub(crate) struct Cost {
     framing: Framing,
 }
 
-/// Largest shift. The multiplier has 32 bits unless that would need a larger shift.
+/// The largest shift. The shift is such that the multiplier has 32 bits, or is this one if that
+/// would need a larger shift.
 const SHIFT_MAX: u32 = 34;
 
 impl Cost {
@@ -93,7 +95,7 @@ impl Cost {
         Self { multiplier: multiplier(shift), shift, framing }
     }
 
-    /// Returns the nanoseconds that a packet of `len` bytes takes.
+    /// Returns the nanoseconds that a packet of `len` bytes takes on the link.
     #[inline]
     pub(crate) fn ns(&self, len: u32) -> i64 {
         let framing = &self.framing;
@@ -101,8 +103,8 @@ impl Cost {
         if framing.cells {
             bytes = bytes.div_ceil(48) * 53;
         }
-        // Saturating, because with cells the product may just exceed 64 bits. `shift` is at least
-        // 2, so the result fits into 63 bits.
+        // The multiplication saturates, because with cells the product may just exceed 64 bits.
+        // `shift` is at least 2, so the result fits into 63 bits.
         (bytes.saturating_mul(self.multiplier) >> self.shift).cast_signed()
     }
 }
@@ -119,27 +121,29 @@ pub(crate) fn ticked_ns(rate: u64, bytes: u64) -> i64 {
 }
 
 /// Returns the size in bytes that `tc` shows for a bucket that is `ns` nanoseconds deep at `rate`
-/// bytes per second. `tc` knows the depth in ticks, in 32 bits, and converts it to whole
-/// microseconds.
+/// bytes per second. The kernel tells `tc` the depth as a number of ticks in 32 bits, which `tc`
+/// converts to whole microseconds.
 pub(crate) fn shown_bytes(rate: u64, ns: i64) -> u64 {
     let ticks = (ns.cast_unsigned() / 64) & u64::from(u32::MAX);
     let bytes = u128::from(rate) * u128::from(shown_micros(ticks)) / 1_000_000;
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// Returns the whole microseconds in a number of ticks.
+/// Returns the whole microseconds in a number of ticks of 64 ns.
 pub(crate) const fn shown_micros(ticks: u64) -> u64 {
     ticks * 8 / 125
 }
 
 /// Returns the bytes that Linux charges for the memory of a datagram of `len` bytes on the wire:
-/// its buffer, in the sizes that Linux's allocators have, and its header.
+/// its buffer, rounded up to a size that Linux's allocators have, and its metadata
+/// (`struct sk_buff`).
 #[inline]
 pub(crate) fn memory(len: u32) -> u64 {
     const HEADROOM: u64 = 17;
     const TRAILER: u64 = 320;
     const HEADER: u64 = 256;
-    /// Largest `len` that fits the cache for small heads, and the size of such a head in bytes.
+    /// The largest `len` for which Linux takes the buffer from its cache for small packets, and the
+    /// size of such a buffer in bytes.
     const SMALL: (u32, u64) = (239, 576);
     if len <= SMALL.0 {
         return SMALL.1 + HEADER;
@@ -155,12 +159,12 @@ mod tests {
     fn a_packet_takes_as_long_as_its_bytes() {
         let cost = Cost::new(1_000_000, Framing::default());
         assert_eq!((cost.ns(1000), cost.ns(1)), (1_000_000, 1_000));
-        // 8 bytes at 3 bytes per second take 2,666,666,666.6 ns.
+        // At 3 bytes per second, 8 bytes take 2,666,666,666.6 ns, rounded down.
         assert_eq!(Cost::new(3, Framing::default()).ns(8), 2_666_666_666);
-        // The multiplier has 32 bits (8e9 / 3 = 2,666,666,666) and is shifted by three, so that the
-        // result for 1,000 bytes is 83 ns too small.
+        // The time of a byte, 10^9 / 3 ns, is stored times 2^3 as the multiplier 2,666,666,666 (32
+        // bits), so that the result for 1,000 bytes is 83 ns too small.
         assert_eq!(Cost::new(3, Framing::default()).ns(1_000), 2_666_666_666 * 1_000 / 8);
-        // At a terabyte per second, 65,535 bytes take 65 ns.
+        // At a terabyte per second, a packet of 65,535 bytes takes 65 ns (65.535, rounded down).
         assert_eq!(Cost::new(1_000_000_000_000, Framing::default()).ns(65_535), 65);
     }
 
@@ -169,14 +173,16 @@ mod tests {
         let framing = Framing { overhead: 24, mpu: 84, cells: false };
         let cost = Cost::new(1_000_000, framing);
         assert_eq!((cost.ns(59), cost.ns(60), cost.ns(61)), (84_000, 84_000, 85_000));
-        // With 10 bytes of overhead, 38 bytes fit into one cell; one byte more needs two cells.
+        // With an overhead of 10 bytes, a packet of 38 bytes fits into one cell of 48 bytes; one
+        // byte more needs two cells.
         let cost = Cost::new(1_000_000, Framing { overhead: 10, mpu: 0, cells: true });
         assert_eq!((cost.ns(38), cost.ns(39)), (53_000, 106_000));
     }
 
     #[test]
     fn bursts_come_in_ticks() {
-        // 15,000 bytes take 17,142.857 us, and 17,142 us are 267,843.75 ticks.
+        // At 875,000 bytes per second, 15,000 bytes take 17,142.857 us. 17,142 us are 267,843.75
+        // ticks, rounded down.
         assert_eq!(ticked_ns(875_000, 15_000), 267_843 * 64);
         assert_eq!(ticked_ns(1_250_000, 15_000), 12_000_000);
         assert_eq!(ticked_ns(1_000_000_000, 100), 0);

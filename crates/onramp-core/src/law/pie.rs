@@ -1,8 +1,8 @@
 //! The PIE law: arriving packets are dropped at random, more often the longer they would have to
 //! wait.
 //!
-//! At regular times, a proportional-integral controller changes the drop probability, by the
-//! difference between the delay and its target, and by the growth of the delay.
+//! At regular times, a proportional-integral controller changes the drop probability: the change
+//! depends on the difference between the delay and its target, and on the growth of the delay.
 //!
 //! Source: RFC 8033; arithmetic as in Linux 7.2 `net/sched/sch_pie.c`: probabilities are fractions
 //! of 56 bits, and delays count in ticks of 64 ns. The time between updates is `tupdate`, in whole
@@ -20,7 +20,7 @@ use Default::{Number, Off};
 
 const US_MAX: u64 = U32_MAX * 1_000;
 
-/// Creates a parameter for which zero means "not given".
+/// Creates an option for which zero means "not given".
 const fn param(key: &'static str, unit: Unit, default: u64, help: &'static str) -> Param {
     Param::new(key, unit, Number(default), help).refused(Fault::Usage).zero_is_unsaid()
 }
@@ -61,8 +61,8 @@ pub(crate) const ESTIMATOR: Param = Param::new(
     "computes the delay from backlog and departure rate, not from packets' waiting times",
 );
 
-/// Prints the target and the update time as the kernel keeps them: the target in ticks of 64 ns,
-/// the update time in ticks of the kernel's timer clock.
+/// Prints the options `target`, `tupdate`, `alpha` and `beta` as the kernel keeps them: `target` in
+/// ticks of 64 ns, `tupdate` in ticks of 10 ms.
 pub(crate) fn show_aim(values: &Values<'_>, out: &mut Out) {
     let target_ns = ticks(values.number("target") / 1_000 * 1_000) << 6;
     shown::time(out, "target", target_ns / 1_000);
@@ -71,7 +71,7 @@ pub(crate) fn show_aim(values: &Values<'_>, out: &mut Out) {
     shown::number(out, "beta", values.number("beta"));
 }
 
-/// Prints the switches that are on.
+/// Prints the options that are switched on.
 pub(crate) fn show_switches(values: &Values<'_>, out: &mut Out) {
     for key in ["ecn", "bytemode", "dq_rate_estimator"] {
         if values.number(key) == 1 {
@@ -80,35 +80,37 @@ pub(crate) fn show_switches(values: &Values<'_>, out: &mut Out) {
     }
 }
 
-/// The probability 1.
+/// The stored value of the probability 1.
 pub(crate) const ONE: u64 = u64::MAX >> 8;
 
-/// Ticks after a queue was last at rest during which no packet is dropped: 150 ms.
+/// The burst allowance: for 150 ms after a queue was at rest (not delayed), no packet is dropped.
+/// In ticks of 64 ns.
 const BURST: u64 = ticks(150_000_000);
 
-/// Delay in ticks (250 ms) beyond which the probability grows faster.
+/// Delay (250 ms, in ticks of 64 ns) beyond which the probability grows faster.
 const MUCH: u64 = ticks(250_000_000);
 
-/// Number of bytes over which the estimator measures a rate.
+/// Number of bytes over which the estimator measures the rate at which packets leave.
 const MEASURED: u64 = 1 << 14;
 
 const TICKS_PER_SEC: u64 = 15_625_000;
 
-/// Timer ticks until the first update: half a second.
+/// Timer ticks of 10 ms until the first update: half a second.
 const FIRST: u64 = 50;
 
-/// Number of fractional bits of a rate in bytes per tick.
+/// Number of fractional bits of a stored rate, in bytes per tick of 64 ns.
 const RATE_BITS: u32 = 8;
 
 const fn ticks(ns: u64) -> u64 {
     ns >> 6
 }
 
-/// The parameters that the user gave, the timer, and the random numbers.
+/// What all queues of a qdisc share: the parameters that the user gave, the timer for updates, and
+/// the random numbers.
 #[derive(Debug)]
 pub(crate) struct Law {
     target: u64,
-    /// Tells when updates are due.
+    /// The timer that says when updates of the probability are due.
     pub(crate) timer: Timer,
     alpha: u64,
     beta: u64,
@@ -119,24 +121,26 @@ pub(crate) struct Law {
     rng: Rng,
 }
 
-/// The state of one queue.
+/// The state of PIE for one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pie {
     pub(crate) probability: u64,
-    /// Sum of the probabilities since the last drop. The sum prevents drops that are too close
-    /// together or too far apart.
+    /// Sum of the drop probabilities with which packets arrived since the last drop. The sum
+    /// prevents drops that are too close together or too far apart.
     sum: u64,
-    /// Delay of the last packet that left, in ticks.
+    /// Delay of the last packet that left the queue, in ticks of 64 ns.
     pub(crate) delay: u64,
-    /// Delay at the last update, in ticks.
+    /// Delay at the last update of the probability, in ticks of 64 ns.
     delay_before: u64,
-    /// Remaining ticks during which no packet is dropped.
+    /// What is left of the burst allowance: ticks of 64 ns during which no packet is dropped.
     burst: u64,
-    /// Time of the last dequeue, or of the beginning of a measurement, in ticks.
+    /// With the estimator, time at which the present measurement began; otherwise, time of the last
+    /// dequeue. In ticks of 64 ns.
     since: Option<u64>,
-    /// Bytes sent since the measurement began, or `None` while nothing is measured.
+    /// Number of bytes that have left the queue since the present measurement began, or `None`
+    /// while nothing is measured.
     measured: Option<u64>,
-    /// Measured rate in bytes per tick, times 2^8.
+    /// The rate that the estimator has measured, in bytes per tick of 64 ns, times 2^8.
     rate: u64,
 }
 
@@ -156,8 +160,8 @@ impl std::default::Default for Pie {
 }
 
 impl Law {
-    /// Creates the law from the options. The queues under the law are updated in `parts` groups,
-    /// one group per tick.
+    /// Creates the law from the options. The queues of the qdisc are updated in `parts` groups, one
+    /// group in each timer tick.
     pub(crate) fn new(values: &Values<'_>, parts: u64) -> Self {
         let weight = |key| (values.number(key) * (ONE / TICKS_PER_SEC)) >> 4;
         Self {
@@ -169,16 +173,16 @@ impl Law {
             bytemode: values.number("bytemode") == 1,
             estimator: values.number("dq_rate_estimator") == 1,
             mtu: values.site.mtu.into(),
-            // The seed of a site depends on the qdisc's major number, so other qdiscs of the tree
-            // draw other numbers.
+            // Each qdisc of a tree draws other random numbers, because the seed depends on the
+            // qdisc's major number.
             rng: Rng::new(values.site.seed),
         }
     }
 }
 
 impl Law {
-    /// Changes the parameters. The sequence of random numbers and the current wait for the next
-    /// update continue.
+    /// Takes over the parameters of `new`. The sequence of random numbers and the current wait for
+    /// the next update continue.
     pub(crate) fn change(&mut self, new: Self, rounds: &mut Rounds, now: Instant) {
         rounds.change(&self.timer, &new.timer, now);
         let rng = self.rng.clone();
@@ -187,7 +191,7 @@ impl Law {
 }
 
 impl Pie {
-    /// Whether an arriving packet is to be dropped.
+    /// Decides at random whether an arriving packet is to be dropped.
     #[inline]
     pub(crate) fn drops(&mut self, law: &mut Law, pkt: &Packet, backlog: u64) -> bool {
         if self.burst > 0
@@ -214,13 +218,15 @@ impl Pie {
         drops
     }
 
-    /// Records that a packet was dropped, for any reason.
+    /// Records that a packet was dropped, for any reason, so that the next random drop is less
+    /// likely.
     #[inline]
     pub(crate) fn dropped(&mut self) {
         self.sum = 0;
     }
 
-    /// Updates the delay or the rate from a packet that leaves `backlog` bytes behind.
+    /// Updates the state when `pkt` leaves the queue and `backlog` bytes stay behind: measures the
+    /// delay or, with the estimator, the rate.
     #[inline]
     pub(crate) fn learn(&mut self, law: &Law, pkt: &Packet, backlog: u64, now: Instant) {
         let now = ticks(now.0);
@@ -237,9 +243,9 @@ impl Pie {
         self.burst = self.burst.saturating_sub(gap);
     }
 
-    /// Measures the rate over [`MEASURED`] bytes at a time, while the backlog is at least that
-    /// large. Returns the duration of a measurement that has ended, in ticks, or `None` if no
-    /// measurement has ended.
+    /// For the estimator: measures the rate at which packets leave over [`MEASURED`] bytes at a
+    /// time, while at least that many bytes are queued. Returns how many ticks a measurement took
+    /// if it has just ended, and otherwise `None`.
     fn measure(&mut self, pkt: &Packet, backlog: u64, now: u64) -> Option<u64> {
         if backlog >= MEASURED && self.measured.is_none() {
             (self.since, self.measured) = (Some(now), Some(0));
@@ -263,7 +269,8 @@ impl Pie {
         Some(gap)
     }
 
-    /// Updates the probability `times` times, for a backlog that did not change meanwhile.
+    /// Updates the probability `times` times, for a queue whose backlog did not change between
+    /// these updates.
     #[inline]
     pub(crate) fn update(&mut self, law: &Law, backlog: u64, times: u64) {
         for _ in 0..times {
@@ -294,7 +301,8 @@ impl Pie {
         } else if step <= 0 && self.probability > old {
             self.probability = 0;
         }
-        // A delay of zero with a backlog means that the delay is unknown.
+        // The probability decays only in an empty queue: if a queue with packets has a delay of
+        // zero, its delay is unknown.
         let decays = delay == 0 && before == 0 && backlog == 0 && !overflow;
         if decays {
             self.probability -= self.probability / 64;
@@ -304,13 +312,14 @@ impl Pie {
         if rest && (!law.estimator || self.rate > 0) {
             *self = Self { delay, delay_before: before, ..Self::default() };
         }
-        // Unused with an estimator, but needed if a change removes the estimator.
+        // The estimator does not use this delay, but the law without an estimator needs it if a
+        // change of the parameters removes the estimator.
         self.delay_before = if law.estimator { before } else { delay };
     }
 }
 
-/// Returns by how much the probability changes in one update. The change is smaller while the
-/// probability is small. Once the probability is large, the change is at most 2 % upwards.
+/// Returns by how much an update changes the probability, which is little while the probability is
+/// small. From a probability of a tenth on, an update adds at most 2 %.
 fn step(law: &Law, probability: u64, delay: u64, before: u64) -> i64 {
     let (mut alpha, mut beta) = (law.alpha, law.beta);
     if probability < ONE / 10 {
@@ -328,13 +337,13 @@ fn step(law: &Law, probability: u64, delay: u64, before: u64) -> i64 {
     if step > (ONE / 50).cast_signed() && probability >= ONE / 10 { most } else { step }
 }
 
-/// Returns a rate in bytes per second, as `tc -s` shows it.
+/// Converts a stored rate to bytes per second, as `tc -s` shows it.
 pub(crate) fn bytes_per_sec(rate: u64) -> u64 {
     rate.saturating_mul(TICKS_PER_SEC) >> RATE_BITS
 }
 
 impl Pie {
-    /// Calls `out` with the values of the state that `tc -s` shows.
+    /// Calls `out` with the name and the value of each part of the state that `tc -s` shows.
     pub(crate) fn stats(&self, law: &Law, out: &mut dyn FnMut(&'static str, u64)) {
         out("prob_ppm", self.probability / (ONE / 1_000_000));
         out("prob", self.probability);

@@ -1,8 +1,8 @@
-//! The RED law: the longer the average queue, the more arriving packets are dropped at random.
+//! The RED law: the longer a queue is on average, the more arriving packets are dropped at random.
 //!
-//! Between the averages `min` and `max`, the share of dropped packets grows from zero to
-//! `probability`; beyond `max`, all packets are dropped. Drops are spread out: each packet that is
-//! not dropped makes a drop of the next packet more likely.
+//! While the average of the queue's length grows from `min` to `max`, the share of dropped packets
+//! grows from zero to `probability`; from `max` on, all packets are dropped. Drops are spread out:
+//! each packet that is not dropped makes a drop of the next packet more likely.
 //!
 //! Source: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance", 1993, in
 //! the variant that draws one random number for each drop; Floyd, Gummadi and Shenker, "Adaptive
@@ -24,7 +24,7 @@ pub(crate) const PROBABILITY: Param = Param::new(
     "share of packets that are dropped when the average is just below `max`",
 );
 
-/// The value 1, in the units of [`Unit::Fraction`].
+/// How many units of 2^-32 are 1, to compute the default of a probability ([`Unit::Fraction`]).
 const U32_SPAN: u64 = 1 << 32;
 
 /// Nanoseconds in a tick of `tc`'s clock.
@@ -33,64 +33,66 @@ const TICK_NS: f64 = 64.0;
 /// The decision about an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The packet stays.
+    /// The packet is not dropped.
     Spare,
-    /// The packet is dropped or marked at random.
+    /// The packet is to be dropped or marked, by a random choice.
     Early,
-    /// The packet is dropped or marked because the average is `max` or more.
+    /// The packet is to be dropped or marked, because the average is `max` or more.
     Forced,
 }
 
-/// How much the average of an idle queue shrinks: `bits[n]` is the number of bits by which the
-/// average is shifted after `n` cells of time.
+/// A table of how much the average of an idle queue shrinks: after an idle time of `n` cells, the
+/// average is shifted right by `bits[n]` bits.
 #[derive(Debug)]
 struct Damping {
-    /// Number of microseconds in a cell, as a power of two.
+    /// The duration of a cell in microseconds is 2 to this power.
     cell_log: u32,
     bits: [u8; 256],
 }
 
-/// The parameters of the law, shared by many queues.
+/// The parameters of the law, and the random numbers, which many queues may share.
 #[derive(Debug)]
 pub(crate) struct Red {
-    /// The weight of a new value in the average is 2^-weight. Averages are stored times 2^weight.
+    /// The backlog that an arriving packet finds counts in the average with the weight 2^-weight.
+    /// Averages are stored times 2^weight.
     weight: u32,
-    /// Lower bound of the average, times 2^weight.
+    /// The average below which no packet is dropped, times 2^weight.
     min: u64,
-    /// Upper bound of the average, times 2^weight.
+    /// The average from which on every packet is dropped, times 2^weight.
     max: u64,
     span: u32,
     max_p: u32,
-    /// What each byte of the average above `min` adds to the probability.
+    /// How much each byte of the average above `min` adds to the drop probability.
     slope: u32,
     damping: Option<Damping>,
     rng: Rng,
 }
 
-/// The state of one queue.
+/// The state of RED for one queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Average {
-    /// The average, times 2^weight.
+    /// The average of the queue's length, times 2^weight.
     value: u64,
     /// Number of packets that were not dropped since the last drop, or -1 while the average is
     /// below `min`.
     spared: i32,
-    /// The random number that decides when the next drop comes.
+    /// A random number: the larger it is, the later the next drop comes.
     draw: u32,
-    /// Time since which the queue has been idle, if it is idle.
+    /// Time since which the queue has been idle, or `None` if the queue is not idle.
     idle_since: Option<Instant>,
 }
 
 impl Average {
     pub(crate) const EMPTY: Self = Self { value: 0, spared: -1, draw: 0, idle_since: None };
 
-    /// Cancels the random number for the next drop, if one was drawn.
+    /// Discards the random number for the next drop, so that the next packet between `min` and
+    /// `max` draws another.
     #[inline]
     pub(crate) fn spare(&mut self) {
         self.spared = -1;
     }
 
-    /// Records that the queue is empty since `now`.
+    /// Records that the queue is empty from `now` on, unless it was empty before.
     #[inline]
     pub(crate) fn rest(&mut self, now: Instant) {
         self.idle_since.get_or_insert(now);
@@ -98,7 +100,7 @@ impl Average {
 }
 
 impl Red {
-    /// Creates the law. `weight` comes from [`Shape::check`].
+    /// Creates the law from the user's description. `weight` is the result of [`Shape::check`].
     pub(crate) fn new(shape: &Shape, weight: u32, seed: u64) -> Self {
         let max_p = shape.max_p();
         let span = shape.max.saturating_sub(shape.min).max(1);
@@ -114,21 +116,22 @@ impl Red {
         }
     }
 
-    /// Changes the parameters. The sequence of random numbers continues.
+    /// Takes over the parameters of `new`. The sequence of random numbers continues.
     pub(crate) fn change(&mut self, new: Self) {
         let rng = self.rng.clone();
         *self = Self { rng, ..new };
     }
 
     /// Lets the average shrink while the queue is idle, as if packets of `average_packet` bytes had
-    /// left at `bytes_per_sec`. The table is computed in ticks of 64 ns but looked up in
-    /// microseconds, so that averages shrink 15.6 times more slowly than they should, in Linux too.
+    /// left at `bytes_per_sec`. Without this call, the average of an idle queue does not shrink.
+    /// The table is computed for ticks of 64 ns but looked up with microseconds, so averages shrink
+    /// 15.6 times more slowly than they should, in Linux too.
     pub(crate) fn damp(&mut self, average_packet: u32, bytes_per_sec: u64) {
         let (bits_per_tick, cell_log) = shrinking(self.weight, average_packet, bytes_per_sec);
         let mut bits = [31; 256];
         for (place, bits) in (0_u32..).zip(&mut bits[..255]) {
-            // If a packet takes less than a microsecond, `bits_per_tick` is infinite. The first
-            // cell must still give 0.
+            // If a packet takes less than a microsecond, `bits_per_tick` is infinite. In the first
+            // cell, the average must still not shrink.
             let cell = f64::from(place) * f64::from(1_u32 << cell_log);
             let shrunk = if place == 0 { 0.0 } else { cell * bits_per_tick };
             #[expect(clippy::cast_possible_truncation, reason = "at most 31, not negative")]
@@ -143,7 +146,8 @@ impl Red {
         (self.max_p, self.slope) = (max_p, slope.max(1));
     }
 
-    /// Decides about a packet that arrives while the queue holds `backlog`.
+    /// Updates the average and decides about a packet that arrives while `backlog` bytes (or
+    /// packets) are queued.
     #[inline]
     pub(crate) fn judge(&mut self, average: &mut Average, backlog: u64, now: Instant) -> Verdict {
         self.update(average, backlog, now);
@@ -158,7 +162,7 @@ impl Red {
         if self.draws(average) { Verdict::Early } else { Verdict::Spare }
     }
 
-    /// Adds a value of the backlog to the average.
+    /// Adds the present backlog to the average or, if the queue was idle, lets the average shrink.
     #[inline]
     pub(crate) fn update(&mut self, average: &mut Average, backlog: u64, now: Instant) {
         average.value = match average.idle_since.take() {
@@ -167,14 +171,14 @@ impl Red {
         };
     }
 
-    /// Returns what is left of an average after an idle time.
+    /// Returns the average that is left if the queue was idle from `since` until `now`.
     #[cold]
     fn damped(&self, value: u64, since: Instant, now: Instant) -> u64 {
         let Some(damping) = &self.damping else { return value };
         let idle_us = (now.since(since) / 1000).min(CELLS << damping.cell_log);
         let cell = (idle_us >> damping.cell_log) as usize;
         match damping.bits[cell & 255] {
-            // In the first cells of the table, a straight line replaces the curve.
+            // Where the table gives 0 bits, the average shrinks in proportion to the time.
             0 => value - (value.saturating_mul(idle_us) >> damping.cell_log).min(value.div_ceil(2)),
             bits => value >> bits,
         }
@@ -190,7 +194,8 @@ impl Red {
         average.value > self.max
     }
 
-    /// Whether a packet is dropped at random. The average must lie between `min` and `max`.
+    /// Whether a packet is to be dropped, by a random choice. Call `draws` only while the average
+    /// lies between `min` and `max`.
     #[inline]
     pub(crate) fn draws(&mut self, average: &mut Average) -> bool {
         average.spared = average.spared.saturating_add(1);
@@ -208,8 +213,8 @@ impl Red {
     }
 }
 
-/// Returns by how many bits the average of an idle queue shrinks in one tick, and the length of a
-/// cell of the lookup table as a power of two.
+/// Returns by how many bits the average of an idle queue shrinks in one tick of 64 ns, and the
+/// duration of a cell of the table, as a power of two in microseconds.
 fn shrinking(weight: u32, average_packet: u32, bytes_per_sec: u64) -> (f64, u32) {
     let us = u64::from(average_packet) * 1_000_000 / bytes_per_sec.max(1);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
@@ -220,33 +225,33 @@ fn shrinking(weight: u32, average_packet: u32, bytes_per_sec: u64) -> (f64, u32)
     (bits_per_tick, (0..32).find(spans).unwrap_or(31))
 }
 
-/// Number of cells of idle time after which an average shrinks no further.
+/// Number of cells after which the average of an idle queue shrinks no further.
 const CELLS: u64 = 255;
 
-/// Nanoseconds between two changes by adaptive RED: half a second, and a tick of 10 ms.
+/// Nanoseconds between two changes that adaptive RED makes: half a second, and a tick of 10 ms.
 const ADAPT_NS: u64 = 510_000_000;
 
 /// Half a second, in ticks of 10 ms.
 const ADAPT_TICKS: u64 = 50;
 
-/// A probability of a hundredth, the least that adaptive RED goes down to.
+/// The probability 0.01, times 2^32. Adaptive RED does not go below it.
 const PERCENT: u32 = 42_949_672;
 
-/// Adaptive RED: changes `probability` so that the average stays in the middle between `min` and
-/// `max`.
+/// Adaptive RED: changes `probability` from time to time, so that the average stays in the middle
+/// between `min` and `max`.
 #[derive(Debug, std::default::Default)]
 pub(crate) struct Adaption {
-    /// Time of the next change, or `None` before the first call.
+    /// Time of the next change of `probability`, or `None` before the first call of `run`.
     next: Option<Instant>,
 }
 
 impl Adaption {
-    /// Creates a state whose first change is half a second from now.
+    /// Creates a state whose first change of `probability` is half a second from now.
     pub(crate) fn from(now: Instant) -> Self {
         Self { next: Some(wheel::once(now, ADAPT_TICKS)) }
     }
 
-    /// Makes all changes that were due since the last call.
+    /// Makes all changes of `probability` that were due since the last call.
     #[inline]
     pub(crate) fn run(&mut self, red: &mut Red, average: &Average, now: Instant) {
         let by_clock = || Instant(now.0 / ADAPT_NS * ADAPT_NS).after(ADAPT_NS);
@@ -254,8 +259,8 @@ impl Adaption {
         let still = red.stays_from(average);
         while next <= now {
             if !red.adapt(average, next) && still <= next {
-                // Neither `max_p` nor the average changes any more, so skip to the last change
-                // before now.
+                // Neither `max_p` nor the average changes any more, so skip all changes that are
+                // due until now.
                 next = next.after(now.since(next) / ADAPT_NS * ADAPT_NS);
             }
             next = next.after(ADAPT_NS);
@@ -265,7 +270,7 @@ impl Adaption {
 }
 
 impl Red {
-    /// Returns the time from which on an average stays the same until the next packet.
+    /// Returns the time from which on the average does not change until the next packet arrives.
     fn stays_from(&self, average: &Average) -> Instant {
         match (average.idle_since, &self.damping) {
             (Some(since), Some(damping)) => since.after((CELLS << damping.cell_log) * 1000),
@@ -273,8 +278,8 @@ impl Red {
         }
     }
 
-    /// Changes the probability by additive increase and multiplicative decrease. Returns whether
-    /// the probability changed.
+    /// Makes one change of the probability, by additive increase or multiplicative decrease.
+    /// Returns whether the probability changed.
     fn adapt(&mut self, average: &Average, now: Instant) -> bool {
         let idle = average.idle_since.filter(|since| *since <= now);
         let value = idle.map_or(average.value, |since| self.damped(average.value, since, now));
@@ -302,7 +307,7 @@ mod tests {
     use super::shape::weight;
     use super::*;
 
-    /// The constants are those that `tc` shows as `ewma` and `Scell_log`.
+    /// The law computes the constants that `tc` shows as `ewma` and `Scell_log`.
     #[test]
     fn constants_are_those_of_tc() {
         for (min, max, burst, avpkt, rate, ewma, cells) in [
@@ -339,8 +344,8 @@ mod tests {
         }
     }
 
-    /// As in Linux, the distance between drops is evenly distributed from 1 to 1/p packets (the
-    /// paper says 2/p).
+    /// As in Linux, the number of packets from one drop to the next is evenly distributed from 1 to
+    /// 1/p (the paper says 2/p).
     #[test]
     fn the_share_of_drops_grows_from_min_to_max() {
         for (backlog, share) in [(9_000, 0.0), (20_000, 0.2222), (25_000, 0.3137), (31_000, 1.0)] {

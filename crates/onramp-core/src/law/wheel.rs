@@ -1,13 +1,14 @@
-//! Periodic timers that go off at the same times as Linux's timers, for qdiscs that are not called
-//! between packets.
+//! Periodic timers that go off at the same times as Linux's timers. They are for qdiscs that nobody
+//! calls between packets, so that no code runs when a timer goes off.
 //!
-//! When a qdisc is called, the qdisc asks how often its timer has gone off since the last call. A
-//! timer goes off at the times at which it would if the qdisc had been created when the clock
-//! began. So the times depend only on the clock, not on when packets come.
+//! When a qdisc is called, it asks how often its timer has gone off since the last call. A timer
+//! goes off at the times at which it would if the qdisc had been created at time 0 of the clock. So
+//! these times depend only on the clock, not on when packets come.
 //!
 //! Source: behaviour of Linux 7.2 `kernel/time/timer.c` with `HZ=100`: a timer goes off in the tick
-//! after the tick for which it was set. A timer with a long wait goes off in the next tick of a
-//! coarser clock. The clocks begin five minutes before a great power of two (`INITIAL_JIFFIES`).
+//! after the tick for which it was set. Linux has several clocks, finer and coarser ones; a timer
+//! with a long wait goes off in the next tick of a coarser clock. When the machine starts, the
+//! clocks have counted to five minutes before a great power of two (`INITIAL_JIFFIES`).
 
 use crate::base::Instant;
 
@@ -15,75 +16,79 @@ use crate::base::Instant;
 pub(crate) const TICK_NS: u64 = 10_000_000;
 
 /// Number of ticks that the clocks have counted when the machine starts: five minutes (30,000
-/// ticks) less than a number that the ticks of all coarser clocks divide.
+/// ticks) less than a multiple of the length of every coarser clock's tick.
 const COUNTED: u64 = (1 << COARSEST_BITS) - 30_000;
 
-/// A tick of each coarser clock has 2^3 ticks of the next finer clock.
+/// A tick of each clock is as long as 2^3 ticks of the next finer clock.
 const FINER_BITS: u32 = 3;
-/// A tick of the coarsest clock has 2^21 ticks of the finest clock.
+/// A tick of the coarsest clock is as long as 2^21 ticks of the finest clock.
 const COARSEST_BITS: u32 = 21;
-/// A clock serves waits of less than this many of its ticks; longer waits need a coarser clock.
+/// A clock serves timers that wait for less than this many of its ticks. Timers that wait longer
+/// use a coarser clock.
 const SPAN: u64 = 63;
 
-/// Returns the length, in ticks of the finest clock, of a tick of the clock that serves a wait of
-/// `wait` ticks.
+/// Returns how long a tick of the clock is that serves a wait of `wait` ticks. Both are in ticks of
+/// the finest clock.
 fn grain(wait: u64) -> u64 {
     let shifts = (0..COARSEST_BITS).step_by(FINER_BITS as usize);
     let shift = shifts.clone().find(|shift| wait < SPAN << shift);
     1 << shift.unwrap_or(COARSEST_BITS)
 }
 
-/// Returns the tick in which a timer goes off if it is set at `tick` to wait `wait` ticks, with a
-/// clock of `grain` ticks.
+/// Returns the tick in which a timer goes off if it is set in tick `tick` to wait for `wait` ticks,
+/// with a clock whose ticks are as long as `grain` ticks of the finest clock.
 fn ends(tick: u64, wait: u64, grain: u64) -> u64 {
     ((tick + wait + COUNTED) / grain + 1) * grain - COUNTED
 }
 
-/// A timer that is set again each time it has gone off.
+/// A periodic timer: each time it has gone off, it is set again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timer {
-    /// Time in each period at which the timer goes off, in nanoseconds. Periods are counted from
-    /// the beginning of the clock.
+    /// How long after the beginning of each period the timer goes off, in nanoseconds. The first
+    /// period begins at time 0 of the clock.
     phase_ns: u64,
     period_ns: u64,
-    /// Number of further ticks in each period in which the timer goes off, because long work is
-    /// done in several parts.
+    /// In how many further ticks of each period the timer goes off. That is more than 0 if the work
+    /// of a period is done in several parts, one in each tick.
     rest: u64,
 }
 
 impl Timer {
-    /// Creates a timer that first waits `first` ticks. Then the timer goes off in `parts`
-    /// consecutive ticks, waits `wait_ns` nanoseconds (rounded up to whole ticks), goes off in
-    /// `parts` ticks again, and so on.
+    /// Creates a timer that waits for `first` ticks. Then it goes off in `parts` consecutive ticks,
+    /// waits for `wait_ns` nanoseconds (rounded up to whole ticks), goes off in `parts` ticks
+    /// again, and so on.
     pub(crate) fn new(first: u64, parts: u64, wait_ns: u64) -> Self {
         let (rest, wait) = (parts - 1, wait_ns.div_ceil(TICK_NS));
         let begun = ends(0, first, grain(first));
-        // The timer is set again one tick late, so its clock is the one for one tick less.
+        // A tick has already begun when the timer is set again, so the clock is chosen by the wait
+        // minus one tick.
         let grain = grain(wait.saturating_sub(1));
         let second = ends(begun + rest, wait, grain);
         let period = ends(second + rest, wait, grain) - second;
         Self { phase_ns: second % period * TICK_NS, period_ns: period * TICK_NS, rest }
     }
 
-    /// Returns the next time after `now` at which the first part of a period begins.
+    /// Returns the next time after `now` at which the timer goes off for the first part of a
+    /// period.
     fn after(&self, now: Instant) -> Instant {
         let since_ns = (now.0 % self.period_ns + self.period_ns - self.phase_ns) % self.period_ns;
         now.after(self.period_ns - since_ns)
     }
 }
 
-/// Counts how often a [`Timer`] has gone off.
+/// Counts the rounds of a [`Timer`]. A round is the work of one period, which may have several
+/// parts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rounds {
     count: u64,
     /// The time at which the last round began and the time at which the next round begins, or
-    /// `None` before the first call of `count`.
+    /// `None` before `count` was called.
     times: Option<(Instant, Instant)>,
 }
 
 impl Rounds {
-    /// Counts the rounds that have begun by `now`, and returns the number of rounds since the first
-    /// call.
+    /// Counts the rounds that have begun by `now`. Returns the number of rounds that have begun
+    /// since the first call.
     #[inline]
     pub(crate) fn count(&mut self, timer: &Timer, now: Instant) -> u64 {
         let (_, next) = *self.times.get_or_insert_with(|| {
@@ -99,17 +104,18 @@ impl Rounds {
         self.count
     }
 
-    /// Returns the number of rounds in which part number `part` (from 0) has been done by `now`.
-    /// `now` must be the time of the last call of [`count`](Self::count). The round that was in
-    /// progress at the first call counts too.
+    /// Returns in how many rounds part `part` (counted from 0) has been done by `now`. `now` must
+    /// be the time of the last call of [`count`](Self::count). The round that was in progress at
+    /// the first call of `count` is included.
     #[inline]
     pub(crate) fn of_part(&self, part: u64, now: Instant) -> u64 {
         let waits = self.times.is_some_and(|(begun, _)| now < begun.after(part * TICK_NS));
         self.count + u64::from(!waits)
     }
 
-    /// Changes the timer from `old` to `new`. A wait that has begun with `old` ends first; then
-    /// `new` applies.
+    /// Replaces the timer `old` by `new`. If the work of a round is done, the wait that has begun
+    /// with `old` ends first. Otherwise the next round follows the present one by a period of
+    /// `new`.
     pub(crate) fn change(&mut self, old: &Timer, new: &Timer, now: Instant) {
         self.count(old, now);
         let Some((begun, next)) = &mut self.times else { return };
@@ -120,7 +126,8 @@ impl Rounds {
     }
 }
 
-/// Returns the time at which a one-shot timer goes off if it is set at `now` to wait `ticks` ticks.
+/// Returns the time at which a timer that goes off only once does so, if it is set at `now` to wait
+/// for `ticks` ticks.
 pub(crate) fn once(now: Instant, ticks: u64) -> Instant {
     Instant(ends(now.0 / TICK_NS, ticks, grain(ticks)).saturating_mul(TICK_NS))
 }
@@ -131,8 +138,8 @@ mod tests {
 
     const SEC: u64 = 1_000_000_000;
 
-    /// Returns the ticks between two ticks in which a timer goes off, found by looking at each
-    /// tick.
+    /// Returns the ticks between `from_tick` and `to_tick` in which a timer goes off. Calls `count`
+    /// in each tick to find them.
     fn times(timer: &Timer, from_tick: u64, to_tick: u64) -> Vec<u64> {
         let mut rounds = Rounds::default();
         rounds.count(timer, Instant(from_tick * TICK_NS));
@@ -146,7 +153,7 @@ mod tests {
             .collect()
     }
 
-    /// A timer can be asked for its next time at any time, up to the largest time.
+    /// `after` and `count` work at any time, up to the largest time.
     #[test]
     fn a_timer_at_the_end_of_time() {
         let timer = Timer::new(50, 1, 15_000_000);
@@ -159,20 +166,21 @@ mod tests {
         }
     }
 
-    /// A timer that first waits half a second, then two ticks at a time, goes off one tick late
-    /// each time.
+    /// A timer goes off one tick later than its wait says: with a wait of two ticks, every third
+    /// tick.
     #[test]
     fn a_timer_goes_off_a_tick_late_and_by_the_clock() {
         let timer = Timer::new(50, 1, 15_000_000);
         assert_eq!(times(&timer, 2000, 2010), [2001, 2004, 2007]);
-        // The times do not depend on when the first call comes.
+        // The times do not depend on when `count` is called first.
         assert_eq!(times(&timer, 2002, 2010), [2004, 2007]);
         let timer = Timer::new(50, 1, SEC / 2);
         assert_eq!(times(&timer, 2000, 2110), [2040, 2091]);
     }
 
-    /// A wait of 100 ticks uses the clock of 8 ticks. A wait of 1,000 ticks uses the clock of 64
-    /// ticks, which ticks 48 ticks after the start. The first times are 104 and 1,008.
+    /// A wait of 100 ticks uses the clock whose ticks are as long as 8 fine ticks. A wait of 1,000
+    /// ticks uses the clock of 64 fine ticks, whose first tick is 48 fine ticks after the start. So
+    /// the timers first go off in ticks 104 and 1,008.
     #[test]
     fn long_waits_end_with_coarser_clocks() {
         assert_eq!(times(&Timer::new(100, 1, SEC), 0, 400), [104, 208, 312]);
@@ -183,7 +191,8 @@ mod tests {
 
     #[test]
     fn a_long_work_is_done_in_parts() {
-        // The parts are in ticks 51, 52 and 53. Then the timer waits for three more ticks.
+        // The timer goes off for its three parts in ticks 51, 52 and 53. Then it waits for two
+        // ticks, one of which is late, and goes off again in tick 56.
         let timer = Timer::new(50, 3, 20_000_000);
         assert_eq!(
             times(&timer, 0, 70),
@@ -191,14 +200,15 @@ mod tests {
         );
         let mut rounds = Rounds::default();
         rounds.count(&timer, Instant(50 * TICK_NS));
-        // At tick 50, the round that began at tick 46 is over.
+        // In tick 50, all parts of the round that began in tick 46 are done.
         let rows = [(50, [1; 3]), (51, [2, 1, 1]), (52, [2, 2, 1]), (53, [2; 3]), (56, [3, 2, 2])];
         for (tick, parts) in rows {
             let now = Instant(tick * TICK_NS);
             rounds.count(&timer, now);
             assert_eq!([0, 1, 2].map(|part| rounds.of_part(part, now)), parts, "{tick}");
         }
-        // The first call comes at tick 47, before part 2 of the round that began at tick 46.
+        // Here, `count` is first called in tick 47, when part 2 of the round of tick 46 is still to
+        // be done.
         let (mut rounds, now) = (Rounds::default(), |tick: u64| Instant(tick * TICK_NS));
         rounds.count(&timer, now(47));
         assert_eq!([47, 48].map(|tick| rounds.of_part(2, now(tick))), [0, 1]);
@@ -224,9 +234,9 @@ mod tests {
         assert_eq!(rounds.count(&timer, Instant::MAX), last);
     }
 
-    /// There are eight clocks, and a tick of each has eight ticks of the next finer clock. A tick
-    /// of the coarsest clock has 2^21 ticks. At 100 ticks per second, all waits beyond 46 hours use
-    /// that clock.
+    /// There are eight clocks. A tick of each clock is as long as eight ticks of the next finer
+    /// clock. A tick of the coarsest clock is as long as 2^21 ticks of the finest. At 100 ticks per
+    /// second, all waits beyond 46 hours use that clock.
     #[test]
     fn the_coarsest_clock_is_the_eighth() {
         for level in 1..8_u32 {
@@ -237,12 +247,12 @@ mod tests {
         assert_eq!([63 << 21, 63 << 24, 1 << 40].map(grain), [1 << 21; 3]);
     }
 
-    /// A timer is set again after its tick has begun. So a wait of 63 ticks has only 62 ticks left
-    /// and uses the clock for 62.
+    /// A timer is set again when its tick has already begun. So a wait of 63 ticks uses the clock
+    /// for waits of 62 ticks.
     #[test]
     fn the_clock_of_a_period_is_that_of_a_tick_less() {
-        // The very first time is tick 51. The later times follow the timer's clock, which has ticks
-        // of one or of eight.
+        // The timer first goes off in tick 51. Afterwards it follows its clock, whose ticks are as
+        // long as one or eight fine ticks.
         for (wait, period, phase) in [(61, 62, 51), (62, 63, 51), (63, 64, 51), (64, 72, 120 % 72)]
         {
             let timer = Timer::new(50, 1, wait * TICK_NS);
@@ -253,13 +263,13 @@ mod tests {
         }
     }
 
-    /// Parameters that change while long work is in progress apply as soon as the work is done: the
-    /// next round is counted from the beginning of the present round. After the work is done, the
-    /// wait that has already begun ends first.
+    /// If the timer is replaced while the parts of a round are still being done, the next round
+    /// follows the present one by a period of the new timer. If all parts are done, the wait that
+    /// has begun with the old timer ends first.
     #[test]
     fn a_change_amid_a_long_work_holds_at_once() {
-        // The old timer goes off in ticks 51, 52 and 53, and again from tick 56 on. With the new
-        // timer, a round takes 33 ticks.
+        // The old timer goes off in ticks 51, 52 and 53, and again from tick 56 on. The new timer
+        // has a period of 33 ticks.
         let (old, new) = (Timer::new(50, 3, 20_000_000), Timer::new(50, 3, 300_000_000));
         assert_eq!((old.period_ns, new.period_ns), (5 * TICK_NS, 33 * TICK_NS));
         for (change, next) in [(51, 84), (52, 84), (53, 56), (54, 56), (55, 56)] {
@@ -275,7 +285,7 @@ mod tests {
         }
     }
 
-    /// A change before the first call has no effect on the count: only the new timer matters.
+    /// If the timer is replaced before `count` was called, only the new timer matters.
     #[test]
     fn a_change_counts_from_the_beginning() {
         let (old, new) = (Timer::new(50, 1, 20_000_000), Timer::new(50, 1, 20_000_000));

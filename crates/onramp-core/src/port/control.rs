@@ -1,4 +1,5 @@
-//! How jobs reach a running tree: any thread submits a job, and the port's owner runs it.
+//! How jobs (changes or queries of a running tree) reach the tree: any thread submits a job, and
+//! the port's owner runs it.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,41 +17,45 @@ use crate::base::sync::Ordering;
 use crate::port::Device;
 use crate::sched::Qdisc;
 
-/// Most times that an owner looks for jobs in one run. Later jobs are left to the next run.
+/// How often an owner takes over waiting jobs in one run. Jobs that come later are left to the next
+/// run.
 pub(super) const JOB_LOOKS: u32 = 2;
 
 impl<D: Device> Port<D> {
-    /// Runs `job` on the port's tree. Use `with` to change or read a running tree.
+    /// Lets the port's owner run `job` on the tree of qdiscs. Use `with` to change or read a
+    /// running tree.
     ///
-    /// Returns `Ok(true)` if the calling thread has run the job: nobody owned the port and little
-    /// other work came first. Returns `Ok(false)` if the job waits; the present owner runs the job
-    /// as soon as its call of the device returns, or else the runner does. Jobs run in the order in
-    /// which they were submitted. Senders never wait for a job to be scheduled, though a job may
-    /// run before their packets and delay them by its own run time. The submitting thread never
-    /// transmits, so a device that blocks does not delay that thread.
+    /// Returns `Ok(true)` if the calling thread has run the job: no other thread owned the port,
+    /// and jobs submitted before took little time. Returns `Ok(false)` if the job waits; the
+    /// present owner runs the job as soon as its call of the device returns, or else the runner
+    /// does. Jobs run in the order in which they were submitted. Senders never wait for a job to be
+    /// scheduled, though a job may run before their packets and delay them by its own run time. The
+    /// submitting thread never transmits, so a device that blocks does not delay that thread.
     ///
-    /// Packets that a job drops are counted and go home. A job that panics kills the port. A dead
-    /// port discards all jobs.
+    /// Packets that a job drops are counted and go home (to their senders' memory). A job that
+    /// panics kills the port. A dead port discards all jobs.
     ///
     /// # Errors
     ///
     /// Returns the job to the caller if [`JOBS_MAX`] jobs are already waiting, which means that the
-    /// device blocks.
+    /// owner is blocked inside the device.
     pub fn with(&self, job: Job, now: Instant, waker: &dyn PortWaker) -> Result<bool, TooManyJobs> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if jobs.len() >= JOBS_MAX {
             drop(jobs);
-            waker.visit_by(now); // An owner that found the lock taken may have left jobs.
+            // If an owner found the lock of the job list taken, it may have left jobs behind, so
+            // wake the runner.
+            waker.visit_by(now);
             return Err(TooManyJobs(job));
         }
         jobs.push_back(job);
         drop(jobs);
-        // Relaxed: as in `run`; the lock publishes the job.
+        // Relaxed: `has_requests` says why; the lock publishes the job.
         self.requests.fetch_or(JOBS, Ordering::Relaxed);
         if let Some(owner) = self.intake.own() {
             return Ok(self.run_jobs_now(owner, Caller { now, waker, is_runner: false }));
         }
-        waker.visit_by(now); // The owner may already have made its last look for jobs.
+        waker.visit_by(now); // The owner may already have looked for jobs for the last time.
         Ok(false)
     }
 
@@ -61,7 +66,7 @@ impl<D: Device> Port<D> {
     ///
     /// # Errors
     ///
-    /// Returns an error in the same case as [`with`](Self::with).
+    /// Returns an error if too many jobs are waiting, as [`with`](Self::with) does.
     pub fn replace(
         &self,
         qdisc: Box<dyn Qdisc>,
@@ -71,12 +76,13 @@ impl<D: Device> Port<D> {
         self.with(Box::new(|root, cx| root.succeed(qdisc, cx)), now, waker)
     }
 
-    /// Runs the waiting jobs, up to a quota, and sends no packet: sending is left to the runner.
-    /// Returns true if no job is left.
+    /// Runs the waiting jobs, up to a quota, and then leaves the port. Sends no packet: sending is
+    /// left to the runner. Returns true if no job is left.
     fn run_jobs_now(&self, mut owner: Owner<'_, PortState<D>>, caller: Caller<'_>) -> bool {
         let waker = caller.waker;
         let was_busy = owner.was_busy();
-        // The quota is zero, since this function sends nothing. A dead port is buried below.
+        // The run's quota of packets is zero, since this function sends nothing. Packets of a dead
+        // port are dropped below.
         let mut run = Run::new(owner.later(caller.now), waker, &self.stats);
         let held = owner.held(&self.stats);
         for _ in 0..JOB_LOOKS {
@@ -100,62 +106,66 @@ impl<D: Device> Port<D> {
             owner.close(DropReason::Purged);
         }
         if owner.is_closed() {
-            // A closed port only drops packets, so `run` sends nothing here. Packets staged
-            // meanwhile must be dropped now, since no other thread may ever visit the port again.
+            // A closed port only drops packets, so `run` sends nothing here. Packets that were
+            // staged while the jobs ran must be dropped now, since no other thread may ever visit
+            // the port again.
             let caller = Caller { now: run.now, is_runner: true, ..caller };
             let _ = self.run(owner, PacketList::new(), caller);
             return !left;
         }
-        // The jobs may have changed when packets can leave, so let the runner look.
+        // The jobs may have changed when packets can leave, so ask the runner to visit the port.
         if left || held + owner.held(&self.stats) > 0 {
             waker.visit_by(run.now);
         }
         if was_busy {
             if owner.waiting() > 0 {
-                waker.visit_by(run.now); // Packets staged meanwhile have no owner.
+                // Packets were staged while the jobs ran, and no owner will send them.
+                waker.visit_by(run.now);
             }
             owner.leave_busy();
         } else if let Err(owner) = owner.leave_idle() {
-            waker.visit_by(run.now); // Packets staged meanwhile have no owner.
+            // Packets were staged while the jobs ran, and no owner will send them.
+            waker.visit_by(run.now);
             owner.leave_busy();
         }
         !left
     }
 
-    /// Whether an owner that may still look for jobs `looks` times should take the requests now: a
-    /// request to close the port, or jobs.
+    /// Whether the owner should take the requests (to close the port, or to run jobs) now. `looks`
+    /// says how often the owner may still look for jobs in this run.
     pub(super) fn has_requests(&self, owner: &PortState<D>, looks: u32) -> bool {
         // Relaxed: after setting a flag, the requester tries to own the port or wakes the runner,
-        // so a stale read is harmless. The check here serves requests made while the owner was
-        // blocked inside the device for a long time.
+        // so a stale read is harmless. The look after each turn finds requests that were made while
+        // the owner was blocked inside the device for a long time.
         let requests = self.requests.load(Ordering::Relaxed);
         requests & CLOSE != 0 && !owner.is_closed() || looks > 0 && requests != 0
     }
 
-    /// Asks the runner for a visit if jobs are left.
+    /// Asks the runner to visit the port if jobs are left.
     pub(super) fn wake_for_requests(&self, owner: &PortState<D>, run: &Run<'_>) {
         if owner.has_jobs() {
             run.waker.visit_by(run.now);
         } else if self.has_work(owner) {
             // Another thread holds the lock of the job list, and may need this processor to release
-            // the lock.
+            // the lock. So let the runner come a tick later.
             run.waker.visit_by(run.now.after(TICK_NS));
         }
     }
 
-    /// Whether jobs are left, either taken over by the owner or still in the port's list.
+    /// Whether jobs are left: either the owner has taken them over but not run them, or they are
+    /// still in the port's list.
     fn has_work(&self, owner: &PortState<D>) -> bool {
         // Relaxed: a thread that submits a job after this read wakes the runner; the lock publishes
         // the jobs.
         owner.has_jobs() || self.requests.load(Ordering::Relaxed) & JOBS != 0
     }
 
-    /// Takes over the waiting jobs and the request to close the port. Returns true if the owner has
-    /// more to do.
+    /// Takes over the waiting jobs and closes the port if that was requested. Returns true if the
+    /// owner now has jobs to run or packets to drop.
     #[cold]
     pub(super) fn take_requests(&self, owner: &mut PortState<D>) -> bool {
         // An owner never waits. While another thread holds the lock, the owner leaves the jobs to
-        // the next owner, whose visit the holder of the lock asks for.
+        // the next owner: the thread that holds the lock asks the runner for a visit.
         let jobs = match self.jobs.try_lock() {
             Err(TryLockError::WouldBlock) => None,
             Err(TryLockError::Poisoned(lock)) => Some(lock.into_inner()),
@@ -176,20 +186,22 @@ impl<D: Device> Port<D> {
 }
 
 impl<D> PortState<D> {
-    /// Moves `jobs` into the state, as many as fit, to be run in order in the next turn.
+    /// Moves as many of `jobs` as fit into the owner's state, where they run in order in the
+    /// owner's next turn.
     pub(super) fn accept_jobs(&mut self, jobs: &mut VecDeque<Job>) {
         let room = JOBS_MAX.saturating_sub(self.jobs.len());
         self.jobs.extend(jobs.drain(..room.min(jobs.len())));
     }
 
-    /// Whether jobs are waiting here.
+    /// Whether the owner has taken over jobs that have not run yet.
     pub(super) fn has_jobs(&self) -> bool {
         !self.jobs.is_empty()
     }
 }
 
 impl<D: Device> PortState<D> {
-    /// Runs the waiting jobs, and stops early once the run is late.
+    /// Runs the jobs that the owner has taken over, but stops early once the run has lasted too
+    /// long.
     pub(super) fn run_jobs(&mut self, run: &mut Run<'_>) {
         if self.closed == Some(DropReason::PortDead) {
             return self.drop_jobs();
@@ -207,8 +219,8 @@ impl<D: Device> PortState<D> {
         run.finish(&mut drops);
     }
 
-    /// Drops all jobs without running them. Dropping a job tells the thread that waits for the job
-    /// that the job will not run.
+    /// Drops all jobs that have not run. A thread that waits for a job learns that the job will not
+    /// run, because the job is dropped.
     pub(super) fn drop_jobs(&mut self) {
         while let Some(job) = self.jobs.pop_front() {
             drop_any(job);

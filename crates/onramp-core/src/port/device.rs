@@ -1,10 +1,10 @@
-//! The interface between the scheduler and the outside world: a device that transmits packets.
+//! The interface between a port and the device that transmits the port's packets.
 
 use onramp_queue::PacketList;
 
 use crate::base::Instant;
 
-/// Fixed facts about a device.
+/// What a port and its qdiscs must know about a device, which does not change.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
@@ -13,9 +13,9 @@ pub struct DeviceInfo {
     /// Size of the largest packet in bytes, including the link header (`psched_mtu`). Qdiscs derive
     /// their default quantum from this size.
     pub mtu: u32,
-    /// Whether [`Device::transmit`] may block for more than about 2 ms, although it should not. A
-    /// link with several ports then starts an extra thread that replaces a runner blocked inside
-    /// the device.
+    /// Whether [`Device::transmit`] may block for more than about 2 ms, although it should not. If
+    /// so, a link with several ports starts an extra thread, which replaces a runner that is
+    /// blocked inside the device.
     pub may_block: bool,
 }
 
@@ -28,8 +28,8 @@ impl DeviceInfo {
     }
 
     /// Marks the device as one whose calls take less than about 2 ms, such as a non-blocking socket
-    /// or memory. The link then needs no extra thread that watches for blocked runners. Wakers of
-    /// receivers that such a device calls must not block either.
+    /// or memory. The link then needs no extra thread that watches for blocked runners. If such a
+    /// device calls the wakers of tasks that receive packets, these wakers must not block either.
     #[must_use]
     pub const fn never_blocks(mut self) -> Self {
         self.may_block = false;
@@ -37,34 +37,36 @@ impl DeviceInfo {
     }
 }
 
-/// The result of giving a burst to a device.
+/// The result of offering a burst (packets handed over together) to a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transmitted {
-    /// Number of calls into the kernel, or of notifications of a ring.
+    /// Number of calls into the kernel, or of notifications of a ring buffer.
     pub calls: u32,
-    /// Number of messages. A segmented packet of many datagrams counts as one message.
+    /// Number of messages that the device sent. A segmented packet of many datagrams counts as one
+    /// message.
     pub messages: u32,
-    /// Time at which to offer the rest of the burst again. `None` if the device took the whole
-    /// burst.
+    /// Time at which to offer the packets left in the burst again, or `None` if the device took the
+    /// whole burst.
     pub retry_at: Option<Instant>,
 }
 
-/// One transmit queue of a device. `&mut self` takes the place of Linux's transmit lock.
+/// One transmit queue of a device. Because methods take `&mut self`, no transmit lock as in Linux
+/// is needed.
 pub trait Device: Send {
-    /// Returns the fixed facts about the device.
+    /// Returns what does not change about the device.
     fn info(&self) -> &DeviceInfo;
 
-    /// Sends packets from the front of `burst`, without blocking.
+    /// Sends packets from the front of `burst`. Should not block.
     ///
-    /// Moves every packet that is finished to `done`, in order, with
+    /// Moves every packet that was sent or that failed to `done`, in order, with
     /// [`drop_reason`](onramp_queue::Meta::drop_reason) set on packets that failed. If the device
     /// is full, the rest stays in `burst`; the port offers the rest again, and no packet overtakes
     /// it.
     ///
-    /// A packet that the device hands over to another party, which will drop the packet later, is
-    /// in neither `burst` nor `done` afterwards and counts as sent. Clear the packet's drop reason
-    /// before handing it over: the sender is told the reason that the packet carries when it goes
-    /// home.
+    /// A device may also hand a packet over to other code, which will drop the packet's memory
+    /// later. Afterwards, such a packet is in neither `burst` nor `done`, and counts as sent. Clear
+    /// the packet's drop reason before handing it over: when the packet goes home, the sender is
+    /// told the drop reason that the packet carries.
     fn transmit(
         &mut self,
         burst: &mut PacketList,

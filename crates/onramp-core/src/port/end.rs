@@ -1,4 +1,4 @@
-//! The end of a port: it is closed, or it dies of a panic.
+//! The end of a port: another thread closes it, or it dies of a panic.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,20 +15,21 @@ use crate::port::Device;
 use crate::sched::Cx;
 
 impl<D: Device> Port<D> {
-    /// Drops all packets that the port holds and all packets that still arrive, as
-    /// [`DropReason::Purged`]. Returns `None` if another thread owns the port; that owner closes
-    /// the port as soon as its call of the device returns. Call `close` again in that case.
+    /// Closes the port: drops all packets that the port holds and all packets that still arrive, as
+    /// [`DropReason::Purged`]. Returns `None` if another thread owns the port. That owner closes
+    /// the port as soon as its call of the device returns; call `close` again in that case.
     pub fn close(&self, now: Instant, waker: &dyn PortWaker) -> Option<Ran> {
         // Release: publishes what the closing thread did before; pairs with the acquire in
         // `take_requests`.
         self.requests.fetch_or(CLOSE, Ordering::Release);
         let mut owner = self.intake.own()?;
-        // Close before the run, so that it asks the device for nothing.
+        // Close the port before the run, so that the run offers the device no packets.
         owner.close(DropReason::Purged);
         Some(self.run(owner, PacketList::new(), Caller { now, waker, is_runner: true }))
     }
 
-    /// Kills the port after a panic of its qdisc or device. Returns why the owner stops.
+    /// Marks the port as dead after a panic of its qdisc or device. Returns the reason why the
+    /// owner stops its run.
     #[cold]
     pub(super) fn die(
         &self,
@@ -40,7 +41,8 @@ impl<D: Device> Port<D> {
         self.stats.backlog.set(owner.held(&self.stats));
         run.waker.dies();
         let first = self.known.death.set(why(&*panic)).is_ok();
-        std::mem::forget(panic); // Dropping the payload is foreign code and may panic too.
+        // A panic's payload is foreign code, and dropping it may panic too.
+        std::mem::forget(panic);
         if first {
             run.waker.died();
         }
@@ -48,15 +50,15 @@ impl<D: Device> Port<D> {
     }
 }
 
-/// Returns the message of a panic.
+/// Returns the message of a panic, or "a panic" if there is none.
 fn why(panic: &(dyn Any + Send)) -> Box<str> {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic").into()
 }
 
 impl<D> PortState<D> {
-    /// Closes the port: from the next turn on, all packets are dropped for `reason`. Returns false
-    /// if the port was already closed; the port then keeps its first reason.
+    /// Closes the port: from the owner's next turn on, the port drops all packets for `reason`.
+    /// Returns false if the port was already closed; the port then keeps its first reason.
     pub(super) fn close(&mut self, reason: DropReason) -> bool {
         let was_open = self.closed.is_none();
         self.closed.get_or_insert(reason);
@@ -65,17 +67,17 @@ impl<D> PortState<D> {
 }
 
 impl<D: Device> PortState<D> {
-    /// Whether the port is closed, and so sends nothing.
+    /// Whether the port is closed, so that it drops all packets and sends none.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.is_some()
     }
 
-    /// Drops the packets of a closed port: first packets of `burst` and `inbox`, up to
-    /// `quota.purge`, then the packets of the tree. The tree is dropped only if its packets fit
-    /// into the rest of the quota or if the owner has time, because a qdisc can only drop all of
-    /// its packets at once.
+    /// Drops the packets of a closed port: at most `quota.purge` packets of `burst` and `inbox`,
+    /// then the packets of the tree. The packets of the tree are dropped only if they fit into the
+    /// rest of the quota or if the owner has time, because a qdisc can only drop all of its packets
+    /// at once.
     pub(super) fn purge(&mut self, reason: DropReason, run: &mut Run<'_>) -> Stop {
-        self.share = None; // A closed port takes no part of the shared rate.
+        self.share = None; // A closed port gives up its part of a shared rate.
         if !self.is_buried && self.closed == Some(DropReason::PortDead) {
             if self.is_burden(&run.quota, run.stats) {
                 return Stop::Quota;
@@ -96,20 +98,23 @@ impl<D: Device> PortState<D> {
         if rests || !self.inbox.is_empty() { Stop::Quota } else { Stop::Empty }
     }
 
-    /// Whether a dead port holds more packets than a sender that only passes by should drop.
+    /// Whether a dead port holds more packets than a sender should drop that owns the port only
+    /// because it pushed packets of its own.
     fn is_burden(&self, quota: &Quota, stats: &PortStats) -> bool {
         !quota.at_leisure && self.held_by_death(stats) > u64::from(quota.purge)
     }
 
     /// Returns the number of packets that a dead port holds, computed from counters. The qdisc and
-    /// the device may be broken, so neither is asked.
+    /// the device may be broken, so neither may be called.
     fn held_by_death(&self, stats: &PortStats) -> u64 {
-        // Saturating, because a broken device may have reported more packets than it was given.
+        // The subtraction saturates, because a broken device may have reported more packets than it
+        // was given.
         self.came.saturating_sub(stats.sent.get() + stats.dropped.total())
     }
 
-    /// Closes the port after a panic and never calls its qdisc or device again. Drops the packets
-    /// at once if they are few or the owner has time; otherwise the runner's visit drops them.
+    /// Closes the port after a panic, so that its qdisc and device are never called again. Drops
+    /// the packets at once if they are few or the owner has time; otherwise the runner's next visit
+    /// drops them.
     pub(super) fn die(&mut self, quota: &Quota, stats: &PortStats) {
         self.closed = Some(DropReason::PortDead);
         if !self.is_burden(quota, stats) {
@@ -122,7 +127,7 @@ impl<D: Device> PortState<D> {
         !self.is_buried && self.closed == Some(DropReason::PortDead)
     }
 
-    /// Returns why an owner stops after a panic in its turn.
+    /// Returns the reason why an owner stops its run after a panic.
     pub(super) fn stop_of_death(&self) -> Stop {
         if self.awaits_burial() { Stop::Quota } else { Stop::Empty }
     }
@@ -132,13 +137,13 @@ impl<D: Device> PortState<D> {
         if self.awaits_burial() { self.held_by_death(stats) } else { self.backlog() }
     }
 
-    /// Drops all that a dead port holds. Packets are marked `PortDead` at push, so unprocessed
-    /// packets already carry that reason. Packets that the panic itself destroyed are counted as
-    /// the difference of the counters.
+    /// Drops the qdiscs, jobs and packets of a dead port. Packets are marked `PortDead` at push, so
+    /// unprocessed packets already carry that reason. The number of dropped packets is computed
+    /// from counters, because the panic itself may have destroyed packets.
     fn bury(&mut self, stats: &PortStats) {
         self.is_buried = true;
-        self.share = None; // A dead port takes no part of the shared rate.
-        // The qdiscs may be broken, so that dropping one panics again.
+        self.share = None; // A dead port gives up its part of a shared rate.
+        // The qdiscs may be broken, so dropping a qdisc may panic again.
         for qdisc in self.root.bury() {
             drop_any(qdisc);
         }
@@ -149,7 +154,8 @@ impl<D: Device> PortState<D> {
     }
 }
 
-/// Drops a value whose `drop` may panic, and leaks the panic's payload.
+/// Drops a value whose `drop` may panic. If it panics, the payload of the panic is never freed,
+/// because dropping the payload might panic as well.
 pub(super) fn drop_any<T>(any: T) {
     let drops = AssertUnwindSafe(|| drop(any));
     catch_unwind(drops).unwrap_or_else(std::mem::forget);

@@ -27,5 +27,6 @@ impl fmt::Display for TooManyJobs {
 
 impl std::error::Error for TooManyJobs {}
 
-/// Most jobs that may wait for a port, for example while its owner is blocked inside the device.
+/// The largest number of jobs that may wait for a port, for example while its owner is blocked
+/// inside the device.
 pub const JOBS_MAX: usize = 1_024;

@@ -1,80 +1,86 @@
-//! Decides whether a port collects packets or sends each packet when it arrives.
+//! Decides whether a port collects packets (pushes only stage them, and the runner sends them
+//! later) or sends each packet when it arrives.
 
 use super::TICK_NS;
 use crate::base::Instant;
 
-/// Number of packets in one tick that makes a port busy.
+/// When this many packets come in one tick ([`TICK_NS`]), the port becomes busy: it collects
+/// packets.
 const BUSY_PACKETS: u32 = 24;
-/// A tick with fewer packets than this ends the busy period.
+/// When fewer packets than this come in one tick, the port is busy no longer.
 const IDLE_PACKETS: u32 = 12;
-/// Age of the newest packet of a list, in nanoseconds, from which on collecting was *in vain*: the
-/// senders had stopped, and the runner found packets that a sender could have sent earlier.
+/// Packets were collected *in vain* if the newest packet that the runner finds is at least this
+/// old, in nanoseconds: then no sender was active any more, and a sender could have sent the
+/// packets earlier.
 const PAUSE_NS: u64 = TICK_NS / 8;
-/// Number of consecutive visits that must find packets in vain before the port stops collecting. A
-/// single such visit may be an accident, since a thread may lose its processor.
+/// After this many consecutive visits that found packets collected in vain, the port stops
+/// collecting for a while. A single such visit may be an accident, since a thread may lose its
+/// processor.
 const IN_VAIN: u8 = 2;
-/// Shortest and longest time, in nanoseconds, for which the port then does not collect packets.
+/// The shortest and the longest time, in nanoseconds, for which the port then does not collect
+/// packets.
 const HOLD_MIN_NS: u64 = 1_000_000;
 const HOLD_MAX_NS: u64 = 64_000_000;
 
-/// The recent traffic of a port.
+/// The recent traffic of a port, from which it decides whether to collect packets.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Start of the present tick, and the number of packets that came in this tick.
+    /// Time at which the present tick began, and the number of packets that have come in this tick.
     tick_start: Instant,
     came: u32,
-    /// Time at which the newest packet of this run was pushed.
+    /// Time at which the newest packet that came in this run was pushed, or `None` if no packet
+    /// came.
     newest: Option<Instant>,
-    /// Whether the last burst cost the device no call. Sending packets one by one is then as cheap
-    /// as sending bursts.
+    /// Whether the last burst cost the device no call into the kernel. Then it costs no more to
+    /// send packets one by one than in bursts.
     cheap: bool,
-    /// Time before which the port does not collect packets, and the length of that pause in
-    /// nanoseconds.
+    /// Time before which the port does not collect packets, and the length of the last pause in
+    /// collecting, in nanoseconds.
     collects_from: Instant,
     hold_ns: u64,
-    /// Number of visits since that pause that found packets, and how many consecutive visits of
-    /// these, up to the last one, found that the packets were collected in vain.
+    /// Number of visits since the last pause that found packets, and how many of these in a row, up
+    /// to the last one, found packets that were collected in vain.
     visits: u8,
     in_vain: u8,
 }
 
 impl Pace {
-    /// Records the arrival of a list whose newest packet was pushed at `newest`.
+    /// Records that packets came from the intake, the newest of which was pushed at `newest`.
     #[inline]
     pub(super) fn received(&mut self, newest: Instant) {
         self.newest = Some(newest);
     }
 
-    /// Records that `packets` packets went on to the qdisc.
+    /// Records that `packets` packets were moved into the qdisc.
     #[inline]
     pub(super) fn enqueued(&mut self, packets: u32) {
         self.came += packets;
     }
 
-    /// Records that the device took a burst with `calls` calls.
+    /// Records that the device was called with a burst, which cost `calls` calls into the kernel.
     #[inline]
     pub(super) fn transmitted(&mut self, calls: u32) {
         self.cheap = calls == 0;
     }
 
-    /// Whether bursts cost the device no call.
+    /// Whether the last burst cost the device no call into the kernel.
     pub(super) fn is_cheap(&self) -> bool {
         self.cheap
     }
 
-    /// Whether collecting is paused at `now`.
+    /// Whether the port does not collect packets at `now`, because of a pause.
     pub(super) fn holds(&self, now: Instant) -> bool {
         now < self.collects_from
     }
 
-    /// Ends a run, and returns whether packets that arrive after the run are to be collected.
-    /// `visit` is true if the run was a visit of the runner.
+    /// Ends a run of an owner. Returns whether packets that arrive after the run are to be
+    /// collected. `visit` says whether the run was a visit of the runner.
     ///
     /// Senders that wait for answers send a burst and stop. Collecting such a burst only delays it.
-    /// The runner notices the delay by the age of the newest packet, and then pauses collecting,
-    /// for longer if the same happens again soon. Collecting is not paused if each burst costs the
-    /// device a call, because sending a delayed list is then still cheaper than sending its packets
-    /// one by one.
+    /// The runner notices the delay by the age of the newest packet, and then the port stops
+    /// collecting for a pause, which is longer if the same happens again soon. There is no pause if
+    /// each burst costs the device a call, because sending many packets late in one call is then
+    /// still cheaper than sending them one by one.
     pub(super) fn collects(&mut self, was_busy: bool, visit: bool, now: Instant) -> bool {
         let (came, newest) = (self.came, self.newest.take());
         let tick_over = now.since(self.tick_start) >= TICK_NS;
@@ -95,8 +101,8 @@ impl Pace {
         }
     }
 
-    /// Records a visit that found packets. `lay` is true if the packets had been waiting while no
-    /// sender was active.
+    /// Records a visit that found packets. `lay` says whether the packets were collected in vain:
+    /// no sender was active any more.
     fn note_visit(&mut self, lay: bool, now: Instant) {
         self.visits = self.visits.saturating_add(1);
         self.in_vain = if lay { self.in_vain + 1 } else { 0 };
@@ -114,12 +120,12 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Time of the first visit, in nanoseconds. Two visits that find packets in vain pause
-    /// collecting.
+    /// Time of the first visit, in nanoseconds. After two visits that find packets collected in
+    /// vain, the port stops collecting.
     const START: u64 = 1_000_000_000;
 
-    /// Runs a visit of the runner at `at`, in a busy port whose newest packet is `age` nanoseconds
-    /// old.
+    /// Lets the runner visit a busy port at `at`, when the newest packet is `age` nanoseconds old.
+    /// Returns whether the port goes on collecting.
     fn visit(pace: &mut Pace, at: u64, age: u64) -> bool {
         pace.transmitted(0);
         pace.received(Instant(at - age));
@@ -127,7 +133,8 @@ mod tests {
         pace.collects(true, true, Instant(at))
     }
 
-    /// Returns for how many nanoseconds from `at` on the port does not collect, found by bisection.
+    /// Returns for how many nanoseconds after `at` the port does not collect. The time is found by
+    /// bisection.
     fn hold_ns(pace: &Pace, at: u64) -> u64 {
         let (mut held, mut free) = (0, 1 << 40);
         if !pace.holds(Instant(at)) {
@@ -140,8 +147,8 @@ mod tests {
         free
     }
 
-    /// The limit is an eighth of a tick, 12.5 us. A younger packet shows that senders are still
-    /// active.
+    /// Packets were collected in vain if the newest is at least an eighth of a tick old (12.5 us).
+    /// A younger packet shows that senders are still active.
     #[test]
     fn what_is_twelve_and_a_half_microseconds_old_lay_in_vain() {
         for (age, lay) in [(0, false), (12_499, false), (12_500, true), (90_000, true)] {
@@ -153,8 +160,8 @@ mod tests {
         }
     }
 
-    /// The pause is 1 ms at first, and twice as long each time the same happens again soon, up to
-    /// 64 ms.
+    /// The pause in collecting is 1 ms at first, and twice as long each time the same happens again
+    /// soon, up to 64 ms.
     #[test]
     fn collecting_pauses_for_longer_each_time() {
         let (mut pace, mut at) = (Pace::default(), START);
@@ -166,8 +173,8 @@ mod tests {
         }
     }
 
-    /// Packets found in vain within the first four visits after a pause double the next pause.
-    /// After more visits, the pause is 1 ms again.
+    /// If packets are again found collected in vain within the first four visits after a pause, the
+    /// next pause is twice as long. After more visits, the next pause is 1 ms again.
     #[test]
     fn after_some_good_visits_it_begins_anew() {
         for (good, doubles) in
@@ -193,7 +200,7 @@ mod tests {
         }
     }
 
-    /// A visit that finds young packets, between two visits that find old ones, prevents a pause.
+    /// The port goes on collecting if every other visit finds packets that are not old.
     #[test]
     fn only_two_in_turn_count() {
         let (mut pace, mut at) = (Pace::default(), START);
@@ -204,8 +211,8 @@ mod tests {
         assert_eq!(hold_ns(&pace, at), 0);
     }
 
-    /// Collecting is not paused by a sender's run, by a port that was not busy, by a device that
-    /// makes calls, or by a visit that finds no packets.
+    /// The port goes on collecting if the run is a sender's, if the port was not busy, if the
+    /// device makes calls into the kernel, or if the visit finds no packets.
     #[test]
     fn only_visits_that_find_what_was_collected_count() {
         for (was_busy, by_keeper, calls, finds) in [
@@ -229,7 +236,7 @@ mod tests {
         }
     }
 
-    /// The age of a packet is used only in the run in which the packet arrived.
+    /// The age of the newest packet counts only in the run in which the packet came.
     #[test]
     fn each_run_has_packets_of_its_own() {
         let mut pace = Pace::default();
@@ -241,7 +248,8 @@ mod tests {
         assert!(!pace.holds(Instant(START + 50_000)));
     }
 
-    /// 24 packets in a tick make a port busy. Fewer than 12 packets in a tick end the busy period.
+    /// 24 packets in a tick make a port busy: it collects. Fewer than 12 packets in a tick end
+    /// that.
     #[test]
     fn busy_and_idle_by_the_packets_of_a_tick() {
         for (came, idle_collects, busy_collects) in [
@@ -253,7 +261,7 @@ mod tests {
         ] {
             let after = |was_busy, visit, ns| {
                 let mut pace = Pace::default();
-                // This call begins a tick.
+                // This call begins a tick, since the first tick is long over.
                 let _ = pace.collects(false, false, Instant(START));
                 pace.enqueued(came);
                 pace.collects(was_busy, visit, Instant(START + ns))
@@ -268,7 +276,8 @@ mod tests {
         }
     }
 
-    /// A run that ends a tick begins the next tick, which starts with no packets.
+    /// A run that comes after the end of a tick begins the next tick, in which no packets have come
+    /// yet.
     #[test]
     fn a_tick_begins_with_nothing() {
         let mut pace = Pace::default();

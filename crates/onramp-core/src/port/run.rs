@@ -1,4 +1,4 @@
-//! One run of an owner: which thread runs, what the run may still do, and why it ends.
+//! One run of an owner: which thread runs, what it may still do in the run, and why it stops.
 
 use onramp_queue::PacketList;
 
@@ -6,7 +6,8 @@ use super::{PortWaker, QUOTA_NS};
 use crate::base::Instant;
 use crate::base::stats::PortStats;
 
-/// The thread that uses a port: its time, its way to the runner, and whether it is the runner.
+/// The thread that runs: the time at which it began, how it wakes the runner, and whether it is the
+/// runner itself.
 #[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
     pub(super) now: Instant,
@@ -14,71 +15,78 @@ pub(super) struct Caller<'a> {
     pub(super) is_runner: bool,
 }
 
-/// One run of an owner.
+/// One run of an owner: from the moment at which a thread becomes owner of the port until it leaves
+/// the port.
 pub(super) struct Run<'a> {
     pub(super) now: Instant,
     pub(super) waker: &'a dyn PortWaker,
     pub(super) stats: &'a PortStats,
-    /// Whether the owner is the runner, and not a sender.
+    /// Whether the thread that owns the port is the runner, and not a sender.
     pub(super) is_runner: bool,
     /// Whether the port was busy when the owner got it.
     pub(super) was_busy: bool,
     pub(super) quota: Quota,
-    /// Finished packets. They go home when the run is dropped, after the owner has left the port.
+    /// Packets that were sent or dropped. They go home when the `Run` is dropped, after the owner
+    /// has left the port.
     pub(super) done: PacketList,
 }
 
 impl<'a> Run<'a> {
-    /// Begins a run whose quota is zero.
+    /// Begins a run with a quota of zero packets.
     pub(super) fn new(now: Instant, waker: &'a dyn PortWaker, stats: &'a PortStats) -> Self {
         let (quota, done) = (Quota::default(), PacketList::new());
         Self { now, waker, stats, is_runner: false, was_busy: false, quota, done }
     }
 
-    /// Whether the owner has worked for [`QUOTA_NS`], so that it should leave the rest to others.
+    /// Whether the run has lasted for [`QUOTA_NS`], so that the owner should leave the rest to
+    /// other threads.
     pub(super) fn is_late(&self) -> bool {
         self.waker.elapsed(self.now) >= QUOTA_NS
     }
 
-    /// Counts dropped packets and keeps them until the end of the run.
+    /// Counts the packets in `drops` as dropped, and keeps them until the end of the run.
     pub(super) fn finish(&mut self, drops: &mut PacketList) {
         self.stats.count_drops(drops);
         self.done.append(drops);
     }
 }
 
-/// What an owner may still do in one run, in packets: `send` to give to the device and `enqueue` to
-/// move into the qdisc. `handed` counts the packets that the device passed on to somebody else.
+/// What an owner may still do in one run: how many packets it may give to the device (`send`) and
+/// move into the qdisc (`enqueue`). `handed` is no limit but counts the packets that the device has
+/// handed over to other code.
 #[derive(Default)]
 pub(super) struct Quota {
     pub(super) send: u32,
     pub(super) enqueue: u32,
     pub(super) handed: u32,
-    /// Most packets that the owner may still drop if the port is closed.
+    /// If the port is closed: how many packets the owner may still drop.
     pub(super) purge: u32,
-    /// Whether the owner has time to drop a whole tree of packets. False for a sender that only
-    /// passes by with its own packets.
+    /// Whether the owner has time to drop all packets of a tree at once. False for a sender that
+    /// owns the port only because it pushed packets of its own.
     pub(super) at_leisure: bool,
 }
 
-/// The state in which an owner leaves the port.
+/// How an owner leaves the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leave {
-    /// The port holds no packet that could leave now. The next push sends.
+    /// No packet is left that could leave now. The next thread that pushes becomes the owner and
+    /// sends.
     Idle,
-    /// Pushes only stage packets, until the runner's next tick.
+    /// The port collects: pushes only stage packets, which the runner sends at its next tick.
     Collecting,
-    /// Pushes only stage packets. The runner visits at once if there is `more` to send.
+    /// Pushes only stage packets. If there is `more` to send now, the runner visits the port at
+    /// once.
     Staging { more: bool },
 }
 
-/// The reason why an owner stopped sending.
+/// The reason why an owner stops sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// The port holds no packet.
     Empty,
-    /// No packet may leave before this time, or the device takes no packet before this time.
+    /// No packet may leave before this time, or the device, which is full, takes none before this
+    /// time.
     Until(Instant),
-    /// The quota is used up.
+    /// The quota of the run is used up, and packets are left.
     Quota,
 }

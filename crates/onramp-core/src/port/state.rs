@@ -1,4 +1,4 @@
-//! The state that the owner of a port works on, and the steps of the owner's work.
+//! The state of a port that only its owner uses, and the steps of the owner's work.
 
 use std::collections::VecDeque;
 
@@ -13,31 +13,32 @@ use crate::port::{Device, Share};
 use crate::sched::{Dequeue, Qdisc};
 use crate::tree::RootQdisc;
 
-/// The state behind a port's intake. Only the port's owner touches it.
+/// The state of a port behind its intake. Only the port's owner uses it.
 pub(super) struct PortState<D> {
     pub(super) root: RootQdisc,
     device: D,
     /// The port's part of a rate that several ports have in common, if any.
     pub(super) share: Option<Share>,
-    /// The latest time that any owner of this port has used.
+    /// The latest time that an owner of this port has used, to which no later owner goes back.
     pub(super) now: Instant,
-    /// Packets taken from the intake that are not yet in the qdisc. At most `QUOTA` packets, plus
-    /// the cap of the intake, plus the packets of one push. The owner leaves the intake idle only
-    /// when `inbox` is empty, because in an idle intake nothing would bound `inbox`.
+    /// Packets taken from the intake that are not yet in the qdisc. There are at most `QUOTA`
+    /// packets, plus the cap of the intake, plus the packets of one push. The owner leaves the
+    /// intake idle only when `inbox` is empty, because nothing would limit the packets in `inbox`
+    /// if each push to an idle intake added some.
     pub(super) inbox: PacketList,
-    /// Packets that are dequeued but not yet taken by the device: at most one burst.
+    /// Packets that have left the qdisc but that the device has not taken yet: at most one burst.
     pub(super) burst: PacketList,
-    /// Time before which the device, which was full, is not offered packets again.
+    /// The device was full: time before which it is not offered packets again.
     pub(super) retry_at: Instant,
     pace: Pace,
-    /// Jobs (changes and queries of the tree) to be run in the next turn.
+    /// Jobs (changes and queries of the tree) that run in the owner's next turn.
     pub(super) jobs: VecDeque<Job>,
-    /// Number of packets that this port has received from its intake, or that its qdiscs have made,
-    /// since the port was created.
+    /// Number of packets that have come to this port since it was created: from its intake, or made
+    /// by its qdiscs.
     pub(super) came: u64,
-    /// If set, the port is closed: it sends nothing, and drops packets for this reason.
+    /// If set, the port is closed: it sends nothing, and drops all packets for this reason.
     pub(super) closed: Option<DropReason>,
-    /// Whether a dead port has already dropped all that it held when it died.
+    /// Whether a dead port has already dropped the packets that it held when it died.
     pub(super) is_buried: bool,
 }
 
@@ -61,7 +62,7 @@ impl<D> PortState<D> {
 }
 
 impl<D: Device> PortState<D> {
-    /// Appends packets to `inbox`, for the next turn.
+    /// Appends packets from the intake to `inbox`, so that the next turn moves them into the qdisc.
     pub(super) fn receive(&mut self, packets: &mut PacketList) {
         let Some(newest) = packets.back() else { return };
         self.pace.received(Instant(newest.enqueued_ns));
@@ -69,16 +70,17 @@ impl<D: Device> PortState<D> {
         self.inbox.append(packets);
     }
 
-    /// Returns the time of an owner that read the clock at `now`. A thread reads the clock before
-    /// it becomes the owner, so `now` may be older than the previous owner's time; a time that runs
-    /// backwards would put packets of one flow out of order.
+    /// Returns the time that an owner which read the clock at `now` must use. A thread reads the
+    /// clock before it becomes the owner, so `now` may be older than the previous owner's time; a
+    /// time that runs backwards would put packets of one flow out of order.
     pub(super) fn later(&mut self, now: Instant) -> Instant {
         self.now = self.now.max(now);
         self.now
     }
 
-    /// Runs jobs, then enqueues and sends until the quota is used up or nothing may leave. Contains
-    /// all calls that may panic, since qdiscs and devices are foreign code.
+    /// Does one turn of the owner's work: runs jobs, then enqueues and sends packets until the
+    /// quota is used up or no packet may leave. Only this function calls qdiscs and devices, which
+    /// are foreign code and may panic.
     pub(super) fn turn(&mut self, run: &mut Run<'_>) -> Stop {
         if self.has_jobs() {
             self.run_jobs(run);
@@ -89,8 +91,8 @@ impl<D: Device> PortState<D> {
             return stop;
         }
         if let Some(oldest) = self.inbox.front() {
-            // Record only the oldest packet: its age is the time for which the whole list waited,
-            // and other counters have the length of the list.
+            // Record only how long the oldest packet has waited: that is the time for which the
+            // list of staged packets has waited, and other counters have the length of the list.
             run.stats.staging_ns.record(run.now.since(Instant(oldest.enqueued_ns)));
         }
         let stop = loop {
@@ -103,19 +105,21 @@ impl<D: Device> PortState<D> {
                 break Stop::Quota;
             }
             if came == 0 {
-                // The qdisc is full and has nothing to send now, so enqueue and let the qdisc drop.
+                // The qdisc accepts no packet without dropping one, and nothing may leave now. So
+                // enqueue a packet and let the qdisc decide which packet to drop.
                 self.enqueue(1, false, run);
             }
         };
-        // Enqueue what exceeds the next run, so that the qdisc can schedule it.
+        // Move the packets that the next run cannot send into the qdisc as well, so that the qdisc
+        // can schedule them.
         self.enqueue(self.inbox.len().saturating_sub(QUOTA), true, run);
         self.settle(stop, run)
     }
 
-    /// Moves up to `most` packets from `inbox` into the qdisc and returns their number. If `asks`
-    /// is true, the function stops at the first packet that the qdisc would drop for its limits.
-    /// Packets that the qdisc makes count towards `most` as well, since a qdisc may split one
-    /// packet into thousands.
+    /// Moves up to `most` packets from `inbox` into the qdisc and returns how many it has moved. If
+    /// `asks` is true, stops at the first packet for which the qdisc would have to drop a packet
+    /// because of its limits. Packets that the qdisc makes itself count towards `most` as well,
+    /// since a qdisc may split one packet into thousands.
     fn enqueue(&mut self, most: u32, asks: bool, run: &mut Run<'_>) -> u32 {
         let mut drops = PacketList::new();
         let mut cx = self.root.call(run.now, &mut drops);
@@ -125,7 +129,7 @@ impl<D: Device> PortState<D> {
             && self.inbox.front().is_some_and(|pkt| !asks || self.root.qdisc().accepts(pkt))
             && let Some(pkt) = self.inbox.pop_front()
         {
-            // Ignore the verdict: `drops` has the dropped packets.
+            // The verdict is not needed: the dropped packets are in `drops`.
             let _ = self.root.enqueue(pkt, &mut cx);
             came += 1;
         }
@@ -139,14 +143,15 @@ impl<D: Device> PortState<D> {
         came
     }
 
-    /// Counts `made` packets that qdiscs created, for example by splitting one.
+    /// Counts `made` packets that qdiscs have made themselves, for example by splitting a packet.
     pub(super) fn count_made(&mut self, made: u32, run: &Run<'_>) {
         self.came += u64::from(made);
         run.stats.enqueued.add(u64::from(made));
         run.stats.made.add(u64::from(made));
     }
 
-    /// Gives bursts to the device until nothing is left to send or the quota is used up.
+    /// Gives bursts of packets to the device until no packet may leave or the quota is used up.
+    /// Returns the reason for stopping.
     fn send(&mut self, run: &mut Run<'_>) -> Stop {
         let (now, stats) = (run.now, run.stats);
         if now < self.retry_at {
@@ -165,7 +170,8 @@ impl<D: Device> PortState<D> {
             let mut out = PacketList::new();
             let transmitted = self.device.transmit(&mut self.burst, &mut out, now);
             self.pace.transmitted(transmitted.calls);
-            // Saturating, because a broken device may leave more packets than it was offered.
+            // The subtraction saturates, because a broken device may leave more packets in the
+            // burst than it was offered.
             let gone = offered.saturating_sub(self.burst.len());
             run.quota.send = run.quota.send.saturating_sub(gone);
             run.quota.handed += gone.saturating_sub(out.len());
@@ -174,7 +180,8 @@ impl<D: Device> PortState<D> {
             run.done.append(&mut out);
             if transmitted.retry_at.is_some() || !self.burst.is_empty() {
                 self.root.count_requeues(self.burst.len());
-                // A device that gives no time is asked again after a tick.
+                // If the device is full but names no time, it is offered packets again after a
+                // tick.
                 self.retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
                 return Stop::Until(self.retry_at);
             }
@@ -187,7 +194,8 @@ impl<D: Device> PortState<D> {
         }
     }
 
-    /// Fills the burst from the qdisc, up to one quota. Returns why the filling stopped.
+    /// Moves packets from the qdisc into `burst`, up to [`QUOTA`] packets in all. Returns the
+    /// reason for stopping.
     fn fill(&mut self, run: &mut Run<'_>) -> Stop {
         let most = run.quota.send.min(QUOTA);
         let mut drops = PacketList::new();
@@ -220,9 +228,9 @@ impl<D: Device> PortState<D> {
         stop
     }
 
-    /// Counts the packets that are left, and corrects `stop` for them. The quota may have ended
-    /// exactly with the last packet, so that nothing is left to send. An empty qdisc does not mean
-    /// an empty port while packets are in `inbox`.
+    /// Counts the packets that are left after a turn, and corrects the reason `stop` by that: if
+    /// the quota ended exactly with the last packet, nothing is left to send; and if the qdisc is
+    /// empty but packets are in `inbox`, something is.
     fn settle(&mut self, stop: Stop, run: &Run<'_>) -> Stop {
         self.update_share(run.now, matches!(stop, Stop::Until(_)) && self.inbox.is_empty());
         let backlog = self.backlog();
@@ -234,8 +242,9 @@ impl<D: Device> PortState<D> {
         }
     }
 
-    /// Tells the share whether the port has something to send. With `waiting`, packets that only
-    /// the qdisc, not the share, holds back until later do not count as something to send.
+    /// Tells the port's part of a shared rate whether the port has packets to send. `waiting` says
+    /// that the owner stopped because no packet may leave now. If only the qdisc holds the packets
+    /// back, and not the shared rate, they do not count as packets to send.
     #[inline]
     fn update_share(&mut self, now: Instant, waiting: bool) {
         if self.share.is_none() {
@@ -248,12 +257,13 @@ impl<D: Device> PortState<D> {
         }
     }
 
-    /// Whether the port is to collect packets from now on, as the pace of this run suggests.
+    /// Whether the port is to collect packets from now on (pushes only stage packets), judged by
+    /// the recent traffic.
     pub(super) fn collects(&mut self, run: &Run<'_>) -> bool {
         self.pace.collects(run.was_busy, run.is_runner, run.now)
     }
 
-    /// Decides in which state the owner leaves the port.
+    /// Decides how the owner leaves the port: see [`Leave`].
     pub(super) fn how_to_leave(
         &self,
         mode: Mode,
@@ -261,7 +271,8 @@ impl<D: Device> PortState<D> {
         stop: Stop,
         now: Instant,
     ) -> Leave {
-        // Packets left in `inbox` always give `Stop::Quota`: see `settle` and `purge`.
+        // If packets are left in `inbox`, the reason is always `Stop::Quota`: see `settle` and
+        // `purge`.
         let more = stop == Stop::Quota;
         match mode {
             _ if self.closed.is_some() && !more => Leave::Idle,
@@ -273,8 +284,9 @@ impl<D: Device> PortState<D> {
         }
     }
 
-    /// Returns how many packets the owner may send in one run. The quota is larger if bursts cost
-    /// the device no call and the rest would only wait for the runner.
+    /// Returns how many packets the owner may send in one run. The number is larger if bursts cost
+    /// the device no call into the kernel and the packets left behind would only wait for the
+    /// runner.
     pub(super) fn quota(&self, mode: Mode, now: Instant) -> u32 {
         let lingers = mode == Mode::Inline || mode == Mode::Hybrid && self.pace.holds(now);
         if lingers && self.pace.is_cheap() { LONG_QUOTA } else { QUOTA }

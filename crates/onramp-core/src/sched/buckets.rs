@@ -1,8 +1,9 @@
 //! Chooses the bucket (flow queue) of a packet in a fair queueing qdisc.
 //!
-//! Source: `tc-fq_codel(8)`, `tc-sfq(8)`; behaviour of Linux 7.2: a packet priority whose upper
-//! half is the qdisc's own handle names a bucket. Otherwise the filters choose the bucket. Only if
-//! there are no filters, the flow is hashed.
+//! Source: `tc-fq_codel(8)`, `tc-sfq(8)`; behaviour of Linux 7.2: if the upper half of a packet's
+//! priority is the qdisc's own handle, the lower half is the number of the bucket. Otherwise the
+//! filters choose the bucket. Only if there are no filters, the bucket comes from a hash of the
+//! flow.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -10,7 +11,7 @@ use crate::base::params::Values;
 use crate::base::{Handle, Instant};
 use crate::filter::{Decision, Filters};
 
-/// Flow keys that differ only in this many low bits get buckets that are as far apart as possible.
+/// If flow keys differ only in this many low bits, their buckets are as far apart as possible.
 const BLOCK_BITS: u32 = 12;
 
 /// 2^64 divided by the golden ratio. Its multiples are spread evenly over 64 bits.
@@ -19,7 +20,7 @@ const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 /// An arbitrary odd number with its set bits spread over the whole word.
 const PRIME: u64 = 0xD6E8_FEB8_6659_FD93;
 
-/// Mixes `a`, so that every bit of `a` affects every bit of the result.
+/// Returns a hash of `a` in which every bit depends on every bit of `a`.
 #[inline]
 fn folded(a: u64, factor: u64) -> u64 {
     let product = u128::from(a) * u128::from(factor);
@@ -30,7 +31,8 @@ fn folded(a: u64, factor: u64) -> u64 {
 
 #[derive(Debug)]
 pub(crate) struct Buckets {
-    /// The upper half of priorities that name a bucket, or 0 if no priority names one.
+    /// The major number of the qdisc, or 0 if it has none. A packet's priority whose upper half is
+    /// this number names a bucket.
     major: u16,
     count: u32,
     seed: u64,
@@ -70,7 +72,8 @@ impl Buckets {
     }
 
     /// Returns the bucket of a flow. Consecutive keys, which senders often use, collide less often
-    /// than random keys would. Other keys collide as often as random ones, depending on the seed.
+    /// than random keys would. Other keys collide as often as random keys would, and which of them
+    /// collide depends on the seed.
     #[inline]
     pub(crate) fn hash(&self, flow: u64) -> usize {
         let block = folded(folded((flow >> BLOCK_BITS) ^ self.seed, GOLDEN) ^ self.seed, PRIME);
@@ -93,7 +96,7 @@ mod tests {
         Buckets { major: 1, count, seed, filters: Filters::default() }
     }
 
-    /// Returns the number of buckets that `flows` fill.
+    /// Returns how many different buckets the flows `flows` get.
     fn filled(count: u32, seed: u64, flows: impl Iterator<Item = u64>) -> usize {
         let buckets = buckets(count, seed);
         flows.map(|flow| buckets.hash(flow)).collect::<std::collections::BTreeSet<_>>().len()
@@ -107,8 +110,8 @@ mod tests {
         }
     }
 
-    /// 1,024 balls thrown at random into as many urns fill 647 of them, with a standard deviation
-    /// of 10.
+    /// Flows that are not consecutive collide as often as chance has it: 1,024 balls that are
+    /// thrown at random into 1,024 urns fill 647 of them, with a standard deviation of 10.
     #[test]
     fn other_flows_collide_as_chance_has_it() {
         for shift in [12, 13, 20, 32, 48, 54] {
@@ -120,7 +123,8 @@ mod tests {
         assert!((597..=697).contains(&filled), "{filled}");
     }
 
-    /// A seed of only ones, or of few ones, spreads flows as well as any other seed.
+    /// A seed whose bits are all ones, half ones or nearly all zeros spreads flows as well as any
+    /// other seed.
     #[test]
     fn any_seed_is_as_good() {
         for seed in [u64::MAX, u64::MAX << 32, u64::MAX >> 32, 1, 1 << 63] {
@@ -129,9 +133,9 @@ mod tests {
         }
     }
 
-    /// The same seed gives the same buckets in every version, so that a repeated run gives the same
-    /// packets. The expected values were computed with integers of unlimited size, by the formulas
-    /// above.
+    /// The same seed gives the same buckets in every version of this crate, so that a repeated
+    /// simulation gives the same result. The expected values were computed by the formulas above,
+    /// with integers of unlimited size.
     #[test]
     fn buckets_stay_what_they_were() {
         for (seed, flow, bucket) in [
@@ -147,7 +151,8 @@ mod tests {
         ] {
             assert_eq!(buckets(1024, seed).hash(flow), bucket, "{flow:x} with {seed:x}");
         }
-        // With about a tenth of the buckets, the bucket's number shrinks in proportion.
+        // If there are about a tenth as many buckets, the number of the bucket is about a tenth as
+        // large.
         assert_eq!(buckets(100, 7).hash(5 << 20), 51);
     }
 
@@ -160,7 +165,7 @@ mod tests {
         }
     }
 
-    /// The seed of the hash is that of the place where the qdisc stands.
+    /// The seed of the hash is the seed that the qdisc's site gives.
     #[test]
     fn a_qdisc_hashes_by_its_seed() {
         let spec: crate::tc::Spec = "sfq".parse().expect("a qdisc");

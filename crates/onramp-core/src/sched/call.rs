@@ -1,33 +1,34 @@
-//! A call to a qdisc: its context, its answers, and the packets that a qdisc holds after it.
+//! What a call to a qdisc takes and returns: the context of the call, the results, and counts of
+//! the packets that a qdisc holds.
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::base::Instant;
 
-/// The context of a call: what the caller of a qdisc provides, and what the qdisc returns beside
-/// its answer.
+/// The context of a call to a qdisc: what the caller provides, and what the qdisc returns beside
+/// its result.
 #[derive(Debug)]
 pub struct Cx<'a> {
-    /// The present time, which stays the same during a whole burst.
+    /// The present time. It stays the same while a whole burst of packets is enqueued or dequeued.
     pub now: Instant,
-    /// Dropped packets. The caller frees them after it has let go of the qdisc. A qdisc adds a
-    /// packet with [`drop`](Self::drop).
+    /// Packets that qdiscs have dropped in this call. The caller frees them when it no longer uses
+    /// the qdisc. To add a packet, a qdisc calls [`drop`](Self::drop).
     pub drops: &'a mut PacketList,
-    /// Number of packets that qdiscs have made themselves. Such packets are enqueued like packets
-    /// that came from senders.
+    /// Number of packets that qdiscs have made themselves in this call, such as duplicates. They
+    /// count as enqueued, like packets that came from senders.
     pub made: u32,
-    /// Whether each qdisc measures the time of packets from push to dequeue.
+    /// Whether each qdisc measures the sojourn time of packets, from push to dequeue.
     pub(crate) measures: bool,
     /// Whether the memory of packets is charged to their senders, which have limits of their own,
     /// as sockets have (`skb->sk`).
     pub(crate) charged: bool,
-    /// The reason of the last drop, and the length of `drops` before the unbroken series of drops
-    /// for that same reason began.
+    /// For the drops at the end of `drops` that have the same reason: this reason, and how many
+    /// packets were in `drops` before the first of them.
     last: Option<(DropReason, u32)>,
 }
 
 impl<'a> Cx<'a> {
-    /// Creates a context whose drops go to `drops`.
+    /// Creates a context in which dropped packets are appended to `drops`.
     #[inline]
     pub fn new(now: Instant, drops: &'a mut PacketList) -> Self {
         Self { now, drops, made: 0, measures: false, charged: false, last: None }
@@ -51,8 +52,8 @@ impl Cx<'_> {
         self.drops.push_back(pkt);
     }
 
-    /// Returns the common reason of all drops after the first `before` drops, or `None` if there
-    /// are several reasons.
+    /// Returns the reason of all packets in `drops` after the first `before`, or `None` if these
+    /// have several reasons or there are none.
     #[inline]
     pub(crate) fn reason_since(&self, before: u32) -> Option<DropReason> {
         self.last.filter(|(_, since)| *since <= before).map(|(reason, _)| reason)
@@ -77,30 +78,31 @@ impl Cx<'_> {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The packet is queued.
+    /// The packet is queued, and no packet of its flow was dropped for it.
     Queued,
-    /// The packet is queued, but another packet of its flow was dropped for it (`NET_XMIT_CN`). If
-    /// a packet of another flow was dropped instead, the result is [`Queued`](Self::Queued).
+    /// The packet is queued, but to make room, another packet of the same flow was dropped
+    /// (`NET_XMIT_CN`). If a packet of another flow was dropped instead, the result is
+    /// [`Queued`](Self::Queued).
     Congested,
-    /// The packet is dropped and lies in `cx.drops`.
+    /// The packet is dropped, and is now in `cx.drops`.
     Dropped,
 }
 
-/// The answer to a dequeue.
+/// The result of a dequeue.
 #[must_use]
 #[derive(Debug)]
 pub enum Dequeue {
-    /// The packet to send now.
+    /// This packet is to be sent now. It is no longer in the qdisc.
     Ready(Packet),
-    /// The qdisc holds packets, but none may leave now. Ask again at this time (`qdisc_watchdog`),
-    /// or when another packet has been enqueued.
+    /// The qdisc holds packets, but none may leave before this time. Dequeue again at this time
+    /// (`qdisc_watchdog`), or when another packet has been enqueued.
     NotBefore(Instant),
     /// The qdisc holds no packet.
     Empty,
 }
 
 impl Dequeue {
-    /// Returns the answer with the earlier time, of two answers without a packet.
+    /// Returns the result with the earlier time, of two results that contain no packet.
     #[inline]
     pub(crate) fn or_sooner(self, other: Self) -> Self {
         match (self, other) {
@@ -111,26 +113,27 @@ impl Dequeue {
     }
 }
 
-/// The answer to a peek.
+/// The result of a peek, which says what a dequeue would return.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peek {
-    /// The size of the next packet in bytes.
+    /// A packet of this size in bytes would leave now.
     Ready(u32),
-    /// No packet may leave before this time, as for [`Dequeue::NotBefore`].
+    /// The qdisc holds packets, but none may leave before this time, as in [`Dequeue::NotBefore`].
     NotBefore(Instant),
     /// The qdisc holds no packet.
     Empty,
 }
 
 impl Peek {
-    /// Returns the answer for a qdisc that would send `first` next.
+    /// Returns the result for a qdisc that would send `first` next, or that is empty if `first` is
+    /// `None`.
     #[inline]
     pub(crate) fn at(first: Option<&Packet>) -> Self {
         first.map_or(Self::Empty, |pkt| Self::Ready(pkt.len))
     }
 
-    /// Returns the answer with the earlier time, of two answers without a packet.
+    /// Returns the result with the earlier time, of two results that say no packet may leave now.
     #[inline]
     pub(crate) fn or_sooner(self, other: Self) -> Self {
         match (self, other) {
@@ -141,7 +144,7 @@ impl Peek {
     }
 }
 
-/// The packets and wire bytes that a qdisc, class or flow holds.
+/// How many packets, and how many bytes on the wire, a qdisc, class or flow holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Number of packets.
@@ -151,21 +154,21 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Adds `pkt` to the backlog.
+    /// Adds the packet `pkt` to the counts.
     #[inline]
     pub(crate) fn add(&mut self, pkt: &Packet) {
         self.packets += 1;
         self.bytes += u64::from(pkt.len);
     }
 
-    /// Subtracts `pkt` from the backlog.
+    /// Subtracts the packet `pkt` from the counts.
     #[inline]
     pub(crate) fn sub(&mut self, pkt: &Packet) {
         self.packets -= 1;
         self.bytes -= u64::from(pkt.len);
     }
 
-    /// Returns the backlog of `list`.
+    /// Counts the packets of `list`.
     pub(crate) fn of(list: &PacketList) -> Self {
         Self { packets: list.len(), bytes: list.bytes() }
     }

@@ -1,7 +1,7 @@
-//! A table of the classes that users add, by their numbers, and linked lists of numbers that keep
-//! classes in an order.
+//! A table of the classes that users add to a qdisc, found by their minor numbers; and linked lists
+//! of numbers that keep classes in an order.
 //!
-//! Every operation of a table or a list takes constant time, except walks over all classes.
+//! Every operation on a table or a list takes constant time, except those that visit all classes.
 
 use std::ops::{Index, IndexMut};
 
@@ -10,19 +10,19 @@ use onramp_queue::{DropReason, Packet, prefetch};
 use crate::base::{Handle, Instant};
 use crate::filter::{Decision, Filters};
 
-/// Classes, each in a place (an index) that stays the same as long as the class exists.
+/// The classes of a qdisc. Each has a place (an index), which stays the same as long as the class
+/// exists.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     handle: Handle,
-    /// For each minor number: 0 if there is no such class, otherwise the place of the class plus
-    /// one.
+    /// For each minor number: the place of the class plus one, or 0 if there is no such class.
     places: Vec<u16>,
     classes: Vec<Option<T>>,
     free: Vec<usize>,
 }
 
 impl<T> Table<T> {
-    /// Creates a table without classes, for the qdisc with this handle.
+    /// Creates a table without classes, for the qdisc with the handle `handle`.
     pub(crate) const fn new(handle: Handle) -> Self {
         Self { handle, places: Vec::new(), classes: Vec::new(), free: Vec::new() }
     }
@@ -41,7 +41,7 @@ impl<T> Table<T> {
         self.place(minor).map(|place| &self[place])
     }
 
-    /// Adds a class whose number must be unused, and returns its place.
+    /// Adds a class and returns its place. There must be no class `minor` yet.
     pub(crate) fn add(&mut self, minor: u16, class: T) -> usize {
         let place = self.free.pop().unwrap_or_else(|| {
             self.classes.push(None);
@@ -50,7 +50,7 @@ impl<T> Table<T> {
         self.classes[place] = Some(class);
         let row = usize::from(minor);
         self.places.resize(self.places.len().max(row + 1), 0);
-        // The sum fits, because there are at most 65,535 minor numbers.
+        // `place + 1` fits into 16 bits, because a qdisc has at most 65,535 classes.
         self.places[row] = u16::try_from(place + 1).unwrap_or(0);
         place
     }
@@ -62,7 +62,7 @@ impl<T> Table<T> {
         self.classes[place].take()
     }
 
-    /// Returns all places that have a class.
+    /// Returns the places of all classes.
     pub(crate) fn used(&self) -> Vec<usize> {
         (0..self.classes.len()).filter(|place| self.classes[*place].is_some()).collect()
     }
@@ -72,30 +72,31 @@ impl<T> Table<T> {
         self.classes.iter_mut().flatten()
     }
 
-    /// Asks the processor to prefetch the class at a place, without reading the class.
+    /// Asks the processor to prefetch the class at `place`, without reading the class.
     #[inline]
     pub(crate) fn prefetch(&self, place: usize) {
         prefetch(&self.classes[place]);
     }
 
-    /// Returns the number of places, used or free.
+    /// Returns the number of places, including those that no class uses.
     pub(crate) fn len(&self) -> usize {
         self.classes.len()
     }
 
-    /// Returns the place of the class that a packet's priority names, if there is one.
+    /// Returns the place of the class that a packet's priority names, or `None` if the priority
+    /// names no class of this qdisc.
     #[inline]
     pub(crate) fn named(&self, priority: u32) -> Option<usize> {
         let named = Handle::from_priority(priority);
         if named.major == self.handle.major { self.place(named.minor) } else { None }
     }
 
-    /// Returns the place of a packet's class: the class that the packet's priority names, or else
-    /// the class that the filters choose.
+    /// Returns the place of the class to which a packet belongs: the class that the packet's
+    /// priority names, or else the class that the filters choose.
     ///
     /// # Errors
     ///
-    /// Returns the reason for which the packet must be dropped.
+    /// Returns the drop reason if the packet belongs to no class and must be dropped.
     #[inline]
     pub(crate) fn classify(
         &self,
@@ -131,12 +132,13 @@ impl<T> IndexMut<usize> for Table<T> {
     }
 }
 
-/// Marks the end of a list, or an empty list, in place of a number.
+/// Stands for "no number": at the end of a list, and in an empty list.
 const NONE: u32 = u32::MAX;
-/// Value of `before` for a number that is in no list.
+/// The value of a number's `before` if the number is in no list.
 const OUT: u32 = u32::MAX - 1;
 
-/// The predecessor and successor of each number in its list. A number is in at most one list.
+/// For each number: the number before it and the number behind it in its list. A number is in at
+/// most one list.
 #[derive(Debug, Default)]
 pub(crate) struct Links(Vec<Link>);
 
@@ -147,13 +149,13 @@ struct Link {
 }
 
 impl Links {
-    /// Whether `number` is in a list.
+    /// Whether `number` is in one of the lists.
     #[inline]
     pub(crate) fn has(&self, number: usize) -> bool {
         self.0.get(number).is_some_and(|link| link.before != OUT)
     }
 
-    /// Makes room for `number`, which is in no list yet.
+    /// Makes room in the links for `number`, which is in no list yet.
     pub(crate) fn grow(&mut self, number: usize) {
         if self.0.len() <= number {
             self.0.resize(number + 1, Link { before: OUT, behind: NONE });
@@ -161,7 +163,8 @@ impl Links {
     }
 }
 
-/// A linked list of numbers. [`Links`] must have room for each number.
+/// A linked list of numbers, whose links are stored in a [`Links`]. [`Links::grow`] must have made
+/// room for each number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     first: u32,
@@ -174,7 +177,8 @@ impl Default for List {
     }
 }
 
-/// Numbers are places in a vector, and a vector has fewer than 2^32 - 2 places.
+/// Converts a number to 32 bits. Nothing is lost, because numbers are indexes of a vector with
+/// fewer than 2^32 - 2 elements.
 #[expect(clippy::cast_possible_truncation, reason = "said above")]
 #[inline]
 const fn short(number: usize) -> u32 {
@@ -243,7 +247,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns all numbers of a list, in order.
+    /// Returns all numbers of a list in their order.
     fn numbers(list: List, links: &Links) -> Vec<usize> {
         let next = |number: &usize| match links.0[*number].behind {
             NONE => None,
@@ -253,7 +257,7 @@ mod tests {
     }
 
     proptest! {
-        /// A list behaves like a vector.
+        /// Random operations on a list give the same results as on a vector.
         #[test]
         fn lists_keep_their_order(steps in prop::collection::vec((0_u8..4, 0_usize..9), 0..200)) {
             let (mut links, mut list, mut model) = (Links::default(), List::default(), vec![]);
@@ -286,7 +290,8 @@ mod tests {
             }
         }
 
-        /// A table behaves like a map, and a class keeps its place.
+        /// Random operations on a table give the same results as on a map, and a class keeps its
+        /// place as long as it exists.
         #[test]
         fn classes_are_found_by_their_numbers(
             steps in prop::collection::vec((any::<bool>(), 1_u16..20), 0..100),

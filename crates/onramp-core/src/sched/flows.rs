@@ -1,10 +1,10 @@
-//! Flows served by deficit round robin, with a list of new flows that goes before the list of old
-//! flows.
+//! Flows that are served by deficit round robin, where new flows are served before old flows.
 //!
-//! A flow that was in no list joins the list of new flows, and sends one quantum before it moves to
-//! the list of old flows. A flow that has no packets left when its turn comes leaves the lists. A
-//! new flow without packets is first moved to the end of the old flows, because otherwise it could
-//! come back as new at once and starve the old flows.
+//! There are two lists of flows. A flow that was in no list joins the list of new flows, and sends
+//! one quantum before it moves to the list of old flows. A flow that has no packets left when its
+//! turn comes leaves its list. A new flow without packets is first moved to the end of the old
+//! flows, because otherwise it could come back as a new flow at once and keep the old flows from
+//! sending.
 //!
 //! Source: RFC 8290, section 4; Linux 7.2 `net/sched/sch_fq_codel.c`, `net/sched/sch_fq_pie.c`.
 
@@ -17,7 +17,8 @@ pub(crate) type Age = usize;
 pub(crate) const NEW: Age = 0;
 pub(crate) const OLD: Age = 1;
 
-/// A queue with the state of its AQM law. With the state of CoDel, a flow fills one cache line.
+/// A flow: a queue of packets, and the state of the law (such as CoDel) that decides which of them
+/// are dropped. With the state of CoDel, a flow fills one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Flow<L> {
@@ -25,7 +26,7 @@ pub(crate) struct Flow<L> {
     pub(crate) law: L,
     /// Bytes that the flow may still send in this round.
     credit: i32,
-    /// Whether the flow is in one of the lists.
+    /// Whether the flow is in one of the two lists.
     listed: bool,
 }
 
@@ -38,7 +39,8 @@ impl<L> Flow<L> {
         self.listed.then_some(self.credit)
     }
 
-    /// Charges the flow for a packet that it sent.
+    /// Subtracts the size of a packet that the flow sent from the bytes that the flow may still
+    /// send.
     #[inline]
     pub(crate) fn charge(&mut self, pkt: &Packet) {
         self.credit = self.credit.saturating_sub_unsigned(pkt.len);
@@ -48,10 +50,10 @@ impl<L> Flow<L> {
 #[derive(Debug)]
 pub(crate) struct Flows<L> {
     flows: Box<[Flow<L>]>,
-    /// The lists of new and old flows, indexed by age.
+    /// The list of new flows and the list of old flows, indexed by [`NEW`] and [`OLD`].
     lists: [Turns; 2],
     quantum: i32,
-    /// Number of times that a flow was new.
+    /// Number of times that a flow has joined the list of new flows.
     pub(crate) new_flow_count: u64,
 }
 
@@ -67,7 +69,7 @@ impl<L: Default> Flows<L> {
         }
     }
 
-    /// Resets all flows and returns the packets that they held.
+    /// Sets all flows back to their initial state, and returns the packets that they held.
     pub(crate) fn reset(&mut self) -> PacketList {
         self.lists.iter_mut().for_each(Turns::clear);
         let mut held = PacketList::new();
@@ -94,7 +96,8 @@ impl<L> Flows<L> {
         &self.flows
     }
 
-    /// Appends a packet to a flow. A flow that is in no list joins the new flows.
+    /// Appends a packet to the flow number `index`. A flow that is in no list joins the list of new
+    /// flows.
     #[inline]
     pub(crate) fn push(&mut self, index: usize, pkt: Packet) {
         let flow = &mut self.flows[index];
@@ -106,7 +109,8 @@ impl<L> Flows<L> {
         }
     }
 
-    /// Prefetches these buckets, because packets for them are about to be enqueued.
+    /// Asks the processor to prefetch these flows, because packets for them are about to be
+    /// enqueued.
     #[inline]
     pub(crate) fn prefetch_flows(&self, buckets: impl Iterator<Item = usize> + Clone) {
         if self.flows.len() <= MANY {
@@ -116,7 +120,8 @@ impl<L> Flows<L> {
         buckets.for_each(|index| self.flows[index].queue.prefetch_back());
     }
 
-    /// Returns the flow whose turn it is, and the list that the flow is in.
+    /// Returns the number of the flow whose turn it is, and in which list the flow is, or `None` if
+    /// no flow is in a list.
     #[inline]
     pub(crate) fn turn(&mut self) -> Option<(Age, usize)> {
         loop {
@@ -136,8 +141,8 @@ impl<L> Flows<L> {
         }
     }
 
-    /// Removes the first flow of a list, which has no packets left, as described at the top of this
-    /// file.
+    /// Takes the first flow, which has no packets left, out of a list. A new flow moves to the end
+    /// of the old flows: see the top of this file.
     #[inline]
     pub(crate) fn retire(&mut self, age: Age) {
         let Some(first) = self.lists[age].first() else { return };
@@ -157,12 +162,12 @@ impl<L> Flows<L> {
         self.lists[age].push_back(place);
     }
 
-    /// Changes the quantum, in bytes, from the next round on.
+    /// Changes the quantum, in bytes, for each flow from its next round on.
     pub(crate) fn set_quantum(&mut self, quantum: u32) {
         self.quantum = i32::try_from(quantum).unwrap_or(i32::MAX);
     }
 
-    /// Returns the number of flows in a list.
+    /// Returns the number of flows in the list of new flows or of old flows.
     pub(crate) fn listed(&self, age: Age) -> u64 {
         self.lists[age].len() as u64
     }
@@ -174,11 +179,11 @@ mod tests {
 
     use super::*;
 
-    /// A direct implementation of RFC 8290, section 4.
+    /// A plain model of RFC 8290, section 4.
     struct Model {
         quantum: i64,
-        /// For each flow: the sizes of its packets in bytes, its credit, and whether the flow is in
-        /// a list.
+        /// For each flow: the sizes of its packets in bytes, the bytes that it may still send in
+        /// this round, and whether it is in a list.
         flows: Vec<(VecDeque<u32>, i64, bool)>,
         new: VecDeque<usize>,
         old: VecDeque<usize>,
@@ -221,7 +226,8 @@ mod tests {
         }
     }
 
-    /// Dequeues a packet, as a qdisc does with `Flows`.
+    /// Dequeues a packet and returns the number of its flow and its size, as a qdisc with such
+    /// flows does it.
     fn dequeue(flows: &mut Flows<u8>) -> Option<(usize, u32)> {
         loop {
             let (age, index) = flows.turn()?;
@@ -234,8 +240,8 @@ mod tests {
         }
     }
 
-    /// Random steps, with quanta from less than a packet to many packets, give the same packets as
-    /// the model.
+    /// Random operations give the same packets as the model, with quanta from less than a packet to
+    /// many packets.
     #[test]
     fn flows_are_served_as_the_paper_says() {
         let mut noise = 1_u64;
@@ -254,7 +260,8 @@ mod tests {
                 were_new: 0,
             };
             for step in 0..3_000 {
-                // The backlog grows for 100 steps, then shrinks for 100 steps.
+                // In turn, the number of queued packets grows for 100 steps and shrinks for 100
+                // steps.
                 if random(10) < if step % 200 < 100 { 6 } else { 3 } {
                     let flow = usize::try_from(random(count.into())).expect("few");
                     let len = 1 + u32::try_from(random(7)).expect("small");
@@ -287,7 +294,8 @@ mod tests {
         assert_eq!((flows.turn(), flows.new_flow_count), (Some((NEW, 0)), 3));
     }
 
-    /// A new quantum applies from the next round on.
+    /// A new quantum applies from a flow's next round on; what the flow may still send in this
+    /// round stays as it is.
     #[test]
     fn the_quantum_may_change() {
         let mut flows = Flows::<u8>::new(2, 100);

@@ -5,45 +5,45 @@ use crate::base::show::Out;
 use crate::base::{Clash, Extra, Fault};
 use crate::sched::qdisc::Qdisc;
 
-/// A row of the table of kinds, [`KINDS`](crate::qdisc::KINDS): all that the rest of the system
-/// knows of one kind of qdisc.
+/// A row of the table of qdisc kinds, [`KINDS`](crate::qdisc::KINDS). It contains all that other
+/// code knows about one kind of qdisc.
 #[derive(Debug)]
 pub struct Kind {
     /// Name of the kind in the command language.
     pub id: &'static str,
     /// Description in one line, for users.
     pub about: &'static str,
-    /// Parameters of the kind, in the order in which they are shown.
+    /// The options of the kind, in the order in which they are shown.
     pub params: &'static [Param],
-    /// Which of `tc` and the kernel refuses an option that the kind does not have.
+    /// Which program (`tc` or the kernel) refuses an option that the kind does not have.
     pub unknown: Fault,
-    /// Whether Linux lets the parameters of an existing qdisc change.
+    /// Whether Linux lets users change the parameters of an existing qdisc of this kind.
     pub changes: Changes,
-    /// Checks the parameters against each other.
+    /// Checks the parameters of a qdisc against each other.
     pub check: Check,
-    /// Where the classes of such a qdisc come from.
+    /// Where the classes of a qdisc of this kind come from.
     pub classes: ClassKind,
-    /// Builds a qdisc of this kind.
+    /// Builds a qdisc of this kind with the given values.
     pub build: fn(&Values<'_>) -> Box<dyn Qdisc>,
-    /// How `tc` shows such a qdisc, where that does not follow from the table of parameters.
+    /// How `tc` shows a qdisc of this kind, where that does not follow from the table of options.
     pub shown: Shown,
-    /// Behaviour that only few kinds have in Linux.
+    /// What is special about this kind in Linux.
     pub quirks: Quirks,
 }
 
-/// Whether the parameters of an existing qdisc may change.
+/// Whether Linux lets users change the parameters of an existing qdisc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// The parameters may change.
+    /// Parameters can be changed.
     Yes,
-    /// The parameters may not change. A change command without options succeeds.
+    /// Parameters cannot be changed. Only a change command without options succeeds.
     Bare,
-    /// Every change command fails, because `tc` sends the options even if none is given.
+    /// Every change command fails, even without options, because `tc` always sends the options.
     No,
 }
 
-/// Checks parameters against each other. An error names one of the parameters and says what is
-/// wrong.
+/// A function that checks parameters against each other. Its error names one of the parameters and
+/// says what is wrong.
 pub type Check = fn(&Values<'_>) -> Result<(), Clash>;
 
 /// Where the classes of a qdisc come from.
@@ -51,11 +51,12 @@ pub type Check = fn(&Values<'_>) -> Result<(), Clash>;
 pub enum ClassKind {
     /// The qdisc has no classes.
     None,
-    /// The qdisc has as many classes as this function returns, numbered from 1.
+    /// The classes are numbered from 1 to the number that this function returns for the values of
+    /// the qdisc.
     Fixed(fn(&Values<'_>) -> u16),
-    /// Users add the classes.
+    /// Users add the classes by commands.
     Added {
-        /// Parameters of a class.
+        /// The options of a class.
         params: &'static [Param],
         /// Checks the parameters of a class against each other.
         check: Check,
@@ -64,75 +65,80 @@ pub enum ClassKind {
     },
 }
 
-/// Behaviour that only few kinds of qdisc have in Linux. Each kind states its quirks in its own
-/// file, so that no other code tests for the name of a kind.
+/// Behaviour in Linux that only few kinds of qdisc have. Each kind lists its own in its file, so
+/// that no other code tests for the name of a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Quirks {
-    /// Checks a new qdisc, in addition to [`Kind::check`]. Not called for a change.
+    /// Checks the parameters of a new qdisc, in addition to [`Kind::check`]. Not called for a
+    /// change.
     pub check_new: Check,
-    /// Completes a change. The arguments are the values that the command line gives, and the
-    /// options of the qdisc after the change.
+    /// Adds what else a change command changes. The arguments are the values that the command
+    /// gives, and the options of the qdisc after the change.
     pub change: fn(&Values<'_>, &mut Options<'_>),
-    /// Whether a change of the parameters replaces the child qdisc by a new one.
+    /// Whether a change of the parameters replaces the qdisc's child by a new one.
     pub renews_child: bool,
-    /// Whether the qdisc is a single queue with a `limit` that the parent qdisc may set.
+    /// Whether the qdisc is a single queue with an option `limit`, which a change of the parent
+    /// qdisc may set.
     pub fifo: bool,
-    /// If set, returns the limit, for the given values, that a change gives to a fifo below the
-    /// qdisc.
+    /// Set if a change of this qdisc also sets the limit of a fifo that stands below it. Returns
+    /// that limit for the values of the command.
     pub limit_below: Option<fn(&Values<'_>) -> u64>,
-    /// Whether the qdisc can only be the root. Its classes are the transmit queues of the device.
+    /// Whether the qdisc can only stand at the root. Its classes are the transmit queues of the
+    /// device.
     pub stands_at_root: bool,
-    /// Whether each transmit queue has its own tree, below a class of this qdisc.
+    /// Whether each transmit queue of the device has a tree of its own, below a class of this
+    /// qdisc.
     pub has_queue_trees: bool,
-    /// Whether the qdisc chooses the transmit queue of a packet.
+    /// Whether the qdisc chooses the transmit queue of each packet.
     pub chooses_queue: bool,
-    /// Whether a separate copy of the qdisc stands in front of each transmit queue, and holds no
+    /// Whether each transmit queue has its own copy of the qdisc in front of it, which holds no
     /// packet back.
     pub holds_nothing: bool,
-    /// Name of the option with the number of bands, if a command line without that option means one
-    /// band for each transmit queue.
+    /// Set if a command that does not give the number of bands means one band for each transmit
+    /// queue: the name of the option for that number.
     pub bands_of_queues: Option<&'static str>,
-    /// Whether the qdisc has exactly one place for a child, without a choice of classes.
+    /// Whether the qdisc has exactly one child, so that its parent number needs no class.
     pub has_one_place: bool,
-    /// Whether `tc class show` lists that place only while a qdisc stands there that a command
-    /// named.
+    /// Whether `tc class show` lists the class above the only child just while a command has named
+    /// that child.
     pub hides_empty_place: bool,
-    /// Whether `tc class show` lists the classes of the qdisc below `root`.
+    /// Whether `tc class show` lists all classes of the qdisc as children of `root`.
     pub classes_at_root: bool,
-    /// Name of the kind that stands below each class until a user puts another qdisc there, if
-    /// `tc qdisc show` lists that default (`qdisc_hash_add`, not invisible).
+    /// Set if `tc qdisc show` lists the default qdiscs below the classes (`qdisc_hash_add`, not
+    /// invisible): the name of the kind that stands below each class until a command puts another
+    /// qdisc there.
     pub shown_below: Option<&'static str>,
-    /// Set if the qdisc holds filters and no packets. Such a qdisc has either one place for its
-    /// filters, whatever a command line calls that place, or two places.
+    /// Set if the qdisc has filters but holds no packets. Such a qdisc has one or two places for
+    /// filters: see [`FilterPlaces`].
     pub filters_only: Option<FilterPlaces>,
-    /// The option that a user can change of a class, if the classes follow from the qdisc's
-    /// parameters.
+    /// If the classes follow from the qdisc's parameters: the option that users can set for a
+    /// class, if there is one.
     pub class_option: Option<ClassOption>,
-    /// Behaviour of the classes that users add.
+    /// What is special in Linux about the classes that users add.
     pub added: AddedQuirks,
 }
 
-/// Where a qdisc that holds only filters asks them.
+/// The places for filters in a qdisc that has filters but holds no packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterPlaces {
-    /// For incoming packets.
+    /// One place, for filters on incoming packets, whatever name a command gives it.
     In,
-    /// For incoming packets and for outgoing packets.
+    /// Two places, for filters on incoming packets and for filters on outgoing packets.
     InAndOut,
 }
 
-/// Behaviour of user-added classes that only few kinds have in Linux.
+/// Behaviour in Linux that only the user-added classes of few kinds have.
 #[derive(Clone, Copy, Debug)]
 pub struct AddedQuirks {
     /// The greatest depth of nested classes, and Linux's error text for a class that is nested
     /// deeper.
     pub deepest: (usize, &'static str),
-    /// Whether the root of the class tree is a class as well, with the number 0.
+    /// Whether the root of the class tree counts as a class, with the number 0.
     pub root_is_class: bool,
-    /// Whether a parent that does not exist means the root, and a new parent for an existing class
-    /// is ignored.
+    /// Whether a parent class that does not exist means the root, and a new parent for an existing
+    /// class is ignored.
     pub any_parent: bool,
-    /// Whether a class loses its qdisc when its first child class is added.
+    /// Whether the qdisc below a class is removed when the class gets its first child class.
     pub inner_has_no_qdisc: bool,
     /// Linux's error text for a new class without options.
     pub options_missing: &'static str,
@@ -142,27 +148,28 @@ pub struct AddedQuirks {
     pub filters_at_class: &'static str,
 }
 
-/// Computes which parameter of a qdisc changes when a user sets the option of a class (see
-/// [`ClassOption`]). The arguments are the values of the qdisc, the minor number of the class, and
-/// the new value of the option. The result is the name of the parameter and its new value.
+/// A function that computes which parameter of a qdisc changes when a user sets the option of a
+/// class (see [`ClassOption`]). The arguments are the values of the qdisc, the minor number of the
+/// class, and the new value of the option. The result is the name of the parameter and its new
+/// value.
 pub type SetOption = fn(&Values<'_>, u16, u64) -> Result<(&'static str, Value), Clash>;
 
-/// The option of a class that follows from a qdisc's parameters. Setting the option changes one of
-/// these parameters.
+/// An option that users can set for a class, although the class follows from the qdisc's
+/// parameters. Setting it changes one of these parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassOption {
-    /// The option, as a table with a single parameter.
+    /// The option, in a table with this single entry.
     pub params: &'static [Param],
     /// Linux's error text for a command line without the option.
     pub missing: &'static str,
     /// Linux's error text for a class that does not exist.
     pub no_class: &'static str,
-    /// Computes the change of the qdisc's parameters.
+    /// Computes which parameter of the qdisc the option changes.
     pub set: SetOption,
 }
 
 impl Quirks {
-    /// The quirks of most kinds.
+    /// The values for kinds without special behaviour.
     pub const NONE: Self = Self {
         check_new: |_| Ok(()),
         change: |_, _| {},
@@ -183,12 +190,12 @@ impl Quirks {
         added: AddedQuirks::NONE,
     };
 
-    /// The quirks of kinds that hold one child qdisc.
+    /// The values for kinds that hold exactly one child qdisc.
     pub(crate) const ONE_PLACE: Self = Self { has_one_place: true, ..Self::NONE };
 }
 
 impl AddedQuirks {
-    /// The quirks that the classes of most kinds have.
+    /// The values for kinds whose classes have no special behaviour.
     pub const NONE: Self = Self {
         deepest: (usize::MAX, ""),
         root_is_class: false,
@@ -203,18 +210,18 @@ impl AddedQuirks {
 /// How `tc` shows a kind of qdisc and its classes.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
-    /// Prints the options of `tc qdisc show`, which follow `refcnt 2 `.
+    /// Prints the options that `tc qdisc show` has after `refcnt 2 `.
     pub options: fn(&Values<'_>, &Extra, &mut Out),
-    /// Prints what `tc -s qdisc show` has below the common statistics.
+    /// Prints the statistics that `tc -s qdisc show` has below those that all kinds have.
     pub extra: fn(&Extra, &mut Out),
-    /// Prints the options of `tc class show`.
+    /// Prints the options that `tc class show` has for a class.
     pub class: fn(&Values<'_>, &Extra, &mut Out),
-    /// Prints what `tc -s class show` has below the common statistics.
+    /// Prints the statistics that `tc -s class show` has below those that all classes have.
     pub class_extra: fn(&Extra, &mut Out),
 }
 
 impl Shown {
-    /// Prints the options in the order of the table of parameters, and no statistics of the kind.
+    /// Prints the options in the order of the table, and no statistics that only this kind has.
     pub const TABLE: Self = Self {
         options: |values, _, out| values.show(out),
         extra: |_, _| {},
@@ -224,7 +231,8 @@ impl Shown {
 }
 
 impl Kind {
-    /// The defaults for a row of the table, to be used as `..Kind::LEAF`.
+    /// Values for the fields of most kinds. A row of the table ends with `..Kind::LEAF`, and gives
+    /// only the other fields.
     pub(crate) const LEAF: Self = Self {
         id: "",
         about: "",
@@ -238,7 +246,7 @@ impl Kind {
         quirks: Quirks::NONE,
     };
 
-    /// Returns help text for users: a line for each option of the kind's classes.
+    /// Returns a help text for users, with a line for each option of the kind's classes.
     #[must_use]
     pub fn class_help(&self) -> String {
         let ClassKind::Added { params, .. } = self.classes else {
@@ -248,7 +256,7 @@ impl Kind {
         lines.fold(format!("classes of {}:\n", self.id), |text, line| text + &line)
     }
 
-    /// Returns help text for users: a line about the kind, then a line for each option.
+    /// Returns a help text for users: a line about the kind, then a line for each of its options.
     #[must_use]
     pub fn help(&self) -> String {
         let mut text = format!("{}: {}\n", self.id, self.about);

@@ -1,4 +1,4 @@
-//! The contract between a qdisc, its caller and its children.
+//! The contract between a qdisc, its caller (a parent qdisc, a tree or a port) and its children.
 
 mod class;
 
@@ -12,65 +12,68 @@ use crate::sched::call::{Backlog, Cx, Dequeue, Peek, Verdict};
 
 pub use self::class::{Child, Classes};
 
-/// A queueing discipline. `&mut self` takes the place of Linux's root lock.
+/// A queueing discipline. Because methods take `&mut self`, no root lock as in Linux is needed.
 pub trait Qdisc: Send + Debug {
-    /// Enqueues `pkt`, or drops it into `cx`.
+    /// Enqueues `pkt`, or drops it by [`Cx::drop`].
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict;
 
     /// Removes and returns the next packet that may leave now.
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue;
 
     /// Returns what [`dequeue`](Self::dequeue) would return. To find out, a qdisc may have to drop
-    /// packets, or to choose the next packet for good. As in Linux, most kinds keep to the packet
-    /// that a peek has chosen, and a better packet that arrives later has to wait.
+    /// packets, or to choose the next packet for good. As in Linux, after a peek most kinds send
+    /// the packet that the peek has chosen, even if a packet of higher priority arrives before the
+    /// dequeue.
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek;
 
-    /// Returns the packets and bytes that the qdisc and its children hold, in constant time.
+    /// Returns how many packets and bytes the qdisc and its children hold. Takes constant time.
     fn backlog(&self) -> Backlog;
 
-    /// Whether the qdisc could enqueue `pkt` now without dropping a packet for its limits.
+    /// Whether the qdisc could enqueue `pkt` now without dropping a packet because of its limits.
     ///
-    /// A port calls `accepts` before it enqueues, as long as the device takes packets, because
-    /// packets that a port merely collected are not a real backlog that should lead to drops. A
-    /// qdisc that drops at random, or by the time that packets have waited, accepts every packet.
+    /// As long as the device takes packets, a port calls `accepts` before it enqueues a packet, and
+    /// waits if the qdisc is full: packets that the port merely collected are not a real backlog,
+    /// and must not lead to drops. A qdisc that drops packets at random, or by the time for which
+    /// they have waited, accepts every packet.
     fn accepts(&self, _pkt: &Packet) -> bool {
         true
     }
 
-    /// Prepares for an enqueue of the first `most` packets of `coming`. A qdisc with many flows
-    /// asks the processor to prefetch the memory of all their flows at once, instead of missing the
-    /// cache for one flow after another.
+    /// Prepares for an enqueue of the first `most` packets of `coming`. A qdisc with many flows can
+    /// ask the processor to prefetch the memory of all their flows at once, so that it need not
+    /// wait for the memory of one flow after another.
     fn prefetch_flows(&self, _coming: &PacketList, _most: u32) {}
 
-    /// Prepares for a call, when this qdisc is one of many: asks the processor to prefetch the
-    /// first and last packets of the queue.
+    /// Prepares for a call of this qdisc, which is one of many: asks the processor to prefetch the
+    /// first and the last packet of the queue.
     fn prefetch(&self) {}
 
-    /// Takes new parameters and keeps all packets that the new limits allow. Returns false if the
-    /// change cannot be made in place, and leaves the qdisc unchanged. Kinds whose
+    /// Takes over new parameters and keeps all packets that the new limits allow. Returns false if
+    /// the change cannot be made in place, and leaves the qdisc unchanged. Kinds whose
     /// [`Changes`](crate::qdisc::Changes) allow a change never return false.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         values.params.is_empty()
     }
 
-    /// Sets the limit of a fifo below a `tbf` whose own limit has changed. A fifo takes `limit` in
-    /// its own unit, bytes or packets (`fifo_set_limit`); other kinds do nothing.
+    /// Sets the limit of a fifo that stands below a `tbf`, after the `tbf`'s own limit has changed.
+    /// `limit` is in the unit of the fifo: bytes or packets (`fifo_set_limit`). Other kinds do
+    /// nothing.
     #[doc(hidden)]
     fn limit_fifo(&mut self, _limit: u64) {}
 
     /// Whether a packet may bypass the qdisc while the qdisc is empty and the device takes packets
-    /// (`TCQ_F_CAN_BYPASS`). The qdisc never sees bypassed packets.
+    /// (`TCQ_F_CAN_BYPASS`). A bypassing packet goes to the device without being enqueued.
     fn can_bypass(&self) -> bool {
         false
     }
 
-    /// Takes a packet that could bypass the empty qdisc, but that the device does not take now
-    /// (`dev_requeue_skb`). That packet must be the next to leave, whatever is enqueued later.
+    /// Takes a packet that was to bypass the empty qdisc but that the device does not take now
+    /// (`dev_requeue_skb`). That packet must leave before any other, whatever is enqueued later.
     fn keep_passing(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
         self.enqueue(pkt, cx)
     }
 
-    /// Drops all packets and forgets all state of flows.
+    /// Drops all packets, and sets the state of all flows back to that of a new qdisc.
     fn reset(&mut self, cx: &mut Cx<'_>);
 
     /// Returns the classes of the qdisc, or `None` if the kind has no classes.
@@ -78,45 +81,45 @@ pub trait Qdisc: Send + Debug {
         None
     }
 
-    /// Returns the filters at class `minor` (0 = at the qdisc), or `None` if the qdisc asks no
-    /// filters there.
+    /// Returns the filters at class `minor` (0 means at the qdisc itself), or `None` if the qdisc
+    /// asks no filters there.
     fn filters(&mut self, _minor: u16) -> Option<&mut Filters> {
         None
     }
 
-    /// Returns how often the qdisc held packets back or met its limit, where Linux counts that
-    /// (`qdisc_qstats_overlimit`).
+    /// Returns how often the qdisc has held packets back or met its limit. The result is 0 for
+    /// kinds for which Linux does not count that (`qdisc_qstats_overlimit`).
     fn overlimits(&self) -> u64 {
         0
     }
 
-    /// Returns the number of child drops that Linux excludes from this qdisc's counter.
+    /// Returns how many packets its children have dropped that Linux does not include in this
+    /// qdisc's counter of drops.
     fn uncounted(&self) -> u64 {
         0
     }
 
-    /// Calls `out` with each flow that `tc class show` lists as if the flow were a class, with the
-    /// flow's number as minor number.
+    /// Calls `out` with each flow that `tc class show` lists like a class. The number of the flow
+    /// is listed as a minor number.
     fn flows(&self, _out: &mut dyn FnMut(FlowView<'_>)) {}
 
-    /// Calls `out` with the name and value of each statistic of this kind that `tc -s qdisc show`
-    /// prints below the common statistics. Must not allocate.
+    /// Calls `out` with the name and value of each statistic that only this kind has, and that
+    /// `tc -s qdisc show` prints below the common statistics. Must not allocate.
     fn stats(&self, _out: &mut dyn FnMut(&'static str, u64)) {}
 }
 
-/// A flow that a qdisc lists as if the flow were a class: see
-/// [`Qdisc::flows`].
+/// A flow that `tc class show` lists like a class: see [`Qdisc::flows`].
 #[derive(Clone, Copy, Debug)]
 pub struct FlowView<'a> {
-    /// Number of the flow, from 1.
+    /// Number of the flow, counted from 1.
     pub minor: u16,
     /// Packets and bytes that the flow holds.
     pub backlog: Backlog,
     /// Number of packets of the flow that were dropped.
     pub drops: u64,
-    /// How often the flow met a limit, if the qdisc counts that.
+    /// How often the flow has met a limit, or 0 if the qdisc does not count that.
     pub overlimits: u64,
-    /// Names and values of statistics that only flows of this kind have.
+    /// Names and values of statistics that only flows of this kind of qdisc have.
     pub extra: &'a [(&'static str, i64)],
 }
 

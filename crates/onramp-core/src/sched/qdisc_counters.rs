@@ -1,4 +1,4 @@
-//! Counters of the packets that pass a qdisc.
+//! Counters of the packets that pass a qdisc, which its caller keeps.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -7,27 +7,30 @@ use crate::base::{Counters, Instant};
 use crate::sched::call::Cx;
 use crate::sched::segments;
 
-/// Counters of the packets that left a qdisc and of the packets that were dropped in the qdisc or
-/// below it. The caller of the qdisc keeps the counters (a parent for its children, the tree for
-/// its root), so that a qdisc need not count.
+/// Counts the packets that left a qdisc, and those that were dropped in the qdisc or below it. The
+/// caller of the qdisc has these counters (a parent qdisc for its children, the tree for its root),
+/// so that a qdisc need not count.
 #[derive(Debug, Default)]
 pub(crate) struct QdiscCounters {
     bytes: u64,
-    /// Number of packets. A packet of several datagrams counts as that many packets, as in Linux
-    /// (`bstats_update`).
+    /// Number of packets that left. A packet that carries several datagrams counts once for each of
+    /// them, as in Linux (`bstats_update`).
     packets: u64,
-    /// Counters that most qdiscs do not need.
+    /// Counters that most qdiscs do not need. They are allocated when they are first needed.
     rare: Option<Box<Rare>>,
 }
 
 #[derive(Debug)]
 struct Rare {
     dropped: [u64; DropReason::ALL.len()],
-    /// Number of packets that were dropped on arrival, or for which another packet was dropped.
+    /// Number of packets that were dropped when they arrived, or for which another packet was
+    /// dropped when they arrived.
     refused: u64,
-    /// Bytes and packets that left through a class before the qdisc below the class was replaced.
+    /// Bytes and packets that left through the class above the qdisc, before another qdisc stood
+    /// below that class.
     before: (u64, u64),
-    /// Histogram of the nanoseconds from push to dequeue, if these are measured.
+    /// Histogram of the sojourn times of packets (nanoseconds from push to dequeue), or `None` if
+    /// none was measured.
     sojourn_ns: Option<Box<[u64; BUCKETS]>>,
 }
 
@@ -37,7 +40,8 @@ impl Rare {
 }
 
 impl QdiscCounters {
-    /// Creates counters that need no allocation when the first packet is dropped.
+    /// Creates counters with the memory for rare counters, so that counting the first drop need not
+    /// allocate.
     pub(crate) fn roomy() -> Self {
         Self { rare: Some(Box::new(Rare::NONE)), ..Self::default() }
     }
@@ -46,7 +50,7 @@ impl QdiscCounters {
         self.rare.get_or_insert_with(|| Box::new(Rare::NONE))
     }
 
-    /// Counts a packet that left.
+    /// Counts a packet that left the qdisc.
     #[inline]
     pub(crate) fn count(&mut self, pkt: &Packet, cx: &Cx<'_>) {
         self.bytes += u64::from(pkt.len);
@@ -83,13 +87,14 @@ impl QdiscCounters {
     }
 
     /// Counts a packet that was dropped on arrival, or for which another packet was dropped. A
-    /// class that counts for itself counts no other drops.
+    /// class that counts for itself (see [`class`](Self::class)) counts no other drops.
     #[cold]
     pub(crate) fn refuse(&mut self) {
         self.rare().refused += 1;
     }
 
-    /// Resets the counters for a new qdisc. The counts of the class above the qdisc are kept.
+    /// Sets the counters back to zero for a new qdisc. What the class above the qdisc has counted
+    /// is kept.
     pub(crate) fn restart(&mut self) {
         let before = self.class();
         let rare =
@@ -98,13 +103,13 @@ impl QdiscCounters {
         *self = Self { rare: (!none).then(|| Box::new(rare)), ..Self::default() };
     }
 
-    /// Returns the counts of the qdisc.
+    /// Returns what the qdisc has counted.
     pub(crate) fn qdisc(&self) -> Counters {
         let drops = self.rare.as_ref().map_or(0, |rare| rare.dropped.iter().sum());
         Counters { bytes: self.bytes, packets: self.packets, drops, ..Counters::default() }
     }
 
-    /// Returns the counts of the class above the qdisc, for a class that counts for itself.
+    /// Returns what the class above the qdisc has counted, for a class that counts for itself.
     pub(crate) fn class(&self) -> Counters {
         let (mut bytes, mut packets, mut drops) = (self.bytes, self.packets, 0);
         if let Some(rare) = &self.rare {
@@ -121,8 +126,8 @@ impl QdiscCounters {
         all.filter(|(_, n)| *n > 0).map(|(reason, n)| (*reason, n)).collect()
     }
 
-    /// Returns the histogram of the nanoseconds from push to dequeue, or `None` if these were not
-    /// measured.
+    /// Returns the histogram of the sojourn times of packets (nanoseconds from push to dequeue), or
+    /// `None` if none was measured.
     pub(crate) fn sojourn_ns(&self) -> Option<Box<[u64; BUCKETS]>> {
         self.rare.as_ref()?.sojourn_ns.clone()
     }
@@ -135,8 +140,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Drops for any reasons, in nested calls, are counted exactly once by each of the counters
-        /// that watch a call.
+        /// If a call drops packets, and calls another qdisc that drops packets too, the counters of
+        /// each of the two calls count every drop exactly once, whatever the reasons.
         #[test]
         fn reasons_are_counted_whatever_their_order(
             calls in prop::collection::vec(prop::collection::vec(0_usize..4, 0..6), 0..20),

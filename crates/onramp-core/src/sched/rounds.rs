@@ -1,4 +1,4 @@
-//! Deficit round robin among children, as used by `drr` and `ets`.
+//! Deficit round robin among the child qdiscs of a qdisc, as `drr` and `ets` use it.
 //!
 //! Source: M. Shreedhar and G. Varghese, "Efficient Fair Queuing Using Deficit Round-Robin", 1995.
 
@@ -13,17 +13,17 @@ use crate::sched::turns::Turns;
 
 const _: () = assert!(size_of::<Option<Turn>>() == 128);
 
-/// A child that takes part in the rounds. A `Turn` fills two cache lines, which processors fetch
-/// together.
+/// A child qdisc that takes part in the rounds. A `Turn` fills two cache lines, which processors
+/// fetch together.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Turn {
     pub(crate) child: Child,
-    /// Bytes that the child may send more in each round.
+    /// How many bytes the child may send in each round.
     pub(crate) quantum: u64,
-    /// Bytes that the child may still send in this round.
+    /// How many bytes the child may still send in this round.
     pub(crate) deficit: u64,
-    /// Whether the child is in the list of [`Rounds`].
+    /// Whether the child holds packets, and so is in the list of [`Rounds`].
     active: bool,
 }
 
@@ -33,9 +33,9 @@ impl Turn {
     }
 }
 
-/// A collection of children, each in a place (an index) of its own.
+/// The children of a qdisc, each at a place (an index) of its own.
 pub(crate) trait Places: IndexMut<usize, Output = Turn> {
-    /// Asks the processor to prefetch a child, without reading the child.
+    /// Asks the processor to prefetch the child at the place `number`, without reading the child.
     fn prefetch(&self, number: usize);
 }
 
@@ -53,34 +53,34 @@ impl Places for Table<Turn> {
     }
 }
 
-/// Limits a quantum to a range, as Linux does. A very small quantum is raised so that a packet
-/// waits for few rounds only; a very large quantum is reduced.
+/// Limits a quantum (bytes per round) to the range from 256 bytes to 1 MiB, as Linux does. With a
+/// smaller quantum, a packet would have to wait for many rounds.
 pub(crate) fn bounded(quantum: u64) -> u64 {
     quantum.clamp(256, 1 << 20)
 }
 
-/// Converts the number of a child, which is the place of a class or band.
+/// Converts the place of a child to 32 bits.
 #[expect(clippy::cast_possible_truncation, reason = "there are at most 65,536 of these")]
 #[inline]
 const fn short(number: usize) -> u32 {
     number as u32
 }
 
-/// The numbers of the children that hold packets, in the order in which they are served.
+/// The places of the children that hold packets, in the order in which they are served.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     active: Turns,
 }
 
 impl Rounds {
-    /// Removes all children from the rounds. `turns` are the children, which must hold no packets.
+    /// Removes all children from the list. `turns` are the children, which must hold no packets.
     pub(crate) fn clear<'a>(&mut self, turns: impl Iterator<Item = &'a mut Turn>) {
         self.active.clear();
         turns.for_each(|turn| turn.active = false);
     }
 
-    /// Prefetches the children with these numbers, because packets for them are about to be
-    /// enqueued.
+    /// Asks the processor to prefetch the children at these places, because packets for them are
+    /// about to be enqueued.
     pub(crate) fn prefetch_flows(
         turns: &impl Places,
         numbers: impl Iterator<Item = usize> + Clone,
@@ -104,7 +104,7 @@ impl Rounds {
         verdict
     }
 
-    /// Adds a child that holds packets now to the rounds, or removes a child that holds none.
+    /// Adds a child to the list if it holds packets now, or removes it if it holds none.
     #[inline]
     pub(crate) fn update_active(&mut self, number: usize, turn: &mut Turn) {
         match (turn.child.held().packets > 0, turn.active) {
@@ -117,14 +117,14 @@ impl Rounds {
         }
     }
 
-    /// Removes a child that is to be served outside the rounds.
+    /// Removes a child from the list, because it is to be served outside the rounds.
     pub(crate) fn leave(&mut self, number: usize, turn: &mut Turn) {
         if turn.active {
             self.retire(number, turn);
         }
     }
 
-    /// Removes an active child, which mostly is the child whose turn it is.
+    /// Removes a child that is in the list. In most cases it is the child whose turn it is.
     #[inline]
     fn retire(&mut self, number: usize, turn: &mut Turn) {
         turn.active = false;
@@ -135,8 +135,9 @@ impl Rounds {
         }
     }
 
-    /// Dequeues from the first child whose deficit allows its next packet. A child that has to wait
-    /// delays all other children.
+    /// Dequeues a packet from the first child in the list that may still send enough bytes in this
+    /// round for its next packet. If a child's next packet may not leave yet, all other children
+    /// wait too.
     #[inline]
     pub(crate) fn dequeue(
         &mut self,
@@ -165,7 +166,7 @@ impl Rounds {
                     self.active.push_back(first);
                 }
                 Peek::NotBefore(then) => return Dequeue::NotBefore(then),
-                // The peek has dropped all packets that the child held.
+                // The child was in the list, but the peek has dropped all of its packets.
                 Peek::Empty => self.retire(number, turn),
             }
         }

@@ -1,15 +1,15 @@
-//! Packets of several datagrams (GSO), and how to split them.
+//! Packets that carry several datagrams (GSO), and how to split them.
 //!
 //! Source: behaviour of Linux 7.2 `net/core/gso.c` (`skb_gso_segment`) and `net/core/dev.c`
-//! (`qdisc_pkt_len_segs_init`): on the wire, each datagram has its own headers.
+//! (`qdisc_pkt_len_segs_init`): on the wire, each of the datagrams has headers of its own.
 
 use onramp_queue::{Layer, Packet, PacketList};
 
 use crate::sched::call::{Cx, Verdict};
 
-/// Whether a packet can be split: the packet carries several datagrams and their bytes. A packet
-/// whose stated length is shorter than its bytes cannot be split, because its parts would be longer
-/// than the whole.
+/// Whether a packet carries several datagrams and can be split into them. A packet whose stated
+/// length is less than the number of its payload bytes cannot be split, because the parts would be
+/// longer than the whole.
 #[inline]
 pub(crate) fn is_several(pkt: &Packet) -> bool {
     pkt.gso_size > 0
@@ -18,14 +18,14 @@ pub(crate) fn is_several(pkt: &Packet) -> bool {
         && pkt.payload().len() <= pkt.len as usize
 }
 
-/// Returns the number of datagrams that a packet carries.
+/// Returns the number of datagrams that a packet carries, or 1 if it cannot be split.
 #[inline]
 pub(crate) fn count(pkt: &Packet) -> u32 {
     if is_several(pkt) { sizes(pkt).0 } else { 1 }
 }
 
-/// Returns the number of datagrams that a packet carries, the size of each of them except the last,
-/// and the size of the last. Both sizes are bytes on the wire.
+/// Returns the number of datagrams that a packet carries, the size of each but the last, and the
+/// size of the last. The sizes are bytes on the wire.
 pub(crate) fn sizes(pkt: &Packet) -> (u32, u32, u32) {
     let payload = u32::try_from(pkt.payload().len()).unwrap_or(u32::MAX);
     let size = u32::from(pkt.gso_size).max(1);
@@ -35,8 +35,8 @@ pub(crate) fn sizes(pkt: &Packet) -> (u32, u32, u32) {
 }
 
 /// Splits a packet into its datagrams. Each part gets the metadata of the packet. The last part is
-/// the packet itself, so that its sender learns the fate of that part; the other parts count as
-/// packets made by the qdisc.
+/// the packet itself, so its sender learns whether that part was sent or dropped. The other parts
+/// count as packets that the qdisc made.
 pub(crate) fn split(mut pkt: Packet, cx: &mut Cx<'_>) -> PacketList {
     let (count, full, last) = sizes(&pkt);
     let mut parts = PacketList::new();
@@ -58,7 +58,8 @@ pub(crate) fn split(mut pkt: Packet, cx: &mut Cx<'_>) -> PacketList {
     parts
 }
 
-/// Splits a packet and enqueues its parts. Returns `Dropped` only if all parts are dropped.
+/// Splits a packet and passes each part to `enqueue`. Returns [`Verdict::Dropped`] only if all
+/// parts were dropped.
 pub(crate) fn each(
     pkt: Packet,
     cx: &mut Cx<'_>,
@@ -112,7 +113,7 @@ mod tests {
         assert!(is_several(&pkt));
         pkt.set_layer(Layer::Ethernet);
         assert!(!is_several(&pkt));
-        // A packet without payload bytes is not split.
+        // A packet of which only the length is known, but no payload bytes, is not split.
         let mut bare = Packet::new(3000);
         bare.gso_size = 1000;
         assert!(!is_several(&bare));
@@ -143,8 +144,8 @@ mod tests {
         assert_eq!(parts.iter().map(Packet::dest).collect::<Vec<_>>(), [Some(dest); 3]);
     }
 
-    /// The whole packet is queued if one part is queued, congested if one part is congested, and
-    /// dropped if all parts are dropped.
+    /// The verdict on the whole packet is `Congested` if that is the verdict on at least one part,
+    /// otherwise `Queued` if that is the verdict on at least one part, and otherwise `Dropped`.
     #[test]
     fn the_verdict_is_that_of_all_parts() {
         use Verdict::{Congested, Dropped, Queued};

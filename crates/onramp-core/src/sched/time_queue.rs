@@ -5,13 +5,13 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use onramp_queue::Packet;
 
-/// Packets in the order of their departure times. Packets with equal times leave in the order in
-/// which they were pushed.
+/// A queue of packets in the order of their departure times. Packets with equal times leave in the
+/// order in which they were pushed.
 ///
-/// Most packets are pushed in the order of their times and form a line. A packet that is due before
-/// the end of the line goes into a heap instead. The end of the line leaves after all packets in
-/// the heap, so a later packet with the same time as one in the heap goes into the heap too.
-/// Therefore, at equal times, the packet in the line was pushed first and leaves first.
+/// Most packets are pushed in the order of their departure times; these form a line. A packet whose
+/// time is before that of the last packet in the line goes into a heap instead. So the last packet
+/// in the line leaves after all packets in the heap, and if a packet in the line and a packet in
+/// the heap have equal times, the packet in the line was pushed first and leaves first.
 #[derive(Debug, Default)]
 pub(crate) struct TimeQueue {
     line: VecDeque<(u64, Packet)>,
@@ -19,7 +19,7 @@ pub(crate) struct TimeQueue {
     came: u64,
 }
 
-/// A packet that was pushed after a packet with a later departure time.
+/// A packet in the heap: when it was pushed, a packet with a later departure time was in the queue.
 #[derive(Debug)]
 struct Early {
     at_ns: u64,

@@ -1,31 +1,33 @@
-//! A ring of flows in the order in which they are served, with a look ahead.
+//! A ring buffer with the numbers of flows in the order in which they are served. Flows that will
+//! be served soon can be seen ahead of their turn, to prefetch them.
 //!
 //! With many flows, no flow is in a cache when its turn comes. The processor would have to wait
-//! first for the state of the flow and then for the packet that the state points to. So each turn
-//! prefetches the state of a flow that is some turns ahead, and the packet of a nearer flow whose
-//! state has already arrived.
+//! first for the state of the flow and then for the packet that the state points to. So in each
+//! turn, the owner of the ring prefetches the state of a flow that is some turns ahead, and the
+//! packet of a nearer flow whose state has already arrived.
 //!
-//! Source: the prefetching of DPDK's `rte_sched`. Linux keeps such flows in linked lists, which
-//! allow no look ahead.
+//! Source: the prefetching of DPDK's `rte_sched`. Linux keeps such flows in linked lists, in which
+//! one cannot look ahead.
 
-/// Number of flows that no longer fit into the caches. With more flows, an enqueue of many packets
-/// prefetches their flows first.
+/// With more flows than this, their states do not fit into the caches. Then an enqueue of many
+/// packets prefetches their flows first.
 pub(crate) const MANY: usize = 4096;
-/// Number of turns in the ring below which `look_ahead` returns nothing.
+/// If fewer turns than this are in the ring, `look_ahead` returns `None`.
 const SEVERAL: usize = 64;
-/// Capacity of a new ring, in turns. The ring grows when it is full.
+/// Capacity of a new ring, in turns. A full ring grows.
 const ROOM: usize = 16;
-/// Distances of the three flows that `look_ahead` returns, in turns.
+/// How many turns ahead the three flows are that `look_ahead` returns.
 const AHEAD: [usize; 3] = [18, 12, 6];
 
-/// The numbers of flows, with the next flow to be served first.
+/// The numbers of flows, in the order in which they are served. The first is served next.
 ///
-/// A `VecDeque` would take three times as long, because its length need not be a power of two.
+/// A `VecDeque` would take three times as long, because its capacity need not be a power of two.
 #[derive(Debug)]
 pub(crate) struct Turns {
     /// The ring. Its length is a power of two.
     ring: Box<[u32]>,
-    /// Number of turns begun and of flows appended since the ring was created.
+    /// `head` counts the turns that have begun since the ring was created, and `tail` counts the
+    /// flows that were appended.
     head: usize,
     tail: usize,
 }
@@ -42,8 +44,8 @@ impl Turns {
         turn & (self.ring.len() - 1)
     }
 
-    /// Returns the flow whose turn comes after `turns` other flows. The ring must hold more flows
-    /// than that.
+    /// Returns the flow whose turn comes after the turns of `turns` other flows. The ring must
+    /// contain more flows than that.
     #[inline]
     fn ahead(&self, turns: usize) -> u32 {
         self.ring[self.at(self.head.wrapping_add(turns))]
@@ -64,7 +66,7 @@ impl Turns {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Removes the first flow, which must exist, after its turn.
+    /// Removes the first flow. The ring must not be empty.
     #[inline]
     pub(crate) fn pop_front(&mut self) {
         self.head = self.head.wrapping_add(1);
@@ -92,16 +94,16 @@ impl Turns {
         (self.ring, self.head, self.tail) = (ring.into(), 0, len);
     }
 
-    /// Returns three flows to prefetch, or `None` if few flows are in the ring. Prefetch the state
-    /// of the first flow, the data that the state of the second flow points to, and the data one
-    /// step behind that for the third flow.
+    /// Returns three flows that will be served soon, to prefetch them, or `None` if few flows are
+    /// in the ring. Prefetch the state of the first flow, the data that the state of the second
+    /// flow points to, and for the third flow, what that data points to.
     #[inline]
     pub(crate) fn look_ahead(&self) -> Option<[u32; 3]> {
         (self.len() >= SEVERAL).then(|| AHEAD.map(|turns| self.ahead(turns)))
     }
 
-    /// Removes a flow wherever it is in the ring, if it is there. Takes time in proportion to the
-    /// length of the ring.
+    /// Removes a flow from wherever it is in the ring. Does nothing if it is not there. Takes time
+    /// in proportion to the length of the ring.
     #[cold]
     pub(crate) fn remove(&mut self, flow: u32) {
         for turns in 0..self.len() {
@@ -126,7 +128,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The ring behaves like a `VecDeque`.
+        /// Random operations on the ring give the same results as on a `VecDeque`.
         #[test]
         fn turns_keep_their_order(steps in prop::collection::vec(0_u8..8, 0..500)) {
             let (mut turns, mut model) = (Turns::default(), VecDeque::new());
@@ -155,8 +157,8 @@ mod tests {
         }
     }
 
-    /// With at least 64 turns, the look ahead returns the flows whose turns come 18, 12 and 6 turns
-    /// later.
+    /// With at least 64 flows in the ring, `look_ahead` returns the flows whose turns come 18, 12
+    /// and 6 turns later. With fewer, it returns nothing.
     #[test]
     fn there_is_something_to_look_ahead_to() {
         let mut turns = Turns::default();

@@ -1,4 +1,5 @@
-//! Views of the qdiscs and classes of a running tree.
+//! Views: descriptions of the qdiscs and classes of a running tree, with their counters at one
+//! moment.
 
 use crate::base::stats::BUCKETS;
 use crate::base::{Counters, Extra, Handle};
@@ -10,22 +11,22 @@ use onramp_queue::DropReason;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QdiscView {
-    /// Handle of the qdisc; `0:` for a default qdisc that no command named.
+    /// Handle of the qdisc. It is `0:` for a default qdisc that no command named.
     pub handle: Handle,
-    /// Parent class, or `None` for the root.
+    /// Class below which the qdisc stands, or `None` for the root.
     pub parent: Option<Handle>,
     /// Kind of the qdisc.
     pub kind: &'static Kind,
-    /// Counts of packets that passed the qdisc.
+    /// What the qdisc has counted of the packets that passed it.
     pub counters: Counters,
-    /// Packets and bytes that the qdisc holds.
+    /// How many packets and bytes the qdisc holds.
     pub backlog: Backlog,
     /// Number of dropped packets for each drop reason that occurred.
     pub drops: Vec<(DropReason, u64)>,
-    /// Histogram of the nanoseconds from push to dequeue, by powers of two, or `None` if sojourn
-    /// times are not measured.
+    /// Histogram of the sojourn times of packets (nanoseconds from push to dequeue), by powers of
+    /// two, or `None` if sojourn times are not measured.
     pub sojourn_ns: Option<Box<[u64; BUCKETS]>>,
-    /// Statistics that only this kind has.
+    /// Statistics that only this kind of qdisc has.
     pub extra: Extra,
     /// Classes of the qdisc.
     pub classes: Vec<ClassView>,
@@ -37,15 +38,15 @@ pub struct QdiscView {
 pub struct ClassView {
     /// Handle of the class.
     pub handle: Handle,
-    /// Parent class, or `None` if the parent is the qdisc.
+    /// Class below which this class stands, or `None` if it stands below the qdisc itself.
     pub parent: Option<Handle>,
-    /// Major number of the qdisc below the class, if any.
+    /// Major number of the qdisc below the class, or `None` if the class has none.
     pub leaf: Option<u16>,
-    /// Counts of packets that passed the class.
+    /// What the class has counted of the packets that passed it.
     pub counters: Counters,
-    /// Packets and bytes that the class holds.
+    /// How many packets and bytes the class holds.
     pub backlog: Backlog,
-    /// Statistics that only classes of this kind have.
+    /// Statistics that only classes of this kind of qdisc have.
     pub extra: Extra,
 }
 

@@ -1,6 +1,6 @@
-//! The grammar of `tc` up to the options of a kind.
+//! Reads the part of a `tc` command line before the options of a kind.
 //!
-//! Source: behaviour of iproute2 6.1 (`tc(8)`), tried word by word.
+//! Source: behaviour of iproute2 6.1 (`tc(8)`), compared word by word.
 //! Differs: a qdisc takes no `estimator` and no `stab`, and does not share blocks of filters.
 
 mod build;
@@ -10,14 +10,15 @@ use crate::tc::spec::Words;
 
 pub use self::build::{Class, Command, Filter, Operand, Qdisc};
 
-/// The parent number of the root: `TC_H_ROOT`.
+/// The number with which the kernel names the parent of the root qdisc: `TC_H_ROOT`.
 pub const ROOT: u32 = 0xFFFF_FFFF;
-/// The parent number for incoming packets: `TC_H_INGRESS`, which equals `TC_H_CLSACT`.
+/// The number with which the kernel names the parent of an `ingress` or `clsact`: `TC_H_INGRESS`,
+/// which equals `TC_H_CLSACT`.
 pub const INGRESS: u32 = 0xFFFF_FFF1;
-/// The major number of an `ingress` or `clsact`.
+/// The major number that an `ingress` or `clsact` has.
 pub(crate) const INGRESS_MAJOR: u16 = 0xFFFF;
 
-/// What a command does with the object that it names.
+/// What a command does with the qdisc, class or filter that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Add,
@@ -44,22 +45,23 @@ impl Verb {
     }
 }
 
-/// Whether `word` is `name` or a beginning of `name`, since commands may be shortened.
+/// Whether `word` is `name` or a beginning of `name`, because the words of a command may be
+/// shortened.
 #[must_use]
 pub fn is_short_for(word: &str, name: &str) -> bool {
     !word.is_empty() && name.starts_with(word)
 }
 
-/// Returns the first of `names` that `word` may stand for, or `None` if there is none.
+/// Returns the first of `names` of which `word` is a beginning, or `None` if there is none.
 #[must_use]
 pub fn unshorten<'n>(word: &str, names: &[&'n str]) -> Option<&'n str> {
     names.iter().find(|name| is_short_for(word, name)).copied()
 }
 
-/// The objects of `tc` that Onramp supports.
+/// The objects of `tc` commands that this crate supports.
 pub const OBJECTS: &[&str] = &["qdisc", "class", "filter"];
 
-/// Reads a verb that changes something. Only `qdisc` has the verb `link`.
+/// Reads the verb of a command that changes something. Only `qdisc` has the verb `link`.
 pub(crate) fn verb(object: &str, word: Option<&str>) -> Result<Verb, ConfigError> {
     const VERBS: &[&str] = &["add", "change", "replace", "link", "delete"];
     let name = word.and_then(|word| unshorten(word, VERBS));
@@ -80,8 +82,8 @@ pub(crate) fn verb(object: &str, word: Option<&str>) -> Result<Verb, ConfigError
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QdiscHead<'w> {
     pub(crate) device: Option<&'w str>,
-    /// The number of a class, [`ROOT`] or [`INGRESS`], or `None` if the command names the qdisc by
-    /// its handle only.
+    /// The parent: the number of a class, [`ROOT`] or [`INGRESS`]. `None` if the command names the
+    /// qdisc only by its handle.
     pub(crate) parent: Option<u32>,
     pub(crate) handle: Option<u16>,
     pub(crate) kind: Option<&'w str>,
@@ -172,7 +174,7 @@ impl<'w> ClassHead<'w> {
 const QDISC_LOOK: &str = "expected a qdisc's handle such as 1:, hexadecimal, 1: to ffff:";
 const CLASS_LOOK: &str = "expected root, a class such as 1:20, hexadecimal, or a qdisc: 1:";
 
-/// Stores a value, and refuses a second value for the same key.
+/// Stores the value of the option `key`, and returns an error if the option was given before.
 fn once<T>(at: &str, key: &str, slot: &mut Option<T>, value: T) -> Result<(), ConfigError> {
     match slot.replace(value) {
         None => Ok(()),
@@ -180,7 +182,7 @@ fn once<T>(at: &str, key: &str, slot: &mut Option<T>, value: T) -> Result<(), Co
     }
 }
 
-/// Returns the word after `key`.
+/// Returns the word after the option `key`, or an error if the line ends there.
 fn value<'w>(at: &str, key: &str, words: &mut Words<'w>) -> Result<&'w str, ConfigError> {
     let missing = || ConfigError::new(at, key, "", "the value is missing at the end of the line");
     words.next().ok_or_else(|| missing().argument())
@@ -197,7 +199,8 @@ fn argument<T>(
     read(word).ok_or_else(|| ConfigError::new(at, key, word, look).argument())
 }
 
-/// Reads a qdisc's handle: `1:`, `1`, `none`. As in `tc`, everything after the colon is ignored.
+/// Reads the handle of a qdisc, such as `1:`, `1` or `none`. As in `tc`, everything after the colon
+/// is ignored.
 #[must_use]
 pub fn parse_qdisc_handle(word: &str) -> Option<u16> {
     match word {
@@ -206,8 +209,8 @@ pub fn parse_qdisc_handle(word: &str) -> Option<u16> {
     }
 }
 
-/// Reads a class: `1:20`, `:20`, `1:`, `root`, `none`. A number without a colon stands for all 32
-/// bits.
+/// Reads the handle of a class, such as `1:20`, `:20`, `1:`, `root` or `none`. A word without a
+/// colon is a number with the 32 bits of major and minor number.
 #[must_use]
 pub fn parse_classid(word: &str) -> Option<u32> {
     match (word, word.split_once(':')) {
@@ -225,15 +228,15 @@ fn hex16(digits: &str) -> Option<u16> {
     hex(digits).and_then(|number| u16::try_from(number).ok())
 }
 
-/// Reads hexadecimal digits, with or without `0x` before them.
+/// Reads a hexadecimal number, with or without `0x` before it.
 fn hex(digits: &str) -> Option<u32> {
     let digits = digits.strip_prefix("0x").unwrap_or(digits);
-    // `from_str_radix` would accept a sign.
+    // `from_str_radix` would accept a sign before the digits.
     let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     plain.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
 }
 
-/// Splits the number of a class into its two halves.
+/// Splits the 32-bit number of a class into its major and minor number.
 pub(crate) fn class_of(number: u32) -> Handle {
     Handle::from_priority(number)
 }

@@ -1,7 +1,7 @@
-//! `tc qdisc show` and `tc class show`.
+//! The listings of `tc qdisc show` and `tc class show`.
 //!
-//! Source: behaviour of iproute2 6.1, tried on trees of every kind. The JSON of classes is that of
-//! later versions, since only those print classes as JSON.
+//! Source: behaviour of iproute2 6.1, compared for trees of every kind. The JSON of classes is that
+//! of later versions, since only those print classes as JSON.
 //! Differs: qdiscs without a handle are listed before those with a handle, where Linux mixes some
 //! of them.
 
@@ -16,21 +16,22 @@ use crate::sched::{Backlog, ClassKind, ClassView, QdiscView};
 use crate::tc::cmd::{INGRESS, ROOT, class_of};
 use crate::tc::{Setup, Spec};
 
-/// Which qdiscs or classes to list. The default lists all.
+/// Which qdiscs or classes a listing contains. By default, it contains all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Lists only children of this parent, given as the kernel's 32-bit number.
+    /// Lists only qdiscs or classes below this parent, which is given as the kernel's 32-bit
+    /// number.
     pub parent: Option<u32>,
-    /// Lists only the qdisc with this major number, or the class with this 32-bit number.
+    /// Lists only the qdisc with this major number, or only the class with this 32-bit number.
     pub handle: Option<u32>,
-    /// Also lists the default qdiscs below classes, which Linux hides.
+    /// Whether to list the default qdiscs below classes too, which Linux hides.
     pub invisible: bool,
 }
 
-/// A device whose tree is listed.
+/// A device and its tree of qdiscs, which is to be listed.
 #[derive(Debug)]
 pub struct Listed<'a> {
-    /// Name of the device, if each line is to contain the name.
+    /// Name of the device, or `None` if the lines of the listing are not to contain it.
     pub device: Option<&'a str>,
     /// Description of the device's tree.
     pub setup: &'a Setup,
@@ -40,10 +41,10 @@ pub struct Listed<'a> {
     classes: HashMap<Handle, &'a ClassView>,
 }
 
-/// The statistics of a qdisc that has no counters.
+/// Statistics for a qdisc without counters.
 static NOTHING: Extra = Extra(Vec::new());
 
-/// A line of the listing.
+/// A qdisc in the listing.
 struct Line<'a> {
     spec: &'a Spec,
     /// Major number of the qdisc, or zero if no command named the qdisc.
@@ -54,8 +55,8 @@ struct Line<'a> {
 }
 
 impl<'a> Listed<'a> {
-    /// Creates a listing of `setup`. `views` has the counters of a running tree; without views, all
-    /// counters are zero.
+    /// Prepares a listing of the tree that `setup` describes. `views` contains the counters of a
+    /// running tree. For qdiscs without a view, all counters are listed as zero.
     pub fn new(
         device: Option<&'a str>,
         setup: &'a Setup,
@@ -68,7 +69,7 @@ impl<'a> Listed<'a> {
         Self { device, setup, mtu, views, classes }
     }
 
-    /// Prints `tc qdisc show`.
+    /// Prints the listing of `tc qdisc show`.
     pub fn qdiscs(&self, query: Query, out: &mut Out) {
         for line in self.lines(query.invisible) {
             let parent = query.parent.is_none_or(|parent| parent == line.parent);
@@ -95,7 +96,7 @@ impl<'a> Listed<'a> {
                 false => queues + 1,
             };
             lines.push(Line { spec, major, parent: ROOT, refcnt, view: self.view(None) });
-            // As in Linux's tables, the qdiscs without a handle come last one first.
+            // As in Linux, qdiscs without a handle are listed from the last to the first.
             lines.extend(self.made());
             if spec.kind().quirks.stands_at_root {
                 lines.extend(self.queues(major));
@@ -122,16 +123,16 @@ impl<'a> Listed<'a> {
         Line { spec, major, parent: number, refcnt: 1, view: self.view(Some(parent)) }
     }
 
-    /// Returns the default qdiscs of the transmit queues for which no command added a qdisc, the
-    /// last queue first.
+    /// Returns the lines of the default qdiscs in front of transmit queues for which no command
+    /// added a qdisc, beginning with the last queue.
     fn queues(&self, root: u16) -> impl Iterator<Item = Line<'a>> {
         let classes = (1..=self.setup.facts().queues).rev().map(move |n| Handle::new(root, n));
         let free = classes.filter(|class| self.setup.qdisc_below(*class).is_none());
         free.map(|class| self.below(Spec::queue_default(), 0, class))
     }
 
-    /// Returns the children that kinds with one place (`cbs`) have made for themselves. These
-    /// children are listed like qdiscs that a command added.
+    /// Returns the lines of the child qdiscs that kinds with exactly one child (`cbs`) have created
+    /// themselves. They are listed like qdiscs that a command added.
     fn made(&self) -> impl Iterator<Item = Line<'a>> {
         let setup = self.setup;
         let majors = self.last_first().into_iter();
@@ -144,15 +145,15 @@ impl<'a> Listed<'a> {
         free.map(|major| self.below(Spec::class_default(), 0, Handle::new(major, 0)))
     }
 
-    /// Returns the default qdiscs below classes, which have no handle. The last qdisc and the last
-    /// class come first, which is Linux's order if qdiscs were numbered in the order in which they
-    /// were added.
+    /// Returns the lines of the default qdiscs below classes, which have no handle. The order is
+    /// that of Linux for qdiscs whose handles grow in the order in which they were added: the last
+    /// qdisc first, and in each the last class first.
     fn hidden(&self) -> Vec<Line<'a>> {
         let below = |major| self.hidden_below(major).into_iter().rev();
         self.last_first().into_iter().flat_map(below).collect()
     }
 
-    /// Returns the qdiscs of the tree, the largest major number first.
+    /// Returns the major numbers of the qdiscs in the tree, the largest first.
     fn last_first(&self) -> Vec<u16> {
         let mut majors: Vec<u16> =
             self.setup.root().into_iter().chain(self.setup.listed()).collect();
@@ -165,11 +166,13 @@ impl<'a> Listed<'a> {
         let Some(spec) = setup.spec(major) else { return Vec::new() };
         let quirks = &spec.kind().quirks;
         let minors: Vec<u16> = match spec.kind().classes {
-            // A child that such a kind has made for itself is not a hidden default.
+            // If a kind creates its child itself, the child is listed in any case, and is no hidden
+            // default.
             _ if quirks.has_one_place || quirks.shown_below.is_some() => Vec::new(),
             ClassKind::None => Vec::new(),
             ClassKind::Fixed(_) => (1..=setup.fixed_classes(spec)).collect(),
-            // Each class of this kind has a default qdisc, including the root class.
+            // In this kind, each class has a default qdisc, even classes with child classes and the
+            // class with the number 0.
             ClassKind::Added { .. } if quirks.added.root_is_class => {
                 std::iter::once(0).chain(setup.class_rows(major).map(|(minor, _)| minor)).collect()
             }
@@ -220,7 +223,7 @@ impl<'a> Listed<'a> {
         out.close();
     }
 
-    /// Prints `tc class show`.
+    /// Prints the listing of `tc class show`.
     pub fn classes(&self, query: Query, out: &mut Out) {
         let setup = self.setup;
         let root = setup.root();
@@ -277,7 +280,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Returns the flows that a qdisc without classes lists as classes.
+    /// Returns the views of the flows that a qdisc without classes lists like classes.
     fn flows(&self, major: u16) -> impl Iterator<Item = &'a ClassView> {
         let place = self.setup.parent(major);
         let named = self.setup.root() == Some(major) || place.is_some();
@@ -319,7 +322,7 @@ impl<'a> Listed<'a> {
         out.close();
         out.text(format_args!("\n"));
         if out.style.stats && kind.quirks.has_one_place {
-            // Linux has no counters for this class, and `tc` only ends the line.
+            // Linux has no counters for the class of such a kind, and `tc` prints an empty line.
             out.text(format_args!("\n"));
         } else if out.style.stats {
             counters.show(!matches!(kind.classes, ClassKind::None), backlog, out);
@@ -329,7 +332,7 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// Formats a class as `tc` does, including classes of a qdisc without a handle.
+/// Formats the handle of a class as `tc` does, also for classes of a qdisc without a handle.
 pub(super) fn class_name(class: Handle) -> String {
     match (class.major, class.minor) {
         (0, 0) => "none".into(),
@@ -339,8 +342,8 @@ pub(super) fn class_name(class: Handle) -> String {
 }
 
 impl Counters {
-    /// Prints the statistics that all kinds have. `sent` is false for flows, which do not count
-    /// sent packets.
+    /// Prints the statistics that all kinds have. `sent` is false for flows, which do not count the
+    /// packets that they sent.
     pub(crate) fn show(&self, sent: bool, backlog: Backlog, out: &mut Out) {
         if sent {
             out.uint("bytes", self.bytes, format_args!(" Sent {} bytes", self.bytes));
@@ -356,13 +359,13 @@ impl Counters {
 }
 
 impl Spec {
-    /// Returns the default qdisc of a transmit queue.
+    /// Returns the qdisc that stands in front of a transmit queue by default.
     pub(crate) fn queue_default() -> &'static Self {
         static DEFAULT: LazyLock<Spec> = LazyLock::new(|| Spec::named("pfifo_fast"));
         &DEFAULT
     }
 
-    /// Returns the default qdisc below a class.
+    /// Returns the qdisc that stands below a class by default.
     pub(crate) fn class_default() -> &'static Self {
         static DEFAULT: LazyLock<Spec> = LazyLock::new(|| Spec::named("pfifo"));
         &DEFAULT

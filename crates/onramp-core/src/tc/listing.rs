@@ -1,4 +1,4 @@
-//! `tc filter show` and `tc filter get`, for the description of a tree.
+//! The listings of `tc filter show` and `tc filter get`, for a tree that is only described.
 
 use crate::base::show::Out;
 use crate::base::{ConfigError, Handle};
@@ -6,9 +6,9 @@ use crate::filter::{FilterSpec, Head, Query, Reader, show_filter, show_filters};
 use crate::tc::Setup;
 
 impl Setup {
-    /// Prints filters. `line` contains the words after `tc filter show`, such as
-    /// `dev e0 parent 1:`. Without a parent, the filters at the root are printed. All counters are
-    /// zero, because a description counts no packets.
+    /// Prints the filters that a line asks for. `line` contains the words after `tc filter show`,
+    /// such as `dev e0 parent 1:`. Without a parent, the filters at the root are printed. All
+    /// counters are zero, because a description counts no packets.
     ///
     /// ```
     /// use onramp_core::Setup;
@@ -34,8 +34,8 @@ impl Setup {
     }
 
     /// Prints filters as [`show_filters`](Self::show_filters) does, but with the counters of a
-    /// running tree. `counted` has the filters of that place with their counters, summed over all
-    /// transmit queues.
+    /// running tree. `counted` contains the filters of the qdisc or class with their counters,
+    /// summed over all transmit queues.
     ///
     /// # Errors
     ///
@@ -53,9 +53,9 @@ impl Setup {
         Ok(())
     }
 
-    /// Reads the words after `tc filter show`, and returns the place of the filters and which
-    /// filters at that place are meant. In a running tree, [`Filters`](crate::filter::Filters) has
-    /// these filters with their counters.
+    /// Reads the words after `tc filter show`, and returns the qdisc or class whose filters are
+    /// meant, and which of its filters to show. In a running tree,
+    /// [`Filters`](crate::filter::Filters) has these filters with their counters.
     ///
     /// # Errors
     ///
@@ -65,12 +65,13 @@ impl Setup {
         Ok((self.filter_place(&head), head.query()))
     }
 
-    /// Prints one filter. `line` contains the words after `tc filter get`, which must name the
-    /// filter in full.
+    /// Prints one filter. `line` contains the words after `tc filter get`, which must give all
+    /// parts of the filter's name.
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] that names the wrong word, or says what the filter is not.
+    /// Returns a [`ConfigError`] that names the wrong word, or says which part of the filter's name
+    /// no filter has.
     pub fn get_filter(&self, line: &str, out: &mut Out) -> Result<(), ConfigError> {
         let mut words = Reader::new(line.split_ascii_whitespace());
         let head = Head::read(&mut words)?;

@@ -1,4 +1,4 @@
-//! The description of a tree, built from `tc` commands: qdiscs, classes and filters.
+//! The description of a tree: the qdiscs, classes and filters that `tc` commands have added.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +22,17 @@ use crate::tc::spec::Words;
 
 use onramp_queue::PacketList;
 
-/// The place of filters for incoming packets, and, with a `clsact`, the place of filters for
+/// The handles under which filters for incoming packets are stored and, with a `clsact`, those for
 /// outgoing packets.
 const INGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF2);
 const EGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF3);
 
-/// Explains why `mqprio` cannot stand in front of a link.
+/// The reason for refusing a `mqprio` in front of a link, for error messages.
 const NO_CHOICE: &str = "the transmit queues of a link are its ports, and a flow stays on its \
     port, so a qdisc cannot choose the queue; use mq, with prio or ets below its classes";
 
-/// The description of a tree of qdiscs. Each command line is checked when it is applied, so that
-/// building the tree cannot fail.
+/// The description of a tree of qdiscs. Each command line is checked when it is applied, so
+/// building the qdiscs of the tree cannot fail.
 ///
 /// ```
 /// use onramp_core::Setup;
@@ -54,21 +54,22 @@ pub struct Setup {
     /// The qdiscs, by their major numbers.
     qdiscs: BTreeMap<u16, Node>,
     root: Option<u16>,
-    /// The qdisc below each class. The root is stored under `None`.
+    /// The major number of the qdisc below each class. The root qdisc is stored under the key
+    /// `None`.
     places: BTreeMap<Option<Handle>, u16>,
     filters: Table,
-    /// The first automatic handle that may be free: all automatic handles below are in use.
+    /// The lowest automatic handle that may be free: all automatic handles below it are in use.
     free: u16,
-    /// The qdiscs below other qdiscs, in the order in which Linux lists them.
+    /// The qdiscs that stand below other qdiscs, in the order in which Linux lists them.
     order: QdiscOrder,
-    /// What the tree knows of its device.
+    /// What is known of the device in front of which the tree stands.
     facts: Facts,
-    /// The `ingress` or `clsact`, if there is one, with filters for incoming (and outgoing)
-    /// packets.
+    /// The `ingress` or `clsact`, if there is one. It has the filters for incoming packets; a
+    /// `clsact` also has those for outgoing packets.
     ingress: Option<Box<Node>>,
-    /// Whether the device has or had an `ingress` or `clsact`.
+    /// Whether the device has an `ingress` or `clsact`, or has had one.
     had_ingress: bool,
-    /// The name of the place in the command that last added a filter at an `ingress`.
+    /// By which handle the command that last added a filter at an `ingress` named the parent.
     ingress_called: Option<Handle>,
     /// The qdiscs that the last change removed.
     taken: Vec<Taken>,
@@ -81,49 +82,49 @@ pub struct Taken {
     pub handle: Handle,
     /// Name of the qdisc's kind.
     pub kind: &'static str,
-    /// Class that the qdisc stood below, or `None` if the qdisc was the root.
+    /// Class below which the qdisc stood, or `None` if it was the root.
     pub parent: Option<Handle>,
 }
 
-/// What a tree knows of its device.
+/// What the description of a tree must know of its device.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// The qdisc that stands at the root, with a handle of zero, while no command has added a root.
-    /// `None` means that the tree cannot be built without a root.
+    /// The qdisc that stands at the root while no command has added one; its handle is zero. `None`
+    /// means that the tree cannot be built until a command adds a root.
     pub fallback: Option<Spec>,
-    /// Number of transmit queues, or zero if unknown.
+    /// Number of transmit queues of the device, or zero if unknown.
     pub queues: u16,
-    /// Default limit in packets of `pfifo` and similar kinds, or zero for 1,000.
+    /// Limit in packets that `pfifo` and similar kinds have by default, or zero for 1,000.
     pub txqueuelen: u32,
     /// Size of the largest packet in bytes, including the link header, or zero if unknown.
     pub mtu: u32,
-    /// Whether the device was never up, so that its default qdiscs are not listed.
+    /// Whether the device has never been up, so that its default qdiscs are not listed.
     pub dormant: bool,
-    /// Whether the transmit queues are the ports of a link. A flow stays on its port, so no qdisc
-    /// may choose among the ports.
+    /// Whether the transmit queues are the ports of a link. Since each flow stays on one port, no
+    /// qdisc may then choose the transmit queue of a packet.
     pub ports: bool,
 }
 
-/// A qdisc of the tree.
+/// A qdisc in the description of a tree.
 #[derive(Clone, Debug)]
 struct Node {
-    /// The class that the qdisc stands below, or `None` for the device itself.
+    /// The class below which the qdisc stands, or `None` for the root.
     parent: Option<Handle>,
-    /// The parent as it was typed. For a parent with one place for a child, any class number means
-    /// that place.
+    /// The parent as the command gave it. Below a qdisc with exactly one child, any class number
+    /// means that child's place.
     typed: Option<Handle>,
     spec: Spec,
     classes: Added,
 }
 
-/// What a command changed.
+/// What a command has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The command changed nothing.
     Nothing,
     /// The qdisc with this major number is new.
     Qdisc(u16),
-    /// The qdisc below this class was removed.
+    /// The qdisc below this class was removed. The class's default qdisc is there now.
     Gone(Handle),
     /// The root was removed, and the device's default qdisc stands there now.
     RootGone,
@@ -144,9 +145,8 @@ impl Node {
         Self { parent, typed: parent, spec, classes: Added::default() }
     }
 
-    /// Returns why filters cannot stand at `parent`, which is the qdisc itself or a class of it, or
-    /// `None` if filters can stand there. The result has Linux's error and error text, and the
-    /// reason in our words.
+    /// Returns why filters cannot be at `parent` (this qdisc, or a class of it), or `None` if they
+    /// can. The result is Linux's error number and error text, and a reason in other words.
     fn why_no_filters(&self, parent: Handle) -> Option<(Errno, &'static str, String)> {
         let kind = self.spec.kind();
         let nested = matches!(kind.classes, ClassKind::Added { nested: true, .. });
@@ -183,7 +183,7 @@ impl Node {
 }
 
 impl Setup {
-    /// Creates a tree of one qdisc.
+    /// Creates the description of a tree of one qdisc.
     #[must_use]
     pub fn of(spec: Spec) -> Self {
         let mut setup = Self::default();
@@ -191,8 +191,8 @@ impl Setup {
         setup
     }
 
-    /// Applies a command line of `tc`: `qdisc`, `class` or `filter`, with `add`, `replace`,
-    /// `change` or `delete`. Empty lines and comments do nothing.
+    /// Applies a command line of `tc` to the description: `qdisc`, `class` or `filter`, with `add`,
+    /// `replace`, `change` or `delete`. Empty lines and comments do nothing.
     ///
     /// # Errors
     ///
@@ -202,11 +202,12 @@ impl Setup {
         self.change(line.split('#').next().unwrap_or_default()).map(|_| ())
     }
 
-    /// Applies a command line as [`apply`](Self::apply) does, and returns what has changed.
+    /// Applies a command line as [`apply`](Self::apply) does, and returns what the command has
+    /// changed.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`apply`](Self::apply).
+    /// Returns an error in the same cases as [`apply`](Self::apply).
     #[doc(hidden)]
     pub fn change(&mut self, line: &str) -> Result<Change, ConfigError> {
         let mut words = line.split_ascii_whitespace();
@@ -227,7 +228,8 @@ impl Setup {
         }
     }
 
-    /// Sets the device's name, and what the tree knows of the device.
+    /// Sets the name of the device in front of which the tree stands, and what is known of the
+    /// device.
     pub fn of_device(&mut self, name: &str, facts: Facts) {
         self.device = Some(name.to_owned());
         self.facts = facts;
@@ -258,14 +260,15 @@ impl Setup {
         self.qdiscs.get(&class.major).is_some_and(|node| node.classes.get(class.minor).is_some())
     }
 
-    /// Returns what the tree knows of its device.
+    /// Returns what is known of the device in front of which the tree stands.
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Builds the tree for packets of at most `mtu` bytes, including the link header, or returns
-    /// `None` if the tree has no root. The same `seed` gives the same random choices.
+    /// Builds the qdiscs of the tree, for packets of at most `mtu` bytes, including the link
+    /// header. Returns the root, or `None` if the tree has none. The same `seed` gives the same
+    /// random choices.
     #[must_use]
     pub fn build(&self, mtu: u32, seed: u64) -> Option<Box<dyn Qdisc>> {
         let fallback = || {
@@ -277,7 +280,7 @@ impl Setup {
 
     /// Builds the qdiscs in front of transmit queue `queue` of a device that has several transmit
     /// queues. Without an `mq` at the root, that is the whole tree. With an `mq`, that is the qdisc
-    /// below the `mq`'s class `queue + 1`, or a `pfifo_fast` if no qdisc stands there.
+    /// below the `mq`'s class `queue + 1`, or a `pfifo_fast` if the description has no qdisc there.
     #[must_use]
     pub fn build_port(&self, queue: usize, mtu: u32, seed: u64) -> Option<Box<dyn Qdisc>> {
         if !self.is_mq() {
@@ -288,7 +291,8 @@ impl Setup {
         Some(below.map_or_else(default_pfifo_fast, |major| self.build_node(major, mtu, seed)))
     }
 
-    /// Builds the qdiscs in front of a transmit queue, or the whole tree if `queue` is `None`.
+    /// Builds the qdiscs in front of transmit queue `queue`, or the whole tree if `queue` is
+    /// `None`. Returns the first qdisc.
     pub(crate) fn build_queue(
         &self,
         queue: Option<usize>,
@@ -301,8 +305,8 @@ impl Setup {
         }
     }
 
-    /// Returns the minor numbers of the classes on the way to a qdisc, from the first qdisc in
-    /// front of transmit queue `queue`, or from the root if `queue` is `None`. Returns `None` if
+    /// Returns the way to the qdisc `major`: the minor numbers of the classes, from the first qdisc
+    /// in front of transmit queue `queue`, or from the root if `queue` is `None`. Returns `None` if
     /// the qdisc stands in front of another queue, or above all queues.
     pub(crate) fn path_in(&self, major: u16, queue: Option<usize>) -> Option<Vec<u16>> {
         let mut path = self.path(major);
@@ -351,17 +355,18 @@ impl Setup {
         }
     }
 
-    /// Returns the qdiscs below other qdiscs, in the order in which Linux lists them.
+    /// Returns the major numbers of the qdiscs below other qdiscs, in the order in which Linux
+    /// lists them.
     pub(crate) fn listed(&self) -> impl Iterator<Item = u16> {
         self.order.iter()
     }
 
-    /// Returns the description of the `ingress` or `clsact`, if there is one.
+    /// Returns the kind and options of the `ingress` or `clsact`, or `None` if there is none.
     pub(crate) fn ingress_spec(&self) -> Option<&Spec> {
         self.ingress.as_ref().map(|node| &node.spec)
     }
 
-    /// Returns the qdisc below a class, if there is one.
+    /// Returns the major number of the qdisc below a class, or `None` if no command added one.
     pub(crate) fn qdisc_below(&self, class: Handle) -> Option<u16> {
         self.below(Some(class))
     }
@@ -377,22 +382,22 @@ impl Setup {
         }
     }
 
-    /// Returns the root's major number, if there is a root.
+    /// Returns the major number of the root, or `None` if no command added one.
     pub(crate) fn root(&self) -> Option<u16> {
         self.root
     }
 
-    /// Returns the class that a qdisc stands below, or `None` for the root.
+    /// Returns the class below which a qdisc stands, or `None` for the root.
     pub(crate) fn parent(&self, major: u16) -> Option<Handle> {
         self.qdiscs.get(&major)?.parent
     }
 
-    /// Returns the parent of a qdisc as it was typed.
+    /// Returns the parent of a qdisc as the command gave it.
     pub(crate) fn typed_parent(&self, major: u16) -> Option<Handle> {
         self.qdiscs.get(&major)?.typed
     }
 
-    /// Returns the minor numbers of the classes on the way from the root to a qdisc.
+    /// Returns the way to the qdisc `major`: the minor numbers of the classes, from the root on.
     pub(crate) fn path(&self, major: u16) -> Vec<u16> {
         let parents = std::iter::successors(self.parent(major), |class| self.parent(class.major));
         let mut path: Vec<u16> = parents.map(|class| class.minor).collect();
@@ -400,17 +405,18 @@ impl Setup {
         path
     }
 
-    /// Returns the description of a qdisc, if the qdisc exists.
+    /// Returns the kind and options of a qdisc, or `None` if there is no such qdisc.
     pub(crate) fn spec(&self, major: u16) -> Option<&Spec> {
         self.qdiscs.get(&major).map(|node| &node.spec)
     }
 
-    /// Returns the place of a qdisc, with a seed that differs from qdisc to qdisc.
+    /// Returns what a qdisc must know of the place where it stands, with a seed of its own.
     pub(crate) fn site(&self, major: u16, mtu: u32, seed: u64) -> Site {
         Site { mtu, seed: seed ^ u64::from(major) << 48, handle: Handle::new(major, 0) }
     }
 
-    /// Returns the parent of a class and the values of the class, if the class exists.
+    /// Returns the minor number of a class's parent (0 for the qdisc) and the values of the class's
+    /// options, or `None` if there is no such class.
     pub(crate) fn class_values(&self, class: Handle, site: Site) -> Option<(u16, Values<'_>)> {
         let node = self.qdiscs.get(&class.major)?;
         let row = node.classes.get(class.minor)?;
@@ -422,12 +428,12 @@ impl Setup {
         self.filters.at(place)
     }
 
-    /// Returns all filters.
+    /// Returns all filters of the tree.
     pub(crate) fn filters(&self) -> &Table {
         &self.filters
     }
 
-    /// Builds a qdisc and all qdiscs below it.
+    /// Builds a qdisc, with its classes and filters, and all qdiscs below it.
     pub(crate) fn build_node(&self, major: u16, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
         let (node, site) = (&self.qdiscs[&major], self.site(major, mtu, seed));
         let mut qdisc = node.spec.build_at(site);
@@ -451,8 +457,8 @@ impl Setup {
         qdisc
     }
 
-    /// Returns the place at which filters with the given parent stand. An `ingress` has one place
-    /// for filters, whatever a command calls that place.
+    /// Returns the handle under which filters with the parent `parent` are stored. All filters of
+    /// an `ingress` are stored under one handle, whatever parent the commands give.
     pub(crate) fn filter_place_of(&self, parent: Handle) -> Handle {
         if parent.major == INGRESS_MAJOR && self.has_one_filter_place() {
             return INGRESS_FILTERS;
@@ -460,8 +466,8 @@ impl Setup {
         parent
     }
 
-    /// Returns the parent under which Linux lists the filters at a place. For an `ingress`, that is
-    /// the parent in the command that last added a filter.
+    /// Returns the parent that Linux lists for the filters stored under `place`. For an `ingress`,
+    /// that is the parent in the command that last added a filter.
     pub(crate) fn filter_place_called(&self, place: Handle) -> Handle {
         if place == INGRESS_FILTERS && self.has_one_filter_place() {
             return self.ingress_called.unwrap_or(place);
@@ -469,7 +475,8 @@ impl Setup {
         place
     }
 
-    /// Whether filters for incoming packets have one place, whatever a command calls that place.
+    /// Whether the device has an `ingress`, whose filters are stored under one handle, whatever
+    /// parent the commands give.
     fn has_one_filter_place(&self) -> bool {
         let places = self.ingress.as_ref().and_then(|node| node.spec.kind().quirks.filters_only);
         places == Some(FilterPlaces::In)
@@ -510,23 +517,25 @@ impl Setup {
         Ok(Change::Filters(parent))
     }
 
-    /// Returns the qdisc below `parent`, if there is one.
+    /// Returns the major number of the qdisc below `parent` (`None`: the root), or `None` if no
+    /// command added one.
     fn below(&self, parent: Option<Handle>) -> Option<u16> {
         self.places.get(&parent).copied()
     }
 
-    /// Returns the qdisc that a command added below a class, if there is one.
+    /// Returns the major number of the qdisc that a command added below a class, or `None` if no
+    /// command did.
     pub(crate) fn child_at(&self, class: Handle) -> Option<u16> {
         self.below(Some(class))
     }
 
-    /// Whether each transmit queue of the device has its own qdisc (`mq`), by the device's default
-    /// or by a command.
+    /// Whether each transmit queue of the device has its own tree, because an `mq` is at the root
+    /// by a command or by the device's default.
     pub(crate) fn is_mq(&self) -> bool {
         self.root_kind().is_some_and(|root| root.quirks.has_queue_trees)
     }
 
-    /// Returns the kind of the root, including a default root.
+    /// Returns the kind of the root qdisc, which may be the device's default.
     fn root_kind(&self) -> Option<&'static Kind> {
         let root = self.root.map_or(self.facts.fallback.as_ref(), |root| self.spec(root));
         root.map(Spec::kind)
@@ -547,14 +556,15 @@ impl Setup {
         rows.iter().map(|class| (class.minor, class.parent))
     }
 
-    /// Returns the qdiscs below the classes of a qdisc, each after the minor number of its class.
+    /// Returns the major numbers of the qdiscs below the classes of a qdisc, each with the minor
+    /// number of its class before it.
     pub(crate) fn children(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
         let classes = Some(Handle::new(major, 0))..=Some(Handle::new(major, u16::MAX));
         let below = self.places.range(classes);
         below.filter_map(|(parent, child)| parent.map(|parent| (parent.minor, *child)))
     }
 
-    /// Removes a qdisc and all qdiscs below it.
+    /// Removes a qdisc and all qdiscs below it, with their filters.
     fn remove(&mut self, major: u16) {
         let mut gone = vec![major];
         while let Some(major) = gone.pop() {

@@ -1,4 +1,4 @@
-//! The command language of a single qdisc, such as `fq maxrate 8mbit limit 1000`.
+//! Reads and writes the description of a single qdisc, such as `fq maxrate 8mbit limit 1000`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,8 +13,8 @@ use crate::sched::{Changes, Check, Kind, Qdisc};
 /// A checked description of a qdisc: its kind and options. Building a qdisc from a `Spec` cannot
 /// fail.
 ///
-/// [`FromStr`] reads the words that follow `root` in `tc qdisc add dev DEVICE root …`, and nothing
-/// else.
+/// [`FromStr`] reads the words that follow `root` in a command `tc qdisc add dev DEVICE root …`,
+/// and no others.
 ///
 /// ```
 /// use onramp_core::Spec;
@@ -28,25 +28,25 @@ use crate::sched::{Changes, Check, Kind, Qdisc};
 #[derive(Clone)]
 pub struct Spec {
     kind: &'static Kind,
-    /// The given options, in the order of the kind's table.
+    /// The values of the options that were given, in the order of the kind's table of options.
     given: Vec<Option<Value>>,
 }
 
 impl Spec {
-    /// Creates a spec of this kind with all defaults.
+    /// Creates the description of a qdisc of this kind, without any options.
     #[must_use]
     pub fn new(kind: &'static Kind) -> Self {
         Self { kind, given: vec![None; kind.params.len()] }
     }
 
-    /// Creates a spec of the kind with this name, which must exist.
+    /// Creates the description of a qdisc of the kind with the name `id`, without any options. The
+    /// kind must exist.
     pub(crate) fn named(id: &str) -> Self {
         let kind = KINDS.iter().find(|kind| kind.id == id);
         Self::new(kind.expect("only kinds of the table are asked for"))
     }
 
-    /// Creates a spec of the kind for incoming packets with this name (`ingress`, `clsact`), if
-    /// there is one.
+    /// Creates the description of an `ingress` or `clsact`. Returns `None` if `id` is another name.
     pub(crate) fn ingress(id: &str) -> Option<Self> {
         crate::qdisc::INGRESS.iter().find(|kind| kind.id == id).map(Self::new)
     }
@@ -57,21 +57,21 @@ impl Spec {
         self.kind
     }
 
-    /// Returns the values of all parameters on a device whose largest packet has `mtu` bytes,
+    /// Returns the values of all options on a device whose largest packet has `mtu` bytes,
     /// including the link header.
     #[must_use]
     pub fn values(&self, mtu: u32) -> Values<'_> {
         self.values_at(Site { mtu, ..Site::default() })
     }
 
-    /// Returns the values of all parameters for a qdisc at `site`.
+    /// Returns the values of all options for a qdisc at `site`.
     #[must_use]
     pub fn values_at(&self, site: Site) -> Values<'_> {
         Values { params: self.kind.params, given: &self.given, site }
     }
 
-    /// Returns the values for no particular device: defaults that depend on the device count as
-    /// zero.
+    /// Returns the values of all options without regard to a device: defaults that depend on the
+    /// device count as zero.
     pub(crate) fn values_anywhere(&self) -> Values<'_> {
         self.values_at(Site::default())
     }
@@ -83,14 +83,14 @@ impl Spec {
         self.build_at(Site { mtu, handle: Handle::new(FIRST_OWN_HANDLE, 0), ..Site::default() })
     }
 
-    /// Builds the qdisc for its place in a tree.
+    /// Builds the qdisc for the place `site` in a tree.
     #[must_use]
     pub fn build_at(&self, site: Site) -> Box<dyn Qdisc> {
         (self.kind.build)(&self.values_at(site))
     }
 
-    /// Returns the line of `tc qdisc show`, from the kind on: every parameter with its value,
-    /// rounded as `tc` does. Use [`Display`](fmt::Display) for exact values.
+    /// Returns the part of the line of `tc qdisc show` from the kind on: every option with its
+    /// value, rounded as `tc` does. Use [`Display`](fmt::Display) for exact values.
     #[must_use]
     pub fn show(&self, mtu: u32) -> String {
         let mut out = Out::new(Style::default());
@@ -122,7 +122,7 @@ impl Spec {
         Self::read_words(&mut line.split_ascii_whitespace(), units)
     }
 
-    /// Reads a kind and its options, to the end of the line.
+    /// Reads a kind and its options, up to the end of the line.
     pub(crate) fn read_words(words: &mut Words<'_>, units: bool) -> Result<Self, ConfigError> {
         let Some(id) = words.next() else {
             let why = format!("the kind is missing: expected one of {}", kinds());
@@ -133,7 +133,8 @@ impl Spec {
         Ok(spec)
     }
 
-    /// Reads the options of a kind, to the end of the line, and refuses what `tc` itself refuses.
+    /// Reads the options of the kind `id`, up to the end of the line. Returns an error if `tc`
+    /// itself would refuse them.
     pub(crate) fn read_kind(
         id: &str,
         words: &mut Words<'_>,
@@ -169,8 +170,8 @@ impl Spec {
         }
     }
 
-    /// Checks everything that Linux requires of a new qdisc, including the checks that do not apply
-    /// to a change.
+    /// Checks all that Linux requires of a new qdisc, including what it does not require of a
+    /// change.
     pub(crate) fn check_new(&self, at: &str) -> Result<(), ConfigError> {
         self.check()?;
         (self.kind.quirks.check_new)(&self.values_anywhere()).map_err(|clash| ConfigError {
@@ -179,11 +180,11 @@ impl Spec {
         })
     }
 
-    /// Checks the parameters against each other.
+    /// Checks the values of the options against each other.
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] that says which parameter is wrong, and why.
+    /// Returns a [`ConfigError`] that says which option is wrong, and why.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         check(&format!("qdisc {}", self.kind.id), self.kind.check, &self.values_anywhere())
     }
@@ -193,22 +194,23 @@ impl Spec {
         self.values_anywhere().is_given(key)
     }
 
-    /// Returns the given options, in the order of the kind's table.
+    /// Returns the values of the options that were given, in the order of the kind's table of
+    /// options.
     pub(crate) fn given(&self) -> &[Option<Value>] {
         &self.given
     }
 
-    /// Sets the option `key`, which the kind must have.
+    /// Sets the option `key` to `value`. The kind must have such an option.
     pub(crate) fn give(&mut self, key: &str, value: Value) {
         self.options().set(key, Some(value));
     }
 
-    /// Returns the given options, for changing them.
+    /// Returns the values of the options that were given, to change them.
     fn options(&mut self) -> Options<'_> {
         Options { params: self.kind.params, given: &mut self.given }
     }
 
-    /// Whether an existing qdisc of this kind can be changed with the given options.
+    /// Whether an existing qdisc of this kind can be changed by a command with these options.
     pub(crate) fn may_change(&self) -> bool {
         match self.kind.changes {
             Changes::Yes => true,
@@ -217,15 +219,15 @@ impl Spec {
         }
     }
 
-    /// Returns the limit that a change with these options sets in a fifo below the qdisc, or `None`
-    /// if the kind sets no such limit.
+    /// Returns the limit that a change to these options sets in a fifo below the qdisc, or `None`
+    /// if such a change sets no limit.
     pub(crate) fn limit_below(&self) -> Option<u64> {
         self.kind.quirks.limit_below.map(|limit| limit(&self.values(0)))
     }
 
-    /// Returns this spec after a change with the options of `other`, which must be of the same
-    /// kind. The checks of `tc` apply only to `other`, because only the kernel knows the options
-    /// that the change leaves as they are.
+    /// Returns the description of this qdisc after a change with the options of `other`, which must
+    /// be of the same kind. The checks that `tc` makes are applied only to `other`, because `tc`
+    /// does not know the options that the change leaves as they are.
     pub(crate) fn changed_by(&self, other: &Self) -> Result<Self, ConfigError> {
         let at = format!("qdisc {}", self.kind.id);
         let (before, given) = (Some(&self.given[..]), other.given.clone());
@@ -244,13 +246,13 @@ pub(crate) fn kinds() -> String {
     KINDS.iter().map(|kind| kind.id).collect::<Vec<_>>().join(", ")
 }
 
-/// The remaining words of a line.
+/// The words of a line that have not been read yet.
 pub(crate) type Words<'a> = std::str::SplitAsciiWhitespace<'a>;
 
-/// Reads options of `params` to the end of the line, or, if `stops` is true, to the first word that
-/// is no option. If `units` is true, the function refuses two things that `tc` accepts but hardly
-/// any user means: a number without a unit, where `tc` would guess the unit, and an option given
-/// twice, where `tc` takes the last value.
+/// Reads the options that `params` lists, up to the end of the line, or, if `stops` is true, up to
+/// the first word that is no such option. If `units` is true, refuses two things that `tc` accepts
+/// but hardly any user means: a number without a unit, where `tc` would assume a unit, and an
+/// option given twice, where `tc` takes the last value.
 pub(crate) fn read_options(
     at: &str,
     params: &'static [Param],
@@ -289,7 +291,7 @@ pub(crate) fn read_options(
     Ok(given)
 }
 
-/// Checks that all options are given that `tc` requires.
+/// Returns an error if an option is missing that `tc` requires.
 pub(crate) fn complete(
     at: &str,
     params: &[Param],
@@ -307,7 +309,7 @@ pub(crate) fn complete(
     }
 }
 
-/// Checks that all required options are given, and checks parameters against each other.
+/// Returns an error if an option is missing, or if the values of the options contradict each other.
 pub(crate) fn check(at: &str, check: Check, values: &Values<'_>) -> Result<(), ConfigError> {
     complete(at, values.params, values.given)?;
     check(values).map_err(|clash| ConfigError {
@@ -316,7 +318,7 @@ pub(crate) fn check(at: &str, check: Check, values: &Values<'_>) -> Result<(), C
     })
 }
 
-/// Prints the shortest line that reads back as the same spec.
+/// Prints the shortest line that `FromStr` reads back as the same description.
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = self.kind.id.to_owned();

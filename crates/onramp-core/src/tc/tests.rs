@@ -1,4 +1,5 @@
-//! Tests the sums over transmit queues, and how a listing shows counters.
+//! Tests how the counters of several transmit queues are summed up, and how a listing shows
+//! counters.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -15,7 +16,7 @@ fn kind(id: &str) -> &'static Kind {
     KINDS.iter().find(|kind| kind.id == id).expect(id)
 }
 
-/// Returns counters with consecutive values that begin with `first`, in the order of the fields.
+/// Returns counters whose fields have consecutive values, beginning with `first`.
 fn counters(first: u64) -> Counters {
     Counters {
         bytes: first,
@@ -26,7 +27,7 @@ fn counters(first: u64) -> Counters {
     }
 }
 
-/// Returns the view of a qdisc whose counters are all derived from `first`.
+/// Returns the view of a qdisc whose counters all follow from `first`.
 fn view(handle: &str, parent: Option<&str>, id: &str, first: u64) -> QdiscView {
     let mut sojourn = [0; BUCKETS];
     (sojourn[3], sojourn[BUCKETS - 1]) = (first, 2 * first);
@@ -55,7 +56,8 @@ fn backlog(first: u64) -> Backlog {
     Backlog { packets: u32::try_from(first).expect("small") + 5, bytes: first + 6 }
 }
 
-/// If the same tree stands in front of each queue, the queues are summed up as one tree.
+/// If the same tree stands in front of each transmit queue, the result is one tree with the sums of
+/// all counters.
 #[test]
 fn queues_of_one_tree_are_added_up() {
     let tree = |first| vec![view("1:", None, "prio", first), view("2:", Some("1:1"), "fq", first)];
@@ -66,8 +68,8 @@ fn queues_of_one_tree_are_added_up() {
     let sum = whole([one, Vec::new(), other, tree(10_000)]);
     assert_eq!(sum.len(), 2);
     for (view, sojourn) in sum.iter().zip([10_100, 11_000]) {
-        // The sum of the first values is 100 + 1,000 + 10,000. Each of the three adds the same
-        // offset to every later field.
+        // The sum of the three first values is 100 + 1,000 + 10,000. In each view, the n-th field
+        // after the first is larger by n, so in the sum it is larger by 3 n.
         let (added, first) = (Counters { bytes: 11_100, ..counters(11_100) }, 11_100);
         let expected = Counters {
             packets: first + 3,
@@ -93,7 +95,8 @@ fn queues_of_one_tree_are_added_up() {
     assert!(whole([]).is_empty() && whole([Vec::new()]).is_empty());
 }
 
-/// Below an `mq`, each queue keeps its own qdiscs, and the `mq` has the sums.
+/// With an `mq` at the root, the result has the qdiscs of each transmit queue, and an `mq` with the
+/// sums of their counters.
 #[test]
 fn an_mq_stands_above_its_queues() {
     let first = vec![view("10:", Some("1:1"), "fq", 100), view("11:", Some("10:1"), "pfifo", 5)];
@@ -170,7 +173,8 @@ fn listed(
 const STATS: Style = Style { stats: true, details: false, json: false, pretty: false, iec: false };
 const JSON: Style = Style { json: true, ..STATS };
 
-/// Builds a `prio` with two packets below it, one sent and one dropped.
+/// Builds a `prio` with a `pfifo` for two packets below it. Of five packets, one is sent, two are
+/// queued and two are dropped.
 fn running() -> (Setup, Tree) {
     let mut setup = Setup::default();
     for line in [
@@ -188,8 +192,8 @@ fn running() -> (Setup, Tree) {
     (setup, tree)
 }
 
-/// The packet of 100 bytes has left, the packets of 200 and 500 bytes are queued, and those of 300
-/// and 400 bytes were dropped.
+/// A listing shows what was counted: the packet of 100 bytes was sent, those of 200 and 500 bytes
+/// are queued, and those of 300 and 400 bytes were dropped.
 #[test]
 fn a_listing_shows_what_was_counted() {
     let (setup, mut tree) = running();
@@ -227,7 +231,7 @@ fn a_listing_shows_what_was_counted() {
     assert_eq!(quiet, "class prio 1:1 parent 1: leaf 10: \nclass prio 1:2 parent 1: \n");
 }
 
-/// Each counter is printed in its place, with its word.
+/// Each counter is printed in its place, after its name.
 #[test]
 fn counters_are_written_as_tc_writes_them() {
     let written = |json, sent| {
@@ -245,8 +249,8 @@ fn counters_are_written_as_tc_writes_them() {
     assert_eq!(written(true, false), format!("[{{{rest}\n"));
 }
 
-/// A root that a device has by default has no handle, and its classes have none either. The flows
-/// of such a qdisc are not listed.
+/// The default root of a device has no handle, and neither have its classes. The flows of such a
+/// qdisc are not listed.
 #[test]
 fn a_device_that_nobody_configured_is_listed() {
     let of = |fallback: &str, queues, dormant| {
@@ -281,7 +285,7 @@ fn a_device_that_nobody_configured_is_listed() {
     ];
     assert_eq!(qdiscs.lines().collect::<Vec<_>>(), lines);
     assert_eq!(classes, "class mq :1 root \nclass mq :2 root \n");
-    // An unknown number of queues counts as one queue.
+    // If the number of transmit queues is unknown, the listing is that of a device with one queue.
     let mut setup = Setup::default();
     setup.apply("qdisc add dev e root handle 1: pfifo limit 3").expect("right");
     let [qdiscs, _] = both(&setup);
@@ -289,7 +293,7 @@ fn a_device_that_nobody_configured_is_listed() {
     assert_eq!(list::class_name(Handle::new(0, 0)), "none");
 }
 
-/// Flows are listed as classes, without a count of sent packets.
+/// Flows are listed like classes, but without a count of sent packets.
 #[test]
 fn flows_of_a_qdisc_are_listed_below_it() {
     let mut setup = Setup::default();
@@ -308,7 +312,7 @@ fn flows_of_a_qdisc_are_listed_below_it() {
     let counted = [" (dropped 0, overlimits 0 requeues 0) ", " backlog 100b 1p requeues 0"];
     assert_eq!(flow[1..3], counted);
     assert_eq!(flow[3], "  allot 1514");
-    // A flow that the query does not match is not listed.
+    // A listing of one class contains a flow only if its number is the one that is asked for.
     let number = flow[0].split(' ').nth(2).expect("a number");
     let flow: Handle = number.parse().expect(number);
     let number = u32::from(flow.major) << 16 | u32::from(flow.minor);
@@ -321,7 +325,7 @@ fn flows_of_a_qdisc_are_listed_below_it() {
     }
 }
 
-/// The default qdiscs of a class and of a transmit queue are those of Linux.
+/// The default qdisc below a class and the default qdisc of a transmit queue are those of Linux.
 #[test]
 fn defaults_are_those_of_linux() {
     assert_eq!(Spec::class_default().to_string(), "pfifo");

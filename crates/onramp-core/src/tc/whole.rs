@@ -1,4 +1,4 @@
-//! The tree of a device that has several transmit queues.
+//! Combines the views of a device's transmit queues to the view of the whole device.
 
 use crate::base::stats::BUCKETS;
 use crate::base::{Counters, Extra};
@@ -6,8 +6,9 @@ use crate::qdisc::KINDS;
 use crate::sched::{ClassView, QdiscView};
 
 /// Combines the views of a device's transmit queues, given in the order of the queues. If an `mq`
-/// stands above the queues, the result is the view of the `mq`, followed by the views of all
-/// queues. Otherwise the result is one tree with the sums of all queues.
+/// stands above the queues, returns the view of the `mq`, followed by the views of all queues.
+/// Otherwise the same tree stands in front of each queue: returns the views of one tree, with the
+/// sums of the counters in all queues.
 #[must_use]
 pub fn whole(queues: impl IntoIterator<Item = Vec<QdiscView>>) -> Vec<QdiscView> {
     let queues: Vec<_> = queues.into_iter().filter(|views| !views.is_empty()).collect();
@@ -24,8 +25,8 @@ pub fn whole(queues: impl IntoIterator<Item = Vec<QdiscView>>) -> Vec<QdiscView>
     sum
 }
 
-/// Returns the view of the `mq` above the first qdiscs of all transmit queues, or `None` if no `mq`
-/// stands there.
+/// Returns the view of the `mq` above all transmit queues, or `None` if there is no `mq`. `firsts`
+/// are the views of the first qdisc in front of each queue.
 #[must_use]
 pub fn mq<'a>(firsts: impl IntoIterator<Item = &'a QdiscView>) -> Option<QdiscView> {
     let mut firsts = firsts.into_iter().peekable();
@@ -37,7 +38,8 @@ pub fn mq<'a>(firsts: impl IntoIterator<Item = &'a QdiscView>) -> Option<QdiscVi
 }
 
 impl QdiscView {
-    /// Adds the first qdisc of a transmit queue, as `mq` does: to the counters, and as a class.
+    /// Adds a transmit queue to the view of an `mq`: adds the counters of the queue's first qdisc,
+    /// and a class for the queue.
     fn take_queue(&mut self, queue: &Self) {
         self.add_counts(queue);
         let Some(handle) = queue.parent else { return };
@@ -67,7 +69,7 @@ impl QdiscView {
         }
     }
 
-    /// Adds the counters of the same qdisc in front of another transmit queue.
+    /// Adds the counters of `other`, the same qdisc in front of another transmit queue.
     fn add(&mut self, other: &Self) {
         self.add_counts(other);
         self.extra.add(&other.extra);

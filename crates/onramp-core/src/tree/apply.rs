@@ -10,18 +10,19 @@ use crate::filter::FilterSpec;
 use crate::sched::Cx;
 use crate::tc::{Setup, Spec};
 
-/// The description that a tree was built from. It changes with the tree.
+/// The description of a tree, from which it was built. Each change of the tree also changes the
+/// description.
 #[derive(Debug)]
 pub(super) struct BuiltFrom {
     pub(super) setup: Arc<Setup>,
     /// Size of the largest packet in bytes, including the link header.
     pub(super) mtu: u32,
-    /// Seed of the random choices of the qdiscs.
+    /// Seed of the random choices of the tree's qdiscs.
     seed: u64,
 }
 
 impl BuiltFrom {
-    /// Describes a tree of one qdisc.
+    /// Creates the description of a tree of one qdisc.
     pub(super) fn spec(spec: &Spec, mtu: u32) -> Self {
         Self { setup: Arc::new(Setup::of(spec.clone())), mtu, seed: 0 }
     }
@@ -29,7 +30,7 @@ impl BuiltFrom {
 
 impl Tree {
     /// Builds the tree that `setup` describes, for packets of at most `mtu` bytes, or returns
-    /// `None` if `setup` has no root. The same `seed` gives the same random choices.
+    /// `None` if `setup` describes no root. The same `seed` gives the same random choices.
     #[must_use]
     pub fn of(setup: &Setup, mtu: u32, seed: u64) -> Option<Self> {
         let root = RootQdisc::new(setup.build(mtu, seed)?);
@@ -37,7 +38,7 @@ impl Tree {
         Some(Self { root, built_from, drops: PacketList::new(), totals: Totals::ZERO })
     }
 
-    /// Runs a command line of `tc` on the tree: see [`Setup::apply`](crate::Setup::apply).
+    /// Applies a command line of `tc` to the tree: see [`Setup::apply`](crate::Setup::apply).
     ///
     /// As in Linux, a qdisc that is replaced or deleted drops all its packets (`purged`), and a
     /// qdisc that is changed keeps the packets that its new limits allow.

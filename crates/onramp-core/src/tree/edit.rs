@@ -1,4 +1,4 @@
-//! Changes to a running tree.
+//! Prepares changes to a running tree, and makes them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::tc::setup::Change;
 /// in place.
 #[derive(Debug)]
 pub struct Edit {
-    /// The description of the tree after the change.
+    /// The description of the whole tree after the change.
     setup: Arc<Setup>,
     mtu: u32,
     seed: u64,
@@ -25,25 +25,26 @@ pub struct Edit {
 
 #[derive(Debug)]
 enum What {
-    /// Replaces the root qdisc.
+    /// Replaces the root qdisc by this one.
     Root(Box<dyn Qdisc>),
-    /// Replaces the qdisc below a class. The path leads to the qdisc that has the class.
+    /// Replaces the qdisc below a class by this one. The path leads to the qdisc that has the
+    /// class; the number is that of the class.
     Graft(Path, u16, Box<dyn Qdisc>),
-    /// Gives the qdisc new parameters.
+    /// Gives the qdisc at the end of the path, which has this major number, new parameters.
     Parameters(Path, u16),
-    /// Adds the class, or gives it new parameters.
+    /// Adds this class to the qdisc at the end of the path, or gives it new parameters.
     Class(Path, Handle),
     ClassGone(Path, u16),
-    /// Replaces the filters at this qdisc or class.
+    /// Replaces the filters at this qdisc, or at this class of it.
     Filters(Path, Handle),
 }
 
-/// The minor numbers of the classes on the way from the root to a qdisc.
+/// The way from the root to a qdisc: the minor numbers of the classes.
 type Path = Vec<u16>;
 
 impl Edit {
-    /// Returns the index of the only transmit queue that `change` affects, or `None` if `change`
-    /// affects all of them. `setup` is the description after `change`.
+    /// If `change` affects only the tree of one transmit queue, returns the index of the queue, and
+    /// otherwise `None`. `setup` is the description after `change`.
     #[must_use]
     pub fn queue(setup: &Setup, change: &Change) -> Option<usize> {
         if !setup.is_mq() {
@@ -66,8 +67,8 @@ impl Edit {
 
     /// Prepares `change` for the tree of transmit queue `queue` of a device that has several, or
     /// for the whole tree if `queue` is `None`. Returns `None` if `change` does not affect that
-    /// tree. `setup` is the description after `change`; `mtu` (bytes) and `seed` are the values
-    /// with which the tree is built.
+    /// tree. `setup` is the description after `change`; `mtu` (size of the largest packet in bytes)
+    /// and `seed` are the values with which the tree is built.
     #[must_use]
     pub fn new(
         setup: &Arc<Setup>,
@@ -104,16 +105,16 @@ impl Edit {
         Some(Self { setup: setup.clone(), mtu, seed, what })
     }
 
-    /// Prepares the replacement of the whole tree by the one that `setup` describes. The other
-    /// arguments are those of [`new`](Self::new).
+    /// Prepares the replacement of all qdiscs by those that `setup` describes. The other arguments
+    /// are those of [`new`](Self::new).
     #[must_use]
     pub fn root(setup: &Arc<Setup>, queue: Option<usize>, mtu: u32, seed: u64) -> Option<Self> {
         let what = What::Root(setup.build_queue(queue, mtu, seed)?);
         Some(Self { setup: setup.clone(), mtu, seed, what })
     }
 
-    /// Prepares another qdisc below `class`. A class of an `mq` is a transmit queue, so the qdisc
-    /// below is the root of that queue's tree.
+    /// Prepares the replacement of the qdisc below `class`. If `class` belongs to an `mq`, it is a
+    /// transmit queue, and the qdisc below it is the root of that queue's tree.
     fn below(
         setup: &Setup,
         class: Handle,
@@ -132,8 +133,8 @@ impl Edit {
 }
 
 impl RootQdisc {
-    /// Makes the change. As in Linux, a qdisc that is replaced or deleted drops all its packets
-    /// (`purged`), and a qdisc that is changed keeps the packets that its new limits allow.
+    /// Makes a prepared change. As in Linux, a qdisc that is replaced or deleted drops all its
+    /// packets (`purged`), and a qdisc that is changed keeps the packets that its new limits allow.
     pub fn edit(&mut self, edit: Edit, cx: &mut Cx<'_>) {
         let Edit { setup, mtu, seed, what } = edit;
         match what {
@@ -167,7 +168,7 @@ impl RootQdisc {
         }
     }
 
-    /// Replaces the root qdisc by `built` and drops the packets of the old root qdisc.
+    /// Drops the packets of the root qdisc and replaces it by `built`.
     fn renew(&mut self, built: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
         self.qdisc_mut().reset(cx);
         self.put(built);
@@ -181,9 +182,9 @@ impl RootQdisc {
         });
     }
 
-    /// Returns the filters at the qdisc or class `place`, with their counters. If `queue` is given,
-    /// `place` must be in the tree of that transmit queue; otherwise `place` may be anywhere in the
-    /// tree that `setup` describes.
+    /// Returns the filters at the qdisc or class `place`, with their counters. `queue` is the index
+    /// of the transmit queue whose tree this is, or `None` if this is the whole tree. The result is
+    /// empty if `place` is not in this tree.
     pub fn filters_at(
         &mut self,
         setup: &Setup,
@@ -196,7 +197,8 @@ impl RootQdisc {
         path.map_or_else(Vec::new, |path| self.filters(&path, place.minor, cx))
     }
 
-    /// Returns the filters at class `minor` of the qdisc at the end of `path`, with their counters.
+    /// Returns the filters at class `minor` (0 means at the qdisc itself) of the qdisc at the end
+    /// of `path`, with their counters.
     pub(crate) fn filters(&mut self, path: &[u16], minor: u16, cx: &mut Cx<'_>) -> Vec<FilterSpec> {
         let mut specs = Vec::new();
         self.at(path, cx, |qdisc, _| {
@@ -207,8 +209,8 @@ impl RootQdisc {
         specs
     }
 
-    /// Calls `f` with the qdisc at the end of `path`. The call passes through the parents of that
-    /// qdisc, which then update their backlog and count the packets dropped below them.
+    /// Calls `f` with the qdisc at the end of `path`. The parents of that qdisc then update their
+    /// backlog, and count the packets that `f` dropped below them.
     fn at(&mut self, path: &[u16], cx: &mut Cx<'_>, f: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>)) {
         let (before, mut f) = (cx.drops.len(), Some(f));
         descend(self.qdisc_mut(), path, cx, &mut |qdisc, cx| {

@@ -7,27 +7,28 @@ use crate::sched::qdisc_counters::QdiscCounters;
 use crate::sched::{ClassKind, ClassView, Classes, FlowView, Kind, Qdisc, QdiscView};
 use crate::tc::{Setup, Spec};
 
-/// The position of a qdisc in the tree, its kind, and its requeues.
+/// Where a qdisc is in the tree, what kind it has, and its requeues (packets that the device did
+/// not take).
 struct Place {
-    /// The major number of the qdisc, or 0 if no command named the qdisc.
+    /// The major number of the qdisc, or 0 if no command named it.
     major: u16,
     parent: Option<Handle>,
     kind: &'static Kind,
-    /// Number of packets that the device did not take.
+    /// Number of packets that the device did not take and that were put back.
     requeues: u64,
 }
 
 impl Tree {
-    /// Returns the counters and the backlog of every qdisc of the tree, parents first.
+    /// Returns the view of every qdisc of the tree, with its counters and its backlog, parents
+    /// first.
     pub fn views(&mut self) -> Vec<QdiscView> {
         self.root.views(&self.built_from.setup, None)
     }
 }
 
 impl RootQdisc {
-    /// Returns the counters and the backlog of every qdisc in front of transmit queue `queue`,
-    /// parents first, or of every qdisc in the whole tree that `setup` describes if `queue` is
-    /// `None`.
+    /// Returns the views of all qdiscs in front of transmit queue `queue`, parents first. If
+    /// `queue` is `None`, returns the views of all qdiscs in the tree that `setup` describes.
     pub fn views(&mut self, setup: &Setup, queue: Option<usize>) -> Vec<QdiscView> {
         let (major, parent, kind) = setup.first(queue);
         let mut views = Vec::new();
@@ -39,8 +40,8 @@ impl RootQdisc {
 }
 
 impl Setup {
-    /// Returns the first qdisc in front of a transmit queue, or the root if `queue` is `None`: the
-    /// qdisc's major number (0 if no command named the qdisc), its parent class, and its kind.
+    /// Returns the first qdisc in front of transmit queue `queue`, or the root if `queue` is
+    /// `None`: its major number (0 if no command named it), its parent class, and its kind.
     fn first(&self, queue: Option<usize>) -> (u16, Option<Handle>, &'static Kind) {
         let default = Spec::queue_default().kind();
         let fallback = self.facts().fallback.as_ref().map_or(default, Spec::kind);
@@ -60,7 +61,7 @@ fn kind_named(id: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.id == id)
 }
 
-/// Appends the counters of a qdisc, then those of all qdiscs below it, to `views`.
+/// Appends the view of a qdisc to `views`, then the views of all qdiscs below it.
 fn view_below(
     qdisc: &mut dyn Qdisc,
     counted: &QdiscCounters,
@@ -90,7 +91,7 @@ fn view_below(
         classes: Vec::new(),
     });
     qdisc.flows(&mut |flow| views[at].classes.push(flow_view(flow, place.major)));
-    // A qdisc that no command named has made its own classes, so these are not shown.
+    // If no command named the qdisc, it has created its classes itself, and these are not shown.
     let Some(classes) = qdisc.classes().filter(|_| place.major != 0) else { return };
     let rows = rows(classes, place, setup);
     views[at].classes = rows.iter().map(|row| class_view(classes, row, place.major)).collect();
@@ -100,15 +101,15 @@ fn view_below(
             continue;
         };
         let Some((major, kind)) = row.below(place.kind, setup) else { continue };
-        // If a kind has one place for a child, an unnamed child there is shown below the qdisc
-        // itself.
+        // The child of a kind with exactly one child is shown below the qdisc itself, if no command
+        // named the child.
         let minor = if major == 0 && place.kind.quirks.has_one_place { 0 } else { row.minor };
         let parent = Some(Handle::new(place.major, minor));
         view_below(qdisc, counted, &Place { major, parent, kind, requeues: 0 }, setup, views);
     }
 }
 
-/// A class of a qdisc.
+/// A class of a qdisc that is being viewed.
 struct Row {
     minor: u16,
     /// Minor number of the parent class, or 0 if the parent is the qdisc.
@@ -118,8 +119,9 @@ struct Row {
 }
 
 impl Row {
-    /// Returns the qdisc below the class, or `None` if that qdisc is not shown. Most qdiscs that no
-    /// command named are not shown.
+    /// Returns the major number (0 if no command named it) and the kind of the qdisc below the
+    /// class, or `None` if that qdisc is not shown. Of the qdiscs that no command named, only those
+    /// of a few kinds are shown.
     fn below(&self, parent: &Kind, setup: &Setup) -> Option<(u16, &'static Kind)> {
         match self.leaf {
             0 => Some((0, kind_named(parent.quirks.shown_below?)?)),
@@ -128,7 +130,8 @@ impl Row {
     }
 }
 
-/// Returns the classes of a qdisc, in the order in which they were added.
+/// Returns the classes of a qdisc. Classes that commands added are in the order in which they were
+/// added.
 fn rows(classes: &mut dyn Classes, place: &Place, setup: &Setup) -> Vec<Row> {
     let mut rows: Vec<Row> = match place.kind.classes {
         ClassKind::None => Vec::new(),

@@ -1,4 +1,4 @@
-//! The root qdisc of a tree and its counters.
+//! The root qdisc of a tree, and the counters of the packets that pass it.
 
 use onramp_queue::{Packet, PacketList};
 
@@ -7,24 +7,24 @@ use crate::qdisc::default_pfifo;
 use crate::sched::qdisc_counters::QdiscCounters;
 use crate::sched::{Backlog, Cx, Dequeue, Qdisc, Verdict};
 
-/// Most times in a row that a qdisc may postpone its next packet while its packets move to a
-/// successor, although the time that the qdisc named has come. After more times, the remaining
-/// packets count as never released.
+/// While the packets of an old root qdisc move to a new one: how often in a row the old qdisc may
+/// return a later time for its next packet, when the time that it returned before has come. After
+/// that, its remaining packets are dropped.
 const WAITS: u32 = 64;
 
-/// The root qdisc of a tree, with its counters. A [`Child`](crate::Child) does the same for every
-/// other qdisc.
+/// The root qdisc of a tree, with its counters. For every other qdisc, a [`Child`](crate::Child)
+/// has the counters.
 #[derive(Debug)]
 pub struct RootQdisc {
     qdisc: Box<dyn Qdisc>,
     counters: QdiscCounters,
-    /// Number of packets that the device refused and that were kept to be offered again.
+    /// Number of packets that the device did not take and that were kept to be offered again.
     requeues: u64,
-    /// Whether each qdisc measures the time of packets from push to dequeue.
+    /// Whether each qdisc of the tree measures the sojourn times of packets, from push to dequeue.
     pub(crate) measures: bool,
-    /// Whether the memory of packets is charged to their senders.
+    /// Whether the memory of packets is charged to their senders, which have limits of their own.
     pub(crate) charged: bool,
-    /// The qdisc that is about to replace `qdisc`, while packets move over.
+    /// The qdisc that is about to replace `qdisc`, while the packets of `qdisc` move to it.
     next: Option<Box<dyn Qdisc>>,
 }
 
@@ -34,30 +34,30 @@ impl RootQdisc {
         Self { qdisc, counters, requeues: 0, measures: false, charged: false, next: None }
     }
 
-    /// Returns the root, with `charged` set: whether the memory of packets is charged to their
-    /// senders.
+    /// Returns the root, and sets whether the memory of packets is charged to their senders.
     pub(crate) fn charged(self, charged: bool) -> Self {
         Self { charged, ..self }
     }
 
-    /// Creates the context that a call of this tree's qdiscs takes.
+    /// Creates the context for calling this tree's qdiscs. Dropped packets go to `drops`.
     #[inline]
     pub(crate) fn call<'a>(&self, now: Instant, drops: &'a mut PacketList) -> Cx<'a> {
         Cx::new(now, drops).of_tree(self.measures, self.charged)
     }
 
-    /// Switches on or off whether each qdisc measures the time of packets from push to dequeue.
+    /// Switches on or off whether each qdisc of the tree measures the sojourn times of packets,
+    /// from push to dequeue.
     pub fn measure(&mut self, measures: bool) {
         self.measures = measures;
     }
 
-    /// Returns the root qdisc for reading.
+    /// Returns the root qdisc, to read from it.
     #[inline]
     pub(crate) fn qdisc(&self) -> &dyn Qdisc {
         &*self.qdisc
     }
 
-    /// Returns the root qdisc for changes. Packets that enter or leave through this reference are
+    /// Returns the root qdisc, to change it. Packets that enter or leave through this reference are
     /// not counted.
     pub(crate) fn qdisc_mut(&mut self) -> &mut dyn Qdisc {
         &mut *self.qdisc
@@ -69,15 +69,15 @@ impl RootQdisc {
         self.qdisc.backlog()
     }
 
-    /// Calls [`Qdisc::enqueue`] without counting drops: the caller counts the drops of many packets
+    /// Calls [`Qdisc::enqueue`] without counting drops. The caller counts the drops of many packets
     /// at once, with `count_dropped`.
     #[inline]
     pub(crate) fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
         self.qdisc.enqueue(pkt, cx)
     }
 
-    /// Calls [`Qdisc::dequeue`] and counts the packet that leaves. Drops are counted by the caller,
-    /// as for [`enqueue`](Self::enqueue).
+    /// Calls [`Qdisc::dequeue`] and counts the packet that leaves. The caller counts drops, as for
+    /// [`enqueue`](Self::enqueue).
     #[inline]
     pub(crate) fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
         let answer = self.qdisc.dequeue(cx);
@@ -93,32 +93,33 @@ impl RootQdisc {
         self.counters.count_dropped(before, cx);
     }
 
-    /// Counts a packet that bypassed the qdisc, as Linux does.
+    /// Counts a packet that bypassed the qdisc as a packet that left it, as Linux does.
     #[inline]
     pub(crate) fn passed(&mut self, pkt: &Packet, cx: &Cx<'_>) {
         self.counters.count(pkt, cx);
     }
 
-    /// Counts packets that the device did not take.
+    /// Counts packets that the device did not take and that were put back.
     #[inline]
     pub(crate) fn count_requeues(&mut self, packets: u32) {
         self.requeues += u64::from(packets);
     }
 
-    /// Replaces the root qdisc by `qdisc`, resets the counters, and returns the old root qdisc. The
-    /// old root qdisc should be empty.
+    /// Replaces the root qdisc by `qdisc`, sets the counters to zero, and returns the old root
+    /// qdisc, which should be empty.
     pub(crate) fn put(&mut self, qdisc: Box<dyn Qdisc>) -> Box<dyn Qdisc> {
         let next = Self { measures: self.measures, ..Self::new(qdisc) }.charged(self.charged);
         std::mem::replace(self, next).qdisc
     }
 
-    /// Replaces the root qdisc by `qdisc` and moves the packets over, in the order in which the old
-    /// qdisc would have sent them.
+    /// Replaces the root qdisc by `qdisc` and moves the packets to it, in the order in which the
+    /// old qdisc would have sent them.
     ///
-    /// The old qdisc is dequeued at the times at which its packets would have left, so that it
-    /// keeps its own order; only its clock runs ahead. Packets that the old qdisc never releases
-    /// are dropped. Both qdiscs stay in `self` until all packets have moved: if the old qdisc
-    /// panics, unwinding must not drop it, because that drop might panic again.
+    /// Packets are dequeued from the old qdisc at the times at which they would have left, so they
+    /// keep the order that the old qdisc gives them. All that happens now: only the time that is
+    /// passed to the old qdisc runs ahead. Packets that the old qdisc never releases are dropped.
+    /// Both qdiscs stay in `self` until all packets have moved: if the old qdisc panics, unwinding
+    /// must not drop it, because that drop might panic again.
     pub fn succeed(&mut self, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
         self.next = Some(qdisc);
         let mut moved = PacketList::new();
@@ -131,8 +132,8 @@ impl RootQdisc {
                     waits = 0;
                 }
                 Dequeue::NotBefore(then) if then > ahead.now && waits < WAITS => {
-                    // Some kinds round the named time down and would postpone the packet again, for
-                    // ever. So ask 1 ns later the second time.
+                    // Some kinds return a time that is rounded down, and at that time would return
+                    // it again, for ever. So from the second time on, ask 1 ns later.
                     ahead.now = then.after(u64::from(waits > 0));
                     waits += 1;
                 }
@@ -152,15 +153,15 @@ impl RootQdisc {
         self.counters.count_dropped(before, cx);
     }
 
-    /// Takes out the qdiscs, so that the caller can drop them with care: they may be broken and
-    /// panic.
+    /// Takes the qdiscs out of a dead tree. They may be broken, so dropping a qdisc may panic,
+    /// which the caller must catch.
     pub(crate) fn bury(&mut self) -> [Option<Box<dyn Qdisc>>; 2] {
         let next = self.next.take();
         [Some(self.put(default_pfifo())), next]
     }
 
-    /// Returns the root qdisc, its counters, and the number of packets that the device did not
-    /// take.
+    /// Returns the root qdisc, its counters, and the number of packets that the device did not take
+    /// and that were put back.
     pub(crate) fn with_counters(&mut self) -> (&mut dyn Qdisc, &QdiscCounters, u64) {
         (&mut *self.qdisc, &self.counters, self.requeues)
     }

@@ -1,4 +1,4 @@
-//! Tests the texts of errors, and which program they are attributed to.
+//! Tests the texts of errors, and to which program (`tc` or the kernel) each error is attributed.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn an_error_names_the_place_the_option_and_the_word() {
     }
 }
 
-/// The texts are those of `strerror(3)`.
+/// The texts of the error numbers are those of `strerror(3)`.
 #[test]
 fn the_kernel_speaks_as_tc_prints_it() {
     for (errno, text) in [

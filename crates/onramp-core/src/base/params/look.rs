@@ -1,15 +1,15 @@
-//! How `tc qdisc show` writes parameters, as text and as JSON.
+//! How `tc qdisc show` writes options, as text and as JSON.
 //!
-//! Source: behaviour of iproute2 6.1, tried kind by kind.
+//! Source: behaviour of iproute2 6.1, tried for each kind of qdisc.
 
 use super::{Param, Unit, Value, at, signed};
 use crate::base::show::Out;
 
-/// A function that prints a parameter that has a value. As text, it ends with a space.
+/// A function that prints an option and its value. If it prints text, the text ends with a space.
 pub type Look = fn(&Param, &Value, &mut Out);
 
 impl Param {
-    /// Sets how the parameter is shown.
+    /// Sets the function that prints the option.
     #[must_use]
     pub const fn shown(mut self, look: Look) -> Self {
         self.look = look;
@@ -21,7 +21,8 @@ impl Param {
         (self.look)(self, value, out);
     }
 
-    /// Returns the word that a value of [`Unit::Words`] or [`Unit::Choice`] stands for.
+    /// Returns the word that the value of an option with [`Unit::Words`] or [`Unit::Choice`] stands
+    /// for.
     pub(crate) fn word(&self, value: &Value) -> &'static str {
         match (self.unit, value) {
             (Unit::Words(names) | Unit::Choice(names), Value::Number(place)) => {
@@ -32,7 +33,7 @@ impl Param {
     }
 }
 
-/// Prints the parameter in the usual way of its unit.
+/// Prints the option in the usual way for its unit.
 pub(crate) fn plain(param: &Param, value: &Value, out: &mut Out) {
     let mut line = String::new();
     param.write_shown(&mut line, value, out.style);
@@ -43,7 +44,7 @@ pub(crate) fn plain(param: &Param, value: &Value, out: &mut Out) {
         (Unit::Signed, Value::Number(n)) => {
             json.raw(Some(param.key), format_args!("{}", signed(*n)));
         }
-        // As in iproute2, JSON has times in microseconds and rates in bytes per second.
+        // As in iproute2, JSON shows times in microseconds and rates in bytes per second.
         (Unit::Usecs | Unit::Named(_), Value::Number(n)) => {
             json.raw(Some(param.key), format_args!("{}", n / 1_000));
         }
@@ -58,39 +59,39 @@ pub(crate) fn plain(param: &Param, value: &Value, out: &mut Out) {
     });
 }
 
-/// Prints nothing.
+/// Never prints the option.
 pub(crate) fn never(_: &Param, _: &Value, _: &mut Out) {}
 
-/// Prints the parameter unless the value is the default. A default that depends on the device's
-/// packet size counts as zero here, because `tc` does not know that size.
+/// Prints the option unless its value is the default.
 pub(crate) fn unusual(param: &Param, value: &Value, out: &mut Out) {
     if param.default(0).as_ref() != Some(value) {
         plain(param, value, out);
     }
 }
 
-/// Prints a mechanism only while it is on. The mechanism is on if the given word is the name of the
-/// option.
+/// Prints the option's name if the option is on. The option is on if the word that was given is the
+/// option's name.
 pub(crate) fn flag(param: &Param, value: &Value, out: &mut Out) {
     if param.word(value) == param.key {
         out.flag(param.key, true, format_args!("{} ", param.key));
     }
 }
 
-/// Prints a word. In JSON, the word becomes a key with the value `null`.
+/// Prints the word that was given. In JSON, the word becomes a key with the value `null`.
 pub(crate) fn null(param: &Param, value: &Value, out: &mut Out) {
     let word = param.word(value);
     out.null(word, format_args!("{word} "));
 }
 
-/// Prints the parameter unless the value is zero.
+/// Prints the option unless its value is zero.
 pub(crate) fn nonzero(param: &Param, value: &Value, out: &mut Out) {
     if *value != Value::Number(0) {
         plain(param, value, out);
     }
 }
 
-/// Prints `number` in place of the given value, because Linux keeps a different number.
+/// Prints the option with the value `number`, for options of which Linux keeps another number than
+/// the one that was given.
 pub(crate) fn as_number(param: &Param, number: u64, out: &mut Out) {
     plain(param, &Value::Number(number), out);
 }

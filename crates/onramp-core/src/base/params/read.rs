@@ -1,4 +1,4 @@
-//! Conversion of words to numbers.
+//! Converts words to the values of options.
 
 use super::U32_MAX;
 use crate::base::units::{parse_count, parse_size, parse_time};
@@ -25,18 +25,18 @@ pub(super) fn parse_burst(word: &str) -> Option<u64> {
     }
 }
 
-/// Reads a value of [`Unit::TimeOrPackets`](super::Unit::TimeOrPackets). Zero is not allowed.
+/// Reads a value of [`Unit::TimeOrPackets`](super::Unit::TimeOrPackets). Returns `None` for zero.
 pub(super) fn parse_time_or_packets(word: &str) -> Option<u64> {
     const SUFFIXES: &[&str] = &["packets", "packet", "pkts", "pkt", "p"];
     let value = match SUFFIXES.iter().find_map(|suffix| word.strip_suffix(suffix)) {
         Some(digits) => parse_decimal(digits).filter(|n| (1..=U32_MAX).contains(n))? * 2 + 1,
-        // Linux keeps the nanoseconds in 32 bits.
+        // Linux keeps the time in 32 bits, in nanoseconds.
         None => parse_time(word, 1_000).filter(|ns| (1_000..=4_294_967_000).contains(ns))? * 2,
     };
     Some(value)
 }
 
-/// Reads a value of [`Unit::Ranges`](super::Unit::Ranges).
+/// Reads one range of a value with [`Unit::Ranges`](super::Unit::Ranges).
 pub(super) fn parse_range(word: &str) -> Option<u64> {
     let (count, first) = word.split_once('@')?;
     let number = |word| parse_decimal(word).filter(|n| *n <= u64::from(u16::MAX));

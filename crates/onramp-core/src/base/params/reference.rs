@@ -1,4 +1,4 @@
-//! Descriptions of a parameter for a reference: how the option is written, and its default.
+//! Describes options for a reference page: how an option is written, and its default.
 
 use std::fmt::Write as _;
 
@@ -25,8 +25,8 @@ impl Param {
         }
     }
 
-    /// Returns the default value as text, without the option's name, or `None` if the option must
-    /// be given.
+    /// Returns the option's default value as text, without the option's name, or `None` if the
+    /// option must be given.
     #[must_use]
     pub fn without(&self) -> Option<String> {
         let mut text = String::new();
@@ -51,8 +51,8 @@ impl Param {
         Some(text.to_owned())
     }
 
-    /// Returns the words that may follow the option's name. Empty if a number or nothing follows
-    /// the name.
+    /// Returns the words that may follow the option's name, such as the choices. The result is
+    /// empty if only a number or nothing follows the name.
     #[must_use]
     pub fn words_behind(&self) -> Vec<&'static str> {
         match self.unit {
@@ -71,7 +71,7 @@ impl Param {
         !matches!(self.unit, Unit::Words(_))
     }
 
-    /// Returns one line for users: the option, what it does, and its default.
+    /// Returns one line of help text for users: the option, what it does, and its default.
     pub(crate) fn help(&self) -> String {
         let default = match self.without() {
             Some(default) => format!("default: {default}"),

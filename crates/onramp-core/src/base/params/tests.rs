@@ -1,4 +1,4 @@
-//! Tests what each unit reads, refuses and writes.
+//! Tests which words each unit of options reads and refuses, and what it writes.
 
 mod curves;
 mod described;
@@ -13,7 +13,7 @@ const fn opt(unit: Unit) -> Param {
     Param::new("opt", unit, Default::Off, "what it does")
 }
 
-/// Reads the value after the first word. Returns the value and the remaining words.
+/// Parses `typed`, an option's name and its value. Returns the value and the remaining words.
 fn read(param: &Param, typed: &str) -> Result<(Value, String), ConfigError> {
     let mut words = typed.split_ascii_whitespace();
     let name = words.next().expect("a name");
@@ -71,13 +71,14 @@ const NAMED_FORMS: Unit = Unit::Forms(&[
     Form { word: "model", must: 1, units: &[Unit::Count, Unit::Count] },
 ]);
 
-/// Returns a millionth part of 2^32 - 1 times `of_a_million`, rounded to the nearest.
+/// Returns the stored value of a probability given in millionths: `of_a_million` / 1,000,000 times
+/// 2^32 - 1, rounded to the nearest.
 fn part(of_a_million: u64) -> u64 {
     (of_a_million * U32_MAX + 500_000) / 1_000_000
 }
 
-/// The unit, the words typed, the value that these mean, the value as written to be read again, the
-/// value as shown in text, and the value of the key in JSON.
+/// One case: the unit; the words that are typed; the value that these words mean; the value written
+/// by `write_exact`; the value in the text of a listing; the value in the JSON of a listing.
 type Case = (Unit, &'static str, Value, &'static str, &'static str, &'static str);
 
 fn cases() -> Vec<Case> {
@@ -125,7 +126,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// More cases, for units that are not plain numbers.
+/// More cases, for units whose values are not plain numbers.
 fn other_cases() -> Vec<Case> {
     let us = 1_000;
     vec![
@@ -169,7 +170,7 @@ fn other_cases() -> Vec<Case> {
             "65535@65535 0@0",
             "[4294967295,0]",
         ),
-        // 0.16 times 256 is 40.96, rounded down to 40.
+        // `Unit::Gain` counts 256ths: 0.16 times 256 is 40.96, rounded down to 40.
         (Unit::Gain, "0.16", n(40), "0.15625", "0.15625", "40"),
         (Unit::Gain, "1", n(256), "1", "1", "256"),
         (Unit::TimeOrPackets, "1ms", n(2_000_000), "1ms", "1ms", "2000000"),
@@ -194,8 +195,8 @@ fn other_cases() -> Vec<Case> {
 fn each_unit_reads_what_tc_reads_and_writes_what_it_writes() {
     for (unit, typed, means, again, text, json) in cases().into_iter().chain(other_cases()) {
         let param = match unit {
-            // The value has 33 bits: 32 for the nanoseconds or packets, and one that tells these
-            // apart.
+            // A value of this unit has 33 bits: 32 for the nanoseconds or packets, and one that
+            // says which of the two it is.
             Unit::TimeOrPackets => opt(unit).within(0, u64::MAX),
             _ => opt(unit),
         };
@@ -207,7 +208,8 @@ fn each_unit_reads_what_tc_reads_and_writes_what_it_writes() {
     }
 }
 
-/// Some words stand for themselves, and some words stand for an option and its value.
+/// An option may consist of one of several words and take no value; and some words stand for an
+/// option together with its value.
 #[test]
 fn words_take_no_value() {
     for (place, word) in [(0, "no"), (1, "yes"), (2, "ask")] {
@@ -294,7 +296,7 @@ const REFUSED: &[(Unit, &str, &str, Fault)] = &[
 
 const KERNEL: Fault = Fault::Kernel(Errno::Invalid, None);
 
-/// Whether the error for a missing value says that the value is missing.
+/// Whether the error message of this unit says that a value is missing.
 fn says_that_it_is_missing(unit: Unit) -> bool {
     !matches!(unit, Unit::Ranges(_))
 }
@@ -303,7 +305,7 @@ fn says_that_it_is_missing(unit: Unit) -> bool {
 fn each_unit_refuses_what_tc_refuses() {
     for (unit, typed, word, fault) in REFUSED {
         let param = match unit {
-            // The default range of 32 bits is too small for this unit's values.
+            // Values of this unit have 33 bits, so the default range of 32 bits is too small.
             Unit::TimeOrPackets => opt(*unit).within(0, u64::MAX),
             _ => opt(*unit),
         };
@@ -318,7 +320,7 @@ fn each_unit_refuses_what_tc_refuses() {
     }
 }
 
-/// The first word that is no value of a shorter list begins the next option.
+/// An option that takes a varying number of values ends at the first word that is no such value.
 #[test]
 fn values_end_where_other_words_begin() {
     for (unit, typed, means, left) in [
@@ -360,7 +362,8 @@ fn bounds_are_those_of_the_table() {
         let error = read(&within, &format!("opt {word}")).err().map(|error| error.fault);
         assert_eq!(error, (!fits).then_some(within.bounds), "{word}");
     }
-    // For units that `tc` reads into 32 bits, `tc` itself refuses a larger number.
+    // If `tc` reads a unit into 32 bits, `tc` itself refuses a number that does not fit; the kernel
+    // refuses other numbers that are out of range.
     let fault =
         |param: &Param, word: &str| read(param, &format!("opt {word}")).expect_err(word).fault;
     for unit in [Unit::Count, Unit::Packets, Unit::Bytes, Unit::ScaledPackets, Unit::Size] {
@@ -387,7 +390,7 @@ fn what_is_out_of_range_may_be_brought_within() {
     {
         assert_eq!(value(&clamped, &format!("opt {word}")), n(number), "{word}");
     }
-    // A value of zero counts as "not given", so it is not raised to the lower limit.
+    // For an option where zero means "not given", zero is not raised to the lower limit.
     let unsaid = clamped.zero_is_unsaid();
     for (word, number) in [("0", 0), ("1", 256), ("1025", 1_024)] {
         assert_eq!(value(&unsaid, &format!("opt {word}")), n(number), "{word}");
@@ -417,7 +420,7 @@ fn options_are_known_by_their_names() {
     assert_eq!(opt(WORDS).names(), ["no", "yes", "ask"]);
 }
 
-/// A number without a unit is refused where `tc` would guess the unit.
+/// `check_unit` refuses a number without a unit if `tc` would assume a unit for it.
 #[test]
 fn numbers_without_a_unit_are_found() {
     for (unit, guessed) in [
@@ -478,7 +481,8 @@ fn some_options_are_not_always_shown() {
     assert_eq!(both(&count(unusual), &n(7)), none);
     assert_eq!(both(&count(nonzero), &n(5)), five);
     assert_eq!(both(&count(nonzero), &n(0)), none);
-    // A default that depends on the device's packet size counts as zero here.
+    // A default that is a multiple of the device's largest packet counts as zero when `unusual`
+    // compares the value with the default.
     let mtus = Param::new("opt", Unit::Count, Default::Mtus(5), "").shown(unusual);
     assert_eq!(both(&mtus, &n(5)), five);
     assert_eq!(both(&mtus, &n(0)), none);
@@ -492,8 +496,9 @@ fn some_options_are_not_always_shown() {
     assert_eq!(both(&param, &n(0)), ["off ".to_owned(), "\"off\":null".to_owned()]);
 }
 
-/// A change keeps the options that it does not give, except options that `tc` always sends; those
-/// go back to their default. An option that is chosen once cannot be given again.
+/// A change keeps the options that it does not give, except options that `tc` always sends; these
+/// go back to their default. An option that can only be given when the qdisc is added cannot be
+/// given again.
 #[test]
 fn a_change_keeps_resets_or_refuses() {
     let fault = Fault::Kernel(Errno::NotSupported, Some("chosen"));

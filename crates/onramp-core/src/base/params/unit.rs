@@ -1,6 +1,6 @@
-//! The units of parameters.
+//! The units of options.
 
-/// The unit of a parameter, which decides how `tc` reads and writes the value.
+/// The unit of an option's value, which decides how `tc` reads and writes the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A plain number without a unit.
@@ -14,7 +14,8 @@ pub enum Unit {
     /// A number of bytes, with or without a suffix.
     Size,
     /// A number of bytes as for [`Unit::Size`], optionally followed by a slash and a power of two:
-    /// `15k/8`. The power of two once was the number of bytes per table row, and is ignored now.
+    /// `15k/8`. The power of two was once the cell size of the kernel's rate table, and is ignored
+    /// now.
     Burst,
     /// A rate in bytes per second. A number without a suffix counts bits per second.
     Rate,
@@ -22,44 +23,45 @@ pub enum Unit {
     Usecs,
     /// A time in nanoseconds. A number without a suffix counts nanoseconds.
     Nsecs,
-    /// Exactly this many plain numbers in a row.
+    /// Plain numbers in a row, exactly as many as this number says.
     List(usize),
-    /// One or more plain numbers in a row, at most this many.
+    /// Plain numbers in a row, at least one and at most as many as this number says.
     Many(usize),
-    /// Values of these units in a row. The first values, as many as the number says, are required;
-    /// the others may be left out.
+    /// Values in a row, each of its own unit. The number says how many of the first values are
+    /// required; the others may be left out.
     Row(usize, &'static [Self]),
     /// The minor number of a class, hexadecimal.
     Minor,
-    /// Some bits of a byte, and a mask of the bits that count: `0x1/0x3`. Stored as the bits plus
-    /// 256 times the mask.
+    /// Some bits of a byte, and a mask that selects which bits count: `0x1/0x3`. Stored as the bits
+    /// plus 256 times the mask.
     Masked,
-    /// A probability such as `0.02`, stored in units of 2^-32.
+    /// A probability such as `0.02`, stored as its product with 2^32 - 1.
     Fraction,
-    /// A probability such as `2%` or `2`, stored in units of 2^-32.
+    /// A probability such as `2%` or `2`, in percent, stored as its product with 2^32 - 1.
     Percent,
-    /// One of these words, which is itself the option and takes no value. The value is the word's
-    /// index.
+    /// The option is one of these words, without a name before it or a value after it. The value is
+    /// the word's index.
     Words(&'static [&'static str]),
     /// One of these words, after the option's name. The value is the word's index.
     Choice(&'static [&'static str]),
     /// A plain number of 32 bits that may be negative, stored as its two's complement.
     Signed,
-    /// A time in nanoseconds, as for [`Unit::Usecs`], or one of these words in place of the option
-    /// and its value. The words are also aliases of the option.
+    /// A time in nanoseconds, as for [`Unit::Usecs`], or one of these words in place of the
+    /// option's name and value. The number after each word is the time that the word means. The
+    /// words are also aliases of the option.
     Named(&'static [(&'static str, u64)]),
-    /// A rate as for [`Unit::Rate`], or this word in place of the option and its value, which means
-    /// zero. The word is also an alias of the option.
+    /// A rate as for [`Unit::Rate`], or this word in place of the option's name and value, which
+    /// means a rate of zero. The word is also an alias of the option.
     RateOr(&'static str),
-    /// One of several rows of values, which begin with different words. The stored list begins with
-    /// the index of the form.
+    /// One of several forms. Each form is a row of values after a word of its own. The list that is
+    /// stored begins with the index of the form.
     Forms(&'static [Form]),
-    /// A service curve: `m1 RATE d TIME m2 RATE`. Stored as a list, in bytes per second and
-    /// nanoseconds.
+    /// A service curve: `m1 RATE d TIME m2 RATE`. Stored as a list of these three numbers, in bytes
+    /// per second and nanoseconds.
     Curve,
-    /// At most this many ranges of queue numbers: `2@0 1@2` means two queues from number 0 on, and
-    /// one queue from number 2 on. Each range is stored as 65,536 times its length, plus its first
-    /// number.
+    /// Ranges of queue numbers, at most as many as this number says: `2@0 1@2` means two queues
+    /// from number 0 on, and one queue from number 2 on. Each range is stored as 65,536 times its
+    /// length, plus its first number.
     Ranges(usize),
     /// A number with a fraction, such as `0.16`, stored in units of 2^-8.
     Gain,
@@ -68,19 +70,19 @@ pub enum Unit {
     TimeOrPackets,
 }
 
-/// A form of [`Unit::Forms`].
+/// One of the forms of [`Unit::Forms`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
-    /// The word with which the form begins. The first form may leave the word out.
+    /// The word with which the form begins. The user may leave out the word of the first form.
     pub word: &'static str,
-    /// Number of values that the form requires.
+    /// Number of values that the form requires; the others may be left out.
     pub must: usize,
-    /// Units of the values.
+    /// Units of the form's values.
     pub units: &'static [Unit],
 }
 
 impl Unit {
-    /// Whether `tc` reads the value into 32 bits.
+    /// Whether `tc` reads a value of this unit into 32 bits.
     pub(super) fn is_short(self) -> bool {
         use Unit::{Burst, Bytes, Count, Packets, ScaledPackets, Size};
         matches!(self, Burst | Bytes | Count | Packets | ScaledPackets | Size)

@@ -1,20 +1,20 @@
-//! Values of parameters: the given values, and the defaults of all others.
+//! The values of a qdisc's options: those that were given, and the defaults of the others.
 
 use super::{Param, Value};
 use crate::base::Handle;
 use crate::base::show::Out;
 
-/// The values with which to build or change a qdisc: the given values, and the defaults of all
-/// others.
+/// The values of a qdisc's options, with which it is built or changed: those that were given, and
+/// the defaults of the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Values<'a> {
     pub(crate) params: &'static [Param],
     pub(crate) given: &'a [Option<Value>],
-    /// The place of the qdisc in its tree.
+    /// Where the qdisc stands, from which some defaults follow.
     pub site: Site,
 }
 
-/// The given options of a table of parameters, for changing them.
+/// The options that were given, for functions that change them.
 #[derive(Debug)]
 pub struct Options<'a> {
     pub(crate) params: &'static [Param],
@@ -22,30 +22,31 @@ pub struct Options<'a> {
 }
 
 impl Options<'_> {
-    /// Sets the value of `key`, or removes it with `None`, so that the default applies.
+    /// Sets the value of the option `key`. With `None`, removes the value, so that the default
+    /// applies.
     ///
     /// # Panics
     ///
-    /// Panics if the table has no such parameter.
+    /// Panics if the table has no option `key`.
     pub fn set(&mut self, key: &str, value: Option<Value>) {
         let place = self.params.iter().position(|param| param.key == key);
         self.given[place.expect("a qdisc asks for the parameters of its own table")] = value;
     }
 }
 
-/// The place of a qdisc, and the values that it takes from its surroundings.
+/// What a qdisc must know of the place where it stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
     /// Size of the device's largest packet in bytes, including the link header.
     pub mtu: u32,
-    /// Seed of the qdisc's random numbers. The same seed gives the same packets.
+    /// Seed of the qdisc's random numbers. The same seed gives the same random numbers.
     pub seed: u64,
-    /// Handle of the qdisc, such as `1:`, or zero if it has none.
+    /// Handle of the qdisc, such as `1:`, or zero if the qdisc has no handle.
     pub handle: Handle,
 }
 
 impl Values<'_> {
-    /// Prints every parameter that has a value, as `tc qdisc show` does, each followed by a space.
+    /// Prints every option that has a value, as `tc qdisc show` does, each followed by a space.
     pub fn show(&self, out: &mut Out) {
         for param in self.params {
             if let Some(value) = self.get(param.key) {
@@ -58,13 +59,13 @@ impl Values<'_> {
     ///
     /// # Panics
     ///
-    /// Panics if the qdisc has no such parameter.
+    /// Panics if the qdisc has no option `key`.
     #[must_use]
     pub fn is_given(&self, key: &str) -> bool {
         self.given[self.place(key)].is_some()
     }
 
-    /// Whether the table has the parameter `key`.
+    /// Whether the qdisc has an option `key`.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.params.iter().any(|param| param.key == key)
     }
@@ -74,24 +75,24 @@ impl Values<'_> {
         place.expect("a qdisc asks for the parameters of its own table")
     }
 
-    /// Returns the value of `key`, or `None` if its default is
-    /// [`Default::Off`](super::Default::Off) and it was not given.
+    /// Returns the value of the option `key`, or `None` if the option was not given and its default
+    /// is [`Default::Off`](super::Default::Off).
     ///
     /// # Panics
     ///
-    /// Panics if the qdisc has no such parameter.
+    /// Panics if the qdisc has no option `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
         let place = self.place(key);
         self.given[place].clone().or_else(|| self.params[place].default(self.site.mtu))
     }
 
-    /// Returns the number that `key` has, or zero if its default is
-    /// [`Default::Off`](super::Default::Off) and it was not given.
+    /// Returns the number that the option `key` has, or zero if the option was not given and its
+    /// default is [`Default::Off`](super::Default::Off).
     ///
     /// # Panics
     ///
-    /// Panics if the qdisc has no such parameter, or if the value is a list.
+    /// Panics if the qdisc has no option `key`, or if the value of the option is a list.
     #[must_use]
     pub fn number(&self, key: &str) -> u64 {
         match self.get(key) {
@@ -101,7 +102,8 @@ impl Values<'_> {
         }
     }
 
-    /// Returns the same as [`Values::number`], for a parameter whose range fits into 32 bits.
+    /// Returns the same as [`Values::number`], as 32 bits, for an option whose range fits into 32
+    /// bits.
     ///
     /// # Panics
     ///
@@ -111,12 +113,12 @@ impl Values<'_> {
         u32::try_from(self.number(key)).unwrap_or(u32::MAX)
     }
 
-    /// Returns the numbers that `key` has, or none if its default is
-    /// [`Default::Off`](super::Default::Off) and it was not given.
+    /// Returns the list of numbers that the option `key` has. The list is empty if the option was
+    /// not given and its default is [`Default::Off`](super::Default::Off).
     ///
     /// # Panics
     ///
-    /// Panics if the qdisc has no such parameter.
+    /// Panics if the qdisc has no option `key`.
     #[must_use]
     pub fn list(&self, key: &str) -> Vec<u64> {
         match self.get(key) {

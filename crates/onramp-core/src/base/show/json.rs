@@ -2,13 +2,14 @@
 
 use std::fmt::{self, Write as _};
 
-/// JSON that is being written: on one line, or with a line for each member if `pretty`.
+/// A JSON document that is being written: on one line, or with a line for each member if `pretty`.
 #[derive(Debug, Default)]
 pub struct Json {
     out: String,
     pretty: bool,
     depth: usize,
-    /// Whether another element stands before the next one, in the same object or array.
+    /// Whether the object or array that is open has an element already, so that the next element
+    /// needs a comma before it.
     follows: bool,
 }
 
@@ -19,14 +20,14 @@ impl Json {
         Self { pretty, ..Self::default() }
     }
 
-    /// Returns the text, with a line end.
+    /// Returns the document, with a line end.
     #[must_use]
     pub fn finish(mut self) -> String {
         self.out.push('\n');
         self.out
     }
 
-    /// Begins an array.
+    /// Begins an array: as the value of `key`, or as an element of an array if `key` is `None`.
     pub fn open_array(&mut self, key: Option<&str>) {
         self.member(key);
         self.out.push('[');
@@ -36,7 +37,7 @@ impl Json {
         }
     }
 
-    /// Ends an array.
+    /// Ends the array that was opened last.
     pub fn close_array(&mut self) {
         if self.pretty && self.follows {
             self.out.push(' ');
@@ -46,14 +47,14 @@ impl Json {
         self.follows = true;
     }
 
-    /// Begins an object.
+    /// Begins an object: as the value of `key`, or as an element of an array if `key` is `None`.
     pub fn open_object(&mut self, key: Option<&str>) {
         self.member(key);
         self.out.push('{');
         self.enter();
     }
 
-    /// Ends an object.
+    /// Ends the object that was opened last.
     pub fn close_object(&mut self) {
         self.depth -= 1;
         if self.follows {
@@ -63,7 +64,7 @@ impl Json {
         self.follows = true;
     }
 
-    /// Writes `value` as it is.
+    /// Writes `value` without quotes.
     pub fn raw(&mut self, key: Option<&str>, value: fmt::Arguments<'_>) {
         self.member(key);
         // Writing to a string cannot fail.
@@ -75,7 +76,7 @@ impl Json {
         self.raw(key, format_args!("{}", General(number)));
     }
 
-    /// Writes a string.
+    /// Writes a string, in quotes.
     pub fn string(&mut self, key: Option<&str>, value: &str) {
         self.member(key);
         self.quote(value);
@@ -86,7 +87,7 @@ impl Json {
         self.follows = false;
     }
 
-    /// Begins a member of an object (with a key) or an element of an array (without a key).
+    /// Begins a member of an object (with `key`) or an element of an array (without `key`).
     fn member(&mut self, key: Option<&str>) {
         if self.follows {
             self.out.push(',');
@@ -129,7 +130,7 @@ impl Json {
     }
 }
 
-/// A number that is printed as by C's `%g`.
+/// A number that is printed as C's `%g` prints it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct General(pub(crate) f64);
 

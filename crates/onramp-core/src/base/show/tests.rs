@@ -6,7 +6,7 @@ fn style(json: bool, pretty: bool) -> Style {
     Style { json, pretty, ..Style::default() }
 }
 
-/// Writes one item of each type.
+/// Writes a listing with one item of each type.
 fn all(json: bool, pretty: bool) -> String {
     let mut out = Out::new(style(json, pretty));
     assert_eq!(out.is_json(), json);
@@ -105,7 +105,7 @@ fn strings_are_quoted() {
     }
 }
 
-/// Numbers have six significant digits, as with C's `%g`.
+/// Numbers with a fraction have six significant digits, as with C's `%g`.
 #[test]
 fn numbers_with_a_fraction_have_six_digits() {
     for (number, text) in [

@@ -37,7 +37,7 @@ fn sizes_are_bytes_and_powers_of_1024() {
         ("0x1f", 31),
         ("0X1Fk", 31 * KI),
         ("0x10m", 16 * KI * KI),
-        // The largest number below 2^64 that has 53 significant bits.
+        // The number below is the largest below 2^64 that has 53 significant bits.
         ("18446744073709549568", u64::MAX - 2_047),
     ] {
         assert_eq!(parse_size(word), Some(bytes), "{word}");
@@ -108,7 +108,7 @@ fn times_are_nanoseconds() {
         assert_eq!(parse_time(word, 1_000), Some(ns), "{word}");
         assert_eq!(word.parse(), Ok(Time(ns)));
     }
-    // The unit of a number without a suffix depends on the option.
+    // The unit of a number without a suffix is the one that the caller names.
     assert_eq!(parse_time("40", 1_000), Some(40_000));
     assert_eq!(parse_time("40", 1), Some(40));
     assert_eq!("40".parse(), Ok(Time(40_000)));
@@ -151,7 +151,7 @@ fn rates_are_bytes_per_second() {
     ] {
         assert_eq!(word.parse(), Ok(Rate::bytes_per_second(rate)), "{word}");
     }
-    // A rate between zero and one byte per second is an error, because zero means something else.
+    // A rate between zero and one byte per second is an error, because zero often means "no limit".
     for word in ["7", "7bit", "0.9bps", "1e-9gbit", "x", "", "8q", "-8"] {
         let error = word.parse::<Rate>().expect_err(word);
         assert_eq!((error.at.as_str(), error.value.as_str()), ("rate", word));
@@ -180,8 +180,8 @@ fn rates_are_bytes_per_second() {
     }
 }
 
-/// `tc` prints whole thousands in thousands, and cuts all numbers of a million bits or more to
-/// thousands.
+/// As `tc` does, the printer divides a rate in bits by 1,000 as long as it is a whole number of
+/// thousands or at least a million. Digits that this cuts off are lost.
 #[test]
 fn rates_are_printed_as_tc_prints_them() {
     for (bytes, text) in [
@@ -262,7 +262,7 @@ fn fractions_are_parts_of_32_bits() {
     {
         assert_eq!(parse_fraction(word, whole), None, "{word} of {whole}");
     }
-    // The result is the shortest word that reads back as exactly this part.
+    // The printed fraction is the shortest word that reads back as exactly the same fraction.
     for part in [1, 2, 12_345, all / 3, all - 1] {
         let word = exact_fraction(part, 1.0);
         assert_eq!(parse_fraction(&word, 1.0), Some(part), "{word}");
@@ -271,8 +271,8 @@ fn fractions_are_parts_of_32_bits() {
     }
 }
 
-/// As `print_size` of iproute2: a size is printed in megabytes if less than a kilobyte is missing,
-/// and in kilobytes if less than 16 bytes are missing.
+/// As `print_size` of iproute2 does, a size is printed in megabytes if less than a kilobyte is
+/// missing, and in kilobytes if less than 16 bytes are missing.
 #[test]
 fn sizes_are_printed_as_tc_prints_them() {
     let mi = KI * KI;
@@ -298,8 +298,8 @@ fn sizes_are_printed_as_tc_prints_them() {
         (mi + mi / 2, "1536Kb"),
         (mi + mi / 2 + 16, "1572880b"),
         (3 * mi, "3Mb"),
-        // The first number is 1,025 bytes below 2^64, too far for megabytes. The second is one byte
-        // below 2^64.
+        // 1,025 bytes below 2^64, the size is too far from whole megabytes to be printed in
+        // megabytes; one byte below 2^64, it is near enough.
         (u64::MAX - 1_024, "18014398509481983Kb"),
         (u64::MAX, "17592186044416Mb"),
     ] {
@@ -324,7 +324,7 @@ fn sizes_are_printed_as_tc_prints_them() {
     }
 }
 
-/// As C's `%.3g`, in the largest unit of which the time has at least one.
+/// A time is printed as by C's `%.3g`, in the largest unit of which the time has at least one.
 #[test]
 fn times_are_printed_as_tc_prints_them() {
     let s = 1_000_000_000;

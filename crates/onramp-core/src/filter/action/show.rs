@@ -5,7 +5,7 @@ use super::{Action, Edit, What};
 use crate::base::Handle;
 use crate::base::show::Out;
 
-/// Shows the actions of a filter, below the filter.
+/// Shows the actions of a filter, after the lines of the filter itself.
 pub(in crate::filter) fn show_all(actions: &[Action], out: &mut Out) {
     if actions.is_empty() {
         return;
@@ -37,12 +37,13 @@ pub(in crate::filter) fn show_all(actions: &[Action], out: &mut Out) {
     out.json(|json| json.close_array());
 }
 
-/// Shows a policer that was given without the word `action`.
+/// Shows a policer that was given to a filter without the word `action` before it.
 pub(in crate::filter) fn show_bare(action: &Action, out: &mut Out) {
     action.show(out);
 }
 
-/// Shows the counters of such a policer, at the end of its filter.
+/// Shows the counters of a policer that was given without the word `action`, at the end of its
+/// filter.
 pub(in crate::filter) fn show_bare_stats(action: &Action, out: &mut Out) {
     if out.style.stats {
         let seen = action.counters;

@@ -1,11 +1,11 @@
-//! Decodes instructions to steps that the machine can run, and checks programs.
+//! Checks programs, and decodes their instructions to steps that the machine can run.
 
 use super::{FRAME, INSTRUCTION, Math, Operand, Register, Step, Test};
 
-/// Number of the helper that copies bytes of the packet.
+/// Number of the helper `bpf_skb_load_bytes`, which copies bytes of the packet.
 const SKB_LOAD_BYTES: i32 = 26;
 
-/// Bits of the registers that a call leaves unwritten.
+/// The registers r1 to r5, as bits: their contents are lost in a call.
 const SCRATCHED: u16 = 0b11_1110;
 
 const MATHS: [Math; 12] = [
@@ -37,7 +37,7 @@ const TESTS: [Test; 11] = [
     Test::SignedLessEqual,
 ];
 
-/// The fields of an instruction.
+/// The fields of an encoded instruction.
 #[derive(Clone, Copy)]
 struct Raw {
     code: u8,
@@ -59,8 +59,8 @@ impl Raw {
         }
     }
 
-    /// Returns `None` if a field that this instruction does not use is not zero. The arguments say
-    /// which fields the instruction uses.
+    /// Returns `None` if a field that this instruction does not use is not zero. Each argument says
+    /// whether the instruction uses that field.
     fn only(self, to: bool, from: bool, at: bool, k: bool) -> Option<()> {
         let unused = (to || self.to == 0)
             && (from || self.from == 0)
@@ -85,7 +85,7 @@ impl Raw {
     }
 }
 
-/// Returns the step for an instruction, or what is wrong with the instruction.
+/// Decodes one instruction to a step, or returns what is wrong with the instruction.
 fn step(raw: Raw) -> Result<Step, &'static str> {
     const UNKNOWN: &str = "unknown instruction";
     let Raw { code, to, from, at, k } = raw;
@@ -94,7 +94,7 @@ fn step(raw: Raw) -> Result<Step, &'static str> {
     }
     let step =
         match code & 7 {
-            // The class LD: loads from the packet, as classic programs do.
+            // Instruction class LD: loads from the packet, as classic programs do.
             0 => {
                 match code {
                     0x20 | 0x28 | 0x30 => raw
@@ -106,12 +106,12 @@ fn step(raw: Raw) -> Result<Step, &'static str> {
                     _ => None,
                 }
             }
-            // The class LDX: loads from memory.
+            // Instruction class LDX: loads from memory.
             1 if code & 0xe0 == 0x60 => {
                 let load = Step::Load { size: raw.size(), to, base: from, at };
                 raw.only(true, true, true, false).map(|()| load)
             }
-            // The classes ST and STX: stores of a number and of a register.
+            // Instruction classes ST and STX: stores of a number and of a register.
             class @ (2 | 3) if code & 0xe0 == 0x60 => {
                 let value = match class {
                     2 => raw
@@ -136,7 +136,8 @@ fn compute(raw: Raw, wide: bool) -> Option<Step> {
             .then(|| raw.only(true, false, false, false))
             .flatten()
             .map(|()| Step::Negate { wide, to }),
-        // In the wide class, this code would be the unconditional byte swap of a later version.
+        // For 64-bit operations, this code would be the unconditional byte swap of a later version
+        // of the instruction set.
         13 if !wide => {
             let bits = u8::try_from(k).ok().filter(|bits| matches!(bits, 16 | 32 | 64))?;
             raw.only(true, false, false, true)?;
@@ -153,7 +154,8 @@ fn compute(raw: Raw, wide: bool) -> Option<Step> {
     }
 }
 
-/// Returns the step for a jump, call or exit; `None` if the instruction is none of these.
+/// Decodes a jump, call or exit to a step. Returns `None` if the instruction is invalid, or an
+/// error that says what it asks for and does not exist here.
 fn jump(raw: Raw, wide: bool) -> Result<Option<Step>, &'static str> {
     let Raw { code, to, from, at, k } = raw;
     Ok(match code {
@@ -184,7 +186,8 @@ fn forward(at: i16) -> Result<u16, &'static str> {
     u16::try_from(at).map_err(|_| "it jumps back: loops are not supported, so unroll them")
 }
 
-/// Decodes all instructions. Returns the first one that is wrong and the reason as an error.
+/// Decodes all instructions. The error is the index of the first instruction that is wrong, and the
+/// reason.
 pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Step>, (usize, String)> {
     let (raws, _) = bytes.as_chunks::<INSTRUCTION>();
     let mut raws = raws.iter().map(|bytes| Raw::of(*bytes)).enumerate();
@@ -212,11 +215,12 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Step>, (usize, String)> {
     Ok(steps)
 }
 
-/// Returns the first step that is wrong and the reason, or `None` if the program is valid.
+/// Returns the index of the first step that is wrong and the reason, or `None` if the program is
+/// valid.
 pub(super) fn fault(steps: &[Step]) -> Option<(usize, String)> {
-    // For each step: the registers that are written on all paths to that step.
+    // For each step: the registers (as bits) that are written on all paths to that step.
     let mut written = vec![u16::MAX; steps.len()];
-    // At the start, only the context and the frame pointer are set.
+    // At the start, only r1 (the address of the context) and r10 (the frame pointer) are set.
     let mut now = 1 << 1 | 1 << FRAME;
     for (place, step) in steps.iter().enumerate() {
         now &= written[place];
@@ -252,7 +256,7 @@ pub(super) fn fault(steps: &[Step]) -> Option<(usize, String)> {
             }
             _ => {}
         }
-        // Control never passes from a jump or an exit to the next step.
+        // A program never goes on from a jump or an exit to the step after it.
         if matches!(step, Step::Jump { .. } | Step::Exit) {
             now = u16::MAX;
         }
@@ -263,7 +267,7 @@ pub(super) fn fault(steps: &[Step]) -> Option<(usize, String)> {
     }
 }
 
-/// Returns the registers that a step reads, and the registers that it writes.
+/// Returns, as bits, the registers that a step reads and the registers that it writes.
 fn uses(step: &Step) -> (u16, u16) {
     let bit = |register: Register| 1_u16 << register;
     let operand = |operand: Operand| match operand {
@@ -278,7 +282,7 @@ fn uses(step: &Step) -> (u16, u16) {
         Step::Half | Step::Jump { .. } => (0, 0),
         Step::Load { to, base, .. } => (bit(base), bit(to)),
         Step::Store { base, value, .. } => (bit(base) | operand(value), 0),
-        // Loads of the classic kind take the context from r6.
+        // Loads of the classic kind expect the address of the context in r6.
         Step::Legacy { more, .. } => (bit(6) | more.map_or(0, bit), bit(0)),
         Step::Branch { left, with, .. } => (bit(left) | operand(with), 0),
         Step::LoadBytes => (bit(1) | bit(2) | bit(3) | bit(4), bit(0)),

@@ -1,5 +1,5 @@
-//! The machine that runs the steps: eleven registers, and three kinds of memory at addresses that
-//! the machine defines, so that a program gives the same answer wherever it runs.
+//! The machine that runs eBPF programs: eleven registers, and three kinds of memory at addresses
+//! that the machine defines, so that a program gives the same answer wherever it runs.
 //!
 //! | field of `struct __sk_buff` | contents |
 //! |---|---|
@@ -16,12 +16,12 @@ use super::super::bpf::load;
 use super::{Answer, FRAME, Math, Operand, Register, Step, Test};
 use crate::base::dissect::Dissected;
 
-/// Where the three kinds of memory begin. Addresses fit in 32 bits, as `data` does in a `struct
-/// __sk_buff`.
+/// The addresses at which the three kinds of memory begin. They fit in 32 bits, like `data` in a
+/// `struct __sk_buff`.
 const CONTEXT: u32 = 0x1000_0000;
 const STACK: u32 = 0x2000_0000;
 const PACKET: u32 = 0x4000_0000;
-/// The position of the address bits that distinguish the kinds of memory.
+/// Number of the lowest address bit that tells the kinds of memory apart.
 const KIND: u32 = 28;
 
 const CONTEXT_LEN: usize = 192;
@@ -38,7 +38,7 @@ mod field {
     pub(super) const VLAN_PROTO: usize = 28;
     pub(super) const PRIORITY: usize = 32;
     pub(super) const TC_INDEX: usize = 44;
-    /// The end of the five words of `cb`.
+    /// The offset after the five words of `cb`.
     pub(super) const CB_END: usize = 68;
     pub(super) const CLASS: usize = 72;
     pub(super) const DATA: usize = 76;
@@ -49,7 +49,7 @@ mod field {
     pub(super) const GSO_SIZE: usize = 176;
 }
 
-/// `-EFAULT`, as a helper returns it.
+/// The error number `-EFAULT` in the form in which a helper returns it.
 const EFAULT: u64 = (-14_i64).cast_unsigned();
 
 struct Machine<'p> {
@@ -60,7 +60,8 @@ struct Machine<'p> {
     pkt: &'p Packet,
 }
 
-/// Runs a checked program. Returns `None` if the program uses memory that does not exist.
+/// Runs a checked program for a packet. Returns `None` if the program uses memory that does not
+/// exist.
 pub(super) fn run(
     steps: &[Step],
     dissected: &Dissected,
@@ -124,7 +125,8 @@ impl<'p> Machine<'p> {
             context[at..at + 4].copy_from_slice(&value.to_le_bytes());
         };
         let keys = dissected.keys();
-        // Protocols are stored in the byte order of the wire, on every machine.
+        // As in Linux, the context contains protocols in the byte order of the wire, on every
+        // machine.
         let network = |word: u16| u32::from(word.swap_bytes());
         put(field::LEN, pkt.len);
         put(field::MARK, pkt.mark);
@@ -187,7 +189,7 @@ impl<'p> Machine<'p> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Returns memory that the program may write, or `None`.
+    /// Returns `size` bytes of memory at an address, or `None` if the program may not write there.
     fn room(&mut self, address: u64, size: usize) -> Option<&mut [u8]> {
         let (kind, at) = place(address)?;
         let end = at + size;
@@ -202,8 +204,9 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// `bpf_skb_load_bytes(skb, offset, to, len)`. Reading beyond the packet does not end the
-    /// program: the helper returns an error, and the bytes are zero.
+    /// The helper `bpf_skb_load_bytes(skb, offset, to, len)`. If the bytes lie beyond the end of
+    /// the packet, the helper returns an error and writes zeros, and the program goes on. Returns
+    /// `None` if the program may not write to `to`.
     fn load_bytes(&mut self) -> Option<u64> {
         let [offset, to, len] = [2, 3, 4].map(|register| self.get(register));
         let (offset, len) = (low(offset) as usize, low(len) as usize);
@@ -218,7 +221,8 @@ impl<'p> Machine<'p> {
     }
 }
 
-/// Returns the kind of memory at an address, and the offset in that memory.
+/// Returns the kind of memory at an address, and the offset in that memory. Returns `None` if the
+/// address does not fit in 32 bits.
 fn place(address: u64) -> Option<(u32, usize)> {
     let address = u32::try_from(address).ok()?;
     let kind = address >> KIND << KIND;
@@ -230,7 +234,7 @@ fn low(value: u64) -> u32 {
     value as u32
 }
 
-/// Returns the lower `bits` bits of a value, in this byte order.
+/// Returns the lower `bits` bits of `value`, converted to big or little endian.
 fn ordered(big: bool, bits: u8, value: u64) -> u64 {
     let shift = 64 - u32::from(bits);
     if big { value.swap_bytes() >> shift } else { value << shift >> shift }
@@ -284,8 +288,8 @@ impl Test {
         }
     }
 
-    /// Compares both as 32-bit numbers, sign-extended to 64 bits, which keeps every order between
-    /// them.
+    /// Compares the lower 32 bits of both numbers. Both are sign-extended to 64 bits, which does
+    /// not change their order, with sign or without.
     fn narrow(self, a: u64, b: u64) -> bool {
         let extended = |value: u64| i64::from(low(value).cast_signed()).cast_unsigned();
         self.wide(extended(a), extended(b))

@@ -1,4 +1,4 @@
-//! Reads the program from an object file as compilers for `bpf` write it: ELF of 64 bits, little
+//! Finds an eBPF program in an object file as compilers for `bpf` write it: ELF of 64 bits, little
 //! endian.
 //!
 //! Source: "Tool Interface Standard: Executable and Linking Format"; RFC 9669.
@@ -12,14 +12,14 @@ const MAGIC: &[u8] = b"\x7fELF\x02\x01";
 const MACHINE: u16 = 247;
 /// The least length of an entry in the section table, in bytes.
 const ENTRY: usize = 64;
-/// The type of a section that holds bytes of the program.
+/// The type of a section that contains bytes of the program (`SHT_PROGBITS`).
 const PROGBITS: u32 = 1;
 const RELOCATIONS: [u32; 2] = [4, 9];
 
 struct Section<'f> {
     name: &'f [u8],
     kind: u32,
-    /// The number of the section that this section refers to.
+    /// The number of another section, to which this section refers.
     about: u32,
     bytes: &'f [u8],
 }
@@ -33,7 +33,7 @@ fn part(file: &[u8], at: u64, len: u64) -> Option<&[u8]> {
     file.get(at..at.checked_add(usize::try_from(len).ok()?)?)
 }
 
-/// Returns the sections, or `None` if the file is damaged.
+/// Returns the sections of the file, or `None` if the file is damaged.
 fn sections(file: &[u8]) -> Option<Vec<Section<'_>>> {
     let table = u64::from_le_bytes(read(file, 40)?);
     let half = |at| read(file, at).map(u16::from_le_bytes);
@@ -54,14 +54,14 @@ fn sections(file: &[u8]) -> Option<Vec<Section<'_>>> {
         let word = |at| read(entry, at).map(u32::from_le_bytes);
         let (name, kind) = (names.get(usize::try_from(word(0)?).ok()?..)?, word(4)?);
         let name = name.split(|byte| *byte == 0).next()?;
-        // Other sections may have no bytes in the file.
+        // Sections of other types may have no bytes in the file.
         let bytes = if kind == PROGBITS { bytes(entry)? } else { &[] };
         Some(Section { name, kind, about: word(44)?, bytes })
     };
     (0..count).map(section).collect()
 }
 
-/// Returns the instructions in the section of this name.
+/// Returns the instructions in the section with the name `section`.
 pub(super) fn program<'f>(file: &'f [u8], name: &str) -> Result<&'f [u8], ConfigError> {
     let wrong = |key: &str, value: &str, why: &str| Err(ConfigError::new(AT, key, value, why));
     if !file.starts_with(MAGIC) || read(file, 18).map(u16::from_le_bytes) != Some(MACHINE) {

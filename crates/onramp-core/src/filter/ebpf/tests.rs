@@ -1,4 +1,5 @@
-//! Tests with programs assembled by hand, and with compiled programs: `tests/ebpf/ports.c`.
+//! Tests eBPF with programs assembled by hand, and with compiled programs from
+//! `tests/ebpf/ports.c`.
 
 mod steps;
 
@@ -12,7 +13,7 @@ const PORTS: &[u8] = include_bytes!("../../../tests/ebpf/ports.o");
 
 const EXIT: [u8; 8] = [0x95, 0, 0, 0, 0, 0, 0, 0];
 
-/// The fields of an instruction: code, destination, source, offset, number.
+/// The fields of an instruction: code, destination register, source register, offset, number.
 type Line = (u8, u8, u8, i16, i32);
 
 fn bytes(lines: &[Line]) -> Vec<u8> {
@@ -25,13 +26,13 @@ fn bytes(lines: &[Line]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the answer of a program of these lines, to which an `exit` is appended.
+/// Runs a program that consists of these instructions and an `exit`, and returns its answer.
 fn run(lines: &[Line], pkt: &Packet) -> Option<u32> {
     let program = [bytes(lines), EXIT.to_vec()].concat();
     Ebpf::of(&program).unwrap_or_else(|error| panic!("{lines:?}: {error}")).run(pkt)
 }
 
-/// Returns a frame from port 5 to another port.
+/// Returns an Ethernet frame from port 5 to `port`.
 fn to(port: u16) -> Packet {
     let mut frame = frame(5, 0, 100);
     frame[36..38].copy_from_slice(&port.to_be_bytes());
@@ -40,8 +41,8 @@ fn to(port: u16) -> Packet {
 
 #[test]
 fn arithmetic_on_64_and_on_32_bits() {
-    // r0 = -7; then the operation on r0 and a number. The second run shifts the upper half of r0
-    // down.
+    // Each program sets r0 to -7 and applies the operation to r0 and a number. A second program
+    // then shifts the upper half of r0 down, because the answer has only 32 bits.
     let of = |code: u8, k: i32| {
         let both = [(0xb7, 0, 0, 0, -7), (code, 0, 0, 0, k)];
         let high = [both[0], both[1], (0x77, 0, 0, 0, 32)];
@@ -79,7 +80,8 @@ fn division_by_a_register_of_zero() {
 #[test]
 fn numbers_in_jumps_have_their_sign() {
     let pkt = Packet::new(1);
-    // r2 = -1 in 64 bits, or 2^32 - 1; r0 = 1 if the program jumps.
+    // The program sets r2 to -1 in 64 bits or to 2^32 - 1 (as `set` says), and returns 1 if it
+    // jumps.
     let jumps = |set: u8, code: u8, k: i32| {
         let lines =
             [(set, 2, 0, 0, -1), (0xb7, 0, 0, 0, 1), (code, 2, 0, 1, k), (0xb7, 0, 0, 0, 0)];
@@ -110,7 +112,7 @@ fn the_context_is_what_the_packet_says() {
     }
     assert_eq!((read(0x61, 152), read(0x61, 156)), (Some(0), Some(6)));
     assert_eq!((read(0x69, 0), read(0x71, 1)), (Some(900), Some(3)), "parts of a word");
-    // The program returns `data_end` - `data`, the length of the packet.
+    // This program returns `data_end` - `data`, the length of the packet.
     let lines = [(0x61, 0, 1, 80, 0), (0x61, 2, 1, 76, 0), (0x1f, 0, 2, 0, 0)];
     assert_eq!(run(&lines, &pkt), Some(104));
     assert_eq!((read(0x61, 188), read(0x61, 189), read(0x61, -1)), (Some(0), None, None));
@@ -128,14 +130,14 @@ fn memory_that_is_not_there_is_no_match() {
     );
     assert_eq!((packet(3, 92), packet(3, 93), packet(2, -1)), (Some(0), None, None));
     assert_eq!(packet(1, 12), Some(8), "two bytes, little endian");
-    // The stack is the 512 bytes below r10, and is zero at first.
+    // A program has a stack of 512 bytes below r10, which is zero at first.
     let stack = |at| run(&[(0x61, 0, 10, at, 0)], &pkt);
     assert_eq!((stack(-4), stack(-512), stack(-3), stack(-513)), (Some(0), Some(0), None, None));
     // The bytes that a program stores can be read again, one by one.
     let kept = [(0x7a, 10, 0, -8, -2), (0x72, 10, 0, -7, 0x55), (0x61, 0, 10, -8, 0)];
     assert_eq!(run(&kept, &pkt), Some(0xffff_55fe));
-    // A program may write the fields cb, tc_index and tc_classid of the context, but not the
-    // packet.
+    // A program may write the fields cb, tc_index and tc_classid of the context, but not its other
+    // fields, and not the packet.
     let store = |at| run(&[(0xb7, 0, 0, 0, 1), (0x62, 1, 0, at, 7)], &pkt);
     for at in [44, 48, 64, 72] {
         assert_eq!(store(at), Some(1), "at {at}");
@@ -145,7 +147,7 @@ fn memory_that_is_not_there_is_no_match() {
     }
     let packet = [(0x61, 2, 1, 76, 0), (0xb7, 0, 0, 0, 1), (0x72, 2, 0, 0, 7)];
     assert_eq!(run(&packet, &pkt), None);
-    // A program cannot read the memory of the host.
+    // An address outside of the context, the stack and the packet is no memory.
     assert_eq!(run(&[(0xb7, 2, 0, 0, 4096), (0x79, 0, 2, 0, 0)], &pkt), None);
 }
 
@@ -159,7 +161,8 @@ fn loads_of_the_classic_kind() {
     );
     let more = [(0xbf, 6, 1, 0, 0), (0xb7, 2, 0, 0, 2), (0x48, 0, 2, 0, 34)];
     assert_eq!(run(&more, &pkt), Some(0x1234));
-    // A load from the network header on; a load beyond the end ends the program with 0.
+    // A classic load may count from the network header; a load beyond the end of the packet ends
+    // the program with 0.
     assert_eq!((load(0x30, -0x10_0000), load(0x20, 97)), (Some(0x45), Some(0)));
 }
 
@@ -208,7 +211,7 @@ fn what_is_wrong_with_a_program() {
     for digits in ["9", "9500", "950000000000000g", "+500000000000000"] {
         digits.parse::<Ebpf>().expect_err(digits);
     }
-    // After a call, r1 to r5 are unwritten.
+    // After a call, r1 to r5 count as unwritten.
     let call = [
         (0xbf, 3, 10, 0, 0),
         (0x07, 3, 0, 0, -4),
@@ -241,12 +244,12 @@ fn a_compiled_program_says_the_class() {
     let mut marked = to(54);
     marked.mark = 7;
     assert_eq!(ask(&mut filters, &mut marked), class(9), "-1 is the filter's own");
-    // The program also sees the headers that a device is going to write.
+    // The program also sees the headers that a device is going to write before a datagram.
     let mut datagram = Packet::with_payload(b"who is it?");
     datagram.set_dest("192.0.2.1:53".parse().ok());
     assert_eq!(datagram.layer(), Layer::Datagram);
     assert_eq!(ask(&mut filters, &mut datagram), class(1));
-    // The packet is cut off before the ports.
+    // If the packet is cut off before the ports, the program returns 0.
     let short = packet(&frame(5, 0, 100)[..37]);
     assert_eq!(Ebpf::of_object(PORTS, "classifier").expect("it is").run(&short), Some(0));
 }
@@ -260,10 +263,12 @@ fn a_compiled_program_says_what_happens() {
         (bytes[14], bytes[15]) = (first, second);
         ask(&mut direct, &mut packet(&bytes))
     };
-    // The class keeps its major number; the lower 16 bits are the minor number.
+    // The class keeps the major number of the filter's class; the lower 16 bits of `tc_classid` are
+    // its minor number.
     assert_eq!(ask(1, 2), Decision::Class(crate::base::Handle::new(2, 3)));
     assert_eq!(ask(0xff, 2), Decision::Drop);
-    // Every answer; if the program writes no class, the class is that of the filter.
+    // Every possible answer. If the program does not write to `tc_classid`, the packet gets the
+    // filter's class.
     for (said, expected) in [
         (0, Some(Decision::Class(crate::base::Handle::new(2, 5)))),
         (2, Some(Decision::Drop)),
@@ -304,7 +309,8 @@ fn what_is_wrong_with_an_object() {
         let error = error(file, "act");
         assert!(error.ends_with("expected what `clang -target bpf -c` writes"), "{error}");
     }
-    // A file that is cut off or changed anywhere gives an error or some program, but no panic.
+    // An object file that is cut off or changed at any byte gives an error or some program, but no
+    // panic.
     for end in 0..PORTS.len() {
         let _ = Ebpf::of_object(&PORTS[..end], "act");
         for byte in [0, 1, 0x7f, 0xff] {

@@ -6,7 +6,7 @@ use super::{LayerOf, Object, Op, Term, Test, Then, Tree, What};
 use crate::base::show::Out;
 
 impl Tree {
-    /// Shows the expression on lines of its own, unless the expression is empty.
+    /// Shows the expression on lines of its own. An empty expression is not shown.
     pub(in crate::filter) fn show(&self, out: &mut Out) {
         if self.0.is_empty() {
             return;
@@ -30,7 +30,7 @@ impl Tree {
             }
             text.push_str(relation);
             term.write(text, depth);
-            // What follows parentheses stands on the same line.
+            // The match after closing parentheses is shown on the same line.
             line = !matches!(term.test, Test::Inner(_));
             then = term.then;
         }

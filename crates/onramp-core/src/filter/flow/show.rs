@@ -1,4 +1,4 @@
-//! How `tc` shows a filter that computes a class.
+//! How `tc` shows a `flow` filter, which computes a class.
 
 use super::{Flow, KEYS, Key};
 use crate::base::show::Out;
@@ -9,7 +9,7 @@ fn name(key: Key) -> &'static str {
 }
 
 impl Flow {
-    /// Shows the filter, from its mode to its expression.
+    /// Shows the options of the filter, from its mode (`map` or `hash`) to its expression.
     pub(in crate::filter) fn show(&self, out: &mut Out) {
         let mode = if self.hash { "hash" } else { "map" };
         out.string("mode", mode, format_args!("{mode} keys "));
@@ -43,13 +43,13 @@ impl Flow {
         self.only.show(out);
     }
 
-    /// Shows which bits are kept, set and inverted.
+    /// Shows which bits of the key the filter keeps, sets and inverts.
     fn show_bits(&self, out: &mut Out) {
         let (mask, xor) = (self.mask, self.xor);
         if mask == u32::MAX && xor == 0 {
             return;
         }
-        // A bit that is not kept and then inverted is set.
+        // A bit that is first cleared and then inverted is always set, so it is shown with `or`.
         let parts = [
             ("and", mask, mask != u32::MAX),
             ("xor", mask & xor, mask & xor != 0),

@@ -1,4 +1,4 @@
-//! How `tc` shows fields and their masks.
+//! How `tc` shows the fields of a `flower` filter and their masks.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -11,7 +11,8 @@ use super::{
 use crate::base::dissect::{ethertype, ip_proto};
 use crate::base::show::Out;
 
-/// Returns the number of leading bits of a mask, or `None` if the mask has other bits as well.
+/// Returns how many leading bits of the mask are set, or `None` if bits after these are set as
+/// well.
 fn bits(mask: &[u8]) -> Option<u32> {
     let leading = mask.iter().position(|byte| *byte != 0xff).unwrap_or(mask.len());
     let (full, rest) = mask.split_at(leading);
@@ -35,14 +36,15 @@ impl Flower {
         &self.mask[at..at + len]
     }
 
-    /// Returns value and mask of a field of one or two bytes, or `None` if the mask is zero.
+    /// Returns value and mask of a field of one or two bytes, or `None` if the filter does not
+    /// compare the field.
     fn number(&self, field: Field) -> Option<(u16, u16)> {
         let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u16::from(*byte));
         let mask = number(self.mask_at(field));
         (mask != 0).then(|| (number(self.value(field)), mask))
     }
 
-    /// Shows all fields that the filter looks at.
+    /// Shows all fields that the filter compares.
     pub(in crate::filter) fn show(&self, out: &mut Out) {
         self.show_vlan(out);
         self.show_mac("dst_mac", DST_MAC, out);
@@ -94,7 +96,8 @@ impl Flower {
         if let Some((prio, _)) = self.number(VLAN_PRIO) {
             out.uint("vlan_prio", prio.into(), format_args!("\n  vlan_prio {prio}"));
         }
-        // Behind a VLAN tag, the Ethernet type comes from the tag.
+        // If the packets have a VLAN tag, the filter's protocol is that of the tag, and the
+        // Ethernet type after the tag is shown as a field of its own.
         if let (Some(_), Some((inner, _))) = (self.number(VLAN_TYPE), self.number(ETHERTYPE)) {
             let name = protocol::name(inner);
             out.string("vlan_ethtype", &name, format_args!("\n  vlan_ethtype {name}"));

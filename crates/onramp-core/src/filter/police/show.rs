@@ -6,7 +6,7 @@ use crate::base::show::Out;
 use crate::base::units::Size;
 
 impl Police {
-    /// Shows the policer, from its number to its overhead.
+    /// Shows the options of the policer, from its number to its overhead.
     pub(in crate::filter) fn show(&self, index: u32, out: &mut Out) {
         let told = &self.told;
         out.string("kind", "police", format_args!(" police "));

@@ -1,4 +1,4 @@
-//! The filters of one preference.
+//! The filters of one chain and preference, which form a group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::refused;
 use crate::base::ConfigError;
 use crate::base::error::Errno;
 
-/// The filters of one preference: all of the same kind, for the same protocol.
+/// The filters of one chain and preference. All of them have the same kind and the same protocol.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) kind: &'static str,
@@ -19,18 +19,20 @@ pub(super) struct Group {
     /// The filters in the order in which they are asked.
     filters: BTreeMap<Rank, Arc<FilterSpec>>,
     handles: BTreeMap<u32, Rank>,
-    /// All handles below this one are taken.
+    /// All handles from 1 to below this number are taken.
     free: u32,
-    /// Number of filters that have been added so far.
+    /// Number of filters that have been stored in the group so far.
     count: u64,
-    /// For `flower`: what each filter matches.
+    /// For `flower` filters: the mask, values and port ranges of each filter, so that no two
+    /// filters match the same.
     flowers: BTreeSet<Key>,
-    /// For `flower`: when each mask came, and how many filters have it.
+    /// For `flower` filters: for each mask, the rank of the first filter that had it, and how many
+    /// filters have it now.
     masks: BTreeMap<Mask, (u64, usize)>,
 }
 
 impl Group {
-    /// Creates the group for its first filter.
+    /// Creates an empty group for filters of the kind and protocol of `filter`.
     pub(super) fn of(filter: &FilterSpec) -> Self {
         Self {
             kind: filter.kind,
@@ -44,7 +46,7 @@ impl Group {
         }
     }
 
-    /// Returns an error if a line names a filter that cannot be in this group.
+    /// Returns an error if the protocol or the kind that a line gives is not that of this group.
     pub(super) fn agrees(&self, head: &Head, kind: Option<&str>) -> Result<(), ConfigError> {
         if let Some(other) = head.protocol.filter(|other| *other != self.protocol) {
             let said = "Protocol mismatch for filter with specified priority";
@@ -67,8 +69,8 @@ impl Group {
         self.filters.values().map(|filter| &**filter)
     }
 
-    /// Returns the filters in an order in which they can be added again: some kinds ask the last
-    /// filter first.
+    /// Returns the filters in an order in which they can be added again. For kinds whose last
+    /// filter is asked first, that is the reverse order.
     pub(super) fn to_add(&self) -> Vec<&FilterSpec> {
         let mut filters: Vec<_> = self.specs().collect();
         if matches!(self.kind, "fw" | "basic" | "bpf") {
@@ -78,7 +80,8 @@ impl Group {
     }
 
     pub(super) fn get(&self, handle: u32) -> Option<Arc<FilterSpec>> {
-        // Handle 0 means any filter, except in a preference of `fw` where the mark is the class.
+        // Handle 0 finds the filter without a mark, except in a group of `fw` where that filter
+        // takes the class from the mark.
         let rank = self.handles.get(&handle).filter(|_| handle != 0 || self.kind != "fw")?;
         self.filters.get(rank).cloned()
     }
@@ -93,7 +96,7 @@ impl Group {
         self.count += 1;
     }
 
-    /// Removes the filter of this rank.
+    /// Removes the filter with this rank.
     fn take(&mut self, rank: Rank) {
         let gone = self.filters.remove(&rank);
         let Some(Matcher::Flower(flower)) = gone.as_ref().map(|gone| &gone.matcher) else { return };
@@ -113,18 +116,18 @@ impl Group {
         self.free = self.free.min(filter.handle);
     }
 
-    /// Whether only hash tables are left.
+    /// Whether the group contains only `u32` hash tables, without nodes.
     pub(super) fn is_bare(&self) -> bool {
         self.specs().all(|filter| matches!(filter.matcher, Matcher::Table(_)))
     }
 
-    /// Returns the nodes of a hash table.
+    /// Returns the nodes in the `u32` hash table `table`.
     pub(super) fn nodes(&self, table: u32) -> Vec<Arc<FilterSpec>> {
         let nodes = self.handles.range(table + 1..=table | 0xf_ffff);
         nodes.filter_map(|(_, rank)| self.filters.get(rank).cloned()).collect()
     }
 
-    /// Returns the lowest free handle.
+    /// Returns the lowest handle that is free.
     fn own_handle(&mut self) -> u32 {
         while self.handles.contains_key(&self.free) {
             self.free += 1;
@@ -132,8 +135,8 @@ impl Group {
         self.free
     }
 
-    /// Assigns a handle to a filter and returns its rank, or returns an error if the filter cannot
-    /// be in this group.
+    /// Assigns a handle to a filter if it has none, and returns the rank that decides its position.
+    /// Returns an error if the filter cannot be in this group.
     pub(super) fn settle(
         &mut self,
         filter: &mut FilterSpec,
@@ -148,14 +151,15 @@ impl Group {
         let inside = |new: Rank| there.map_or(new, |there| there.rank);
         Ok(match &filter.matcher {
             Matcher::MarkIsClass(_) => (0, 0),
-            // In the order of Linux's hash buckets; in a bucket, the last filter comes first.
+            // As in Linux, `fw` filters are asked in the order of their hash buckets. In a bucket,
+            // the filter that was added last is asked first.
             Matcher::Mark(mark, _) => {
                 let hash = mark ^ mark >> 16;
                 inside((1 + u64::from((hash ^ hash >> 8) & 0xff), last))
             }
-            // The last filter comes first.
+            // Of these kinds, the filter that was added last is asked first.
             Matcher::Basic(_) | Matcher::Bpf(..) | Matcher::Ebpf(..) => inside((0, last)),
-            // Behind the filters with the same mask.
+            // A `flower` filter is asked after the filters that have the same mask.
             Matcher::Flower(flower) => {
                 let mask = self.masks.get(&flower.mask());
                 (mask.map_or(count, |(came, _)| *came), count)

@@ -8,19 +8,19 @@ use super::refused;
 use crate::base::ConfigError;
 use crate::base::error::Errno;
 
-/// The numbers in use, for each kind of action.
+/// For each kind of action, the numbers that actions have.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Numbers([Taken; action::KINDS]);
 
 #[derive(Clone, Debug, Default)]
 struct Taken {
     numbers: BTreeSet<u32>,
-    /// All numbers below this one are taken.
+    /// All numbers from 1 to below this one are taken.
     free: u32,
 }
 
 impl Taken {
-    /// Returns the lowest free number.
+    /// Returns the lowest number that is free.
     fn next(&mut self) -> u32 {
         let mut free = self.free.max(1);
         while self.numbers.contains(&free) {
@@ -31,7 +31,7 @@ impl Taken {
     }
 }
 
-/// Whether a filter has an action of this kind and number.
+/// Whether a filter has an action of this kind with this number.
 fn has(filter: &FilterSpec, name: (usize, u32)) -> bool {
     filter.actions.iter().any(|action| (action.kind(), action.index) == name)
 }
@@ -49,6 +49,7 @@ impl Numbers {
     }
 
     /// Returns an error if an action of the filter has a number that another action already has.
+    /// Actions of `there`, the filter to be replaced, do not count.
     pub(super) fn check(
         &self,
         filter: &FilterSpec,

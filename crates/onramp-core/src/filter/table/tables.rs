@@ -1,5 +1,5 @@
-//! The hash tables of `u32` at a qdisc or class: which preference owns each table, and the numbers
-//! of tables and nodes.
+//! The hash tables of `u32` at a qdisc or class: which preference created each table, and which
+//! numbers of tables and of nodes (filters in a table) are taken.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use super::{Name, refused};
 use crate::base::ConfigError;
 use crate::base::error::Errno;
 
-/// The first table and the first node that are assigned automatically.
+/// The lowest number of tables and of nodes that is assigned automatically.
 const OWN: u32 = 0x800;
 const OWN_TABLES: u32 = 0x800;
-/// Number of bits of the part of a rank that counts nodes.
+/// Number of low bits of a rank that contain the count of nodes.
 const COUNT_BITS: u32 = 40;
 
-/// Returns the number of the node that is assigned at this place of the order: first 800 to fff,
-/// then from 1 on; `None` at the end.
+/// Returns the node number that is tried at this index, when numbers are assigned automatically:
+/// first 800 to fff, then from 1 on. Returns `None` after the last number.
 fn node_at(place: u32) -> Option<u32> {
     match place {
         0..OWN => Some(OWN + place),
@@ -28,17 +28,17 @@ fn node_at(place: u32) -> Option<u32> {
     }
 }
 
-/// The hash tables at a qdisc or class, by their handles.
+/// All hash tables at a qdisc or class, by their handles.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     owned: BTreeMap<u32, Owned>,
-    /// Number of tables created so far.
+    /// Number of tables that have been created so far.
     born: u64,
-    /// The next number to assign.
+    /// The next table number to try, as an offset from the lowest.
     next: u32,
-    /// For each bucket: all nodes before this place of the order are taken.
+    /// For each bucket of a table: an index for `node_at` before which all node numbers are taken.
     taken: BTreeMap<u32, u32>,
-    /// Number of nodes created so far.
+    /// Number of nodes that have been created so far.
     count: u64,
 }
 
@@ -72,7 +72,8 @@ impl Tables {
         Err(refused("u32", "").by(Errno::NoSpace, "", why))
     }
 
-    /// Creates the first table for the preference of a filter.
+    /// Creates the first hash table of a preference, when the preference gets `filter` as its first
+    /// filter.
     pub(super) fn root(
         &mut self,
         filter: &FilterSpec,
@@ -86,13 +87,14 @@ impl Tables {
         Ok(Arc::new(filter.table(handle, (born, 0), serial)))
     }
 
-    /// Returns the preference that created the table of this handle.
+    /// Returns the chain and preference that created the table in which `handle` is, or `None` if
+    /// there is no such table.
     pub(super) fn owner(&self, handle: u32) -> Option<Name> {
         self.owned.get(&(handle & TABLE)).map(|table| table.by)
     }
 
-    /// Assigns a handle to a table or a node. Returns the preference and the rank under which to
-    /// store it.
+    /// Assigns a handle to a table or a node. Returns the chain and preference and the rank under
+    /// which it is to be stored.
     pub(super) fn settle(
         &mut self,
         filter: &mut FilterSpec,
@@ -184,8 +186,8 @@ impl Tables {
             0 => loop {
                 match node_at(place) {
                     Some(node) if taken(node) => place += 1,
-                    // As in Linux, when no number is free, the last one is assigned again and
-                    // again.
+                    // As in Linux, if no number is free in the bucket, the last number is assigned
+                    // again and again.
                     node => break node.unwrap_or(NODE),
                 }
             },
@@ -202,7 +204,7 @@ impl Tables {
         Ok((by, rank))
     }
 
-    /// Marks the number of a node as free.
+    /// Marks the number of a deleted node as free.
     pub(super) fn free(&mut self, filter: &FilterSpec) {
         if let Some(place) = self.taken.get_mut(&(filter.handle & !NODE)) {
             let node = filter.handle & NODE;
@@ -210,7 +212,8 @@ impl Tables {
         }
     }
 
-    /// Returns an error if a table cannot be deleted.
+    /// Returns an error if `filter` is a hash table that Linux does not delete: the first of its
+    /// preference, or one that nodes refer to.
     pub(super) fn check_delete(
         &self,
         filter: &FilterSpec,
@@ -233,13 +236,13 @@ impl Tables {
         Ok(())
     }
 
-    /// Forgets a table and its nodes.
+    /// Forgets a hash table and its nodes.
     pub(super) fn remove(&mut self, table: u32) {
         self.owned.remove(&table);
         self.taken.retain(|bucket, _| bucket & TABLE != table);
     }
 
-    /// Forgets the tables of a preference.
+    /// Forgets the hash tables of a preference.
     pub(super) fn forget(&mut self, name: Name) {
         let owned = &mut self.owned;
         owned.retain(|_, table| table.by != name);

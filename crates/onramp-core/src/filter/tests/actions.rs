@@ -8,7 +8,7 @@ use super::tools::{TEXT, are_wrong, ports, shown, text, v4, wrong};
 use super::{Decision, ask, class, filters, from, packet};
 use crate::base::show::Style;
 
-/// Returns how a `matchall` with these actions is shown.
+/// Returns how `tc filter show` shows a `matchall` filter with these actions.
 fn actions(words: &str, style: Style) -> String {
     let out = shown(&[&format!("pref 1 matchall {words}")], style);
     let head = match style.json {
@@ -21,7 +21,7 @@ fn actions(words: &str, style: Style) -> String {
 const JSON: Style = Style { json: true, ..TEXT };
 const STATS: Style = Style { stats: true, ..TEXT };
 
-/// Returns how one action of `gact` without random control is shown.
+/// Returns how `tc filter show` shows one `gact` action without the option `random`.
 fn plain(order: u32, control: &str, index: u32) -> String {
     format!(
         "\n\taction order {order}: gact action {control}\n\t random type none pass val 0\n\
@@ -56,8 +56,8 @@ fn controls_are_shown() {
         );
         assert_eq!(actions(&format!("action {word}"), JSON), expected, "{word}");
     }
-    // Actions that follow each other, separated by the word `action`, or, before a control, without
-    // it.
+    // Actions that follow each other are separated by the word `action`, which may be left out
+    // before a control such as `drop`.
     for words in
         ["action pipe action drop", "action pipe drop", "action gact pipe action gact drop"]
     {
@@ -84,7 +84,7 @@ fn chance_is_shown() {
             "netrand jump 2 val 1",
             r#""random_type":"netrand","control_action":{"type":"jump","jump":2},"val":1"#,
         ),
-        // `random` with a value of zero applies to every packet.
+        // With `random … 0`, the random control applies to every packet, as with 1.
         (
             "pipe random determ ok 0",
             "determ pass val 1",
@@ -290,7 +290,7 @@ fn what_is_wrong_with_an_action() {
     assert_eq!(text(&many(32)).matches("action order").count(), 32);
     let said = "filter matchall: \"action\": a filter has at most 32 actions";
     are_wrong(&[(&many(33), 1, said)]);
-    // After an action, `tc` takes an unknown word for another action.
+    // After an action, `tc` takes an unknown word for the name of another action.
     let foo = "filter matchall: unexpected \"foo\": matchall takes classid, action";
     are_wrong(&[
         ("matchall action ok foo", 255, foo),
@@ -308,7 +308,8 @@ fn seen(filters: &Filters) -> Vec<u64> {
     filters.filters[0].actions.iter().map(|action| action.counters.packets).collect()
 }
 
-/// Jumps are absolute, counted from the first action, and end after 32 jumps (`TCA_ACT_MAX_PRIO`).
+/// The target of a jump is counted from the filter's first action. After 32 jumps
+/// (`TCA_ACT_MAX_PRIO`), the actions end.
 #[test]
 fn jumps_end() {
     for (words, decision, counts) in [
@@ -345,7 +346,8 @@ fn beginnings_are_counted() {
         let line = format!("matchall classid 1:1 action {word} random determ ok {every}");
         assert_eq!(ask(&mut filters(&[&line]), &mut from(1)), expected, "{word}, {every}");
     }
-    // From one chain to another, and back to the first chain.
+    // A restart may also go from one chain to another (`goto chain`), and back to the first chain
+    // (`reclassify`).
     let mut chained = filters(&[
         "pref 1 matchall classid 1:1 action goto chain 5 random determ ok 2",
         "chain 4 matchall classid 1:4",
@@ -358,8 +360,8 @@ fn beginnings_are_counted() {
     assert_eq!(hits, [2, 0, 1, 1, 0]);
 }
 
-/// After `continue`, the next filter of the preference is asked, except for kinds that look for one
-/// best match.
+/// After an action says `continue`, the next filter of the preference is asked, except for kinds
+/// that look for the one best match (`flower`, `matchall`).
 #[test]
 fn what_comes_after_continue() {
     let next = |kind: &str| {
@@ -370,7 +372,7 @@ fn what_comes_after_continue() {
         ]);
         ask(&mut filters, &mut from(1))
     };
-    // The filter that was added last is asked first.
+    // Of two `basic` or `bpf` filters, the filter that was added last is asked first.
     assert_eq!(next("basic"), class(1));
     assert_eq!(next("bpf bytecode '1,6 0 0 4294967295'"), class(1));
     let mut u32 = filters(&[
@@ -388,7 +390,7 @@ fn what_comes_after_continue() {
         "pref 2 matchall classid 1:9",
     ]);
     assert_eq!(ask(&mut flower, &mut from(1)), class(9));
-    // A filter with `indev` matches no packet that leaves, and counts nothing.
+    // A filter with `indev` matches no packet that is sent, and counts nothing.
     let mut indev = filters(&[
         "pref 1 u32 match u32 0 0 classid 1:1 indev e1 action ok",
         "pref 2 matchall classid 1:9",
@@ -426,7 +428,8 @@ fn what_actions_count() {
     assert_eq!(counters(&all, 1), (5, 1601, 0, 1));
     assert_eq!(counters(&all, 2), (4, 1100, 2, 0));
     assert_eq!(all.filters[0].hits, 5);
-    // As in Linux, a policer counts the packets that it drops, and `skbedit` does not.
+    // As in Linux, a policer counts the packets that it drops, but `skbedit` does not count those
+    // that it drops.
     let mut police = filters(&["matchall action police mtu 500 drop"]);
     let mut edit = filters(&["matchall action skbedit mark 1 drop"]);
     for filters in [&mut police, &mut edit] {
@@ -444,7 +447,7 @@ fn packets_are_edited() {
         assert_eq!(ask(&mut filters, &mut pkt), Decision::Class(crate::base::Handle::default()));
         (pkt.priority, pkt.mark, pkt.queue())
     };
-    // The DSCP of 0xb9 is 0x2e.
+    // The packet's TOS byte is 0xb9, whose DSCP is 0x2e.
     let ip = || packet(&v4(17, &[], &ports(1, 2)));
     let other = || packet(&[0; 60]);
     assert_eq!(edit("priority 1:20", ip()), (0x1_0020, 0xf0f0, 3));
@@ -457,8 +460,8 @@ fn packets_are_edited() {
     assert_eq!(edit("queue_mapping 65535", ip()), (0x77, 0xf0f0, 65_535));
 }
 
-/// At random, one of so many packets is chosen in the long run; by counting, exactly one of so
-/// many.
+/// `random netrand … N` chooses one of N packets on average; `random determ … N` chooses exactly
+/// every N-th packet.
 #[test]
 fn now_and_then() {
     let dropped = |words: &str, count: usize| {
@@ -472,7 +475,7 @@ fn now_and_then() {
         }
         let drops = dropped(&format!("netrand drop {every}"), 7000);
         let count = drops.iter().filter(|dropped| **dropped).count();
-        // Five standard deviations of 7,000 draws are at most 210.
+        // Five standard deviations of the number of packets chosen from 7,000 are at most 210.
         assert!(count.abs_diff(7000 / every) < 210, "{every}: {count}");
         assert!(every > 1 || count == 7000);
     }

@@ -1,5 +1,5 @@
-//! Tests of `basic`: matches alone and in expressions (`tc-ematch(8)`): how they are evaluated,
-//! shown and refused.
+//! Tests of the filter `basic`: matches alone and in expressions (`tc-ematch(8)`), how they are
+//! evaluated, shown and refused.
 
 use onramp_queue::Packet;
 use proptest::prelude::*;
@@ -21,7 +21,8 @@ fn holds(expression: &str, mut pkt: Packet) -> bool {
 
 #[test]
 fn bytes_are_compared() {
-    // A position and the number there. The frame has 54 bytes; the IP header begins at byte 14.
+    // A position in the packet, and the number at this position. The frame has 54 bytes; the IP
+    // header begins at byte 14.
     let places: &[(&str, u32)] = &[
         ("u8 at 9", 17),
         ("u8 at 9 layer network", 17),
@@ -37,7 +38,7 @@ fn bytes_are_compared() {
         ("u16 at -2 layer network", 0x0800),
         ("u32 at 12 mask 0xff00", 0x0200),
         ("u32 at 12 mask 0xffffffff", 0x0a01_0203),
-        // A mask of zero means the same as no mask.
+        // A mask of zero means that all bits are compared.
         ("u32 at 12 mask 0", 0x0a01_0203),
         ("u8 at 1 mask 0x39", 0x39),
         ("u16 at 0 layer 2 trans", 0x3412),
@@ -60,7 +61,8 @@ fn bytes_are_compared() {
             }
         }
     }
-    // A position beyond the packet matches nothing, not even `not equal`.
+    // A number beyond the end of the packet is neither equal nor less nor greater, so no comparison
+    // with it is true.
     for (place, is_there) in [
         ("u8 at 39", true),
         ("u8 at 40", false),
@@ -76,7 +78,7 @@ fn bytes_are_compared() {
         let any = ["eq 0", "gt 0"].iter().any(|op| holds(&format!("cmp({place} {op})"), udp()));
         assert_eq!(any, is_there, "{place}");
     }
-    // Without IP, there is no transport header.
+    // A packet that is not IP has no transport header, so no position in that header matches.
     let mut arp = v4(17, &[], &[0; 20]);
     arp[13] = 6;
     assert!(!holds("cmp(u8 at 0 layer 2 eq 0)", packet(&arp)));
@@ -95,7 +97,7 @@ fn what_is_known_of_a_packet() {
         ("nf_mark", Some(0xf000_000f)),
         ("fwmark mask 0xff", Some(0x0f)),
         ("fwmark shift 31", Some(1)),
-        // `protocol` gives the number in the byte order of the wire.
+        // `protocol` is the number whose little-endian bytes are the protocol as it is on the wire.
         ("protocol", Some(0x0008)),
         ("pkt_len", Some(54)),
         ("data_len", Some(0)),
@@ -115,7 +117,7 @@ fn what_is_known_of_a_packet() {
             ] {
                 let text = format!("meta({object} {op} {other})");
                 assert_eq!(holds(&text, udp()), expected, "{text}");
-                // The comparison also holds with the operands exchanged.
+                // A comparison with `eq` also holds if the operands are exchanged.
                 if op == "eq" {
                     let text = format!("meta({other} {op} {object})");
                     assert_eq!(holds(&text, udp()), expected, "{text}");
@@ -134,8 +136,8 @@ fn strings_of_bytes() {
     let mut bytes = v4(17, &[], &ports(1, 2));
     bytes.extend(b"abc-def");
     let pkt = || packet(&bytes);
-    // 14 + 20 + 20 bytes: so 40 after the start of the network header, and 20 after the start of
-    // the transport header.
+    // The text begins after headers of 14 + 20 + 20 bytes, so it is 40 bytes after the start of the
+    // network header, and 20 bytes after the start of the transport header.
     for (text, expected) in [
         ("nbyte(abc at 40)", true),
         ("nbyte(abc at 40 layer 1)", true),
@@ -161,12 +163,13 @@ fn strings_of_bytes() {
     }
 }
 
-/// An expression of matches whose results are known.
+/// A random expression whose value is known.
 #[derive(Clone, Debug)]
 enum Part {
     Leaf(bool),
     Not(Box<Self>),
-    /// Parts with `and` (true) or `or` between them.
+    /// Parts of an expression in a row. The truth value with each part says whether the operator
+    /// after the part is `and` (true) or `or` (false).
     Row(Vec<(Self, bool)>),
 }
 
@@ -207,7 +210,8 @@ impl Part {
     }
 }
 
-/// `a and REST` is false if a is false, and otherwise REST; `a or REST` is true if a is true.
+/// Returns the value of a row of parts: `a and REST` is false if a is false, and otherwise the
+/// value of REST; `a or REST` is true if a is true, and otherwise the value of REST.
 fn row(parts: &[(Part, bool)]) -> bool {
     let (part, and) = &parts[0];
     if parts.len() == 1 {
@@ -240,7 +244,8 @@ fn words_between_matches() {
     ] {
         assert_eq!(holds(&text, udp()), expected, "{text}");
     }
-    // A filter without an expression always matches; of two expressions, the last one counts.
+    // A filter without an expression matches every packet. If two expressions are given, the last
+    // one counts.
     assert_eq!(ask(&mut filters(&["basic classid 1:1"]), &mut udp()), class(1));
     let twice = format!("basic match '{no}' m '{yes}' classid 1:1");
     assert_eq!(ask(&mut filters(&[&twice]), &mut udp()), class(1));
@@ -268,7 +273,7 @@ fn expressions_are_shown() {
         ("meta(pkt_type eq data_len)", "  meta(pkt_type eq data_len)\n"),
         ("meta(mac_len mask 0 shift 0 eq 0)", "  meta(mac_len eq 0)\n"),
         ("nbyte(ab at 3 layer 2)", "  nbyte(61 62 \"ab\" at 3 layer 2)\n"),
-        // A byte that is no letter, digit or sign is shown as a dot.
+        // In the text of `nbyte`, a byte that is no letter, digit or sign is shown as a dot.
         ("nbyte(aé~ at -3)", "  nbyte(61 c3 a9 7e \"a..~\" at -3 layer 1)\n"),
         ("not cmp(u8 at 9 eq 17)", "  NOT cmp(u8 at 9 layer 1 eq 17)\n"),
         ("not not cmp(u8 at 9 eq 17)", "  cmp(u8 at 9 layer 1 eq 17)\n"),
@@ -354,7 +359,7 @@ fn what_is_wrong_with_an_expression() {
         };
         are_wrong(&[(&format!("basic match '{expression}' classid 1:1"), code, &said)]);
     }
-    // 31 nested parentheses make 32 expressions.
+    // 31 nested parentheses give 32 nested expressions, the most that are allowed.
     let deep = |depth: usize| {
         let (open, close) = ("( ".repeat(depth), " )".repeat(depth));
         format!("basic match '{open}cmp(u8 at 9 eq 17){close}' classid 1:1")

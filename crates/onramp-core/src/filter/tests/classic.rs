@@ -1,5 +1,5 @@
-//! Tests of classic `bpf`: each instruction (McCanne and Jacobson 1993; Linux's
-//! `Documentation/networking/filter.rst`), and what is wrong with a program.
+//! Tests of programs for the classic `bpf` machine: what each instruction does (McCanne and
+//! Jacobson 1993; Linux's `Documentation/networking/filter.rst`), and which programs are refused.
 
 use onramp_queue::Packet;
 
@@ -11,18 +11,18 @@ fn program(code: &str) -> Bpf {
     code.parse().unwrap_or_else(|error| panic!("{code}: {error}"))
 }
 
-/// Returns what the instructions leave in A; the instruction that returns A is appended.
+/// Runs these instructions, and then one that returns the register A. Returns the value of A.
 fn left(code: &[&str], pkt: &Packet) -> u32 {
     program(&format!("{},{},22 0 0 0", code.len() + 1, code.join(","))).run(pkt)
 }
 
-/// Returns a packet of 100 bytes: 0x80, 0x81, and so on.
+/// Returns a packet whose 100 bytes are 0x80, 0x81, and so on.
 fn counted() -> Packet {
     let bytes: Vec<u8> = (0..100_u8).map(|at| at.wrapping_add(0x80)).collect();
     packet(&bytes)
 }
 
-/// Returns a negative offset in the form in which a program has it.
+/// Returns a negative offset as an unsigned number of 32 bits, as programs contain it.
 fn below(number: i64) -> String {
     u32::try_from(number + (1 << 32)).expect("32 bits").to_string()
 }
@@ -32,7 +32,7 @@ fn bytes_are_loaded() {
     let pkt = counted();
     let load = |code: u32, x: u32, k: &str| {
         let x = format!("1 0 0 {x}");
-        // All bits of A are set before. A load that fails ends the program with 0.
+        // Before the load, all bits of A are set. If the load fails, the program ends with 0.
         left(&["0 0 0 4294967295", &x, &format!("{code} 0 0 {k}")], &pkt)
     };
     for at in [0, 1, 50, 96] {
@@ -42,7 +42,7 @@ fn bytes_are_loaded() {
         assert_eq!(load(0x20, 7, &k), word, "{at}");
         assert_eq!(load(0x28, 7, &k), half, "{at}");
         assert_eq!(load(0x30, 7, &k), a, "{at}");
-        // Indirect: the index register X is added to the offset.
+        // An indirect load adds the index register X to the offset.
         for x in [0, at] {
             let k = (at - x).to_string();
             assert_eq!(load(0x40, x, &k), word, "{at}");
@@ -55,11 +55,11 @@ fn bytes_are_loaded() {
         assert_eq!(load(code, 0, &(last + 1).to_string()), 0, "{code:x}");
         assert_eq!(load(code + 0x20, last + 1, "0"), 0, "{code:x}");
     }
-    // X becomes four times the low half of a byte: the length of an IP header.
+    // This instruction sets X to four times the low half of a byte: the length of an IP header.
     assert_eq!(left(&["177 0 0 7", "135 0 0 0"], &pkt), 4 * 7);
     assert_eq!(left(&["177 0 0 31", "135 0 0 0"], &pkt), 4 * 15);
     assert_eq!(left(&["0 0 0 5", "177 0 0 100"], &pkt), 0);
-    // From the network header on, and from the link header on.
+    // These offsets count from the network header and from the link header.
     assert_eq!(load(0x30, 0, &below(-0x10_0000)), 0x80 + 14);
     assert_eq!(load(0x30, 0, &below(-0x10_0000 + 85)), 0x80 + 99);
     assert_eq!(load(0x30, 0, &below(-0x10_0000 + 86)), 0);
@@ -81,7 +81,7 @@ fn what_is_beside_the_packet() {
     let (plain, tag) = (say(packet(&frame)), say(packet(&tagged(&frame, 0x88a8, 5, 0x123))));
     for (offset, of_plain, of_tagged) in [
         (0, 0x0800, 0x88a8),
-        // The packet type is always 0: a packet for this host.
+        // The packet type always reads as 0, which means a packet for this host.
         (4, 0, 0),
         (20, 0xdead_beef, 0xdead_beef),
         (24, 7, 7),
@@ -95,13 +95,15 @@ fn what_is_beside_the_packet() {
             assert_eq!(left(&["0 0 0 1", &load], &tag), of_tagged, "{offset}");
         }
     }
-    // Extensions that do not exist here are refused, up to the last offset that names one.
+    // Loads of metadata that exists only in Linux are refused, up to the last offset that names
+    // metadata.
     for offset in [8, 12, 16, 28, 32, 36, 40, 52, 56, 64, 0xfff] {
         let load = format!("2,32 0 0 {},22 0 0 0", below(-0x1000 + offset));
         let error = load.parse::<Bpf>().expect_err("no such thing").to_string();
         assert!(error.ends_with("unknown instruction (0)"), "{error}");
     }
-    // One offset lower, the offset counts from the network header, and lies beyond the end.
+    // One offset lower, the offset counts from the network header and lies beyond the end of the
+    // packet, so the program ends with 0.
     assert_eq!(left(&["0 0 0 1", &format!("32 0 0 {}", below(-0x1001))], &plain), 0);
     assert_eq!(left(&["128 0 0 0"], &plain), 1234);
     assert_eq!(left(&["129 0 0 0", "135 0 0 0"], &plain), 1234);
@@ -111,10 +113,10 @@ fn what_is_beside_the_packet() {
 fn registers_and_memory() {
     let pkt = counted();
     assert_eq!(left(&["0 0 0 4000000000"], &pkt), 4_000_000_000);
-    // The program copies A to X and back.
+    // The first program copies A to X and back; the second copies X to A.
     assert_eq!(left(&["0 0 0 5", "7 0 0 0", "0 0 0 6", "135 0 0 0"], &pkt), 5);
     assert_eq!(left(&["0 0 0 6", "1 0 0 5", "135 0 0 0"], &pkt), 5);
-    // 16 places of memory that do not affect each other.
+    // A program has 16 places of memory. Writing to one does not change the others.
     for place in 0..16 {
         let other = 15 - place;
         let code = [
@@ -126,7 +128,7 @@ fn registers_and_memory() {
             "1 0 0 0".to_owned(),
             format!("96 0 0 {place}"),
             format!("97 0 0 {other}"),
-            // The program computes 16 A + X, to see both values.
+            // The program returns 16 A + X, so that the test sees both registers.
             "100 0 0 4".to_owned(),
             "12 0 0 0".to_owned(),
         ];
@@ -134,7 +136,7 @@ fn registers_and_memory() {
         assert_eq!(left(&code, &pkt), 16 * 5 + 7, "{place}");
     }
     assert_eq!(left(&["0 0 0 5", "132 0 0 0"], &pkt), 5_u32.wrapping_neg());
-    // Constants are returned unchanged.
+    // A return instruction with a constant returns the constant unchanged.
     assert_eq!(program("1,6 0 0 4294967295").run(&pkt), u32::MAX);
     assert_eq!(program("2,0 0 0 9,6 0 0 3").run(&pkt), 3);
 }
@@ -178,7 +180,7 @@ fn arithmetic() {
             assert_eq!(left(&[&set, &x, &by], &pkt), expected, "{code:x}: {a}, {b}");
         }
     }
-    // A division by zero in X ends the program with 0.
+    // If X is zero, a division by X ends the program with 0.
     for code in [0x3c, 0x9c] {
         let by = format!("{code} 0 0 0");
         assert_eq!(left(&["0 0 0 5", "1 0 0 0", &by, "0 0 0 8"], &pkt), 0);
@@ -188,7 +190,7 @@ fn arithmetic() {
 #[test]
 fn jumps() {
     let pkt = counted();
-    // A jump skips so many instructions as its number says.
+    // A jump skips as many instructions as its number says.
     for (over, value) in [(0, 3), (1, 2), (2, 1), (3, 0)] {
         let jump = format!("5 0 0 {over}");
         let add = "4 0 0 1";
@@ -200,8 +202,8 @@ fn jumps() {
     {
         for (code, holds) in [(0x15, a == b), (0x25, a > b), (0x35, a >= b), (0x45, a & b != 0)] {
             let set = format!("0 0 0 {a}");
-            // To the first constant if the condition holds, to the second if it does not, never to
-            // the third.
+            // If the condition holds, the program returns the first constant, 1; if not, it returns
+            // the second, 2. It never reaches a 9.
             let both = |branch: String, before: &[&str]| {
                 let rest = [&*branch, "6 0 0 9", "6 0 0 1", "6 0 0 9", "6 0 0 2", "6 0 0 9"];
                 let all = [before, &rest[..]].concat();
@@ -218,7 +220,7 @@ fn jumps() {
             assert_eq!(found, expected, "{code:x}: {a}, {b}");
         }
     }
-    // The longest conditional jump, 255 instructions.
+    // The longest conditional jump skips 255 instructions.
     let far = vec!["4 0 0 1"; 255];
     let code = [&["0 0 0 0", "21 255 0 0"][..], &far, &["4 0 0 7"]].concat();
     assert_eq!(left(&code, &pkt), 7);
@@ -242,7 +244,7 @@ fn what_is_wrong_with_a_program() {
         ("2,97 0 0 3,6 0 0 0", 0, memory),
         ("3,2 0 0 3,96 0 0 4,6 0 0 0", 1, memory),
         ("3,3 0 0 15,97 0 0 14,6 0 0 0", 1, memory),
-        // Memory that is written on only one path must not be read.
+        // A place of memory that is written on only one path to the instruction must not be read.
         ("4,21 1 0 0,2 0 0 3,96 0 0 3,6 0 0 0", 2, memory),
         ("5,21 0 1 0,2 0 0 3,5 0 0 0,96 0 0 3,6 0 0 0", 3, memory),
         ("5,21 0 2 0,2 0 0 3,5 0 0 0,96 0 0 3,6 0 0 0", 3, memory),
@@ -257,7 +259,8 @@ fn what_is_wrong_with_a_program() {
         assert_eq!(error.fault.code(), 2, "{code}");
     }
     for code in [
-        // Memory is written on each path, or control does not pass from the instruction before.
+        // Valid programs: the place of memory is written on every path to the load, or the
+        // instruction before the load always jumps elsewhere.
         "6,21 1 0 1,2 0 0 3,2 0 0 3,3 0 0 3,96 0 0 3,6 0 0 0",
         "6,21 0 2 0,2 0 0 3,5 0 0 1,5 0 0 1,96 0 0 3,6 0 0 0",
         "6,21 0 2 0,2 0 0 3,5 0 0 1,21 1 1 0,96 0 0 3,6 0 0 0",
@@ -310,11 +313,12 @@ fn what_is_wrong_with_a_program() {
         |count: usize| format!("{count},{}6 0 0 0", "0 0 0 0,".repeat(count - 1)).parse::<Bpf>();
     assert_eq!(long(4096).expect("the longest").run(&Packet::new(1)), 0);
     assert!(long(4097).is_err());
-    // Commas at the end and spaces beside commas do not matter.
+    // Commas at the end of a program and spaces beside commas do not matter.
     assert_eq!(program("2, 0 0 0 9, 22 0 0 0,").run(&Packet::new(1)), 9);
 }
 
-/// The answer 0 means no match, all ones the filter's class, and any other number a class.
+/// If a program returns 0, the filter does not match; if it returns -1 (all bits set), the packet
+/// gets the filter's class; any other number is the packet's class.
 #[test]
 fn answers() {
     let asked = |rest: &str| {
@@ -328,7 +332,7 @@ fn answers() {
         asked("bytecode '1,6 0 0 5' classid 1:2"),
         Decision::Class(crate::base::Handle::new(0, 5))
     );
-    // With `direct-action`, the answer says what happens to the packet.
+    // With `direct-action`, the number that the program returns says what happens to the packet.
     for (said, expected) in [
         (0, class(2)),
         (1, class(9)),
@@ -345,13 +349,14 @@ fn answers() {
         assert_eq!(asked(&format!("bytecode '1,6 0 0 {said}' da classid 1:2")), expected, "{said}");
         assert_eq!(asked(&format!("bc '1,6 0 0 {said}' direct-action classid 1:2")), expected);
     }
-    // A filter without a class gives the packet the class 0:0.
+    // With `direct-action`, a filter without a class gives the packet the class 0:0.
     assert_eq!(asked("bytecode '1,6 0 0 0' da"), Decision::Class(crate::base::Handle::default()));
-    // Without `direct-action`, `tc_classid` of an eBPF program is 0 at first: r0 = tc_classid.
+    // This eBPF program returns `tc_classid`, which is 0 when the program starts without
+    // `direct-action`.
     let class_of = "ebpf-bytecode 61104800000000009500000000000000";
     assert_eq!(asked(&format!("{class_of} classid 1:2")), class(9));
-    // With `direct-action`, `tc_classid` is the filter's class at first; the answer 5 has no
-    // meaning.
+    // With `direct-action`, `tc_classid` is the minor number of the filter's class when the program
+    // starts: 2 means drop, and 5 has no meaning, so that the filter does not match.
     assert_eq!(asked(&format!("{class_of} da classid 1:2")), Decision::Drop);
     assert_eq!(asked(&format!("{class_of} da classid 1:5")), class(9));
 }

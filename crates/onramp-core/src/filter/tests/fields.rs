@@ -1,4 +1,5 @@
-//! Tests of `flower`: what each field compares, how it is shown, and which values are refused.
+//! Tests of `flower` filters: what each field compares, how it is shown, and which values are
+//! refused.
 
 use onramp_queue::Packet;
 
@@ -6,7 +7,7 @@ use super::super::How;
 use super::tools::{all, apply, are_wrong, json, ports, tagged, text, v4, v6};
 use super::{Decision, ask, class, filters, packet, try_table};
 
-/// Protocol and keys as they are typed; the keys as they are shown in text, and in JSON.
+/// A protocol and options as users type them; how these are shown in text and in JSON.
 const SHOWN: &[(&str, &str, &str, &str)] = &[
     ("all", "", "", ""),
     ("ip", "", "\n  eth_type ipv4", r#""eth_type":"ipv4""#),
@@ -42,7 +43,8 @@ const SHOWN: &[(&str, &str, &str, &str)] = &[
         "\n  dst_mac 02:00:00:00:00:01/ff:ff:ff:ff:00:ff\n  src_mac 02:03:04:05:06:07/40",
         r#""dst_mac":"02:00:00:00:00:01/ff:ff:ff:ff:00:ff","src_mac":"02:03:04:05:06:07/40""#,
     ),
-    // A mask may end within a byte; a mask with a hole has no number of leading bits.
+    // A mask that ends within a byte is shown as its number of leading bits; a mask with a hole is
+    // shown in full.
     (
         "all",
         "src_mac 2:3:4:5:6:7/20",
@@ -116,7 +118,7 @@ const SHOWN: &[(&str, &str, &str, &str)] = &[
         "\n  eth_type ipv4\n  ip_proto 04",
         r#""eth_type":"ipv4","ip_proto":"04""#,
     ),
-    // The type of service is read as decimal unless it has hexadecimal digits.
+    // `ip_tos` and `ip_ttl` are read as decimal numbers unless they have hexadecimal digits.
     (
         "ip",
         "ip_tos 16 ip_ttl 0x40/f0",
@@ -141,7 +143,7 @@ const SHOWN: &[(&str, &str, &str, &str)] = &[
         "\n  eth_type ipv4\n  dst_ip 10.2.0.0/15\n  src_ip 10.1.2.3",
         r#""eth_type":"ipv4","dst_ip":"10.2.0.0/15","src_ip":"10.1.2.3""#,
     ),
-    // Values are shown as they were given, including bits that the mask does not compare.
+    // Values are shown as the user gave them, including bits that the mask does not compare.
     (
         "ip",
         "src_ip 10.1.2.3/255.255.0.0",
@@ -271,10 +273,10 @@ fn keys_are_shown_as_they_were_said() {
     )));
 }
 
-/// Words, a frame that they match, and frames that they do not match.
+/// The words of a filter, a frame that the filter matches, and frames that it does not match.
 type Case = (&'static str, Vec<u8>, Vec<Vec<u8>>);
 
-/// Whether a filter of these words matches a frame.
+/// Whether a filter of these words matches the frame.
 fn takes(words: &str, frame: &[u8]) -> bool {
     let mut filters = filters(&[&format!("pref 1 protocol {words} classid 1:1")]);
     ask(&mut filters, &mut packet(frame)) == class(1)
@@ -287,7 +289,7 @@ fn tcp(flags: u16) -> Vec<u8> {
     v4(6, &[], &rest)
 }
 
-/// Returns a frame with some bytes changed.
+/// Returns the frame with its bytes from index `at` on replaced by `bytes`.
 fn with(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[at..at + bytes.len()].copy_from_slice(bytes);
@@ -414,7 +416,7 @@ fn fields_are_compared_under_their_masks() {
             v6(58, &[128, 1, 0, 0]),
             vec![v6(58, &[129, 1, 0, 0]), v6(58, &[128, 0, 0, 0])],
         ),
-        // The first fragment has offset 0 and the flag that more fragments follow.
+        // The first fragment of an IPv4 packet has the offset 0 and the flag "more fragments".
         ("ip flower ip_flags frag", part(0x20, 0), vec![part(0x40, 0)]),
         ("ip flower ip_flags frag", part(0x20, 1), vec![part(0, 0)]),
         ("ip flower ip_flags nofrag", part(0x40, 0), vec![part(0x20, 0), part(0, 1)]),
@@ -429,7 +431,7 @@ fn fields_are_compared_under_their_masks() {
             assert!(!takes(words, other), "{words}: {place}");
         }
     }
-    // Bits outside of the mask do not matter for a match.
+    // Bits outside of the mask are not compared.
     assert!(takes("ip flower src_ip 10.99.2.3/255.0.0.0", &four));
     assert!(takes("ip flower ip_proto udp dst_port 65535/0", &four));
 }
@@ -557,11 +559,11 @@ fn what_flower_does_not_take() {
             "filter flower: \"src_ip\": expected an IPv4 prefix such as 10.0.0.0/8",
         ),
     ]);
-    // `any` is an address of either IP version.
+    // `any` means an address of the IP version that the filter is for.
     assert!(text("protocol ipv6 flower src_ip any").ends_with("eth_type ipv6\n  not_in_hw"));
 }
 
-/// Filters with the same mask are asked together, at the place of the first of them.
+/// Filters with the same mask are asked one after another, at the place of the first of them.
 #[test]
 fn masks_come_and_go() {
     let udp = |port: u16| packet(&v4(17, &[], &ports(5, port)));
@@ -582,20 +584,21 @@ fn masks_come_and_go() {
     add(&mut table, "dst_port 1", 1).expect("room");
     add(&mut table, "dst_port 2", 2).expect("room");
     add(&mut table, "src_port 5", 3).expect("room");
-    // One filter with the first mask is left, so filters with this mask are still asked first.
+    // One filter with the first mask is left, so a new filter with this mask is still asked before
+    // filters with the second mask.
     delete(&mut table, 1);
     add(&mut table, "dst_port 7", 4).expect("room");
     assert_eq!((first(&table, udp(7)), first(&table, udp(8))), (class(4), class(3)));
-    // No filter with the first mask is left: when the mask is used again, it comes after the other
-    // mask.
+    // No filter with the first mask is left. When a new filter has this mask again, it is asked
+    // after the filters with the second mask.
     delete(&mut table, 2);
     delete(&mut table, 1);
     add(&mut table, "dst_port 7", 5).expect("what is gone can be there again");
     assert_eq!(first(&table, udp(7)), class(3));
     delete(&mut table, 3);
     assert_eq!((first(&table, udp(7)), first(&table, udp(8))), (class(5), Decision::Unknown));
-    // A range has another mask than a single port; a filter with the same fields as another is
-    // refused.
+    // A range of ports counts as another mask than a single port. A filter that matches the same
+    // packets as another is refused.
     add(&mut table, "dst_port 5-9", 6).expect("room");
     assert_eq!((first(&table, udp(7)), first(&table, udp(8))), (class(5), class(6)));
     let twice = "filter: illegal \"pref\" \"1\": another filter with this preference matches the \
@@ -606,7 +609,7 @@ fn masks_come_and_go() {
     add(&mut table, "src_port 5-9", 8).expect("a range of sources");
     assert_eq!(first(&table, udp(10)), class(7));
     assert_eq!(all(&table).matches(" handle 0x").count(), 4);
-    // A filter may be changed to other values under the same mask, or to the same values.
+    // A filter may be changed to other values with the same mask, or to the values that it has.
     let change = |keys: &str, minor: u16| {
         let mut table = table.clone();
         let line =

@@ -1,4 +1,5 @@
-//! Tests of `flow`: the value of each key, the computation, and what is shown and refused.
+//! Tests of `flow` filters: the value of each key, how the class is computed, and how filters are
+//! shown and refused.
 
 use onramp_queue::Packet;
 use proptest::prelude::*;
@@ -8,15 +9,15 @@ use super::tools::{TEXT, apply, are_wrong, json, options, ports, tagged, text, v
 use super::{PLACE, ask, class, filters, packet, try_table};
 use crate::base::{Handle, Instant};
 
-/// Returns all 32 bits that a `map` computes for a packet. A class shows only 16 bits, so two
-/// filters are asked.
+/// Returns all 32 bits that a filter in mode `map` computes for the packet. Because a class has
+/// only 16 bits, two filters are asked, one for each half.
 fn mapped(words: &str, pkt: &Packet) -> u32 {
     let half = |shift: u32| {
         let line = format!("handle 1 flow map {words} rshift {shift} baseclass 1:1");
         match ask(&mut filters(&[&line]), &mut pkt.duplicate()) {
             Decision::Class(class) => {
                 assert_eq!(class.major, 1);
-                // Classes are counted from class 1 on.
+                // By default, classes are counted from class 1 on.
                 u32::from(class.minor.wrapping_sub(1))
             }
             other => panic!("{words}: {other:?}"),
@@ -25,7 +26,7 @@ fn mapped(words: &str, pkt: &Packet) -> u32 {
     half(16) << 16 | half(0)
 }
 
-/// Combines the words of an address by exclusive or.
+/// Returns the words of an IP address, combined by exclusive or.
 fn folded(address: &[u8]) -> u32 {
     let word = |at: usize| u32::from_be_bytes(address[at..at + 4].try_into().expect("four"));
     (0..address.len()).step_by(4).fold(0, |sum, at| sum ^ word(at))
@@ -43,7 +44,7 @@ fn each_key_is_what_the_packet_says() {
     let (from, to) = (folded(&bytes[22..38]), folded(&bytes[38..54]));
     let six = say(packet(&bytes));
     let tag = say(packet(&tagged(&v4(17, &[], &ports(1, 2)), 0x8100, 5, 0x123)));
-    // A packet without addresses and ports: the keys come from the packet's `flow`.
+    // For a packet without addresses and ports, the keys have the value of the packet's `flow`.
     let mut arp = v4(17, &[], &[0; 40]);
     arp[12..14].copy_from_slice(&[8, 6]);
     let arp = say(packet(&arp));
@@ -95,7 +96,7 @@ fn numbers_are_computed_with() {
         let mut filters = filters(&[&format!("handle 1 flow map key mark {words}")]);
         ask(&mut filters, &mut pkt.duplicate())
     };
-    // The sum has 32 bits; a carry is lost.
+    // `addend` is added in 32 bits; a carry is lost.
     for (addend, sum) in [
         ("1", 0x8000_00f6_u32),
         ("-1", 0x8000_00f4),
@@ -109,13 +110,13 @@ fn numbers_are_computed_with() {
         let expected = u16::try_from(sum % 65521 + 1).expect("16 bits");
         assert_eq!(found, class(expected), "{addend}");
     }
-    // The value is shifted before the number is added.
+    // The value is shifted (`rshift`) before the `addend` is added.
     assert_eq!(class_of("rshift 31 addend 2"), class(4));
     assert_eq!(class_of("rshift 4 addend 1 divisor 16"), class(1));
-    // 0x800000f5 = 2^31 + 245: modulo 10, it is 8 + 5.
+    // The value is 0x800000f5 = 2^31 + 245. Modulo 10, that is 8 + 5, so 3.
     assert_eq!(class_of("divisor 10"), class(1 + 3));
     assert_eq!(class_of("divisor 1"), class(1));
-    // Without a divisor, the minor number wraps around.
+    // Without a divisor, the minor number of the class wraps around.
     assert_eq!(class_of("baseclass 1:ffff"), class(0xf4));
     assert_eq!(class_of("baseclass 2:10"), Decision::Class(Handle::new(2, 0x105)));
     assert_eq!(class_of("baseclass :10"), class(0x105));
@@ -126,7 +127,8 @@ fn numbers_are_computed_with() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// However many operations are given, bits are kept, set and inverted in the order of the line.
+    /// Any number of operations `and`, `or` and `xor` are applied in the order in which the line
+    /// gives them.
     #[test]
     fn bits_are_done_in_their_order(
         mark in any::<u32>(),
@@ -153,7 +155,7 @@ proptest! {
             words += &format!(" {name} {bits}");
         }
         prop_assert_eq!(mapped(&words, &pkt), value);
-        // The operations as they are shown compute the same value.
+        // Listings show other operations than those given, but these compute the same value.
         let out = text(&format!("handle 1 flow map {words}"));
         let shown = out.strip_prefix("handle 0x1 map keys mark ").expect("its head");
         let mut again = mark;
@@ -192,7 +194,7 @@ fn options_are_shown() {
         ),
         ("map key mark baseclass 3:f", Some("map keys mark baseclass 3:f ")),
         ("hash keys mark,src,mark,dst", Some("hash keys src,dst,mark baseclass 1:1 ")),
-        // Operations on bits have no effect on hashing.
+        // In mode `hash`, operations on bits are accepted but have no effect.
         ("hash keys mark and 0xff", Some("hash keys mark baseclass 1:1 ")),
         (
             "hash keys mark perturb 10sec divisor 1024",
@@ -317,8 +319,8 @@ fn what_is_wrong_with_a_flow() {
     );
 }
 
-/// A change keeps the options that it does not give, except operations on bits and expressions,
-/// which start anew.
+/// A change keeps the options that it does not give, except the expression and the operations on
+/// bits, which it replaces.
 #[test]
 fn a_flow_is_changed() {
     let changed = |first: &str, second: &str| {
@@ -365,8 +367,8 @@ fn a_flow_is_changed() {
     assert_eq!(changed("hash keys mark,src", "map"), Err(one.into()));
 }
 
-/// The output function of `SplitMix64`, for which the reference implementation of its authors gives
-/// the values below.
+/// The output function of `SplitMix64`. The values in the test below come from the reference
+/// implementation of its authors.
 fn splitmix(state: u64) -> u64 {
     let mut z = state;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -374,12 +376,13 @@ fn splitmix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Returns the output of one step of `SplitMix64` from this state.
+/// Advances `SplitMix64` from `state` by one step, and returns the output.
 fn step(state: u64) -> u64 {
     splitmix(state.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Keys are mixed one after the other, after the number of the period.
+/// The hash of a filter combines the keys one after the other, beginning with the number of the
+/// current period of `perturb`.
 #[test]
 fn hashes_are_well_mixed() {
     assert_eq!(step(0), 0xe220_a839_7b1d_cdaf);
@@ -396,7 +399,7 @@ fn hashes_are_well_mixed() {
         Decision::Class(class) => u32::from(class.minor) - 1,
         other => panic!("{other:?}"),
     };
-    // The divisor is a prime, so that every bit affects the result.
+    // The divisor is a prime number, so that every bit of the hash affects the result.
     let divisor = 65_521;
     let mut one = filters(&[&format!("handle 1 flow hash keys mark divisor {divisor}")]);
     let mut three =
@@ -406,7 +409,8 @@ fn hashes_are_well_mixed() {
     for mark in [0, 1, 2, 0xffff, 0x8000_0000, 0xdead_beef, u32::MAX] {
         let first = step(step(0) ^ u64::from(mark));
         assert_eq!(asked(&mut one, mark, 5_000_000_000), folded(first) % divisor, "{mark}");
-        // Keys are in the order of Linux: ports, priority, mark.
+        // As in Linux, the keys are combined in a fixed order, not in the order given: ports,
+        // priority, mark.
         let keys = [0x1234, u64::from(!mark), u64::from(mark)];
         let sum = keys.into_iter().fold(step(0), |sum, key| step(sum ^ key));
         assert_eq!(asked(&mut three, mark, 0), folded(sum) % divisor, "{mark}");

@@ -1,37 +1,37 @@
-//! Tests of `u32`: named fields (`tc-u32(8)`) lie where the headers have them (RFC 791, 792, 8200,
-//! 4443, 768, 9293; IEEE 802.3), and are shown correctly.
+//! Tests of the fields that `u32` filters know by name (`tc-u32(8)`): each field lies where the RFC
+//! puts it (RFC 791, 792, 8200, 4443, 768, 9293; IEEE 802.3), and is shown correctly.
 
 use super::tools::{JSON, PRETTY, are_wrong, json, shown, text, whole, wrong};
 use super::{PLACE, ask, class, filters, from, try_table};
 use crate::base::show::Style;
 
-/// Returns how the keys of a node are shown, without the part before them.
+/// Returns how the keys of a filter are shown, without the text before them.
 fn matches(rest: &str) -> String {
     let head = "fh 800::800 order 2048 key ht 800 bkt 0 *flowid 1:1 not_in_hw ";
     let out = text(&format!("protocol ip pref 1 u32 {rest} flowid 1:1"));
     out.strip_prefix(head).unwrap_or_else(|| panic!("{out}")).to_owned()
 }
 
-/// A field with value and mask as they are typed, and the words that are compared.
+/// A field with value and mask as users type them, and the keys (words of four bytes) that result.
 const FIELDS: &[(&str, &[&str])] = &[
     ("ip src 10.1.2.3/16", &["0a010000/ffff0000 at 12"]),
     ("ip src 10.1.2.3", &["0a010203/ffffffff at 12"]),
     ("ip dst 192.0.2.1/31", &["c0000200/fffffffe at 16"]),
-    // A prefix of no bits compares a word under an empty mask.
+    // A prefix of zero bits gives a key with an empty mask.
     ("ip src 10.1.2.3/0", &["00000000/00000000 at 12"]),
     ("ip dst any", &["00000000/00000000 at 16"]),
-    // The type of service is the second byte.
+    // In an IPv4 header, the type of service is the second byte.
     ("ip tos 0x10 0xff", &["00100000/00ff0000 at 0"]),
     ("ip dsfield 0xb8 fc", &["00b80000/00fc0000 at 0"]),
     ("ip precedence 0xe0 e0", &["00e00000/00e00000 at 0"]),
     ("ip ihl 5 0xf", &["05000000/0f000000 at 0"]),
     ("ip protocol 17 0xff", &["00110000/00ff0000 at 8"]),
-    // Flags and fragment offset are the 16 bits from the seventh byte on.
+    // In an IPv4 header, flags and fragment offset are the 16 bits from the seventh byte on.
     ("ip nofrag", &["00000000/00003fff at 4"]),
     ("ip firstfrag", &["00002000/00003fff at 4"]),
     ("ip df", &["00004000/00004000 at 4"]),
     ("ip mf", &["00002000/00002000 at 4"]),
-    // These are positions in headers without options.
+    // These positions are right only for IPv4 headers without options.
     ("ip sport 0x1234 0xffff", &["12340000/ffff0000 at 20"]),
     ("ip dport 53 0xff0f", &["00000005/0000ff0f at 20"]),
     ("ip icmp_type 8 0xff", &["08000000/ff000000 at 20"]),
@@ -53,7 +53,7 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("ip6 dst fd00::1/32", &["fd000000/ffffffff at 24"]),
     ("ip6 dst ::/0", &["00000000/00000000 at 24"]),
     ("ip6 src any", &["00000000/00000000 at 8"]),
-    // The traffic class comes after the four bits of the version.
+    // In an IPv6 header, the traffic class comes after the four bits of the version.
     ("ip6 priority 0xb8 0xff", &["0b800000/0ff00000 at 0"]),
     ("ip6 dsfield 0xff fc", &["0fc00000/0fc00000 at 0"]),
     ("ip6 tos 1 1", &["00100000/00100000 at 0"]),
@@ -76,7 +76,7 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("u32 0x12345678 0xff00ff00", &["12005600/ff00ff00 at 0"]),
     ("u32 1 1 at 65532", &["00000001/00000001 at 65532"]),
     ("u32 1 1 at -4", &["00000001/00000001 at -4"]),
-    // A 16-bit key that does not begin a word takes the last two bytes of the word.
+    // A 16-bit key at an offset that is no multiple of four takes the last two bytes of the word.
     ("u16 0x1234 ffff at 4", &["12340000/ffff0000 at 4"]),
     ("u16 0x1234 ffff at 5", &["00001234/0000ffff at 4"]),
     ("u16 0x1234 ffff at 6", &["00001234/0000ffff at 4"]),
@@ -100,7 +100,7 @@ fn fields_stand_where_the_headers_have_them() {
     for (field, words) in FIELDS {
         let expected: String = words.iter().map(|word| format!("\n  match {word}")).collect();
         assert_eq!(matches(&format!("match {field}")), expected, "{field}");
-        // The word `match` may be abbreviated.
+        // The word `match` may be shortened.
         assert_eq!(matches(&format!("m {field}")), expected, "{field}");
     }
 }
@@ -109,10 +109,10 @@ fn fields_stand_where_the_headers_have_them() {
 fn fields_of_one_word_are_compared_together() {
     let both = matches("match ip sport 5 0xffff match ip dport 9 0xffff match ip protocol 17 0xff");
     assert_eq!(both, "\n  match 00050009/ffffffff at 20\n  match 00110000/00ff0000 at 8");
-    // The same offset, but relative to another header.
+    // Keys at the same offset from different headers are not merged.
     let other = matches("match u32 1 1 at 0 match u32 0 1 at nexthdr+0");
     assert_eq!(other, "\n  match 00000001/00000001 at 0\n  match 00000000/00000001 at nexthdr+0");
-    // Two keys that compare the same bits must agree.
+    // Two keys that compare the same bits must agree in these bits.
     assert_eq!(
         matches("match u8 5 f at 0 match u8 0x15 ff at 0"),
         "\n  match 15000000/ff000000 at 0"
@@ -142,7 +142,7 @@ fn marks_of_packets() {
     }
 }
 
-/// With `-p`, keys that are a field of IPv4 are shown by the field's name.
+/// With `-p`, keys that are a whole field of IPv4 are shown by the field's name.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn readable_words() {
@@ -157,7 +157,7 @@ fn readable_words() {
         ("ip src 10.1.2.3", "\n  match IP src 10.1.2.3/32"),
         ("ip dst 10.1.2.3/0", "\n  match IP dst 0.0.0.0/0"),
         ("ip dst 10.1.2.0/23", "\n  match IP dst 10.1.2.0/23"),
-        // A mask that is no prefix is shown without the field's name.
+        // A key whose mask is no prefix of the address is shown without the field's name.
         ("u32 0x0a000001 0xff0000ff at 12", "\n  match 0a000001/ff0000ff at 12"),
         ("u32 1 0xff at 16", "\n  match 00000001/000000ff at 16"),
         ("ip tos 0x10 0xff", "\n  match IP dsfield 0x10"),
@@ -167,7 +167,7 @@ fn readable_words() {
         ("ip sport 4660 0xffff", "\n  match sport 4660"),
         ("ip dport 53 0xffff", "match dport 53"),
         ("ip dport 53 0xff", "\n  match 00000035/000000ff at 20"),
-        // Fields of other headers have no names.
+        // Keys in other headers than IPv4's are shown without names.
         ("udp src 53 0xffff", "\n  match 00350000/ffff0000 at nexthdr+0"),
         ("u32 1 0xff0000 at nexthdr+8", "\n  match 00000000/00ff0000 at nexthdr+8"),
         ("u32 5 0xffffffff at nexthdr+12", "\n  match 00000005/ffffffff at nexthdr+12"),
@@ -175,10 +175,10 @@ fn readable_words() {
     ] {
         assert_eq!(below(&format!("protocol ip u32 match {field}")), words, "{field}");
     }
-    // Without IPv4, there are no names either.
+    // Keys of a filter for another protocol than IPv4 are shown without names.
     let other = below("protocol ipv6 u32 match u32 1 0xffffffff at 12");
     assert_eq!(other, "\n  match 00000001/ffffffff at 12");
-    // JSON output with `-p`, which has many lines.
+    // Checks JSON output with `-p`. Spaces and line ends are removed before the comparison.
     let compact = |field: &str, style| {
         let line = format!("pref 1 protocol ip u32 match {field} flowid 1:1");
         let table = try_table(&[&line]).expect("a correct line");
@@ -296,7 +296,7 @@ fn what_is_wrong_with_a_match() {
         let said = format!("filter u32: illegal \"{key}\" \"{value}\": {why}");
         assert_eq!(wrong(&format!("u32 match {rest}")), (1, said), "{rest}");
     }
-    // A filter has at most 128 words.
+    // A filter compares at most 128 words of a packet.
     let many = |count: usize| {
         let keys: String = (0..count).map(|at| format!("match u32 1 1 at {} ", 4 * at)).collect();
         format!("pref 1 u32 {keys} flowid 1:1")
@@ -306,7 +306,7 @@ fn what_is_wrong_with_a_match() {
         wrong(&many(129)),
         (1, "filter u32: \"match\": expected at most 128 words to match".into())
     );
-    // Another key in a word that is already compared does not count towards the limit.
+    // A second key in a word that is already compared does not count towards the limit.
     let same = many(128).replace("flowid", "match u32 2 2 at 4 flowid");
     assert!(text(&same).contains("match 00000003/00000003 at 4\n"));
 }

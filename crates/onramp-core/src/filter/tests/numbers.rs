@@ -1,10 +1,10 @@
-//! Tests of the numbers of actions: each action gets the lowest free number of its kind.
+//! Tests of the numbers (`index`) of actions: each action gets the lowest free number of its kind.
 
 use super::super::{How, Table};
 use super::tools::apply;
 use super::{PLACE, try_table};
 
-/// Returns the numbers of all actions, filter by filter.
+/// Returns the numbers of all actions of each filter.
 fn numbers(table: &Table) -> Vec<Vec<u32>> {
     let of = |filter: &super::super::FilterSpec| {
         filter.actions.iter().map(|action| action.index).collect()
@@ -38,7 +38,8 @@ fn each_kind_has_its_own() {
     ])
     .expect("room");
     assert_eq!(numbers(&table), [vec![1, 1, 1], vec![2, 2, 2], vec![3, 4, 4, 5], vec![3, 5, 3]]);
-    // Two actions of one kind in a filter cannot have the same number; actions of two kinds can.
+    // In a filter, two actions of the same kind cannot have the same number, but actions of
+    // different kinds can.
     let twice = "matchall action ok index 7 action drop index 7";
     assert!(try_table(&[twice]).is_err());
     let other = "matchall action police mtu 500 index 7 action drop index 7";
@@ -52,20 +53,21 @@ fn what_is_free_again_is_given_out() {
     };
     let mut table = try_table(&[]).expect("an empty one");
     (1..=5).for_each(|pref| add(&mut table, pref, "action ok"));
-    // Delete one filter by its handle, and one with its preference.
+    // The numbers of actions are free after their filter was deleted by its handle, or with all
+    // filters of its preference.
     apply(&mut table, How::Delete, "pref 4 handle 1 basic").expect("it is there");
     apply(&mut table, How::Delete, "pref 2").expect("it is there");
     assert_eq!(numbers(&table), [[1], [3], [5]]);
     add(&mut table, 6, "action ok action ok action ok");
     assert_eq!(numbers(&table), [vec![1], vec![3], vec![5], vec![2, 4, 6]]);
-    // Delete all filters, with their chain.
+    // After all filters of the chain were deleted, numbers begin at 1 again.
     apply(&mut table, How::Delete, "").expect("they are there");
     add(&mut table, 1, "action ok");
     assert_eq!(numbers(&table), [[1]]);
 }
 
-/// A filter that replaces another gets new numbers, because the other one still has its own for a
-/// moment.
+/// The actions of a filter that replaces another get new numbers, because the replaced filter keeps
+/// its numbers until the new filter has got its own.
 #[test]
 fn a_filter_in_the_place_of_another() {
     let mut table =
@@ -76,23 +78,24 @@ fn a_filter_in_the_place_of_another() {
     };
     replace(&mut table, "action ok action ok").expect("it is there");
     assert_eq!(numbers(&table), [[2, 3]]);
-    // The numbers of the first filter are free now.
+    // The numbers of the first filter's actions are free now.
     replace(&mut table, "action ok action ok index 9").expect("it is there");
     assert_eq!(numbers(&table), [[1, 9]]);
-    // A filter may keep its own number when it is changed; the number stays taken.
+    // When a filter is changed, its action may keep its number. Other filters still cannot take
+    // that number.
     replace(&mut table, "action drop index 9").expect("it is its own");
     assert_eq!(numbers(&table), [[9]]);
     apply(&mut table, How::Add, "pref 2 basic action ok index 9").expect_err("it is taken");
     apply(&mut table, How::Add, "pref 2 basic action ok").expect("room");
     assert_eq!(numbers(&table), [[9], [1]]);
-    // A filter cannot take the number of another filter.
+    // An action cannot take the number that an action of another filter has.
     replace(&mut table, "action ok index 1").expect_err("it is taken");
     assert_eq!(numbers(&table), [[9], [1]]);
     apply(&mut table, How::Delete, "pref 1").expect("it is there");
     apply(&mut table, How::Add, "pref 3 basic action ok index 9").expect("it is free");
 }
 
-/// A filter that is refused takes no numbers.
+/// The actions of a filter that is refused take no numbers.
 #[test]
 fn a_refused_filter_takes_none() {
     let mut table = try_table(&["pref 1 matchall action ok"]).expect("room");

@@ -1,12 +1,12 @@
-//! Tests of preferences, handles and chains: what a line means that adds, changes, deletes or asks
-//! for a filter (behaviour of Linux 7.2 `net/sched/cls_api.c`).
+//! Tests of preferences, handles and chains: what the lines that add, change, delete or ask for a
+//! filter mean (behaviour of Linux 7.2 `net/sched/cls_api.c`).
 
 use super::super::{Head, How, Reader, Table};
 use super::tools::{all, apply};
 use super::{PLACE, class, filters, from, try_table};
 use crate::base::Handle;
 
-/// Returns chain, preference and handle of all filters, in the order in which they are asked.
+/// Returns the chain, preference and handle of all filters, in the order in which they are asked.
 fn names(table: &Table) -> Vec<(u32, u16, u32)> {
     table.at(PLACE).map(|filter| (filter.chain, filter.pref, filter.handle)).collect()
 }
@@ -16,7 +16,7 @@ fn refused(table: &mut Table, how: How, line: &str) -> (u8, String, String) {
     (error.fault.code(), error.to_string(), error.fault.kernel_text().unwrap_or_default())
 }
 
-/// Preferences are assigned from 49152 downwards to 32768.
+/// Filters without `pref` get the preferences from 49152 downwards to 32768.
 #[test]
 fn preferences_are_given_out() {
     let mut table =
@@ -26,7 +26,7 @@ fn preferences_are_given_out() {
     apply(&mut table, How::Add, "matchall classid 1:1").expect("room");
     let expected = [(0, 32_767, 1), (0, 49_150, 1), (0, 49_151, 1), (0, 49_152, 1), (2, 49_152, 1)];
     assert_eq!(names(&table), expected);
-    // The new preference comes before the first preference of the upper half.
+    // A filter without `pref` gets the preference before the lowest one from 32768 on.
     apply(&mut table, How::Add, "pref 32770 matchall classid 1:1").expect("room");
     for pref in [32_769, 32_768] {
         apply(&mut table, How::Add, "matchall classid 1:1").expect("room");
@@ -44,12 +44,12 @@ fn preferences_are_given_out() {
         )
     );
     assert_eq!(names(&table), before);
-    // Another chain has room for the preference.
+    // In another chain, the preference is still free.
     apply(&mut table, How::Add, "chain 2 matchall classid 1:1").expect("room");
     assert!(names(&table).contains(&(2, 49_151, 1)));
 }
 
-/// A filter gets the lowest free handle of its preference.
+/// A filter without `handle` gets the lowest free handle of its preference.
 #[test]
 fn handles_are_given_out() {
     for kind in ["basic classid 1:1", "bpf bytecode '1,6 0 0 0'"] {
@@ -58,7 +58,7 @@ fn handles_are_given_out() {
         let mut table = try_table(&[&line, &line, &line]).expect("room");
         let own = format!("pref 1 handle 5 {kind}");
         apply(&mut table, How::Add, &own).expect("room");
-        // The filter that was added last is asked first.
+        // Of `basic` and `bpf` filters, the one that was added last is asked first.
         let handles = |table: &Table| names(table).iter().map(|name| name.2).collect::<Vec<_>>();
         assert_eq!(handles(&table), [5, 3, 2, 1]);
         let delete = |table: &mut Table, handle: u32| {
@@ -73,23 +73,24 @@ fn handles_are_given_out() {
         delete(&mut table, 2);
         apply(&mut table, How::Add, &line).expect("room");
         assert_eq!(handles(&table), [2, 6, 4, 1, 3]);
-        // A changed filter keeps the place of the old filter.
+        // A filter that replaces another is asked at the same place.
         apply(&mut table, How::Replace, &format!("pref 1 handle 4 {kind} action drop"))
             .expect("it is there");
         assert_eq!(handles(&table), [2, 6, 4, 1, 3]);
         assert_eq!(table.at(PLACE).nth(2).map(|filter| filter.actions.len()), Some(1));
     }
-    // Filters of `flow` have the handles that users give, and are asked in the order in which they
-    // came.
+    // `flow` filters keep the handles that users gave, and are asked in the order in which they
+    // were added.
     let flows = ["pref 1 handle 9 flow map key mark", "pref 1 handle 2 flow map key mark"];
     assert_eq!(names(&try_table(&flows).expect("room")), [(0, 1, 9), (0, 1, 2)]);
 }
 
-/// Filters of `fw` are asked in the order of Linux's buckets; in a bucket, the last filter is asked
-/// first.
+/// `fw` filters are asked in the order of Linux's hash buckets. In a bucket, the filter that was
+/// added last is asked first.
 #[test]
 fn marks_stand_in_their_buckets() {
-    // `fw_hash` for 256 buckets: exclusive or of the halves, then of the two bytes of the result.
+    // Linux's hash `fw_hash` for 256 buckets: the exclusive or of the mark's halves, then of the
+    // two bytes of the result.
     let bucket = |mark: u32| {
         let half = (mark >> 16) ^ (mark & 0xffff);
         (half >> 8) ^ (half & 0xff)
@@ -125,13 +126,13 @@ fn marks_stand_in_their_buckets() {
     let expected: Vec<u32> = expected.iter().map(|(.., mark)| *mark).collect();
     let found = |table: &Table| names(table).iter().map(|name| name.2).collect::<Vec<_>>();
     assert_eq!(found(&table), expected);
-    // A changed filter keeps its place.
+    // A filter that is changed is still asked at the same place.
     apply(&mut table, How::Change, "pref 1 handle 0x100 fw classid 1:3").expect("it is there");
     assert_eq!(found(&table), expected);
 }
 
-/// A preference of `fw` in which the mark is the class is replaced when a filter for one mark is
-/// added.
+/// An `fw` filter without a mark (it takes the class from the packet's mark) disappears when a
+/// filter for one mark is added to its preference.
 #[test]
 fn the_mark_is_the_class_or_not() {
     let mut table = try_table(&["pref 1 fw"]).expect("room");
@@ -155,7 +156,7 @@ fn the_mark_is_the_class_or_not() {
     apply(&mut table, How::Delete, "pref 1 handle 5 fw").expect("it is there");
     apply(&mut table, How::Delete, "pref 1 handle 6 fw").expect("it is there");
     assert_eq!(names(&table), [(0, 2, 6)]);
-    // As in Linux, a filter whose mark has bits outside of the mask never matches.
+    // As in Linux, a filter never matches if its mark has bits set outside of the mask.
     for (mark, mask, asked, decision) in [
         (6, 0xff, 0x106, class(1)),
         (6, 0xff, 7, super::Decision::Unknown),
@@ -166,7 +167,8 @@ fn the_mark_is_the_class_or_not() {
         pkt.mark = asked;
         assert_eq!(super::ask(&mut marked, &mut pkt), decision, "{mark}/{mask}");
     }
-    // The class must belong to the qdisc; the mark 0 means no class.
+    // An `fw` filter without a mark matches only if the packet's mark names a class of the qdisc.
+    // The mark 0 names no class.
     let mut by_class = filters(&["fw"]);
     for (mark, decision) in [
         (0, super::Decision::Unknown),
@@ -342,7 +344,7 @@ fn what_cannot_be_at_a_preference() {
         assert_eq!(found, (code, message.to_owned(), kernel.to_owned()), "{line}");
     }
     assert_eq!(names(&table), before);
-    // A line with only a kind deletes all filters of the preference.
+    // A deleting line that gives the kind but no handle deletes all filters of the preference.
     apply(&mut table, How::Delete, "pref 3 basic").expect("they are there");
     apply(&mut table, How::Delete, "protocol ip pref 1").expect("they are there");
     assert_eq!(names(&table), [(0, 2, 1)]);
@@ -352,7 +354,7 @@ fn what_cannot_be_at_a_preference() {
     assert_eq!(names(&table), []);
 }
 
-/// `get` needs the full name of a filter; the error says which part is missing.
+/// `get` needs all parts of a filter's name. The error says which part is missing.
 #[test]
 fn one_filter_is_asked_for() {
     let table = try_table(&["pref 3 protocol ip handle 4 basic classid 1:1"]).expect("room");
@@ -407,7 +409,8 @@ fn one_filter_is_asked_for() {
     }
 }
 
-/// Chains are shown in the order in which they began; an empty chain is forgotten.
+/// Chains are shown in the order in which they got their first filter. A chain that becomes empty
+/// is forgotten, and begins again with its next filter.
 #[test]
 fn chains_begin_and_end() {
     let add = |table: &mut Table, chain: u32| {
@@ -425,7 +428,7 @@ fn chains_begin_and_end() {
     apply(&mut table, How::Delete, "chain 5").expect("it is there");
     add(&mut table, 5);
     assert_eq!(shown(&table), [3, 3, 0, 5]);
-    // A chain still exists while one of its two preferences is left.
+    // A chain continues while one of its two preferences has filters.
     apply(&mut table, How::Delete, "chain 3 pref 49151").expect("it is there");
     add(&mut table, 3);
     assert_eq!(shown(&table), [3, 3, 0, 5]);
@@ -433,11 +436,11 @@ fn chains_begin_and_end() {
     apply(&mut table, How::Delete, "chain 3 pref 49152 handle 1 basic").expect("it is there");
     add(&mut table, 3);
     assert_eq!(shown(&table), [0, 5, 3]);
-    // A filter that is refused does not begin a chain.
+    // A filter that is refused does not make its chain exist.
     apply(&mut table, How::Add, "chain 9 u32 match u32 0 0 link 7:").expect_err("no such table");
     let error = apply(&mut table, How::Delete, "chain 9 pref 1").expect_err("there is none");
     assert_eq!(error.key, "chain");
-    // The chain with the greatest number works like any other chain.
+    // The chain with the greatest possible number works like any other chain.
     add(&mut table, 268_435_455);
     assert_eq!(shown(&table), [0, 5, 3, 268_435_455]);
 }

@@ -1,4 +1,4 @@
-//! Tests of `police`: how it is read and shown (`tc-police(8)`), and which packets conform,
+//! Tests of `police`: how policers are read and shown (`tc-police(8)`), and which packets conform,
 //! compared with a plain model of two token buckets.
 
 use onramp_queue::Packet;
@@ -21,7 +21,7 @@ fn policer(words: &str, style: Style) -> String {
 fn policers_are_shown() {
     for (words, shown) in [
         ("rate 8mbit burst 3000 drop", "rate 8Mbit burst 3000b mtu 2Kb action drop overhead 0b"),
-        // A cell size after a size is accepted; only old kernels used it.
+        // A cell size after a size is accepted and ignored; only old kernels used it.
         (
             "rate 8mbit buffer 3000/8 mtu 1000/8",
             "rate 8Mbit burst 3000b mtu 1000b action reclassify overhead 0b",
@@ -77,16 +77,18 @@ fn policers_are_shown() {
         ("mtu 500 conform-exceed jump 7", "rate 0bit burst 0b mtu 500b action jump 7 overhead 0b"),
         ("mtu 500 goto chain 7", "rate 0bit burst 0b mtu 500b action goto chain 7 overhead 0b"),
         ("mtu 500 jump 7", "rate 0bit burst 0b mtu 500b action jump 7 overhead 0b"),
-        // A control for conforming packets stays until another one is given.
+        // What a line says about conforming packets (`ok/pipe`: `pipe`) stays until the line says
+        // something else about these.
         (
             "mtu 500 conform-exceed ok/pipe conform-exceed drop",
             "rate 0bit burst 0b mtu 500b action drop/pipe overhead 0b",
         ),
-        // 1,100 bytes at 125 MB/s take 8.8 µs, of which `tc` sends 8 to Linux. One microsecond is
-        // stored as 15 ticks of 64 ns, which is less than a microsecond, so `tc` shows nothing.
+        // 1,100 bytes at 125 MB/s take 8.8 µs, of which `tc` sends 8 µs to Linux. 130 bytes take
+        // one microsecond, which Linux stores as 15 ticks of 64 ns. That is less than a
+        // microsecond, so `tc` shows a burst of zero.
         ("rate 1gbit burst 1100", "rate 1Gbit burst 1000b mtu 2Kb action reclassify overhead 0b"),
         ("rate 1gbit burst 130", "rate 1Gbit burst 0b mtu 2Kb action reclassify overhead 0b"),
-        // 9,000 bytes at 10,000 bits per second take 7.2 s.
+        // A long burst: 9,000 bytes at 10,000 bits per second take 7.2 s.
         ("rate 10kbit burst 9000", "rate 10Kbit burst 9000b mtu 2Kb action reclassify overhead 0b"),
     ] {
         assert_eq!(policer(words, TEXT), shown, "{words}");
@@ -121,7 +123,7 @@ fn policers_are_shown() {
     );
 }
 
-/// Some kinds of filters accept a policer without the word `action`.
+/// Some kinds of filters accept a policer without the word `action` before it.
 #[test]
 fn a_policer_may_stand_alone() {
     let text = "rate 0bit burst 0b mtu 500b action reclassify overhead 0b \n\tref 1 bind 1 \n";
@@ -149,7 +151,7 @@ fn a_policer_may_stand_alone() {
         assert_eq!(shown(&[line], TEXT), expected, "{line}");
         assert_eq!(shown(&[line], stats), format!("{expected}{counted}"), "{line}");
     }
-    // With the word `action`, the same kinds show a list of actions.
+    // With the word `action`, the same kinds of filters show a list of actions.
     let out = shown(&["pref 1 handle 5 fw action police mtu 500"], stats);
     assert!(out.starts_with("handle 0x5 \n\n\taction order 1:  police 0x1 "), "{out}");
     assert!(!out.contains("\n Sent"), "{out}");
@@ -158,15 +160,15 @@ fn a_policer_may_stand_alone() {
         out.starts_with("handle 0x5 classid 1:1 input dev e1 \n\n\taction order 1: gact"),
         "{out}"
     );
-    // Two or more actions are shown as a list.
+    // If another action follows the policer, both are shown as a list.
     let out = shown(&["pref 1 handle 5 fw police mtu 500 pipe action ok"], TEXT);
     assert!(out.contains("action order 2: gact action pass"), "{out}");
-    // Such a policer drops packets.
+    // A policer without the word `action` drops packets as well.
     let mut alone = filters(&["pref 1 basic classid 1:1 police mtu 500 drop"]);
     for (len, decision) in [(500, class(1)), (501, Decision::Drop)] {
         assert_eq!(alone.classify(&mut Packet::new(len), Instant(5)), decision);
     }
-    // The words after such a policer belong to the filter.
+    // After a policer without the word `action`, further options belong to the filter.
     assert!(
         shown(&["pref 1 basic police mtu 500 drop classid 1:3"], TEXT)
             .starts_with("handle 0x1 flowid 1:3 ")
@@ -242,19 +244,21 @@ fn what_is_wrong_with_a_policer() {
             "filter matchall: \"police\": expected rate, pkts_rate or mtu",
         ),
     ]);
-    // An `index` is enough for a policer without other options.
+    // A policer with an `index` needs no other options.
     let named = shown(&["pref 1 basic action police index 9"], TEXT);
     assert!(named.contains("police 0x9 rate 0bit burst 0b mtu 4096Mb"), "{named}");
 }
 
-/// Two buckets of nanoseconds, as `tc-police(8)` and RFC 2697 describe them.
+/// A model of a policer: two token buckets that count nanoseconds, as `tc-police(8)` and RFC 2697
+/// describe them.
 #[derive(Clone, Copy)]
 struct Model {
     mtu: u64,
     overhead: u64,
     mpu: u64,
     atm: bool,
-    /// Nanoseconds per byte (or per packet), and the depth of the bucket in nanoseconds.
+    /// Of the bucket for `rate`: nanoseconds per byte (or per packet), and its depth in
+    /// nanoseconds.
     rate: (u64, i64),
     peak: Option<(u64, i64)>,
     by_packets: bool,
@@ -285,7 +289,8 @@ impl Model {
         let framed = if self.atm { framed.div_ceil(48) * 53 } else { framed };
         let size = if self.by_packets { 1 } else { framed };
         let cost = |ns: u64| i64::try_from(size * ns).expect("small");
-        // At most a burst is added at once, to the bucket for `peakrate` as well.
+        // The time since the last packet counts for at most the burst of `rate`, also in the bucket
+        // for `peakrate`.
         let new = i64::try_from(now - self.last).expect("small").min(self.rate.1);
         let tokens = (self.tokens.0 + new).min(self.rate.1) - cost(self.rate.0);
         let peak = match self.peak {
@@ -300,8 +305,8 @@ impl Model {
     }
 }
 
-/// Lines as they are typed, and their models. 8 Mbit/s are 1,000 ns per byte; sizes are multiples
-/// of 8 bytes, for which Linux's ticks are exact.
+/// The options of policers as users type them, and their models. 8 Mbit/s are 1,000 ns per byte.
+/// All sizes are multiples of 8 bytes, for which rounding to Linux's ticks loses nothing.
 fn models() -> Vec<(&'static str, Model)> {
     let plain = Model { mtu: 2040, ..Model::new((1000, 4_000_000), None) };
     vec![
@@ -325,12 +330,12 @@ fn models() -> Vec<(&'static str, Model)> {
                 ..Model::new((1000, 4_000_000), Some((500, 508_000)))
             },
         ),
-        // The bucket for `peakrate` is deeper than the burst.
+        // Here, the bucket for `peakrate` is deeper than the burst of `rate`.
         (
             "rate 8mbit burst 800 peakrate 4mbit mtu 2000",
             Model { mtu: 2000, ..Model::new((1000, 800_000), Some((2000, 4_000_000))) },
         ),
-        // At 1,000 packets per second, a packet takes a millisecond.
+        // Here the limit is 1,000 packets per second, so each packet costs a millisecond of tokens.
         (
             "pkts_rate 1000 pkts_burst 8",
             Model { by_packets: true, ..Model::new((1_000_000, 8_000_000), None) },
@@ -342,7 +347,8 @@ fn models() -> Vec<(&'static str, Model)> {
     ]
 }
 
-/// Times between two packets: none, a time that refills some bytes, or one that refills everything.
+/// Returns the time between two packets in nanoseconds: none, enough for some bytes, or enough to
+/// fill both buckets.
 fn gaps() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 0_u64..2_000_000, 0_u64..20_000, Just(9_000_000_000)]
 }
@@ -372,7 +378,7 @@ proptest! {
     }
 }
 
-/// Each token becomes available exactly at its nanosecond.
+/// A packet conforms from exactly the nanosecond on at which the model has enough tokens for it.
 #[test]
 fn tokens_come_in_time() {
     for (words, mut model) in models() {
@@ -380,7 +386,7 @@ fn tokens_come_in_time() {
         let mut now = 10_000_000_000_u64;
         for round in 0..200 {
             let len = 100 + round % 7;
-            // The first nanosecond at which the packet conforms, by the model.
+            // Finds the first nanosecond at which the packet conforms in the model.
             let fits = |gap: &u64| {
                 let mut model = model;
                 model.conforms(now + gap, len)

@@ -1,11 +1,11 @@
-//! Tests of lines that name files: which files are read, and which lines stay unchanged.
+//! Tests of `with_files`: which files a line names, and which lines stay unchanged.
 
 use super::super::with_files;
 
 const PROGRAM: &[u8] = b"2,128 0 0 0\r\n22 0 0 0\n";
 const OBJECT: &[u8] = include_bytes!("../../../tests/ebpf/ports.o");
 
-/// Returns the new line, and the names of the files that were read.
+/// Returns the line with the programs from its files, and the names of the files that were read.
 fn read(line: &str, bytes: &[u8]) -> Result<(String, Vec<String>), String> {
     let mut asked = Vec::new();
     let line = with_files(line, |file| {
@@ -25,7 +25,7 @@ fn programs_stand_in_files() {
             &["port.txt"][..],
         ),
         ("bpf bcf x da # bcf y", "bpf bytecode 2,128 0 0 0,,22 0 0 0, da", &["x"]),
-        // Filters of other kinds take no files, and their lines stay unchanged.
+        // Lines for other kinds of filters name no files, and stay unchanged.
         ("filter  add basic bcf x", "filter  add basic bcf x", &[]),
         ("filter  add basic bcf x # bpf", "filter  add basic bcf x ", &[]),
         ("", "", &[]),
@@ -36,7 +36,7 @@ fn programs_stand_in_files() {
         assert_eq!(found, expected, "{line}");
         assert_eq!(asked, files(names), "{line}");
     }
-    // The line that was made is a correct filter.
+    // The line that `with_files` returns creates a filter.
     let (line, _) = read("bpf bcf x", PROGRAM).expect("a program");
     super::filters(&[&line]);
 }
@@ -58,7 +58,7 @@ fn objects_stand_in_files() {
     }
     let (line, _) = read("bpf obj x sec act da classid 1:1", OBJECT).expect("a program");
     assert_eq!(line, format!("{act} da classid 1:1"));
-    // Two hexadecimal digits for each byte, in the order of the file.
+    // The program is written with two hexadecimal digits for each byte, in the order of the file.
     let digits = act.strip_prefix("bpf ebpf-bytecode ").expect("its word");
     assert!(digits.ends_with("9500000000000000"), "{digits}");
     let bytes: Vec<u8> = (0..digits.len())
@@ -75,7 +75,8 @@ fn what_is_wrong_with_a_file() {
         said("bpf bcf x", &[0x80]),
         "filter bpf: illegal \"bcf\" \"x\": the file is not text"
     );
-    // An error in the file names the file; an unknown section names the section.
+    // The error for a wrong object file names the file; the error for an unknown section names the
+    // section.
     assert_eq!(
         said("bpf obj x.o", b"text"),
         "filter bpf: illegal \"obj\" \"x.o\": expected what `clang -target bpf -c` writes"

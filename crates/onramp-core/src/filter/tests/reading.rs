@@ -1,4 +1,4 @@
-//! Tests of how words and values are read, apart from any filter.
+//! Tests how the words of a line and their values are read, independently of filters.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ fn reader(line: &str) -> Reader<'_> {
     Reader::new(line.split_ascii_whitespace())
 }
 
-/// A line is read in the same way whether or not a shell has removed the quotes.
+/// A line gives the same words whether or not a shell has removed the quotes.
 #[test]
 fn quotes_are_space_and_parentheses_are_words() {
     for (line, words) in [
@@ -37,12 +37,12 @@ fn words_are_taken_one_by_one() {
     words.back();
     assert_eq!(words.rest(), "two act");
     assert!(words.take("two"));
-    // The line may have an abbreviation of the word, but not a longer word.
+    // `takes` accepts an abbreviation of a word, but no word that is longer.
     assert!(!words.takes("ac"));
     assert!(words.takes("action"));
     assert_eq!((words.peek(), words.next(), words.next()), (None, None, None));
     assert!(!words.take("") && !words.takes("x"));
-    // After the end, the last word can still be put back.
+    // At the end of the line, the last word can still be put back.
     words.back();
     assert_eq!(words.next(), Some("act"));
     (0..4).for_each(|_| words.back());
@@ -58,7 +58,7 @@ fn values_say_what_was_expected() {
     let range = "expected a whole number, 0 to 20";
     assert_eq!((number("20"), number("0x14"), number("010")), (Ok(20), Ok(20), Ok(8)));
     assert_eq!(number("21"), Err((1, format!("filter: illegal \"many\" \"21\": {range}"))));
-    // Without a word, `tc` reports a missing argument, with another exit status.
+    // If the value is missing, `tc` reports a missing argument, which has another exit status.
     assert_eq!(number(""), Err((255, format!("filter: \"many\": {range}"))));
     let hex = |line: &str| reader(line).hex("mask", 0xfff).map_err(said);
     let range = "expected a hexadecimal number, 0 to fff";
@@ -99,7 +99,7 @@ fn numbers() {
         assert_eq!(hexadecimal(word, 255), number, "{word}");
     }
     assert_eq!(hexadecimal("ffffffff", u32::MAX), Some(u32::MAX));
-    // The function that reads the word knows whether the word is a mask.
+    // `masked` tells the function that reads a word whether the word is the mask.
     let read = |word: &str, is_mask: bool| Some((word.to_owned(), is_mask));
     let all = ("all".to_owned(), true);
     let (word, one) = (("a".to_owned(), false), ("b/c".to_owned(), true));
@@ -119,7 +119,7 @@ fn classes() {
         ("1:", Some((1, 0))),
         (":5", Some((0, 5))),
         (":", Some((0, 0))),
-        // Without a colon, the number has all 32 bits of the class.
+        // A word without a colon is a number with the 32 bits of major and minor number.
         ("10002", Some((1, 2))),
         ("5", Some((0, 5))),
         ("ffffffff", Some((0xffff, 0xffff))),
@@ -142,7 +142,7 @@ fn prefixes() {
         ("10.1.2.3", Some(("10.1.2.3", 32))),
         ("10.1.2.3/32", Some(("10.1.2.3", 32))),
         ("10.1.2.3/0", Some(("10.1.2.3", 0))),
-        // Missing octets are zeros.
+        // Missing octets of an IPv4 address are zeros.
         ("10/8", Some(("10.0.0.0", 8))),
         ("10.9", Some(("10.9.0.0", 32))),
         ("255.255.255.255/1", Some(("255.255.255.255", 1))),
@@ -178,7 +178,7 @@ fn prefixes() {
     }
 }
 
-/// The masks of four words together are the mask of 128 bits.
+/// The four words that `leading` returns for a prefix of an IPv6 address are the mask of 128 bits.
 #[test]
 fn leading_bits() {
     for bits in 0..=128_u8 {
@@ -209,7 +209,7 @@ fn addresses_of_ethernet() {
     }
 }
 
-/// Each word before the kind: its abbreviations, and the errors that it can cause.
+/// Tests each option before the kind of a filter: its abbreviations, and its errors.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn what_stands_before_the_kind() {
@@ -230,7 +230,7 @@ fn what_stands_before_the_kind() {
     for word in ["prio", "pref", "preference", "priority", "p", "pr", "prior", "prefer"] {
         assert_eq!(read(&format!("{word} 65535 x")).0.pref(), Some(u16::MAX), "{word}");
     }
-    // Preference 0 means that one is to be assigned.
+    // Preference 0 means that a preference is to be assigned.
     assert_eq!(read("prio 0").0.pref(), None);
     for word in ["protocol", "pro", "proto"] {
         assert_eq!(read(&format!("{word} arp x")).0.query().protocol, Some(0x0806), "{word}");

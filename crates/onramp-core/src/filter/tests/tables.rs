@@ -1,4 +1,5 @@
-//! Tests of `u32`: hash tables, the links between them, and the numbers of their nodes.
+//! Tests of `u32` filters: hash tables, the links between them, and the numbers of their nodes (the
+//! filters in a table).
 
 use onramp_queue::Packet;
 
@@ -6,7 +7,7 @@ use super::super::{Decision, How, Table};
 use super::tools::{TEXT, all, apply, are_wrong, json, options, ports, text, v4};
 use super::{PLACE, ask, class, filters, packet, try_filters, try_table};
 
-/// Returns how a node is shown whose line has `rest` after its match.
+/// Returns how a `u32` filter is shown that has the options `rest` after its match.
 fn node(rest: &str) -> String {
     let out = text(&format!("pref 1 u32 match u32 1 1 {rest}"));
     let rest = out.strip_prefix("fh 800::800 order 2048 key ht 800 bkt 0 ");
@@ -40,7 +41,7 @@ fn nodes_are_shown() {
             "offset at 8 mask 0xf shift 15 plus 4 eat hashkey mask 1 at 0",
             format!("{MATCH}\n    offset 000f>>15 at 8 plus 4  eat \n    hash mask 00000001 at 0 "),
         ),
-        // Without a mask, no hash is computed, and none is shown.
+        // A `hashkey` without a mask computes no hash, and is not shown.
         ("hashkey at 8", MATCH.to_owned()),
         ("flowid 1:2 skip_hw", format!("*flowid 1:2 skip_hw {MATCH}")),
         ("flowid 1:2 indev e1", format!("*flowid 1:2 {MATCH}\n  input dev e1\n")),
@@ -133,7 +134,7 @@ fn what_is_wrong_with_a_node() {
     ]);
 }
 
-/// A preference can consist of only its first table.
+/// A preference can consist only of its first hash table, without nodes.
 #[test]
 fn a_bare_preference() {
     let table = try_table(&["pref 1 u32"]).expect("a table");
@@ -142,7 +143,7 @@ fn a_bare_preference() {
         "filter protocol all pref 1 u32 chain 0 \n\
         filter protocol all pref 1 u32 chain 0 fh 800: ht divisor 1 \n"
     );
-    // The first table takes over no options of the filter for which it was created.
+    // The first hash table takes over no options of the filter for which it was created.
     let line = "pref 1 u32 match u32 1 1 flowid 1:1 indev e1 skip_hw action ok";
     let table = try_table(&[line]).expect("a filter");
     let root = table.at(PLACE).next().expect("its table");
@@ -163,7 +164,8 @@ fn handles(table: &Table) -> Vec<u32> {
 const NO_SPACE: &str = "RTNETLINK answers: No space left on device";
 const ADD: &str = "pref 1 u32 match u32 1 1 flowid 1:1";
 
-/// Nodes are numbered from 800 to fff, then from 1 on; a new node gets the first free number.
+/// Nodes get the numbers from 800 to fff, then from 1 on. A new node gets the first number in that
+/// order that is free.
 #[test]
 fn nodes_are_numbered() {
     let mut table = try_table(&[ADD, ADD, ADD, ADD]).expect("room");
@@ -196,7 +198,7 @@ fn nodes_are_numbered() {
     // Nodes are asked in the order of their numbers.
     let numbers = [0, 6, 0x14, 0x800, 0x801, 0x802, 0x803, 0x804, 0x805];
     assert_eq!(handles(&table), numbers.map(|node| 0x8000_0000 | node));
-    // A number that is already taken is refused.
+    // A node with a number that is already taken is refused.
     let error = apply(&mut table, How::Add, &format!("{ADD} order 6")).expect_err("taken");
     assert_eq!(error.fault.kernel_text().as_deref(), Some(NO_SPACE));
 }
@@ -206,7 +208,7 @@ fn a_bucket_that_is_full() {
     let mut table = Table::default();
     for count in 1..=4095_u32 {
         apply(&mut table, How::Add, ADD).expect("room");
-        // 800 to fff are 2,048 numbers.
+        // The 2,048 numbers from 800 to fff are assigned first.
         let node = if count <= 0x800 { 0x7ff + count } else { count - 0x800 };
         if count % 256 < 2 {
             let nodes = handles(&table);
@@ -219,7 +221,7 @@ fn a_bucket_that_is_full() {
         apply(table, How::Delete, &line).expect("it is there");
         assert!(!handles(table).contains(&(0x8000_0000 | node)));
     };
-    // Freed numbers are assigned again, those from 800 on first.
+    // Numbers of deleted nodes are assigned again, those from 800 on first.
     for (gone, given) in
         [([0x7ff, 1], [1, 0x7ff]), ([5, 0x900], [0x900, 5]), ([0x800, 0xfff], [0x800, 0xfff])]
     {
@@ -230,14 +232,15 @@ fn a_bucket_that_is_full() {
             assert!(handles(&table).contains(&(0x8000_0000 | node)), "{node:x}");
         }
     }
-    // When no number is free, the last number is assigned again and again.
+    // As in Linux, when no number is free, the last number is assigned again and again.
     apply(&mut table, How::Add, ADD).expect("as in Linux");
     let last =
         |table: &Table| handles(table).iter().filter(|handle| **handle == 0x8000_0fff).count();
     assert_eq!((last(&table), table.at(PLACE).count()), (2, 4097));
 }
 
-/// Tables without a given number get 800 to fff, one after the other.
+/// Hash tables that are added without a number get the numbers from 800 to fff, one after the
+/// other.
 #[test]
 fn tables_are_numbered() {
     let mut table = Table::default();
@@ -251,7 +254,8 @@ fn tables_are_numbered() {
                numbers";
     assert_eq!(error.to_string(), why);
     assert_eq!(error.fault.kernel_text().as_deref(), Some(NO_SPACE));
-    // Tables with other numbers do not count, and a freed number is found again.
+    // Tables with other numbers do not count towards the limit, and the number of a deleted table
+    // is assigned again.
     apply(&mut table, How::Add, "pref 1 handle 5: u32 divisor 1").expect("a number of its own");
     apply(&mut table, How::Delete, "pref 77").expect("it is there");
     apply(&mut table, How::Add, "pref 3000 u32").expect("room again");
@@ -264,7 +268,7 @@ fn tables_are_numbered() {
 fn numbers_begin_anew_where_nothing_is_left() {
     let mut table = try_table(&[ADD, ADD, "pref 2 u32"]).expect("room");
     apply(&mut table, How::Delete, "pref 1").expect("it is there");
-    // The next number continues as long as a table is left.
+    // As long as a table is left, a new table gets the number after the last one assigned.
     apply(&mut table, How::Add, "pref 3 u32").expect("room");
     assert_eq!(handles(&table), [0x8010_0000, 0x8020_0000]);
     apply(&mut table, How::Delete, "pref 2").expect("it is there");
@@ -272,12 +276,13 @@ fn numbers_begin_anew_where_nothing_is_left() {
     assert_eq!(handles(&table), [0; 0]);
     apply(&mut table, How::Add, ADD).expect("room");
     assert_eq!(handles(&table), [0x8000_0000, 0x8000_0800]);
-    // Deleting the last node also deletes its preference, and numbers start again.
+    // Deleting the last node of a preference also deletes the preference, and the numbers of tables
+    // begin at 800 again.
     apply(&mut table, How::Delete, "pref 1 handle 800::800 u32").expect("it is there");
     assert_eq!(handles(&table), [0; 0]);
     apply(&mut table, How::Add, ADD).expect("room");
     assert_eq!(handles(&table), [0x8000_0000, 0x8000_0800]);
-    // A filter that is refused leaves nothing behind.
+    // A filter that is refused leaves no table and no preference behind.
     let mut table = Table::default();
     apply(&mut table, How::Add, "pref 1 u32 match u32 0 0 link 9:").expect_err("no such table");
     assert_eq!(all(&table), "");
@@ -285,7 +290,8 @@ fn numbers_begin_anew_where_nothing_is_left() {
     assert_eq!(handles(&table), [0x8000_0000]);
 }
 
-/// A table that is created again after it was deleted is empty, and its nodes begin at 800.
+/// Deleting a hash table deletes its nodes. A table that is created again under the same number is
+/// empty, and its nodes begin at 800.
 #[test]
 fn a_table_takes_its_nodes_with_it() {
     let lines = [
@@ -298,7 +304,7 @@ fn a_table_takes_its_nodes_with_it() {
     let mut table = try_table(&lines).expect("room");
     apply(&mut table, How::Delete, "pref 1 handle 1: u32").expect("nobody is linked with it");
     assert_eq!(handles(&table), [0x8000_0000, 0x0020_0000, 0x0020_3800]);
-    // The number of the deleted action is free again, and so are the numbers of the nodes.
+    // The number of the deleted node's action is free again, and so are the numbers of the nodes.
     lines[..2].iter().for_each(|line| apply(&mut table, How::Add, line).expect("room"));
     apply(&mut table, How::Add, lines[4]).expect("room");
     let all = [0x8000_0000, 0x0020_0000, 0x0020_3800, 0x0020_3801, 0x0010_0000, 0x0010_3800];
@@ -307,27 +313,29 @@ fn a_table_takes_its_nodes_with_it() {
     apply(&mut table, How::Delete, "pref 1 handle 1:3:800 u32").expect_err("it was deleted");
 }
 
-/// A preference that has only tables left stays while another preference might use them.
+/// A preference with only hash tables left stays while nodes of another preference might use the
+/// tables.
 #[test]
 fn the_tables_of_one_are_there_for_another() {
     let mut table = try_table(&[ADD, "pref 2 u32 match u32 2 2 flowid 1:1"]).expect("room");
     apply(&mut table, How::Delete, "pref 1 handle 800::800 u32").expect("it is there");
     assert_eq!(handles(&table), [0x8000_0000, 0x8010_0000, 0x8010_0800]);
-    // A node of one preference in a table of another preference belongs to that other preference.
+    // A node that is added to a table of another preference belongs to the preference of the table.
     apply(&mut table, How::Add, "pref 2 u32 ht 800: match u32 3 3 flowid 1:1").expect("room");
     assert_eq!(handles(&table), [0x8000_0000, 0x8000_0800, 0x8010_0000, 0x8010_0800]);
     assert!(all(&table).contains("pref 1 u32 chain 0 fh 800::800 "));
-    // The node is found under that preference.
+    // A line for preference 2 also finds the node, although the node belongs to preference 1.
     apply(&mut table, How::Delete, "pref 2 handle 800::800 u32").expect("it is there");
-    // `fff:` and `0:` name the preference's own first table.
+    // `ht fff:` and `ht 0:` mean the first hash table of the line's own preference.
     apply(&mut table, How::Add, "pref 2 u32 ht fff: match u32 3 3 flowid 1:1").expect("room");
     apply(&mut table, How::Add, "pref 2 u32 ht 0: match u32 3 3 flowid 1:1").expect("room");
     assert_eq!(handles(&table), [0x8000_0000, 0x8010_0000, 0x8010_0800, 0x8010_0801, 0x8010_0802]);
-    // The other preference is of another kind, so no other preference can use the tables.
+    // If the other preference is not `u32`, it cannot use the tables, so the preference that has
+    // only tables left is deleted.
     let mut table = try_table(&[ADD, "pref 2 basic classid 1:1"]).expect("room");
     apply(&mut table, How::Delete, "pref 1 handle 800::800 u32").expect("it is there");
     assert_eq!(all(&table).lines().count(), 2);
-    // Preferences in two chains may use each other's tables, too.
+    // Preferences in different chains may use each other's tables, too.
     let mut table = try_table(&[ADD, "chain 3 pref 1 u32"]).expect("room");
     apply(&mut table, How::Delete, "pref 1 handle 800::800 u32").expect("it is there");
     assert_eq!(handles(&table), [0x8000_0000, 0x8010_0000]);
@@ -410,14 +418,14 @@ fn tables_say_what_cannot_be() {
         assert_eq!((error.to_string().as_str(), kernel.as_str()), (message, said), "{line}");
     }
     assert_eq!(all(&table), before);
-    // A node can be put into the last bucket.
+    // A node can be put into the last bucket of a table.
     apply(&mut table, How::Add, "pref 1 handle 1:3:1 u32 ht 1:3: match u32 1 1").expect("room");
     apply(&mut table, How::Add, "pref 1 handle ::2 u32 ht 1:3: match u32 1 1").expect("room");
     assert!(all(&table).contains("fh 1:3:1 order 1 key ht 1 bkt 3 not_in_hw"));
     assert!(all(&table).contains("fh 1:3:2 order 2 key ht 1 bkt 3 not_in_hw"));
 }
 
-/// A change keeps the keys of a node, and may change the link.
+/// A change keeps the keys of a node, but may change the table that the node leads to.
 #[test]
 fn a_node_is_changed() {
     let mut table = try_table(&[
@@ -439,7 +447,8 @@ fn a_node_is_changed() {
     assert!(last.contains("bkt 2 link 1: not_in_hw"), "{last}");
 }
 
-/// The bucket of a sample: its bits under the mask, moved to the right, modulo the divisor.
+/// With `sample`, a node is put into the bucket that a packet with this value would reach: the bits
+/// under the mask, shifted to the right, modulo the number of buckets.
 #[test]
 fn samples() {
     for (sample, handle) in [
@@ -462,7 +471,7 @@ fn samples() {
         let expected = super::super::words::read_handle(handle).expect("a handle");
         assert_eq!(node.handle, expected | 0x800, "{sample}");
     }
-    // If a bucket is given twice, the later word counts.
+    // If a line says twice in which bucket the node is to be, the later word counts.
     let lines = [
         "pref 1 handle 1: u32 divisor 256",
         "pref 1 u32 sample u32 7 ff ht 1: match u32 1 1 flowid 1:1",
@@ -473,20 +482,22 @@ fn samples() {
     );
 }
 
-/// Returns a packet whose IP header has `words` words of options with this value, followed by
-/// ports.
+/// Returns a packet whose IP header has `words` words of options with the value `option`, followed
+/// by the ports `src` and 9.
 fn with_options(words: usize, option: u32, src: u16) -> Packet {
     packet(&v4(17, &option.to_be_bytes().repeat(words), &ports(src, 9)))
 }
 
-/// The example of `tc-u32(8)`: the ports come after the options, whose length is in the header.
+/// The example of `tc-u32(8)` finds the ports after the IP options: the link moves on by the header
+/// length that the packet contains.
 #[test]
 fn what_is_behind_options() {
     for (offset, key) in [
         ("offset at 0 mask 0x0f00 shift 6 plus 0 eat", "u16 5 ffff at 0"),
         ("offset at 0 mask 0x0f00 shift 6 eat", "udp src 5 ffff"),
         ("offset at 0 mask 0x0f00 shift 6", "udp src 5 ffff"),
-        // The link moves four bytes too far, and the key reads four bytes back.
+        // Here, the link moves on four bytes too far, and the key reads four bytes before that
+        // position.
         ("offset at 0 mask 0x0f00 shift 6 plus 4 eat", "u16 5 ffff at -4"),
     ] {
         let mut linked = filters(&[
@@ -501,7 +512,7 @@ fn what_is_behind_options() {
             }
         }
     }
-    // A link moves on by a fixed distance, rounded up to whole words.
+    // A link can move on by a fixed number of bytes, which is rounded up to a multiple of four.
     for (plus, words) in [(17, 0), (20, 0), (21, 1), (24, 1), (25, 2), (60, 10)] {
         let mut linked = filters(&[
             "pref 1 protocol ip handle 1: u32 divisor 1",
@@ -515,7 +526,7 @@ fn what_is_behind_options() {
     }
 }
 
-/// A number in the packet selects the bucket.
+/// With `hashkey`, a number in the packet selects the bucket.
 #[test]
 fn buckets_are_chosen_by_a_hash() {
     for (mask, at, divisor, src) in [
@@ -539,16 +550,17 @@ fn buckets_are_chosen_by_a_hash() {
         let mut linked = filters(&lines);
         let mut bytes = v4(17, &[], &ports(1, 2));
         bytes[26..30].copy_from_slice(&src);
-        // In each of these cases, the bits under the mask have the value three.
+        // In each of these packets, the bits under the mask have the value three.
         assert_eq!(ask(&mut linked, &mut packet(&bytes)), class(4), "{mask}");
     }
 }
 
-/// A search follows links from table to table, goes back where nothing matches, and has a limit of
-/// depth.
+/// A search follows links from table to table, and goes back to the table before if no node
+/// matches. Linux limits how many links it follows.
 #[test]
 fn tables_lead_to_tables() {
-    // Each table moves on by the header of an option; the bytes after all options are compared.
+    // Each link moves on by four bytes of IP options. The last table compares the bytes after all
+    // options.
     let chain = |depth: usize| {
         let mut lines = Vec::new();
         for table in 1..=depth {
@@ -569,15 +581,16 @@ fn tables_lead_to_tables() {
     for depth in 1..=8 {
         let mut linked = chain(depth);
         assert_eq!(ask(&mut linked, &mut with_options(depth - 1, 0, 5)), class(5), "{depth}");
-        // Nothing matches there, so the search goes back to the first table.
+        // No node of the last table matches, so the search goes back, step by step, to the first
+        // table.
         assert_eq!(ask(&mut linked, &mut with_options(depth - 1, 0, 6)), class(6), "{depth}");
     }
-    // Linux follows at most eight links.
+    // As in Linux, a search follows at most eight links.
     assert_eq!(ask(&mut chain(9), &mut with_options(8, 0, 5)), Decision::Unknown);
 }
 
-/// After a table in which nothing matched, the search goes on at the node after the link, from the
-/// old position in the packet.
+/// After a linked table in which no node matched, the search goes on at the node after the link,
+/// and from the old position in the packet.
 #[test]
 fn back_from_a_table() {
     let both = |link: &str, behind: &str| {
@@ -593,17 +606,19 @@ fn back_from_a_table() {
     assert_eq!(ask(&mut linked, &mut with_options(0, 0, 5)), class(5));
     assert_eq!(ask(&mut linked, &mut with_options(0, 0, 6)), class(6));
     assert_eq!(ask(&mut linked, &mut with_options(0, 0, 7)), Decision::Unknown);
-    // Even if the link has moved all headers on, the next node sees them at their old position.
+    // Even if the link has moved on with `eat`, the next node compares the bytes at the old
+    // position.
     assert_eq!(ask(&mut both("eat", plain), &mut with_options(0, 0, 6)), class(6));
-    // A node with a class of its own matches the packets that its table does not match.
+    // If a node with a link also has a class, the class is that of packets which no node of the
+    // linked table matches.
     let mut linked = both("flowid 1:4", plain);
     assert_eq!(ask(&mut linked, &mut with_options(0, 0, 5)), class(5));
     assert_eq!(ask(&mut linked, &mut with_options(0, 0, 6)), class(4));
-    // If an action says `continue`, the next node is asked.
+    // If the node's action says `continue`, the next node is asked.
     let mut linked = both("action continue", plain);
     assert_eq!(ask(&mut linked, &mut with_options(0, 0, 6)), class(6));
-    // A key beyond the end of the packet ends the search in the whole preference, also from a
-    // table.
+    // A key beyond the end of the packet ends the search in the whole preference, even if the key
+    // is in a linked table.
     for key in ["u32 0 0 at 200", "u8 0 0 at 200"] {
         let mut linked = filters(&[
             "pref 1 handle 1: u32 divisor 1",
@@ -624,7 +639,8 @@ fn back_from_a_table() {
         ]);
         assert_eq!(ask(&mut linked, &mut with_options(0, 0, 5)), class(7), "{leads}");
     }
-    // A link to a table without nodes, and a node without a link.
+    // The search goes on after a link to a table without nodes, and after a node that has neither a
+    // link nor a class.
     let mut linked = filters(&[
         "pref 1 handle 1: u32 divisor 1",
         "pref 1 u32 match u32 0 0 link 1:",
@@ -636,10 +652,10 @@ fn back_from_a_table() {
     assert_eq!(ask(&mut nowhere, &mut with_options(0, 0, 5)), class(2));
 }
 
-/// If headers would begin at the end of the packet or beyond it, the linked table is not searched.
+/// If a link moves on to the end of the packet or beyond it, the linked table is not searched.
 #[test]
 fn the_end_of_a_packet_is_no_header() {
-    // 14 bytes of Ethernet header, and 40 bytes after it.
+    // The packets have an Ethernet header of 14 bytes and 40 bytes after it.
     let lines = |node: &str| {
         [
             "pref 1 handle 1: u32 divisor 1".to_owned(),
@@ -660,11 +676,11 @@ fn the_end_of_a_packet_is_no_header() {
     assert_eq!(short("", 53), class(6));
 }
 
-/// Moves add up, and the next header counts from where the headers begin.
+/// With `eat`, each link moves on from where the link before it has moved to.
 #[test]
 fn moves_add_up() {
-    // The first link moves on behind the IP header. In table 1, the second byte of an option says
-    // how far the next header is.
+    // The first link moves on to the end of the IP header. In table 1, the second byte of an option
+    // says how far the next link moves on.
     let lines = |eat: &str| {
         [
             "pref 1 handle 1: u32 divisor 1".to_owned(),
@@ -681,7 +697,7 @@ fn moves_add_up() {
         for (eat, port, expected) in [
             ("", 5, class(5)),
             ("", 6, Decision::Unknown),
-            // With `eat`, the position of the next header becomes the position of the headers.
+            // With `eat`, keys without `nexthdr` also count from where the link has moved to.
             ("eat", 5, class(5)),
             ("eat", 6, class(6)),
         ] {
@@ -691,7 +707,7 @@ fn moves_add_up() {
             assert_eq!(ask(&mut filters(&lines), &mut pkt), expected, "{words}, {eat}, {port}");
         }
     }
-    // A hash in the second table is read at the new position.
+    // A hash in the second table is computed from the bytes at the new position.
     let mut hashed = filters(&[
         "pref 1 handle 1: u32 divisor 1",
         "pref 1 handle 2: u32 divisor 16",

@@ -1,4 +1,4 @@
-//! Helpers for the tests of several kinds of filters: listings of one filter, and packets.
+//! Helpers for the tests of several kinds of filters: they show filters and build packets.
 
 use super::super::{FilterSpec, Head, How, Query, Reader, Table, show_filter, show_filters};
 use super::{PLACE, try_table};
@@ -10,14 +10,14 @@ pub(super) const TEXT: Style =
 pub(super) const JSON: Style = Style { json: true, ..TEXT };
 pub(super) const PRETTY: Style = Style { pretty: true, ..TEXT };
 
-/// Applies a line to a table.
+/// Applies a line to the filters of a table.
 pub(super) fn apply(table: &mut Table, how: How, line: &str) -> Result<(), ConfigError> {
     let mut words = Reader::new(line.split_ascii_whitespace());
     let head = Head::read(&mut words)?;
     table.apply(PLACE, how, &head, words)
 }
 
-/// Returns all filters at the place, as `tc filter show` shows them there.
+/// Returns the listing of all filters at the qdisc, as `tc filter show` writes it.
 pub(super) fn all(table: &Table) -> String {
     let mut out = Out::new(TEXT);
     let query = Query { parent: Some(PLACE), ..Query::default() };
@@ -25,7 +25,8 @@ pub(super) fn all(table: &Table) -> String {
     out.finish()
 }
 
-/// Returns how a filter is shown if the query names all parts of its name.
+/// Returns how `tc filter show` shows a filter if the command line gives all parts of the filter's
+/// name.
 pub(super) fn whole(filter: &FilterSpec, style: Style) -> String {
     let query = Query {
         parent: Some(PLACE),
@@ -38,7 +39,8 @@ pub(super) fn whole(filter: &FilterSpec, style: Style) -> String {
     out.finish()
 }
 
-/// Returns the options of a filter as they are shown, without the text before and after them.
+/// Returns the options of a filter as `tc filter show` shows them, without the text before and
+/// after the options.
 pub(super) fn options(filter: &FilterSpec, style: Style) -> String {
     let out = whole(filter, style);
     let (before, behind) = match style.json {
@@ -49,14 +51,14 @@ pub(super) fn options(filter: &FilterSpec, style: Style) -> String {
     inner.unwrap_or_else(|| panic!("{out}")).to_owned()
 }
 
-/// Returns how the options of the last filter of these lines are shown, in the order in which
-/// filters are asked.
+/// Adds the filters that these lines describe, and returns how the options of the last filter (in
+/// the order in which filters are asked) are shown.
 pub(super) fn shown(lines: &[&str], style: Style) -> String {
     let table = try_table(lines).unwrap_or_else(|error| panic!("{lines:?}: {error}"));
     options(table.at(PLACE).last().expect("a filter"), style)
 }
 
-/// Returns how the options of one line are shown as text.
+/// Adds the filter that this line describes, and returns how its options are shown as text.
 pub(super) fn text(line: &str) -> String {
     shown(&[line], TEXT)
 }
@@ -65,7 +67,7 @@ pub(super) fn json(line: &str) -> String {
     shown(&[line], JSON)
 }
 
-/// Returns what is wrong with a line: the exit status of `tc`, and the whole message.
+/// Returns the error for a wrong line: the exit status of `tc`, and the whole message.
 pub(super) fn wrong(line: &str) -> (u8, String) {
     match try_table(&[line]) {
         Ok(_) => panic!("{line} is taken"),
@@ -80,7 +82,8 @@ pub(super) fn are_wrong(lines: &[(&str, u8, &str)]) {
     }
 }
 
-/// Returns an IPv4 frame with this protocol, these options, and these bytes behind the header.
+/// Returns an IPv4 frame with this protocol number, these IP options, and these bytes after the IP
+/// header.
 pub(super) fn v4(protocol: u8, options: &[u8], rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     let words = u8::try_from(5 + options.len() / 4).expect("at most 40 bytes");
@@ -91,7 +94,8 @@ pub(super) fn v4(protocol: u8, options: &[u8], rest: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns an IPv6 frame from fd00:…:1 to fd00:…:2, with these bytes behind the header.
+/// Returns an IPv6 frame from fd00:…:1 to fd00:…:2, with this protocol number, and these bytes
+/// after the IP header.
 pub(super) fn v6(protocol: u8, rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd];
     frame.extend([0x6b, 0x91, 0x23, 0x45, 0, 0, protocol, 63]);
@@ -104,7 +108,7 @@ pub(super) fn v6(protocol: u8, rest: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns two ports, with zeros behind them.
+/// Returns the bytes of two ports, followed by zeros.
 pub(super) fn ports(src: u16, dst: u16) -> Vec<u8> {
     [&src.to_be_bytes()[..], &dst.to_be_bytes(), &[0; 16]].concat()
 }

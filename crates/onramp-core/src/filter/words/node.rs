@@ -1,4 +1,4 @@
-//! Nodes of hash tables: what a node compares, and where it leads.
+//! Nodes (the filters of a `u32` hash table): what a node compares, and to which table it leads.
 
 use super::super::Matcher;
 use super::super::reader::{Reader, hexadecimal, is};
@@ -6,48 +6,50 @@ use super::{Selector, offset};
 use crate::base::ConfigError;
 use crate::base::error::Errno;
 
-/// The bits of a handle that name a table.
+/// The bits of a `u32` handle that name a table.
 pub(in crate::filter) const TABLE: u32 = 0xfff0_0000;
-/// Number of bits to the right of the bits that name a table.
+/// Number of bits to the right of those that name a table.
 pub(in crate::filter) const TABLE_BITS: u32 = 20;
-/// The bits of a handle that name a node.
+/// The bits of a `u32` handle that name a node.
 pub(in crate::filter) const NODE: u32 = 0xfff;
 
 #[derive(Clone, Debug, Default)]
 pub(in crate::filter) struct Node {
     pub(super) selector: Selector,
-    /// The table and the bucket into which the node is to be put.
+    /// The hash table and the bucket into which the node is to be put, if the line gives them.
     pub(in crate::filter) table: Option<u32>,
-    /// Whether the node has a class or actions, so that its match is a result.
+    /// Whether the node has a class or actions, so that a match decides about the packet.
     pub(super) terminal: bool,
-    /// The table that the node leads to.
+    /// The hash table in which the search goes on if the node matches.
     pub(in crate::filter) link: Option<u32>,
     pub(super) hash: Hash,
     pub(super) moves: Moves,
 }
 
-/// How to choose a bucket of the linked table: the number at an offset, under a mask.
+/// How to choose a bucket of the linked table: by the number at an offset in the packet, under a
+/// mask.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Hash {
     pub(super) mask: u32,
     pub(super) offset: i32,
 }
 
-/// How far to move on in the packet before the linked table is searched.
+/// By how many bytes to move on in the packet before the linked table is searched.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moves {
     pub(super) fixed: bool,
     pub(super) plus: u16,
-    /// Whether the distance is read from the packet: at an offset, under a mask, shifted.
+    /// Whether this number is read from the packet: 16 bits at an offset, under a mask, shifted to
+    /// the right.
     pub(super) variable: bool,
     pub(super) at: i32,
     pub(super) mask: u16,
     pub(super) shift: u32,
-    /// Whether all headers count from the new position then.
+    /// Whether all keys count from the new position then. Otherwise only keys with `nexthdr` do.
     pub(super) eat: bool,
 }
 
-/// The options of a node, as given.
+/// The options of a `u32` filter while a line is read.
 #[derive(Debug, Default)]
 pub(in crate::filter) struct Line {
     node: Node,
@@ -57,7 +59,7 @@ pub(in crate::filter) struct Line {
 }
 
 impl Line {
-    /// Reads an option and its value; returns whether the option is known.
+    /// Reads the value of the option `word`. Returns false if there is no such option.
     pub(in crate::filter) fn read(
         &mut self,
         word: &str,
@@ -92,13 +94,14 @@ impl Line {
         Ok(true)
     }
 
-    /// Returns the node number that the line asks for.
+    /// Returns the node number that the option `order` gives, or `None` if none is given.
     pub(in crate::filter) fn order(&self) -> Option<u32> {
         self.order.filter(|order| *order > 0)
     }
 
-    /// Returns the matcher that the line describes, for a filter of this handle; `acts` says
-    /// whether the filter has a class or actions. Options that are not given stay as in `before`.
+    /// Returns the matcher that the options describe. `handle` is the handle of the filter; `acts`
+    /// says whether the filter has a class or actions. Options that are not given stay as in
+    /// `before`.
     pub(in crate::filter) fn build(
         &mut self,
         words: &Reader<'_>,
@@ -143,13 +146,13 @@ fn read_divisor(words: &mut Reader<'_>) -> Result<u32, ConfigError> {
     words.value("divisor", "a power of two, 1 to 256", read)
 }
 
-/// Returns the bits under the mask, moved to the right end.
+/// Returns the bits of `value` under the mask, shifted to the right end.
 pub(super) fn fold(value: u32, mask: u32) -> u32 {
     (value & mask).checked_shr(mask.trailing_zeros()).unwrap_or(0)
 }
 
 impl Hash {
-    /// Reads `mask MASK at OFFSET`.
+    /// Reads the options of `hashkey`: `mask MASK at OFFSET`.
     fn read(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
         loop {
             if words.take("mask") {
@@ -164,7 +167,7 @@ impl Hash {
 }
 
 impl Moves {
-    /// Reads `plus NUMBER`, `at OFFSET mask MASK shift NUMBER`, `eat`.
+    /// Reads the options of `offset`: `plus NUMBER`, `at OFFSET mask MASK shift NUMBER`, `eat`.
     fn read(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
         let short = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
         loop {
@@ -186,7 +189,8 @@ impl Moves {
     }
 }
 
-/// Reads a handle such as `800::1`, `800:`, `1:5:` or `::1`: table, bucket and node.
+/// Reads a `u32` handle such as `800::1`, `800:`, `1:5:` or `::1`, with the numbers of table,
+/// bucket and node.
 pub(in crate::filter) fn read_handle(word: &str) -> Option<u32> {
     let mut parts = word.split(':');
     let mut part = |max: u32| match parts.next() {

@@ -1,4 +1,4 @@
-//! How `tc` shows hash tables and their nodes.
+//! How `tc` shows the hash tables of `u32` and their nodes.
 
 use std::net::Ipv4Addr;
 
@@ -8,7 +8,7 @@ use crate::base::Handle;
 use crate::base::dissect::ethertype;
 use crate::base::show::Out;
 
-/// Returns a handle as `tc` shows it, such as `800::1`.
+/// Returns a `u32` handle as `tc` shows it, such as `800::1`.
 fn handle_name(handle: u32) -> String {
     let (table, bucket, node) = (handle >> 20, handle >> 12 & 0xff, handle & 0xfff);
     let bucket = if bucket > 0 { format!("{bucket:x}") } else { String::new() };
@@ -19,7 +19,7 @@ fn handle_name(handle: u32) -> String {
     }
 }
 
-/// Shows a table.
+/// Shows a hash table.
 pub(in crate::filter) fn show_table(handle: u32, divisor: u32, out: &mut Out) {
     let name = handle_name(handle);
     out.string("fh", &name, format_args!("fh {name} "));
@@ -27,7 +27,8 @@ pub(in crate::filter) fn show_table(handle: u32, divisor: u32, out: &mut Out) {
 }
 
 impl Node {
-    /// Shows where the node with this handle stands, the class of its filter, and its link.
+    /// Shows the node's handle, its table and bucket, the class of its filter, and the table that
+    /// it leads to.
     pub(in crate::filter) fn show_place(&self, handle: u32, class: Option<Handle>, out: &mut Out) {
         let (name, order) = (handle_name(handle), handle & 0xfff);
         out.string("fh", &name, format_args!("fh {name} "));
@@ -48,7 +49,8 @@ impl Node {
         }
     }
 
-    /// Shows the keys that the node compares, in a filter of this protocol.
+    /// Shows the keys that the node compares. `protocol` is the protocol for which the filter was
+    /// added.
     pub(in crate::filter) fn show_keys(&self, protocol: u16, out: &mut Out) {
         self.show_selector(protocol, out);
         self.show_moves(out);
@@ -101,7 +103,7 @@ impl Node {
 }
 
 impl Key {
-    /// Shows value and mask of a key.
+    /// Shows value, mask and offset of a key.
     fn show(self, out: &mut Out) {
         let (value, mask) = (self.value, self.mask);
         out.string("value", &format!("{value:x}"), format_args!("\n  match {value:08x}"));
@@ -111,13 +113,14 @@ impl Key {
         out.int("off", self.offset.into(), format_args!("{}", self.offset));
     }
 
-    /// Returns `VALUE/MASK at OFFSET`, as in expressions.
+    /// Returns `VALUE/MASK at OFFSET`, as expressions of `basic` filters show a key.
     pub(in crate::filter) fn short(self) -> String {
         let next = if self.next_header { "nexthdr+" } else { "" };
         format!("{:08x}/{:08x} at {next}{}", self.value, self.mask, self.offset)
     }
 
-    /// Shows a key as a field of the IPv4 header; returns false if it is not such a field.
+    /// Shows a key as a named field of the IPv4 header. Returns false if the key is not such a
+    /// field.
     fn show_named(self, out: &mut Out) -> bool {
         let value = self.value;
         match (self.next_header, self.offset, self.mask) {

@@ -1,5 +1,5 @@
-//! The path through hash tables: from a node that matches into the table that the node is linked
-//! with, and back if nothing there matches.
+//! The search through the hash tables of `u32`: from a node that matches into the table that the
+//! node is linked with, and back if no node there matches.
 
 use onramp_queue::Packet;
 
@@ -7,30 +7,31 @@ use super::super::Look;
 use super::node::fold;
 use super::{Node, Selector, word_at};
 
-/// What a node decides about a packet.
+/// What a node decides about a packet, and where the search goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::filter) enum Step {
     /// Try the next node of the bucket.
     Next,
-    /// The node matches, which ends the search.
+    /// The node matches, and its filter decides about the packet.
     Match,
-    /// Go into a bucket of a table: the bucket is `hash` modulo the table's number of buckets.
+    /// Search a bucket of the hash table `table`. The bucket is `hash` modulo the table's number of
+    /// buckets.
     Into { table: u32, hash: u32, place: Place },
-    /// The packet ends before the key: no other filter of this preference is asked.
+    /// The packet ends before one of the node's keys: ask no other filter of this preference.
     Leave,
 }
 
-/// How far the search has moved on in the packet.
+/// How far links have moved on in the packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::filter) struct Place {
-    /// Where the headers begin, in bytes from the network header.
+    /// By how many bytes links with `eat` have moved on from the network header.
     on: i32,
-    /// Where the next header begins, in bytes from `on`.
+    /// Where the next header (`nexthdr`) begins, in bytes from the position `on`.
     next: i32,
 }
 
 impl Selector {
-    /// Returns whether all keys match, or `None` if the packet ends before one of them.
+    /// Returns whether all keys match, or `None` if the packet ends before one of the keys.
     fn matches(&self, look: &mut Look, pkt: &Packet, place: Place) -> Option<bool> {
         if let Some((value, mask)) = self.mark
             && pkt.mark & mask != value
@@ -47,7 +48,7 @@ impl Selector {
 }
 
 impl Node {
-    /// Whether the node has a class or actions, so that its match is a result.
+    /// Whether the node has a class or actions, so that a match decides about the packet.
     pub(in crate::filter) fn is_terminal(&self) -> bool {
         self.terminal
     }

@@ -1,5 +1,5 @@
-//! Tests the law step by step: against the pseudocode of RFC 8289, section 5, with the arithmetic
-//! of Linux, and at the limits of its parameters.
+//! Tests the CoDel law step by step: compares it with the pseudocode of RFC 8289, section 5, in the
+//! arithmetic of Linux, and tries the limits of its parameters.
 
 use std::collections::VecDeque;
 
@@ -20,8 +20,8 @@ fn the_pace_is_the_inverse_root_of_the_count() {
         state.count = count;
         state.improve();
         let exact = 65_536.0 / f64::from(count).sqrt();
-        // One Newton step for each count is inaccurate at first: the result for a count of 2 is
-        // 0.5.
+        // One step of Newton's method for each count is inaccurate at first: for a count of 2, the
+        // result is 0.5 (in units of 1), where the exact value is 0.707.
         let share = match count {
             2 => 0.3,
             3..20 => 0.03,
@@ -47,7 +47,7 @@ fn time_wraps_around() {
     assert_eq!(units((1 << 42) + 1024), 1);
 }
 
-/// Times up to half of the range ahead are later; the other half is earlier.
+/// `is_after` is true for times up to half of the 32-bit range ahead, and false for all others.
 #[test]
 fn later_is_up_to_half_a_turn() {
     for base in [0, 5, u32::MAX - 7] {
@@ -58,7 +58,7 @@ fn later_is_up_to_half_a_turn() {
     }
 }
 
-/// A queue, and the number of bytes in other queues of the same link.
+/// A queue of packets, and the number of bytes in other queues that share its link.
 #[derive(Default)]
 struct Queue {
     packets: VecDeque<Packet>,
@@ -86,7 +86,8 @@ fn packet(cookie: u64, at_ns: u64, len: u32, ecn: u8) -> Packet {
     pkt
 }
 
-/// The pseudocode of the RFC. Its times are units that do not wrap around.
+/// The pseudocode of the RFC as a model. Its times are in units of 1,024 ns that do not wrap
+/// around.
 struct Model {
     target: u64,
     interval: u64,
@@ -120,7 +121,7 @@ impl Model {
         }
     }
 
-    /// Newton's method: x becomes x (3 - count x^2) / 2.
+    /// Improves `root` by a step of Newton's method: x becomes x (3 - count x^2) / 2.
     fn newton(&mut self) {
         let x = u128::from(self.root) << 16;
         let rest = (3_u128 << 32) - u128::from(self.count) * ((x * x) >> 32);
@@ -131,7 +132,8 @@ impl Model {
         then + self.interval * self.root / 65_536
     }
 
-    /// Returns the cookie and the ECN bits of the packet that leaves.
+    /// Takes a packet from the model's queue. Returns the cookie and the ECN bits of the packet
+    /// that leaves.
     fn dequeue(&mut self, now: u64) -> Option<(u64, u8)> {
         let Some(mut pkt) = self.queue.pop_front() else {
             (self.dropping, self.first_above) = (false, None);
@@ -181,8 +183,8 @@ impl Model {
     }
 }
 
-/// Random packets over a second or more, with long-lasting bursts and quiet times between them,
-/// give the same drops and marks as the pseudocode.
+/// The law makes the same drops and marks as the pseudocode for random packets over a second or
+/// more, with long-lasting bursts and quiet times between them.
 #[test]
 fn it_does_what_the_pseudocode_says() {
     for (seed, ecn, target, interval) in [
@@ -215,16 +217,16 @@ fn it_does_what_the_pseudocode_says() {
                 noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
             (noise >> 33) % below
         };
-        // Start after the 32-bit time has wrapped around once.
+        // Start at a time at which the 32-bit units have already wrapped around once.
         let (mut now, mut marked) = ((1 << 42) + 77_777, 0);
         for step in 0..20_000_u64 {
             now += random(2 * MS);
             if step % 2_000 == 0 {
-                // Other queues of the link hold bytes from time to time.
+                // From time to time, other queues of the link hold bytes.
                 let elsewhere = random(2) * 5_000;
                 (queue.elsewhere, model.elsewhere) = (elsewhere, elsewhere);
             }
-            // The backlog grows for a while, then shrinks.
+            // The backlog grows for 400 steps, then shrinks for 600.
             for _ in 0..random(if step % 1_000 < 400 { 4 } else { 2 }) {
                 let (len, bits) = (1 + random(1_000), u8::try_from(random(3)).expect("small"));
                 let cookie = step * 10 + random(10);
@@ -251,7 +253,7 @@ fn it_does_what_the_pseudocode_says() {
 }
 
 /// After its only packet was dropped, a queue is empty, and therefore not bad, even if other queues
-/// of the link hold bytes. The next packet starts a new interval.
+/// of the link hold bytes. The next packet that waits too long starts a new interval.
 #[test]
 fn an_empty_queue_is_fine() {
     let (mut law, mut state) = (law("codel", false), Codel::default());
@@ -264,15 +266,15 @@ fn an_empty_queue_is_fine() {
     assert_eq!(out(1_000, 1, 900), (Some(1), false), "the interval begins");
     assert_eq!(out(1_101, 2, 900), (None, true), "it is over");
     for ms in [1_150, 1_190, 1_201, 1_245] {
-        // The interval begins again at 1,150 ms, so no drop is due.
+        // A new interval began at 1,150 ms, so no drop is due before it has passed.
         assert_eq!(out(ms, ms, 900), (Some(ms), false), "{ms}");
     }
     assert_eq!(out(1_251, 3, 900), (None, true));
-    // A drop is due, but the queue is empty again.
+    // A drop would be due, but the queue was empty after the last drop, so the queue is not bad.
     assert_eq!(out(1_290, 4, 900), (Some(4), false));
 }
 
-/// A change of the parameters keeps the counters.
+/// A change of the law's parameters keeps its counters.
 #[test]
 fn counts_outlive_a_change() {
     let mut ours = law("codel target 5ms interval 100ms", true);
@@ -284,15 +286,14 @@ fn counts_outlive_a_change() {
     assert_eq!((ours.ce_threshold, ours.ecn), (Some(units(2 * MS)), false));
 }
 
-/// Without a mask, all packets that can carry a mark are marked for waiting longer than
-/// `ce_threshold`. With a mask, only packets whose ECN bits under the mask equal the selector are
-/// marked.
+/// Without a mask, every packet that supports ECN is marked if it waits longer than `ce_threshold`.
+/// With a mask, only packets whose ECN bits under the mask equal the selector are marked.
 #[test]
 fn late_packets_are_marked_by_their_bits() {
     let all = law("codel ce_threshold 1ms", false);
     let of = |selector| law("codel ce_threshold 1ms", false).select(selector);
-    // Each value has the selector in its low byte and the mask in the byte above. The array has the
-    // result for each of the four values of the ECN bits.
+    // The argument of `of` has the selector in its low byte and the mask in the byte above. The
+    // array says what each of the four values of the ECN bits becomes.
     for (mut law, marked) in [
         (all, [0, 3, 3, 3]),
         (of(0x0100), [0, 1, 3, 3]),
@@ -312,8 +313,8 @@ fn late_packets_are_marked_by_their_bits() {
     }
 }
 
-/// Times are given in nanoseconds. A next drop in the past is shown as 0 for a queue and as a
-/// negative time for a flow.
+/// The state is listed with times in nanoseconds. If the time of the next drop has passed, a queue
+/// lists 0 and a flow lists a negative time.
 #[test]
 fn what_is_told_of_the_state() {
     let (now, unit) = (Instant(1 << 40), 1_024);
@@ -354,10 +355,10 @@ fn what_is_told_of_the_state() {
         ];
         assert_eq!(state(next).of_flow(-9, now), flow);
     }
-    // Exactly half of the range ahead counts as the past.
+    // If the next drop is exactly half of the 32-bit range ahead, its time counts as passed.
     let half = Codel { drop_next: units(now.0).wrapping_add(1 << 31), ..state(0) };
     assert_eq!(told(&half)[4], ("drop_next_ns", 0));
-    // A queue that ran empty stops dropping.
+    // When a packet is taken from an empty queue, the law stops dropping.
     let mut state = state(5);
     assert!(state.dequeue(&mut law("codel", false), now, &mut Queue::default()).is_none());
     assert_eq!(told(&state)[3..], [("dropping", 0), ("drop_next_ns", 0)]);

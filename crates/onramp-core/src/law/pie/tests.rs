@@ -1,11 +1,11 @@
-//! Tests the law step by step and at its limits, which are those of RFC 8033, section 4 and
-//! appendix A, in the units of Linux.
+//! Tests the PIE law step by step and at its limits. The limits are those of RFC 8033, section 4
+//! and appendix A, in the units of Linux.
 
 use super::*;
 use crate::tc::Spec;
 
-/// Creates a law with a target of 1,000 ticks and packets of 1,000 bytes, which never changes the
-/// probability.
+/// Creates a law with a target of 1,000 ticks of 64 ns, for packets of at most 1,000 bytes. Its
+/// updates do not change the probability.
 fn law() -> Law {
     Law {
         target: 1_000,
@@ -20,22 +20,22 @@ fn law() -> Law {
     }
 }
 
-/// Creates a queue whose delay equals the target and which is not at rest.
+/// Creates the state of a queue whose delay equals the target and whose burst allowance is used up.
 fn busy(probability: u64, sum: u64) -> Pie {
     Pie { probability, sum, delay: 1_000, burst: 0, ..Pie::default() }
 }
 
-/// Whether the law has drawn a random number.
+/// Whether a law with the seed 1 has drawn a random number.
 fn has_drawn(law: &Law) -> bool {
     law.rng.clone().next_u64() != Rng::new(1).next_u64()
 }
 
-/// Returns the first random number that the law draws.
+/// Returns the first random number that a law with the seed 1 draws.
 fn first_draw() -> u64 {
     Rng::new(1).next_u64() >> 8
 }
 
-/// The sum of probabilities from which on a packet is dropped without a random choice.
+/// The sum of probabilities (8.5) from which on a packet is dropped without a random choice.
 const SURE: u64 = ONE / 2 * 17;
 
 #[test]
@@ -43,7 +43,7 @@ fn a_queue_is_at_rest_first() {
     let Pie { probability, sum, delay, delay_before, burst, since, measured, rate } =
         Pie::default();
     assert_eq!([probability, sum, delay, delay_before, rate], [0; 5]);
-    // The burst allowance is 150 ms, in ticks of 64 ns.
+    // A new queue has a burst allowance of 150 ms, in ticks of 64 ns.
     assert_eq!((burst, since, measured), (150_000_000 / 64, None, None));
 }
 
@@ -69,7 +69,8 @@ fn some_packets_are_spared() {
     }
 }
 
-/// From a sum of 0.85 on, a random number decides about a drop; from 8.5 on, the drop is certain.
+/// From a sum of probabilities of 0.85 on, a random number decides about a drop; from 8.5 on, the
+/// drop is certain.
 #[test]
 fn drops_come_neither_too_early_nor_too_late() {
     let chance = ONE / 100 * 85;
@@ -85,14 +86,15 @@ fn drops_come_neither_too_early_nor_too_late() {
         assert_eq!(pie.drops(&mut law, &Packet::new(100), 9_000), drop, "{sum}");
         assert_eq!((has_drawn(&law), pie.sum), (draws, left), "{sum}");
     }
-    // A random drop resets the sum.
+    // A random drop sets the sum of probabilities back to zero.
     let draw = first_draw();
     for (probability, drop, left) in [(draw, false, ONE + draw), (draw + 1, true, 0)] {
         let mut pie = busy(probability, ONE);
         assert_eq!(pie.drops(&mut law(), &Packet::new(100), 9_000), drop);
         assert_eq!(pie.sum, left);
     }
-    // Any other drop resets the sum, and so does a probability of zero.
+    // A drop for any other reason also sets the sum back to zero, and so does a probability of
+    // zero.
     let mut pie = busy(1, 77);
     pie.dropped();
     assert_eq!(pie.sum, 0);
@@ -101,8 +103,8 @@ fn drops_come_neither_too_early_nor_too_late() {
     assert_eq!(pie.sum, 0);
 }
 
-/// With `bytemode`, a packet that is shorter than the largest packet adds its share of the
-/// probability to the sum; a longer packet adds the whole probability.
+/// With `bytemode`, a packet shorter than the largest packet adds only a part of the probability to
+/// the sum, in proportion to its length. A longer packet adds the whole probability.
 #[test]
 fn small_packets_count_for_less() {
     let sum = |bytemode, mtu, len, probability| {
@@ -111,17 +113,17 @@ fn small_packets_count_for_less() {
         assert!(!pie.drops(&mut law, &Packet::new(len), 9_000));
         pie.sum
     };
-    // For one byte, 1,000,999 / 1,000 is rounded down.
+    // For a packet of one byte, 1,000,999 / 1,000 is added, rounded down.
     for (len, added) in [(1, 1_000), (999, 999_000), (1_000, 1_000_000), (1_001, 1_000_999)] {
         assert_eq!(sum(true, 1_000, len, 1_000_999), 5 + added, "{len}");
         assert_eq!(sum(false, 1_000, len, 1_000_999), 5 + 1_000_999, "{len}");
     }
-    // These cases have no known largest packet.
+    // Here, the size of the largest packet is zero (unknown).
     assert_eq!(sum(true, 0, 0, 1_000), 0);
     assert_eq!(sum(true, 0, 1, 1_000), 5 + 1_000);
 }
 
-/// The delay is measured on packets that leave, and the burst allowance ends with time.
+/// The delay is measured when packets leave, and the burst allowance shrinks as time passes.
 #[test]
 fn it_learns_from_what_leaves() {
     let (law, mut pie) = (law(), Pie { burst: 1_000, ..Pie::default() });
@@ -138,7 +140,8 @@ fn it_learns_from_what_leaves() {
     assert_eq!(leaves(3_000, 2_900, 9), (0, 0), "long enough");
 }
 
-/// Rates are measured over 16,384 bytes at a time, while the backlog is at least that large.
+/// The estimator measures a rate over 16,384 bytes at a time, while at least that many bytes are
+/// queued.
 #[test]
 fn rates_are_measured_over_many_bytes() {
     let law = Law { estimator: true, ..law() };
@@ -149,28 +152,29 @@ fn rates_are_measured_over_many_bytes() {
     };
     assert_eq!(leaves(9_000, 16_383, 90), (None, None, 0, 1_000), "too few are left");
     assert_eq!(leaves(16_383, 16_384, 100), (Some(16_383), Some(100), 0, 1_000));
-    // 16,384 bytes in 64 ticks are the rate 65,536, in units of 1/256 byte per tick. The next
-    // measurement begins.
+    // 16,384 bytes in 64 ticks are a rate of 65,536 (in 1/256 byte per tick). The next measurement
+    // begins.
     assert_eq!(leaves(1, 16_384, 164), (Some(0), Some(164), 65_536, 936));
     assert_eq!(leaves(16_383, 5, 170), (Some(16_383), Some(164), 65_536, 936));
-    // The new rate is twice the old one and counts for an eighth. The backlog is too small for
-    // another measurement.
+    // The new measurement is twice the old rate and counts for an eighth. Now too few bytes are
+    // queued for another measurement.
     assert_eq!(leaves(1, 16_383, 196), (None, Some(164), 65_536 / 8 * 7 + 131_072 / 8, 904));
-    // A measurement that took no time gives no rate; one tick is enough.
+    // A measurement gives no rate if it took less than a tick; a measurement of one tick gives a
+    // rate.
     assert_eq!(leaves(20_000, 16_384, 300), (Some(20_000), Some(300), 73_728, 904));
     let rate = 73_728 - 9_216 + (20_100 * 256) / 8;
     assert_eq!(leaves(100, 16_384, 301), (Some(0), Some(301), rate, 903));
 }
 
-/// Returns the state after one update of a queue that is not at rest.
+/// Returns the state of a queue after one update of the probability.
 fn updated(law: &Law, pie: Pie, backlog: u64) -> Pie {
     let mut pie = pie;
     pie.update(law, backlog, 1);
     pie
 }
 
-/// The probability changes by the distance of the delay from its target and by the growth of the
-/// delay.
+/// An update changes the probability by `alpha` times the distance of the delay from its target,
+/// plus `beta` times the growth of the delay.
 #[test]
 fn the_probability_follows_the_delay() {
     let half = ONE / 2;
@@ -181,7 +185,7 @@ fn the_probability_follows_the_delay() {
         (1, 0, 1_001, 0, half + 1),
         (1, 0, 999, 0, half - 1),
         (0, 1, 1_000, 999, half + 1),
-        // A probability below zero becomes zero.
+        // If the probability would be less than zero, it becomes zero.
         (ONE, 0, 999, 0, 0),
     ] {
         let law = Law { alpha, beta, ..law() };
@@ -189,14 +193,14 @@ fn the_probability_follows_the_delay() {
         let expected = Pie { probability, delay_before: delay, ..pie };
         assert_eq!(updated(&law, pie, 9_000), expected, "{alpha} {beta} {delay} {before}");
     }
-    // A probability that overflows becomes 1.
+    // If the probability overflows, it becomes 1.
     for (probability, step) in [(u64::MAX, 1), (u64::MAX - 4, 5)] {
         let pie = Pie { delay: 1_000 + step, ..busy(probability, 7) };
         assert_eq!(updated(&Law { alpha: 1, ..law() }, pie, 9_000).probability, ONE);
     }
 }
 
-/// With a delay beyond 250 ms, each update adds 2 % to the probability.
+/// If the delay is longer than 250 ms, each update adds 2 % to the probability.
 #[test]
 fn long_delays_are_pressed_down() {
     for (delay, more) in [(3_906_250, 0), (3_906_251, ONE / 50)] {
@@ -205,8 +209,8 @@ fn long_delays_are_pressed_down() {
     }
 }
 
-/// In an idle queue, each update reduces the probability by a 64th. In a queue with unknown delay,
-/// the probability does not decay.
+/// In an idle queue, each update reduces the probability by a 64th. If the delay is unknown (zero,
+/// but packets are queued), the probability does not decay.
 #[test]
 fn the_probability_decays() {
     for (delay, before, backlog, left) in
@@ -218,13 +222,13 @@ fn the_probability_decays() {
     let mut pie = Pie { delay: 0, ..busy(6_400, 7) };
     pie.update(&law(), 0, 3);
     assert_eq!(pie.probability, 6_400 - 100 - 98 - 96);
-    // Once the state no longer changes, any number of updates takes as long as one.
+    // An update that changes nothing is not repeated, so even 2^64 - 1 updates are fast.
     pie.update(&Law { alpha: 0, ..law() }, 0, u64::MAX);
     assert!(pie.probability < 64);
 }
 
 /// A queue comes to rest when its delay was less than half of the target at two updates in a row
-/// and the probability is zero. Then the queue gets a new burst allowance.
+/// and the probability is zero. Then its state is that of a new queue, with a new burst allowance.
 #[test]
 fn a_queue_comes_to_rest() {
     for (delay, before, probability, rests) in [
@@ -244,8 +248,8 @@ fn a_queue_comes_to_rest() {
     }
 }
 
-/// With the estimator, the delay is the backlog divided by the rate. While no rate is known, the
-/// queue does not come to rest.
+/// With the estimator, the delay is the backlog divided by the measured rate. While no rate has
+/// been measured, the queue does not come to rest.
 #[test]
 fn the_estimator_computes_the_delay() {
     let law = Law { estimator: true, ..law() };
@@ -253,8 +257,8 @@ fn the_estimator_computes_the_delay() {
         [(9_000, 256, 9_000), (9_000, 1_024, 2_250), (1_000, 3, 85_333), (9_000, 0, 0)]
     {
         let pie = Pie { rate, ..busy(ONE / 2, 7) };
-        // The estimator does not use the delay before, but the law without an estimator needs it
-        // after a change.
+        // The estimator does not use `delay_before`, but the law without an estimator needs it if a
+        // change of the parameters removes the estimator.
         let expected = Pie { delay, delay_before: 1_000, ..pie };
         assert_eq!(updated(&law, pie, backlog), expected, "{backlog} at {rate}");
     }
@@ -269,7 +273,8 @@ fn the_estimator_computes_the_delay() {
     }
 }
 
-/// The weights are divided while the probability is small, as in RFC 8033, section 4.2.
+/// The smaller the probability, the more the weights `alpha` and `beta` are reduced, as in RFC
+/// 8033, section 4.2.
 #[test]
 fn steps_are_small_while_the_probability_is() {
     let law = Law { alpha: 7 * 2_048, beta: 5 * 2_048, ..law() };
@@ -291,7 +296,7 @@ fn steps_are_small_while_the_probability_is() {
     }
 }
 
-/// From a probability of a tenth on, an update adds at most a fiftieth.
+/// From a probability of a tenth on, an update adds at most a fiftieth (2 %).
 #[test]
 fn steps_are_bounded_once_the_probability_is_large() {
     let most = ONE / 100 * 2;
@@ -304,8 +309,8 @@ fn steps_are_bounded_once_the_probability_is_large() {
     }
 }
 
-/// A change of the parameters applies after the next update, and the sequence of random numbers
-/// continues.
+/// After a change of the parameters, the wait for the next update that has begun ends as before,
+/// and the sequence of random numbers continues.
 #[test]
 fn a_change_keeps_what_is_waited_for() {
     let tick = |n: u64| Instant(n * TICK_NS);
@@ -314,7 +319,7 @@ fn a_change_keeps_what_is_waited_for() {
     let _ = (ours.rng.next_u64(), rounds.count(&ours.timer, tick(50)));
     assert_eq!(rounds.count(&ours.timer, tick(51)), 1);
     let drawn = ours.rng.clone().next_u64();
-    // A round began with tick 51, and takes three ticks.
+    // An update of all queues began in tick 51, and takes three ticks.
     let new = Law { alpha: 9, target: 7, rng: Rng::new(99), ..timed(300_000_000) };
     ours.change(new, &mut rounds, tick(52));
     assert_eq!((ours.alpha, ours.target, ours.rng.next_u64()), (9, 7, drawn));
@@ -334,17 +339,18 @@ fn what_is_told_of_the_state() {
     assert_eq!(told(&law()), common);
     let estimator = Law { estimator: true, ..law() };
     assert_eq!(told(&estimator)[..3], common);
-    // A rate of two bytes per tick, with 15,625,000 ticks per second.
+    // The rate is two bytes per tick; a second has 15,625,000 ticks.
     assert_eq!(told(&estimator)[3..], [("avg_dq_rate", 31_250_000)]);
 }
 
-/// After a change has removed the estimator, the growth of the delay is counted from the estimate
-/// before the last one, and not from a much older delay.
+/// If a change of the parameters removes the estimator, the growth of the delay counts from the
+/// delay that the estimator computed at the update before its last one, and not from a much older
+/// delay.
 #[test]
 fn the_delay_before_an_estimate_is_kept() {
     let spec: Spec = "pie dq_rate_estimator".parse().expect("a line");
     let law = Law::new(&spec.values(1514), 1);
-    // The rate is one byte per tick.
+    // The measured rate is one byte per tick.
     let mut pie = Pie { rate: 1 << RATE_BITS, delay_before: 7, ..Pie::default() };
     for (backlog, before) in [(1_000_000, 0), (2_000_000, 1_000_000), (3_000_000, 2_000_000)] {
         pie.update(&law, backlog, 1);

@@ -10,7 +10,8 @@ use crate::base::Instant;
 const NOW: Instant = Instant(20_000_000_000);
 const TICK_NS: u64 = 510_000_000;
 
-/// Creates a law from 10,000 to 30,000 bytes, whose target is 18,000 to 22,000 bytes.
+/// Creates a law with `min` 10,000 and `max` 30,000 bytes, so that the target is 18,000 to 22,000
+/// bytes.
 fn red(max_p: f64) -> Red {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1")]
     let probability = (max_p * 4_294_967_296.0) as u32;
@@ -23,12 +24,12 @@ fn average(bytes: u64) -> Average {
     Average { value: bytes << 3, ..Average::EMPTY }
 }
 
-/// Returns `max_p` after `ticks` changes.
+/// Returns `max_p` after `ticks` changes, in a queue with an average of `bytes` bytes.
 fn adapted(max_p: f64, bytes: u64, ticks: u64) -> f64 {
     let (mut red, average, mut adaption) = (red(max_p), average(bytes), Adaption::default());
     adaption.run(&mut red, &average, NOW);
     adaption.run(&mut red, &average, NOW.after(ticks * TICK_NS));
-    // The probability per byte between `min` and `max` follows `max_p`.
+    // The probability per byte (`slope`) changes along with `max_p`.
     let slope = f64::from(red.slope) * 20_000.0;
     assert!((slope - f64::from(red.max_p)).abs() <= 20_000.0, "{slope}, {}", red.max_p);
     f64::from(red.max_p) / 4_294_967_296.0
@@ -75,7 +76,8 @@ fn it_does_so_each_half_second() {
         let exact = 0.2 * 0.9_f64.powi(ticks.cast_signed());
         near(adapted(0.2, 1_000, ticks.into()), exact);
     }
-    // The times of the changes depend only on the clock, not on when or how often `run` is called.
+    // `max_p` changes at times that depend only on the clock, not on when or how often `run` is
+    // called.
     let (mut red, mut adaption) = (red(0.2), Adaption::default());
     let mut seen = Vec::new();
     let mut before = red.max_p;
@@ -98,8 +100,8 @@ fn it_does_so_each_half_second() {
     assert!(red.max_p < before, "and no later");
 }
 
-/// In an idle queue, the average that counts is what is left after shrinking, not the average
-/// before the queue became idle.
+/// For an idle queue, a change compares the average after it has shrunk with the target, not the
+/// average before the queue became idle.
 #[test]
 fn an_idle_queue_is_below_the_target() {
     let mut red = red(0.2);
@@ -107,19 +109,19 @@ fn an_idle_queue_is_below_the_target() {
     let (mut average, mut adaption) = (average(25_000), Adaption::default());
     adaption.run(&mut red, &average, NOW);
     average.rest(NOW);
-    // Half a second is 62 cells of 8,192 us. After five halvings, less than a thousand bytes are
-    // left.
+    // In half a second (62 cells of 8,192 us), the average is halved five times, so less than a
+    // thousand bytes are left.
     adaption.run(&mut red, &average, NOW.after(TICK_NS));
     near(f64::from(red.max_p) / 4_294_967_296.0, 0.18);
-    // A queue that became idle after a change was not idle at that change.
+    // If a queue became idle only after a change was due, the change uses the average before.
     let mut late = average;
     late.idle_since = Some(NOW.after(2 * TICK_NS + 1));
     adaption.run(&mut red, &late, NOW.after(2 * TICK_NS + 2));
     near(f64::from(red.max_p) / 4_294_967_296.0, 0.19);
 }
 
-/// One late call gives the same result as a call at every change. An average that is above the
-/// target for long first raises `max_p`.
+/// One late call of `run` gives the same result as a call at every change. If the average of an
+/// idle queue is still above the target for a long time, `max_p` first grows.
 #[test]
 fn a_long_rest_is_the_same_in_one_step() {
     for (rate, bytes) in
@@ -143,7 +145,7 @@ fn a_long_rest_is_the_same_in_one_step() {
             let each: Vec<u64> = (1..=ticks).collect();
             assert_eq!(tried(&[ticks]), tried(&each), "{rate} {bytes}: {ticks} ticks");
         }
-        // Even after years, `max_p` is at its minimum, and the call returns at once.
+        // Even if years have passed, `max_p` is at its minimum, and the call returns quickly.
         assert_eq!(tried(&[u64::MAX / TICK_NS / 2]), tried(&[1_000_000]), "{rate} {bytes}");
     }
 }

@@ -1,4 +1,4 @@
-//! Tests the law at its limits, and the numbers that `tc` computes for the law.
+//! Tests the RED law at its limits, and the numbers that `tc` computes for the law.
 //!
 //! Source: `tc-red(8)`; behaviour of iproute2 6.1 `tc/tc_red.c`: `tc_red_eval_ewma`,
 //! `tc_red_eval_P`, `tc_red_eval_idle_damping`.
@@ -12,7 +12,7 @@ fn shape(min: u32, max: u32, probability: u32) -> Shape {
     Shape { min, max, burst: 20, probability, average_packet: 1000 }
 }
 
-/// Creates a law that stores averages in eighths of a byte.
+/// Creates a law with the weight 1/8, which stores averages in eighths of a byte.
 fn red() -> Red {
     Red::new(&shape(10_000, 30_000, 1 << 30), 3, 1)
 }
@@ -21,9 +21,9 @@ fn at(bytes: u64) -> Average {
     Average { value: bytes << 3, spared: 9, draw: 77, idle_since: None }
 }
 
-/// Below `min` all packets stay, from `max` on all packets are dropped, and each of these two
-/// results restarts the count of packets between drops. `is_beyond_min` and `is_beyond_max` are
-/// false for an average that equals the bound.
+/// Below `min` all packets stay, from `max` on all packets are dropped, and in both cases, the
+/// count of packets since the last drop begins anew. `is_beyond_min` and `is_beyond_max` are false
+/// for an average that equals the bound.
 #[test]
 fn bounds_are_reached_by_the_average_itself() {
     let eighths = |bytes: u64, more: i64| (bytes << 3).wrapping_add_signed(more);
@@ -34,7 +34,7 @@ fn bounds_are_reached_by_the_average_itself() {
         (eighths(30_000, 0), Verdict::Forced, -1),
     ] {
         let mut red = red();
-        // The old and the new value cancel, so the average does not change.
+        // The backlog equals the average, so that the average does not change.
         let mut average = Average { value, ..at(0) };
         let backlog = value >> 3;
         assert_eq!(red.judge(&mut average, backlog, NOW), verdict, "{value}");
@@ -47,8 +47,9 @@ fn bounds_are_reached_by_the_average_itself() {
     }
 }
 
-/// The first packet between the bounds draws a random number. A packet is dropped when the number
-/// of packets since then, times the bytes of the average above `min`, reaches the random number.
+/// The first packet that arrives while the average is between `min` and `max` draws a random
+/// number. A packet is dropped when the number of packets since then, times the bytes of the
+/// average above `min`, reaches the random number.
 #[test]
 fn a_draw_decides_on_the_next_drop() {
     let mut red = red();
@@ -62,14 +63,15 @@ fn a_draw_decides_on_the_next_drop() {
         assert_eq!(average.spared, if goes { 0 } else { 4 });
         assert_eq!(average.draw == draw, !goes);
     }
-    // With a probability so small that a byte adds nothing, a random number is still drawn.
+    // If the probability is so small that a byte of the average adds nothing to it, a random number
+    // is still drawn.
     let mut flat = Red::new(&shape(0, 1 << 31, 1_000), 1, 1);
     let mut average = Average { spared: -1, ..Average::EMPTY };
     assert!(!flat.draws(&mut average));
     assert_eq!(average.draw, Rng::new(1).next_u32());
 }
 
-/// A change of the parameters keeps the sequence of random numbers.
+/// A change of the law's parameters keeps the sequence of random numbers.
 #[test]
 fn other_parameters_leave_chance() {
     let mut ours = red();
@@ -80,8 +82,8 @@ fn other_parameters_leave_chance() {
     assert_eq!((ours.span, ours.max_p, ours.rng.next_u32()), (1_000, 1 << 31, next));
 }
 
-/// After an idle time beyond the end of the table, the average has lost 31 bits. If a packet takes
-/// less than a microsecond, the average loses these bits within the first microsecond.
+/// After an idle time beyond the end of the table, the average has been shifted by 31 bits. If a
+/// packet takes less than a microsecond, that happens within the first microsecond.
 #[test]
 fn idle_queues_forget_by_the_table() {
     let after = |average_packet, rate, us: u64| {
@@ -94,45 +96,48 @@ fn idle_queues_forget_by_the_table() {
         assert_eq!(after(average_packet, rate, 1 << 40), 1 << 9, "the end of the table");
     }
     assert_eq!(after(100, 1_250_000_000, 1), 1 << 9);
-    // A cell is 2^13 us. Because of the ticks of 64 ns, the average shrinks in each microsecond by
-    // 1 / 12,500 of what a packet should take off: -ln(7/8) / 12,500 * 8,192 = 0.0875 bits per
-    // cell. After the twelfth cell, that is 1.05 bits.
+    // A cell of the table lasts 2^13 us. Because of the ticks of 64 ns, the average shrinks in each
+    // microsecond by 1 / 12,500 of what a packet should take off: -ln(7/8) / 12,500 * 8,192 =
+    // 0.0875 bits per cell. After the twelfth cell, that is 1.05 bits.
     let cell = 1 << 13;
     assert_eq!(after(1_000, 1_250_000, 12 * cell), 1 << 39);
-    // In the first cells, the average shrinks along a straight line, by at most a half.
+    // In the first cells of the table, the average shrinks in proportion to the time, by at most a
+    // half.
     assert_eq!(after(1_000, 1_250_000, cell / 4), (1 << 40) - (1 << 38));
     assert_eq!(after(1_000, 1_250_000, 11 * cell), 1 << 39);
 }
 
-/// The speed at which an idle average shrinks is computed with whole ticks of 64 ns.
+/// How fast an idle average shrinks is computed from the time of a packet in whole ticks of 64 ns.
 #[test]
 fn how_fast_an_average_shrinks() {
-    // 1,000 bytes at 1,000 bytes per second take 15,625,000 ticks.
+    // A packet of 1,000 bytes takes 15,625,000 ticks at 1,000 bytes per second.
     let (bits, _) = shrinking(1, 1_000, 1_000);
     assert_eq!(bits, -(0.5_f64.ln()) / 15_625_000.0);
-    // 12 us are 187.5 ticks, rounded down.
+    // A packet of 12 us takes 187.5 ticks, rounded down.
     let (bits, _) = shrinking(1, 12, 1_000_000);
     assert_eq!(bits, -(0.5_f64.ln()) / 187.0);
-    // A cell has at most 2^31 us.
+    // A cell of the table lasts at most 2^31 us.
     assert_eq!(shrinking(1, u32::MAX, 1).1, 31);
 }
 
-/// The weight is such that a burst just reaches `min`: with a weight of 1/2^n,
-/// `burst + 1 - min / avpkt` is at most `(1 - (1 - 1/2^n)^burst) * 2^n`.
+/// `weight` finds n such that a burst just reaches `min` if a new value counts with the weight
+/// 1/2^n: then `burst + 1 - min / avpkt` is at most `(1 - (1 - 1/2^n)^burst) * 2^n`.
 #[test]
 fn the_weight_follows_from_the_burst() {
     for (min, burst, average_packet, expected) in [
-        // The inequality above is 1 <= 1 with the weight 1/2.
+        // With the weight 1/2, the inequality above is 1 <= 1.
         (1_000, 1, 1_000, Some(1)),
-        // The left side is 1.5, and the right side is 1 with every weight, so no weight fits.
+        // The left side of the inequality is 1.5, and the right side is 1 with every weight, so no
+        // weight fits.
         (500, 1, 1_000, None),
-        // The inequality is 1.25 <= 1.5 with the weight 1/2.
+        // With the weight 1/2, the inequality is 1.25 <= 1.5.
         (1_750, 2, 1_000, Some(1)),
-        // The inequality is 1.75 <= 1.75 with the weight 1/4.
+        // With the weight 1/4, the inequality is 1.75 <= 1.75.
         (1_250, 2, 1_000, Some(2)),
         // The left side of the inequality is less than 1, so the burst is too small.
         (1_001, 1, 1_000, None),
-        // Packets of zero bytes count as one byte. The inequality is 11 <= 11.4 with weight 1/16.
+        // Packets of zero bytes count as one byte. With the weight 1/16, the inequality is 11 <=
+        // 11.4.
         (10, 20, 0, Some(4)),
         // For a burst of 65,536 packets, the right side of the inequality is 65,535 with the weight
         // 2^-31. It would be 65,535.5 with 2^-32, but 2^-32 is no valid weight.
@@ -143,8 +148,8 @@ fn the_weight_follows_from_the_burst() {
     }
 }
 
-/// A burst may be too small or too large. The error says which: a burst below `min / avpkt` packets
-/// is too small.
+/// A burst may be too small or too large. The error says which of the two it is: a burst below
+/// `min / avpkt` packets is too small.
 #[test]
 fn a_burst_that_will_not_do_is_refused_with_the_reason() {
     let refused = |min, burst| {
@@ -158,25 +163,28 @@ fn a_burst_that_will_not_do_is_refused_with_the_reason() {
     assert_eq!(shape(2_500, 100_000, 1 << 30).check().ok(), weight(2_500, 20, 1_000));
 }
 
-/// The probability per byte must be at least about 2^-32.
+/// The probability that each byte adds (probability divided by `max - min`) must be at least about
+/// 2^-32.
 #[test]
 fn a_probability_may_be_too_small_for_the_range() {
-    // 2,000 / 1,000 / (2^32 - 1), doubled 31 times, is just more than one.
+    // A probability of 2,000 / (2^32 - 1), divided by the range of 1,000 bytes and doubled 31
+    // times, is just more than one.
     for (probability, fits) in [(2_000, true), (1_999, false)] {
         let shape = shape(10_000, 11_000, probability);
         assert_eq!(shape.check().is_ok(), fits, "{probability}");
     }
 }
 
-/// The probability 1 does not fit into 32 bits. The kernel then uses the power of two that `tc`
-/// sends, times the range.
+/// The probability 1 does not fit into the kernel's 32 bits. For 1, the kernel uses the probability
+/// per byte that `tc` sends, which is a power of two, times the range `max - min`.
 #[test]
 fn certainty_is_a_power_of_two() {
     for (span, max_p) in [
-        // Exactly one does not yet exceed one, so the value is doubled once more.
+        // `tc` doubles the probability per byte until it exceeds one. Here it is exactly one, so it
+        // is doubled once more.
         (1, u32::MAX >> 1),
         (1_024, (u32::MAX >> 11) * 1_024),
-        // 1 / 1,000 exceeds one after a multiplication by 2^10.
+        // Here the probability per byte, 1 / 1,000, exceeds one after it was doubled 10 times.
         (1_000, (u32::MAX >> 10) * 1_000),
         (0, u32::MAX),
     ] {
@@ -185,14 +193,14 @@ fn certainty_is_a_power_of_two() {
     assert_eq!(shape(10_000, 11_000, u32::MAX - 1).max_p(), u32::MAX - 1);
 }
 
-/// The first change is half a second and a tick from now.
+/// The first change of `max_p` is half a second and a tick of 10 ms after the start.
 #[test]
 fn adaption_begins_half_a_second_from_now() {
     let ticks = |n: u64| Instant(n * 10_000_000);
     assert_eq!(Adaption::from(ticks(2_000)).next, Some(ticks(2_051)));
 }
 
-/// After any time without calls, the result is the same as with regular calls.
+/// However long `run` was not called, the result is the same as with regular calls.
 #[test]
 fn adaption_catches_up() {
     let looked = |late: u64, every: u64| {
@@ -210,7 +218,8 @@ fn adaption_catches_up() {
         assert_eq!(at_once, looked(late, 1), "{late}");
         assert_eq!(at_once.2, Some((late + 1) * ADAPT_NS));
     }
-    // A hundred years later, the result is the same and comes at once.
+    // If `run` is called only after a hundred years, the result is the same, and the call returns
+    // quickly.
     let late = 1 << 33;
     assert_eq!(looked(late, late + 1), {
         let (max_p, slope, _) = looked(700, 701);
@@ -218,8 +227,8 @@ fn adaption_catches_up() {
     });
 }
 
-/// `max_p` stays between a hundredth and a half, bounds included. The probability per byte is
-/// rounded to the nearest.
+/// `max_p` stays between 0.01 and 0.5, bounds included. The probability per byte is rounded to the
+/// nearest.
 #[test]
 fn adaption_has_bounds() {
     const SPAN: u32 = 20_000;
@@ -244,8 +253,8 @@ fn adaption_has_bounds() {
     assert_eq!(adapted(50_012_230, 0), (45_011_007, 2_251));
     // 9/10 of this `max_p` are 2,250.45 per byte, rounded down.
     assert_eq!(adapted(50_010_010, 0), (45_009_009, 2_250));
-    // The range is so wide that a byte's probability rounds to zero; the law then uses the smallest
-    // value, 1.
+    // Here the range is so wide that the probability per byte rounds to zero. The law then uses 1,
+    // the smallest value that is not zero.
     let mut wide = Red::new(&shape(0, 1 << 31, PERCENT), 1, 1);
     wide.adapt(&Average { value: 0, ..at(0) }, NOW);
     assert_eq!((wide.max_p, wide.slope), (PERCENT / 10 * 9, 1));

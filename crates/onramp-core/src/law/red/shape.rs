@@ -1,5 +1,5 @@
-//! The description of the RED law by a user: how `tc` derives values, what it refuses, and how it
-//! shows the law.
+//! The parameters of the RED law as a user gives them: how `tc` derives other values from them,
+//! which it refuses, and how it shows them.
 
 use super::shrinking;
 use crate::base::params::Values;
@@ -13,17 +13,17 @@ use crate::base::{Clash, shown};
 pub(crate) struct Shape {
     pub(crate) min: u32,
     pub(crate) max: u32,
-    /// Number of packets that may arrive at once without drops.
+    /// Number of packets that may arrive at once without a drop.
     pub(crate) burst: u32,
-    /// Probability in units of 2^-32.
+    /// Drop probability when the average reaches `max`, in units of 2^-32.
     pub(crate) probability: u32,
-    /// Size of a usual packet in bytes, or 1 where the shape counts packets.
+    /// Size of a usual packet in bytes, or 1 if `min` and `max` count packets.
     pub(crate) average_packet: u32,
 }
 
 impl Shape {
-    /// Reads the options `min`, `max`, `burst` and `probability`. Bounds that are missing or zero
-    /// are derived from `limit`.
+    /// Reads the options `min`, `max`, `burst` and `probability`. If `min` or `max` is missing or
+    /// zero, it is derived from `limit`.
     pub(crate) fn of(values: &Values<'_>, limit: u32, average_packet: u32) -> Self {
         let or = |key, other| if values.number(key) == 0 { other } else { values.number32(key) };
         let max = or("max", limit / 4);
@@ -31,7 +31,7 @@ impl Shape {
         Self { max, ..Self::of_bounds(values, min, max, average_packet) }
     }
 
-    /// Reads the options `burst` and `probability`, with known `min` and `max`.
+    /// Reads the options `burst` and `probability`, for given `min` and `max`.
     pub(crate) fn of_bounds(values: &Values<'_>, min: u32, max: u32, average_packet: u32) -> Self {
         let burst = match values.number32("burst") {
             0 => usual_burst(min, max, average_packet),
@@ -40,7 +40,7 @@ impl Shape {
         Self { min, max, burst, probability: values.number32("probability"), average_packet }
     }
 
-    /// Checks what `tc` checks, and returns the weight of a new value in the average.
+    /// Checks what `tc` checks. Returns the weight of a new value in the average, as the n of 2^-n.
     pub(crate) fn check(&self) -> Result<u32, Clash> {
         let Self { min, max, burst, average_packet, .. } = *self;
         if min > max {
@@ -64,14 +64,15 @@ impl Shape {
         }
     }
 
-    /// Returns the shape, which must have been checked before, and its weight.
+    /// Returns these parameters, which must have been checked before, and the weight of a new value
+    /// in the average.
     pub(crate) fn checked(self) -> (Self, u32) {
         let weight = self.check().unwrap_or(1);
         (self, weight)
     }
 
-    /// Checks that the queue's limit is large enough. Needed for laws over packets or flows, but
-    /// not for `red`.
+    /// Checks that the queue's limit is large enough. Linux checks this where the law counts
+    /// packets or belongs to flows, but not for `red`.
     pub(crate) fn check_limit(&self, limit: u32) -> Result<(), Clash> {
         let Self { min, max, .. } = *self;
         if max > limit {
@@ -83,7 +84,8 @@ impl Shape {
         Ok(())
     }
 
-    /// Checks that averages fit into the bits that the kernel has for them.
+    /// Checks that averages, which are stored times 2^weight, fit into the bits that the kernel has
+    /// for them.
     pub(crate) fn check_bits(&self) -> Result<(), Clash> {
         let (_, weight) = self.checked();
         let bits = |number: u32| u32::BITS - number.leading_zeros();
@@ -98,8 +100,8 @@ impl Shape {
         Ok(())
     }
 
-    /// Returns how often the probability per byte between `min` and `max` must be doubled to exceed
-    /// one, or `None` if 31 times is not enough.
+    /// Returns how often the probability per byte, which is the probability divided by `max - min`,
+    /// must be doubled to exceed one, or `None` if 31 times is not enough.
     fn halvings(&self) -> Option<u32> {
         let span = self.max.checked_sub(self.min)?;
         let mut share = f64::from(self.probability) / f64::from(u32::MAX) / f64::from(span);
@@ -113,8 +115,8 @@ impl Shape {
     }
 
     /// Returns the probability that the kernel uses. The probability 1 does not fit into the
-    /// kernel's 32 bits; for 1, the kernel takes the value that follows from the power of two that
-    /// `tc` sends.
+    /// kernel's 32 bits; instead, the kernel uses the probability per byte that `tc` sends, which
+    /// is a power of two, times the range `max - min`.
     pub(crate) fn max_p(&self) -> u32 {
         match self.halvings() {
             Some(halvings @ 1..) if self.probability == u32::MAX => {
@@ -129,7 +131,7 @@ impl Shape {
     }
 }
 
-/// Returns the weight of a new value in the average, as a power of 1/2: the greatest weight with
+/// Returns the weight of a new value in the average, as the n of 2^-n: the greatest weight with
 /// which a burst just reaches `min` from an empty queue. Returns `None` if `burst` is too small for
 /// that, or far too large.
 pub(super) fn weight(min: u32, burst: u32, average_packet: u32) -> Option<u32> {
@@ -143,15 +145,16 @@ pub(super) fn weight(min: u32, burst: u32, average_packet: u32) -> Option<u32> {
     })
 }
 
-/// Returns the burst that `tc` assumes if none is given, by Floyd's advice on parameters.
+/// Returns the burst in packets that `tc` assumes if none is given, by Floyd's advice on
+/// parameters.
 fn usual_burst(min: u32, max: u32, average_packet: u32) -> u32 {
     let bytes = 2 * u64::from(min) + u64::from(max);
     u32::try_from(bytes / (3 * u64::from(average_packet.max(1)))).unwrap_or(u32::MAX)
 }
 
-/// Prints the law of a queue as `tc` shows it after the limits: the switches, and with `-d` the
-/// numbers. `packet` (bytes) and `rate` (bytes per second) describe how an idle queue's average
-/// shrinks.
+/// Prints the parameters of a qdisc's only queue as `tc` shows them after the limits: the switches,
+/// and with `-d` the numbers. `packet` (bytes) and `rate` (bytes per second) decide how the average
+/// of an idle queue shrinks.
 pub(crate) fn show_queue(
     values: &Values<'_>,
     (shape, weight): (Shape, u32),
@@ -167,7 +170,7 @@ pub(crate) fn show_queue(
     }
 }
 
-/// Prints the law of each flow as `tc` shows it.
+/// Prints the parameters of the law that each flow has, as `tc` shows them.
 pub(crate) fn show_flows(values: &Values<'_>, (shape, weight): (Shape, u32), out: &mut Out) {
     shown::number(out, "ewma", weight.into());
     for (key, bytes) in [("min", shape.min), ("max", shape.max)] {
@@ -177,7 +180,8 @@ pub(crate) fn show_flows(values: &Values<'_>, (shape, weight): (Shape, u32), out
     show_flags(values, out);
 }
 
-/// Prints the switches: text has only those that are on, JSON has all that the kind has.
+/// Prints the switches `ecn`, `harddrop` and so on: text has only those that are on, JSON has all
+/// that this kind of qdisc has.
 fn show_flags(values: &Values<'_>, out: &mut Out) {
     for key in ["ecn", "harddrop", "adaptive", "nodrop"] {
         let on = values.has(key) && values.is_given(key);

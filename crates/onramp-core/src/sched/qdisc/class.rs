@@ -1,4 +1,4 @@
-//! The connection between a qdisc and its children.
+//! How a qdisc keeps its children (the qdiscs below its classes) and what it knows of them.
 
 use std::fmt::Debug;
 
@@ -12,27 +12,27 @@ use crate::sched::qdisc_counters::QdiscCounters;
 
 /// The classes of a qdisc, by their minor numbers (`Qdisc_class_ops`).
 ///
-/// Before a call, the caller has checked that the request can be fulfilled: see
-/// [`Setup`](crate::Setup).
+/// The caller must have checked that the request can be fulfilled, as [`Setup`](crate::Setup) does.
 pub trait Classes: Debug {
-    /// Adds class `minor` below class `parent` (0 = below the qdisc), or changes the class if it
-    /// exists.
+    /// Adds class `minor` below class `parent` (0 means below the qdisc itself), or changes the
+    /// class if it exists.
     ///
-    /// Does nothing in a qdisc whose classes follow from its own parameters.
+    /// Does nothing in a qdisc whose classes follow from the qdisc's own parameters.
     fn set(&mut self, _minor: u16, _parent: u16, _values: &Values<'_>, _now: Instant) {}
 
-    /// Removes class `minor`, which must have no child classes, and drops the packets of its qdisc.
+    /// Removes class `minor`, which must have no child classes, and drops the packets in the qdisc
+    /// below it.
     fn remove(&mut self, _minor: u16, _cx: &mut Cx<'_>) {}
 
-    /// Returns the child of leaf class `minor`, or `None` if there is no such class or the class is
-    /// no leaf.
+    /// Returns the qdisc below class `minor`, or `None` if there is no such class or the class has
+    /// child classes.
     fn child(&mut self, minor: u16) -> Option<&mut Child>;
 
-    /// Updates the backlog of class `minor`, whose child's packets may have changed without the
-    /// qdisc's knowledge.
+    /// Corrects the backlog of class `minor`, after packets of the qdisc below it may have changed
+    /// without the parent's knowledge.
     fn recount(&mut self, minor: u16);
 
-    /// Whether the qdisc itself is listed as one of its classes, with the number 0.
+    /// Whether the qdisc itself is listed like a class, with the minor number 0.
     fn has_root(&self) -> bool {
         false
     }
@@ -41,8 +41,8 @@ pub trait Classes: Debug {
     /// `tc -s class show` prints.
     fn stats(&self, _minor: u16, _out: &mut dyn FnMut(&'static str, i64)) {}
 
-    /// Returns the counters and the backlog of class `minor`. Most classes count nothing themselves
-    /// and show the counters of the qdisc below them.
+    /// Returns the counters and the backlog of class `minor`. Most classes have no counters of
+    /// their own, and show those of the qdisc below them.
     fn counters(&mut self, minor: u16) -> (Counters, Backlog) {
         self.child(minor).map_or_else(Default::default, |child| child.counters())
     }
@@ -59,12 +59,13 @@ pub trait Classes: Debug {
     }
 }
 
-/// A qdisc below another qdisc, with the backlog that the parent saw last.
+/// A qdisc below a class of another qdisc (the parent), with its counters, and with the backlog
+/// that the parent knows of.
 #[derive(Debug)]
 pub struct Child {
     qdisc: Box<dyn Qdisc>,
     held: Backlog,
-    /// Whether the qdisc has answered that it is empty, and got no packet since.
+    /// Whether the qdisc has returned that it is empty, and has received no packet since.
     idle: bool,
     counters: QdiscCounters,
 }
@@ -77,24 +78,24 @@ impl Child {
         Self { qdisc, held, idle: false, counters: QdiscCounters::default() }
     }
 
-    /// Returns the packets and bytes that the child holds.
+    /// Returns how many packets and bytes the child held when the parent last looked.
     #[must_use]
     #[inline]
     pub fn held(&self) -> Backlog {
         self.held
     }
 
-    /// Whether asking the child for a packet is pointless. A child that has become empty is asked
-    /// once more, because some kinds (`qfq`, `red`) note the time at which they were first asked in
-    /// vain.
+    /// Whether the parent need not ask the child for a packet. After a child has become empty, it
+    /// must be asked once more, because some kinds (`qfq`, `red`) note the time at which they were
+    /// first asked while empty.
     #[must_use]
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.idle
     }
 
-    /// Calls `f` with the qdisc and counts the packets that `f` drops. As after
-    /// [`qdisc`](Self::qdisc), the parent must update the backlog afterwards.
+    /// Calls `f` with the child's qdisc and counts the packets that `f` drops. Afterwards the
+    /// parent must correct its backlog, as after [`qdisc`](Self::qdisc).
     pub(crate) fn visit<R>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -106,58 +107,59 @@ impl Child {
         result
     }
 
-    /// Returns the qdisc and its counters.
+    /// Returns the child's qdisc and its counters.
     pub(crate) fn with_counters(&mut self) -> (&mut dyn Qdisc, &QdiscCounters) {
         (&mut *self.qdisc, &self.counters)
     }
 
-    /// Returns the counters and the backlog of the qdisc.
+    /// Returns the counters and the backlog of the child's qdisc.
     pub(crate) fn counters(&self) -> (Counters, Backlog) {
         let overlimits = self.qdisc.overlimits();
         (Counters { overlimits, ..self.counters.qdisc() }, self.held)
     }
 
-    /// Returns the counters and the backlog of a class that counts for itself: packets that left
-    /// through the class, whichever qdisc was below, and packets that were dropped on arrival.
+    /// Returns the counters and the backlog of a class that counts for itself: it counts packets
+    /// that left through the class, whichever qdisc stood below it at that time, and packets that
+    /// were dropped when they arrived.
     pub(crate) fn class_counters(&self) -> (Counters, Backlog) {
         (self.counters.class(), self.held)
     }
 
-    /// Returns the counters and the backlog of a class that counts the packets that left through
-    /// it, but takes the drops and overlimits from the qdisc below.
+    /// Returns the counters and the backlog of a class that counts for itself the packets that left
+    /// through it, but takes drops and overlimits from the qdisc below it.
     pub(crate) fn class_over_qdisc(&self) -> (Counters, Backlog) {
         let (below, held) = self.counters();
         let Counters { bytes, packets, .. } = self.counters.class();
         (Counters { bytes, packets, ..below }, held)
     }
 
-    /// Returns the qdisc. A caller that changes the packets of the qdisc must then call
+    /// Returns the child's qdisc. After a change of the packets in that qdisc, the caller must call
     /// [`Classes::recount`].
     pub fn qdisc(&mut self) -> &mut dyn Qdisc {
         &mut *self.qdisc
     }
 
-    /// Asks the processor to prefetch the qdisc.
+    /// Asks the processor to prefetch the memory of the child's qdisc.
     #[inline]
     pub(crate) fn prefetch(&self) {
         onramp_queue::prefetch(&*self.qdisc);
     }
 
-    /// Calls [`Qdisc::prefetch`] of the child.
+    /// Calls [`Qdisc::prefetch`] of the child's qdisc.
     #[inline]
     pub(crate) fn prefetch_packets(&self) {
         self.qdisc.prefetch();
     }
 
-    /// Calls [`Qdisc::accepts`] of the child.
+    /// Calls [`Qdisc::accepts`] of the child's qdisc.
     #[inline]
     #[must_use]
     pub fn accepts(&self, pkt: &Packet) -> bool {
         self.qdisc.accepts(pkt)
     }
 
-    /// Calls [`Qdisc::enqueue`] of the child and updates `sum`, the backlog of all children of the
-    /// parent.
+    /// Calls [`Qdisc::enqueue`] of the child's qdisc, and corrects `sum`, the backlog of all
+    /// children of the parent.
     #[inline]
     pub fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>, sum: &mut Backlog) -> Verdict {
         let before = cx.drops.len();
@@ -171,7 +173,8 @@ impl Child {
         verdict
     }
 
-    /// Calls [`Qdisc::dequeue`] of the child and updates `sum`, the backlog of all children.
+    /// Calls [`Qdisc::dequeue`] of the child's qdisc, and corrects `sum`, the backlog of all
+    /// children of the parent.
     #[inline]
     pub fn dequeue(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Dequeue {
         let before = cx.drops.len();
@@ -185,8 +188,8 @@ impl Child {
         answer
     }
 
-    /// Calls [`Qdisc::peek`] of the child and updates `sum`, the backlog of all children, because a
-    /// peek may drop packets.
+    /// Calls [`Qdisc::peek`] of the child's qdisc, and corrects `sum`, the backlog of all children
+    /// of the parent, because a peek may drop packets.
     #[inline]
     pub fn peek(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Peek {
         let before = cx.drops.len();
@@ -197,14 +200,16 @@ impl Child {
         answer
     }
 
-    /// Calls [`Qdisc::reset`] of the child and updates `sum`, the backlog of all children.
+    /// Calls [`Qdisc::reset`] of the child's qdisc, and corrects `sum`, the backlog of all children
+    /// of the parent.
     pub fn reset(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) {
         self.visit(cx, |qdisc, cx| qdisc.reset(cx));
         self.idle = false;
         self.recount(sum);
     }
 
-    /// Reads the backlog of the child again and corrects `sum` by the difference.
+    /// Reads the backlog of the child's qdisc again, and corrects `sum`, the backlog of all
+    /// children of the parent, by the difference.
     #[inline]
     pub fn recount(&mut self, sum: &mut Backlog) {
         let now = self.qdisc.backlog();

@@ -1,5 +1,5 @@
-//! Builders of `tc` command lines for Rust programs: handles and rates are typed, options are named
-//! as in `tc`.
+//! Builds `tc` command lines in Rust programs: handles and rates are Rust values, and options have
+//! the names that they have in `tc`.
 
 use std::fmt;
 use std::time::Duration;
@@ -36,24 +36,24 @@ pub struct Class(Command);
 #[must_use = "a command does nothing until it is applied"]
 pub struct Filter(Command);
 
-/// A `tc` command line without the name of the device.
+/// A `tc` command line, still without the name of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// The object and the verb, such as `qdisc add`.
+    /// The object and the verb of the command, such as `qdisc add`.
     verb: String,
-    /// The place, such as `root handle 1:`.
+    /// The words that say where the object is, such as `root handle 1:`.
     place: String,
     /// The kind and its options, such as `fq limit 100`.
     options: String,
 }
 
-/// A value of an option.
+/// A Rust value that can stand after an option's name.
 pub trait Operand {
-    /// Writes the value exactly, in the form that `tc` reads.
+    /// Writes the value as `tc` reads it, without rounding.
     ///
     /// # Errors
     ///
-    /// Returns only the errors of `out`.
+    /// Returns an error only if `out` returns one.
     fn write(&self, out: &mut dyn fmt::Write) -> fmt::Result;
 }
 
@@ -118,16 +118,16 @@ impl Command {
     }
 }
 
-/// Returns `word` with a space before it.
+/// Returns `word` with a space before it, or an empty text if `word` is empty.
 fn word(word: &str) -> String {
     if word.is_empty() { String::new() } else { format!(" {word}") }
 }
 
-/// Defines the methods that all three types of commands have.
+/// Defines the methods that all three types (`Qdisc`, `Class` and `Filter`) have.
 macro_rules! commands {
     ($($name:ident)*) => {$(
         impl $name {
-            /// Adds an option with a value.
+            /// Adds an option and its value.
             pub fn option(self, key: &str, value: impl Operand) -> Self {
                 Self(self.0.option(key, value))
             }
@@ -155,13 +155,13 @@ macro_rules! commands {
 commands! { Qdisc Class Filter }
 
 impl Qdisc {
-    /// Creates a command that adds a qdisc. The command fails if a qdisc stands at that place,
-    /// except that a command without a handle replaces a qdisc of another kind.
+    /// Creates a command that adds a qdisc. The command fails if there is a qdisc in that place
+    /// already; but a command without a handle replaces a qdisc of another kind.
     pub fn add(kind: &str) -> Self {
         Self(Command::new("qdisc add", kind))
     }
 
-    /// Creates a command that adds a qdisc or replaces the qdisc at that place.
+    /// Creates a command that adds a qdisc, or replaces the qdisc that is in that place.
     pub fn replace(kind: &str) -> Self {
         Self(Command::new("qdisc replace", kind))
     }
@@ -177,12 +177,12 @@ impl Qdisc {
         Self(Command::new("qdisc del", ""))
     }
 
-    /// Places the qdisc at the root.
+    /// Says that the qdisc is the root of the device.
     pub fn root(self) -> Self {
         Self(self.0.place(format_args!(" root")))
     }
 
-    /// Places the qdisc below `class`.
+    /// Says that the qdisc is below the class `class`.
     pub fn parent(self, class: Handle) -> Self {
         Self(self.0.place(format_args!(" parent {class}")))
     }
@@ -218,7 +218,7 @@ impl Class {
         Self(self.0.place(format_args!(" classid {class}")))
     }
 
-    /// Places the class below another class. Without `parent`, the class stands below the qdisc.
+    /// Says below which class the class is. Without `parent`, the class is below the qdisc itself.
     pub fn parent(self, class: Handle) -> Self {
         Self(self.0.place(format_args!(" parent {class}")))
     }
@@ -235,23 +235,24 @@ impl Filter {
         Self(Command::new("filter replace", kind))
     }
 
-    /// Creates a command that deletes the filters of a preference, or all filters at a place if no
-    /// preference is set.
+    /// Creates a command that deletes all filters of the preference that is set, or all filters of
+    /// a qdisc or class if no preference is set.
     pub fn delete() -> Self {
         Self(Command::new("filter del", ""))
     }
 
-    /// Places the filter at a qdisc or class. Without `parent`, the filter is asked at the root.
+    /// Says at which qdisc or class the filter is. Without `parent`, the filter is at the root
+    /// qdisc.
     pub fn parent(self, place: Handle) -> Self {
         Self(self.0.place(format_args!(" parent {place}")))
     }
 
-    /// Sets the preference of the filter. Filters with smaller preferences are asked first.
+    /// Sets the preference of the filter. Filters with smaller numbers are asked first.
     pub fn pref(self, pref: u16) -> Self {
         Self(self.0.place(format_args!(" pref {pref}")))
     }
 
-    /// Restricts the filter to packets of a protocol: `ip`, `ipv6`, `all`.
+    /// Restricts the filter to packets of a protocol, such as `ip`, `ipv6` or `all`.
     pub fn protocol(self, protocol: &str) -> Self {
         Self(self.0.place(format_args!(" protocol {protocol}")))
     }

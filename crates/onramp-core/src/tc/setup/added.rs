@@ -1,4 +1,4 @@
-//! The classes that commands added to a qdisc.
+//! The classes of one qdisc that commands have added.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ pub(super) struct Class {
     /// Minor number of the parent class; 0 for the qdisc.
     pub(super) parent: u16,
     pub(super) given: Vec<Option<Value>>,
-    /// Number of classes on the way up to the qdisc, including this class.
+    /// Number of classes on the way from the qdisc to this class, including this class.
     pub(super) depth: usize,
     /// Number of child classes.
     children: u32,
 }
 
-/// The classes of a qdisc that commands added.
+/// All classes of one qdisc that commands have added.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Added {
     /// The classes, in the order in which they were added.
     pub(super) rows: Vec<Class>,
     /// The index of each class in `rows`, by minor number.
     places: BTreeMap<u16, usize>,
-    /// The order in which Linux lists the classes.
+    /// The classes in the order in which Linux lists them.
     pub(super) order: ClassOrder,
 }
 
@@ -34,7 +34,7 @@ impl Added {
         self.places.get(&minor).map(|place| &self.rows[*place])
     }
 
-    /// Whether the class has child classes.
+    /// Whether the class `minor` has child classes.
     pub(super) fn is_inner(&self, minor: u16) -> bool {
         self.get(minor).is_some_and(|class| class.children > 0)
     }

@@ -1,7 +1,7 @@
-//! `tc class add | replace | change | del`, with the behaviour of Linux.
+//! Applies `tc class add | replace | change | del` to the description of a tree, as Linux does.
 //!
 //! Source: behaviour of Linux 7.2 `net/sched/sch_api.c` (`tc_ctl_tclass`), `sch_htb.c`,
-//! `sch_hfsc.c`, `sch_drr.c`, `sch_qfq.c`, `sch_ets.c`, tried case by case.
+//! `sch_hfsc.c`, `sch_drr.c`, `sch_qfq.c`, `sch_ets.c`, compared case by case.
 
 use super::{Change, Node, Setup};
 use crate::base::params::{Param, Site, Value, Values, merged};
@@ -15,7 +15,7 @@ fn refused(at: &str, errno: Errno, said: &'static str, why: impl Into<String>) -
     ConfigError::new(at, "", "", why).kernel(errno, said)
 }
 
-/// The options of a class that a command gives.
+/// The values of a class's options that a command gives.
 type Given = Vec<Option<Value>>;
 
 impl Setup {
@@ -59,7 +59,8 @@ impl Setup {
         Ok(change)
     }
 
-    /// Returns the class that a command names, and its parent if the command names one.
+    /// Returns the handle of the class that a command names, and its parent, or `None` in place of
+    /// the parent if the command does not name one.
     fn class_numbers(&self, head: ClassHead<'_>) -> Result<(Handle, Option<Handle>), ConfigError> {
         let (parent, class) = (head.parent.unwrap_or(0), class_of(head.class.unwrap_or(0)));
         let root = self.root.unwrap_or(0);
@@ -142,7 +143,8 @@ impl Setup {
         Ok(Change::Class(class))
     }
 
-    /// Changes the parameter of the qdisc from which its classes follow.
+    /// Sets an option of a class that follows from the qdisc's parameters, by changing the
+    /// parameter of the qdisc.
     fn set_option(
         &mut self,
         at: &str,
@@ -197,7 +199,7 @@ impl Setup {
 }
 
 impl Node {
-    /// Whether the qdisc has this class.
+    /// Whether the qdisc has the class `minor`.
     pub(super) fn has_class(&self, minor: u16) -> bool {
         match self.spec.kind().classes {
             ClassKind::None => false,
@@ -207,7 +209,8 @@ impl Node {
         }
     }
 
-    /// Returns the minor number of the class that `class` is to stand below, or 0 for the qdisc.
+    /// Returns the minor number of the class below which `class` is to stand, or 0 if it is to
+    /// stand below the qdisc itself.
     fn class_parent(
         &self,
         at: &str,
@@ -223,7 +226,8 @@ impl Node {
         let quirks = &kind.quirks.added;
         let there = self.classes.get(class.minor).map(|row| row.parent);
         let Some(parent) = parent else { return Ok(there.unwrap_or(0)) };
-        // As in Linux, the parent is ignored where classes do not nest.
+        // As in Linux, the parent is ignored for kinds whose classes cannot stand below other
+        // classes.
         if !nested {
             return Ok(0);
         }
@@ -261,7 +265,7 @@ impl Node {
     }
 }
 
-/// Reads the options of a class of this kind.
+/// Reads the options of a class of the kind with the name `id`.
 fn read_class(id: &str, words: &mut Words<'_>) -> Result<Given, ConfigError> {
     let kind = KINDS.iter().find(|kind| kind.id == id);
     let params: Option<&'static [Param]> = kind.and_then(|kind| match kind.classes {
@@ -280,7 +284,7 @@ fn read_class(id: &str, words: &mut Words<'_>) -> Result<Given, ConfigError> {
     Ok(given)
 }
 
-/// The classes of a qdisc, in the order in which Linux lists them.
+/// Lists classes in the order in which Linux lists them.
 impl Setup {
     /// Whether the class has no child classes.
     pub(crate) fn is_leaf(&self, class: Handle) -> bool {

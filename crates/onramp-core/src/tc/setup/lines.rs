@@ -1,4 +1,5 @@
-//! A tree as `tc` commands, and the commands that change one tree into another.
+//! Writes the description of a tree as `tc` commands, and finds the commands that change one tree
+//! into another.
 
 use super::qdisc::place_name as place_of;
 use super::{Node, Setup};
@@ -108,7 +109,9 @@ impl Setup {
     }
 }
 
-/// Whether values differ, or `None` if a value was removed or cannot change.
+/// Whether some values of `then` differ from those of `before`. Returns `None` if an option is no
+/// longer given, or if the value of an option has changed that can only be given when the qdisc is
+/// added.
 fn differs(params: &[Param], before: &[Option<Value>], then: &[Option<Value>]) -> Option<bool> {
     let mut differs = false;
     for (param, (before, then)) in params.iter().zip(before.iter().zip(then)) {

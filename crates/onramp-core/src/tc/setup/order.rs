@@ -1,9 +1,10 @@
-//! The orders in which Linux lists qdiscs and classes: those of its hash tables.
+//! The orders in which Linux lists qdiscs and classes, which are the orders of its hash tables.
 //!
 //! Source: behaviour of Linux 7.2, as `tc` shows it; `qdisc_class_hash`, and the `hash_32` of
 //! `include/linux/hash.h`.
 
-/// Classes by their numbers, in a hash table whose number of buckets grows.
+/// The classes of a qdisc in the order in which Linux lists them: that of a hash table whose number
+/// of buckets grows with the number of classes.
 #[derive(Clone, Debug)]
 pub(super) struct ClassOrder {
     /// The minor numbers in each bucket, the oldest first. Linux lists the newest first, so `iter`
@@ -28,8 +29,7 @@ impl ClassOrder {
 
     pub(super) fn add(&mut self, major: u16, minor: u16) {
         let bucket = self.bucket(major, minor);
-        // Linux lists the newest class of a bucket first. Here, buckets are stored in the opposite
-        // order.
+        // The newest class of a bucket is stored last here, although Linux lists it first.
         self.buckets[bucket].push(minor);
         self.len += 1;
         if self.len * 4 <= self.buckets.len() * 3 {
@@ -54,7 +54,8 @@ impl ClassOrder {
     }
 }
 
-/// Qdiscs below other qdiscs, by their handles, in a hash table of sixteen buckets.
+/// The qdiscs that stand below other qdiscs, in the order in which Linux lists them: that of a hash
+/// table by handles, with sixteen buckets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QdiscOrder {
     buckets: [Vec<u16>; 16],
@@ -83,8 +84,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The expected order is that of `tc class show` on Linux 6.18 for classes added in the same
-    /// order.
+    /// `ClassOrder` gives the same order as `tc class show` on Linux 6.18, for classes that are
+    /// added in the same order.
     #[test]
     fn classes_are_listed_as_linux_lists_them() {
         let mut order = ClassOrder::default();
@@ -96,10 +97,10 @@ mod tests {
         assert_eq!(order.iter().collect::<Vec<_>>(), [0x1, 0x10, 0x2, 0x78]);
     }
 
-    /// A hash table as `include/net/sch_generic.h` describes it. The four nibbles of a number are
-    /// folded into one, and a new class goes to the front of its bucket. When the number of classes
-    /// exceeds three quarters of the number of buckets, the number of buckets doubles and all
-    /// classes move, one bucket after another.
+    /// A plain model of the hash table in `include/net/sch_generic.h`. The four nibbles of a number
+    /// are combined into one by exclusive or, and a new class goes to the front of its bucket. When
+    /// the number of classes exceeds three quarters of the number of buckets, the number of buckets
+    /// doubles and all classes move, one bucket after another.
     struct Model {
         buckets: Vec<std::collections::VecDeque<u16>>,
         count: usize,
@@ -159,8 +160,8 @@ mod tests {
             }
         }
 
-        /// The bucket is given by the upper four bits of Knuth's multiplicative hash of the handle,
-        /// with the golden ratio.
+        /// `QdiscOrder` puts a qdisc into the bucket that the upper four bits of Knuth's
+        /// multiplicative hash of the handle give (with the golden ratio).
         #[test]
         fn qdiscs_are_where_their_hash_says(
             mut majors in prop::collection::hash_set(any::<u16>(), 1..60),
@@ -175,7 +176,7 @@ mod tests {
                 let product = (u64::from(major) * 65_536 * 1_640_531_527) % (1 << 32);
                 product / (1 << 28)
             };
-            // Within a bucket, the newest qdisc comes first.
+            // Within a bucket, the qdisc that was added last comes first.
             let mut expected: Vec<u16> = all[1..].iter().rev().copied().collect();
             expected.sort_by_key(|major| bucket(*major));
             prop_assert_eq!(order.iter().collect::<Vec<_>>(), expected);

@@ -1,7 +1,8 @@
-//! `tc qdisc add | replace | change | link | del`, with the behaviour of Linux.
+//! Applies `tc qdisc add | replace | change | link | del` to the description of a tree, as Linux
+//! does.
 //!
-//! Source: behaviour of Linux 7.2 `net/sched/sch_api.c` (`tc_modify_qdisc`, `tc_get_qdisc`), tried
-//! case by case.
+//! Source: behaviour of Linux 7.2 `net/sched/sch_api.c` (`tc_modify_qdisc`, `tc_get_qdisc`),
+//! compared case by case.
 //! Differs: when a qdisc below a class is deleted, the default qdisc returns there, also below
 //! `mq`.
 
@@ -14,15 +15,17 @@ use crate::tc::Spec;
 use crate::tc::cmd::{INGRESS, INGRESS_MAJOR, QdiscHead, ROOT, Verb, class_of};
 use crate::tc::spec::Words;
 
-/// The place or qdisc that a command means.
+/// Which qdisc a command is about: one in a place, or one with a handle.
 enum Target {
-    /// The root (`None`) or a class, and the major number of the qdisc that stands there.
+    /// The qdisc at the root (`None`) or below a class. The second number is the major number of
+    /// the qdisc that is there, or `None` if no command added one.
     Place(Option<Handle>, Option<u16>),
-    /// The qdisc with this major number, wherever it stands.
+    /// The qdisc with this major number, wherever it is.
     Named(u16),
 }
 
-/// Creates an error of the kernel about a qdisc that is missing or that is in the way.
+/// Creates an error of the kernel, because a qdisc is missing or because another qdisc is in the
+/// way.
 fn refused(errno: Errno, said: &'static str, key: &str, value: &str, why: &str) -> ConfigError {
     ConfigError::new("qdisc", key, value, why).kernel(errno, said)
 }
@@ -38,7 +41,7 @@ impl Setup {
             let device = self.named("qdisc", head.device)?;
             return self.ingress_line(verb, head, words).inspect(|_| self.name(device));
         }
-        // To delete a qdisc, its name is enough, even if no such kind exists.
+        // A command that deletes a qdisc may give any word as the kind, even one that is no kind.
         let named = verb == Verb::Delete && words.clone().next().is_none();
         let kind = head.kind.filter(|_| !named);
         let spec = kind.map(|kind| Spec::read_kind(kind, &mut words, false)).transpose()?;
@@ -56,7 +59,8 @@ impl Setup {
         Ok(change)
     }
 
-    /// Returns the device that a command names, which must be the device of the commands before.
+    /// Returns the device that a command names. If earlier commands have named a device, it must be
+    /// the same.
     pub(super) fn named<'w>(
         &self,
         at: &str,
@@ -80,7 +84,7 @@ impl Setup {
         self.device.get_or_insert_with(|| device.to_owned());
     }
 
-    /// Returns the place or qdisc that a command means.
+    /// Returns which qdisc a command is about.
     fn target(&self, head: QdiscHead<'_>, missing: &'static str) -> Result<Target, ConfigError> {
         let Some(parent) = head.parent.filter(|parent| *parent != 0) else {
             return Ok(Target::Named(head.handle.unwrap_or(0)));
@@ -93,8 +97,8 @@ impl Setup {
         Ok(Target::Place(Some(class), self.below(Some(class))))
     }
 
-    /// Returns the class as a place for a qdisc. If a parent has one place for a child, that place
-    /// is class 1.
+    /// Returns the class as a place below which a qdisc can stand, or an error if no qdisc can
+    /// stand there. For a parent with exactly one child, any class means class 1.
     fn leaf_place(&self, class: Handle, missing: &'static str) -> Result<Handle, ConfigError> {
         let name = class.to_string();
         let wrong = |errno, said, why: &str| Err(refused(errno, said, "parent", &name, why));
@@ -164,7 +168,7 @@ impl Setup {
         Ok(place.map_or(Change::RootGone, Change::Gone))
     }
 
-    /// Returns the kind of the qdisc at a place, including a default root.
+    /// Returns the kind of the qdisc in a place, which may be the default root of the device.
     fn kind_at(&self, place: Option<Handle>, there: Option<u16>) -> Option<&'static Kind> {
         match (there, place) {
             (Some(there), _) => self.spec(there).map(Spec::kind),
@@ -199,7 +203,7 @@ impl Setup {
         };
         let at = place_name(place);
         match (there, given) {
-            // The handle is that of the qdisc that stands there.
+            // The command gives the handle of the qdisc that is in that place.
             (Some(there), Some(given)) if there == given => {}
             (Some(there), Some(given)) if !verb.replaces() => {
                 let why = format!("{} is there already; use replace", handle(there));
@@ -218,7 +222,8 @@ impl Setup {
                 let own = self.free_handle()?;
                 return self.create(verb, place, None, own, spec);
             }
-            // A command that names another kind means a new qdisc, even with `add` and `change`.
+            // If a command gives another kind than that of the qdisc in that place, it creates a
+            // new qdisc, even with `add` and `change`.
             (Some(there), None) if self.is_other(there, spec.as_ref()) => {
                 let own = self.free_handle()?;
                 return self.create(Verb::Replace, place, Some(there), own, spec);
@@ -233,7 +238,7 @@ impl Setup {
         spec.is_some_and(|spec| Some(spec.kind().id) != kind)
     }
 
-    /// Gives a qdisc new parameters.
+    /// Gives the qdisc `there` new parameters.
     fn change_qdisc(
         &mut self,
         verb: Verb,
@@ -275,8 +280,8 @@ impl Setup {
         Ok(Change::Parameters(there))
     }
 
-    /// After a change of `parent`, sets the limit of a fifo below `parent`, if the kind of `parent`
-    /// does so.
+    /// After a change of the qdisc `parent`, sets the limit of a fifo below it, if a `parent` of
+    /// that kind does so in Linux.
     fn limit_fifo_below(&mut self, parent: u16) {
         let Some(limit) = self.spec(parent).and_then(Spec::limit_below) else { return };
         for child in self.children(parent).map(|(_, child)| child).collect::<Vec<_>>() {
@@ -285,8 +290,8 @@ impl Setup {
         }
     }
 
-    /// Sets the number of bands to the number of transmit queues, if the command does not give a
-    /// number and the kind has such a default.
+    /// Sets the number of bands to the number of transmit queues, for a kind that does so by
+    /// default, and if the command does not give the number of bands.
     fn bands_of_queues(&self, at: &str, spec: &mut Spec) -> Result<(), ConfigError> {
         let (queues, kind) = (self.facts.queues, spec.kind());
         let Some(bands) = kind.quirks.bands_of_queues else { return Ok(()) };
@@ -301,7 +306,7 @@ impl Setup {
         Ok(())
     }
 
-    /// Creates a new qdisc at a place, and removes the qdisc that stands there.
+    /// Creates a new qdisc in a place, and removes the qdisc that was there.
     fn create(
         &mut self,
         verb: Verb,
@@ -366,7 +371,8 @@ impl Setup {
         }
     }
 
-    /// Returns the first automatic handle that may be free: all automatic handles below are in use.
+    /// Returns the lowest automatic handle that may be free: all automatic handles below it are in
+    /// use.
     fn first_free(&self) -> u16 {
         self.free.max(FIRST_OWN_HANDLE)
     }
@@ -379,7 +385,7 @@ impl Setup {
         })
     }
 
-    /// Applies a command about `ingress` or `clsact`, which hold filters but no packets.
+    /// Applies a command about an `ingress` or `clsact`, which have filters but hold no packets.
     fn ingress_line(
         &mut self,
         verb: Verb,

@@ -1,5 +1,5 @@
-//! Tests trees described by `tc` commands: what Linux answers to each command, and what it lists
-//! afterwards.
+//! Tests the descriptions of trees that `tc` commands build: compares the answer to each command,
+//! and the listings afterwards, with those of Linux.
 
 mod more;
 mod words;
@@ -25,13 +25,14 @@ fn told(setup: &mut Setup, line: &str) -> String {
     setup.apply(line).expect_err(line).to_string()
 }
 
-/// Generated cases, and the answers of `tc` 6.1 on Linux 7.2. A line `= QUEUES` begins with a new
-/// device that has this many transmit queues and is up unless the line says `down`. A line `> ` is
-/// a command. The following lines are the exit status with the kernel's text, or, between bars, the
-/// lines of a listing.
+/// Commands that a program generated, and the answers of `tc` 6.1 on Linux 7.2. A line `= QUEUES`
+/// begins with a new device that has this many transmit queues, and is up unless the line says
+/// `down`. A line `> ` is a command. The lines after a command are either its exit status with the
+/// kernel's text, or the lines of a listing, each between two bars.
 const ANSWERS: &str = include_str!("tests/answers.txt");
 
-/// Creates a device without commands, which has no queue of its own (`noqueue`).
+/// Creates the description of a device to which no command was applied. Its default root is a
+/// `noqueue`.
 fn device(words: &str) -> Setup {
     let (queues, down) = words.split_once(' ').map_or((words, false), |(n, _)| (n, true));
     let mut setup = Setup::default();
@@ -47,7 +48,8 @@ fn device(words: &str) -> Setup {
     setup
 }
 
-/// Returns what `tc` prints for `words`: flags, an object, `show dev e`, and what to list.
+/// Returns the listing that `tc` prints for `words`: flags, an object, `show dev e`, and what to
+/// list.
 fn listing(setup: &Setup, words: &str) -> String {
     let mut style = Style::default();
     let mut words = words.split(' ').peekable();
@@ -83,7 +85,7 @@ fn listing(setup: &Setup, words: &str) -> String {
     out.finish()
 }
 
-/// Returns the lines between bars that precede the next command.
+/// Takes the lines between bars before the next command, and returns them without the bars.
 fn barred<'t>(lines: &mut std::iter::Peekable<impl Iterator<Item = &'t str>>) -> String {
     let mut text = String::new();
     while let Some(line) = lines.next_if(|line| line.starts_with('|')) {

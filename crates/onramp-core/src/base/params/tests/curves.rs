@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A curve is given by its slopes, or by a burst and the time in which the burst must pass, as in
-/// `tc-hfsc(7)`.
+/// A service curve is given by its slopes, or by a burst (`umax`) and the time (`dmax`) within
+/// which the burst must pass, as in `tc-hfsc(7)`.
 #[test]
 fn curves_are_read_as_their_manual_says() {
     let curve = opt(Unit::Curve).within(0, 4_294_967_295_000);
@@ -14,19 +14,21 @@ fn curves_are_read_as_their_manual_says() {
         ("m2 16kbit", [0, 0, 2_000], "m1 0bps d 0us m2 16kbit"),
         ("rate 16kbit", [0, 0, 2_000], "m1 0bps d 0us m2 16kbit"),
         // 1,500 bytes in 10 ms are 150,000 bytes per second, which is more than the rate, so the
-        // curve begins steeply.
+        // first slope is steeper than the second.
         ("umax 1500 dmax 10ms rate 1mbit", [150_000, 10 * ms, 125_000], ""),
-        // 1,000 bytes in 3 ms are 333,333.3 bytes per second, rounded up.
+        // 1,000 bytes in 3 ms are 333,333.3 bytes per second, which `tc` rounds up.
         ("umax 1000 dmax 3ms rate 8bit", [333_334, 3 * ms, 1], ""),
-        // 125 bytes in 1 ms are exactly the rate, so the curve needs no other slope at the
-        // beginning.
+        // 125 bytes in 1 ms are exactly the rate, so the first slope need not be steeper than the
+        // second.
         ("umax 125 dmax 1ms rate 1mbit", [0, 0, 125_000], ""),
-        // 126 bytes in 1 ms are one byte more than the rate allows, so the curve begins steeply.
+        // 126 bytes in 1 ms are one byte more than the rate allows, so the first slope is steeper
+        // than the second.
         ("umax 126 dmax 1ms rate 1mbit", [126_000, ms, 125_000], ""),
-        // 1,500 bytes take 12 ms at the rate, so nothing has to be sent in the first 88 of the 100
-        // ms.
+        // At the rate of 125,000 bytes per second, 1,500 bytes take 12 ms, so nothing has to be
+        // sent in the first 88 of the 100 ms.
         ("umax 1500 dmax 100ms rate 1mbit", [0, 88 * ms, 125_000], ""),
-        // 5,000 bytes times a million are 705,032,704 in 32 bits, which take 5,640 us at the rate.
+        // In 32 bits, 5,000 times a million overflows to 705,032,704; divided by the rate of
+        // 125,000 bytes per second, that gives 5,640 us.
         ("umax 5000 dmax 100ms rate 1mbit", [0, 94_360 * us, 125_000], ""),
         ("dmax 10ms rate 8kbit", [0, 10 * ms, 1_000], ""),
         ("umax 0 dmax 10ms rate 8kbit", [0, 10 * ms, 1_000], ""),
@@ -45,7 +47,7 @@ fn curves_are_read_as_their_manual_says() {
         shown(&curve, &list(&[1_000, 5 * ms, 2_000]), false),
         "opt m1 8Kbit d 5ms m2 16Kbit "
     );
-    // After the last word of a curve, another option may follow.
+    // After the last word of a service curve, another option may follow.
     let found = read(&curve, "opt m2 8kbit m1 16kbit");
     assert_eq!(found, Ok((list(&[0, 0, 1_000]), "m1 16kbit".into())));
     let found = read(&curve, "opt rate 8kbit umax 1");

@@ -1,5 +1,6 @@
-//! Tests each instruction of RFC 9669: what it computes, compared with a plain reading of the RFC;
-//! which of its fields must be zero; and what it may access of the packet and of memory.
+//! Tests each instruction of RFC 9669: what the instruction computes (compared with a plain model
+//! of the RFC's text), which of its fields must be zero, and which bytes of the packet and of
+//! memory it may access.
 
 use onramp_queue::Packet;
 
@@ -7,7 +8,7 @@ use super::super::super::tests::{frame, packet};
 use super::super::Ebpf;
 use super::{Line, bytes, run};
 
-/// Numbers that reveal mistakes in order, sign and carry.
+/// Operands that reveal mistakes in order, sign and carry.
 const NUMBERS: [u64; 11] = [
     0,
     1,
@@ -22,13 +23,13 @@ const NUMBERS: [u64; 11] = [
     u64::MAX,
 ];
 
-/// Returns an instruction that puts 64 bits into a register.
+/// Returns the instruction that loads a 64-bit number into a register, with its two halves.
 fn set(register: u8, number: u64) -> [Line; 2] {
     let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).expect("32 bits").cast_signed();
     [(0x18, register, 0, 0, half(number)), (0, 0, 0, 0, half(number >> 32))]
 }
 
-/// Returns all 64 bits that the lines leave in r0.
+/// Returns all 64 bits of r0 after the instructions `lines`.
 fn left(lines: &[Line]) -> u64 {
     let pkt = Packet::new(1);
     let high = [lines, &[(0x77, 0, 0, 0, 32)]].concat();
@@ -98,7 +99,7 @@ fn arithmetic_with_numbers() {
     for what in [0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12] {
         for a in NUMBERS {
             for k in [1, 2, 5, 31, 63, i32::MAX, i32::MIN, -1, -7] {
-                // The number is sign-extended, on 64 bits as well.
+                // A number in an instruction is sign-extended, in operations on 64 bits as well.
                 let b = i64::from(k).cast_unsigned();
                 let shifts = matches!(what, 6 | 7 | 12);
                 for (class, most, expected) in
@@ -138,7 +139,7 @@ fn one_operand() {
     }
 }
 
-/// All conditional jumps, on 64 bits and on 32 bits, unsigned and signed.
+/// Tests all conditional jumps, on 64 bits and on 32 bits, unsigned and signed.
 #[test]
 fn conditions() {
     for a in NUMBERS {
@@ -162,7 +163,7 @@ fn conditions() {
             ] {
                 for (class, expected) in [(5, of_64), (6, of_32)] {
                     let code = what << 4 | 8 | class;
-                    // If the condition holds, the jump skips two of three additions.
+                    // If the condition holds, the jump skips two of the three additions.
                     let lines = [
                         &set(2, a)[..],
                         &set(3, b),
@@ -180,7 +181,7 @@ fn conditions() {
             }
         }
     }
-    // Unconditional jumps, also to the last instruction.
+    // Tests unconditional jumps, also one to the last instruction.
     for (over, value) in [(0, 7), (1, 6), (2, 4), (3, 0)] {
         let lines = [
             (0xb7, 0, 0, 0, 0),
@@ -193,16 +194,17 @@ fn conditions() {
     }
 }
 
-/// Returns what is wrong with a program, or `None`.
+/// Returns what is wrong with the program of these instructions, or `None` if the program is valid.
 fn wrong(lines: &[Line]) -> Option<String> {
     Ebpf::of(&bytes(lines)).err().map(|error| error.to_string())
 }
 
-/// For each instruction, the fields that it does not use must be zero.
+/// An instruction is refused if a field that it does not use is not zero.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn fields_that_are_not_used() {
-    // The code, the number that it needs, and whether it uses: destination, source, offset, number.
+    // The code of an instruction, the number that it needs, and whether it uses each of:
+    // destination, source, offset, number.
     let mut codes: Vec<(u8, i32, [bool; 4])> = vec![
         (0x20, 0, [false, false, false, true]),
         (0x28, 0, [false, false, false, true]),
@@ -243,12 +245,12 @@ fn fields_that_are_not_used() {
         let says = |line: Line| wrong(&[line, (0x95, 0, 0, 0, 0)]) == Some(unknown(code));
         assert!(!says(plain), "{code:#x}");
         for (place, (line, used)) in changed.into_iter().zip(uses).enumerate() {
-            // A conversion of the byte order needs one of three widths.
+            // A conversion of the byte order works on 16, 32 or 64 bits; other widths are refused.
             let width = matches!(code, 0xd4 | 0xdc) && !matches!(line.4, 16 | 32 | 64);
             assert_eq!(says(line), !used || width, "{code:#x}: {place}");
         }
     }
-    // All other instruction codes are refused.
+    // All instruction codes that do not exist are refused.
     let known = |code: u8| {
         matches!(code, 0x18 | 0x20 | 0x28 | 0x30 | 0x40 | 0x48 | 0x50 | 0x85 | 0x95 | 0x05)
             || matches!(code & 7, 1..=3) && code & 0xe0 == 0x60
@@ -281,12 +283,12 @@ fn fields_that_are_not_used() {
     }
 }
 
-/// Each register that an instruction reads must have been written before.
+/// A program is refused if an instruction reads a register that may not have been written before.
 #[test]
 fn registers_are_written_before_they_are_read() {
     let exit = (0x95, 0, 0, 0, 0);
     let zero = |register: u8| -> Line { (0xb7, register, 0, 0, 0) };
-    // An instruction, the registers that it reads, and the register that it writes.
+    // An instruction, the registers that it reads, and the register that it writes, if any.
     for (line, reads, writes) in [
         ((0x07, 2, 0, 0, 1), &[2][..], Some(2)),
         ((0x0f, 2, 3, 0, 0), &[2, 3], Some(2)),
@@ -316,20 +318,22 @@ fn registers_are_written_before_they_are_read() {
         let before: Vec<Line> = reads.iter().map(|register| zero(*register)).collect();
         let whole = [&before[..], &[line, zero(0), exit]].concat();
         assert_eq!(wrong(&whole), None, "{line:?}");
-        // Without writing r0 afterwards, the program is valid if the instruction writes r0.
+        // A program must set r0 before it exits. If the instruction writes r0, the program is valid
+        // without another instruction that sets r0.
         let bare = [&before[..], &[line, exit]].concat();
         assert_eq!(wrong(&bare).is_none(), writes == Some(0) || reads.contains(&0), "{line:?}");
-        // The register that the instruction writes can be read.
+        // A register that the instruction writes can be read afterwards.
         if let Some(register) = writes {
             let lines = [&before[..], &[line, (0xbf, 0, register, 0, 0), exit]].concat();
             assert_eq!(wrong(&lines), None, "{line:?}");
         }
     }
-    // A 64-bit load also writes its register, and only that one.
+    // A load of a 64-bit number also writes its register, and no other.
     let set = [(0x18, 2, 0, 0, 5), (0, 0, 0, 0, 0)];
     assert_eq!(wrong(&[set[0], set[1], (0xbf, 0, 2, 0, 0), exit]), None);
     assert!(wrong(&[set[0], set[1], exit]).is_some());
-    // Calls and loads of the classic kind leave r1 to r5 unwritten, and do not change r6 to r9.
+    // After a call or a load of the classic kind, r1 to r5 count as unwritten, and r6 to r9 keep
+    // their contents.
     for register in 1..=9_u8 {
         let fill: Vec<Line> = (2..=9).map(zero).collect();
         for call in [(0x85, 0, 0, 0, 26), (0x20, 0, 0, 0, 0)] {
@@ -337,7 +341,8 @@ fn registers_are_written_before_they_are_read() {
             assert_eq!(wrong(&lines).is_some(), register <= 5, "{register}");
         }
     }
-    // After an exit or a jump, only the paths that lead to an instruction count.
+    // After an exit or a jump, only paths that do lead to an instruction decide which registers are
+    // written there.
     let branch = (0x15, 1, 0, 1, 0);
     assert_eq!(wrong(&[zero(0), branch, exit, zero(2), (0xbf, 0, 2, 0, 0), exit]), None);
     let lines = [branch, (0x05, 0, 0, 2, 0), zero(0), exit, zero(0), exit];
@@ -345,11 +350,13 @@ fn registers_are_written_before_they_are_read() {
     let behind = [zero(0), (0x15, 1, 0, 1, 0), exit, (0x07, 2, 0, 0, 1), exit];
     let said = "ebpf: instruction 3: it reads r2, which was not written";
     assert_eq!(wrong(&behind).as_deref(), Some(said));
-    // No path leads to an instruction after the exit, so a register may be unwritten there.
+    // No path leads to the instruction after the exit, so it may read a register that was never
+    // written.
     assert_eq!(wrong(&[zero(0), exit, (0x07, 2, 0, 0, 1), exit]), None);
 }
 
-/// Shifts by too many bits and divisions by a constant zero are refused.
+/// A shift by at least as many bits as the register has, and a division by the constant zero, are
+/// refused.
 #[test]
 fn numbers_that_are_wrong() {
     let exit = (0x95, 0, 0, 0, 0);
@@ -360,14 +367,14 @@ fn numbers_that_are_wrong() {
         assert_eq!((says(what | 4, 31), says(what | 4, 32)), (None, far.clone()));
         assert_eq!((says(what | 7, -1), says(what | 4, -1)), (far.clone(), far.clone()));
     }
-    // Other operations are no shifts.
+    // Other operations may have any number as their operand.
     assert_eq!((says(0x07, 64), says(0x57, 64), says(0x04, 32)), (None, None, None));
     let zero = Some("ebpf: instruction 1: it divides by zero".to_owned());
     for code in [0x37, 0x34, 0x97, 0x94] {
         assert_eq!((says(code, 0), says(code, 1)), (zero.clone(), None));
     }
     assert_eq!(says(0x27, 0), None);
-    // A program must end with exit, and must not jump beyond its end.
+    // A program is refused unless it ends with `exit` and all its jumps stay inside the program.
     let last = |place: usize| {
         Some(format!("ebpf: instruction {place}: the last instruction must be exit"))
     };
@@ -411,13 +418,15 @@ fn sizes_of_programs() {
     );
 }
 
-/// Loads and stores of all sizes work in the context, on the stack, and in the packet.
+/// Loads and stores of all sizes work in all memory that exists: the context, the stack and, for
+/// loads, the packet.
 #[test]
 fn memory() {
     let mut bytes = frame(5, 0, 64);
     (40..64).for_each(|at| bytes[at] = u8::try_from(at).expect("small"));
     let pkt = packet(&bytes);
-    // Size, its bits in the code, and the bytes 40, 41, … as a little-endian number.
+    // The size of an access, the size's bits in the code, and the bytes 40, 41, … of the packet as
+    // a little-endian number.
     for (size, bits, value) in [
         (1, 0x10, 0x28),
         (2, 0x08, 0x2928),
@@ -435,8 +444,8 @@ fn memory() {
         let last = 64 - size;
         assert_eq!((read(last).is_some(), read(last + 1)), (true, None));
         assert_eq!(read(-1), None);
-        // A value that is stored on the stack can be read again, and the bytes beside it do not
-        // change.
+        // A value that is stored on the stack can be read again, and the bytes beside it stay as
+        // they are.
         let stored = |store: Line, set: [Line; 2]| {
             let lines = |load: Line, shift: i32| {
                 [
@@ -468,7 +477,7 @@ fn memory() {
             (store(-512), store(-513), store(-size), store(1 - size)),
             (Some(3), None, Some(3), None)
         );
-        // In the context, only the program's own fields can be written.
+        // Of the context, a program can write only the fields cb, tc_index and tc_classid.
         let store = |at: i16| run(&[(0xb7, 0, 0, 0, 3), (0x62 | bits, 1, 0, at, 1)], &pkt);
         assert_eq!(
             (store(43), store(44), store(68 - size), store(69 - size)),
@@ -479,7 +488,8 @@ fn memory() {
         let load = |at: i16| run(&[(0x61 | bits, 0, 1, at, 0)], &pkt);
         assert_eq!((load(192 - size).is_some(), load(193 - size), load(-1)), (true, None, None));
     }
-    // Addresses beyond 32 bits, and addresses at which there is no memory.
+    // Addresses beyond 32 bits, and addresses at which there is no memory, cannot be read or
+    // written.
     for address in [0_u64, 0x3000_0000, 0x5000_0000, 0xffff_ffff, 0x1_1000_0000, u64::MAX] {
         let lines = [&set(2, address)[..], &[(0x71, 0, 2, 0, 0)]].concat();
         assert_eq!(run(&lines, &pkt), None, "{address:x}");
@@ -512,7 +522,7 @@ fn the_whole_context() {
         (176, 1400),
     ];
     for at in (0..192_i16).step_by(4) {
-        // These fields hold addresses, which the machine defines.
+        // These fields of the context hold addresses, which the machine chooses.
         if matches!(at, 76 | 80 | 140) {
             continue;
         }
@@ -528,7 +538,8 @@ fn the_whole_context() {
     }
 }
 
-/// Calls `bpf_skb_load_bytes(skb, offset, to, len)`, then reads the word at r10 - 8.
+/// Returns the answer of `bpf_skb_load_bytes(skb, offset, to, len)`, and the word at r10 - 8
+/// afterwards.
 #[test]
 fn bytes_of_the_packet_are_copied() {
     let mut bytes = frame(5, 0, 64);
@@ -555,22 +566,25 @@ fn bytes_of_the_packet_are_copied() {
     assert_eq!((answer(40, 2), word(40, 2)), (Some(0), Some(0xffff_2928)));
     assert_eq!((answer(0, 1), word(0, 1)), (Some(0), Some(0xffff_ff02)));
     assert_eq!((answer(60, 4), word(60, 4)), (Some(0), Some(0x3f3e_3d3c)));
-    // If the bytes reach beyond the end, the helper returns an error and writes zeros.
+    // If the bytes that are asked for reach beyond the end of the packet, the helper returns an
+    // error and writes zeros.
     assert_eq!((answer(61, 4), word(61, 4)), (efault, Some(0)));
     assert_eq!((answer(62, 3), word(62, 3)), (efault, Some(0xff00_0000)));
     assert_eq!((answer(64, 1), word(64, 1)), (efault, Some(0xffff_ff00)));
     assert_eq!((answer(-1, 4), word(-1, 4)), (efault, Some(0)));
-    // If the helper may not write to the destination, or is asked for no bytes, the program ends.
+    // If a program may not write to the destination, or asks for zero bytes, the call ends the
+    // program.
     assert_eq!((answer(40, 0), answer(0, 9), answer(40, -1)), (None, None, None));
     assert_eq!(call(0, 4, -516, (0x05, 0, 0, 0, 0)), None);
     assert_eq!(call(0, 4, -512, (0x05, 0, 0, 0, 0)), Some(0));
     assert_eq!(call(0, 4, -3, (0x05, 0, 0, 0, 0)), None);
-    // A program may end before its last instruction.
+    // A program may exit before its last instruction.
     let lines = [(0xb7, 0, 0, 0, 5), (0x95, 0, 0, 0, 0), (0xb7, 0, 0, 0, 6)];
     assert_eq!(run(&lines, &pkt), Some(5));
 }
 
-/// Loads of the classic kind read the packet through r6; beyond its end, the program ends with 0.
+/// Loads of the classic kind read the packet through r6. A load beyond the end of the packet ends
+/// the program with 0.
 #[test]
 fn classic_loads() {
     let mut bytes = frame(5, 0, 64);
@@ -591,7 +605,7 @@ fn classic_loads() {
         assert_ne!(load(code, last, 0), Some(0));
         assert_eq!((load(code, last + 1, 0), load(indirect, 1, last)), (Some(0), Some(0)));
     }
-    // No instruction runs after a load that has ended the program.
+    // After a load that has ended the program, no instruction runs.
     let lines = [(0xbf, 6, 1, 0, 0), (0x30, 0, 0, 0, 64), (0xb7, 0, 0, 0, 5)];
     assert_eq!(run(&lines, &pkt), Some(0));
 }

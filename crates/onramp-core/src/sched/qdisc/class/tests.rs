@@ -1,4 +1,4 @@
-//! Tests what a parent knows of its child.
+//! Tests what a parent qdisc knows of the qdiscs below its classes.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use super::*;
 
 const NOW: Instant = Instant(1_000);
 
-/// A queue with behaviour that the test chooses.
+/// A queue whose behaviour the test chooses.
 #[derive(Debug, Default)]
 struct Scripted {
     queue: PacketList,
@@ -16,7 +16,7 @@ struct Scripted {
     full: bool,
     /// Whether a peek or dequeue first drops the first packet of the queue.
     drops_first: bool,
-    /// Whether the queue holds all its packets back.
+    /// Whether no packet may leave the queue.
     waits: bool,
     overlimits: u64,
     prefetched: Arc<Mutex<u32>>,
@@ -79,7 +79,7 @@ impl Qdisc for Scripted {
     }
 }
 
-/// A parent with a single class, number 1, that counts for itself.
+/// A parent qdisc with a single class, number 1, which counts for itself.
 #[derive(Debug)]
 struct Parent {
     child: Child,
@@ -101,7 +101,7 @@ fn child(qdisc: Scripted) -> Child {
     Child::new(Box::new(qdisc))
 }
 
-/// Calls `f` with a context; returns the result of `f` and the number of drops.
+/// Calls `f` with a context. Returns the result of `f`, and the number of packets that `f` dropped.
 fn with<R>(f: impl FnOnce(&mut Cx<'_>) -> R) -> (R, u32) {
     let mut drops = PacketList::new();
     let result = f(&mut Cx::new(NOW, &mut drops));
@@ -112,7 +112,7 @@ fn backlog(packets: u32, bytes: u64) -> Backlog {
     Backlog { packets, bytes }
 }
 
-/// Returns the bytes and packets that left the child, and the number of drops.
+/// Returns the bytes and the packets that left the child, and the number of drops.
 fn counted(child: &Child) -> (u64, u64, u64) {
     let (counters, _) = child.counters();
     (counters.bytes, counters.packets, counters.drops)
@@ -146,7 +146,8 @@ fn drops_of_every_call_are_counted() {
     assert_eq!((verdict, dropped, sum), (Verdict::Dropped, 1, backlog(0, 0)));
     assert_eq!(counted(&full), (0, 0, 1));
     assert_eq!(full.counters().0.overlimits, 7);
-    // A class that counts for itself counts packets refused on arrival, and no other drop.
+    // A class that counts for itself counts packets that were dropped when they arrived, and no
+    // other drops.
     assert_eq!(full.class_counters().0.drops, 1);
 
     let mut drops = child(Scripted { drops_first: true, ..Scripted::default() });
@@ -170,7 +171,8 @@ fn drops_of_every_call_are_counted() {
     assert_eq!(counted(&drops), (30, 1, 4));
 }
 
-/// Only a child that has answered that it is empty is idle, and need not be asked.
+/// A child is idle (and need not be asked for a packet) only after it has returned that it is
+/// empty.
 #[test]
 fn a_child_is_idle_once_it_was_asked_in_vain() {
     let mut child = child(Scripted::default());
@@ -189,7 +191,7 @@ fn a_child_is_idle_once_it_was_asked_in_vain() {
     let _ = with(|cx| child.reset(cx, &mut sum));
     assert!(!child.is_idle(), "whatever it noted is gone");
     let _ = with(|cx| child.dequeue(cx, &mut sum));
-    // An idle child stays idle after a recount, unless the recount finds a packet.
+    // `recount` leaves an idle child idle, unless it finds a packet in the child.
     child.recount(&mut sum);
     assert!(child.is_idle());
     let _ = with(|cx| child.qdisc().enqueue(Packet::new(9), cx));
@@ -200,7 +202,7 @@ fn a_child_is_idle_once_it_was_asked_in_vain() {
     assert!(!child.is_idle());
 }
 
-/// A child that holds its packets back is not idle.
+/// A child that holds packets but returns that none may leave now is not idle.
 #[test]
 fn a_child_that_waits_is_asked_again() {
     let mut child = child(Scripted { waits: true, ..Scripted::default() });
@@ -228,7 +230,8 @@ fn a_child_begins_with_what_it_holds_and_says_what_its_qdisc_says() {
     assert!(!full.accepts(&Packet::new(1)));
 }
 
-/// A new qdisc below a class starts with new counters, but the class keeps its own.
+/// When another qdisc is put below a class, the counters of the qdisc begin at zero, but the class
+/// keeps its own.
 #[test]
 fn a_grafted_qdisc_counts_anew() {
     let mut parent = Parent { child: child(Scripted::default()), sum: backlog(0, 0) };
@@ -255,7 +258,7 @@ fn a_grafted_qdisc_counts_anew() {
     assert_eq!((parent.child.is_idle(), parent.sum), (false, backlog(1, 70)));
     let _ = with(|cx| parent.graft(1, Box::new(Scripted::default()), cx));
     assert!(!parent.child.is_idle(), "it was not asked yet");
-    // Class 2 does not exist, so grafting there does nothing.
+    // `graft` below class 2, which does not exist, drops the new qdisc and changes nothing.
     let prefetched = Arc::new(Mutex::new(0));
     let lost = Scripted { prefetched: prefetched.clone(), ..Scripted::default() };
     let _ = with(|cx| parent.graft(2, Box::new(lost), cx));

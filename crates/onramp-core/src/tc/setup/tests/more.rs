@@ -1,4 +1,4 @@
-//! Tests what the description of a tree knows of the tree.
+//! Tests the functions that read the description of a tree.
 
 use super::super::*;
 use super::{setup, told, with_facts};
@@ -21,8 +21,8 @@ const TREE: [&str; 8] = [
 fn a_tree_is_its_lines() {
     let tree = setup(&TREE);
     let lines = tree.lines();
-    // The class is named in full, and the line of the filter contains all the words that were left
-    // out.
+    // In the lines that `lines` returns, each class has its full handle, and a filter has all words
+    // that the user left out.
     let expected = TREE.map(|line| line.replace("parent 1:0 ", "parent 1: "));
     assert_eq!(lines[..7], expected[..7]);
     assert!(lines[7].starts_with(&expected[7]), "{lines:?}");
@@ -78,8 +78,8 @@ fn a_tree_knows_its_parts() {
     assert_eq!((queues.fixed_classes(&of("mq")), queues.fixed_classes(&of("prio"))), (6, 3));
 }
 
-/// The qdiscs of one tree make different random choices: the seed of each is the tree's seed with
-/// the qdisc's major number in the upper sixteen bits.
+/// Each qdisc of a tree makes other random choices: the seed of each is the tree's seed with the
+/// qdisc's major number in the upper sixteen bits.
 #[test]
 fn a_qdisc_knows_where_it_stands() {
     let site = |major, seed| Setup::default().site(major, 1_514, seed);
@@ -109,8 +109,8 @@ fn what_goes_takes_along_what_stands_below_it() {
     assert!(tree.taken().is_empty());
     tree.apply("qdisc add dev e parent 1:30 handle 40: pfifo").expect("the number is free");
     assert!(tree.taken().is_empty());
-    // Deleting the root also deletes its filters: they do not come back with a new qdisc of the
-    // same number.
+    // Deleting the root also deletes its filters. They do not come back with a new qdisc that has
+    // the same handle.
     tree.apply("qdisc del dev e root").expect("it is there");
     assert_eq!(tree.taken().len(), 3);
     assert_eq!((tree.root(), tree.specs().count(), tree.lines().len()), (None, 0, 0));
@@ -127,8 +127,8 @@ fn what_goes_takes_along_what_stands_below_it() {
     assert_eq!(tree.lines(), ["qdisc add dev e root handle 1: htb"]);
 }
 
-/// Filters of an `ingress` stand in one place, whatever a command calls that place. Filters of a
-/// `clsact` stand in two places.
+/// All filters of an `ingress` are stored under one handle, whatever parent the commands give.
+/// Filters of a `clsact` are stored under two: for incoming and for outgoing packets.
 #[test]
 fn filters_stand_where_packets_come_in_and_go_out() {
     let filters = |tree: &Setup| {
@@ -152,12 +152,13 @@ fn filters_stand_where_packets_come_in_and_go_out() {
     assert_eq!(filters(&tree), "1: pref 9, ffff:fff2 pref 1, ffff:fff2 pref 2");
     add(&mut tree, "parent 1:", 8);
     assert_eq!(filters(&tree), "1: pref 8, 1: pref 9, ffff:fff2 pref 1, ffff:fff2 pref 2");
-    // Deleting a filter does not change the name of the place.
+    // When a filter of an `ingress` is deleted, the others are still listed under the same parent.
     tree.apply("filter del dev e parent ffff: pref 1").expect("it is there");
     assert_eq!(filters(&tree), "1: pref 8, 1: pref 9, ffff:fff2 pref 2");
     tree.apply("qdisc del dev e ingress").expect("it is there");
     assert_eq!(filters(&tree), "1: pref 8, 1: pref 9");
-    // A new `ingress` has neither the old filters nor the old name of the place.
+    // A new `ingress` has none of the filters of the old one, and does not know under which parent
+    // these were listed.
     tree.apply("qdisc add dev e ingress").expect("again");
     assert_eq!(filters(&tree), "1: pref 8, 1: pref 9");
     tree.apply("qdisc del dev e ingress").expect("it is there");
@@ -165,7 +166,7 @@ fn filters_stand_where_packets_come_in_and_go_out() {
     add(&mut tree, "ingress", 1);
     add(&mut tree, "egress", 2);
     assert_eq!(filters(&tree), "ffff:fff2 pref 1, ffff:fff3 pref 2");
-    // A filter without a place stands at the root.
+    // A filter for which the command gives no parent is at the root qdisc.
     add(&mut tree, "", 3);
     assert_eq!(filters(&tree), "1: pref 3, ffff:fff2 pref 1, ffff:fff3 pref 2");
     assert_eq!(tree.ingress_spec().map(|spec| spec.kind().id), Some("clsact"));
@@ -175,7 +176,8 @@ fn filters_stand_where_packets_come_in_and_go_out() {
     assert_eq!(empty.device(), None);
 }
 
-/// A link's queues are its ports, and a flow stays on its port, so `mqprio` is refused.
+/// The transmit queues of a link are its ports. Since each flow stays on one port, a `mqprio`,
+/// which chooses the queue of a packet, is refused.
 #[test]
 fn nothing_chooses_among_ports() {
     let line = "qdisc add dev e root handle 1: mqprio num_tc 1 map 0 queues 1@0 hw 0";
@@ -224,8 +226,8 @@ fn bands_are_queues() {
     }
 }
 
-/// Setting the quantum of a class also sets the bands before it that have no quantum, to the size
-/// of the largest packet, or to one byte if that size is unknown.
+/// Setting the quantum of a class of `ets` also sets the quantum of the bands before that class
+/// that have none: to the size of the largest packet, or to one byte if that size is unknown.
 #[test]
 fn a_class_of_ets_has_a_quantum() {
     for (mtu, quanta) in [(1_514, [1_514, 1_514, 700]), (0, [1, 1, 700])] {
@@ -243,8 +245,8 @@ fn a_class_of_ets_has_a_quantum() {
     }
 }
 
-/// The qdisc in front of each transmit queue is recognized by the number of packets that it
-/// accepts.
+/// Builds the qdisc in front of each transmit queue, and recognizes each by the number of packets
+/// that it accepts.
 #[test]
 fn each_queue_of_an_mq_has_its_own() {
     let takes = |tree: &Setup, queue: Option<usize>| {
@@ -262,7 +264,8 @@ fn each_queue_of_an_mq_has_its_own() {
     ];
     let mq = setup(&lines);
     assert!(mq.is_mq() && !mq.has_one_root());
-    // Packets of priority 0 go to the second band of the `prio`.
+    // The `prio` in front of the second queue puts packets of priority 0 into its second band,
+    // whose limit is 2 packets.
     assert_eq!([0, 1, 2].map(|queue| takes(&mq, Some(queue))), [Some(1), Some(2), Some(5)]);
     assert_eq!(mq.path(0x21), [2, 2]);
     for (queue, path) in
@@ -275,7 +278,7 @@ fn each_queue_of_an_mq_has_its_own() {
     assert!(!prio.is_mq() && prio.has_one_root());
     assert_eq!(takes(&prio, Some(4)), Some(3));
     assert_eq!((takes(&prio, None), prio.path_in(1, Some(4))), (Some(3), Some(vec![])));
-    // A `noqueue` has room for the one packet that the device does not take at once.
+    // A `noqueue` accepts one packet, the one that the device does not take at once.
     for (fallback, takes_in, one) in
         [("pfifo limit 2", Some(2), true), ("mq", Some(5), false), ("noqueue", Some(1), false)]
     {
@@ -296,7 +299,7 @@ fn each_queue_of_an_mq_has_its_own() {
     assert!(none.for_ports().is_err());
 }
 
-/// Automatic handles are the first free ones from 8001: on. The last is fffe:.
+/// An automatic handle is the lowest free one from 8001: on. The last is fffe:.
 #[test]
 fn handles_are_given_out_in_order() {
     let mut tree = setup(&["qdisc add dev e root handle 1: prio bands 16"]);
@@ -318,7 +321,8 @@ fn handles_are_given_out_in_order() {
     assert_eq!([2, 4, 9].map(&mut add), [0x8001, 0x8004, 0x8008].map(|it| Ok(Change::Qdisc(it))));
 }
 
-/// The commands between two trees contain only parameters that were given and that differ.
+/// The commands that change one tree into another contain only options that were given and whose
+/// values differ.
 #[test]
 fn what_leads_from_one_tree_to_another() {
     let before = setup(&TREE);
@@ -345,11 +349,13 @@ fn what_leads_from_one_tree_to_another() {
         assert_eq!(before.changes_to(&after), Some(vec![change.to_owned()]), "{to}");
     }
     for (from, to) in [
-        // A parameter is removed, or is one that can only be chosen once.
+        // In these cases an option is no longer given, or an option changes that can only be given
+        // when the qdisc is added, so the tree must be replaced.
         (" limit 7", ""),
         (" ceil 1mbit", ""),
         ("flows 64", "flows 128"),
-        // The two trees differ in a kind, place, number, class or filter.
+        // In these cases the two trees differ in a kind, a parent, a handle, a class or a filter,
+        // so the tree must be replaced.
         ("pfifo limit 7", "bfifo limit 7"),
         ("parent 30:2", "parent 30:3"),
         ("handle 40:", "handle 41:"),
@@ -373,7 +379,7 @@ fn what_leads_from_one_tree_to_another() {
         let other = more(line);
         assert_eq!((before.changes_to(&other), other.changes_to(&before)), (None, None), "{line}");
     }
-    // Two changes at once are listed in the order of the qdiscs' numbers.
+    // If two qdiscs differ, their commands come in the order of the qdiscs' major numbers.
     let both = more("class change dev e classid 1:30 htb rate 600kbit");
     let mut both = both.clone();
     both.apply("qdisc change dev e handle 40: pfifo limit 9").expect("it is there");
@@ -384,7 +390,8 @@ fn what_leads_from_one_tree_to_another() {
     assert_eq!(before.changes_to(&both).expect("parameters"), expected);
 }
 
-/// A qdisc that loses bands also loses the qdiscs below these bands.
+/// If a change reduces the number of bands, the qdiscs below the bands that no longer exist are
+/// removed.
 #[test]
 fn bands_that_go_take_their_qdiscs_along() {
     let mut tree = setup(&[

@@ -1,4 +1,4 @@
-//! Tests what command lines name, and the errors of wrong lines.
+//! Tests which device, qdisc or class a command line names, and the errors of wrong lines.
 
 use super::super::*;
 use super::{setup, told, with_facts};
@@ -22,7 +22,7 @@ fn the_first_line_names_the_device() {
     assert!(error.starts_with("filter: illegal \"dev\" \"e\": "), "{error}");
     let error = told(&mut tree, "class add parent 1: classid 1:1 htb rate 1mbit");
     assert_eq!(error, "class: \"dev\": expected `dev NAME`");
-    // The tree belongs to another device from the start.
+    // `with_facts` has named the device e before the first command.
     let mut tree = with_facts(Facts::default());
     assert!(
         told(&mut tree, "qdisc add dev f root pfifo")
@@ -62,7 +62,7 @@ fn lines_may_be_commented_and_shortened() {
     assert_eq!(told(&mut tree, "qdisc"), "qdisc: expected add, replace, change or delete");
 }
 
-/// Wrong words before the kind of a command give these complete error texts.
+/// Each wrong word before the kind gives exactly this error.
 #[test]
 fn heads_say_what_is_wrong_with_them() {
     let mut tree = setup(&["qdisc add dev e root handle 1: htb"]);
@@ -137,22 +137,23 @@ fn heads_say_what_is_wrong_with_them() {
     }
 }
 
-/// `tc` checks the line before the kernel does, and the kernel checks the device before the values.
+/// As with `tc` and Linux, the words of a line are checked first, then the device, and then the
+/// values of options.
 #[test]
 fn who_says_no_first() {
     let code = |line: &str| {
         let error = Setup::default().apply(line).expect_err(line);
         (error.fault.code(), error.key)
     };
-    // `tc` refuses a `tbf` without a limit. The kernel refuses two bands with a map to a third
-    // band.
+    // `tc` itself refuses a `tbf` without a limit. A `prio` with two bands whose map names a third
+    // band is refused by the kernel, so the missing device is reported first.
     assert_eq!(code("qdisc add root tbf rate 1mbit burst 5k").0, 1);
     assert_eq!(code("qdisc add root handle 1: prio bands 2"), (2, "dev".to_owned()));
     assert_eq!(code("qdisc add dev e root handle 1: prio bands 2"), (2, "priomap".to_owned()));
     assert_eq!(code("qdisc add dev e parent 1:1 prio bands 2"), (2, "parent".to_owned()));
 }
 
-/// Commands built in Rust are the lines that a user would type.
+/// The command lines that Rust programs build are those that a user would type.
 #[test]
 fn commands_are_lines_of_tc() {
     let class = Handle::new(1, 0x20);
