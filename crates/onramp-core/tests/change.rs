@@ -73,7 +73,14 @@ fn near(id: &str) -> [&str; 2] {
         "cake" => ["rtt 1s", "rtt 2s bandwidth 8mbit"],
         "red" => ["limit 100kb min 50kb max 90kb avpkt 1000 burst 60"; 2],
         "drr" | "qfq" | "sfq" | "noqueue" | "blackhole" | "noop" => ["", ""],
-        id => panic!("say here how {id} changes"),
+        // A kind that is not listed changes its `limit`, in packets, if it has one.
+        id => {
+            let kind = KINDS.iter().find(|kind| kind.id == id).expect("a kind");
+            match kind.params.iter().any(|param| param.key == "limit") {
+                true => ["limit 100", "limit 99"],
+                false => ["", ""],
+            }
+        }
     }
 }
 

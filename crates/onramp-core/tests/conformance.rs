@@ -113,7 +113,11 @@ fn most(spec: &Spec) -> Backlog {
             0 => (u64::MAX, (10_240 + 1) * u64::from(MTU)),
             limit => (u64::MAX, limit + u64::from(MTU)),
         },
-        id => panic!("say here how much {id} may hold"),
+        // A kind that is not listed holds at most its `limit`, in packets, if it has one.
+        _ => match spec.kind().params.iter().any(|param| param.key == "limit") {
+            true => (values.number("limit"), u64::MAX),
+            false => (u64::MAX, u64::MAX),
+        },
     };
     Backlog { packets: u32::try_from(packets).unwrap_or(u32::MAX), bytes }
 }

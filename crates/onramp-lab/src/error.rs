@@ -55,7 +55,7 @@ impl fmt::Display for Error {
             Self::Qdisc(qdisc, why) => {
                 write!(
                     f,
-                    "neither the kernel nor Onramp knows the qdisc {qdisc}; Onramp's error: {why}"
+                    "{qdisc}: neither the kernel nor Onramp knows this qdisc; Onramp's error: {why}"
                 )
             }
             Self::Stalled(cell) => {

@@ -528,7 +528,7 @@ impl Pool {
     fn keep(&mut self, node: *mut Node) {
         // SAFETY: the caller owns the node.
         let capacity = unsafe { Node::capacity(node) };
-        let class = CLASSES.iter().position(|&size| size == capacity).unwrap_or(0);
+        let class = CLASSES.iter().position(|&size| size == capacity).expect("the size of a class");
         // SAFETY: the caller owns the node.
         unsafe { Node::set_next(node, self.free[class]) };
         self.free[class] = node;

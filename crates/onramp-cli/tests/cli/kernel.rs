@@ -67,6 +67,6 @@ fn what_is_in_the_way_is_told() {
     let output = run("lab kernel --seconds 0.02 --rounds 1 --cpus 1,1024");
     assert_fails(&output, 2, &["--cpus 1024: ", "this process may use", "at most"]);
     let output = run("lab kernel --seconds 60 --cpus 1 --qdiscs nosuch");
-    assert_fails(&output, 2, &["--qdiscs nosuch: neither", "there are pfifo, bfifo"]);
+    assert_fails(&output, 2, &["--qdiscs nosuch: neither", "expected a qdisc kind: pfifo, bfifo"]);
     assert_fails(&run("lab kernel --seconds 60 --qdiscs pfifo,"), 2, &["--qdiscs"]);
 }

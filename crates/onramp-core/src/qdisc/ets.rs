@@ -55,7 +55,7 @@ pub(super) const ETS: Kind = Kind {
         .within(0, MAX - 1),
     ],
     check,
-    classes: ClassKind::Fixed(|values| u16::try_from(bands(values)).unwrap_or(0)),
+    classes: ClassKind::Fixed(|values| u16::try_from(bands(values)).expect("at most 16")),
     build: |values| Box::new(Ets::new(values)),
     shown: Shown {
         options: show,
@@ -191,7 +191,7 @@ impl NewBands {
 }
 
 fn choice(values: &Values<'_>) -> Choice {
-    let priomap = priomap(values).map(|band| u8::try_from(band).unwrap_or(0));
+    let priomap = priomap(values).map(|band| u8::try_from(band).expect("a band below 16"));
     Choice::new(values, bands(values), priomap)
 }
 

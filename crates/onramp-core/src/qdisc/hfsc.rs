@@ -93,7 +93,7 @@ fn check_class(values: &Values<'_>) -> Result<(), Clash> {
 const ROOT: usize = 0;
 
 fn default_class(values: &Values<'_>) -> u16 {
-    u16::try_from(values.number("default")).unwrap_or(0)
+    u16::try_from(values.number("default")).expect("a class number")
 }
 
 #[derive(Debug)]

@@ -207,7 +207,7 @@ impl Htb {
     fn new(values: &Values<'_>) -> Self {
         Self {
             handle: values.site.handle,
-            default: u16::try_from(values.number("default")).unwrap_or(0),
+            default: u16::try_from(values.number("default")).expect("a class number"),
             rate_to_quantum: values.number("r2q"),
             direct_limit: values.number32("direct_qlen"),
             classes: Vec::new(),

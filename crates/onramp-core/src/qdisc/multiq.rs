@@ -27,7 +27,7 @@ pub(super) const MULTIQ: Kind = Kind {
     id: "multiq",
     about: "bands with a qdisc each, served in turn",
     params: &[Param::new("bands", Unit::Count, Default::Number(1), "bands").within(1, 4096)],
-    classes: ClassKind::Fixed(|values| u16::try_from(values.number("bands")).unwrap_or(0)),
+    classes: ClassKind::Fixed(|values| u16::try_from(values.number("bands")).expect("16 bits")),
     build: |values| {
         Box::new(Multiq {
             handle: values.site.handle,

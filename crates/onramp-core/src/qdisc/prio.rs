@@ -43,7 +43,7 @@ pub(super) const PRIO: Kind = Kind {
             .shown(look::never),
     ],
     check,
-    classes: ClassKind::Fixed(|values| u16::try_from(values.number("bands")).unwrap_or(0)),
+    classes: ClassKind::Fixed(|values| u16::try_from(values.number("bands")).expect("at most 16")),
     build: |values| {
         Box::new(Prio {
             choice: choice(values),

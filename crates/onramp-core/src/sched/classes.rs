@@ -51,7 +51,7 @@ impl<T> Table<T> {
         let row = usize::from(minor);
         self.places.resize(self.places.len().max(row + 1), 0);
         // `place + 1` fits into 16 bits, because a qdisc has at most 65,535 classes.
-        self.places[row] = u16::try_from(place + 1).unwrap_or(0);
+        self.places[row] = u16::try_from(place + 1).expect("class numbers have 16 bits");
         place
     }
 

@@ -363,7 +363,10 @@ fn what_cannot_be_read_is_refused() {
     assert!(told(json!([])).contains("not a JSON object"));
     assert!(told(json!({"version": 1})).contains("no schema"));
     let other = told(json!({"schema": "onramp.bench.udp", "version": 1, "rows": []}));
-    assert!(other.contains("onramp.bench.udp") && other.contains("onramp lab --json"), "{other}");
+    assert!(
+        other.contains("onramp.bench.udp") && other.contains("onramp lab wrote with --json"),
+        "{other}"
+    );
     assert!(told(json!({"schema": "onramp.lab.../etc", "version": 1})).contains("its schema"));
     let newer = told(json!({"schema": "onramp.lab.contention", "version": 2, "rows": []}));
     assert!(newer.contains("version is 2") && newer.contains("reads 1"), "{newer}");

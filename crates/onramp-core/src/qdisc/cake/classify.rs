@@ -39,7 +39,7 @@ impl Mode {
     ];
 
     pub(super) fn new(place: u64) -> Self {
-        let word = Self::WORDS[usize::try_from(place).unwrap_or(0)];
+        let word = Self::WORDS[usize::try_from(place).expect("a word of the table")];
         let is = |words: &[&str]| words.contains(&word);
         Self {
             source: is(&["triple-isolate", "srchost", "hosts", "dual-srchost"]),

@@ -151,7 +151,7 @@ pub(super) fn given_overhead(values: &Values<'_>) -> i32 {
 
 /// Returns the place of an option in the table.
 fn place(params: &[Param], key: &str) -> usize {
-    params.iter().position(|param| param.key == key).unwrap_or(0)
+    params.iter().position(|param| param.key == key).expect("an option of cake")
 }
 
 /// Adds to the overhead that was given so far.
@@ -166,7 +166,7 @@ fn add_overhead(params: &[Param], given: &mut [Option<Value>], more: i32) {
 
 /// Applies the word for a link: `raw` and `conservative` set the overhead, other words add to it.
 pub(super) fn fold_link(params: &[Param], given: &mut [Option<Value>], link: u64) {
-    let (name, overhead, mpu, cells) = LINKS[usize::try_from(link).unwrap_or(0)];
+    let (name, overhead, mpu, cells) = LINKS[usize::try_from(link).expect("a link of the table")];
     if name == "via-ethernet" {
         return;
     }

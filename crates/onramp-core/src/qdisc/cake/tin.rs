@@ -194,7 +194,8 @@ impl Tin {
         let quantum = if rate == 0 { QUANTUM_MAX } else { rate >> 12 };
         (self.rate, self.pace, self.share) = (rate, pace, share);
         self.aim = Aim { target, interval, mtu_time };
-        self.quantum = u32::try_from(quantum.clamp(QUANTUM_MIN, QUANTUM_MAX)).unwrap_or(0);
+        self.quantum =
+            u32::try_from(quantum.clamp(QUANTUM_MIN, QUANTUM_MAX)).expect("at most 1,514");
     }
 
     /// Sets the rate and the values that follow from it. Flows stay; hosts are known anew if the

@@ -65,7 +65,7 @@ impl TinLayout {
 }
 
 fn word(mode: u64) -> &'static str {
-    MODES[usize::try_from(mode).unwrap_or(0)]
+    MODES[usize::try_from(mode).expect("a mode of the table")]
 }
 
 /// Returns the rate of each tin of a mode, and its bytes in a round if there is no rate.

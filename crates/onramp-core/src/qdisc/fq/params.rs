@@ -149,7 +149,7 @@ impl Config {
         let or_never = |key| values.get(key).map_or(u64::MAX, |_| values.number(key));
         let mut priomap = PRIOMAP;
         for (band, given) in priomap.iter_mut().zip(values.list("priomap")) {
-            *band = u8::try_from(given).unwrap_or(0);
+            *band = u8::try_from(given).expect("a band of three");
         }
         let mut weights = [0; BANDS];
         for (weight, given) in weights.iter_mut().zip(values.list("weights")) {
