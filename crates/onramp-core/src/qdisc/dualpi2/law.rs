@@ -228,7 +228,7 @@ impl Law {
         chance > 0 && u64::from(self.rng.next_u32()) <= chance
     }
 
-    /// Returns true at random, with the square of the base probability.
+    /// Returns true at random, with a probability that is the square of the base probability.
     #[inline]
     pub(super) fn roll_square(&mut self) -> bool {
         let chance = self.probability.into();

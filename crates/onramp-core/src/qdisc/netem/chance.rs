@@ -307,8 +307,8 @@ mod tests {
             assert!((below(&normal, deviations) - part).abs() < 0.0005, "{deviations}");
         }
         let Spread::Table(pareto) = Spread::named(2) else { panic!("it is a table") };
-        // For this distribution, P(X < x) = 1 - x^-3. The table holds x minus the mean 3/2, in
-        // units of the standard deviation 3/4 (so a difference of x is multiplied by 4/3).
+        // For this distribution, P(X < x) = 1 - x^-3. The table holds (x - 3/2) * 4/3, where 3/2 is
+        // the mean, in units of 1/8,192.
         for x in [1.1_f64, 1.5, 2.0, 4.0] {
             let part = 1.0 - x.powi(-3);
             assert!((below(&pareto, (x - 1.5) * 4.0 / 3.0) - part).abs() < 0.0005, "{x}");
