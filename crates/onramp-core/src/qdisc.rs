@@ -2,12 +2,13 @@
 //!
 //! Invariants, checked for every entry of [`KINDS`] by `tests/conformance.rs`:
 //!
-//! * conservation: enqueued = dequeued + dropped + backlog; packets that a `peek` has taken out
-//!   count as backlog, and packets that a qdisc has made itself ([`Cx::made`]) count as enqueued;
+//! * conservation: enqueued = dequeued + dropped + backlog; a packet that a `peek` has taken out of
+//!   its queue counts as backlog, and a packet that the qdisc has made itself ([`Cx::made`]) counts
+//!   as enqueued;
 //! * the backlog of a qdisc changes only during a call from its parent, so a parent needs no
 //!   callback;
-//! * the time is `cx.now`, and random numbers come from the seed with which a qdisc is built: the
-//!   same calls give the same packets.
+//! * a qdisc knows no time but `cx.now`, and no random numbers but those from the seed with which
+//!   the qdisc is built: the same calls give the same packets.
 //!
 //! # Kinds
 //!
@@ -25,23 +26,25 @@
 //! | `gc` | idle flows removed to make room |
 //! | `fastpath` | packets that took the fast path, which bypasses the flows |
 //! | `throttled` | how often a flow had to wait |
-//! | `latency_ns` | how late flows are woken, a moving average |
-//! | `ce_mark` | packets that waited longer than `ce_threshold`, marked with CE if possible |
+//! | `latency_ns` | moving average of how late waiting flows are woken |
+//! | `ce_mark` | packets that waited longer than `ce_threshold`; marked with CE where possible |
 //! | `flows_plimit` | packets dropped at `flow_limit` |
 //! | `pkts_too_long` | gaps between packets that were shortened to one second |
 //! | `band0_pkts` to `band2_pkts` | packets that each band holds |
 //! | `band0_drops` to `band2_drops` | packets that each band dropped at `limit` |
-//! | `horizon_drops`, `horizon_caps` | packets beyond `horizon`: dropped, sent earlier |
+//! | `horizon_drops` | packets dropped because their departure time lay beyond `horizon` |
+//! | `horizon_caps` | packets beyond `horizon` that got an earlier departure time |
 //!
-//! A flow costs 80 to 160 bytes of memory, 10,000 flows cost 1.25 MiB, idle flows included. When
-//! there are more than `buckets` flows, new flows take the places of flows that have been idle for
-//! 3 s.
+//! A flow costs 80 to 160 bytes of memory, whether it is idle or not; 10,000 flows cost 1.25 MiB.
+//! When there are more than `buckets` flows, new flows take the places of flows that have been idle
+//! for 3 s.
 //!
 //! # Statistics of kinds with active queue management
 //!
 //! | name | of | meaning |
 //! |---|---|---|
-//! | `count`, `lastcount` | `codel` | drops that set the pace; the same when dropping last began |
+//! | `count` | `codel` | number of drops from which the time to the next drop follows |
+//! | `lastcount` | `codel` | what `count` was when dropping last began |
 //! | `ldelay_ns` | `codel` | how long the last packet waited |
 //! | `dropping`, `drop_next_ns` | `codel` | whether CoDel is dropping; when it drops next |
 //! | `maxpacket` | `codel`, `fq_codel` | size of the largest packet that CoDel has seen |
@@ -51,13 +54,16 @@
 //! | `drop_overmemory` | `fq_codel` | of these, packets dropped at `memory_limit` |
 //! | `new_flow_count` | `fq_codel`, `fq_pie` | how often a flow became a new flow |
 //! | `new_flows_len`, `old_flows_len` | `fq_codel`, `fq_pie` | flows in each of the two lists |
-//! | `memory_used` | `fq_codel`, `fq_pie` | bytes charged for packets, headers included |
-//! | `marked`, `early`, `pdrop` | `red`, `choke` | marks, drops by RED, drops at `limit` |
-//! | `matched` | `choke` | packets dropped with a packet of the same flow |
-//! | `prob_mark`, `prob_mark_head`, `prob_drop` | `sfq` | random marks, marks at the head, drops |
-//! | `forced_mark`, `forced_mark_head`, `forced_drop` | `sfq` | the same, beyond `max` |
-//! | `prob_ppm`, `delay_ns`, `avg_dq_rate` | `pie` | probability, delay, bytes sent per second |
-//! | `prob` | `pie` | the probability, in units of 2^-56 |
+//! | `memory_used` | `fq_codel`, `fq_pie` | bytes of memory charged for packets, with headers |
+//! | `marked`, `early` | `red`, `choke` | packets that RED marked; that RED dropped |
+//! | `pdrop` | `red`, `choke` | packets dropped at `limit` |
+//! | `matched` | `choke` | new packets dropped together with a queued one of their flow |
+//! | `prob_mark`, `prob_mark_head` | `sfq` | random marks: on arrival, at the head of a queue |
+//! | `prob_drop` | `sfq` | packets dropped at random |
+//! | `forced_mark`, `forced_mark_head`, `forced_drop` | `sfq` | the same, above `max` |
+//! | `prob_ppm`, `delay_ns` | `pie` | drop probability; how long packets wait |
+//! | `avg_dq_rate` | `pie` | average number of bytes sent per second |
+//! | `prob` | `pie` | the drop probability, in units of 2^-56 |
 //! | `pkts_in`, `dropped` | `pie`, `fq_pie` | packets taken in; packets dropped |
 //! | `overlimit` | `pie`, `fq_pie` | of these, packets dropped at `limit` |
 //! | `overmemory` | `fq_pie` | of these, packets dropped at `memory_limit` |
@@ -69,10 +75,10 @@
 //! |---|---|
 //! | `prob_ppm` | base probability, before it is squared (classic) or multiplied (L-queue) |
 //! | `prob` | the base probability, in units of 2^-32 |
-//! | `delay_c_ns`, `delay_l_ns` | waiting time of the first packet in the classic and the L-queue |
+//! | `delay_c_ns`, `delay_l_ns` | waiting time of the first packet: classic queue, L-queue |
 //! | `packets_in_c`, `packets_in_l` | packets taken into the classic and the L-queue |
 //! | `maxq` | the most packets held at once |
-//! | `ecn_mark`, `step_marks` | packets marked; of these, packets marked beyond `step_thresh` |
+//! | `ecn_mark`, `step_marks` | packets marked; of these, for waiting beyond `step_thresh` |
 //! | `credit_c`, `credit_l` | credit of the queue to serve next, in bytes times percent |
 //! | `memory_used`, `max_memory_used`, `memory_limit` | bytes charged: now, at most, limit |
 //!
@@ -85,8 +91,8 @@
 //! | `bandwidth` | with `autorate-ingress`: the present rate of the shaper, bytes per second |
 //! | `min_network_size`, `max_network_size` | bytes of packets without their link header |
 //! | `min_adj_size`, `max_adj_size` | bytes of packets on the wire, with the link's framing |
-//! | `avg_hdr_offset` | bytes of a link header, a moving average |
-//! | `overlimits` | how often the bandwidth let no packet out |
+//! | `avg_hdr_offset` | moving average of the length of a link header, in bytes |
+//! | `overlimits` | how often packets had to wait because of the bandwidth |
 //!
 //! Each tin has the following statistics, with the prefixes `tin0_` to `tin7_`, from the least
 //! important tin on:
@@ -95,10 +101,12 @@
 //! |---|---|
 //! | `thresh` | the tin's part of the bandwidth, bytes per second |
 //! | `target_ns`, `interval_ns` | target and interval of COBALT, the tin's queue management |
-//! | `pk_delay_ns`, `av_delay_ns`, `sp_delay_ns` | average sojourn times: peak, all, least |
+//! | `pk_delay_ns`, `sp_delay_ns` | moving averages of sojourn times: near peaks, near lows |
+//! | `av_delay_ns` | moving average of all sojourn times |
 //! | `backlog` | bytes held |
 //! | `pkts`, `bytes` | packets and bytes that came |
-//! | `way_inds`, `way_miss`, `way_cols` | flows in another queue of their set, new, colliding |
+//! | `way_inds` | packets of flows that have another queue than their first choice |
+//! | `way_miss`, `way_cols` | packets that began a flow; packets of flows that share a queue |
 //! | `drops`, `marks` | packets dropped, and packets marked with CE |
 //! | `sp_flows`, `bk_flows`, `un_flows` | flows that are sparse, bulk, unresponsive |
 //! | `max_len` | size of the largest packet |
@@ -146,10 +154,10 @@ use crate::base::shown;
 use crate::sched::peek_by_dequeue;
 use crate::sched::{classes, rounds, time_queue};
 
-/// The default map from the 16 priorities to three bands: `tc-prio(8)`.
+/// The default map from the 16 packet priorities to three bands, as in `tc-prio(8)`.
 pub(crate) const PRIOMAP: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
-/// `PRIOMAP` as the default value of a parameter.
+/// The map [`PRIOMAP`] as the default value of a parameter.
 pub(crate) const PRIOMAP_NUMBERS: [u64; 16] = {
     let mut numbers = [0; 16];
     let mut i = 0;
@@ -166,7 +174,8 @@ pub(crate) fn band_of(priomap: &[u8; 16], priority: u32) -> usize {
     usize::from(priomap[(priority & 15) as usize])
 }
 
-/// All kinds of qdiscs. The parser, help, listings, documents and tests iterate over this table.
+/// The table of all kinds of qdiscs. The parser, the help, listings, documents and tests iterate
+/// over it.
 ///
 /// To add a qdisc, write `qdisc/NAME.rs` with a [`Kind`], and add its name to the modules above and
 /// to this table.
@@ -205,5 +214,6 @@ pub const KINDS: &[Kind] = &[
     mq::MQPRIO,
 ];
 
-/// The kinds that stand where packets come in; no tree contains them.
+/// The kinds of qdiscs that only hold filters for packets as they come in to a device or leave it.
+/// Such a qdisc is never part of a tree of qdiscs.
 pub const INGRESS: &[Kind] = ingress::KINDS;

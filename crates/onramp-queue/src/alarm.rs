@@ -1,8 +1,8 @@
-//! Alarms: many threads request visits to places, and a few threads that sleep in between make the
-//! visits.
+//! Alarms: many threads request visits to places (ports), and a few threads (runners) make these
+//! visits and sleep in between.
 //!
-//! Each place that needs visits (a port) has a [`Due`]; each thread that makes the visits (a
-//! runner) has an [`Alarm`].
+//! Each place that may need a visit (a port) has a [`Due`], in which the time of the visit is
+//! noted; each thread that makes visits (a runner) has an [`Alarm`].
 //!
 //! ```text
 //! a thread that requests a visit          the thread that makes the visits
@@ -13,9 +13,10 @@
 //! if that is earlier: wake the sleeper    sleep until alarm.rest(the earliest due left)
 //! ```
 //!
-//! If a round of visits misses a note, the visiting thread has already called `rise` or `rest`, so
-//! the requesting thread wakes it. (Waking a thread that is awake must make its next sleep end at
-//! once, as `Thread::unpark` does.) If the note came before `rise`, the round sees the note.
+//! No request is lost. If a round of visits misses a note (a time written to a [`Due`]), the
+//! visiting thread has already called `rise` or `rest`, so the requesting thread wakes it. (Waking
+//! a thread that is awake must make its next sleep end at once, as `Thread::unpark` does.) If the
+//! note was made before `rise`, the round finds the note.
 //!
 //! ```text
 //!              | note, set | take | rise, rest
@@ -28,10 +29,11 @@ use crate::mutant;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// A time that never comes.
+/// In place of a time: never.
 pub const NEVER: u64 = u64::MAX;
 
-/// The time at which a place requests a visit, in nanoseconds.
+/// The time at which a place (a port) requests its next visit, in nanoseconds; [`NEVER`] if it
+/// requests none.
 #[derive(Debug)]
 pub struct Due(AtomicU64);
 
@@ -42,21 +44,22 @@ impl Default for Due {
 }
 
 impl Due {
-    /// Notes that the place requests a visit at `at` (nanoseconds) or before. Returns the time
-    /// noted before this call.
+    /// Notes that the place requests a visit at `at` (nanoseconds) or before. Returns the time that
+    /// was noted before this call.
     #[inline]
     pub fn note(&self, at: u64) -> u64 {
-        // Release: publishes the reason for the visit; pairs with the acquire in `take`. This must
-        // be an exchange even if an earlier time is noted: a plain load could see a note that was
-        // already taken.
+        // Release: publishes the reason for the visit; pairs with the acquire in `take`. Even if an
+        // earlier time is already noted, this must be an atomic exchange: a plain load could see a
+        // note that was already taken.
         self.0.fetch_min(at, mutant::or("due-note-release", Release, Relaxed))
     }
 
-    /// Takes the note if its time has come; returns false if there is no such note. Call this
-    /// before visiting the place: requests that come later are noted again.
+    /// Takes the noted time out if that time has come; returns false if it has not, or if no time
+    /// is noted. Call this before visiting the place: a request that comes during the visit then
+    /// makes a new note.
     #[inline]
     pub fn take(&self, now: u64) -> bool {
-        // Relaxed: this value is a guess, which the exchange below verifies.
+        // Relaxed: the loaded value is a guess, which the exchange below verifies.
         if self.0.load(Relaxed) > now {
             return false;
         }
@@ -67,34 +70,34 @@ impl Due {
     /// Returns the noted time, in nanoseconds.
     #[inline]
     pub fn at(&self) -> u64 {
-        // Relaxed: a thread that notes an earlier time after this load wakes the sleeper.
+        // Relaxed: a thread that notes an earlier time after this load wakes the visiting thread.
         self.0.load(Relaxed)
     }
 }
 
-/// One bit per place that says whether a visit is noted, so that a round need not look at every
-/// place.
+/// One bit for each place, which is set while a visit to the place is requested, so that a round of
+/// visits need not look at every place.
 #[derive(Debug)]
 pub struct Marks(Box<[AtomicU64]>);
 
 impl Marks {
-    /// Makes the marks for `places` places; no mark is set.
+    /// Makes the marks for `places` places; no place is marked.
     #[must_use]
     pub fn new(places: usize) -> Self {
         Self((0..places.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Marks a place. Call this after noting its due time, because the thread that clears the mark
-    /// looks at the due time next.
+    /// Marks a place. Call this after noting the time of the visit in the place's [`Due`], because
+    /// the thread that clears the mark reads that time next.
     #[inline]
     pub fn set(&self, place: usize) {
-        // Release: publishes the note; pairs with the acquire in `clear`.
+        // Release: publishes the noted time; pairs with the acquire in `clear`.
         let order = mutant::or("mark-set-release", Release, Relaxed);
         self.0[place / 64].fetch_or(1 << (place % 64), order);
     }
 
-    /// Clears the mark of a place. Call this before looking at the place: later notes set the mark
-    /// again.
+    /// Clears the mark of a place. Call this before looking at the place: a request that comes
+    /// later sets the mark again.
     #[inline]
     pub fn clear(&self, place: usize) {
         // Acquire: pairs with the release in `set`.
@@ -108,10 +111,11 @@ impl Marks {
         (0..self.0.len()).flat_map(|word| self.in_word(word))
     }
 
-    /// Returns the marked places within one group of 64, and the `from` for the next call.
+    /// Returns the marked places within one group of 64 places, and the value of `from` for the
+    /// next call.
     ///
     /// The group is the aligned group of 64 places that contains `from`; places below `from` are
-    /// left out. Repeated calls go round through all places.
+    /// left out. Repeated calls go through all places, and then begin again with the first group.
     pub fn some(&self, from: usize) -> (impl Iterator<Item = usize>, usize) {
         let word = from / 64 % self.0.len().max(1);
         let marked = (word < self.0.len()).then(|| self.in_word(word));
@@ -120,8 +124,8 @@ impl Marks {
     }
 
     fn in_word(&self, word: usize) -> impl Iterator<Item = usize> {
-        // Relaxed: this value is a guess. A thread that sets a mark after this load wakes the
-        // sleeper, and `clear` acquires.
+        // Relaxed: the loaded value is a guess. A thread that sets a mark after this load wakes the
+        // visiting thread, and `clear` acquires.
         let mut bits = self.0[word].load(Relaxed);
         std::iter::from_fn(move || {
             let place = word * 64 + bits.trailing_zeros() as usize;
@@ -132,7 +136,8 @@ impl Marks {
     }
 }
 
-/// The time at which a sleeping thread wakes by itself, in nanoseconds.
+/// The time at which a sleeping thread (a runner) wakes by itself, in nanoseconds; [`NEVER`] if the
+/// alarm is not set.
 #[derive(Debug)]
 pub struct Alarm(AtomicU64);
 
@@ -143,26 +148,27 @@ impl Default for Alarm {
 }
 
 impl Alarm {
-    /// Sets the alarm to `at` (nanoseconds) if that is earlier than its present time. Returns true
-    /// if it was earlier; the caller must then wake the sleeper.
+    /// Sets the alarm to `at` (nanoseconds) if that is earlier than the time to which it is set
+    /// now. Returns true if `at` was earlier; the caller must then wake the sleeping thread.
     #[inline]
     pub fn set(&self, at: u64) -> bool {
-        // Release: publishes the note that was made before; pairs with the acquire in `rise`.
-        // Acquire: if several threads take turns as sleeper ([`Post`](crate::Post)), shows which
-        // thread called `rise` last; the caller wakes that thread.
+        // Release: publishes the note that was made before this call; pairs with the acquire in
+        // `rise`.
+        // Acquire: if several threads take turns as sleeping thread ([`Post`](crate::Post)), shows
+        // which of them called `rise` last; the caller wakes that thread.
         let order = mutant::or("alarm-set-release", AcqRel, Acquire);
         let order = mutant::or("alarm-set-acquire", order, Release);
         at < self.0.fetch_min(at, order)
     }
 
-    /// Notes that the sleeper has risen: from here on, a thread that sets the alarm wakes the
-    /// sleeper.
+    /// Notes that the sleeping thread has awoken, by clearing the alarm. A thread that sets the
+    /// alarm from now on must wake the sleeping thread again.
     #[inline]
     pub fn rise(&self) {
-        // Acquire: pairs with the release in `set`. A thread that set the alarm without waking this
-        // one, because an earlier time was set, has made its note before, so this thread finds the
-        // note next.
-        // Release: publishes which thread has risen; pairs with the acquire in `set`.
+        // Acquire: pairs with the release in `set`. Another thread may have set the alarm without
+        // waking this thread, because an earlier time was set. That thread made its note before, so
+        // this thread finds the note next.
+        // Release: publishes which thread has called `rise`; pairs with the acquire in `set`.
         let order = mutant::or("alarm-rise-acquire", AcqRel, Release);
         let order = mutant::or("alarm-rise-release", order, Acquire);
         if !mutant::is("alarm-rise-left-out") {
@@ -170,17 +176,18 @@ impl Alarm {
         }
     }
 
-    /// Notes that the sleeper goes to sleep until `next` (nanoseconds). Returns the time until
-    /// which it may sleep, which is earlier if the alarm was set earlier.
+    /// Notes that the calling thread goes to sleep until `next` (nanoseconds). Returns the time
+    /// until which it may sleep; this time is earlier than `next` if the alarm was set to an
+    /// earlier time.
     #[inline]
     pub fn rest(&self, next: u64) -> u64 {
-        // Relaxed: a thread that sets an earlier time after this exchange wakes the sleeper; a time
-        // that was set before is in the returned value.
+        // Relaxed: a thread that sets an earlier time after this exchange wakes the sleeping
+        // thread; a time that was set before is in the value that the exchange returns.
         self.0.fetch_min(next, Relaxed).min(next)
     }
 
-    /// Returns the time that the alarm is set to, in nanoseconds. A hint: the time may be stale as
-    /// soon as it is read.
+    /// Returns the time that the alarm is set to, in nanoseconds. This is a hint: the time may be
+    /// stale as soon as it is read.
     #[inline]
     pub fn at(&self) -> u64 {
         // Relaxed: the result is only a hint.

@@ -1,14 +1,14 @@
-//! Statistics counters: one thread at a time writes a counter, any number of threads read it, and
-//! no access needs a locked instruction.
+//! Counters for statistics: one thread at a time writes a counter, any number of threads read it,
+//! and no access needs a locked instruction.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A number that one thread at a time writes (for example an owner or a sender) and any thread
-/// reads.
+/// A number that one thread at a time writes (for example the owner of a port, or a sender) and
+/// that any thread reads.
 ///
-/// The writer pays for one plain load and one plain store. A reader sees each counter only grow,
-/// but counters read one after another do not show the same instant. Two simultaneous writers would
-/// lose counts; nothing worse would happen.
+/// The writer pays for one plain load and one plain store. A reader never sees a counter shrink,
+/// but the values of several counters, read one after another, belong to different instants. Two
+/// simultaneous writers would lose counts; nothing worse would happen.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -19,14 +19,15 @@ impl Counter {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds `n`. Only the writing thread may call this.
+    /// Adds `n` to the counter. Only the writing thread may call this.
     #[inline]
     pub fn add(&self, n: u64) {
         // Relaxed: the counter only informs people; it orders no other memory.
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Sets the counter to `n` if the counter is lower. Only the writing thread may call this.
+    /// Sets the counter to `n` if its value is lower than `n`. Only the writing thread may call
+    /// this.
     #[inline]
     pub fn raise(&self, n: u64) {
         // Relaxed: the counter orders no other memory.
@@ -35,15 +36,15 @@ impl Counter {
         }
     }
 
-    /// Sets the counter to `n`, for levels such as a backlog. Only the writing thread may call
-    /// this.
+    /// Sets the counter to `n`; use this for values that also fall, such as a backlog. Only the
+    /// writing thread may call this.
     #[inline]
     pub fn set(&self, n: u64) {
         // Relaxed: the counter orders no other memory.
         self.0.store(n, Relaxed);
     }
 
-    /// Returns the current value.
+    /// Returns the counter's current value.
     #[must_use]
     #[inline]
     pub fn get(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! The reasons why packets are dropped: one closed list, with one sentence for each reason.
+//! The reasons for which packets are dropped: one closed list, with one sentence for each reason.
 //!
 //! Source: the idea, and the names of the qdisc reasons, come from Linux
 //! `include/net/dropreason-qdisc.h`.
@@ -14,7 +14,7 @@ macro_rules! reasons {
         }
 
         impl DropReason {
-            /// All reasons, in the order of their numeric values.
+            /// All drop reasons, in the order of their numeric values.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
             /// Returns the name of the reason, as statistics and JSON show it.

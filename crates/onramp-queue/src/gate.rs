@@ -1,5 +1,5 @@
-//! The gate: one byte that a sender checks before each packet to learn whether something may
-//! prevent it from sending the packet on the usual way.
+//! The gate: one byte that a sender checks before each packet. It tells the sender whether
+//! something may prevent it from sending the packet in the usual way.
 //!
 //! ```text
 //!              |  look  |  change
@@ -11,8 +11,8 @@ use crate::mutant;
 use crate::sync::Ordering::{Relaxed, SeqCst};
 use crate::sync::{AtomicU8, fence};
 
-/// Flags for the reasons why packets may be refused, or may go to another port than their flow
-/// says. Each place guarded by a gate is a port.
+/// Flags that are set when packets may be refused, or may have to go to another port than the one
+/// chosen by their flow. In the documentation of the gate, a "place" is a port.
 #[derive(Debug, Default)]
 pub struct Gate(AtomicU8);
 
@@ -22,13 +22,13 @@ impl Gate {
     const ONE: u8 = 4;
     const SHUT: u8 = 8;
 
-    /// Notes that a place has died or is being removed.
+    /// Notes that a place (a port) has died or is being removed.
     pub fn note_change(&self) {
         self.0.fetch_or(Self::CHANGE, Relaxed); // Relaxed: see `is_open`.
     }
 
-    /// Closes the gate for good. The closing thread looks for places after this call, and finds
-    /// those that were added before. A thread that adds a place later
+    /// Closes the gate for good. After this call, the closing thread looks for places (ports); it
+    /// finds those that were added before the gate was closed. A thread that adds a place later
     /// [sees](Self::has_closed_since) that the gate is closed.
     pub fn close(&self) {
         self.0.fetch_or(Self::CLOSED, Relaxed); // Relaxed: the fence below orders the write.
@@ -38,8 +38,8 @@ impl Gate {
         }
     }
 
-    /// Notes that from now on no runner visits the places any more, to send or drop packets that
-    /// are left there.
+    /// Shuts the gate: notes that from now on no runner visits the places (ports) to send or drop
+    /// packets that are left there.
     pub fn shut(&self) {
         self.0.fetch_or(Self::SHUT, Relaxed); // Relaxed: the fence below orders the write.
         if !mutant::is("gate-shut-unfenced") {
@@ -48,8 +48,8 @@ impl Gate {
         }
     }
 
-    /// Whether the gate was closed. A thread calls this after it has added a place. If the result
-    /// is false, a thread that [closes](Self::close) the gate later finds the place.
+    /// Whether the gate was closed. A thread calls this after it has added a place (a port). If the
+    /// result is false, any thread that [closes](Self::close) the gate later finds the new place.
     #[must_use]
     pub fn has_closed_since(&self) -> bool {
         if !mutant::is("gate-look-unfenced") {
@@ -59,7 +59,7 @@ impl Gate {
         self.is_closed()
     }
 
-    /// Sets whether the first place serves all flows.
+    /// Sets whether the first place (port) serves all flows.
     pub fn set_one(&self, one: bool) {
         // Relaxed: see `is_open`.
         if one {
@@ -69,36 +69,38 @@ impl Gate {
         }
     }
 
-    /// Whether the first place serves all flows.
+    /// Whether the first place (port) serves all flows.
     #[must_use]
     pub fn is_one(&self) -> bool {
         self.0.load(Relaxed) & Self::ONE != 0 // Relaxed: see `is_open`.
     }
 
-    /// Whether nothing unusual has happened: every place is alive and stays, each place serves its
-    /// own flows, and the gate is not closed.
+    /// Whether nothing unusual has happened: every place (port) is alive and stays, each place
+    /// serves its own flows, and the gate is neither closed nor shut.
     #[must_use]
     #[inline]
     pub fn is_open(&self) -> bool {
-        // Relaxed: a sender that misses a change gives its packet to the old place, and that place
+        // Relaxed: a sender that misses a change gives its packet to the old port, and that port
         // itself drops or sends the packet.
         self.0.load(Relaxed) == 0
     }
 
-    /// Whether a place has died, was removed or is being removed, or the gate is closed.
+    /// Whether a place (port) has died, was removed or is being removed, or the gate is closed or
+    /// shut.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         self.0.load(Relaxed) & !Self::ONE != 0 // Relaxed: see `is_open`.
     }
 
-    /// Whether the gate is closed.
+    /// Whether the gate is closed ([`close`](Self::close) was called).
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0.load(Relaxed) & Self::CLOSED != 0 // Relaxed: see `is_open`.
     }
 
-    /// Whether the gate is shut. A thread calls this after it has left packets in a place. If the
-    /// result is false, the thread that shuts the gate looks afterwards and finds these packets.
+    /// Whether the gate is shut ([`shut`](Self::shut) was called). A thread calls this after it has
+    /// left packets in a place (a port). If the result is false, the thread that shuts the gate
+    /// looks for packets afterwards and finds these.
     #[must_use]
     pub fn is_shut(&self) -> bool {
         if !mutant::is("gate-is-shut-unfenced") {

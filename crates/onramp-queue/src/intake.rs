@@ -1,5 +1,5 @@
-//! The intake: a lock-free list of packets, and the right to work on the value behind that list, in
-//! one word. No thread ever waits for an intake.
+//! The intake: one machine word that holds a lock-free list of packets, and the right to work on a
+//! value behind that list. No thread ever waits for an intake.
 //!
 //! Many threads push packets. One thread at a time, the *owner*, takes all of them and works on the
 //! value behind the intake (for a port: qdisc and device). A thread that pushes into an idle intake
@@ -18,9 +18,9 @@
 //!                          thread that calls `own`
 //! ```
 //!
-//! The owner sets BUSY when it leaves an intake that is so busy that collecting packets pays off.
-//! Before an owner sets BUSY, it tells a runner (the port's runner), which must call
-//! [`Intake::own`] again and again until it leaves the intake idle.
+//! The owner sets the flag BUSY when it leaves an intake that gets so many packets that collecting
+//! them into larger batches pays off. Before it sets BUSY, it tells a runner (the port's background
+//! thread), which must then call [`Intake::own`] again and again until it leaves the intake idle.
 //!
 //! ```text
 //!                |  push | own | take, leave
@@ -29,11 +29,11 @@
 //! take, leave    |   -   |  -  |  one owner (`&mut Owner`)
 //! ```
 //!
-//! List, ownership and count share one word. So no wake-up can be lost, no fence is needed, the
-//! limit on waiting packets is exact, and there is no ABA problem, because the only operation that
-//! removes packets is "take all". A push may succeed although the packet that it links to was freed
-//! and another packet now lives at the same address. The link is still correct as an address, and
-//! `take` finds out from the address which packet lives there.
+//! The list, its length and the ownership share one word. So no wake-up can be lost, no fence is
+//! needed, the limit on waiting packets is exact, and there is no ABA problem, because the only
+//! operation that removes packets is "take all". A push may succeed although the packet that it
+//! links to was freed and another packet now lives at the same address. The link is still correct
+//! as an address, and `take` finds out from the address which packet lives there.
 //!
 //! Source: the design is our own. It replaces the list in Linux's `__dev_xmit_skb`
 //! (`net/core/dev.c`, 7.2).
@@ -53,12 +53,14 @@ use crate::sync::LINES;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::{AtomicPtr, Padded, UnsafeCell, prefetch_write};
 
-/// Flag: a thread owns the intake.
+/// Flag in the word: a thread owns the intake.
 const OWNED: usize = 1;
-/// Flag: packets may wait although no thread owns the intake.
+/// Flag in the word: packets may wait although no thread owns the intake; a runner takes them
+/// later.
 const BUSY: usize = 2;
 
-/// A lock-free intake in front of a value that one thread at a time works on.
+/// A lock-free intake (a list to which many threads push packets) in front of a value that one
+/// thread at a time works on.
 pub struct Intake<T> {
     word: Padded<AtomicPtr<Node>>,
     cap: u16,
@@ -66,9 +68,9 @@ pub struct Intake<T> {
     value: Padded<UnsafeCell<T>>,
 }
 
-/// The word that producers exchange, the fields that producers only read, and the value that the
-/// owner works on lie on separate cache lines. So a producer takes one line from other producers,
-/// and the owner's work takes no line from producers.
+/// Three things lie on separate cache lines: the word that pushing threads exchange, the fields
+/// that they only read, and the value that the owner works on. So a push takes only one cache line
+/// from other pushing threads, and the owner's work takes none from them.
 #[cfg(not(loom))]
 const _: () = {
     assert!(align_of::<Intake<u8>>() == LINES && size_of::<Intake<u8>>() == 3 * LINES);
@@ -79,8 +81,8 @@ const _: () = {
     assert!(offset_of!(Intake<u8>, batch) / LINES == cap);
 };
 
-// SAFETY: the word hands packets from thread to thread, and hands `value` from owner to owner.
-// Neither needs `T: Sync`, because only the owner has a reference to the value.
+// SAFETY: the word hands packets from thread to thread, and hands `value` from owner to owner. It
+// does not need `T: Sync`, because only the owner has a reference to the value.
 unsafe impl<T: Send> Send for Intake<T> {}
 // SAFETY: the argument for `Send` above holds for `Sync` as well.
 unsafe impl<T: Send> Sync for Intake<T> {}
@@ -89,25 +91,26 @@ unsafe impl<T: Send> Sync for Intake<T> {}
 #[must_use = "an owner has to drain the intake"]
 #[derive(Debug)]
 pub enum Pushed<'a, T> {
-    /// The packets are in the intake, and another thread is bound to take them.
+    /// The packets are staged: they wait in the intake, and another thread will certainly take
+    /// them.
     Staged {
-        /// Whether no packet waited before this push. If a runner takes the waiting packets, the
-        /// pusher must tell the runner.
+        /// Whether no packet waited before this push. If it is left to a runner to take the packets
+        /// (the intake is BUSY), the pusher must then tell the runner.
         first: bool,
     },
-    /// The calling thread is now the owner. If the intake was idle, `fresh` holds the pushed
-    /// packets. Otherwise `fresh` is empty, and [`Owner::take`] returns the pushed packets at their
-    /// place in the list.
+    /// The calling thread is now the owner of the intake. If the intake was idle, `fresh` holds the
+    /// pushed packets. Otherwise `fresh` is empty, and [`Owner::take`] returns the pushed packets,
+    /// at their place in the list.
     Owner {
-        /// The right to work on the value.
+        /// The right to work on the value behind the intake.
         owner: Owner<'a, T>,
-        /// The pushed packets, if they were not put into the list.
+        /// The pushed packets, if they were not put into the intake's list.
         fresh: PacketList,
     },
 }
 
-/// Error of a push that would exceed the intake's limit of waiting packets. It returns the packets
-/// to the caller.
+/// The error of a push after which more packets would wait than the intake allows. It returns the
+/// packets to the caller.
 #[derive(Debug)]
 pub struct Full(pub PacketList);
 
@@ -119,7 +122,7 @@ impl fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-/// The right to work on the value behind an intake.
+/// The right to work on the value behind an intake; only one thread has it at a time.
 ///
 /// Give the right up with [`Owner::leave_idle`] or [`Owner::leave_busy`]. If an owner is merely
 /// dropped, for example by a panic, the intake stays owned for ever. This is intended, because the
@@ -133,8 +136,9 @@ pub struct Owner<'a, T> {
 }
 
 impl<T> Intake<T> {
-    /// Puts an intake for at most `cap` waiting packets in front of `value`. While the intake is
-    /// BUSY, a push that makes the list at least `batch` packets long becomes owner.
+    /// Makes an intake for at most `cap` waiting packets in front of `value`. While the intake is
+    /// BUSY (packets are only staged, for a runner to take), a push that makes the list at least
+    /// `batch` packets long makes its thread the owner.
     pub fn new(value: T, cap: u16, batch: u16) -> Self {
         Self {
             word: Padded(AtomicPtr::new(Word::ZERO.0)),
@@ -148,13 +152,13 @@ impl<T> Intake<T> {
     ///
     /// # Errors
     ///
-    /// [`Full`] returns the packets if the intake would hold more than its cap.
+    /// Returns [`Full`] with the packets if more than `cap` packets would wait in the intake.
     #[inline]
     pub fn push(&self, mut packets: PacketList) -> Result<Pushed<'_, T>, Full> {
         let Some((oldest, newest, count)) = packets.reverse() else {
             return Ok(Pushed::Staged { first: false });
         };
-        // Relaxed: this value is a guess, which the exchanges below verify.
+        // Relaxed: the loaded value is a guess, which the exchanges below verify.
         let mut word = Word(self.word.0.load(Relaxed));
         loop {
             if word == Word::ZERO {
@@ -178,7 +182,7 @@ impl<T> Intake<T> {
             }
             #[expect(clippy::cast_possible_truncation, reason = "at most `cap`, a u16")]
             let total = total as u16;
-            // SAFETY: the chain belongs to this thread until the exchange succeeds.
+            // SAFETY: the chain of pushed nodes belongs to this thread until the exchange succeeds.
             unsafe { Node::set_next(oldest, word.node()) };
             let owns =
                 !word.has(OWNED) && total >= self.batch && !mutant::is("intake-push-never-owns");
@@ -203,16 +207,17 @@ impl<T> Intake<T> {
         }
     }
 
-    /// Prefetches the word for writing, in preparation for a push.
+    /// Prefetches the intake's word for writing, in preparation for a push.
     #[inline]
     pub fn prefetch(&self) {
         prefetch_write(&raw const self.word);
     }
 
-    /// Makes the calling thread the owner; `None`: another thread is the owner.
+    /// Makes the calling thread the owner of the intake. Returns `None` if another thread is the
+    /// owner.
     #[inline]
     pub fn own(&self) -> Option<Owner<'_, T>> {
-        // Relaxed: this value is a guess, which the exchange below verifies.
+        // Relaxed: the loaded value is a guess, which the exchange below verifies.
         let mut word = Word(self.word.0.load(Relaxed));
         while !word.has(OWNED) {
             let owned = word.with_flags(word.flags() | OWNED);
@@ -227,21 +232,22 @@ impl<T> Intake<T> {
         None
     }
 
-    /// Returns the number of packets that wait in the intake. A hint: the number may be stale as
-    /// soon as it is read.
+    /// Returns the number of packets that wait in the intake. This is a hint: the number may be
+    /// stale as soon as it is read.
     pub fn waiting(&self) -> u32 {
         // Relaxed: the result is only a hint.
         u32::from(Word(self.word.0.load(Relaxed)).count())
     }
 
-    /// Whether a thread owns the intake. A hint: the answer may be stale as soon as it is read.
+    /// Whether a thread owns the intake. This is a hint: the answer may be stale as soon as it is
+    /// read.
     pub fn is_owned(&self) -> bool {
         // Relaxed: the result is only a hint.
         Word(self.word.0.load(Relaxed)).has(OWNED)
     }
 
-    /// Whether the last owner left the intake busy. A hint: the answer may be stale as soon as it
-    /// is read.
+    /// Whether the intake is BUSY (its last owner left packets to a runner). This is a hint: the
+    /// answer may be stale as soon as it is read.
     pub fn is_busy(&self) -> bool {
         // Relaxed: the result is only a hint.
         Word(self.word.0.load(Relaxed)).has(BUSY)
@@ -256,7 +262,7 @@ impl<T> Intake<T> {
         !word.has(OWNED) && word.count() == 0
     }
 
-    /// Returns the largest number of packets that may wait.
+    /// Returns the largest number of packets that may wait in the intake.
     pub fn cap(&self) -> u16 {
         self.cap
     }
@@ -268,47 +274,52 @@ impl<'a, T> Owner<'a, T> {
         Self { intake, value: PhantomData }
     }
 
-    /// Takes all waiting packets, oldest first.
+    /// Takes all packets that wait in the intake, oldest first.
     #[inline]
     pub fn take(&mut self) -> PacketList {
         let word = &self.intake.word.0;
-        // Relaxed: if the load misses a push, `leave_idle` or the next owner finds the packet.
+        // Relaxed: if the load misses a push, `leave_idle` or the next owner finds the pushed
+        // packet.
         if Word(word.load(Relaxed)).count() == 0 {
             return PacketList::new();
         }
-        // Acquire: makes the packets visible; pairs with the release in `push`. The swap may clear
-        // BUSY, because only the owner clears BUSY, and `leave_busy` sets it again.
+        // Acquire: makes the packets visible; pairs with the release in `push`. The swap also
+        // clears BUSY. That is allowed, because only owners clear BUSY, and `leave_busy` sets it
+        // again.
         let order = mutant::or("intake-take-acquire", Acquire, Relaxed);
         let taken = Word(word.swap(Word::flags_only(OWNED).0, order));
-        // SAFETY: the swap gave the chain to this thread alone; `push` ends the chain at null.
+        // SAFETY: the swap gave the chain of waiting nodes to this thread alone; `push` ends the
+        // chain at null.
         unsafe { PacketList::from_newest_first(taken.node()) }
     }
 
-    /// Returns the number of packets that wait. Other threads may push more at any time.
+    /// Returns the number of packets that wait in the intake. Other threads may push more at any
+    /// time.
     #[inline]
     pub fn waiting(&self) -> u32 {
         self.intake.waiting()
     }
 
-    /// Whether the last owner left the intake busy. Call this before the first
-    /// [`take`](Self::take), which clears the flag.
+    /// Whether the last owner left the intake BUSY, with any waiting packets, to a runner. Call
+    /// this before the first [`take`](Self::take), which clears the flag BUSY.
     #[inline]
     pub fn was_busy(&self) -> bool {
         self.intake.is_busy()
     }
 
-    /// Gives up ownership and leaves the intake idle, if no packet waits.
+    /// If no packet waits, gives up ownership and leaves the intake idle.
     ///
     /// # Errors
     ///
-    /// Returns the owner back if packets wait: the caller still owns the intake.
+    /// Returns this owner as the error if packets wait; the caller then still owns the intake.
     #[inline]
     pub fn leave_idle(self) -> Result<(), Self> {
         let atomic = &self.intake.word.0;
-        // Relaxed: this value is a guess, which the exchange below verifies.
+        // Relaxed: the loaded value is a guess, which the exchange below verifies.
         let mut word = Word(atomic.load(Relaxed));
         while word.count() == 0 || mutant::is("intake-leave-idle-unchecked") {
-            // Release: publishes our work on the value; pairs with the acquire of the next owner.
+            // Release: publishes this owner's work on the value; pairs with the acquire of the next
+            // owner.
             let order = mutant::or("intake-leave-idle-release", Release, Relaxed);
             match atomic.compare_exchange_weak(word.0, Word::ZERO.0, order, Relaxed) {
                 Ok(_) => return Ok(()),
@@ -318,17 +329,18 @@ impl<'a, T> Owner<'a, T> {
         Err(self)
     }
 
-    /// Gives up ownership and leaves the intake busy, together with any waiting packets. Tell the
-    /// runner before this call.
+    /// Gives up ownership and leaves the intake BUSY: packets that wait, or come later, are left to
+    /// the runner. Tell the runner before this call.
     #[inline]
     pub fn leave_busy(self) {
         let atomic = &self.intake.word.0;
-        // Relaxed: this value is a guess, which the exchange below verifies.
+        // Relaxed: the loaded value is a guess, which the exchange below verifies.
         let mut word = Word(atomic.load(Relaxed));
         loop {
             let forgets = mutant::is("intake-leave-busy-empty");
             let busy = if forgets { Word::flags_only(BUSY) } else { word.with_flags(BUSY) };
-            // Release: publishes our work on the value; pairs with the acquire of the next owner.
+            // Release: publishes this owner's work on the value; pairs with the acquire of the next
+            // owner.
             let order = mutant::or("intake-leave-busy-release", Release, Relaxed);
             match atomic.compare_exchange_weak(word.0, busy.0, order, Relaxed) {
                 Ok(_) => return,
@@ -342,8 +354,8 @@ impl<T> Deref for Owner<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: there is one owner at a time, and exchanges of the word order its accesses after
-        // those of the previous owner.
+        // SAFETY: there is one owner at a time, and the exchanges of the word order this owner's
+        // accesses to the value after those of the previous owner.
         self.intake.value.0.with(|value| unsafe { &*value })
     }
 }
@@ -377,7 +389,8 @@ impl<T> Drop for Intake<T> {
     fn drop(&mut self) {
         // Relaxed: a caller that has `&mut self` has already synchronised with all pushes.
         let left = Word(self.word.0.load(Relaxed));
-        // SAFETY: `&mut self` excludes other pushes and takes; `push` ends the chain at null.
+        // SAFETY: `&mut self` excludes other pushes and takes; `push` ends the chain of waiting
+        // nodes at null.
         drop(unsafe { PacketList::from_newest_first(left.node()) });
     }
 }

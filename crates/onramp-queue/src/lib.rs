@@ -1,8 +1,8 @@
 //! Packets, the lists that hold packets, and the lock-free structures that hand packets from thread
 //! to thread.
 //!
-//! All `unsafe` code that touches packets lives in this crate. The crate has no dependencies, reads
-//! no clock and starts no threads.
+//! All `unsafe` code that touches packets is in this crate. The crate has no dependencies, reads no
+//! clock and starts no threads.
 
 mod alarm;
 mod counter;
@@ -37,7 +37,7 @@ pub use succession::Succession;
 pub use wakes::{HeldWakes, hold_wakes, is_in_waker};
 
 /// Prefetches the cache line at the start of `place` for writing: the processor fetches the line
-/// once, in exclusive state.
+/// once, in exclusive state, so that the write needs no second transfer.
 #[inline]
 pub fn prefetch_write<T: ?Sized>(place: &T) {
     sync::prefetch_write((&raw const *place).cast::<u8>());

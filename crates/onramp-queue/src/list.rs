@@ -122,7 +122,7 @@ impl PacketList {
         Some(unsafe { &*(&raw const self.tail).cast::<Packet>() })
     }
 
-    /// Moves all packets of `other` to the end of this list. O(1).
+    /// Moves all packets of `other` to the end of this list, in constant time.
     #[inline]
     pub fn append(&mut self, other: &mut Self) {
         if other.is_empty() {
@@ -161,10 +161,10 @@ impl PacketList {
         self.parts_mut().map(|(meta, _)| meta)
     }
 
-    /// Sets in every packet the enqueue time `now_ns` (nanoseconds) and whether the packet is
-    /// submitted. A submitted packet gets the drop reason [`DropReason::PortDead`], which stays
-    /// unless the packet is sent or dropped for another reason; otherwise the drop reason is
-    /// cleared.
+    /// Sets in every packet of the list the enqueue time `now_ns` (nanoseconds), and whether a
+    /// sender has submitted the packet. A submitted packet gets the drop reason
+    /// [`DropReason::PortDead`], which stays unless the packet is sent or dropped for another
+    /// reason; in other packets, the drop reason is cleared.
     #[inline]
     pub fn stamp(&mut self, now_ns: u64, submitted: bool) {
         for (meta, tail) in self.parts_mut() {
@@ -180,27 +180,28 @@ impl PacketList {
             if node.is_null() {
                 return None;
             }
-            // SAFETY: the list owns its nodes and is borrowed exclusively; the iterator yields each
-            // node once.
+            // SAFETY: the list owns its nodes and is borrowed exclusively; this iterator yields
+            // each node once.
             let parts = unsafe { Node::parts(node) };
-            // SAFETY: the list owns the node; the link belongs to neither of the two borrowed
-            // parts.
+            // SAFETY: the list owns the node. The node's link belongs neither to `Meta` nor to
+            // `Tail`, which are lent to the caller.
             node = unsafe { Node::next(node) };
             Some(parts)
         })
     }
 
-    /// Reverses the list, so that the newest packet comes first. Returns the oldest node (now the
-    /// last), the newest node (now the first) and the number of packets; `None` if the list is
-    /// empty.
+    /// Reverses the list, so that the newest packet comes first. Returns the node of the oldest
+    /// packet (now the last node), the node of the newest packet (now the first node) and the
+    /// number of packets; `None` if the list is empty.
     ///
-    /// The caller may then link the oldest node to other nodes, and must call
+    /// Afterwards, the caller may link the oldest node to other nodes. It must then call
     /// [`restore`](Self::restore) or forget the list.
     #[inline]
     pub(crate) fn reverse(&mut self) -> Option<(*mut Node, *mut Node, u32)> {
         if self.packets > 1 {
             let list = std::mem::take(self);
-            // SAFETY: `list` owns the chain, which ends at null, and is forgotten below.
+            // SAFETY: `list` owns the chain of nodes, which ends at null; `list` is forgotten
+            // below.
             *self = unsafe { Self::from_newest_first(list.head) };
             std::mem::forget(list);
         }
@@ -239,21 +240,22 @@ impl PacketList {
         self.bytes
     }
 
-    /// Makes a list of a chain of nodes that is linked newest first, reversing the chain.
+    /// Makes a list from a chain of nodes that is linked from the newest to the oldest packet; this
+    /// reverses the chain.
     ///
-    /// A link in the chain may have been created for an earlier packet that was freed before
-    /// another packet was pushed at the same address. So this function uses links only as
-    /// addresses, and takes the provenance that `Node::alloc` exposed for the node that lives at
-    /// the address now.
+    /// A link in the chain may have been made for a packet that was freed before it became part of
+    /// this chain; another packet was then pushed at the same address. So this function uses links
+    /// only as addresses, and takes the provenance that `Node::alloc` exposed for the node that
+    /// lives at the address now.
     ///
     /// # Safety
     ///
-    /// The chain is null-terminated, and the caller owns it exclusively.
+    /// The chain is null-terminated, and the caller owns all nodes of the chain exclusively.
     #[expect(clippy::disallowed_methods, reason = "see above; links elsewhere are pointers")]
     pub(crate) unsafe fn from_newest_first(mut node: *mut Node) -> Self {
         let mut list = Self::default();
-        // The head may be stale in the same way: `Intake::own` may have written back an address
-        // that it read during an earlier life of the node.
+        // The pointer to the first node may be stale in the same way: `Intake::own` may have
+        // written back an address that it read when an earlier packet lived there.
         node = ptr::with_exposed_provenance_mut(node.addr());
         while !node.is_null() {
             // SAFETY: the caller owns every node of the chain.
@@ -291,22 +293,24 @@ impl Iterator for PacketList {
     }
 }
 
-/// Packets return home in runs: neighbouring packets from the same pool need one compare-and-swap
-/// together.
+/// Dropping a list returns its packets home in runs: neighbouring packets from the same pool are
+/// returned by a single compare-and-swap.
 impl Drop for PacketList {
     #[inline]
     fn drop(&mut self) {
         // Fast path: most dropped lists are empty.
         if !self.head.is_null() {
-            // SAFETY: the list owns the chain and is not used again.
+            // SAFETY: the list owns the chain of nodes that begins at `head`, and is not used
+            // again.
             unsafe { Self::go_home(self.head) };
         }
     }
 }
 
 impl PacketList {
-    /// Returns all packets of a chain to their homes. The function takes the node by value: passing
-    /// the list by reference would force the compiler to write the list to memory and read it back.
+    /// Returns all packets of a chain to their homes (the homes of their pools, or the heap). The
+    /// function takes the first node by value: a reference to the list would force the compiler to
+    /// write the list to memory and read it back.
     ///
     /// # Safety
     ///
@@ -335,6 +339,6 @@ impl PacketList {
     }
 }
 
-/// Largest number of packets in a run, which keeps the count in a home's word far from its 16-bit
-/// limit.
+/// Largest number of packets that are returned home together. It keeps the count in a home's word
+/// far from its limit of 16 bits.
 const RUN_MAX: u16 = 1_024;

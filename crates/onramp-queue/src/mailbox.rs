@@ -1,9 +1,9 @@
-//! A bounded mailbox: many threads post packets; one thread, the reader, takes them all with one
+//! A bounded mailbox: many threads post packets. One thread, the reader, takes all of them with one
 //! swap, or sleeps until a packet comes.
 //!
-//! A mailbox is like an intake, but without the right to run the value behind it. The reader is a
-//! separate thread, which reads when it likes and may close the mailbox; then another reader may
-//! open it.
+//! A mailbox is like an intake, but posting a packet never makes a thread the owner of a value.
+//! Only a separate thread, the reader, takes packets; it does so when it likes, and may close the
+//! mailbox; then another reader may open it.
 //!
 //! ```text
 //! word              meaning
@@ -20,12 +20,13 @@
 //! take, ...    |   -   |  -   |  one reader (`&mut Reader`)
 //! ```
 //!
-//! The wake-up cannot be lost: the reader goes to sleep by exchanging "no packet waits" for
-//! WAITING, and the next post finds WAITING in the word that it exchanges. Later posts find a
-//! packet there, and wake nobody.
+//! No wake-up can be lost: before the reader goes to sleep, it exchanges the word "no packet waits"
+//! for the flag WAITING, and the next post finds WAITING in the word that it exchanges. Later posts
+//! find a packet in the word, and wake nobody.
 //!
-//! The reader may write the waker only while `lent` is false. `lent` is true from before WAITING is
-//! set until the thread that took WAITING away has taken the waker out.
+//! The reader may write its waker only while `lent` is false. The reader sets `lent` before it sets
+//! WAITING; `lent` stays true until the thread whose exchange removed WAITING has taken the waker
+//! out.
 
 use std::fmt;
 #[cfg(not(loom))]
@@ -42,11 +43,11 @@ use crate::sync::{Arc, AtomicBool, AtomicPtr, Padded, UnsafeCell};
 use crate::wakes::call;
 use crate::{Armed, PacketList, mutant};
 
-/// Flag: the reader sleeps.
+/// Flag in the word: the reader sleeps, and the next poster wakes it.
 const WAITING: usize = 1;
-/// Flag: there is no reader.
+/// Flag in the word: there is no reader.
 const CLOSED: usize = 2;
-/// Flag: nobody will post any more.
+/// Flag in the word: nobody will post any more, because the posting side was dropped.
 const ENDED: usize = 4;
 
 /// The posting side of a mailbox. Threads share it by reference; dropping it tells the reader that
@@ -56,7 +57,7 @@ pub struct Mailbox(Arc<Shared>);
 /// The only reader of a mailbox, until it closes the mailbox or is dropped.
 pub struct Reader {
     shared: Arc<Shared>,
-    /// Whether a word that the reader took had ENDED set.
+    /// Whether the flag ENDED (the posting side is gone) was set in a word that the reader took.
     ended: bool,
     open: bool,
 }
@@ -67,22 +68,22 @@ struct Shared {
     cap: u16,
 }
 
-/// The word that posters exchange, and the bell, which is touched only when the reader sleeps, lie
-/// on separate cache lines.
+/// The word that posters exchange and the bell (the reader's waker, used only when the reader
+/// sleeps) lie on separate cache lines.
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<Padded<AtomicPtr<Node>>>() == LINES, "nothing else fits beside the word");
     assert!(offset_of!(Shared, word) / LINES != offset_of!(Shared, bell) / LINES);
 };
 
-/// The waker of the reader, and whether another thread may be using the waker.
+/// The waker of the reader, and the flag `lent`: whether another thread may be using the waker.
 struct Bell {
     waker: UnsafeCell<Option<Waker>>,
     lent: AtomicBool,
 }
 
-// SAFETY: the word hands packets over, and `lent` and WAITING decide which thread may touch
-// `waker`.
+// SAFETY: the word hands packets from thread to thread. `lent` and the flag WAITING decide which
+// thread may touch `waker`.
 unsafe impl Send for Shared {}
 // SAFETY: the argument for `Send` above holds for `Sync` as well.
 unsafe impl Sync for Shared {}
@@ -97,7 +98,7 @@ pub enum Undelivered {
 }
 
 impl Mailbox {
-    /// Makes a mailbox for at most `cap` waiting packets. At first it has no reader.
+    /// Makes a mailbox in which at most `cap` packets may wait. At first it has no reader.
     ///
     /// # Panics
     ///
@@ -112,7 +113,7 @@ impl Mailbox {
         }))
     }
 
-    /// Opens the mailbox for reading; `None`: the mailbox already has a reader.
+    /// Opens the mailbox for reading. Returns `None` if the mailbox already has a reader.
     #[must_use]
     pub fn open(&self) -> Option<Reader> {
         let word = &self.0.word.0;
@@ -127,12 +128,12 @@ impl Mailbox {
     ///
     /// # Errors
     ///
-    /// Returns all packets if there is no room for all of them, or if the mailbox has no reader.
+    /// Returns all packets if the mailbox has no room for all of them, or has no reader.
     #[inline]
     pub fn post(&self, mut packets: PacketList) -> Result<(), Undelivered> {
         let Some((oldest, newest, count)) = packets.reverse() else { return Ok(()) };
         let shared = &*self.0;
-        // Relaxed: this value is a guess, which the exchange below verifies.
+        // Relaxed: the loaded value is a guess, which the exchange below verifies.
         let mut word = Word(shared.word.0.load(Relaxed));
         loop {
             if word.has(CLOSED) {
@@ -146,12 +147,13 @@ impl Mailbox {
             }
             #[expect(clippy::cast_possible_truncation, reason = "at most `cap`, a u16")]
             let total = total as u16;
-            // SAFETY: the chain belongs to this thread until the exchange succeeds.
+            // SAFETY: the chain of posted nodes belongs to this thread until the exchange succeeds.
             unsafe { Node::set_next(oldest, word.node()) };
             let new = Word::with(newest, total, 0);
             // Release: publishes the packets; pairs with the swap in `take` and `close`. Acquire:
-            // if the exchange takes WAITING away, makes the waker visible; pairs with the release
-            // in `arm`. Relaxed: after a failed exchange, the word is only a guess.
+            // if the exchange clears WAITING (the reader slept), makes the waker visible; pairs
+            // with the release in `arm`. Relaxed: after a failed exchange, the word is only a
+            // guess.
             let order = mutant::or("mailbox-post-release", AcqRel, Acquire);
             let order = mutant::or("mailbox-post-acquire", order, Release);
             match shared.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
@@ -161,14 +163,14 @@ impl Mailbox {
         }
         std::mem::forget(packets);
         if word.has(WAITING) {
-            // SAFETY: the exchange of this thread took WAITING away, with acquire.
+            // SAFETY: an exchange of this thread, with acquire, cleared WAITING.
             unsafe { shared.wake() };
         }
         Ok(())
     }
 
-    /// Returns how many more packets the mailbox accepts; 0 if it has no reader. A hint: the number
-    /// may be stale as soon as it is read.
+    /// Returns how many more packets the mailbox accepts; 0 if it has no reader. This is a hint:
+    /// the number may be stale as soon as it is read.
     #[must_use]
     #[inline]
     pub fn room(&self) -> u16 {
@@ -179,11 +181,11 @@ impl Mailbox {
 }
 
 impl Reader {
-    /// Takes all waiting packets, oldest first.
+    /// Takes all packets that wait in the mailbox, oldest first.
     #[inline]
     pub fn take(&mut self) -> PacketList {
         let word = &self.shared.word.0;
-        // Relaxed: if the load misses a post, `arm` finds the packet.
+        // Relaxed: if the load misses a post, `arm` finds the posted packet.
         if !self.open || Word(word.load(Relaxed)).count() == 0 {
             return PacketList::new();
         }
@@ -191,48 +193,52 @@ impl Reader {
         let order = mutant::or("mailbox-take-acquire", Acquire, Relaxed);
         let taken = Word(word.swap(Word::ZERO.0, order));
         self.ended |= taken.has(ENDED);
-        // SAFETY: the swap gave the chain to this thread alone; `post` ends the chain at null.
+        // SAFETY: the swap gave the chain of waiting nodes to this thread alone; `post` ends the
+        // chain at null.
         unsafe { PacketList::from_newest_first(taken.node()) }
     }
 
-    /// Whether no packet will come any more: no packet waits and the posting side is gone, or this
-    /// reader has closed the mailbox.
+    /// Whether this reader will get no more packets: the posting side is gone and no packet waits,
+    /// or this reader has closed the mailbox.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        // Relaxed: the load hands nothing over. Once the word has ENDED, no further post comes.
+        // Relaxed: the load hands nothing over. Once the flag ENDED is set, no further packet is
+        // posted.
         let word = Word(self.shared.word.0.load(Relaxed));
         !self.open || word.count() == 0 && (self.ended || word.has(ENDED))
     }
 
-    /// Requests a wake-up when a packet is posted or the posting side goes away. Replaces an
-    /// earlier request.
+    /// Requests that `waker` be called when a packet is posted or the posting side goes away. This
+    /// replaces an earlier request.
     pub fn arm(&mut self, waker: &Waker) -> Armed {
         let Shared { word: Padded(atomic), bell: Padded(bell), .. } = &*self.shared;
         if !self.open {
             return Armed::Ready;
         }
         loop {
-            // Relaxed: the exchanges below verify this value.
+            // Relaxed: the exchanges below verify the loaded value.
             let word = Word(atomic.load(Relaxed));
             let ready = word.count() > 0 || word.has(ENDED) || self.ended;
             if ready && !mutant::is("mailbox-arm-unchecked") {
                 return Armed::Ready;
             }
             if word.has(WAITING) {
-                // A request is pending, and its waker may differ from the new one.
+                // WAITING is set: an earlier request is pending, and its waker may differ from the
+                // new one, so cancel it.
                 // Relaxed: the exchange hands nothing over.
                 if atomic.compare_exchange(word.0, Word::ZERO.0, Relaxed, Relaxed).is_ok() {
-                    // Relaxed: only this thread reads `lent` before it lends again.
+                    // Relaxed: only this thread reads `lent` before it lends the waker again.
                     bell.lent.store(false, Relaxed);
                 }
                 continue;
             }
-            // Acquire: pairs with the release in `wake`, so this thread may touch the waker.
+            // Acquire: pairs with the release in `wake`. So if the waker is not lent, this thread
+            // may touch it.
             let order = mutant::or("mailbox-arm-acquire", Acquire, Relaxed);
             if bell.lent.load(order) && !mutant::is("mailbox-arm-lent") {
                 return Armed::Busy;
             }
-            // SAFETY: the waker is not lent, and only this thread lends it.
+            // SAFETY: the waker is not lent to another thread, and only this thread lends it.
             bell.waker.with_mut(|slot| unsafe { store_waker(slot, waker) });
             bell.lent.store(true, Relaxed); // Relaxed: the exchange below orders this store.
             // Release: publishes the waker and `lent`; pairs with the acquire in `post`.
@@ -241,13 +247,13 @@ impl Reader {
             if atomic.compare_exchange(word.0, waiting.0, order, Relaxed).is_ok() {
                 return Armed::Armed;
             }
-            // Relaxed: only this thread reads `lent` before it lends again.
+            // Relaxed: only this thread reads `lent` before it lends the waker again.
             bell.lent.store(false, Relaxed);
         }
     }
 
-    /// Closes the mailbox, and returns the packets that still wait. Afterwards another reader may
-    /// open the mailbox.
+    /// Closes the mailbox, and returns the packets that still wait in it. Afterwards another reader
+    /// may open the mailbox.
     pub fn close(&mut self) -> PacketList {
         if !std::mem::take(&mut self.open) {
             return PacketList::new();
@@ -257,30 +263,31 @@ impl Reader {
         let order = mutant::or("mailbox-close-release", AcqRel, Acquire);
         let taken = Word(self.shared.word.0.swap(Word::flags_only(CLOSED).0, order));
         if taken.has(WAITING) {
-            // No other thread took the waker out, so this thread ends the loan. Until it does, the
-            // next reader finds the waker lent.
+            // WAITING was still set, so no other thread took the waker out, and this thread marks
+            // the waker as no longer lent. Until then, the next reader finds the waker lent.
             // Relaxed: this thread touched the waker before the swap.
             self.shared.bell.0.lent.store(false, Relaxed);
         }
-        // SAFETY: the swap gave the chain to this thread alone; `post` ends the chain at null.
+        // SAFETY: the swap gave the chain of waiting nodes to this thread alone; `post` ends the
+        // chain at null.
         unsafe { PacketList::from_newest_first(taken.node()) }
     }
 }
 
 impl Shared {
-    /// Wakes the reader.
+    /// Wakes the reader, whose waker is lent to the calling thread.
     ///
     /// # Safety
     ///
-    /// An exchange of the caller took WAITING away, with acquire.
+    /// An exchange of the caller, with acquire, cleared WAITING.
     unsafe fn wake(&self) {
         let Bell { waker, lent } = &self.bell.0;
-        // SAFETY: the waker stays lent to the caller until the store below.
+        // SAFETY: the waker stays lent to the calling thread until the store below.
         let waker = waker.with_mut(|slot| unsafe { (*slot).take() });
         // Release: this thread has finished with the waker; pairs with the acquire in `arm`.
         lent.store(false, mutant::or("mailbox-wake-release", Release, Relaxed));
         if let Some(waker) = waker {
-            call(waker); // `call` contains panics: this may be a port's owner.
+            call(waker); // `call` catches panics, which must not reach a port's owner.
         }
     }
 }
@@ -288,7 +295,7 @@ impl Shared {
 impl Drop for Mailbox {
     fn drop(&mut self) {
         let atomic = &self.0.word.0;
-        // Relaxed: this value is a guess, which the exchange verifies.
+        // Relaxed: the loaded value is a guess, which the exchange verifies.
         let mut word = Word(atomic.load(Relaxed));
         loop {
             let new = word.with_flags((word.flags() & !WAITING) | ENDED);
@@ -300,7 +307,7 @@ impl Drop for Mailbox {
             }
         }
         if word.has(WAITING) && !mutant::is("mailbox-end-silent") {
-            // SAFETY: the exchange of this thread took WAITING away, with acquire.
+            // SAFETY: an exchange of this thread, with acquire, cleared WAITING.
             unsafe { self.0.wake() };
         }
     }

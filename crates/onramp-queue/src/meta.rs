@@ -1,4 +1,4 @@
-//! What a packet is, beside its payload.
+//! The metadata of a packet: everything that qdiscs read and write, except the payload.
 
 use crate::DropReason;
 
@@ -6,16 +6,16 @@ use crate::DropReason;
 /// cache line.
 #[derive(Clone, Debug, Default)]
 pub struct Meta {
-    /// Key of the packet's flow. Every qdisc that distinguishes flows keeps the packets of one flow
-    /// in order.
+    /// Key of the packet's flow. A qdisc that distinguishes flows keeps the packets of one flow in
+    /// order.
     pub flow: u64,
     /// Earliest departure time, in nanoseconds on the link's clock; 0 = none (`SO_TXTIME`).
     pub txtime_ns: u64,
-    /// When the packet was pushed, in nanoseconds on the link's clock. `netem` overwrites the time
-    /// when it passes the packet to a child qdisc.
+    /// Time at which the packet was pushed, in nanoseconds on the link's clock. `netem` overwrites
+    /// this time when it passes the packet to a child qdisc.
     pub enqueued_ns: u64,
-    /// A number that the sender chooses and that the packet's completion reports. Onramp never
-    /// reads the cookie.
+    /// A number that the sender chooses and that the packet's completion (the report of what became
+    /// of the packet) contains. Onramp never reads the number.
     pub cookie: u64,
     /// Pacing rate of the packet's flow, in bytes per second; 0 = not set (`SO_MAX_PACING_RATE`).
     pub pacing_rate: u64,
@@ -33,7 +33,8 @@ pub struct Meta {
     /// ECN code point: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
     /// Why the packet was dropped; `None`: the packet was not dropped. From the push until the
-    /// packet is sent or dropped, the reason is `PortDead`, in case the port dies with the packet.
+    /// packet is sent or dropped, the reason is `PortDead`, which then is already right if the port
+    /// dies with the packet.
     pub drop_reason: Option<DropReason>,
 }
 

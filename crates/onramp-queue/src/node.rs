@@ -27,41 +27,41 @@ pub(crate) struct Node {
     pub(crate) tail: Tail,
 }
 
-/// The second cache line of the header.
+/// The second cache line of a node's header.
 pub(crate) struct Tail {
-    /// The pool that the node returns to; null for a heap node.
+    /// The home of the pool to which the node belongs; null for a node that comes from the heap.
     pub(crate) home: *const Home,
-    /// The sender that submitted the packet, if the packet comes from another pool or from the
-    /// heap. Each such packet (a guest of the sender) holds a clone of this `Arc`, and the sender
-    /// counts its guests by counting clones.
+    /// The token of the sender that submitted the packet, if the packet comes from another pool or
+    /// from the heap. Each such packet (a guest of the sender) holds a clone of this `Arc`, and the
+    /// sender counts its guests by counting clones.
     pub(crate) host: Option<Arc<Guests>>,
     pub(crate) dest: Option<SocketAddr>,
     pub(crate) capacity: u32,
     /// Index of the device queue for the packet; `None` if nobody has chosen a queue.
     pub(crate) queue: Option<u16>,
     pub(crate) payload_len: u16,
-    /// Bytes that the pool charged for the packet.
+    /// Number of payload bytes that count for this packet in the pool's limit of bytes out.
     pub(crate) charge: u16,
     pub(crate) layer: Layer,
     /// Whether a link accepted the packet, so that its fate must be reported as a completion.
     pub(crate) submitted: bool,
-    /// Whether the packet was submitted by the sender that owns its pool. That sender counts the
-    /// packet as below itself.
+    /// Whether the packet was submitted by the sender that owns its pool. That sender then includes
+    /// the packet in its count [`Pool::below`](crate::Pool::below).
     pub(crate) below: bool,
-    /// The state of the packet before the current attempt to submit it.
+    /// The state that the packet had before the present attempt to submit it.
     pub(crate) before: Before,
 }
 
-/// State of a packet before an attempt to submit it. A receiver may submit a packet again; if that
-/// attempt is refused, the packet returns to the saved state.
+/// The state that a packet had before an attempt to submit it. A receiver may submit a packet
+/// again; if that attempt is refused, the packet returns to this state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Before {
-    /// Nobody had submitted the packet.
+    /// No sender had submitted the packet.
     New,
-    /// Another sender had submitted the packet; the current sender had not.
+    /// Another sender had submitted the packet; the present sender had not.
     Lent,
-    /// The current sender had already submitted the packet, and already counts it.
+    /// The present sender had already submitted the packet, and already counts it.
     Counted,
 }
 
@@ -70,8 +70,8 @@ pub(crate) enum Before {
 /// the number of clones is the number of guests.
 #[derive(Debug, Default)]
 pub(crate) struct Guests {
-    /// For a packet that a receiver sent on: the token of the sender that submitted the packet now,
-    /// and the token that the packet held before.
+    /// For a packet that a receiver has submitted again: the token of the sender that submitted the
+    /// packet last, and the token that the packet held before that.
     pub(crate) sent_on: Option<(Arc<Self>, Arc<Self>)>,
 }
 
@@ -111,7 +111,7 @@ impl Node {
         Layout::from_size_align(bytes, align_of::<Self>()).expect("at most 64 KiB and a header")
     }
 
-    /// Allocates a node whose payload may grow to `capacity` bytes.
+    /// Allocates a node for payloads of up to `capacity` bytes.
     pub(crate) fn alloc(capacity: u32, home: *const Home) -> *mut Self {
         let layout = Self::layout(capacity);
         // SAFETY: the layout is not empty, because it contains the header.
@@ -120,7 +120,8 @@ impl Node {
             handle_alloc_error(layout);
         }
         Word::assert_holds(node);
-        // Exposes the provenance, which `PacketList::from_newest_first` picks up again.
+        // Expose the provenance of the pointer: `PacketList::from_newest_first` makes a pointer to
+        // the node from its address.
         let _ = node.expose_provenance();
         let tail = Tail {
             home,
@@ -214,7 +215,8 @@ impl Node {
         unsafe { (*node).tail.capacity }
     }
 
-    /// Resets a node for its next packet; only the payload buffer keeps its contents.
+    /// Resets a node so that it can hold its next packet; only the bytes in the payload buffer
+    /// stay.
     ///
     /// # Safety
     ///
@@ -229,8 +231,9 @@ impl Node {
         debug_assert!(tail.host.is_none() && !tail.below, "settled as it came home");
     }
 
-    /// Removes the packet from the guests of the sender that submitted it, because the packet has
-    /// been sent or dropped. Returns the packet's home.
+    /// Removes the packet from the guests of the sender that submitted it (a guest comes from
+    /// another pool or from the heap), because the packet has been sent or dropped. Returns the
+    /// packet's home.
     ///
     /// # Safety
     ///
@@ -268,9 +271,9 @@ impl Node {
 }
 
 impl Tail {
-    /// Makes the packet count as a guest of the sender that owns `mine`, in addition to the senders
-    /// that it already counts for. A packet that several senders sent on holds the token of each of
-    /// them once. Returns false if the packet already counts for this sender.
+    /// Makes the packet a guest of the sender that owns the token `mine`, in addition to the
+    /// senders of which it already is a guest. A packet that several senders submitted holds the
+    /// token of each of them once. Returns false if the packet already is a guest of this sender.
     pub(crate) fn join(&mut self, mine: &Arc<Guests>) -> bool {
         if self.host.as_ref().is_some_and(|host| host.has(mine)) {
             return false;
@@ -283,7 +286,7 @@ impl Tail {
         true
     }
 
-    /// Undoes the last [`join`](Self::join).
+    /// Undoes the last [`join`](Self::join) of this packet.
     pub(crate) fn part(&mut self) {
         let host = self.host.take();
         let sent_on = host.as_ref().and_then(|host| host.sent_on.as_ref());

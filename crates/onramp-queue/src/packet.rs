@@ -1,9 +1,9 @@
-//! The packet: an eight-byte owning handle to a [`Node`], so handing a packet on moves only eight
-//! bytes.
+//! The packet: a handle of eight bytes that owns a [`Node`] (the packet's memory), so handing a
+//! packet on moves only eight bytes.
 //!
 //! A node either belongs to a [`Pool`](crate::Pool) or comes directly from the heap
-//! ([`Packet::new`]). When any thread drops the handle, a pool's node returns to its pool, and a
-//! heap node is freed.
+//! ([`Packet::new`]). When any thread drops the handle, the node returns to its pool, or is freed
+//! if it comes from the heap.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,10 +22,10 @@ pub struct Packet(NonNull<Node>);
 const _: () = assert!(size_of::<Option<Packet>>() == size_of::<usize>());
 
 impl Packet {
-    /// Makes a heap packet of `len` bytes on the wire, without a payload.
+    /// Makes a packet from the heap, of `len` bytes on the wire, without a payload.
     ///
-    /// Use it when you keep the payload in your own buffers: store the buffer's number in
-    /// [`Meta::cookie`].
+    /// Use such a packet when you keep the payload in your own buffers: store the number of the
+    /// buffer in [`Meta::cookie`].
     #[must_use]
     pub fn new(len: u32) -> Self {
         let mut pkt = Self::with_capacity(0);
@@ -33,8 +33,8 @@ impl Packet {
         pkt
     }
 
-    /// Makes a heap packet that carries a copy of `payload`. Its length on the wire is the length
-    /// of the payload; the caller may change [`Meta::len`] afterwards.
+    /// Makes a packet from the heap that carries a copy of `payload`. Its length on the wire is the
+    /// length of the payload; the caller may change [`Meta::len`] afterwards.
     ///
     /// # Panics
     ///
@@ -50,8 +50,8 @@ impl Packet {
         pkt
     }
 
-    /// Copies the packet into a new heap packet. The copy counts as not accepted by any link, so
-    /// its fate is not reported as a completion.
+    /// Copies the packet into a new packet from the heap. The copy counts as not accepted by any
+    /// link, so its fate is not reported as a completion.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let mut copy = Self::with_payload(self.payload());
@@ -64,11 +64,11 @@ impl Packet {
 
     fn with_capacity(capacity: u32) -> Self {
         let node = Node::alloc(capacity, ptr::null());
-        // SAFETY: `alloc` never returns null, and nobody else has the node.
+        // SAFETY: `alloc` never returns null, and nobody else has a pointer to the node.
         unsafe { Self::from_raw(node) }
     }
 
-    /// Returns the payload.
+    /// Returns the payload of the packet.
     #[must_use]
     #[inline]
     pub fn payload(&self) -> &[u8] {
@@ -80,7 +80,7 @@ impl Packet {
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
-    /// Returns the payloads of the packet's datagrams, in order: one datagram, unless
+    /// Returns the payloads of the packet's datagrams, in order. There is one datagram, unless
     /// [`Meta::gso_size`] splits the payload into several.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         let payload = self.payload();
@@ -118,28 +118,30 @@ impl Packet {
         self.tail().capacity as usize
     }
 
-    /// Returns the destination; `None`: the address that the device is connected to.
+    /// Returns the destination of the packet; `None` means the address that the device is connected
+    /// to.
     #[must_use]
     #[inline]
     pub fn dest(&self) -> Option<SocketAddr> {
         self.tail().dest
     }
 
-    /// Sets the destination; `None`: the address that the device is connected to.
+    /// Sets the destination of the packet; `None` means the address that the device is connected
+    /// to.
     #[inline]
     pub fn set_dest(&mut self, dest: Option<SocketAddr>) {
         self.tail_mut().dest = dest;
     }
 
-    /// Returns the layer at which the payload begins.
+    /// Returns the layer at which the packet's payload begins.
     #[must_use]
     #[inline]
     pub fn layer(&self) -> Layer {
         self.tail().layer
     }
 
-    /// Sets the layer at which the payload begins. Devices that send datagrams send the payload
-    /// unchanged, whatever its layer.
+    /// Sets the layer at which the packet's payload begins. Devices that send datagrams send the
+    /// payload unchanged, whatever its layer.
     #[inline]
     pub fn set_layer(&mut self, layer: Layer) {
         self.tail_mut().layer = layer;
@@ -153,7 +155,8 @@ impl Packet {
         self.tail().queue.unwrap_or(0)
     }
 
-    /// Returns the index of the device queue for this packet; `None` if nobody has chosen a queue.
+    /// Returns the index of the device queue that was chosen for this packet; `None` if nobody has
+    /// chosen a queue.
     #[must_use]
     #[inline]
     pub fn chosen_queue(&self) -> Option<u16> {
@@ -184,7 +187,8 @@ impl Packet {
 
     #[inline]
     fn tail(&self) -> &Tail {
-        // SAFETY: the handle owns the node, so the node is alive, and only `self` refers to it.
+        // SAFETY: the handle owns the node, so the node is alive, and only this handle refers to
+        // it.
         unsafe { &(*self.0.as_ptr()).tail }
     }
 
@@ -238,7 +242,8 @@ impl Deref for Packet {
     type Target = Meta;
     #[inline]
     fn deref(&self) -> &Meta {
-        // SAFETY: the handle owns the node, so the node is alive, and only `self` refers to it.
+        // SAFETY: the handle owns the node, so the node is alive, and only this handle refers to
+        // it.
         unsafe { &(*self.0.as_ptr()).meta }
     }
 }

@@ -1,12 +1,13 @@
 //! A sender's packets: one thread takes packets from its pool, any thread returns them, and the
 //! number of packets out is limited by the sender's credits.
 //!
-//! At most `limit` packets of a [`Pool`] are out at a time. Taking a packet pops it from a private
-//! list. When a packet has been sent or dropped, the thread that frees it returns it to its home
-//! through one lock-free word; runs of packets return together. When the private list is empty, the
-//! pool takes the whole list of returned packets. So one mechanism manages the memory of packets
-//! and limits how many packets a sender has below it (the idea of TCP Small Queues). The count in
-//! the word shows when enough packets have come home to wake a sender that waits.
+//! A packet is out from the time when it is taken from its [`Pool`] until it comes home; the number
+//! of packets out is limited. Taking a packet removes it from a private list of the pool. When a
+//! packet has been sent or dropped, the thread that frees it returns it to its home (one lock-free
+//! word); several packets of a pool return together. When the private list is empty, the pool takes
+//! the whole list of returned packets. So one mechanism manages the memory of packets and limits
+//! how many packets of a sender are in queues at the same time (the idea of TCP Small Queues). The
+//! count in the word shows when enough packets have come home to wake a sender that waits.
 //!
 //! ```text
 //!            |  take, reclaim, arm, drop | put_back
@@ -25,14 +26,15 @@
 //! ... | BELL                         there is a bell
 //! ```
 //!
-//! The thread that makes the word CLOSED with no node out, no bell and no WAKING frees the home.
+//! The home is freed by the thread whose exchange leaves the word CLOSED (the pool was dropped)
+//! with no node out, no bell and no WAKING (no thread is taking the waker out).
 //!
-//! `bias` is private to the pool: [`Pool::arm`] adds `bias` to the count, so that the count reaches
-//! `WAKE_AT` exactly when the number of packets that the sender needs have come home. So the word
-//! that `put_back` exchanges contains everything that `put_back` decides on. (If the need were
-//! stored beside the word, a sender could withdraw its request and make a smaller one between the
-//! load and the exchange of another thread. The word would be unchanged, the exchange would
-//! succeed, and the sender would never be woken.)
+//! `bias` is a number that only the pool knows. [`Pool::arm`] adds `bias` to the count in the word,
+//! so that the count reaches `WAKE_AT` exactly when as many packets have come home as the sender
+//! needs. So the word that `put_back` exchanges contains everything that `put_back` decides on. (If
+//! the need were stored beside the word, a sender could withdraw its request and make a smaller one
+//! between the load and the exchange of another thread. The word would be unchanged, the exchange
+//! would succeed, and the sender would never be woken.)
 
 use std::ptr::{self, NonNull};
 use std::task::{RawWakerVTable, Waker};
@@ -49,34 +51,36 @@ use crate::{DropReason, Meta, PacketList, mutant};
 
 pub use crate::node::home::Bell;
 
-/// Payload sizes of the nodes that a pool keeps, in bytes. A packet takes the smallest size that
-/// fits.
+/// Payload sizes of the nodes that a pool makes, in bytes. For a packet, the pool uses the smallest
+/// size that fits.
 const CLASSES: [u32; 4] = [128, 512, 2_048, 65_535];
 const _: () = assert!(CLASSES[CLASSES.len() - 1] as usize == PAYLOAD_MAX);
 
-/// The limits that a pool sets for its sender.
+/// The limits that a pool sets for its sender. A packet is out from the time when it is taken from
+/// the pool until it comes home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits {
-    /// Maximum number of packets out at a time, 1 to [`Credits::PACKETS_MAX`].
+    /// Maximum number of packets that are out at a time, 1 to [`Credits::PACKETS_MAX`].
     pub packets: u32,
-    /// Maximum number of payload bytes out at a time. One packet may always be out, however large.
+    /// Maximum number of payload bytes in the packets that are out at a time. One packet may always
+    /// be out, however large it is.
     pub bytes: u32,
 }
 
 impl Credits {
-    /// Largest value of [`Credits::packets`]. The count in a word has 16 bits, and the highest bit
-    /// says that it is time to wake the sender.
+    /// Largest value of [`Credits::packets`]. The count in the word of a pool's home has 16 bits,
+    /// and its highest bit says that it is time to wake the sender.
     pub const PACKETS_MAX: u32 = WAKE_AT as u32;
 }
 
-/// The fate of a packet that came home.
+/// The report on a packet that came home: what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The number that the sender stored in [`Meta::cookie`](crate::Meta::cookie).
     pub cookie: u64,
     /// Why the packet was dropped; `None`: the device accepted the packet.
     pub drop_reason: Option<DropReason>,
-    /// Length on the wire, in bytes.
+    /// Length of the packet on the wire, in bytes.
     pub len: u32,
 }
 
@@ -84,47 +88,50 @@ pub struct Completion {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
-    /// Enough packets are there already, or the [`Bell`] rang since the last look. The caller
-    /// should look now.
+    /// Enough packets are there already, or the [`Bell`] rang since the caller last looked. The
+    /// caller should look for packets and changes now.
     Ready,
-    /// The waker will be called once.
+    /// The request is noted: the waker will be called once.
     Armed,
     /// Another thread is taking out the waker of an earlier request. The caller should sleep
-    /// briefly and look again.
+    /// briefly and then try again.
     Busy,
 }
 
-/// The packets of one thread. A pool is `Send` but not `Sync`.
+/// The packets of one sender, which one thread at a time uses: a pool is `Send` but not `Sync`.
 #[derive(Debug)]
 pub struct Pool {
     home: NonNull<Home>,
     free: [*mut Node; CLASSES.len()],
     credits: Credits,
-    /// Maximum number of packets out at present; see [`Pool::allow`].
+    /// Maximum number of packets that may be out at present; see [`Pool::allow`].
     allowed: u32,
-    /// Number of nodes that are neither in `free` nor, when the pool last looked, at home.
+    /// Number of nodes that are out: neither in `free` nor found at home when the pool last looked
+    /// there.
     out: u32,
     out_bytes: u32,
-    /// Number of nodes out that were submitted by this pool's sender.
+    /// Number of nodes that are out and were submitted by this pool's sender.
     below: u32,
-    /// Token shared with the guests: packets of other pools, or of the heap, that this pool's
-    /// sender submitted and that are neither sent nor dropped yet.
+    /// Token shared with the guests of this pool's sender. A guest is a packet of another pool, or
+    /// of the heap, that this sender submitted and that is neither sent nor dropped yet.
     guests: Option<Arc<Guests>>,
-    /// The number that `arm` added to the count in the word.
+    /// The number that `arm` added to the count in the home's word, so that the count reaches
+    /// `WAKE_AT` when the sender must be woken.
     bias: u16,
-    /// Identity of the waker that is stored in the home, or that another thread is taking out, to
-    /// recognise a request with the same waker.
+    /// Identity of the waker that is stored in the home, or that another thread is taking out. It
+    /// serves to recognise a new request with the same waker.
     armed: (*const (), *const RawWakerVTable),
-    /// Completions that could not be reported because the caller's closure panicked while `reclaim`
+    /// Completions that were not reported because the caller's closure panicked while `reclaim`
     /// reported an earlier one. The next `reclaim` reports them.
     untold: Vec<Completion>,
 }
 
-// SAFETY: the pool owns its free nodes; `Home` is designed to be shared between threads.
+// SAFETY: the pool owns the nodes in `free`; `Home` is designed to be shared between threads.
 unsafe impl Send for Pool {}
 
 impl Pool {
-    /// Makes an empty pool. The pool allocates a node when it first needs one, and keeps it.
+    /// Makes a pool without nodes. The pool allocates a node when it first needs one, and then
+    /// keeps the node.
     ///
     /// # Panics
     ///
@@ -155,7 +162,8 @@ impl Pool {
         }
     }
 
-    /// Takes a packet with room for `payload` bytes; `None`: no credit is left.
+    /// Takes a packet with room for `payload` bytes out of the pool. Returns `None` if the sender's
+    /// credits do not allow another packet now.
     ///
     /// # Panics
     ///
@@ -173,7 +181,7 @@ impl Pool {
         if node.is_null() {
             node = Node::alloc(CLASSES[class], self.home.as_ptr());
         } else {
-            // SAFETY: the pool owns its free nodes.
+            // SAFETY: the pool owns the nodes in `free`.
             self.free[class] = unsafe { Node::next(node) };
             // Prefetch the next free node: the sender will probably write about as many bytes to it
             // as to this one.
@@ -183,11 +191,11 @@ impl Pool {
         unsafe { Node::renew(node, held) };
         self.out += 1;
         self.out_bytes += charge;
-        // SAFETY: only this thread has `node`.
+        // SAFETY: only this thread has a pointer to `node`.
         Some(unsafe { Packet::from_raw(node) })
     }
 
-    /// Whether [`take`](Self::take) would return a packet of `payload` bytes now.
+    /// Whether [`take`](Self::take) would return a packet with room for `payload` bytes now.
     #[must_use]
     #[inline]
     pub fn has_room(&self, payload: u32) -> bool {
@@ -195,32 +203,34 @@ impl Pool {
             && (self.out == 0 || self.out_bytes.saturating_add(payload) <= self.credits.bytes)
     }
 
-    /// Returns the number of packets out, as far as the pool has looked.
+    /// Returns the number of packets that are out (taken and not yet back); packets that came home
+    /// since the last [`reclaim`](Self::reclaim) still count.
     #[must_use]
     pub fn out(&self) -> u32 {
         self.out
     }
 
-    /// Returns how many of the packets out were [submitted](Self::submit) by this pool's sender.
+    /// Returns how many of the packets that are out were [submitted](Self::submit) by this pool's
+    /// sender.
     #[must_use]
     #[inline]
     pub fn below(&self) -> u32 {
         self.below
     }
 
-    /// Whether packets of other pools, or of the heap, were submitted through this pool and are
-    /// neither sent nor dropped yet. If false, the caller sees everything that other threads did
-    /// with these packets.
+    /// Whether the sender has guests: packets of other pools, or of the heap, that were submitted
+    /// through this pool and are neither sent nor dropped yet. If the result is false, the caller
+    /// sees everything that other threads did with such packets.
     #[must_use]
     pub fn has_guests(&mut self) -> bool {
         self.guests.as_mut().is_some_and(|guests| Arc::get_mut(guests).is_none())
     }
 
-    /// Sets in every packet that this pool's sender submitted it at `now_ns` (nanoseconds). Until
-    /// the packet is sent or dropped, its drop reason says that its port died. From now on, a
-    /// packet of this pool counts as [below](Self::below) until the pool takes it in again. A
-    /// packet of another pool, or of the heap, counts as a [guest](Self::has_guests) until it is
-    /// sent or dropped.
+    /// Notes in every packet of the list that this pool's sender submitted it at `now_ns`
+    /// (nanoseconds). Until the packet is sent or dropped, its drop reason says that its port died.
+    /// From now on, a packet of this pool counts as [below](Self::below) until the pool takes it in
+    /// again. A packet of another pool, or of the heap, counts as a [guest](Self::has_guests) until
+    /// it is sent or dropped.
     #[inline]
     pub fn submit(&mut self, packets: &mut PacketList, now_ns: u64) {
         let home = self.home.as_ptr().cast_const();
@@ -232,7 +242,7 @@ impl Pool {
             tail.before = if !ptr::eq(tail.home, home) {
                 Self::invite(&mut self.guests, tail, was)
             } else if tail.below {
-                Before::Counted // A receiver submits the packet again.
+                Before::Counted // It is counted already; a receiver now submits it again.
             } else {
                 (tail.below, self.below) = (true, self.below + 1);
                 was
@@ -246,8 +256,8 @@ impl Pool {
         if tail.join(mine) { was } else { Before::Counted }
     }
 
-    /// Undoes [`submit`](Self::submit) for packets that were not accepted, and restores their
-    /// previous state.
+    /// Undoes [`submit`](Self::submit) for packets that no port accepted, and restores the state
+    /// that they had before.
     #[cold]
     pub fn revoke(&mut self, packets: &mut PacketList) {
         let home = self.home.as_ptr().cast_const();
@@ -265,8 +275,9 @@ impl Pool {
         }
     }
 
-    /// Makes the bell, which wakes the thread that waits for this pool when an event occurs that
-    /// brings no packet home. `None`: the pool's bell already exists.
+    /// Makes the pool's bell, by which other threads wake the thread that waits for this pool, when
+    /// something happens that brings no packet home. Returns `None` if the pool's bell already
+    /// exists.
     pub fn bell(&mut self) -> Option<Bell> {
         // Relaxed: the exchange hands nothing over.
         let before = self.update(Relaxed, |word| {
@@ -275,20 +286,20 @@ impl Pool {
         before.map(|_| Bell::new(self.home))
     }
 
-    /// Sets how many packets may be out from now on: at least one, at most the credits that the
-    /// pool was made with.
+    /// Sets how many packets may be out (taken and not yet back) from now on: at least one, at most
+    /// as many as the credits with which the pool was made.
     pub fn allow(&mut self, packets: u32) {
         self.allowed = packets.clamp(1, self.credits.packets);
     }
 
-    /// Returns the credits that this pool was made with.
+    /// Returns the credits with which this pool was made.
     #[must_use]
     pub fn credits(&self) -> Credits {
         self.credits
     }
 
-    /// Returns the number of packets that came home since the last reclaim. A hint: meanwhile the
-    /// number can only grow.
+    /// Returns the number of packets that came home since the last [`reclaim`](Self::reclaim). This
+    /// is a hint: other threads may return more packets at any time.
     #[must_use]
     #[inline]
     pub fn returned(&self) -> u32 {
@@ -296,8 +307,8 @@ impl Pool {
         self.returned_in(Word(self.home().word.0.load(Relaxed)))
     }
 
-    /// Returns how often a thread that returned packets lost a race against another thread and had
-    /// to repeat its exchange.
+    /// Returns how often a thread that returned packets of this pool lost a race against another
+    /// thread and had to repeat its exchange.
     #[must_use]
     #[cfg(not(loom))]
     pub fn repeated(&self) -> u64 {
@@ -309,13 +320,13 @@ impl Pool {
         u32::from(word.count() - self.bias)
     }
 
-    /// Takes in the packets that came home and calls `fate` for each submitted one. Returns the
-    /// number of packets that came home.
+    /// Takes in the packets that came home, and calls `fate` with the completion of each packet
+    /// that had been submitted. Returns the number of packets that came home.
     ///
     /// If at least one packet came home, a pending wake-up request is cancelled, as by
     /// [`disarm`](Self::disarm).
     ///
-    /// If `fate` panics, the pool still takes in all packets, and the next call reports the
+    /// If `fate` panics, the pool still takes in all these packets, and the next call reports the
     /// remaining completions.
     pub fn reclaim(&mut self, mut fate: impl FnMut(Completion)) -> u32 {
         while let Some(completion) = self.untold.pop() {
@@ -324,7 +335,7 @@ impl Pool {
         if self.returned() == 0 {
             return 0;
         }
-        // Acquire: makes the nodes visible; pairs with the release in `put_back`.
+        // Acquire: makes the returned nodes visible; pairs with the release in `put_back`.
         let order = mutant::or("pool-reclaim-acquire", Acquire, Relaxed);
         let take = |word: Word| Some(Word::flags_only(word.flags() & !WAITING));
         let taken = self.update(order, take).unwrap_or(Word::ZERO);
@@ -339,8 +350,8 @@ impl Pool {
         count
     }
 
-    /// Takes a packet of this pool back that was not submitted, without an atomic operation unless
-    /// a wake-up request is pending.
+    /// Takes back a packet of this pool that was not submitted. This needs no atomic operation
+    /// unless a wake-up request is pending.
     #[inline]
     pub fn take_back(&mut self, pkt: Packet) {
         let node = pkt.into_raw();
@@ -362,12 +373,12 @@ impl Pool {
         }
     }
 
-    /// Counts a packet that was taken back as one that came home, for a pending wake-up request:
+    /// Counts a packet that was taken back as one that came home, if a wake-up request is pending:
     /// one packet fewer will come home later.
     #[cold]
     fn count_one(&mut self) {
-        // Relaxed: if this exchange triggers the wake-up, the waker is the one that this thread
-        // itself wrote in `arm`.
+        // Relaxed: if this exchange makes the wake-up due, the waker is the one that this thread
+        // itself stored in `arm`.
         let before = self.update(Relaxed, |word| {
             let count = word.count() + 1;
             let flags = word.flags();
@@ -377,32 +388,33 @@ impl Pool {
         if let Some(before) = before {
             self.bias += 1;
             if before.count() + 1 >= WAKE_AT {
-                // SAFETY: the exchange above set WAKING.
+                // SAFETY: the exchange above set WAKING, so only this thread may touch the waker.
                 unsafe { Home::wake(self.home.as_ptr()) };
             }
         }
     }
 
-    /// Requests a wake-up when `need` packets (or all packets out, if these are fewer) have come
-    /// home or were taken back since the last reclaim, or when the [`Bell`] rings. Replaces an
-    /// earlier request.
+    /// Requests that `waker` be called when `need` packets (or all packets that are out, if these
+    /// are fewer) have come home or were taken back since the last [`reclaim`](Self::reclaim), or
+    /// when the [`Bell`] rings. This replaces an earlier request.
     pub fn arm(&mut self, waker: &Waker, need: u32) -> Armed {
         self.arm_for(waker, Some(need.min(self.out)))
     }
 
-    /// Requests a wake-up when the [`Bell`] rings, however many packets come home. Replaces an
-    /// earlier request.
+    /// Requests that `waker` be called when the [`Bell`] rings, however many packets come home.
+    /// This replaces an earlier request.
     pub fn listen(&mut self, waker: &Waker) -> Armed {
         self.arm_for(waker, None)
     }
 
     fn arm_for(&mut self, waker: &Waker, need: Option<u32>) -> Armed {
         loop {
-            // Acquire: pairs with the release in `wake`, so this thread may touch the waker.
+            // Acquire: pairs with the release in `wake`. So if WAKING is not set, this thread may
+            // touch the waker.
             let order = mutant::or("pool-arm-acquire", Acquire, Relaxed);
             let word = Word(self.home().word.0.load(order));
             if word.has(RUNG) && !mutant::is("pool-arm-deaf") {
-                // The ring has already cancelled the request.
+                // RUNG is set: the bell rang, and the ring has already cancelled the request.
                 // Acquire: makes visible what happened before the ring; pairs with the release in
                 // `ring`.
                 let order = mutant::or("pool-rung-acquire", Acquire, Relaxed);
@@ -416,14 +428,15 @@ impl Pool {
             }
             let asks = (waker.data(), ptr::from_ref(waker.vtable()));
             if word.has(WAKING) {
-                // While WAKING is set, the armed waker has not been called yet. So if the new waker
-                // equals the armed one, the call that is coming serves the new request.
+                // While WAKING is set (another thread is taking out the stored waker), the stored
+                // waker has not been called yet. So if the new waker is the same, the call that is
+                // coming serves the new request as well.
                 return if self.armed == asks { Armed::Armed } else { Armed::Busy };
             }
             if word.has(WAITING) {
-                // A request is pending, and its waker may differ from the new one, so cancel it
-                // first. If another thread takes the old waker out before the cancellation, that
-                // waker is still called.
+                // WAITING is set: a request is pending, and its waker may differ from the new one,
+                // so cancel it first. If another thread takes the old waker out before that, the
+                // old waker is still called.
                 self.disarm();
                 continue;
             }
@@ -431,8 +444,8 @@ impl Pool {
             // SAFETY: neither WAITING nor WAKING is set, so no other thread touches the waker, and
             // only this thread sets WAITING.
             self.home().waker.with_mut(|slot| unsafe { store_waker(slot, waker) });
-            // Without a `need`, the bias is zero: the count reaches `WAKE_AT` only if the largest
-            // possible number of packets comes home.
+            // Without `need` (the request is only for the bell), the bias is zero: the count
+            // reaches `WAKE_AT` only if the largest possible number of packets comes home.
             #[expect(clippy::cast_possible_truncation, reason = "at most PACKETS_MAX, like `out`")]
             let (returned, bias) = (returned as u16, need.map_or(0, |need| WAKE_AT - need as u16));
             let armed = Word::with(word.node(), returned + bias, word.flags() | WAITING);
@@ -445,7 +458,8 @@ impl Pool {
         }
     }
 
-    /// Cancels the request. A wake-up that is already on its way still comes.
+    /// Cancels the pending wake-up request, if there is one. A wake-up that another thread has
+    /// already begun still comes.
     pub fn disarm(&mut self) {
         let bias = self.bias;
         // Relaxed: the exchange hands nothing over; `arm` loads the word again before it touches
@@ -464,13 +478,13 @@ impl Pool {
         unsafe { self.home.as_ref() }
     }
 
-    /// Replaces the word by `next(word)`, and returns the previous word. If `next` returns `None`,
-    /// leaves the word unchanged and returns `None`.
+    /// Replaces the home's word by `next(word)`, and returns the previous word. If `next` returns
+    /// `None`, leaves the word unchanged and returns `None`.
     #[inline]
     fn update(&self, order: Ordering, next: impl Fn(Word) -> Option<Word>) -> Option<Word> {
         let home = self.home();
         home.life.used();
-        // Relaxed: this value is a guess, which the exchange verifies.
+        // Relaxed: the loaded value is a guess, which the exchange verifies.
         let mut word = Word(home.word.0.load(Relaxed));
         loop {
             let new = next(word)?;
@@ -481,23 +495,26 @@ impl Pool {
         }
     }
 
-    /// Cancels the request, like [`disarm`](Self::disarm), and drops its waker. Returns false if a
-    /// wake-up is on its way; the waking thread then takes the waker.
+    /// Cancels the pending wake-up request, like [`disarm`](Self::disarm), and drops its waker.
+    /// Returns false if another thread has already begun the wake-up; that thread then takes the
+    /// waker out.
     pub fn forget_waker(&mut self) -> bool {
         self.disarm();
         let home = self.home();
-        // Acquire: pairs with the release in `wake`, so this thread may touch the waker.
+        // Acquire: pairs with the release in `wake`. So if WAKING is not set, this thread may touch
+        // the waker.
         let order = mutant::or("pool-forget-acquire", Acquire, Relaxed);
         if Word(home.word.0.load(order)).has(WAKING) && !mutant::is("pool-forget-early") {
             return false;
         }
-        // SAFETY: neither WAITING nor WAKING is set, and only this thread sets WAITING.
+        // SAFETY: neither WAITING nor WAKING is set, so no other thread touches the waker, and only
+        // this thread sets WAITING.
         drop(home.waker.with_mut(|slot| unsafe { (*slot).take() }));
         true
     }
 
-    /// Closes the word, as the pool is being dropped. Returns the nodes that came home, and whether
-    /// this thread must free the home because nobody else refers to it.
+    /// Marks the home's word as CLOSED, because the pool is being dropped. Returns the nodes that
+    /// came home, and whether this thread must free the home because nobody else refers to it.
     fn close(&mut self) -> (*mut Node, bool) {
         // Acquire: if this thread frees the home, makes the nodes and all that other threads did
         // with the home visible; pairs with the release in `put_back`. Release: if another thread
@@ -507,8 +524,8 @@ impl Pool {
         let last = self.update(order, |word| {
             #[expect(clippy::cast_possible_truncation, reason = "at most PACKETS_MAX")]
             let out = (self.out - self.returned_in(word)) as u16;
-            // The flags that keep the home alive stay. RUNG goes, because nobody waits for the bell
-            // any more.
+            // The flags WAKING and BELL stay, because each of them keeps the home alive. The flag
+            // RUNG (the bell rang) is cleared, because nobody waits for the bell any more.
             let flags = word.flags() & (WAKING | BELL);
             Some(Word::with(ptr::null_mut(), out, CLOSED | flags))
         });
@@ -517,7 +534,7 @@ impl Pool {
         (last.node(), out == 0 && !last.has(WAKING) && !last.has(BELL))
     }
 
-    /// Counts a packet of this pool as no longer out.
+    /// Counts a packet of this pool as no longer out, and no longer as submitted.
     #[inline]
     fn arrived(&mut self, charge: u16, below: &mut bool) {
         self.out -= 1;
@@ -535,8 +552,8 @@ impl Pool {
     }
 }
 
-/// Nodes that came home and that the pool has not examined yet. If the closure that reports
-/// completions panics, `drop` still takes in the remaining nodes and saves their completions in
+/// Nodes that came home and that the pool has not taken in yet. If the closure to which completions
+/// are reported panics, `drop` still takes in the remaining nodes and saves their completions in
 /// `untold`.
 struct Arrivals<'a> {
     pool: &'a mut Pool,
@@ -544,14 +561,14 @@ struct Arrivals<'a> {
 }
 
 impl Arrivals<'_> {
-    /// Takes the next node in. The inner value is the completion of its packet, or `None` if the
-    /// packet was not submitted; the outer `None` means that no node is left.
+    /// Takes the next node into the pool. Returns the completion of its packet, or `Some(None)` if
+    /// the packet was not submitted, or `None` if no node is left.
     fn next(&mut self) -> Option<Option<Completion>> {
         let node = self.node;
         if node.is_null() {
             return None;
         }
-        // SAFETY: `reclaim` took the whole chain, so this thread owns the node.
+        // SAFETY: `reclaim` took the whole chain of returned nodes, so this thread owns the node.
         self.node = unsafe { Node::next(node) };
         Node::prefetch_write(self.node, 0);
         // SAFETY: this thread owns the node.
@@ -576,18 +593,18 @@ impl Drop for Pool {
     fn drop(&mut self) {
         // Drop the waker here and not together with the home, because dropping a waker may run
         // arbitrary code. If another thread is taking the waker out, the pool does not wait for
-        // that thread, which later calls the waker to no effect.
+        // that thread: its call of the waker later has no effect.
         self.forget_waker();
         let (came, is_last) = self.close();
-        // SAFETY: closing the word gave the chain to this thread alone.
+        // SAFETY: closing the word gave the chain of returned nodes to this thread alone.
         unsafe { free_chain(came) };
         for node in self.free {
-            // SAFETY: the pool owns its free nodes.
+            // SAFETY: the pool owns the nodes in `free`.
             unsafe { free_chain(node) };
         }
         if is_last {
-            // SAFETY: no node is out, there is no bell and no thread is waking, so nobody else
-            // refers to the home.
+            // SAFETY: no node is out, there is no bell and no thread is taking the waker out, so
+            // nobody else refers to the home.
             unsafe { Home::free(self.home.as_ptr()) };
         }
     }

@@ -1,10 +1,10 @@
-//! A role that one thread holds at a time, and that another thread can take over while the holder
-//! is blocked.
+//! A post: a role (for example that of the runner) that one thread, the holder, has at a time, and
+//! that another thread can take over while the holder is blocked.
 //!
 //! A runner that visits a port calls a device, which may block. Before such a call, the runner
-//! calls [`Post::go_out`]. If the runner stays out for too long, another thread takes the role over
-//! ([`Post::relieve`]). When the first thread returns from the device, [`Post::come_back`] tells it
-//! that it no longer has the role.
+//! calls [`Post::go_out`]. If the runner stays out (in that call) for too long, another thread
+//! takes the role over ([`Post::relieve`]). When the first thread returns from the device,
+//! [`Post::come_back`] tells it that it no longer has the role.
 //!
 //! ```text
 //! word                 meaning
@@ -18,10 +18,10 @@
 //! relieve              |         -           |    -
 //! ```
 //!
-//! If the holder of a role sleeps by an [`Alarm`](crate::Alarm), a thread that wakes the holder
-//! first sets the alarm and then reads the [`holder`](Post::holder). A new holder first takes the
-//! role and then calls [`rise`](crate::Alarm::rise). So the new holder either finds what the alarm
-//! was set for, or is itself woken.
+//! A holder may sleep by an [`Alarm`](crate::Alarm). A thread that wants to wake the holder first
+//! sets the alarm and then reads the number of the [`holder`](Post::holder). A new holder first
+//! takes the role and then calls [`rise`](crate::Alarm::rise). So the new holder either finds the
+//! work for which the alarm was set, or is itself woken.
 
 use crate::mutant;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
@@ -29,21 +29,21 @@ use crate::sync::{AtomicU64, Padded};
 
 const HOLDER_SHIFT: u32 = 48;
 const SINCE: u64 = (1 << HOLDER_SHIFT) - 1;
-/// Times are stored in units of 2^`UNIT_SHIFT` nanoseconds; 48 bits of such units last for nine
+/// Times are stored in units of 2^`UNIT_SHIFT` nanoseconds; 48 bits of this unit suffice for nine
 /// years.
 const UNIT_SHIFT: u32 = 10;
 
-/// A role, and the number of the thread that holds it.
+/// A role that one thread (the holder) has at a time, and the number of that thread.
 #[derive(Debug)]
 pub struct Post(Padded<AtomicU64>);
 
-/// The state of a role whose holder was seen out.
+/// The state of a role whose holder was seen to be out (in a call that may block).
 #[derive(Clone, Copy, Debug)]
 pub struct Out(u64);
 
 impl Out {
-    /// Returns the time since when the holder has been out, in nanoseconds, with a resolution of
-    /// about one microsecond.
+    /// Returns the time at which the holder went out (began a call that may block), in nanoseconds,
+    /// with a resolution of about one microsecond.
     #[must_use]
     pub const fn since(self) -> u64 {
         (self.0 & SINCE) << UNIT_SHIFT
@@ -51,7 +51,7 @@ impl Out {
 }
 
 impl Post {
-    /// Makes a role that `holder` holds.
+    /// Makes a role whose holder is the thread with the number `holder`.
     #[must_use]
     pub fn new(holder: u16) -> Self {
         Self(Padded(AtomicU64::new(u64::from(holder) << HOLDER_SHIFT)))
@@ -62,24 +62,27 @@ impl Post {
         (holder as u64) << HOLDER_SHIFT | if since == 0 { 1 } else { since }
     }
 
-    /// Returns the number of the holder. The number may be stale as soon as it is read; the module
-    /// documentation explains why this is harmless.
+    /// Returns the number of the thread that holds the role. The number may be stale as soon as it
+    /// is read; the module documentation explains why this is harmless.
     #[must_use]
     #[inline]
     pub fn holder(&self) -> u16 {
-        // Relaxed: the alarm orders this load, as the module documentation explains.
+        // Relaxed: the alarm, which the caller sets before this load, orders the load; see the
+        // module documentation.
         (self.0.0.load(Relaxed) >> HOLDER_SHIFT) as u16
     }
 
-    /// Notes that the holder `me` starts a call at `now` (nanoseconds) that may block.
+    /// Notes that the holder `me` goes out: at `now` (nanoseconds), it starts a call that may
+    /// block.
     #[inline]
     pub fn go_out(&self, me: u16, now: u64) {
-        // Release: publishes what the holder did in the role; pairs with the acquire in `relieve`.
+        // Release: publishes what the holder did while it had the role; pairs with the acquire in
+        // `relieve`.
         self.0.0.store(Self::out(me, now), mutant::or("post-out-release", Release, Relaxed));
     }
 
-    /// Notes that the holder `me`, out since `then` (nanoseconds), is back. Returns false if
-    /// another thread has taken over the role.
+    /// Notes that the holder `me`, which went out at `then` (nanoseconds), is back from its call.
+    /// Returns false if another thread has taken over the role.
     #[must_use]
     #[inline]
     pub fn come_back(&self, me: u16, then: u64) -> bool {
@@ -93,31 +96,33 @@ impl Post {
         self.0.0.compare_exchange(out, back, Relaxed, Relaxed).is_ok()
     }
 
-    /// Returns the state of a holder that is out; `None` if the holder is not out.
+    /// Returns the state of the role if its holder is out (in a call that may block), or `None` if
+    /// it is not.
     #[must_use]
     pub fn is_out(&self) -> Option<Out> {
-        // Relaxed: this value is a guess, which `relieve` verifies.
+        // Relaxed: the loaded value is a guess, which `relieve` verifies.
         let word = self.0.0.load(Relaxed);
         (word & SINCE != 0).then_some(Out(word))
     }
 
-    /// Gives the role of the holder seen in `out` to the thread `by`. Returns false if that holder
-    /// has come back, or lost the role, since then.
+    /// Gives the role to the thread `by`, if the holder that was seen in `out` is still out.
+    /// Returns false if that holder has come back, or has lost the role, since then.
     #[must_use]
     pub fn relieve(&self, out: Out, by: u16) -> bool {
         let taken = u64::from(by) << HOLDER_SHIFT;
-        // Acquire: makes what the holder did in the role visible; pairs with the release in
-        // `go_out`. (A thread that later relieves the new holder pairs with that holder's own
-        // `go_out`.)
+        // Acquire: makes what the previous holder did while it had the role visible; pairs with the
+        // release in `go_out`. (A thread that later relieves the new holder pairs with that
+        // holder's own `go_out`.)
         let order = mutant::or("post-relieve-acquire", Acquire, Relaxed);
         self.0.0.compare_exchange(out.0, taken, order, Relaxed).is_ok()
     }
 
-    /// Hands the role to the thread `to`. Only the holder calls this, and it does not go out again.
-    /// The holder publishes its work in the role when it wakes the thread `to`.
+    /// Hands the role to the thread `to`. Only the holder calls this, and it must not call `go_out`
+    /// afterwards. What the holder did while it had the role becomes visible to the thread `to`
+    /// when the holder wakes that thread.
     pub fn hand_over(&self, to: u16) {
         // Relaxed: the new holder calls `rise` after it has seen this store. So a thread that sees
-        // the alarm risen by the new holder also sees this store or a later one.
+        // that the new holder called `rise` also sees this store or a later one.
         self.0.0.store(u64::from(to) << HOLDER_SHIFT, Relaxed);
     }
 }

@@ -1,17 +1,19 @@
-//! A place (a port) that takes packets until it is removed, and the successors that then take over
-//! its flows.
+//! The succession of a place (a port): the place takes packets until it is removed, and its
+//! successors (other places) then take over its flows.
 //!
 //! ```text
 //! OPEN ──leave──▶ LEAVING ──go──▶ GONE ──settle──▶ GONE, no packet on its way in
 //! ```
 //!
-//! A place that is LEAVING accepts no more packets; senders wait with packets for it. A place that
-//! is GONE has successors, chosen by flow. Until a GONE place is *settled*, a sender that finds a
-//! packet in the place waits: that packet was on its way in when the place went.
+//! A place in the state LEAVING accepts no more packets; senders that have packets for it wait. A
+//! place in the state GONE has successors, one for each group of flows. Until a GONE place is
+//! *settled*, a sender whose flow now belongs to a successor waits while it finds a packet in the
+//! GONE place (the packet was on its way in when the place went), because its own packet could
+//! overtake that one.
 //!
-//! Successors may be removed, too. The thread that removes places shortens chains of settled places
-//! ([`Succession::skip`]), and keeps the number of unsettled places small. So a sender looks at few
-//! places, however many were removed.
+//! Successors may be removed, too. The thread that removes places shortens chains of successors by
+//! leaving out settled places ([`Succession::skip`]), and keeps the number of places that are not
+//! settled small. So a sender looks at few places, however many were removed.
 
 use std::sync::OnceLock;
 
@@ -26,11 +28,12 @@ const OPEN: u8 = 0;
 const LEAVING: u8 = 1;
 const GONE: u8 = 2;
 
-/// Whether a place takes packets, and which places take over its flows.
+/// Whether a place (a port) takes packets, and which places take over its flows when it is gone.
 #[derive(Debug)]
 pub struct Succession {
     state: AtomicU8,
-    /// Until when senders wait for packets that were on their way into this place, in nanoseconds.
+    /// The time until which senders wait for packets that were on their way into this place when it
+    /// went, in nanoseconds; 0: they need not wait.
     patience: AtomicU64,
     successors: OnceLock<Box<[AtomicU32]>>,
 }
@@ -42,14 +45,14 @@ impl Default for Succession {
     }
 }
 
-/// Returns the group of the flow `key`.
+/// Returns the number of the group to which the flow `key` belongs.
 fn group(key: u64) -> usize {
-    // The key is mixed, because the keys of one place's flows are similar.
+    // Multiply the key to mix its bits, because the keys of the flows of one place are similar.
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
 impl Succession {
-    /// Whether the place takes packets and new flows.
+    /// Whether the place is open: it takes packets and new flows.
     #[must_use]
     #[inline]
     pub fn is_open(&self) -> bool {
@@ -58,7 +61,8 @@ impl Succession {
         self.state.load(mutant::or("succession-state-acquire", Acquire, Relaxed)) == OPEN
     }
 
-    /// Whether the place accepts no more packets but may still hold some.
+    /// Whether the place is leaving: it accepts no more packets, but is not gone yet and may still
+    /// hold packets.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         // Relaxed: a sender that misses the change pushes one more packet, and the place sends that
@@ -66,7 +70,7 @@ impl Succession {
         self.state.load(Relaxed) == LEAVING
     }
 
-    /// Whether the place is gone, so that its flows belong to its successors.
+    /// Whether the place is gone: its flows belong to its successors.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         // Acquire: makes the successors visible; pairs with the release in `go`.
@@ -75,11 +79,12 @@ impl Succession {
 
     /// Makes the place accept no more packets.
     pub fn leave(&self) {
-        self.state.store(LEAVING, Relaxed); // Relaxed: packets of late senders are sent.
+        self.state.store(LEAVING, Relaxed); // Relaxed: packets of late senders are still sent.
     }
 
-    /// Hands the flows of the place to `successors`, which wait until `patience` (nanoseconds) for
-    /// packets that were on their way in. Call this once per place.
+    /// Makes the place gone and hands its flows to the places `successors`. Until the time
+    /// `patience` (nanoseconds), senders of these flows wait for packets that were on their way
+    /// into this place. Call this once per place.
     ///
     /// # Panics
     ///
@@ -90,39 +95,41 @@ impl Succession {
             let successor = successors[group % successors.len()];
             AtomicU32::new(u32::try_from(successor).expect("places are counted by 32 bits"))
         };
-        // The first call is the only one.
+        // `go` is called only once per place, so `set` does not fail.
         let _ = self.successors.set((0..GROUPS).map(successor).collect());
-        self.patience.store(patience, Relaxed); // Relaxed: the release below publishes it.
+        self.patience.store(patience, Relaxed); // Relaxed: the release below publishes this value.
         // Release: publishes successors and patience; pairs with the acquire in `is_gone`.
         self.state.store(GONE, mutant::or("succession-go-release", Release, Relaxed));
     }
 
-    /// Returns the place that has the flow `key` now; `None`: this place.
+    /// Returns the number of the place to which the flow `key` belongs now; `None` if it still
+    /// belongs to this place.
     #[must_use]
     pub fn successor(&self, key: u64) -> Option<usize> {
         if !self.is_gone() {
             return None;
         }
-        // Relaxed: a stale value names a place that was skipped since, and that place leads to the
-        // same successor.
+        // Relaxed: a stale value names a successor that was left out by `skip` since then, and that
+        // place leads to the same final successor.
         Some(self.successors.get()?[group(key)].load(Relaxed) as usize)
     }
 
-    /// Returns until when the successors wait for late packets, in nanoseconds; 0: they wait no
-    /// longer.
+    /// Returns the time until which senders wait for late packets of this place, in nanoseconds; 0:
+    /// they wait no longer.
     #[must_use]
     pub fn patience(&self) -> u64 {
         self.patience.load(Relaxed) // Relaxed: see `settle`.
     }
 
-    /// Notes that no packet is on its way into this place any more.
+    /// Settles the place: from now on, no sender waits for packets that were on their way into it.
     pub fn settle(&self) {
-        // Relaxed: a sender that sees the old value waits in vain for a while.
+        // Relaxed: a sender that sees the old value waits for some time although it need not.
         self.patience.store(0, Relaxed);
     }
 
-    /// Redirects the flows whose successor is place number `place` to the successors of that place.
-    /// `settled` is the succession of that place, which must be settled.
+    /// Redirects those flows of this place whose successor is the place number `place` to the
+    /// successors of that place. `settled` is the succession of that place, which must be settled
+    /// (no sender waits for its packets any more).
     pub fn skip(&self, place: usize, settled: &Self) {
         let (Some(mine), Some(theirs)) = (self.successors.get(), settled.successors.get()) else {
             return;
@@ -150,7 +157,8 @@ mod tests {
         place
     }
 
-    /// Follows a flow through places that went. Returns the last place and the number of steps.
+    /// Follows a flow from the place `at` through all places that are gone. Returns the last place
+    /// and the number of steps.
     fn follow(places: &[(usize, Succession)], mut at: usize, key: u64) -> (usize, usize) {
         let mut steps = 0;
         while let Some((_, place)) = places.iter().find(|(number, _)| *number == at) {
@@ -171,7 +179,8 @@ mod tests {
         assert!(counts[3].min(counts[5]).min(counts[6]) > 900, "{counts:?}");
     }
 
-    /// Skipping settled places shortens the chain, and changes no flow's final successor.
+    /// Leaving out settled places shortens the chain of successors, and does not change the final
+    /// successor of any flow.
     #[test]
     fn a_chain_is_shortened_without_a_change() {
         let places: Vec<_> = (0..20).map(|n| (n, gone(&[n + 1, n + 2, 30, 31]))).collect();

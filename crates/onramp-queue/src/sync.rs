@@ -1,5 +1,5 @@
-//! The only file that names the synchronisation primitives: those of std, or those of a model
-//! checker under `--cfg loom` or `--cfg shuttle`.
+//! The only file of this crate that names synchronisation primitives: those of std, or those of a
+//! model checker if `--cfg loom` or `--cfg shuttle` is set.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -23,8 +23,8 @@ pub(crate) use std::{
     sync::Arc,
 };
 
-/// std's cell with the interface of loom's cell. Code that uses std's own cell under loom would
-/// hide its accesses from loom, which then finds no data race.
+/// The cell of std, with the interface of loom's cell. If code used std's own cell under loom, loom
+/// would not see its accesses and would find no data races.
 #[cfg(not(loom))]
 #[derive(Debug)]
 #[repr(transparent)]
@@ -50,8 +50,8 @@ impl<T> UnsafeCell<T> {
 /// Tracks the lifetime of an object that many threads use and one thread frees. Only the model
 /// checker uses the tracking.
 ///
-/// The model checker reports a use after the end, an end that is not ordered after every use, and
-/// an object that nobody frees.
+/// The model checker reports a use of the object after its end, an end that is not ordered after
+/// every use, and an object that nobody frees.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct Life;
@@ -95,23 +95,24 @@ impl Life {
     }
 }
 
-/// Proof that a [`Life`] has ended.
+/// Proof that the lifetime of an object, tracked by a [`Life`], has ended.
 pub(crate) struct Dead;
 
 impl Dead {
-    /// Whether the memory must stay allocated. Under the model checker it must, so that a use after
-    /// the end is detected and does no harm.
+    /// Whether the memory of the object must stay allocated. Under the model checker it must, so
+    /// that a use after the end is detected and does no harm.
     pub(crate) const fn stays_allocated(self) -> bool {
         cfg!(loom)
     }
 }
 
-/// A value on cache lines of its own: two lines, because x86 processors fetch lines in pairs.
+/// A value that has two cache lines of its own; two, because x86 processors fetch cache lines in
+/// pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
 
-/// Size of the two lines in bytes.
+/// Size of these two cache lines in bytes.
 #[cfg(not(loom))]
 pub(crate) const LINES: usize = align_of::<Padded<()>>();
 
@@ -132,13 +133,13 @@ pub(crate) fn prefetch<T>(at: *const T) {
     let _ = at;
 }
 
-/// Like [`prefetch`], for a line that is about to be written. If another processor has written the
-/// line, one transfer makes the line exclusive; otherwise two would be needed, one to read and one
-/// to gain exclusive access.
+/// Like [`prefetch`], for a cache line that is about to be written. If another processor has
+/// written the line, this prefetch fetches it in exclusive state, with one transfer; otherwise
+/// there would be two, one to read the line and one to gain exclusive access.
 ///
-/// Written as inline assembly, because the intrinsic compiles to `prefetcht0` unless the compiler
-/// may assume `PREFETCHW`. All 64-bit processors accept that instruction; those without `PREFETCHW`
-/// execute it as a no-op.
+/// This is inline assembly, because the compiler's intrinsic becomes the instruction `prefetcht0`
+/// unless the compiler may assume that the processor has `PREFETCHW`. All 64-bit processors accept
+/// `PREFETCHW`; those without it execute it as a no-op.
 #[inline]
 pub(crate) fn prefetch_write<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

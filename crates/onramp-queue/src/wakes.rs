@@ -1,4 +1,4 @@
-//! Calls of wakers. A waker may run arbitrary code.
+//! Calling wakers, which may run arbitrary code.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -7,25 +7,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 thread_local! {
-    /// Number of wakers that this thread is calling, nested inside each other.
+    /// Number of wakers whose calls have begun and not yet ended in this thread; a waker may cause
+    /// the call of another.
     static CALLS: Cell<u32> = const { Cell::new(0) };
-    /// Number of [`HeldWakes`] that exist in this thread.
+    /// Number of values of the type [`HeldWakes`] that exist in this thread.
     static HOLDERS: Cell<u32> = const { Cell::new(0) };
-    /// Wakers that this thread calls when its last [`HeldWakes`] is dropped.
+    /// Wakers whose calls are delayed; this thread calls them when its last [`HeldWakes`] is
+    /// dropped.
     static HELD: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Delays the wakers of this thread while it exists; see [`hold_wakes`].
+/// While a value of this type exists, its thread calls no wakers, but collects them for later; see
+/// [`hold_wakes`].
 #[derive(Debug)]
 #[must_use = "dropped at once, it holds nothing"]
 pub struct HeldWakes {
-    /// Makes the value neither `Send` nor `Sync`, because it counts for the thread that made it.
+    /// Makes the type neither `Send` nor `Sync`, because a value counts for the thread that made
+    /// it.
     thread: PhantomData<*const ()>,
 }
 
-/// Delays the wakers that this thread is about to call, until this thread has dropped all its
-/// [`HeldWakes`]; then the thread calls the wakers. Use this while holding a lock, because a waker
-/// may ask for the same lock.
+/// Delays all wakers that this crate is about to call in this thread, until this thread has dropped
+/// all its [`HeldWakes`]; then the thread calls these wakers. Use this while holding a lock,
+/// because a waker may ask for the same lock.
 pub fn hold_wakes() -> HeldWakes {
     HOLDERS.set(HOLDERS.get() + 1);
     HeldWakes { thread: PhantomData }
@@ -35,18 +39,19 @@ impl Drop for HeldWakes {
     fn drop(&mut self) {
         HOLDERS.set(HOLDERS.get() - 1);
         if HOLDERS.get() == 0 {
-            // In a thread that is ending, `HELD` no longer exists, and wakers are called at once.
-            // The calls come after the borrow of `HELD` has ended, because a waker may itself call
-            // `hold_wakes`.
+            // In a thread that is ending, `HELD` no longer exists, and `call` calls wakers at once.
+            // Collected wakers are called here after the borrow of `HELD` has ended, because a
+            // waker may itself call `hold_wakes`.
             let held = HELD.try_with(RefCell::take);
             held.into_iter().flatten().for_each(call);
         }
     }
 }
 
-/// Calls a waker. The calling thread usually works on another thread's packet, and may be in the
-/// middle of a list or of unwinding. So a panic of the waker ends here. The panic's value is
-/// leaked, because dropping it may panic again; the panic hook has already printed the message.
+/// Calls a waker, or collects it while a [`HeldWakes`] exists. The calling thread usually works on
+/// another thread's packet, and may be in the middle of a list or of unwinding. So a panic of the
+/// waker is caught here. The value of the panic is leaked, because dropping it may panic again; the
+/// panic hook has already printed the message.
 pub(crate) fn call(waker: Waker) {
     let mut waker = Some(waker);
     if HOLDERS.get() > 0 {
@@ -60,8 +65,8 @@ pub(crate) fn call(waker: Waker) {
     }
 }
 
-/// Whether the calling thread is inside a waker that this crate calls. Other threads may be waiting
-/// for such a thread, so it should not wait for any other thread.
+/// Whether the calling thread is inside a waker that this crate calls. Such a thread should not
+/// wait for any other thread, because other threads may be waiting for it.
 #[must_use]
 pub fn is_in_waker() -> bool {
     CALLS.get() > 0

@@ -1,10 +1,11 @@
-//! Qdiscs that take no packets, `blackhole` and `noop`, or hardly any, `noqueue`.
+//! Qdiscs that hold no packets (`blackhole` and `noop`, which drop all packets) or at most one
+//! (`noqueue`).
 //!
 //! Source: behaviour of Linux 7.2 `net/sched/sch_blackhole.c` and `sch_generic.c`.
-//! Differs: `tc` has no name `noop`; Onramp has. A sender learns which packets `blackhole` drops.
-//! `noqueue` keeps one packet for a device that is busy, where Linux drops the packet: a qdisc does
-//! not know whether its device is free. `noqueue` below another qdisc, which Linux forbids, works
-//! in the same way.
+//! Differs: Onramp accepts the name `noop`, which `tc` does not know. A sender learns which of its
+//! packets `blackhole` dropped. `noqueue` keeps one packet for a device that is busy, where Linux
+//! drops the packet: a qdisc does not know whether its device is free. `noqueue` may be the child
+//! of another qdisc, which Linux forbids, and works there in the same way.
 //! Invariant: `blackhole` and `noop` hold nothing, `noqueue` holds one packet at most.
 
 use onramp_queue::{DropReason, Packet};

@@ -1,5 +1,6 @@
-//! Common applications kept enhanced: a shaper, tins by importance, and in each tin fair queues
-//! among hosts and flows, which are kept short.
+//! Common applications kept enhanced (`cake`): a shaper, tins (groups of flows) of different
+//! importance, and in each tin a queue for each flow. Hosts and flows share the rate fairly, and
+//! each queue is kept short.
 //!
 //! ```text
 //! enqueue   code point -> tin; flow -> one of the eight queues that the flow may have; when memory
@@ -13,12 +14,12 @@
 //! Differs: the sender names the flow of a packet ([`flow`](onramp_queue::Meta::flow)); code point
 //! and hosts come from the Ethernet frame or the IP packet in the payload. A datagram, whose
 //! headers the socket writes, has the code point 0, comes from one common host, and goes to the
-//! host of its [`dest`](Packet::dest). `nat` and the filters of acknowledgements are refused,
-//! because Onramp neither tracks connections nor looks for acknowledgements. The waiting time of a
-//! packet starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). If a
-//! tin has more than 32 bulk flows and all of them share a host, their parts of a round are not
-//! rounded to bytes at random, and the flow that lacks the fewest bytes goes first: so a round
-//! needs no step for each flow.
+//! host of its [`dest`](Packet::dest). The options `nat` and `ack-filter` are refused, because
+//! Onramp neither tracks connections nor looks for acknowledgements. The waiting time of a packet
+//! starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). If a tin
+//! has more than 32 bulk flows and all of them share a host, the number of bytes that a flow may
+//! send in a round is not rounded at random, and the flow that lacks the fewest bytes until it may
+//! send goes first: so the scheduler need not visit every flow in every round.
 //! Invariant: since the qdisc was last empty, no more bytes have left than the rate allows, plus
 //! one packet; packets of a flow leave in order; as long as nothing is dropped, flows of a host
 //! that always have packets get the same number of bytes, give or take a quantum and a packet.
@@ -56,7 +57,7 @@ use crate::law::cost::memory;
 use crate::sched::{FlowView, segments};
 
 const RTT_NS: u64 = 100_000_000;
-/// Round-trip times that have a name, in nanoseconds.
+/// Names for round-trip times, which are in nanoseconds.
 const PRESETS: &[(&str, u64)] = &[
     ("datacentre", 100_000),
     ("lan", 1_000_000),
@@ -68,12 +69,13 @@ const PRESETS: &[(&str, u64)] = &[
     ("interplanetary", 1_000_000_000_000),
 ];
 
-/// The default memory limit is this number of packets of the largest size.
+/// The default memory limit is the memory of this number of packets of the largest size.
 const PACKETS: u64 = 10_240;
-/// The least default memory limit at any rate, in bytes.
+/// The smallest memory limit that the default may have at any rate, in bytes.
 const MEMORY_MIN: u64 = 4 << 20;
 
-/// Defines an option with several words, of which the first is the default and is shown as well.
+/// Defines an option whose value is one of several words. The first word is the default; it is
+/// shown even if it was not given.
 const fn either(key: &'static str, words: &'static [&'static str], help: &'static str) -> Param {
     Param::new(key, Unit::Words(words), Default::Number(0), help)
 }
@@ -171,13 +173,13 @@ pub(super) const CAKE: Kind = Kind {
     shown: show::SHOWN,
     quirks: Quirks {
         change: |said, options| {
-            // As with `tc`, a line that gives a rate but not `autorate-ingress` stops the
-            // estimation.
+            // As with `tc`, a command that gives a bandwidth but not `autorate-ingress` ends the
+            // estimation of the rate.
             if said.is_given("bandwidth") && !said.is_given("autorate-ingress") {
                 options.set("autorate-ingress", None);
             }
-            // A line that gives an overhead but no link ends `raw`: the overhead is then added to
-            // the length without the link header.
+            // A command that gives an overhead but no kind of link ends `raw`: the overhead is then
+            // added to the packet's length without its link header.
             if said.is_given("overhead") && !said.is_given("link") {
                 options.set("link", None);
             }
@@ -193,24 +195,24 @@ struct Cake {
     ingress: bool,
     split_gso: bool,
     framing: Framing,
-    /// The framing of packets that came before `framing` was set.
+    /// The framings of those packets that came before `framing` was set and are still held.
     former: Former,
     sizes: Sizes,
     base: Base,
     rate: u64,
-    /// The rate at which packets come. As in Linux, this is the first configured rate if nothing is
-    /// estimated.
+    /// The estimate of the rate at which packets come. As in Linux, this is the first configured
+    /// rate while no rate is estimated.
     estimate: Estimate,
-    /// Whether the rate follows the estimate.
+    /// Whether the shaper's rate follows the estimate.
     estimates: bool,
     pace: Pace,
-    /// When the rate allows the next packet, in nanoseconds.
+    /// The time from which the shaper's rate allows the next packet, in nanoseconds.
     next_at: u64,
-    /// Like `next_at`, but drops are not charged, and each sent packet is charged one and a half
-    /// times.
+    /// Like `next_at`, but a dropped packet does not move this time, and a sent packet moves it by
+    /// one and a half times the packet's time on the link.
     failsafe_at: u64,
     tins: Vec<Tin>,
-    /// The tin that is served now.
+    /// The number of the tin that is served now.
     at: usize,
     backlog: Backlog,
     memory: u64,
@@ -218,15 +220,15 @@ struct Cake {
     memory_limit: u64,
     heap: Heap,
     rng: Rng,
-    /// A packet that was dequeued because the parent peeked; `backlog` does not count this packet.
+    /// A packet that was dequeued because the parent called `peek`; `backlog` does not count this
+    /// packet.
     peeked: Option<Packet>,
     overlimits: u64,
     /// When `dequeue` or `peek` last looked for a packet, in nanoseconds.
     asked_at: u64,
 }
 
-/// Parameters from which, together with the rate, the rates of the tins and the memory limit
-/// follow.
+/// Parameters that, together with the rate, determine the rates of the tins and the memory limit.
 #[derive(Clone, Copy, Debug)]
 struct Base {
     /// The configured rate, in bytes per second.
@@ -262,7 +264,8 @@ impl Base {
     }
 }
 
-/// Returns a function that tells how many bytes a slot of the heap holds.
+/// Returns a function that tells how many bytes the queue behind a slot (the number of a queue in
+/// the heap) holds.
 fn bytes_of(tins: &[Tin]) -> impl Fn(u16) -> u64 {
     |slot| {
         let (tin, queue) = tin_and_queue(slot);
@@ -317,7 +320,8 @@ impl Cake {
         }
     }
 
-    /// Updates the estimated rate with a packet of `bytes` bytes, all its parts together.
+    /// Updates the estimate of the rate with a packet of `bytes` bytes; a packet of several
+    /// datagrams counts as a whole.
     #[inline]
     fn learn(&mut self, bytes: u64, now: u64) {
         if !self.estimates {
@@ -327,21 +331,24 @@ impl Cake {
         }
     }
 
-    /// Returns the number of packets held, including a packet that the parent peeked at.
+    /// Returns the number of packets that this qdisc holds, including a packet taken out by a
+    /// `peek`.
     #[inline]
     fn packets(&self) -> u32 {
         self.backlog.packets + u32::from(self.peeked.is_some())
     }
 
-    /// Whether the rate allows no packet now.
+    /// Whether the shaper's rate allows no packet at the time `now`.
     #[inline]
     fn has_to_wait(&self, now: u64) -> bool {
-        // With `ingress`, drops are charged to `next_at` as well; `failsafe_at` lets at least two
-        // thirds of the rate out, however many packets are dropped.
+        // With the option `ingress`, a dropped packet uses up the rate as a sent one does (it moves
+        // `next_at`). `failsafe_at` guarantees that at least two thirds of the rate are left for
+        // packets that are sent, however many are dropped.
         since(self.next_at, now) > 0 && since(self.failsafe_at, now) > 0
     }
 
-    /// Discards the part of the rate that an idle tin, and an idle link, did not use.
+    /// Discards what an idle tin did not use of its rate. If the whole qdisc was idle, discards
+    /// what it did not use of the shaper's rate as well.
     #[inline]
     fn forget_idle_time(&mut self, tin: usize, now: u64) {
         let idle = self.packets() == 0;
@@ -354,14 +361,15 @@ impl Cake {
         }
         if idle && since(self.next_at, now) < 0 {
             (self.next_at, self.failsafe_at) = (now, now);
-        // As in Linux, a packet that comes to an empty qdisc and must wait counts as held back.
+        // As in Linux, a packet that comes to an empty qdisc and must wait for the shaper adds one
+        // to the statistic `overlimits`.
         } else if idle && self.has_to_wait(now) {
             self.overlimits += 1;
         }
     }
 
-    /// Charges a tin and the link for a packet that has this framing. Returns the number of bytes
-    /// charged.
+    /// Charges a tin and the shaper for a packet with the given framing. Returns the number of
+    /// bytes charged.
     #[inline]
     fn charge(
         &mut self,
@@ -376,8 +384,9 @@ impl Cake {
             let (tin_time, time) = (tin.pace.time(len), self.pace.time(len));
             if since(tin.next_at, now) < 0 {
                 tin.next_at = tin.next_at.wrapping_add(tin_time);
-            // As in Linux, a tin that uses what other tins leave is never set back by more than one
-            // packet.
+            // As in Linux, when a tin has used up its own rate and sends all the same, because
+            // other tins leave some of the shaper's rate, the tin's `next_at` moves to at most one
+            // packet's time after now.
             } else if since(tin.next_at, now.wrapping_add(tin_time)) < 0 {
                 tin.next_at = now.wrapping_add(tin_time);
             }
@@ -389,7 +398,7 @@ impl Cake {
         len.cast_signed()
     }
 
-    /// Appends a packet to a queue.
+    /// Appends a packet to a queue of a tin.
     #[inline]
     fn push(&mut self, tin: usize, queue: usize, pkt: Packet) {
         self.framing.size(&pkt, |net, adjusted| self.sizes.note(net, adjusted));
@@ -400,8 +409,8 @@ impl Cake {
         self.tins[tin].push(queue, pkt);
     }
 
-    /// Removes the packet at the head of a queue. Returns the packet and the framing that was in
-    /// effect when the packet came.
+    /// Removes the packet at the head of a queue of a tin. Returns the packet and the framing that
+    /// was in effect when the packet came.
     #[inline]
     fn pop(&mut self, tin: usize, queue: usize) -> Option<(Packet, Framing)> {
         let pkt = self.tins.get_mut(tin)?.pop(queue)?;
@@ -410,8 +419,8 @@ impl Cake {
         Some((pkt, self.former.left((tin, queue)).unwrap_or(self.framing)))
     }
 
-    /// Drops the packet at the head of the longest queue and returns the tin and the queue. Returns
-    /// `None` if no packet is held.
+    /// Drops the packet at the head of the longest queue. Returns the tin and the number of that
+    /// queue, or `None` if no packet is held.
     #[cold]
     fn drop_longest(&mut self, cx: &mut Cx<'_>) -> Option<(usize, usize)> {
         let mut known = self.heap.is_known();
@@ -421,8 +430,8 @@ impl Cake {
                 break (tin, queue, pkt, framing);
             }
             self.heap.forget();
-            // The heap may be out of date and name an empty queue: build it anew and look once
-            // more.
+            // The heap may be out of date and have named an empty queue: rebuild the heap and look
+            // once more.
             if !std::mem::take(&mut known) {
                 return None;
             }
@@ -440,7 +449,7 @@ impl Cake {
         Some((tin, queue))
     }
 
-    /// Returns the tin to serve, or `None` if no tin has packets.
+    /// Returns the number of the tin to serve, or `None` if no tin has packets.
     #[inline]
     fn choose(&mut self, now: u64) -> Option<usize> {
         if self.pace.is_unlimited() {
@@ -450,8 +459,9 @@ impl Cake {
         for (place, tin) in self.tins.iter().enumerate() {
             if tin.is_active() {
                 let wait = since(tin.next_at, now);
-                // A tin within its own rate beats all tins before it; if there is none, the tin
-                // whose time comes first wins.
+                // A tin that is within its own rate is preferred to all tins before it in the
+                // table. If no tin is within its rate, the tin that must wait for the shortest time
+                // is served.
                 if wait <= 0 || best.is_none_or(|(_, least)| wait <= least) {
                     best = Some((place, wait));
                 }
@@ -460,7 +470,8 @@ impl Cake {
         best.map(|(place, _)| place)
     }
 
-    /// Returns the tin to serve if tins have no rates: by deficit, in turn.
+    /// Returns the number of the tin to serve if no rate is configured: tins take turns, and each
+    /// sends its share of bytes in a round.
     fn choose_in_turn(&mut self) -> Option<usize> {
         let (mut rounds, mut empty) = (0, true);
         loop {
@@ -475,8 +486,8 @@ impl Cake {
             self.at += 1;
             if self.at == self.tins.len() {
                 self.at = 0;
-                // The first pass may begin at a later tin, so only the second pass has seen all
-                // tins.
+                // The first pass over the tins may have begun in the middle, so only after the
+                // second pass has every tin been examined.
                 if rounds > 0 && empty {
                     return None;
                 }
@@ -485,7 +496,7 @@ impl Cake {
         }
     }
 
-    /// Takes the next packet from the flows.
+    /// Returns the next packet of the flows, without regard to a packet that a `peek` took out.
     #[inline]
     fn next(&mut self, cx: &mut Cx<'_>) -> Dequeue {
         let now = cx.now.0;
@@ -509,8 +520,8 @@ impl Cake {
         Dequeue::Empty
     }
 
-    /// Removes the next packet of a flow, and lets it out or drops it as the flow's COBALT state
-    /// says.
+    /// Removes the next packet of a flow. The flow's COBALT state decides whether the packet is
+    /// sent or dropped.
     #[inline]
     fn serve(&mut self, tin: usize, queue: usize, cx: &mut Cx<'_>) -> Served {
         let now = cx.now.0;
@@ -546,7 +557,7 @@ impl Cake {
         }
     }
 
-    /// Charges the flow, its tin and the link for a packet.
+    /// Charges a flow, its tin and the shaper for a packet.
     #[inline]
     fn pay(
         &mut self,
@@ -567,7 +578,7 @@ impl Cake {
 enum Served {
     Packet(Packet),
     Nothing,
-    /// A packet was dropped and paid for, so another flow may have the turn now.
+    /// A packet was dropped and charged to its flow, so the turn may go to another flow now.
     Drop,
 }
 
@@ -609,7 +620,7 @@ impl Qdisc for Cake {
         }
         match (mine, self.tins[place].bytes(queue)) {
             (false, _) => Verdict::Queued,
-            // The queue is empty, so the new packet was dropped as well.
+            // The queue of the new packet is empty, so the new packet was dropped as well.
             (true, 0) => Verdict::Dropped,
             (true, _) => Verdict::Congested,
         }
@@ -639,7 +650,7 @@ impl Qdisc for Cake {
     }
 
     /// Sets new parameters. As in Linux, packets of tins that no longer exist are dropped, but no
-    /// packets are dropped for a smaller `memlimit`.
+    /// packets are dropped because of a smaller `memlimit`.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         let new = Self::new(values);
         for tin in self.tins.iter_mut().skip(new.tins.len()) {
@@ -674,7 +685,8 @@ impl Qdisc for Cake {
         let before = std::mem::replace(&mut self.base, new.base);
         let estimated = std::mem::replace(&mut self.estimates, new.estimates);
         if estimated && self.estimates && before.rate == new.base.rate {
-            // The present rate was learned, and the user did not give another one: keep it.
+            // The present rate of the shaper comes from the estimate, and the user did not give
+            // another rate, so keep the present rate.
             self.set_rate(self.rate);
         } else {
             (self.rate, self.pace, self.memory_limit) = (new.rate, new.pace, new.memory_limit);

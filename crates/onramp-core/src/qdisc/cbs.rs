@@ -63,8 +63,8 @@ pub(super) const CBS: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// Defines a signed parameter. `tc` always sends all of these parameters, so one that a line leaves
-/// out is reset.
+/// Defines a parameter that may be negative. `tc` always sends all of these parameters, so a
+/// command that leaves one of them out resets it to its default.
 const fn signed_param(key: &'static str, help: &'static str) -> Param {
     Param::new(key, Unit::Signed, Default::Number(0), help).reset().single().short()
 }
@@ -73,12 +73,12 @@ const NO_OFFLOAD: Fault =
     Fault::Kernel(Errno::NotSupported, Some("Specified device does not support cbs offload"));
 const I32_MAX: u64 = i32::MAX as u64;
 const NS_PER_SEC: i64 = 1_000_000_000;
-/// Bytes per second in a kbit/s.
+/// Number of bytes per second in 1 kbit/s.
 const KBIT: i64 = 125;
 /// The speed that Linux assumes for a link whose driver does not know it, in bytes per second.
 const UNKNOWN_RATE: i64 = 10_000 * KBIT;
 
-/// The parameters, in bytes and in bytes per second.
+/// The parameters, converted to bytes and to bytes per second.
 #[derive(Debug)]
 struct Config {
     high: i64,
@@ -110,16 +110,18 @@ struct Cbs {
     config: Config,
     /// The present credits, in bytes.
     credits: i64,
-    /// When the credits were last counted, or, if later, when the last packet has passed the link.
+    /// The time at which earned credits were last added, or, if that is later, the time at which
+    /// the last packet will have passed the link.
     last: Instant,
-    /// When Linux's timer fires although the qdisc holds nothing. Linux counts credits at that
-    /// time, so `catch_up` does the same. `None` if no timer is set.
+    /// The time at which Linux's timer would fire although the qdisc holds nothing. Linux adds the
+    /// earned credits at that time, so `catch_up` does the same. `None` if Linux would have set no
+    /// timer.
     unasked: Option<Instant>,
     child: Child,
     /// Packets and bytes that `child` holds.
     held: Backlog,
-    /// A packet that was dequeued because the parent peeked, and that has been paid for; `held`
-    /// does not count this packet.
+    /// A packet that was dequeued because the parent called `peek`, and whose credits are already
+    /// paid; `held` does not count this packet.
     peeked: Option<Packet>,
 }
 
@@ -134,7 +136,7 @@ fn scale(a: i64, b: i64, c: i64) -> i64 {
 
 impl Cbs {
     /// Adds the credits earned until `now`. Returns `None` if the qdisc may send, else the time
-    /// from which it may.
+    /// from which the qdisc may send.
     #[inline]
     fn earn(&mut self, now: Instant) -> Option<Instant> {
         if now < self.last {
@@ -152,15 +154,15 @@ impl Cbs {
         }
         self.last = now;
         let delay_ns = scale(-self.credits, NS_PER_SEC, slope.max(1));
-        // If less than a nanosecond's credits are missing, the delay is rounded to zero; Linux then
-        // asks again at once.
+        // If the missing credits are earned in less than a nanosecond, the delay is rounded down to
+        // zero, and Linux asks again at once. Wait for a nanosecond instead.
         Some(now.after(delay_ns.max(1).unsigned_abs()))
     }
 
-    /// Counts credits as often as Linux does while the qdisc holds nothing. The number of counts
-    /// matters, because each count rounds the earned credits down: if less time has passed than a
-    /// byte needs, nothing is earned. Once the credits suffice, Linux asks the child for a packet
-    /// in vain, which some kinds of child note.
+    /// Adds earned credits at the same times as Linux does while the qdisc holds nothing. The
+    /// number of additions matters, because each addition rounds the earned credits down to whole
+    /// bytes. Once the credits suffice, Linux asks the child for a packet although the child has
+    /// none, which changes the state of some kinds of child.
     fn catch_up(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now;
         while let Some(wake) = self.unasked.filter(|wake| *wake <= now) {
@@ -168,14 +170,15 @@ impl Cbs {
             let Some(then) = self.unasked else { return self.ask_in_vain(cx, wake) };
             let period_ns = then.since(wake);
             if scale(period_ns.cast_signed(), self.config.idle_slope, NS_PER_SEC) == 0 {
-                // No count will earn anything: skip to the last one before now.
+                // No addition before now will add a whole byte, so skip to the last addition before
+                // now.
                 self.last = wake.after(now.since(wake) / period_ns * period_ns);
                 self.unasked = Some(self.last.after(period_ns));
             }
         }
     }
 
-    /// Asks the child for a packet as of the earlier time `then`, if the child holds nothing.
+    /// Calls the child's `dequeue` with the earlier time `then`, if the child holds nothing.
     fn ask_in_vain(&mut self, cx: &mut Cx<'_>, then: Instant) {
         if self.held.packets > 0 {
             return;
@@ -186,7 +189,8 @@ impl Cbs {
         cx.now = now;
     }
 
-    /// Pays for a packet, which occupies the link from now on.
+    /// Subtracts the credits that a packet of `len` bytes costs, and notes until when the packet
+    /// occupies the link.
     #[inline]
     fn pay(&mut self, len: u32, now: Instant) {
         let config = &self.config;
@@ -202,7 +206,7 @@ impl Qdisc for Cbs {
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
         self.catch_up(cx);
         if self.credits > 0 && self.backlog().packets == 0 {
-            // Positive credits are lost when the queue has been empty.
+            // Positive credits are lost once the qdisc has become empty.
             self.credits = 0;
             self.last = cx.now;
         }
@@ -254,7 +258,8 @@ impl Qdisc for Cbs {
         cx.purge_one(&mut self.peeked);
     }
 
-    /// Returns the packets that the child dropped at enqueue, which Linux does not count here.
+    /// Returns the number of packets that the child dropped at enqueue; Linux does not count these
+    /// drops for this qdisc.
     fn uncounted(&self) -> u64 {
         self.child.class_counters().0.drops
     }

@@ -5,11 +5,11 @@
 //! Approximating Fair Bandwidth Allocation", 2000; `tc-choke(8)`; behaviour of Linux 7.2
 //! `net/sched/sch_choke.c`.
 //! Differs: random numbers come from a seed. Packets belong to the same flow if their
-//! [`flow`](onramp_queue::Meta::flow) is equal. Places of dropped packets are reused before they
-//! fill the queue; in Linux such places may fill the table of packets, and packets in the table are
-//! then lost, or never leave.
-//! Invariant: packets leave in the order they came; nothing is dropped while the average is at most
-//! `min` and the queue holds fewer than `limit` packets.
+//! [`flow`](onramp_queue::Meta::flow) is equal. The places that dropped packets leave in the table
+//! of packets are reused before they fill the table; in Linux they may fill it, and packets in the
+//! table are then lost, or never leave.
+//! Invariant: packets leave in the order they came; nothing is dropped while the average queue
+//! length is at most `min` and the queue holds fewer than `limit` packets.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,8 @@ use crate::sched::Shown;
 
 const LIMIT_MAX: u64 = (128 << 10) - 1;
 
-/// Number of random places that are tried to find a packet before the oldest packet is taken.
+/// How often a random place of the queue is tried. If no try finds a packet, the oldest packet is
+/// taken.
 const TRIES: u32 = 3;
 
 pub(super) const CHOKE: Kind = Kind {
@@ -104,7 +105,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     shape.check_bits()
 }
 
-/// Returns the parameters of RED.
+/// Returns the RED parameters that follow from the qdisc's parameters.
 fn shape(values: &Values<'_>) -> Shape {
     Shape::of(values, values.number32("limit"), 1)
 }
@@ -125,7 +126,8 @@ struct Choke {
     law: Red,
     average: Average,
     rng: Rng,
-    /// The packets in order. A packet that was dropped leaves a gap, but never at the front.
+    /// The packets in the order in which they came. A packet that was dropped leaves a gap
+    /// (`None`), but there is never a gap at the front.
     places: VecDeque<Option<Packet>>,
     backlog: Backlog,
     stats: Stats,
@@ -158,7 +160,8 @@ impl Choke {
         }
     }
 
-    /// Draws a packet at random. Returns its place if the packet belongs to `flow`, else `None`.
+    /// Draws a queued packet at random. Returns the packet's place if the packet belongs to `flow`,
+    /// else `None`.
     #[inline]
     fn match_at_random(&mut self, flow: u64) -> Option<usize> {
         let len = u32::try_from(self.places.len()).unwrap_or(u32::MAX);
@@ -176,7 +179,8 @@ impl Choke {
         self.trim();
     }
 
-    /// Removes the gaps at the front. As in Linux, gaps at the end stay, and a draw may hit them.
+    /// Removes the gaps at the front of the queue. As in Linux, gaps at the end of the queue stay,
+    /// and a random draw may hit them.
     #[inline]
     fn trim(&mut self) {
         while let Some(None) = self.places.front() {
@@ -184,8 +188,9 @@ impl Choke {
         }
     }
 
-    /// Decides whether a new packet is dropped, together with a queued packet of its flow or by
-    /// RED, or is marked. Returns the drop reason, or `None` if the packet may stay.
+    /// Decides about a new packet: it is dropped together with a queued packet of its flow, dropped
+    /// by RED, marked, or left as it is. Returns the reason for a drop, or `None` if the new packet
+    /// may stay.
     #[inline]
     fn chokes(&mut self, pkt: &mut Packet, cx: &mut Cx<'_>) -> Option<DropReason> {
         let held = u64::from(self.backlog.packets);
@@ -260,8 +265,8 @@ impl Qdisc for Choke {
     }
 
     /// Sets new parameters. As in Linux, the table of packets has room for the next power of two
-    /// minus one packets: that many of the oldest packets stay, the others are dropped. The average
-    /// starts anew.
+    /// minus one packets; if the size of the table changes, as many of the oldest packets stay as
+    /// fit, and the others are dropped. The average queue length starts anew.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         let new = Self::new(values);
         let room = (new.limit + 1).next_power_of_two() - 1;
@@ -312,8 +317,8 @@ mod tests {
         pkt
     }
 
-    /// Up to three draws among ten places, of which eight are gaps, look for a packet; if all three
-    /// hit gaps, the oldest packet is taken.
+    /// A random draw tries up to three of ten places, of which eight are gaps. If all three places
+    /// are gaps, the oldest packet is taken.
     #[test]
     fn a_draw_meets_the_gaps_that_drops_left_at_the_end() {
         let spec: Spec =
@@ -329,8 +334,8 @@ mod tests {
         assert_eq!((choke.backlog.packets, choke.places.len()), (2, 10));
         let mut met = |flow| (0..30_000).filter(|_| choke.match_at_random(flow).is_some()).count();
         let (first, second) = (met(0), met(1));
-        // The second packet is hit with probability 0.1 (1 + 0.8 + 0.64) = 0.244; the first packet
-        // has the same probability plus 0.512.
+        // The second packet is drawn with probability 0.1 (1 + 0.8 + 0.64) = 0.244. The first
+        // packet, which is the oldest, is drawn with probability 0.244 + 0.512.
         assert!((7_100..7_540).contains(&second), "{second}");
         assert!((22_400..22_960).contains(&first), "{first}");
     }

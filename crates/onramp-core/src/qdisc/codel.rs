@@ -5,7 +5,8 @@
 //! Differs: the waiting time of a packet starts when the packet is pushed
 //! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
 //! Invariant: packets leave in the order they came; no packet is dropped directly after a packet
-//! that waited less than `target`, or when no more bytes are left than the largest packet has.
+//! that waited less than `target`, or when the queue holds no more bytes than the largest packet
+//! seen so far has.
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -65,17 +66,17 @@ fn show_extra(extra: &Extra, out: &mut Out) {
 struct Codel {
     limit: u32,
     list: PacketList,
-    /// A packet that was dequeued because the parent peeked, or that bypassed the queue but was
-    /// refused by the device.
+    /// A packet that was dequeued because the parent called `peek`, or a packet that bypassed the
+    /// queue and was then refused by the device.
     peeked: Option<Packet>,
     state: codel::Codel,
     law: Law,
     drop_overlimit: u64,
-    /// When `dequeue` was last called.
+    /// The time of the last `dequeue` that looked into the queue.
     asked_at: Instant,
 }
 
-/// The head of the queue, as the CoDel law sees it.
+/// Gives the CoDel law access to the head of the queue.
 struct Head<'a, 'c> {
     list: &'a mut PacketList,
     cx: &'a mut Cx<'c>,

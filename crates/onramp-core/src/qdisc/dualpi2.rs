@@ -1,5 +1,5 @@
-//! Two queues that one law keeps short: the L-queue for packets whose senders respond to each mark
-//! (L4S), and the classic queue (C) for all other packets.
+//! Two queues that one control law keeps short: the L-queue for packets whose senders respond to
+//! each mark (L4S), and the classic queue (C) for all other packets.
 //!
 //! ```text
 //! enqueue   ECT(1) and CE go to the L-queue, all others to the classic one (C)
@@ -7,14 +7,14 @@
 //!           probability, L marks with its multiple, and all that waited for `step_thresh`
 //! ```
 //!
-//! When the multiple exceeds certainty, there is an overload: both queues drop with the square of
-//! the probability, and C drops even packets that could be marked.
+//! When the multiple of the law's probability exceeds 1, there is an overload: both queues drop
+//! with the square of the probability, and C drops even packets that could be marked.
 //!
 //! Source: RFC 9332; `tc-dualpi2(8)`; behaviour of Linux 7.2 `net/sched/sch_dualpi2.c`.
 //! Differs: random numbers come from a seed; the probability is updated at multiples of `tupdate`
 //! of the clock, as in a qdisc that was created when the machine started; the waiting time of a
-//! packet starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
-//! Options that `max_rtt` overrides are errors.
+//! packet starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). It
+//! is an error to give `max_rtt` together with options that it overrides.
 //! Invariant: packets of a queue leave in order; while C holds packets, C sends
 //! `classic_protection` percent of the bytes, give or take the largest packet; nothing is dropped
 //! or marked at random while less than two of the largest packets are held.
@@ -117,7 +117,8 @@ const PERCENT: u64 = (U32_MAX + 50) / 100;
 enum Treatment {
     /// The packet is neither marked nor dropped.
     Spared,
-    /// The packet is marked at random, and, if `step` is true, also when it has waited too long.
+    /// The packet is marked at random. If `step` is true, the packet is also marked when it has
+    /// waited for too long.
     Scalable { step: bool },
 }
 
@@ -134,7 +135,8 @@ struct Config {
     mtu: u32,
     limit: u32,
     memory_limit: u64,
-    /// The step threshold, in nanoseconds or in packets.
+    /// The step threshold: packets of the L-queue that waited for longer are marked. In
+    /// nanoseconds, or in packets if `step_in_packets` is true.
     step: u64,
     step_in_packets: bool,
     min_qlen_step: u32,
@@ -172,7 +174,8 @@ impl Config {
         }
     }
 
-    /// Returns the credit of two queues that were empty: the queue with the greater weight begins.
+    /// Returns the credit at a time when both queues are empty; the queue with the greater weight
+    /// is then served first.
     fn first_credit(&self) -> i64 {
         i64::from(self.mtu) * (2 * self.weight - 100)
     }
@@ -185,14 +188,16 @@ struct DualPi2 {
     filters: Filters,
     classic: PacketList,
     l_queue: PacketList,
-    /// How each packet of the L-queue is treated, in the order of the queue.
+    /// How each packet of the L-queue is treated, in the same order as the packets.
     treatments: VecDeque<Treatment>,
-    /// Bytes times percent. If this is above zero, the classic queue is served next.
+    /// The credit of the classic queue, in bytes times percent; if it is above zero, the classic
+    /// queue is served next.
     credit: i64,
     memory: u64,
-    /// When the qdisc was last called.
+    /// The time at which this qdisc was last called.
     seen: Instant,
-    /// A packet that was dequeued because the parent peeked; `memory` does not count this packet.
+    /// A packet that was dequeued because the parent called `peek`; `memory` does not count this
+    /// packet.
     peeked: Option<Packet>,
     stats: Stats,
 }
@@ -226,7 +231,7 @@ impl DualPi2 {
         }
     }
 
-    /// Returns the queue for a packet, or `None` if a filter's action drops the packet.
+    /// Returns the queue to which a packet goes, or `None` if a filter's action drops the packet.
     #[inline]
     fn classify(&mut self, pkt: &mut Packet, now: Instant) -> Option<Queue> {
         const SCALABLE: Treatment = Treatment::Scalable { step: true };
@@ -291,8 +296,8 @@ impl DualPi2 {
         marked
     }
 
-    /// Whether a packet must be dropped at random; if not, the packet may have been marked. `held`
-    /// is the number of bytes held besides this packet.
+    /// Draws at random whether a packet must be dropped, or is marked. Returns true if it must be
+    /// dropped. `held` is the number of bytes that the qdisc holds besides this packet.
     #[inline]
     fn must_drop(&mut self, pkt: &mut Packet, queue: Queue, held: u64) -> bool {
         if held < 2 * u64::from(self.config.mtu) {
@@ -304,7 +309,7 @@ impl DualPi2 {
             Queue::Classic => self.law.roll_square() && (overload || !self.mark(pkt)),
             Queue::L(_) if overload => {
                 let drops = self.config.drop_overload && self.law.roll_square();
-                // A packet that cannot be marked stays, as if it had been marked.
+                // A packet that is not dropped stays, even if it cannot carry a mark.
                 if !drops {
                     self.mark(pkt);
                 }
@@ -314,7 +319,8 @@ impl DualPi2 {
         }
     }
 
-    /// Removes the next packet. Returns the packet, its queue, and the change of the credit.
+    /// Removes the next packet. Returns the packet, the queue from which it came, and by how much
+    /// the credit changes.
     #[inline]
     fn next(&mut self) -> Option<(Packet, Queue, i64)> {
         let (l, c) = (!self.l_queue.is_empty(), !self.classic.is_empty());
@@ -331,8 +337,8 @@ impl DualPi2 {
         Some((pkt, queue, credit))
     }
 
-    /// Marks a packet of the L-queue that has waited too long. Returns `Err` if that packet cannot
-    /// be marked and must be dropped.
+    /// Marks a packet of the L-queue if it has waited longer than the step threshold. Returns `Err`
+    /// if the packet waited for too long but cannot carry a mark: then it must be dropped.
     #[inline]
     fn step(&mut self, pkt: &mut Packet, now: Instant) -> Result<(), DropReason> {
         let wait = if self.config.step_in_packets {
@@ -350,7 +356,7 @@ impl DualPi2 {
         Ok(())
     }
 
-    /// Returns when the packet that has waited the longest came, in nanoseconds.
+    /// Returns the time at which the oldest of all packets held came, in nanoseconds.
     #[inline]
     fn oldest(&self) -> Option<u64> {
         let came = |list: &PacketList| list.front().map(|pkt| pkt.enqueued_ns);
@@ -432,8 +438,8 @@ impl Qdisc for DualPi2 {
         if values.is_given("classic_protection") {
             self.credit = self.config.first_credit();
         }
-        // Drop what exceeds the new limits: the oldest classic packets first, then packets of the
-        // L-queue.
+        // Drop packets that exceed the new limits: first classic packets, the oldest first; then
+        // packets of the L-queue, the oldest first.
         while self.backlog().packets > self.config.limit || self.memory > self.config.memory_limit {
             let oldest = self.classic.pop_front().or_else(|| {
                 self.treatments.pop_front();

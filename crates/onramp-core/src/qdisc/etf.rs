@@ -1,9 +1,10 @@
-//! Earliest transmission time first: packets leave at the times they ask for, or not at all.
+//! Earliest transmission time first (`etf`): each packet asks for a time to leave; packets leave in
+//! the order of these times, and a packet that is late is dropped.
 //!
 //! Source: `tc-etf(8)`; behaviour of Linux 7.2 `net/sched/sch_etf.c`.
-//! Differs: there is one clock, the link's, in which senders give their times; `clockid` may be
-//! left out, except in a line of `tc`. There is no hardware to offload to, and no socket to check:
-//! a packet without a time is dropped, with or without `skip_sock_check`, as in Linux.
+//! Differs: senders give their times on the only clock, which is the link's; `clockid` may be left
+//! out, except in a line of `tc`. No hardware sends packets at their times, and no socket is
+//! checked: a packet without a time is dropped, with or without `skip_sock_check`, as in Linux.
 //! Invariant: packets leave in the order of their times; each packet leaves within `delta` before
 //! its time, or, with `deadline_mode`, at any time before it.
 
@@ -98,8 +99,8 @@ pub(super) const ETF: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// The words for clocks. Linux also knows the clocks after the first two, but refuses them here as
-/// well.
+/// The words for clocks that are accepted after `clockid`. Linux also knows the last three clocks,
+/// but this qdisc refuses all but the first two, as Linux does.
 const CLOCKS: &[&str] =
     &["TAI", "CLOCK_TAI", "CLOCK_REALTIME", "CLOCK_MONOTONIC", "CLOCK_BOOTTIME"];
 
@@ -117,8 +118,8 @@ fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
 struct Etf {
     delta_ns: u64,
     deadlines: bool,
-    /// The time that the last packet to leave asked for, in nanoseconds; packets that ask for an
-    /// earlier time are dropped.
+    /// The departure time of the packet that left last, in nanoseconds; a new packet with an
+    /// earlier departure time is dropped.
     last_ns: u64,
     queue: TimeQueue,
     held: Backlog,
@@ -133,14 +134,14 @@ impl Etf {
         Some(pkt)
     }
 
-    /// Drops late packets. Returns `Ok` if the first packet may leave; otherwise returns when it
-    /// may, or `None` if there is no packet.
+    /// Drops late packets. Returns `Ok` if the first packet may leave; otherwise returns as an
+    /// error when the first packet may leave, or `None` if there is no packet.
     fn due(&mut self, cx: &mut Cx<'_>) -> Result<(), Option<Instant>> {
         let now_ns = cx.now.0;
         let late = self.queue.first_ns().is_some_and(|first_ns| first_ns < now_ns);
         if late {
-            // As in Linux, a packet that is due exactly now is dropped together with the late
-            // packets.
+            // As in Linux, as soon as one packet is late, a packet that is due exactly now is
+            // dropped as well.
             while self.queue.first_ns().is_some_and(|first_ns| first_ns <= now_ns)
                 && let Some(pkt) = self.pop()
             {
@@ -152,7 +153,7 @@ impl Etf {
         let timer_ns = first_ns.saturating_sub(self.delta_ns);
         let at_ns = if self.deadlines { timer_ns } else { timer_ns.saturating_add(1) };
         if late {
-            // After a drop, no packet leaves in this call, even if one is due: it waits for its
+            // After a drop, no packet leaves in this call: even a packet that is due waits for the
             // timer.
             Err(Some(Instant(at_ns.max(now_ns.saturating_add(1)))))
         } else if self.deadlines || at_ns <= now_ns {

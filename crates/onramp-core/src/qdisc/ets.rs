@@ -1,7 +1,7 @@
-//! Bands, each with a qdisc: some bands are served strictly in order, the others in turn, a quantum
-//! of bytes each.
+//! Bands, each with a qdisc. Some bands are strict: they are served in order, before the others.
+//! The other bands are served in turn, a quantum of bytes each.
 //!
-//! A packet's band is found as in `prio`.
+//! The band of a packet is chosen as in `prio`.
 //!
 //! Source: IEEE 802.1Qaz, "Enhanced Transmission Selection"; `tc-ets(8)`; behaviour of Linux 7.2
 //! `net/sched/sch_ets.c`.
@@ -26,7 +26,8 @@ use crate::sched::{Child, Classes, Shown};
 
 const MAX: u64 = BANDS_MAX as u64;
 
-/// Defines a parameter that `tc` checks, and that every change sets anew.
+/// Defines a parameter that `tc` itself checks. A change that does not give this parameter resets
+/// it.
 const fn param(key: &'static str, unit: Unit, help: &'static str) -> Param {
     Param::new(key, unit, Default::Off, help).refused(Fault::Usage).reset().single()
 }
@@ -82,7 +83,8 @@ pub(super) const ETS: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// Returns the option `quanta` after class `minor` is given a quantum of `quantum` bytes.
+/// Returns the name and the new value of the option `quanta`, in which class `minor` now has a
+/// quantum of `quantum` bytes.
 fn set_quantum(
     values: &Values<'_>,
     minor: u16,
@@ -101,7 +103,7 @@ fn set_quantum(
     Ok(("quanta", Value::List(quanta)))
 }
 
-/// The most quanta that a line may have; the kernel decides how many are valid.
+/// The greatest number of quanta in a command. The kernel decides how many of them are valid.
 const QUANTA_MAX: usize = 64;
 
 fn bands(values: &Values<'_>) -> u64 {
@@ -109,7 +111,7 @@ fn bands(values: &Values<'_>) -> u64 {
     values.number("bands").max(named).max(1)
 }
 
-/// Returns the quantum of each band that is not strict, in bytes.
+/// Returns the quanta in bytes of the bands that are not strict.
 fn quanta(values: &Values<'_>) -> Vec<u64> {
     let others = bands(values) - values.number("strict");
     let packet = std::iter::repeat(values.site.mtu.into());
@@ -117,7 +119,7 @@ fn quanta(values: &Values<'_>) -> Vec<u64> {
     (0..others).zip(quanta).map(|(_, quantum)| bounded(quantum)).collect()
 }
 
-/// Returns the band of each priority.
+/// Returns the number of the band for each of the 16 priorities.
 fn priomap(values: &Values<'_>) -> [u64; 16] {
     let mut priomap = [bands(values) - 1; 16];
     for (band, given) in priomap.iter_mut().zip(values.list("priomap")) {
@@ -165,17 +167,17 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
 #[derive(Debug)]
 struct Ets {
     choice: Choice,
-    /// Number of strict bands, which come first.
+    /// Number of strict bands, which come before the others.
     strict: usize,
     bands: Vec<Turn>,
-    /// The rounds of the bands that are not strict.
+    /// The rounds in which the bands that are not strict send their quanta.
     rounds: Rounds,
     /// Packets and bytes that the bands hold.
     held: Backlog,
     peeked: Option<Packet>,
 }
 
-/// How the bands are served.
+/// How the bands are to be served, according to the parameters.
 struct NewBands {
     strict: usize,
     /// The quantum of each band in bytes; 0 for strict bands.
@@ -210,7 +212,7 @@ impl Ets {
         }
     }
 
-    /// Updates the rounds after the backlog of a band has changed.
+    /// Tells the rounds that the backlog of the band `band` has changed.
     fn update_active(&mut self, band: usize) {
         if band >= self.strict {
             self.rounds.update_active(band, &mut self.bands[band]);

@@ -21,7 +21,7 @@ const LIMIT: Param =
 
 const SHOWN: Shown = Shown { options: show, ..Shown::TABLE };
 
-/// Shows the limit without a space behind it, as `tc` does for these kinds.
+/// Shows the limit. As in `tc`, no space follows it for these kinds of qdiscs.
 fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
     let limit = values.number("limit");
     match values.params[0].unit {
@@ -84,7 +84,7 @@ impl Pfifo {
 #[derive(Debug)]
 struct Bfifo {
     limit: u64,
-    /// The device's largest packet, in bytes.
+    /// Size of the largest packet of the device, in bytes.
     mtu: u32,
     list: PacketList,
 }
@@ -92,8 +92,8 @@ struct Bfifo {
 #[derive(Debug)]
 struct HeadDrop {
     fifo: Pfifo,
-    /// A packet that bypassed the queue but that the device refused. The next dequeue returns this
-    /// packet, and `pfifo_head_drop` never drops it to make room.
+    /// A packet that bypassed the queue and was then refused by the device. The next dequeue
+    /// returns this packet, and `pfifo_head_drop` never drops it to make room.
     passing: Option<Packet>,
 }
 
@@ -126,8 +126,8 @@ impl Qdisc for Pfifo {
         self.list.len() < self.limit
     }
 
-    /// Sets the new limit and, like Linux, drops nothing: packets beyond a smaller limit leave in
-    /// turn.
+    /// Sets the new limit and, like Linux, drops nothing: packets beyond a smaller limit leave when
+    /// their turn comes.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         self.limit = values.number32("limit");
         true
@@ -180,8 +180,8 @@ impl Qdisc for Bfifo {
         self.list.bytes() + u64::from(pkt.len) <= self.limit
     }
 
-    /// Sets the new limit and, like Linux, drops nothing: packets beyond a smaller limit leave in
-    /// turn.
+    /// Sets the new limit and, like Linux, drops nothing: packets beyond a smaller limit leave when
+    /// their turn comes.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         self.limit = values.number("limit");
         true
@@ -204,8 +204,8 @@ impl Qdisc for HeadDrop {
     #[inline]
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
         if !self.accepts(&pkt) {
-            // With a limit of zero, the list is empty: there is no oldest packet to drop, so drop
-            // the new one.
+            // With a limit of zero, the list is empty: there is no oldest packet that could make
+            // room, so drop the new packet.
             let Some(oldest) = self.fifo.list.pop_front() else {
                 return self.fifo.enqueue(pkt, cx);
             };
@@ -265,17 +265,18 @@ impl Qdisc for HeadDrop {
     }
 }
 
-/// Returns the fifo that a class holds until a user grafts another qdisc (`qdisc_create_dflt`).
+/// Returns the fifo that serves a class until a user attaches another qdisc to the class
+/// (`qdisc_create_dflt` in Linux).
 pub(crate) fn default_pfifo() -> Box<dyn Qdisc> {
     Box::new(Pfifo::new(1000))
 }
 
-/// Returns the default `pfifo`, wrapped as a child qdisc.
+/// Returns the default `pfifo` of a class, wrapped as a child qdisc.
 pub(crate) fn pfifo_child() -> Child {
     Child::new(default_pfifo())
 }
 
-/// Returns a fifo that holds at most `limit` bytes (`fifo_create_dflt`).
+/// Returns a fifo that holds at most `limit` bytes (`fifo_create_dflt` in Linux).
 pub(super) fn bfifo(limit: u64, mtu: u32) -> Box<dyn Qdisc> {
     Box::new(Bfifo { limit, mtu, list: PacketList::new() })
 }

@@ -1,4 +1,5 @@
-//! Fair queue: one queue for each flow; flows are served in turn, each paced at its own rate.
+//! Fair queue (`fq`): one queue for each flow; flows are served in turn, and each flow is paced at
+//! its own rate.
 //!
 //! ```text
 //! enqueue   find the flow by key; append the packet; a flow that had no packets joins its band's
@@ -17,23 +18,23 @@
 //!
 //! Source: `tc-fq(8)`; Shreedhar & Varghese, "Efficient Fair Queueing using Deficit Round Robin",
 //! 1995; behaviour of Linux 7.2 `net/sched/sch_fq.c`, quirks included: `limit` applies to each
-//! band, the fast path ignores `flow_limit`, a fresh flow joins the list of the band of its last
-//! packet (band 0 if it had none), idle time is counted in ticks of 10 ms, a packet whose departure
-//! time lies before the end of its flow's wait shortens the wait (if there is no `maxrate`), even
-//! if the flow is paced.
+//! band, the fast path ignores `flow_limit`, a flow that has become active again joins the list of
+//! the band of its last packet (band 0 if it had none), idle time is counted in ticks of 10 ms, a
+//! packet whose departure time lies before the end of its flow's wait shortens that wait (if there
+//! is no `maxrate`), even if the flow is paced.
 //!
 //! Differs: the sender names the flow of a packet ([`flow`](onramp_queue::Meta::flow)), so there is
 //! no `orphan_mask`. Idle flows are collected when there are more than `buckets` flows, whatever
 //! their hash. The waiting time of a packet starts when the packet is pushed
-//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Packets that leave early by
-//! `offload_horizon` carry their departure time, and pacing counts from that time. Values that
-//! Linux clamps or wraps around are errors.
+//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Packets that leave early, by up to
+//! `offload_horizon`, carry their departure time, and pacing counts from that time. Parameter
+//! values that Linux clamps or wraps around are errors.
 //!
 //! Invariant: packets of one flow that all ask for the same rate, and for no departure time, leave
 //! in the order they came. No packet leaves before the time it asks for. A flow that asks for no
 //! departure times sends at most a quantum, or one packet, at once beyond its rate (and at first
-//! `initial_quantum`), if no packet is larger than the quantum: after a larger packet, the gap does
-//! not count small packets that left just before that packet, as in Linux.
+//! `initial_quantum`), if no packet is larger than the quantum: as in Linux, the pause after a
+//! larger packet does not include the time for small packets that left just before that packet.
 
 mod flow;
 mod index;
@@ -54,10 +55,10 @@ use crate::sched::turns::{MANY, Turns};
 
 const BANDS: usize = 3;
 
-/// The most packets that the fast path holds while other packets are queued.
+/// The greatest number of packets that the fast path holds while other packets are queued.
 const FAST_MAX: usize = 8;
 
-/// The most flows that `wake` moves in one batch.
+/// The greatest number of flows that `wake` moves in one batch.
 const PARTY: usize = 16;
 
 const NS_PER_SEC: u64 = 1_000_000_000;
@@ -71,7 +72,8 @@ pub(super) const FQ: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// Which list of a band a flow is in. A flow that had no packets joins the list of new flows.
+/// Which list of a band a flow is in: that of the new flows or that of the old flows. A flow that
+/// had no packets joins the list of new flows.
 type Age = usize;
 const NEW: Age = 0;
 const OLD: Age = 1;
@@ -80,14 +82,15 @@ const OLD: Age = 1;
 struct Band {
     /// Number of bytes that this band may still send in this round.
     credit: i64,
-    /// The flows of this band that may send: new flows, then old flows (see [`Age`]).
+    /// The flows of this band that may send: the list of new flows, then the list of old flows (see
+    /// [`Age`]).
     lists: [Turns; 2],
     packets: u32,
 }
 
 impl Band {
-    /// Returns the next flow to serve and its list (new flows first), or `None` if this band has no
-    /// flow or no credit.
+    /// Returns the list in which the next flow to serve is (new flows first), and that flow, or
+    /// `None` if this band has no flow or no credit.
     #[inline]
     fn first(&self) -> Option<(Age, u32)> {
         let age = if self.lists[NEW].is_empty() { OLD } else { NEW };
@@ -102,7 +105,7 @@ struct Stats {
     gc: u64,
     fastpath: u64,
     throttled: u64,
-    /// Moving average of how late flows were woken, in nanoseconds.
+    /// Moving average of how late throttled flows were woken, in nanoseconds.
     latency_ns: u64,
     ce_mark: u64,
     flows_plimit: u64,
@@ -118,14 +121,16 @@ struct Fq {
     flows: Flows,
     throttled: Throttled,
     bands: [Band; BANDS],
-    /// The band that is served now.
+    /// The number of the band that is served now.
     band: usize,
     /// Number of flows that hold no packet.
     inactive: usize,
     backlog: Backlog,
-    /// A packet that was dequeued because the parent peeked; `backlog` does not count this packet.
+    /// A packet that was dequeued because the parent called `peek`; `backlog` does not count this
+    /// packet.
     peeked: Option<Packet>,
-    /// End of the last wait that the caller was told, in nanoseconds, without the slack.
+    /// The time, in nanoseconds, at which the wait ends that the last dequeue asked its caller to
+    /// make, without the slack.
     timer_ns: u64,
     stats: Stats,
 }
@@ -156,16 +161,17 @@ impl Fq {
         if pkt.txtime_ns > ahead_ns {
             return false;
         }
-        // The fast path must not overtake flows that could send now, including throttled flows
-        // whose time has come but that have not been woken yet.
+        // A packet on the fast path must not overtake flows that could send now. These include
+        // throttled flows whose time has come but that have not been woken yet.
         self.backlog.packets == 0
             || self.flows.len() == self.inactive + self.throttled.len()
                 && self.flows.packets(FAST) < FAST_MAX
                 && self.throttled.first_ns() > ahead_ns
     }
 
-    /// Applies the horizon to the departure time of `pkt`. Returns `Err(pkt)` if `pkt` must be
-    /// dropped because its departure time lies beyond the horizon.
+    /// Compares the departure time of `pkt` with the horizon. Returns `Err(pkt)` if that time lies
+    /// beyond the horizon and the packet must be dropped; otherwise returns the packet, whose time
+    /// may have been moved to the horizon.
     #[inline]
     fn check_horizon(&mut self, mut pkt: Packet, now_ns: u64) -> Result<Packet, Packet> {
         let horizon_ns = now_ns.saturating_add(self.config.horizon_ns);
@@ -181,7 +187,7 @@ impl Fq {
     }
 
     /// Finds or creates the flow of a packet and prepares the flow to take the packet. Returns
-    /// `None` if the flow is full.
+    /// `None` if the flow already holds `flow_limit` packets.
     #[inline]
     fn flow_for(&mut self, key: u64, band: usize, now_ns: u64) -> Option<u32> {
         let config = &self.config;
@@ -199,7 +205,7 @@ impl Fq {
         if flow.state == State::Detached {
             let filled_at = flow.link.wrapping_add(config.refill_delay_ticks);
             // As in Linux, only a flow that was idle for longer than `refill_delay` gets a full
-            // quantum: otherwise a flow could renew its credit by short pauses.
+            // quantum: otherwise a flow could renew its credit by pausing briefly.
             if is_after(ticks(now_ns), filled_at) {
                 flow.credit = flow.credit.max(config.quantum);
             }
@@ -213,8 +219,8 @@ impl Fq {
         Some(found.index)
     }
 
-    /// Ends or shortens the wait of a throttled flow if a new packet asks for an earlier departure
-    /// time.
+    /// Ends or shortens the wait of a throttled flow if a new packet asks for a departure time
+    /// before the end of the wait.
     #[inline]
     fn advance(&mut self, index: u32, txtime_ns: u64, now_ns: u64) {
         let flow = self.flows.get_mut(index);
@@ -233,7 +239,7 @@ impl Fq {
         }
     }
 
-    /// Appends a flow to a list of its band.
+    /// Appends a flow to the list `age` of the flow's band.
     #[inline]
     fn append(&mut self, index: u32, age: Age) {
         let flow = self.flows.get_mut(index);
@@ -241,13 +247,13 @@ impl Fq {
         self.bands[usize::from(flow.band)].lists[age].push_back(index);
     }
 
-    /// Removes the first flow from a list of the current band.
+    /// Removes the first flow from the list `age` of the current band.
     #[inline]
     fn unlink_first(&mut self, age: Age) {
         self.bands[self.band].lists[age].pop_front();
     }
 
-    /// Moves all flows whose time has come to the old flows of their bands.
+    /// Moves each throttled flow whose time has come to the old flows of its band.
     #[inline]
     fn wake(&mut self, now_ns: u64) {
         let ahead_ns = now_ns.saturating_add(self.config.offload_horizon_ns);
@@ -280,7 +286,8 @@ impl Fq {
         }
     }
 
-    /// Takes the next packet from the flows, or returns `None` if no packet may leave now.
+    /// Removes and returns the next packet of the flows, or returns `None` if no packet may leave
+    /// now.
     #[inline]
     fn next(&mut self, now_ns: u64) -> Option<Packet> {
         self.wake(now_ns);
@@ -292,8 +299,8 @@ impl Fq {
         }
     }
 
-    /// Advances to the next band that has both credit and flows. Returns the flow to serve and its
-    /// list, or `None` if no flow may send.
+    /// Advances to the next band that has both credit and flows. Returns the list of the flow to
+    /// serve and that flow, or `None` if no flow may send.
     #[inline]
     fn choose(&mut self) -> Option<(Age, u32)> {
         let mut barren = 0;
@@ -308,14 +315,15 @@ impl Fq {
             let weight = self.config.weights[self.band];
             let band = &mut self.bands[self.band];
             band.credit = (band.credit + weight).min(weight);
-            // A band in debt may have flows that can send. Each visit reduces the debt by `weight`,
-            // so the search must go on: only bands that have credit but no flow count as barren.
+            // A band in debt (with negative credit) may have flows that can send. Each visit
+            // reduces the debt by `weight`, so the search must go on: only bands that have credit
+            // but no flow count as barren.
             barren = if band.credit > 0 { barren + 1 } else { 0 };
         }
     }
 
-    /// Takes a packet from `index`, the first flow of a list of the current band. Returns `None` if
-    /// the flow cannot send now, after moving the flow to another list.
+    /// Takes a packet from the flow `index`, which is the first flow in the list `age` of the
+    /// current band. If that flow cannot send now, moves it to another list and returns `None`.
     #[inline]
     fn serve(&mut self, age: Age, index: u32, now_ns: u64) -> Option<Packet> {
         if let Some([far, _, near]) = self.bands[self.band].lists[age].look_ahead() {
@@ -333,14 +341,15 @@ impl Fq {
         let Some(head) = self.flows.head(index) else {
             self.unlink_first(age);
             if age == NEW {
-                // The flow goes through the old flows once, even without packets: if it were new
-                // again at once, it could starve old flows.
+                // A flow without packets still passes through the list of old flows once: if it
+                // could become a new flow again at once, it could starve old flows.
                 self.append(index, OLD);
             } else {
                 let flow = self.flows.get_mut(index);
                 flow.state = State::Detached;
-                // Linux sets the lowest bit of the time as well (`jiffies | 1`), where that bit
-                // marks a detached flow; the age must be the same here.
+                // Linux also sets the lowest bit of the time at which a flow became idle (`jiffies
+                // | 1`), to mark the flow as detached. Do the same, so that the age of the flow is
+                // the same as in Linux.
                 flow.link = ticks(now_ns) | 1;
             }
             return None;
@@ -359,7 +368,8 @@ impl Fq {
         self.bands[self.band].credit -= i64::from(pkt.len);
         self.mark(&mut pkt, now_ns, due_ns);
         self.pace(index, &pkt, now_ns, due_ns);
-        // The packet leaves early, by at most `offload_horizon`: tell the device when to send it.
+        // The packet leaves before its time, by at most `offload_horizon`: tell the device when to
+        // send it.
         if pkt.txtime_ns == 0 && due_ns > now_ns {
             pkt.txtime_ns = due_ns;
         }
@@ -373,7 +383,8 @@ impl Fq {
             if matches!(pkt.ecn, 1 | 2) {
                 pkt.ecn = 3;
             }
-            // As in Linux, the counter includes packets that cannot carry a mark.
+            // As in Linux, the counter includes packets that waited for too long but cannot carry a
+            // mark.
             self.stats.ce_mark += 1;
         }
     }
@@ -393,8 +404,8 @@ impl Fq {
             if by_sender {
                 rate = rate.min(pkt.pacing_rate);
             }
-            // A slow flow pauses after each packet; a faster flow sends a whole quantum before it
-            // pauses.
+            // A flow with a rate up to `low_rate_threshold` pauses after each packet; a faster flow
+            // sends a whole quantum before it pauses.
             if rate <= self.config.low_rate_threshold {
                 flow.credit = 0;
             } else {
@@ -404,21 +415,23 @@ impl Fq {
                 }
             }
         }
-        // A sender may change its rate, so no packet is delayed by more than a second.
+        // A sender may raise its rate, so no packet is delayed by more than a second.
         let mut gap_ns = bytes * NS_PER_SEC / rate.max(1);
         if gap_ns > NS_PER_SEC {
             gap_ns = NS_PER_SEC;
             self.stats.pkts_too_long += 1;
         }
-        // If the timer was late, shorten the gap by the same time, but at most by half of the gap.
+        // If the flow was woken late, shorten the pause by the same time, but at most by half of
+        // the pause.
         if flow.time_next_ns != 0 {
             gap_ns -= (gap_ns / 2).min(now_ns.saturating_sub(flow.time_next_ns));
         }
         flow.time_next_ns = now_ns.max(due_ns).saturating_add(gap_ns);
     }
 
-    /// Returns when the caller should call `dequeue` again. If the end of the last wait lies within
-    /// the slack after the first flow's time, that end is kept, so that many flows share one timer.
+    /// Returns when the caller should call `dequeue` again. Many flows should share one timer: so
+    /// the end of the last wait stays valid if it lies between the time of the first throttled flow
+    /// and that time plus the slack.
     fn next_ask(&mut self) -> Instant {
         let first_ns = self.throttled.first_ns().saturating_sub(self.config.offload_horizon_ns);
         let slack_ns = self.config.timer_slack_ns;
@@ -429,7 +442,8 @@ impl Fq {
     }
 }
 
-/// Whether the sender set a pacing rate; 0 and the greatest number both mean that there is none.
+/// Whether the sender set a pacing rate for the packet; 0 and `u64::MAX` both mean that it set
+/// none.
 #[inline]
 fn has_rate(pkt: &Packet) -> bool {
     pkt.pacing_rate.wrapping_sub(1) < u64::MAX - 1
@@ -500,22 +514,23 @@ impl Qdisc for Fq {
     fn accepts(&self, pkt: &Packet) -> bool {
         let (config, held) = (&self.config, self.backlog.packets as usize);
         let band = band_of(&config.priomap, pkt.priority);
-        // No flow can hold more packets than the whole qdisc, so the flow is looked up only when
-        // that check does not suffice.
+        // A flow cannot hold more packets than the whole qdisc, so look the flow up only if the
+        // whole qdisc holds at least `flow_limit` packets.
         self.bands[band].packets < config.limit
             && (held < config.flow_limit || self.flows.held(pkt.flow) < config.flow_limit)
     }
 
     fn prefetch_flows(&self, coming: &PacketList, most: u32) {
-        // Few flows stay in the processor's caches, unless each flow holds many packets.
+        // If there are few flows and few packets, their memory stays in the processor's caches, and
+        // prefetching would gain nothing.
         if self.flows.len().max(self.backlog.packets as usize) > MANY {
             self.flows.prefetch_flows(coming.metas().take(most as usize).map(|meta| meta.flow));
         }
     }
 
     /// Sets new parameters. As in Linux, packets beyond a smaller `limit` are dequeued and dropped,
-    /// as far as they may leave by now. Unlike at enqueue, `limit` here applies to all bands
-    /// together. A new `buckets` applies only when new flows are added.
+    /// but only as many as may leave at the present time. Unlike at enqueue, `limit` here applies
+    /// to all bands together. A new `buckets` applies only when new flows are added.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         self.config = Config::new(values);
         // The priority map may have changed, so count the packets of each band anew.

@@ -1,5 +1,5 @@
-//! Fair queue with controlled delay: a queue for each flow; the queues are served in turn, and each
-//! is kept short.
+//! Fair queue with controlled delay (`fq_codel`): a queue for each flow; the queues are served in
+//! turn, and CoDel keeps each of them short.
 //!
 //! ```text
 //! enqueue   hash the flow to a queue; beyond a limit, drop from the head of the longest queue
@@ -7,14 +7,15 @@
 //! ```
 //!
 //! Source: RFC 8290; `tc-fq_codel(8)`; behaviour of Linux 7.2 `net/sched/sch_fq_codel.c`, with its
-//! choice among queues of the same size (the first one, so that it depends on the hash).
+//! choice between queues of the same size (it drops from the first one, so the choice depends on
+//! the hash).
 //! Differs: flows are hashed by [`flow`](onramp_queue::Meta::flow); the waiting time of a packet
 //! starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns));
-//! `ce_threshold_selector` sees only the ECN bits, the other bits are zero. `memory_limit` counts
-//! what Linux would charge for a datagram of that length, whatever the buffer is here. As in Linux,
-//! `memory_limit` does not count packets whose senders are charged for their memory: in Linux those
-//! of local sockets, here those of a link, and duplicates of them. Zeros that `tc` takes for "not
-//! given" are errors.
+//! `ce_threshold_selector` sees only the ECN bits, the other bits are zero. For `memory_limit`, a
+//! packet counts as what Linux would charge for a datagram of its length, whatever its buffer here
+//! is. As in Linux, `memory_limit` does not count packets whose senders are charged for their
+//! memory: in Linux these are the packets of local sockets; here they are the packets of a link and
+//! their duplicates. Zeros that `tc` takes for "not given" are errors.
 //! Invariant: packets of a flow leave in order; while none is dropped, flows that always have
 //! packets get the same number of bytes, give or take a quantum and a packet.
 
@@ -31,7 +32,8 @@ use crate::sched::buckets::Buckets;
 use crate::sched::flows::{Flow, Flows, NEW, OLD};
 use crate::sched::{FlowView, Shown};
 
-/// Number of flows in a block. Each block has one bound for the backlogs of its flows.
+/// Number of flows in a block. For each block, an upper bound for the backlogs of its flows is
+/// kept, so that the longest flow is found quickly.
 const BLOCK: usize = 32;
 
 pub(super) const FQ_CODEL: Kind = Kind {
@@ -85,7 +87,8 @@ pub(super) const FQ_CODEL: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// Shows the options; without `ce_threshold`, the selector has no effect and is not shown.
+/// Shows the options. Without `ce_threshold`, `ce_threshold_selector` has no effect and is not
+/// shown.
 fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
     for param in values.params {
         let idle = param.key == "ce_threshold_selector" && !values.is_given("ce_threshold");
@@ -119,24 +122,25 @@ struct FqCodel {
     law: Law,
     buckets: Buckets,
     flows: Flows<Codel>,
-    /// For each block of flows: a number of bytes that no flow's backlog exceeds.
+    /// For each block of flows: an upper bound in bytes; no flow of the block has a larger backlog.
     bounds: Box<[u64]>,
     held: Held,
-    /// A packet that was dequeued because the parent peeked, or that bypassed the queue but was
-    /// refused by the device; `held` does not count this packet.
+    /// A packet that was dequeued because the parent called `peek`, or a packet that bypassed the
+    /// queue and was then refused by the device; `held` does not count this packet.
     peeked: Option<Packet>,
     drop_overlimit: u64,
     drop_overmemory: u64,
-    /// When `dequeue` or `peek` last looked for a packet.
+    /// The time of the last `dequeue` or `peek` that looked for a packet.
     asked_at: Instant,
 }
 
-/// What all flows hold together.
+/// The packets that all flows together hold.
 #[derive(Debug, std::default::Default)]
 struct Held {
     backlog: Backlog,
     memory: u64,
-    /// Whether the memory of packets is charged to their senders.
+    /// Whether the packets' senders are charged for their memory, so that `memory_limit` does not
+    /// count it.
     charged: bool,
 }
 
@@ -153,14 +157,14 @@ impl Held {
         self.memory -= self.memory_of(pkt);
     }
 
-    /// Returns how many bytes a packet adds to `memory`.
+    /// Returns how many bytes a packet adds to the field `memory`.
     #[inline]
     fn memory_of(&self, pkt: &Packet) -> u64 {
         if self.charged { 0 } else { memory(pkt.len) }
     }
 }
 
-/// A flow's queue, as the CoDel law sees it.
+/// Gives the CoDel law access to a flow's queue.
 struct Head<'a, 'c> {
     queue: &'a mut PacketList,
     held: &'a mut Held,
@@ -204,8 +208,8 @@ impl FqCodel {
         }
     }
 
-    /// Returns the flow with the most bytes; of equal flows, the first. Only this function lowers
-    /// the bounds.
+    /// Returns the flow with the most bytes; of flows with equally many, the first. Only this
+    /// function lowers the upper bounds of blocks.
     fn longest(&mut self) -> usize {
         loop {
             let (block, bound) = first_max(self.bounds.iter().copied());
@@ -243,14 +247,15 @@ impl FqCodel {
         index
     }
 
-    /// Returns the number of packets held, including a packet that the parent peeked at.
+    /// Returns the number of packets that this qdisc holds, including a packet taken out by a
+    /// `peek`.
     #[inline]
     fn packets(&self) -> u32 {
         self.held.backlog.packets + u32::from(self.peeked.is_some())
     }
 }
 
-/// Returns the place and the value of the greatest number; of equal numbers, the first.
+/// Returns the place and the value of the greatest of `values`; of equal values, the first.
 fn first_max(values: impl Iterator<Item = u64>) -> (usize, u64) {
     let mut best = (0, 0);
     for (place, value) in values.enumerate() {

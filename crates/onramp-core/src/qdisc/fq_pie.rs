@@ -1,11 +1,11 @@
-//! Fair queue with PIE: a queue for each flow; the queues are served in turn, and each is kept
-//! short by drops at enqueue.
+//! Fair queue with PIE (`fq_pie`): a queue for each flow; the queues are served in turn, and each
+//! is kept short by dropping packets at random when they are enqueued.
 //!
 //! Source: RFC 8033 and RFC 8290; `tc-fq_pie(8)`; behaviour of Linux 7.2 `net/sched/sch_fq_pie.c`.
-//! Differs: as `pie` and `fq_codel` do. A flow's drop probability is updated when a packet of the
-//! flow comes or goes, for all intervals that have passed. A packet that would exceed
-//! `memory_limit` is dropped; Linux only counts it.
-//! Invariant: as those of `pie`, for each flow, and of `fq_codel`.
+//! Differs: in the same points as `pie` and `fq_codel`. A flow's drop probability is updated when a
+//! packet of the flow comes or leaves, for all intervals that have passed since the last update. A
+//! packet that would exceed `memory_limit` is dropped; Linux only counts it.
+//! Invariant: those of `pie`, for each flow, and those of `fq_codel`.
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -21,8 +21,8 @@ use crate::sched::Shown;
 use crate::sched::buckets::Buckets;
 use crate::sched::flows::{Flow, Flows, NEW, OLD};
 
-/// Number of flows whose intervals end at the same time; those of the next such part end a tick
-/// later.
+/// Number of flows in a part. The update intervals of all flows in a part end at the same time;
+/// those of the next part end one tick later.
 const PART: usize = 2048;
 
 pub(super) const FQ_PIE: Kind = Kind {
@@ -74,7 +74,7 @@ fn quantum(values: &Values<'_>) -> u32 {
     values.number32("quantum").max(256)
 }
 
-/// Returns the part of the flows that flow `index` belongs to.
+/// Returns the number of the part to which the flow `index` belongs.
 #[inline]
 fn part(index: usize) -> u64 {
     (index / PART) as u64
@@ -107,7 +107,7 @@ fn show_stats(extra: &Extra, out: &mut Out) {
     out.text(format_args!("\n"));
 }
 
-/// The state of a flow, and the number of intervals that the state includes.
+/// The PIE state of a flow, and the number of intervals for which this state has been updated.
 #[derive(Debug, std::default::Default)]
 struct State {
     pie: pie::Pie,
@@ -115,7 +115,8 @@ struct State {
 }
 
 impl Flow<State> {
-    /// Updates the probability once for each interval that has ended since the last call.
+    /// Updates the drop probability once for each interval that has ended since the last call;
+    /// `periods` intervals have ended so far.
     #[inline]
     fn update(&mut self, law: &Law, periods: u64) {
         let due = periods - self.law.periods;
@@ -130,7 +131,8 @@ impl Flow<State> {
 struct FqPie {
     limit: u32,
     memory_limit: u64,
-    /// Up to this probability, packets are marked instead of dropped.
+    /// While the drop probability is at most this, packets are marked instead of dropped, if they
+    /// can carry a mark.
     mark_most: u64,
     law: Law,
     rounds: Rounds,
@@ -138,7 +140,8 @@ struct FqPie {
     flows: Flows<State>,
     backlog: Backlog,
     memory: u64,
-    /// A packet that was dequeued because the parent peeked; `backlog` does not count this packet.
+    /// A packet that was dequeued because the parent called `peek`; `backlog` does not count this
+    /// packet.
     peeked: Option<Packet>,
     stats: Stats,
 }
@@ -170,7 +173,8 @@ impl FqPie {
         }
     }
 
-    /// Updates the probabilities of all flows up to `now`, before the parameters change.
+    /// Updates the drop probabilities of all flows up to the time `now`. Called before the
+    /// parameters change.
     fn settle(&mut self, now: Instant) {
         self.rounds.count(&self.law.timer, now);
         for index in 0..self.flows.all().len() {
@@ -179,14 +183,15 @@ impl FqPie {
         }
     }
 
-    /// Returns the number of packets held, including a packet that the parent peeked at.
+    /// Returns the number of packets that this qdisc holds, including a packet taken out by a
+    /// `peek`.
     #[inline]
     fn packets(&self) -> u32 {
         self.backlog.packets + u32::from(self.peeked.is_some())
     }
 
-    /// Decides whether a packet may enter a flow, perhaps with a mark. Returns the drop reason if
-    /// it may not.
+    /// Decides whether a packet may enter a flow; the packet may get a mark instead of being
+    /// dropped. Returns the drop reason as an error if the packet may not enter.
     #[inline]
     fn admits(&mut self, index: usize, pkt: &mut Packet, now: Instant) -> Result<(), DropReason> {
         if self.packets() >= self.limit {
@@ -320,8 +325,9 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Probabilities are updated only when they are needed. Updates that were due before a change
-    /// of the parameters use the old parameters, even if they were not needed before the change.
+    /// Drop probabilities are updated only when they are needed. Updates that were due before a
+    /// change of the parameters must use the old parameters, even if nothing needed them before the
+    /// change.
     #[test]
     fn what_was_due_before_a_change_goes_by_the_old_law() {
         let spec = |line: &str| line.parse::<Spec>().expect("a line");

@@ -1,5 +1,5 @@
-//! Hierarchical fair service curves: classes have guarantees in real time, and share the rest of
-//! the link by virtual time.
+//! Hierarchical fair service curves (`hfsc`): classes have guarantees in real time, and share the
+//! rest of the link by virtual time.
 //!
 //! Source: Stoica, Zhang, Ng 1997 (see `hfsc/curve.rs`); `tc-hfsc(7)`, `tc-hfsc(8)`; behaviour of
 //! Linux 7.2 `net/sched/sch_hfsc.c`.
@@ -7,8 +7,8 @@
 //! then `sc` sets only the part that the other option leaves open, in whatever order the two are
 //! given.
 //! Invariant: at any time, a class with a curve `rt` has been served at least as much as the curve
-//! demands since the class became busy, less a packet, as long as all curves together do not exceed
-//! the link.
+//! demands since the class became busy, less a packet, as long as all these curves together do not
+//! exceed the rate of the link.
 
 mod class;
 mod curve;
@@ -30,8 +30,8 @@ use crate::base::{Clash, Counters, Handle, Instant};
 use crate::filter::{Decision, Filters};
 use crate::sched::{Child, Classes};
 
-/// The largest number in a curve. Linux keeps rates in 32 bits of bytes per second, and times in 32
-/// bits of microseconds.
+/// The largest number that a curve may contain. Linux keeps rates in 32 bits of bytes per second,
+/// and times in 32 bits of microseconds.
 const CURVE_MAX: u64 = u32::MAX as u64 * 1_000;
 
 const fn curve(key: &'static str, help: &'static str) -> Param {
@@ -89,7 +89,7 @@ fn check_class(values: &Values<'_>) -> Result<(), Clash> {
     }
 }
 
-/// The place of the root among the classes.
+/// The place of the root in the list of classes.
 const ROOT: usize = 0;
 
 fn default_class(values: &Values<'_>) -> u16 {
@@ -102,23 +102,25 @@ struct Hfsc {
     default: u16,
     /// The classes: the root first; parents come before their children.
     classes: Vec<Class>,
-    /// The places of the classes by their minor numbers, sorted.
+    /// The minor numbers of the classes with their places in `classes`, sorted by minor number.
     minors: Vec<(u16, usize)>,
-    /// Classes with guarantees that are not eligible yet, by the time at which they become
-    /// eligible.
+    /// Classes with guarantees whose next packet is not eligible yet (may not be sent under the
+    /// guarantee yet), by the time at which it becomes eligible.
     waiting: BTreeMap<(u64, u64), usize>,
-    /// Eligible classes with guarantees, by their deadlines, then in the order of `waiting`.
+    /// Classes with guarantees whose next packet is eligible (may be sent under the guarantee), by
+    /// deadline; of equal deadlines, in the order of `waiting`.
     ready: BTreeMap<(u64, u64, u64), usize>,
-    /// The last number given to a class to keep classes with equal times in order.
+    /// The last sequence number given to a class; these numbers keep classes with equal times in
+    /// order.
     turn: u64,
-    /// When the next class could send, as computed the last time that no class could.
+    /// The time at which the next class may send, as computed the last time that no class could.
     timer: Instant,
-    /// Whether a child has ever made the other classes wait.
+    /// Whether the qdisc of a class has ever made the other classes wait.
     child_waits: bool,
     peeked: Option<Packet>,
-    /// Packets and bytes held, without a peeked packet.
+    /// Number of packets and bytes held, without a packet taken out by a `peek`.
     held: Backlog,
-    /// How often no class could send.
+    /// How often packets were held but no class could send.
     overlimits: u64,
 }
 
@@ -149,7 +151,8 @@ impl Hfsc {
         self.find(minor).filter(|class| self.classes[*class].level == 0)
     }
 
-    /// Returns the class of a packet, or the drop reason if there is none.
+    /// Returns the place of the class to which a packet goes, or as an error the reason to drop the
+    /// packet.
     fn classify(&mut self, pkt: &mut Packet, now: Instant) -> Result<usize, DropReason> {
         let named = Handle::from_priority(pkt.priority);
         if named.major == self.handle.major
@@ -168,7 +171,7 @@ impl Hfsc {
             let Some(class) = found.and_then(|minor| self.find(minor)) else { break };
             match self.classes[class].level {
                 0 => return Ok(class),
-                // Filters must lead downwards in the tree.
+                // A filter of an inner class may only name a class on a lower level.
                 level if level < self.classes[head].level => head = class,
                 _ => break,
             }
@@ -176,8 +179,9 @@ impl Hfsc {
         self.leaf(self.default).ok_or(DropReason::Unclassified)
     }
 
-    /// Returns the class to send from: the class with the most urgent guarantee, else the class
-    /// whose share is furthest behind. The second value is true for a guarantee.
+    /// Returns the class that sends next: the class with the most urgent guarantee, else the class
+    /// whose share is furthest behind; the second value is true for a guarantee. If no class may
+    /// send, returns as an error when to ask again.
     fn choose(&mut self, now: Instant) -> Result<(usize, bool), Instant> {
         let now_tick = tick(now.0);
         if let Some(class) = self.most_urgent(now_tick) {
@@ -192,21 +196,22 @@ impl Hfsc {
         })
     }
 
-    /// Returns when the first timer ends: the timer of the classes, or of a child.
+    /// Returns when the first timer after `now` ends; a timer is that of the scheduler, or that of
+    /// a class whose qdisc made it wait.
     fn next_timer(&self, now: Instant) -> Instant {
         let waits = if self.child_waits { &self.classes[..] } else { &[] };
         let timers = waits.iter().map(|class| class.timer).chain([self.timer]);
         timers.filter(|timer| *timer > now).min().unwrap_or_else(|| now.after(1))
     }
 
-    /// Notes that the child of `class` has no packet ready before `then`.
+    /// Notes that the qdisc of `class` has no packet ready before `then`.
     fn set_timer(&mut self, class: usize, then: Instant) {
         self.child_waits = true;
         self.classes[class].timer = then;
     }
 
-    /// Accounts for a packet that the child of `class` gave: adds its bytes, and computes when the
-    /// next packet is due.
+    /// Accounts for a packet of `len` bytes that the qdisc of `class` gave: adds its bytes, and
+    /// computes when the next packet of the class is due.
     fn sent(&mut self, class: usize, len: u32, guaranteed: bool, cx: &mut Cx<'_>) {
         self.serve(class, len.into());
         let Some(real) = &mut self.classes[class].real else { return };
@@ -223,13 +228,13 @@ impl Hfsc {
         self.forget_real(class);
     }
 
-    /// Adds a class without curves.
+    /// Adds a class without curves, below the class `parent`. Returns its place.
     fn add(&mut self, minor: u16, parent: u16) -> usize {
         let parent = self.find(parent).unwrap_or(ROOT);
         let above = &mut self.classes[parent];
         if parent != ROOT && above.share.is_none() {
-            // A class with children must have a share; if it has none, its share follows the curve
-            // of its guarantee.
+            // A class with children must have a share. If the parent has none, its share gets the
+            // curve of its guarantee.
             above.share = above.real.as_ref().map(|real| Share::new(real.curve));
         }
         let class = self.classes.len();
@@ -249,7 +254,7 @@ impl Hfsc {
 
     fn count_levels(&mut self) {
         self.classes.iter_mut().for_each(|class| class.level = 0);
-        // Children come after their parents, so go backwards.
+        // Children come after their parents in the list, so go backwards.
         for class in (1..self.classes.len()).rev() {
             let Class { minor, parent, level, .. } = self.classes[class];
             if let Some(parent) = parent.filter(|_| self.find(minor) == Some(class)) {
@@ -259,7 +264,7 @@ impl Hfsc {
     }
 
     /// Returns the length of the next packet of `class`, in bytes; 0 if no packet is ready. After
-    /// this call, the child will give that packet next.
+    /// this call, the next packet that the class's qdisc gives is that packet.
     fn next_len(&mut self, class: usize, cx: &mut Cx<'_>) -> u32 {
         let len = match self.classes[class].child.peek(cx, &mut self.held) {
             Peek::Ready(len) => len,
@@ -273,7 +278,7 @@ impl Hfsc {
         len
     }
 
-    /// Makes a class passive whose child has lost its last packet.
+    /// Makes a class passive if its qdisc holds no more packets.
     fn settle(&mut self, class: usize) {
         if self.classes[class].child.held().packets == 0 && self.is_active(class) {
             self.serve(class, 0);
@@ -298,8 +303,8 @@ impl Qdisc for Hfsc {
         } else if !self.is_active(class) {
             self.activate(class, len, tick(cx.now.0));
             if self.classes[class].real.is_some() {
-                // The deadline belongs to this packet. The peek makes sure that the child gives
-                // this packet first.
+                // The deadline of the class was computed for this packet. A peek makes sure that
+                // the class's qdisc gives this packet first.
                 self.next_len(class, cx);
             }
         }
@@ -328,8 +333,8 @@ impl Qdisc for Hfsc {
                     self.sent(class, pkt.len, guaranteed, cx);
                     return Dequeue::Ready(pkt);
                 }
-                // As in Linux, all classes wait for a class whose own qdisc makes it wait, until a
-                // timer of any class ends.
+                // As in Linux, if the qdisc of one class makes it wait, all classes wait until some
+                // class's timer ends.
                 Dequeue::NotBefore(then) => {
                     self.set_timer(class, then);
                     return Dequeue::NotBefore(self.next_timer(cx.now));

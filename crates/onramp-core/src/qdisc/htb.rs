@@ -1,22 +1,22 @@
-//! Classes in a tree, each with a rate of its own and a ceiling; a class that needs more than its
-//! rate borrows what its parent does not use.
+//! Hierarchical token bucket (`htb`): classes in a tree, each with a rate of its own and a ceiling.
+//! A class that needs more than its rate borrows what its parent does not use.
 //!
 //! Each class has a token bucket for `rate` and one for `ceil`. While the bucket for `rate` has
 //! tokens, the class may send; while only the bucket for `ceil` has tokens, the class may borrow
 //! from its parent, if the parent may send or borrow in turn; otherwise the class waits. A class
-//! lends to its children by priority, and within a priority in turns of `quantum` bytes. Classes
-//! that lend stand on a higher level than those that borrow from them; lower levels are served
-//! first. Filters at the qdisc and at inner classes choose the class of a packet; packets for which
-//! no class is found go to a separate queue that no rate limits.
+//! lends to its children by priority; children of the same priority take turns of `quantum` bytes.
+//! A class that lends stands on a higher level of the tree than those that borrow from it; lower
+//! levels are served first. Filters at the qdisc and at inner classes choose the class of a packet;
+//! packets for which no class is found go to a separate queue that no rate limits.
 //!
 //! Source: `tc-htb(8)`; M. Devera, "HTB Linux queuing discipline manual", 2002; S. Floyd and V.
 //! Jacobson, "Link-sharing and Resource Management Models for Packet Networks", 1995; behaviour of
 //! Linux 7.2 `net/sched/sch_htb.c`.
-//! Differs: the work that one call does on waiting classes is not limited to two clock ticks. A
-//! burst that is not given is what `tc` computes where timers are exact: a packet of `mtu` bytes,
-//! plus what the rate sends in a nanosecond.
-//! Invariant: take any packet of a class and any later one. Sending all packets that leave in
-//! between at `ceil` takes no longer than the time between the two, plus `cburst` and one packet.
+//! Differs: Linux limits the work that one call does on waiting classes to two clock ticks; this
+//! qdisc does not. The default of a burst is what `tc` computes for exact timers: a packet of `mtu`
+//! bytes, plus what the rate sends in a nanosecond.
+//! Invariant: between any two packets of a class, the class sends no more bytes than `ceil` allows
+//! in the time between the two packets, plus `cburst` and one packet.
 
 mod borrow;
 mod change;
@@ -153,14 +153,15 @@ const CLASS: &[Param] = &[
 
 /// The default of the parameter `r2q`.
 const RATE_TO_QUANTUM: u64 = 10;
-/// How long a level without waiting classes is not checked again, in nanoseconds.
+/// A level of the tree on which no class waits for tokens is not checked again for this time, in
+/// nanoseconds.
 const QUIET_NS: u64 = 1_000_000_000;
-/// The longest time until the next check for classes that may send again, in nanoseconds.
+/// The longest time until this qdisc checks again whether a waiting class may send, in nanoseconds.
 const LOOK_NS: u64 = 5_000_000_000;
 /// One more than the highest level.
 const ABOVE_ALL: u8 = 8;
 const _: () = assert!(ABOVE_ALL as usize == LEVELS);
-/// A place that names no class.
+/// In place of the place of a class: no class.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -173,32 +174,37 @@ struct Htb {
     classes: Vec<Class>,
     /// Maps a minor number to the place of the class in `classes`.
     places: Vec<u32>,
-    /// Classes that may send and have packets, by level and priority.
+    /// Classes that may send with their own tokens and have packets, by level and priority. The
+    /// classes of one level and priority make a row.
     rows: [[ActiveClasses; PRIORITIES]; LEVELS],
-    /// By level: a bit for each priority whose row is not empty.
+    /// For each level, a bit for each priority, which is set if the row of that level and priority
+    /// is not empty.
     row_mask: [u8; LEVELS],
-    /// Classes that may not send with their own tokens, by level.
+    /// Classes that may not send with their own tokens, by level; each waits for the time at which
+    /// this may change.
     waiting: [Waiting; LEVELS],
-    /// By level: a time no later than that at which the first waiting class must be checked, in
-    /// nanoseconds.
+    /// For each level, when its waiting classes must be checked, in nanoseconds: no later than the
+    /// first of them may change its state.
     next_event_ns: [u64; LEVELS],
 
     /// Packets for which no class was found.
     direct: PacketList,
-    /// A packet that was dequeued because the parent peeked; `held` does not count this packet.
+    /// A packet that was dequeued because the parent called `peek`; `held` does not count this
+    /// packet.
     peeked: Option<Packet>,
     held: Backlog,
-    /// Qdiscs of leaf classes that have got children since. Their packets still count in `held`.
+    /// Former qdiscs of leaf classes that have since got children. Their packets still count in
+    /// `held`.
     orphans: Vec<Child>,
     filters: Filters,
     direct_packets: u64,
     overlimits: u64,
 }
 
-/// Where a packet goes.
+/// Where the classification sends a packet.
 enum Goes {
     Direct,
-    /// The packet goes to the class at this place.
+    /// The packet goes to the class at this place in `classes`.
     To(usize),
     Nowhere,
 }
@@ -226,7 +232,7 @@ impl Htb {
         }
     }
 
-    /// Returns the place of class `minor`, or `None` if there is no such class.
+    /// Returns the place of the class with this minor number, or `None` if there is no such class.
     #[inline]
     fn place(&self, minor: u16) -> Option<usize> {
         let place = self.places.get(usize::from(minor)).filter(|place| **place != NONE);
@@ -245,7 +251,8 @@ impl Htb {
             return Goes::Direct;
         }
         let mut at = self.named(class);
-        // The bound ends a circle of filters; such packets go to the default class.
+        // The number of steps is bounded, because filters may form a circle; packets that meet such
+        // a circle go to the default class.
         for _ in 0..LEVELS {
             let filters = match at {
                 Some(place) if self.classes[place].is_leaf() => return Goes::To(place),

@@ -1,15 +1,17 @@
-//! Qdiscs that stand where packets come in: they have places for filters and hold no packets.
+//! Ingress qdiscs (`ingress`, `clsact`): they stand where packets come in to a device, offer places
+//! for filters, and hold no packets.
 //!
-//! These kinds are not in the table of qdiscs, and no tree contains them.
+//! These kinds are not in the table [`KINDS`](super::KINDS), and a tree of qdiscs never contains
+//! them.
 //!
 //! Source: `tc(8)`; behaviour of Linux 7.2 `net/sched/sch_ingress.c`.
-//! Differs: their filters are stored and listed, but no packet is classified by them yet.
+//! Differs: the filters of these qdiscs are stored and listed, but do not classify any packets yet.
 //! Invariant: these qdiscs never hold a packet.
 
 use super::{FilterPlaces, Kind, Quirks};
 use crate::sched::Shown;
 
-/// The kinds of qdiscs that stand where packets come in.
+/// The kinds of ingress qdiscs.
 pub(crate) const KINDS: &[Kind] = &[
     Kind {
         id: "ingress",

@@ -1,21 +1,22 @@
 //! A root qdisc with one child for each transmit queue of a device: `mq`, and `mqprio`, which gives
 //! each traffic class its own queues.
 //!
-//! A packet's queue is the one that was chosen for the packet ([`set_queue`](Packet::set_queue)),
-//! if the packet may use that queue; else its flow's key selects one: of all queues, or of the
-//! queues of the traffic class to which `map` assigns the low four bits of the packet's priority.
+//! A packet goes to the queue that was chosen for it ([`set_queue`](Packet::set_queue)), if the
+//! packet may use that queue. Otherwise the key of the packet's flow selects one of the queues that
+//! the packet may use: with `mq`, all queues; with `mqprio`, the queues of the traffic class to
+//! which `map` assigns the low four bits of the packet's priority.
 //!
 //! In Linux, the queues belong to the device, which takes packets from each queue as it likes. A
-//! [`Tree`](crate::Tree) has one wire: it takes a packet from each queue in turn. The ports of a
-//! link are its queues: see [`Setup::build_port`](crate::Setup::build_port).
+//! [`Tree`](crate::Tree) has one output, so this qdisc takes a packet from each queue in turn. The
+//! ports of a link are its queues: see [`Setup::build_port`](crate::Setup::build_port).
 //!
 //! Source: `tc-mq(8)`, `tc-mqprio(8)`; behaviour of Linux 7.2 `net/sched/sch_mq.c`, `sch_mqprio.c`,
 //! `net/core/dev.c` (`skb_tx_hash`).
 //! Differs: `mq` has as many queues as `queues` says, or else as the highest class that was given a
-//! qdisc; `mqprio` has the queues that `queues` names. The hash function is Onramp's own. Nothing
-//! is left to hardware: `mqprio` needs `hw 0`, as on every device in Linux without such hardware,
-//! and has no `mode`, `shaper`, `min_rate` and `max_rate`. A class that has lost its qdisc gets a
-//! `pfifo`; in Linux, its packets are dropped.
+//! qdisc; `mqprio` has the queues that `queues` names. The hash function is Onramp's own. No
+//! hardware schedules packets: `mqprio` needs `hw 0`, as in Linux on every device without such
+//! hardware, and has no `mode`, `shaper`, `min_rate` and `max_rate`. A class that has lost its
+//! qdisc gets a `pfifo`; in Linux, its packets are dropped.
 //! Invariant: between two packets of a queue that always holds packets, every other queue sends at
 //! most one packet; packets of a traffic class leave only through the queues of that class.
 
@@ -30,13 +31,13 @@ use crate::base::show::Out;
 use crate::base::{Errno, Extra, Fault};
 use crate::sched::{Child, Classes, Shown};
 
-/// The most transmit queues that a device may have.
+/// The greatest number of transmit queues that a device may have.
 const QUEUES_MAX: u16 = 4096;
 
-/// The most traffic classes (`TC_QOPT_MAX_QUEUE`).
+/// The greatest number of traffic classes (`TC_QOPT_MAX_QUEUE` in Linux).
 const CLASSES_MAX: usize = 16;
 
-/// The quirks that `mq` and `mqprio` share.
+/// The special properties that `mq` and `mqprio` share.
 const ROOT: Quirks = Quirks {
     stands_at_root: true,
     classes_at_root: true,
@@ -111,8 +112,8 @@ pub(super) const MQPRIO: Kind = Kind {
             queues: turns(count as u64),
             fixed: true,
             map: Some(Box::new(map(values).map(|tc| {
-                // If the values have not been checked, a traffic class may have no range: use the
-                // first queue.
+                // If the values have not been checked, a traffic class may have no range of queues:
+                // use the first queue.
                 ranges.get(tc).copied().unwrap_or(Range { count: 1, first: 0 })
             }))),
         })
@@ -130,7 +131,7 @@ const MAP_WRONG: Fault = Fault::Kernel(
 const NO_OFFLOAD: Fault =
     Fault::Kernel(Errno::NotSupported, Some("Device does not support hardware offload"));
 
-/// The queues of a traffic class.
+/// The queues of a traffic class: their number, and the number of the first one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Range {
     count: usize,
@@ -138,7 +139,7 @@ struct Range {
 }
 
 impl Range {
-    /// Returns the number after the last queue.
+    /// Returns the number after that of the last queue.
     const fn end(self) -> usize {
         self.first + self.count
     }
@@ -154,7 +155,8 @@ fn ranges(values: &Values<'_>) -> Vec<Range> {
     list.iter().take(most).map(range).collect()
 }
 
-/// Returns the traffic class of each priority; priorities that are not given belong to class 0.
+/// Returns the traffic class of each of the 16 priorities. A priority for which `map` gives no
+/// class belongs to class 0.
 fn map(values: &Values<'_>) -> [usize; 16] {
     let mut map = [0; 16];
     for (place, tc) in map.iter_mut().zip(values.list("map")) {
@@ -201,7 +203,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     }
 }
 
-/// Shows the options, on several lines.
+/// Shows the options of `mqprio`, on several lines.
 fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
     let (classes, map) = (values.number("num_tc"), map(values));
     out.uint("tc", classes, format_args!("tc {classes} map "));
@@ -228,7 +230,7 @@ fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
     out.string("shaper", "dcb", format_args!("{LINE}shaper:dcb"));
 }
 
-/// Text that begins a new line of options.
+/// Text that begins a new line in the list of options.
 const LINE: &str = "\n             ";
 
 fn turns(queues: u64) -> TurnBands {
@@ -238,9 +240,10 @@ fn turns(queues: u64) -> TurnBands {
 #[derive(Debug)]
 struct Mq {
     queues: TurnBands,
-    /// Whether the number of queues is fixed, whatever is grafted.
+    /// Whether the number of queues is fixed. If it is not, giving a qdisc to a queue that does not
+    /// exist adds queues.
     fixed: bool,
-    /// The queues of each priority; `None` means all queues.
+    /// The queues that packets of each priority may use; `None` means all queues.
     map: Option<Box<[Range; 16]>>,
 }
 

@@ -1,8 +1,8 @@
 //! Bands, each with a qdisc, that take turns and send one packet per turn: one band for each queue
 //! of a network card.
 //!
-//! A packet goes to the band of the class that the filters name, else to a band that its flow's key
-//! selects.
+//! A packet goes to the band of the class that the filters name, else to a band that is selected by
+//! the key of the packet's flow.
 //!
 //! Source: Linux `Documentation/networking/multiqueue.rst`; behaviour of Linux 7.2
 //! `net/sched/sch_multiq.c`.
@@ -48,15 +48,16 @@ pub(super) const MULTIQ: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// Returns which of `places` places a flow goes to (Fibonacci hashing: the upper half of the
-/// product is evenly spread).
+/// Returns which of `places` places the flow `flow` goes to. (This is Fibonacci hashing: the upper
+/// half of the product is evenly spread.)
 #[inline]
 pub(super) fn spread(flow: u64, places: usize) -> usize {
     let hash = flow.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     usize::try_from((hash * places as u64) >> 32).unwrap_or(0)
 }
 
-/// Changes the number of children to `count`; children that are removed drop what they hold.
+/// Changes the number of children to `count`. Children that are removed drop the packets that they
+/// hold.
 pub(super) fn resize(
     children: &mut Vec<Child>,
     count: usize,
@@ -74,7 +75,7 @@ pub(super) fn resize(
 #[derive(Debug)]
 pub(super) struct TurnBands {
     pub(super) children: Vec<Child>,
-    /// The child that sent last.
+    /// The place of the child that sent last.
     current: usize,
     pub(super) held: Backlog,
 }
@@ -89,7 +90,8 @@ impl TurnBands {
         self.children[place].enqueue(pkt, cx, &mut self.held)
     }
 
-    /// Returns the children in the order in which they are asked.
+    /// Returns the places of the children in the order in which they are asked for a packet: first
+    /// the one after the child that sent last.
     fn order(&self) -> impl Iterator<Item = usize> + use<> {
         let next = self.current + 1;
         (next..self.children.len()).chain(0..next)
@@ -134,7 +136,7 @@ impl TurnBands {
         self.current = 0;
     }
 
-    /// Changes the number of children: see [`resize`].
+    /// Changes the number of children, as the function [`resize`] does.
     pub(super) fn resize(&mut self, count: usize, new: impl FnMut() -> Child, cx: &mut Cx<'_>) {
         resize(&mut self.children, count, new, &mut self.held, cx);
         self.current = self.current.min(count.saturating_sub(1));

@@ -2,15 +2,15 @@
 //!
 //! Source: `tc-netem(8)`; S. Hemminger, "Network Emulation with `NetEm`", 2005; behaviour of Linux
 //! 7.2 `net/sched/sch_netem.c`. With the same `seed`, the same packets are lost, duplicated,
-//! corrupted, reordered and delayed as in Linux, and for the same time, unless a correlation is
-//! given, whose first value is random.
+//! corrupted, reordered and delayed as in Linux, and delays are as long as in Linux; except with a
+//! correlation, because its first value is random.
 //! Differs: a duplicate is enqueued in this qdisc, and not at the root of the tree: so a qdisc
 //! above, such as a second `netem`, sees the packet once. Only the payload is corrupted, because
 //! the kernel writes the headers; packets without payload stay whole. The tables of distributions
 //! are built in; they are computed, and differ from those of `iproute2` by rounding, and at the
-//! ends. A packet that an `etf` below drops because it is late no longer counts against `limit`; in
-//! Linux it does for ever. For a qdisc below, and in the statistics of the tree, the waiting time
-//! of a packet starts when `netem` passes the packet on.
+//! ends. A packet that a child `etf` drops because it is late no longer counts against `limit`; in
+//! Linux it counts for ever. For the child, and in the statistics of the tree, the waiting time of
+//! a packet starts when `netem` passes the packet on.
 //! Invariant: without jitter and reordering, a packet leaves at the first opportunity after
 //! `delay`, and the order of packets stays the same.
 
@@ -120,8 +120,8 @@ pub(super) const NETEM: Kind = Kind {
     quirks: Quirks {
         hides_empty_place: true,
         change: |said, options| {
-            // A change without `reorder` and `gap` keeps the probability to reorder, but sets the
-            // gap to 0, so that no packet is reordered.
+            // A change without `reorder` and `gap` keeps the probability to reorder but sets `gap`
+            // to 0, so that no packet is reordered.
             if !said.is_given("reorder") && !said.is_given("gap") {
                 options.set("gap", Some(Value::Number(0)));
             }
@@ -171,7 +171,7 @@ const fn ticks_ns(ns: u64) -> u64 {
     ns / 1_000 * 1_000 / 64 * 64
 }
 
-/// Returns the gap: one packet in so many may leave without delay; 0 = no packet may.
+/// Returns the gap: every how many packets one packet may leave without delay; 0: no packet may.
 fn gap(values: &Values<'_>) -> u64 {
     match values.is_given("gap") {
         true => values.number("gap"),
@@ -179,10 +179,10 @@ fn gap(values: &Values<'_>) -> u64 {
     }
 }
 
-/// A wire that sends at a rate, perhaps in cells.
+/// A wire that sends at a rate, either whole packets or packets cut into cells.
 #[derive(Debug)]
 struct Wire {
-    /// Bytes per second; 0 = sending takes no time.
+    /// The rate in bytes per second; 0 = sending takes no time.
     rate: u64,
     overhead: i32,
     cell: u32,
@@ -200,7 +200,8 @@ impl Wire {
         }
     }
 
-    /// Returns how long a packet of `len` bytes takes on the wire, in nanoseconds.
+    /// Returns how long a packet of `len` bytes takes on the wire, in nanoseconds; the rate must
+    /// not be 0.
     fn time_ns(&self, len: u32) -> u64 {
         let mut bytes = u64::from(len).saturating_add_signed(self.overhead.into());
         if self.cell > 0 {
@@ -212,7 +213,7 @@ impl Wire {
     }
 }
 
-/// Slots: packets are held back until the next slot begins, and then leave together.
+/// Slots: spans of time. Packets are held back until the next slot begins, and then leave together.
 #[derive(Debug)]
 struct Slots {
     /// When the next slot begins, in nanoseconds; 0 = there are no slots.
@@ -222,8 +223,8 @@ struct Slots {
     packets: i64,
     bytes: i64,
     spread: Option<Spread>,
-    /// The least and the greatest time between slots, or the mean and the deviation, in
-    /// nanoseconds.
+    /// The least and the greatest time between two slots; or, with a distribution, the mean and the
+    /// standard deviation of that time. In nanoseconds.
     times_ns: [i64; 2],
 }
 
@@ -243,7 +244,7 @@ impl Slots {
             number => i64::try_from(number).unwrap_or(i64::MAX),
         };
         let (packets, bytes) = (many("packets"), many("bytes"));
-        // A slot that began long ago, so that the first packet does not wait.
+        // The first slot began long ago, so that the first packet does not wait.
         let next_ns = u64::from(times_ns != [0, 0]);
         let times_ns = times_ns.map(|ns| i64::try_from(ns).unwrap_or(i64::MAX));
         Self { next_ns, packets_left: packets, bytes_left: bytes, packets, bytes, spread, times_ns }
@@ -270,9 +271,9 @@ struct Netem {
     jitter_ns: i64,
     spread: Spread,
     follow: Correlated,
-    /// One packet in so many may leave without delay; 0 = no packet may.
+    /// Every how many packets one packet may leave without delay; 0: no packet may.
     gap: u64,
-    /// Number of packets delayed since the last packet that was not.
+    /// Number of packets delayed since the last packet that was not delayed.
     in_gap: u64,
     reorder: Event,
     loss: Loss,
@@ -282,15 +283,16 @@ struct Netem {
     wire: Wire,
     slots: Slots,
     rng: Lfsr113,
-    /// Random numbers that do not depend on the option `seed` in Linux either.
+    /// A second source of random numbers, for what the option `seed` does not determine in Linux
+    /// either.
     other: Rng,
     queue: TimeQueue,
-    /// Packets that were not delayed, and when each came, in nanoseconds. The packet that came last
-    /// leaves first.
+    /// Packets that leave without delay, each with the time in nanoseconds at which it came. The
+    /// packet that came last leaves first.
     ahead: Vec<(u64, Packet)>,
     child: Option<Child>,
     peeked: Option<Packet>,
-    /// Packets and bytes held in all these places, without a peeked packet.
+    /// Packets and bytes held in `queue`, `ahead` and `child`, without `peeked`.
     held: Backlog,
 }
 
@@ -328,8 +330,8 @@ impl Netem {
         }
     }
 
-    /// Loses, duplicates or corrupts a packet at random, then enqueues it. `twice` says that the
-    /// packet was chosen to be duplicated.
+    /// Loses, duplicates or corrupts a packet at random, and enqueues what is left. `twice` says
+    /// that the packet was chosen to be duplicated.
     fn pass(&mut self, mut pkt: Packet, twice: bool, cx: &mut Cx<'_>) -> Verdict {
         let mut copies = 1 + u32::from(twice);
         if self.loss.strikes(&mut self.rng) && !(self.ecn && set_ce(&mut pkt)) {
@@ -345,7 +347,7 @@ impl Netem {
         if self.corrupt.happens(&mut self.rng) {
             if segments::is_several(&pkt) {
                 rest = segments::split(pkt, cx);
-                // `split` gives at least one packet, so the replacement is never used.
+                // `split` gives at least one packet, so the new packet of length 0 is never made.
                 pkt = rest.pop_front().unwrap_or_else(|| Packet::new(0));
             }
             self.damage(&mut pkt);
@@ -357,18 +359,20 @@ impl Netem {
             return Verdict::Dropped;
         }
         if let Some(copy) = copy {
-            // The fate of the copy is known from `cx`: the verdict is about the packet itself.
+            // Callers learn from `cx` what became of the copy; the verdict is only about the
+            // original packet.
             let _ = self.pass(copy, false, cx);
         }
         self.put(pkt, cx.now);
-        // The first part is queued, which decides the verdict, whatever happens to the other parts.
+        // The verdict is about the first part, which is queued, whatever happens to the other
+        // parts.
         for part in rest {
             let _ = self.enqueue(part, cx);
         }
         Verdict::Queued
     }
 
-    /// Inverts a random bit of the payload.
+    /// Inverts a random bit of the packet's payload.
     fn damage(&mut self, pkt: &mut Packet) {
         let mut payload = pkt.payload().to_vec();
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -380,7 +384,7 @@ impl Netem {
         }
     }
 
-    /// Puts a packet into the queue at the time at which it is to leave.
+    /// Puts a packet into the queue, at the place of the time at which the packet is to leave.
     #[inline]
     fn put(&mut self, pkt: Packet, now: Instant) {
         self.held.add(&pkt);
@@ -397,8 +401,8 @@ impl Netem {
         if self.wire.rate > 0 {
             let ahead_ns = self.ahead.first().map(|(at_ns, _)| *at_ns);
             if let Some(last_ns) = self.queue.last_ns().max(ahead_ns) {
-                // The wire is free when the last packet has left it. But the delay runs from now,
-                // so the wait for the wire is part of the delay.
+                // The wire is free when the last packet has left it. But the delay is counted from
+                // now, so the time that the packet waits for the wire is part of the delay.
                 let waited_ns = i128::from(last_ns) - i128::from(now.0);
                 delay_ns = i64::try_from(i128::from(delay_ns) - waited_ns).unwrap_or(0).max(0);
                 from_ns = last_ns;
@@ -409,8 +413,8 @@ impl Netem {
         self.queue.push(from_ns.saturating_add_signed(delay_ns), pkt);
     }
 
-    /// Whether the first packet may leave. If it may not, returns when it may, or `None` if there
-    /// is no packet.
+    /// Returns `Ok` if the first packet may leave; otherwise returns as an error when it may leave,
+    /// or `None` if there is no packet.
     #[inline]
     fn due(&mut self, now: Instant) -> Result<(), Option<Instant>> {
         let first_ns = self.queue.first_ns().ok_or(None)?;
@@ -437,7 +441,7 @@ impl Netem {
     }
 }
 
-/// Sets the CE mark if the packet is ECN-capable. Returns whether it is.
+/// Sets the CE mark of the packet if the packet is ECN-capable. Returns whether it is ECN-capable.
 fn set_ce(pkt: &mut Packet) -> bool {
     let knows = pkt.ecn != 0;
     if knows {
@@ -467,10 +471,11 @@ impl Qdisc for Netem {
                 && let Some(mut pkt) = self.pop(cx.now)
             {
                 let Some(child) = &mut self.child else { return Dequeue::Ready(pkt) };
-                // A queue below must not count the emulated delay as waiting time, because it
-                // cannot shorten that delay.
+                // The child must not count the emulated delay as waiting time, because it cannot
+                // shorten that delay.
                 pkt.enqueued_ns = cx.now.0;
-                // The fate of the packet is known from `cx`.
+                // Callers learn from `cx` what became of the packet, so the child's verdict is not
+                // needed.
                 let _ = child.enqueue(pkt, cx, &mut self.held);
                 continue;
             }
@@ -478,8 +483,8 @@ impl Qdisc for Netem {
             let Some(child) = &mut self.child else { return wait };
             let mut answer = child.dequeue(cx, &mut self.held);
             if due.is_err_and(|wait| wait.is_some()) && !matches!(answer, Dequeue::Ready(_)) {
-                // As in Linux, ask the child twice: at the first call, the child may only have
-                // dropped packets.
+                // As in Linux, ask the child twice: at the first call, the child may have dropped
+                // packets without giving one.
                 answer = child.dequeue(cx, &mut self.held);
             }
             return match answer {
@@ -504,8 +509,9 @@ impl Qdisc for Netem {
         self.backlog().packets < self.limit
     }
 
-    /// Sets new parameters and, like Linux, drops nothing: packets held keep their times. A `seed`
-    /// restarts the random numbers; without a `seed`, they go on.
+    /// Sets new parameters and, like Linux, drops nothing: packets that are held keep the times at
+    /// which they are to leave. A `seed` restarts the random numbers; without a `seed`, their
+    /// sequence goes on.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         let seed = self.other.next_u64();
         let site = Site { seed, ..values.site };
@@ -533,7 +539,7 @@ impl Qdisc for Netem {
     }
 }
 
-/// The only class holds packets whose delay is over.
+/// The only class of `netem` holds packets whose delay is over.
 impl Classes for Netem {
     fn child(&mut self, minor: u16) -> Option<&mut Child> {
         self.child.as_mut().filter(|_| minor == 1)

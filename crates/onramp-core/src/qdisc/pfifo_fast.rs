@@ -1,9 +1,11 @@
-//! Three bands, served strictly in order; each band is first in, first out.
+//! Three bands of packets (`pfifo_fast`), served strictly in order; within each band, packets leave
+//! in the order in which they came.
 //!
 //! Source: `tc-pfifo_fast(8)`, `tc-prio(8)`; behaviour of Linux 7.2 `net/sched/sch_generic.c`.
 //! Differs: the length of a band is an option here; Linux takes it from the device. As in Linux, a
 //! band is a ring whose places become free again 16 at a time (one by one if the ring has fewer
-//! than 32 places), so that a band can be full with 15 packets less than its length.
+//! than 32 places), so that a band can be full although it holds up to 15 packets fewer than its
+//! length.
 //! Invariant: a packet leaves only when all bands before its own are empty; a band never holds more
 //! packets than its length.
 
@@ -15,7 +17,7 @@ use crate::base::Fault;
 use crate::base::params::{Default, Param, Unit, Values};
 use crate::sched::Shown;
 
-/// The length that Linux gives to devices, in packets.
+/// The length of the transmit queue that Linux gives to a device by default, in packets.
 const TXQUEUELEN: u32 = 1000;
 
 pub(super) const PFIFO_FAST: Kind = Kind {
@@ -37,7 +39,7 @@ pub(super) const PFIFO_FAST: Kind = Kind {
 #[derive(Debug)]
 struct PfifoFast {
     bands: [Ring; 3],
-    /// A packet that bypassed the bands but that the device refused.
+    /// A packet that bypassed the bands and was then refused by the device.
     passing: Option<Packet>,
     /// Whether the last dequeue found nothing and no packet has come since. Only then may packets
     /// bypass the bands.
@@ -51,19 +53,20 @@ impl PfifoFast {
     }
 }
 
-/// Returns the qdisc of a transmit queue until a user grafts another one (`default_qdisc_ops`).
+/// Returns the qdisc that a transmit queue has until a user attaches another one
+/// (`default_qdisc_ops` in Linux).
 pub(crate) fn default_pfifo_fast() -> Box<dyn Qdisc> {
     Box::new(PfifoFast::new(TXQUEUELEN))
 }
 
-/// A band: `list` has the packets of a ring of `size` places.
+/// A band: a ring of `size` places, whose packets are in `list`.
 #[derive(Debug)]
 struct Ring {
     size: u32,
     list: PacketList,
-    /// The place of the oldest packet.
+    /// The place of the band's oldest packet in the ring.
     head: u32,
-    /// Number of places that packets have left and that are not free yet.
+    /// Number of places in the ring from which the packet has left, but which are not free yet.
     used: u32,
 }
 

@@ -1,14 +1,15 @@
-//! Proportional integral controller enhanced: drops arriving packets at random, so that the packets
-//! that stay wait for about `target`.
+//! Proportional integral controller enhanced (`pie`): drops arriving packets at random, with a
+//! probability that keeps the waiting time of the others near `target`.
 //!
 //! Source: RFC 8033; `tc-pie(8)`; behaviour of Linux 7.2 `net/sched/sch_pie.c`.
-//! Differs: random numbers come from a seed; the probability is updated at multiples of the
-//! interval of the clock, as in a qdisc that was created when the machine started; the waiting time
-//! of a packet starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
-//! That also holds for a packet that came before `dq_rate_estimator` was switched off: in Linux,
-//! such a packet has waited since the machine started.
-//! Invariant: nothing is dropped early in the first 150 ms of a busy queue, nor while less than two
-//! of the largest packets are held.
+//! Differs: random numbers come from a seed; the probability is updated when the clock reaches a
+//! multiple of the interval `tupdate`, as in a qdisc that was created when the machine started; the
+//! waiting time of a packet starts when the packet is pushed
+//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). This is also true of a packet that came
+//! before `dq_rate_estimator` was switched off; in Linux, such a packet counts as waiting since the
+//! machine started.
+//! Invariant: nothing is dropped at random in the first 150 ms after the queue became busy, nor
+//! while less than two of the largest packets are held.
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -78,10 +79,10 @@ struct Pie {
     law: Law,
     state: pie::Pie,
     rounds: Rounds,
-    /// Number of intervals for which the probability was updated.
+    /// Number of intervals for which the probability has been updated so far.
     updates: u64,
     list: PacketList,
-    /// A packet that was dequeued because the parent peeked.
+    /// A packet that was dequeued because the parent called `peek`.
     peeked: Option<Packet>,
     stats: Stats,
 }
@@ -96,8 +97,8 @@ struct Stats {
 }
 
 impl Pie {
-    /// Decides whether a packet may enter the queue, perhaps with a mark. Returns the drop reason
-    /// if it may not.
+    /// Decides whether a packet may enter the queue; the packet may get a mark instead of being
+    /// dropped. Returns the drop reason as an error if the packet may not enter.
     #[inline]
     fn admits(&mut self, pkt: &mut Packet, held: Backlog) -> Result<(), DropReason> {
         if held.packets >= self.limit {
@@ -114,7 +115,7 @@ impl Pie {
         Err(DropReason::Congested)
     }
 
-    /// Updates the probability once for each interval that has ended.
+    /// Updates the drop probability once for each interval that has ended since the last update.
     #[inline]
     fn update(&mut self, cx: &Cx<'_>) {
         let rounds = self.rounds.count(&self.law.timer, cx.now);

@@ -1,8 +1,9 @@
 //! Holds packets until a command releases them.
 //!
-//! `block` sets a mark behind the newest packet: the packets that came since the mark before form
-//! the last buffer. `release` lets the last buffer leave; `release_indefinite` lets all packets
-//! leave, until the next `block`. A new plug is blocked.
+//! The command `block` sets a mark behind the newest packet: the packets between the previous mark
+//! and this one form the last buffer. The command `release` lets the packets of the last buffer
+//! leave. The command `release_indefinite` lets all packets leave, until the next `block`. A new
+//! `plug` is blocked.
 //!
 //! Source: B. Cully et al., "Remus: High Availability via Asynchronous Virtual Machine
 //! Replication", 2008; the help of `tc`; behaviour of Linux 7.2 `net/sched/sch_plug.c`.
@@ -48,13 +49,14 @@ pub(super) const PLUG: Kind = Kind {
 struct Plug {
     limit: u64,
     list: PacketList,
-    /// Whether all packets may leave.
+    /// Whether all packets may leave (after `release_indefinite`).
     open: bool,
-    /// Number of packets that came since the last mark.
+    /// Number of packets that came since `block` last set a mark.
     current: u32,
-    /// Number of packets in the last buffer, unless that buffer was released.
+    /// Number of packets in the last buffer (the packets between the last two marks); 0 if that
+    /// buffer was released.
     last: u32,
-    /// Number of packets that may leave.
+    /// Number of packets that were released and have not left yet.
     released: u32,
     peeked: Option<Packet>,
 }

@@ -58,8 +58,8 @@ pub(super) const PRIO: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// Checks the priority map. `tc` checks the entries that a line gives; the kernel checks the
-/// default entries.
+/// Checks that no entry of the priority map exceeds the number of bands. An entry that the user
+/// gave is an error of `tc`; a default entry is an error of the kernel.
 fn check(values: &Values<'_>) -> Result<(), Clash> {
     let bands = values.number("bands");
     let map = priomap(values);
@@ -70,7 +70,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     Err(if given { Clash::usage("priomap", why) } else { ("priomap", why).into() })
 }
 
-/// Shows bands as `tc` does, also those of `pfifo_fast`.
+/// Shows the number of bands and the priority map as `tc` does, for `prio` and for `pfifo_fast`.
 pub(super) fn show_bands(bands: u64, priomap: &[u8; 16], out: &mut Out) {
     out.uint("bands", bands, format_args!("bands {bands} priomap"));
     for band in priomap {
@@ -88,7 +88,7 @@ fn choice(values: &Values<'_>) -> Choice {
     Choice::new(values, values.number("bands"), priomap(values))
 }
 
-/// Returns the entries that were given, and the default for the others.
+/// Returns the priority map: the entries that were given, and the default for the others.
 fn priomap(values: &Values<'_>) -> [u8; 16] {
     let mut priomap = super::PRIOMAP;
     for (band, given) in priomap.iter_mut().zip(values.list("priomap")) {
@@ -97,7 +97,7 @@ fn priomap(values: &Values<'_>) -> [u8; 16] {
     priomap
 }
 
-/// How a packet's band is found; `ets` uses this as well.
+/// Chooses the band of a packet, in `prio` and in `ets`.
 #[derive(Debug)]
 pub(super) struct Choice {
     handle: Handle,
@@ -112,7 +112,7 @@ impl Choice {
         Self { handle: values.site.handle, bands, priomap, filters: Filters::default() }
     }
 
-    /// Returns the band of a packet, or `None` if a filter's action drops the packet.
+    /// Returns the number of a packet's band, or `None` if a filter's action drops the packet.
     #[inline]
     pub(super) fn band(&mut self, pkt: &mut Packet, now: Instant) -> Option<usize> {
         let named = Handle::from_priority(pkt.priority);

@@ -1,7 +1,7 @@
-//! Quick fair queueing: classes share the link by weight; what each class gets differs from its
-//! share by a few packets at most.
+//! Quick fair queueing (`qfq`): classes share the link by weight; what a class sends differs from
+//! its share by a few packets at most.
 //!
-//! A packet's class is found as in `drr`. Classes of the same weight and largest packet form
+//! The class of a packet is chosen as in `drr`. Classes of the same weight and largest packet form
 //! aggregates of up to eight classes, and each aggregate is scheduled as a unit; within an
 //! aggregate, classes take turns by deficit round robin.
 //!
@@ -97,17 +97,19 @@ const _: () = assert!(size_of::<Option<Class>>() == 128);
 struct Class {
     child: Child,
     aggregate: usize,
-    /// Number of bytes that the class may still send in its turn. As in Linux, a deficit that
-    /// should fall below zero wraps around to a very large number for a while.
+    /// Number of bytes that the class may still send in its turn. As in Linux, a deficit that would
+    /// become negative wraps around instead, and is a very large number for a while.
     deficit: u32,
-    /// Length in bytes of the next packet, if the child had one ready when it was last asked.
+    /// Length in bytes of the class's next packet, if the class's qdisc had a packet ready when it
+    /// was last asked.
     next: Option<u32>,
-    /// Bytes and packets that were enqueued, which are what Linux counts.
+    /// Number of bytes and number of packets that were enqueued in the class: Linux shows these,
+    /// and not what the class has sent.
     came: (u64, u64),
 }
 
 impl Class {
-    /// Peeks at the next packet of the class, and stores its length.
+    /// Peeks at the next packet of the class, and stores that packet's length.
     #[inline]
     fn peek(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Peek {
         let answer = self.child.peek(cx, sum);
@@ -134,7 +136,7 @@ impl Qfq {
         }
     }
 
-    /// Moves a class to an aggregate of this weight and largest packet.
+    /// Moves a class to an aggregate (a group of classes) with the given weight and largest packet.
     fn join(&mut self, place: usize, weight: u32, packet_max: u32) {
         let aggregate = self.schedule.aggregate(weight, packet_max);
         let class = &mut self.classes[place];
@@ -144,15 +146,15 @@ impl Qfq {
         self.schedule.join(aggregate, place, active);
     }
 
-    /// Sends the next packet of a class, which has `len` bytes according to the last peek.
+    /// Sends the next packet of a class. According to the last peek, that packet has `len` bytes.
     fn send(&mut self, place: usize, len: u32, cx: &mut Cx<'_>) -> Dequeue {
         let class = &mut self.classes[place];
         let answer = class.child.dequeue(cx, &mut self.held);
         class.deficit = class.deficit.wrapping_sub(len);
         class.next = None;
         let aggregate = class.aggregate;
-        // A class without packets leaves the turns, but its aggregate stays in service, because
-        // another packet may come.
+        // A class that has no more packets takes no more turns, but its aggregate stays in service,
+        // because another packet may come.
         if class.child.held().packets == 0 {
             self.schedule.pause(aggregate, place);
         } else {
@@ -201,8 +203,8 @@ impl Qdisc for Qfq {
         if active && verdict == Verdict::Queued {
             let before = class.next;
             let _ = class.peek(cx, &mut self.held);
-            // The new packet goes before the packet for which the deficit was checked, so the turn
-            // may be over.
+            // The class's qdisc will give the new packet before the packet whose length was
+            // compared with the deficit, so the turn of the class may be over.
             let goes_before = class.next == Some(len) && before != Some(len);
             if goes_before && class.deficit < len && self.schedule.has_turn(aggregate, place) {
                 self.schedule.end_turn(aggregate, place);

@@ -1,12 +1,14 @@
 //! Random early detection: packets are dropped at random before the queue is full.
 //!
-//! RED looks at the backlog of class `1:1`, which is a `bfifo` until a user grafts another qdisc.
+//! RED decides by the backlog of class `1:1`, whose qdisc is a `bfifo` until a user attaches
+//! another one.
 //!
 //! Source: Floyd and Jacobson 1993; `tc-red(8)`; behaviour of Linux 7.2 `net/sched/sch_red.c`.
-//! Differs: random numbers come from a seed. With `adaptive`, the average is checked at fixed times
-//! of the clock, as in a qdisc that was created when the machine started. There are no qevents.
-//! Invariant: nothing is dropped early while the average is below `min`; while the average is
-//! beyond `max`, every packet that cannot be marked is dropped.
+//! Differs: random numbers come from a seed. With `adaptive`, the average queue length is checked
+//! at fixed times of the clock, as in a qdisc that was created when the machine started. Qevents
+//! (filters that are run when RED marks or drops) do not exist here.
+//! Invariant: RED drops nothing while the average queue length is below `min`; while it is beyond
+//! `max`, every packet that cannot be marked is dropped.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -20,7 +22,7 @@ use crate::sched::{Child, Classes, Shown};
 /// The rate at which an idle queue is assumed to send by default: 10 Mbit/s, in bytes per second.
 const BANDWIDTH: u64 = 10_000_000 / 8;
 
-/// Defines an option that says whether packets are marked, and which packets.
+/// Defines an option that is on if one of the words `words` is given.
 const fn switch(words: &'static [&'static str], help: &'static str) -> Param {
     Param::new(words[0], Unit::Words(words), Default::Off, help).reset()
 }
@@ -112,7 +114,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     shape.check_bits()
 }
 
-/// Returns the parameters of RED.
+/// Returns the RED parameters that follow from the qdisc's parameters.
 fn shape(values: &Values<'_>) -> Shape {
     let or = |key, default| if values.number(key) == 0 { default } else { values.number32(key) };
     let (limit, avpkt) = (values.number32("limit"), values.number32("avpkt"));
@@ -177,7 +179,8 @@ impl RedQdisc {
         }
     }
 
-    /// Decides whether a packet is dropped; if not, the packet was marked instead.
+    /// Decides what happens to a packet that RED has chosen. Returns true if the packet must be
+    /// dropped; otherwise the packet was marked, or stays because of `nodrop`.
     #[cold]
     fn goes(&mut self, pkt: &mut Packet, forced: bool) -> bool {
         self.stats.overlimits += 1;
@@ -239,8 +242,8 @@ impl Qdisc for RedQdisc {
         self.child.accepts(pkt)
     }
 
-    /// Sets new parameters. As in Linux, the queue below is replaced if there is a limit, which
-    /// there always is: the old queue drops what it holds. The average starts anew.
+    /// Sets new parameters. Linux replaces the child if there is a limit, which there always is:
+    /// the old child drops the packets that it holds. The average queue length starts anew.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         self.child.reset(cx, &mut self.held);
         let new = Self::new(values);

@@ -1,12 +1,13 @@
-//! Stochastic fairness: a short queue for each flow, served in turn; a full qdisc drops from the
-//! longest queue.
+//! Stochastic fairness queueing (`sfq`): a short queue for each flow; the queues are served in
+//! turn, and a full qdisc drops from the longest queue.
 //!
 //! Source: McKenney, "Stochastic Fairness Queueing", 1990; `tc-sfq(8)`; behaviour of Linux 7.2
-//! `net/sched/sch_sfq.c`, with its choice among queues of the same length (the one that reached
-//! that length last) and its order of flows after a perturbation.
+//! `net/sched/sch_sfq.c`, with its choice between queues of the same length (it drops from the one
+//! that reached that length last) and its order of flows after a perturbation (a change of the hash
+//! function).
 //! Differs: flows are hashed by [`flow`](onramp_queue::Meta::flow). A perturbation happens with the
-//! first call after its time; its times are multiples of the interval of the clock, as if the qdisc
-//! had been created when the machine started.
+//! first call after its time; these times are those at which the clock reaches a multiple of the
+//! interval `perturb`, as if the qdisc had been created when the machine started.
 //! Invariant: packets of a flow leave in order, unless the flow is hashed anew; when a packet must
 //! be dropped, no queue is longer than the queue from which it is dropped.
 
@@ -26,21 +27,21 @@ use crate::law::wheel::{Rounds, TICK_NS, Timer};
 use crate::sched::buckets::Buckets;
 use crate::sched::{FlowView, Shown};
 
-/// The most packets that a queue holds, whatever the user says.
+/// The greatest number of packets in a queue, even if the user gives a greater `depth`.
 const DEPTH_MAX: u32 = 127;
 const FLOWS_MAX: u32 = 65_408;
-/// The most seconds that the kernel's timer can count, with `HZ=100`.
+/// The greatest number of seconds that the kernel's timer can count, with `HZ=100`.
 const PERTURB_MAX: u64 = i32::MAX as u64 / TICKS_PER_SEC;
 const TICKS_PER_SEC: u64 = 1_000_000_000 / TICK_NS;
 /// The largest quantum, in bytes.
 const QUANTUM_MAX: u64 = 1 << 20;
 const AVERAGE_PACKET: u64 = 1000;
 
-/// The error of the kernel for any change.
+/// The error with which the kernel refuses any change of parameters.
 const FIXED: Fault =
     Fault::Kernel(Errno::NotSupported, Some("Change operation not supported by specified qdisc"));
 
-/// Defines a parameter; no parameter can be changed.
+/// Defines a parameter that cannot be changed.
 const fn param(key: &'static str, unit: Unit, default: Default, help: &'static str) -> Param {
     Param::new(key, unit, default, help).once(FIXED)
 }
@@ -159,7 +160,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     Ok(())
 }
 
-/// The limits in effect, where options bound each other.
+/// The limits in effect: some parameters bound others.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     limit: u32,
@@ -189,7 +190,7 @@ fn quantum(values: &Values<'_>) -> u64 {
     values.number("quantum").max(256)
 }
 
-/// Returns the parameters of RED for each flow.
+/// Returns the RED parameters of each flow that follow from the qdisc's parameters.
 fn shape(values: &Values<'_>) -> Shape {
     Shape::of(values, values.number32("redflowlimit"), values.number32("avpkt"))
 }
@@ -219,7 +220,8 @@ fn show(values: &Values<'_>, extra: &Extra, out: &mut Out) {
     }
 }
 
-/// Names of RED's statistics: for random marks and drops, and for those beyond `max`.
+/// Names of RED's statistics: first for random marks and drops, then for those of packets beyond
+/// `max`.
 const NAMES: [[&str; 3]; 2] = [
     ["prob_mark", "prob_mark_head", "prob_drop"],
     ["forced_mark", "forced_mark_head", "forced_drop"],
@@ -236,29 +238,31 @@ struct Sfq {
     red: Option<Box<FlowRed>>,
     perturb: Option<Box<Perturb>>,
     backlog: Backlog,
-    /// A packet that was dequeued because the parent peeked, or that bypassed the queue but was
-    /// refused by the device; `backlog` does not count this packet.
+    /// A packet that was dequeued because the parent called `peek`, or a packet that bypassed the
+    /// queue and was then refused by the device; `backlog` does not count this packet.
     peeked: Option<Packet>,
 }
 
-/// The state of RED, which judges each flow separately.
+/// The state of RED, which decides separately for each flow.
 #[derive(Debug)]
 struct FlowRed {
     law: Red,
-    /// The average queue length of each slot.
+    /// The average queue length of the flow in each slot (the queue of a flow).
     averages: Box<[Average]>,
     ecn: bool,
     harddrop: bool,
-    /// Number of packets marked, marked at the head, and dropped: at random, and beyond `max`.
+    /// Numbers of packets marked on arrival, marked at the head of the queue, and dropped: first
+    /// those chosen at random, then those beyond `max`.
     stats: [[u64; 3]; 2],
 }
 
-/// Perturbation: changes the hash from time to time.
+/// Perturbation: the hash of flows is changed at regular intervals.
 #[derive(Debug)]
 struct Perturb {
     timer: Timer,
     rounds: Rounds,
-    /// Number of intervals whose perturbation has happened or was not necessary.
+    /// Number of intervals `perturb` that have ended and for which the hash need not be changed any
+    /// more.
     done: u64,
     rng: Rng,
 }
@@ -302,8 +306,8 @@ impl Sfq {
         }
     }
 
-    /// Whether RED lets a packet into a slot. This includes the case that RED marks the oldest
-    /// packet instead.
+    /// Returns whether RED lets a packet into the slot `slot` (the queue of a flow); the packet, or
+    /// the oldest packet of that queue, may be marked.
     #[cold]
     fn spares(&mut self, slot: u32, pkt: &mut Packet, now: Instant) -> bool {
         let Some(red) = &mut self.red else { return true };
@@ -329,7 +333,8 @@ impl Sfq {
         false
     }
 
-    /// Drops `pkt`, or, with `headdrop`, drops the oldest packet of its flow instead.
+    /// Drops `pkt`; with the option `headdrop`, drops the oldest packet of the same queue instead
+    /// and keeps `pkt`.
     #[cold]
     fn refuse(&mut self, slot: u32, pkt: Packet, reason: DropReason, cx: &mut Cx<'_>) -> Verdict {
         if !self.headdrop {
@@ -349,7 +354,7 @@ impl Sfq {
         Verdict::Congested
     }
 
-    /// Drops a packet from the longest queue, and returns the slot of that queue.
+    /// Drops a packet from the longest queue. Returns the slot of that queue.
     #[cold]
     fn drop_one(&mut self, cx: &mut Cx<'_>) -> u32 {
         let slot = self.slots.longest();
@@ -362,7 +367,8 @@ impl Sfq {
         slot
     }
 
-    /// Returns the slot of a packet's bucket, perhaps a new one; [`NONE`] if no slot is free.
+    /// Returns the slot (the queue of a flow) that belongs to a bucket, giving the bucket a free
+    /// slot if it has none; [`NONE`] if no slot is free.
     #[inline]
     fn slot_of(&mut self, bucket: usize) -> u32 {
         let slot = self.slots.of_bucket(bucket);
@@ -376,7 +382,7 @@ impl Sfq {
         slot
     }
 
-    /// Changes the hash if the interval `perturb` has ended.
+    /// Changes the hash of flows if an interval `perturb` has ended.
     #[inline]
     fn perturb(&mut self, cx: &mut Cx<'_>) {
         let Some(perturb) = &mut self.perturb else { return };
@@ -391,7 +397,8 @@ impl Sfq {
         }
     }
 
-    /// Sorts all packets into queues again by the new hash, and drops packets that find no room.
+    /// Sorts all packets into queues again, by the new hash of their flows. Drops packets that find
+    /// no room.
     #[cold]
     fn rehash(&mut self, cx: &mut Cx<'_>) {
         let mut held = PacketList::new();
@@ -415,7 +422,8 @@ impl Sfq {
         }
     }
 
-    /// Returns the number of packets held, including a packet that the parent peeked at.
+    /// Returns the number of packets that this qdisc holds, including a packet taken out by a
+    /// `peek`.
     #[inline]
     fn packets(&self) -> u32 {
         self.backlog.packets + u32::from(self.peeked.is_some())

@@ -1,5 +1,5 @@
-//! Serves the highest priority first; when full, drops a packet of the lowest priority to make
-//! room.
+//! Serves the packets of the highest priority first (`skbprio`); when full, drops a packet of the
+//! lowest priority to make room.
 //!
 //! Source: N. Alves et al., "SKB Priority Queue", 2018, for Gatekeeper (M. Doucette's thesis, "An
 //! Architectural Approach for Mitigating Next-Generation Denial of Service Attacks");
@@ -16,8 +16,8 @@ use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::base::params::{Default, Param, Unit, Values};
 use crate::sched::{FlowView, Shown};
 
-/// Number of priorities. Greater priorities count as the highest one, which is this number minus
-/// one.
+/// Number of priorities. A packet with a greater priority counts as having the highest one, which
+/// is this number minus one.
 const PRIORITIES: usize = 64;
 
 pub(super) const SKBPRIO: Kind = Kind {
@@ -53,11 +53,11 @@ struct SkbPrio {
     queues: [VecDeque<Packet>; PRIORITIES],
     /// Number of bytes that the queue of each priority holds.
     bytes: [u64; PRIORITIES],
-    /// Number of packets dropped of each priority.
+    /// Number of packets dropped from each priority.
     drops: [u64; PRIORITIES],
-    /// A bit for each priority whose queue is not empty.
+    /// A bit for each priority, which is set if the queue of that priority is not empty.
     used: u64,
-    /// Packets and bytes held, including a peeked packet.
+    /// Packets and bytes held, including a packet taken out by a `peek`.
     held: Backlog,
     peeked: Option<Packet>,
 }
@@ -67,7 +67,8 @@ fn priority(pkt: &Packet) -> usize {
 }
 
 impl SkbPrio {
-    /// Returns the lowest priority that holds packets, or the highest priority if none does.
+    /// Returns the lowest priority of which packets are held, or the highest priority if no packet
+    /// is held.
     #[inline]
     fn lowest(&self) -> usize {
         (self.used.trailing_zeros() as usize).min(PRIORITIES - 1)
@@ -81,7 +82,8 @@ impl SkbPrio {
         self.used |= 1 << priority;
     }
 
-    /// Removes the first or the last packet of a priority's queue.
+    /// Removes a packet from the queue of a priority: the first or the last one, as the function
+    /// `end` decides.
     #[inline]
     fn take(
         &mut self,
@@ -152,8 +154,8 @@ impl Qdisc for SkbPrio {
         self.held.packets < self.limit
     }
 
-    /// Sets the new limit and, like Linux, drops nothing: packets beyond a smaller limit leave in
-    /// turn.
+    /// Sets the new limit and, like Linux, drops nothing: packets beyond a smaller limit leave when
+    /// their turn comes.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         self.limit = values.number32("limit");
         true

@@ -1,17 +1,17 @@
-//! A token bucket in front of a queue: limits the rate, and how much may be sent at once after a
-//! pause.
+//! Token bucket filter (`tbf`): a token bucket in front of a queue limits the rate, and how much
+//! may be sent at once after a pause.
 //!
-//! A packet leaves when the bucket has tokens for its bytes, and, with `peakrate`, when a second
-//! bucket has them too; the second bucket is `mtu` bytes deep and fills at that rate. The child is
-//! a `bfifo` of `limit` bytes, or the qdisc that was grafted to class 1. A packet of several
-//! datagrams (GSO) that is larger than the bucket is split, if each of its datagrams fits the
-//! bucket.
+//! A packet leaves when the bucket has tokens for its bytes. With `peakrate`, a second bucket,
+//! which is `mtu` bytes deep and fills at that rate, must have tokens for the packet, too. The
+//! child is a `bfifo` of `limit` bytes until a user attaches another qdisc to class 1. A packet of
+//! several datagrams (GSO) that is larger than the bucket is split, if each of its datagrams fits
+//! the bucket.
 //!
 //! Source: `tc-tbf(8)`; behaviour of Linux 7.2 `net/sched/sch_tbf.c`.
 //! Differs: a packet that has become too large because of a smaller `burst` or `mtu` is dropped
 //! when its turn comes; in Linux, such a packet blocks all packets behind it for ever.
-//! Invariant: take any packet and any later one. Sending all packets that leave in between at
-//! `rate` takes no longer than the time between the two, plus `burst`.
+//! Invariant: between any two packets, no more bytes leave than `rate` allows in the time between
+//! the two packets, plus `burst`.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -114,7 +114,8 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     Ok(())
 }
 
-/// Returns how many bytes the queue may hold: `limit`, or what comes in `latency` plus a burst.
+/// Returns how many bytes the child may hold: `limit`, or the bytes that leave within `latency`
+/// plus a burst.
 pub(super) fn limit(values: &Values<'_>) -> u64 {
     if values.is_given("limit") {
         return values.number("limit");
@@ -135,15 +136,15 @@ pub(super) fn limit(values: &Values<'_>) -> u64 {
 struct Tbf {
     bucket: Bucket,
     peak: Option<Bucket>,
-    /// When the tokens in the buckets were last counted.
+    /// The time up to which the tokens in the buckets have been counted.
     looked_at: Instant,
     /// Size in bytes of the largest packet that the buckets can ever pay for.
     largest: u32,
     child: Child,
     /// Packets and bytes that `child` holds.
     held: Backlog,
-    /// A packet that was dequeued because the parent peeked, and that has been paid for; `held`
-    /// does not count this packet.
+    /// A packet that was dequeued because the parent called `peek`, and whose tokens are already
+    /// paid; `held` does not count this packet.
     peeked: Option<Packet>,
     /// How often a packet had to wait for tokens.
     overlimits: u64,
@@ -170,7 +171,8 @@ impl Tbf {
         }
     }
 
-    /// Returns what both buckets would hold if a packet of `len` bytes left now, in nanoseconds.
+    /// Returns what the first and the second bucket would hold if a packet of `len` bytes left now,
+    /// in nanoseconds.
     #[inline]
     fn left_ns(&self, now: Instant, len: u32) -> (i64, i64) {
         let elapsed_ns = now.since(self.looked_at).min(self.bucket.depth_ns.cast_unsigned());
@@ -179,7 +181,8 @@ impl Tbf {
         (self.bucket.left_ns(elapsed_ns, len), peak_ns)
     }
 
-    /// Pays for a packet of `len` bytes, or returns when there will be enough tokens.
+    /// Takes the tokens for a packet of `len` bytes, or returns as an error when there will be
+    /// enough tokens.
     #[inline]
     fn pay(&mut self, now: Instant, len: u32) -> Result<(), Instant> {
         let (tokens_ns, peak_ns) = self.left_ns(now, len);
@@ -196,14 +199,15 @@ impl Tbf {
         Ok(())
     }
 
-    /// Whether each datagram of a packet is small enough for the buckets.
+    /// Whether a packet consists of several datagrams, each of which is small enough for the
+    /// buckets.
     fn fits_in_parts(&self, pkt: &Packet) -> bool {
         let (_, full, last) = segments::sizes(pkt);
         segments::is_several(pkt) && full.max(last) <= self.largest
     }
 
-    /// Enqueues a packet that is too large for the buckets datagram by datagram, or drops the
-    /// packet.
+    /// Splits a packet that is too large for the buckets and enqueues its datagrams; drops the
+    /// packet if that is not possible.
     #[cold]
     fn enqueue_parts(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
         if !self.fits_in_parts(&pkt) {
@@ -213,8 +217,8 @@ impl Tbf {
         segments::each(pkt, cx, |part, cx| self.child.enqueue(part, cx, &mut self.held))
     }
 
-    /// Drops the next packet, which came when the buckets were larger. Returns whether there was a
-    /// packet.
+    /// Drops the next packet, which came when the buckets were larger and is now too large. Returns
+    /// whether there was a packet.
     #[cold]
     fn drop_head(&mut self, cx: &mut Cx<'_>) -> bool {
         let Dequeue::Ready(pkt) = self.child.dequeue(cx, &mut self.held) else { return false };
@@ -265,8 +269,8 @@ impl Qdisc for Tbf {
         (pkt.len <= self.largest || self.fits_in_parts(pkt)) && self.child.accepts(pkt)
     }
 
-    /// Sets new parameters, fills the buckets, and keeps all packets. As in Linux, a fifo below
-    /// gets the new limit.
+    /// Sets new parameters, fills the buckets, and keeps all packets. As in Linux, a child that is
+    /// a fifo gets the new limit.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         let new = Self::new(values);
         (self.bucket, self.peak, self.largest) = (new.bucket, new.peak, new.largest);

@@ -1,5 +1,5 @@
-//! The home of a pool's nodes: any thread returns nodes there. The table in `pool.rs` explains the
-//! home's word.
+//! The home of a pool's nodes, to which any thread returns nodes. The table in `pool.rs` explains
+//! the word of the home.
 
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
@@ -14,33 +14,36 @@ use crate::sync::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use crate::sync::{AtomicPtr, Life, Padded, UnsafeCell};
 use crate::wakes::call;
 
-/// Flag: the sender waits. The thread that makes the count reach [`WAKE_AT`] wakes the sender.
+/// Flag in the word: the sender waits for packets to come home. The thread that makes the count
+/// reach [`WAKE_AT`] wakes the sender.
 pub(crate) const WAITING: usize = 1;
-/// Flag: a thread is taking the waker out, and only that thread may touch the waker. The home stays
-/// alive until that thread has finished.
+/// Flag in the word: a thread is taking the sender's waker out, and only that thread may touch the
+/// waker. The home stays alive until that thread has finished.
 pub(crate) const WAKING: usize = 2;
-/// Flag: the pool is gone; the count is the number of nodes still out.
+/// Flag in the word: the pool was dropped; the count is then the number of nodes still out.
 pub(crate) const CLOSED: usize = 4;
-/// Flag: there is a [`Bell`], which keeps the home alive.
+/// Flag in the word: there is a [`Bell`] (by which other threads wake the sender), which keeps the
+/// home alive.
 pub(crate) const BELL: usize = 8;
-/// Flag: the bell rang, and the pool has not looked since.
+/// Flag in the word: the [`Bell`] rang, and the pool has not noticed it yet.
 pub(crate) const RUNG: usize = 16;
 
-/// The count at which a sender that is WAITING is woken.
+/// The count in the word at which a sender is woken if WAITING is set (the sender waits).
 pub(crate) const WAKE_AT: u16 = 0x8000;
 
-/// The place to which the nodes of one pool return.
+/// The home of a pool: the place to which any thread returns the pool's nodes.
 pub(crate) struct Home {
     pub(crate) word: Padded<Door>,
     pub(crate) waker: UnsafeCell<Option<Waker>>,
     pub(crate) life: Life,
 }
 
-/// The word, and on the same cache line the counter that only threads write that have just lost a
-/// race for the word.
+/// The word of a home. On the same cache line is a counter that is written only by threads that
+/// have just lost a race for the word.
 pub(crate) struct Door {
     word: AtomicPtr<Node>,
-    /// Number of failed exchanges in `put_back`. Left out under loom, to keep the models small.
+    /// Number of exchanges of the word that failed in `put_back`. Left out under loom, to keep the
+    /// models small.
     #[cfg(not(loom))]
     pub(crate) repeated: AtomicU64,
 }
@@ -73,9 +76,9 @@ impl Door {
 
 /// # Safety
 ///
-/// No other thread touches the slot.
+/// No other thread touches the slot during this call.
 pub(crate) unsafe fn store_waker(slot: *mut Option<Waker>, waker: &Waker) {
-    // SAFETY: the caller guarantees that no other thread touches the slot.
+    // SAFETY: the caller guarantees that no other thread touches the slot during this call.
     let slot = unsafe { &mut *slot };
     match slot {
         Some(old) if old.will_wake(waker) => {}
@@ -87,10 +90,10 @@ pub(crate) unsafe fn store_waker(slot: *mut Option<Waker>, waker: &Waker) {
 ///
 /// # Safety
 ///
-/// The chain is null-terminated, and the caller owns it.
+/// The chain is null-terminated, and the caller owns all its nodes.
 pub(crate) unsafe fn free_chain(mut node: *mut Node) {
     while !node.is_null() {
-        // SAFETY: the caller owns the chain.
+        // SAFETY: the caller owns all nodes of the chain.
         let next = unsafe { Node::next(node) };
         // SAFETY: the caller owns the node, and `next` was read before.
         unsafe { Node::free(node) };
@@ -115,8 +118,8 @@ impl Home {
         }
     }
 
-    /// Returns a chain of `count` nodes to their home, and wakes the sender if enough packets have
-    /// come home for its request.
+    /// Returns a chain of `count` nodes to their home. If the sender waits for packets and enough
+    /// have now come home, wakes the sender.
     ///
     /// # Safety
     ///
@@ -136,15 +139,16 @@ impl Home {
         // the exchange below.
         let this = unsafe { &*home };
         this.life.used();
-        // Relaxed: this value is a guess, which the exchange verifies.
+        // Relaxed: the loaded value is a guess, which the exchange verifies.
         let mut word = Word(this.word.0.load(Relaxed));
         loop {
-            // If the pool is gone, WAITING is not set.
+            // If the pool was dropped, WAITING is not set, so nobody is woken.
             let wakes = word.has(WAITING) && word.count() + count >= WAKE_AT;
             let new = if word.has(CLOSED) {
                 Word::with(ptr::null_mut(), word.count() - count, word.flags())
             } else {
-                // SAFETY: the chain belongs to this thread until the exchange succeeds.
+                // SAFETY: the chain `first..=last` belongs to this thread until the exchange
+                // succeeds.
                 unsafe { Node::set_next(last, word.node()) };
                 let waking = if mutant::is("pool-put-without-waking") { 0 } else { WAKING };
                 let flags = word.flags();
@@ -152,15 +156,16 @@ impl Home {
                 Word::with(first, total, if wakes { flags & !WAITING | waking } else { flags })
             };
             // Release: publishes the nodes, and what this thread did with the home; pairs with the
-            // acquire in `reclaim`, in `close` and in this function. Acquire: if the word was
-            // WAITING, makes the waker visible; pairs with the release in `arm`. If the word was
-            // CLOSED, makes all that other threads did with the home visible. Relaxed: after a
-            // failed exchange, the word is only a guess for the next round.
+            // acquire in `reclaim`, in `close` and in this function. Acquire: if WAITING was set
+            // (the sender waits), makes the waker visible; pairs with the release in `arm`. If
+            // CLOSED was set (the pool was dropped), makes all that other threads did with the home
+            // visible. Relaxed: after a failed exchange, the word is only a guess for the next
+            // round.
             let order = mutant::or("pool-put-release", AcqRel, Acquire);
             let order = mutant::or("pool-put-acquire", order, Release);
             match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
                 Ok(_) if new.has(CLOSED) => {
-                    // SAFETY: the pool is gone, so no other thread takes the chain.
+                    // SAFETY: the pool was dropped, so no other thread takes the chain.
                     unsafe { Node::set_next(last, ptr::null_mut()) };
                     // SAFETY: this thread owns the chain, which now ends at null.
                     unsafe { free_chain(first) };
@@ -172,7 +177,8 @@ impl Home {
                     return;
                 }
                 Ok(_) if wakes => {
-                    // SAFETY: the exchange above set WAKING.
+                    // SAFETY: the exchange above set WAKING, so only this thread may touch the
+                    // waker.
                     unsafe { Self::wake(home) };
                     return;
                 }
@@ -185,49 +191,51 @@ impl Home {
         }
     }
 
-    /// Wakes the sender. This thread leaves the home before it calls the waker, so nothing that the
-    /// waker does has to wait for this thread, not even dropping the pool.
+    /// Wakes the sender. The calling thread is finished with the home before it calls the waker. So
+    /// nothing that the waker does has to wait for this thread, not even dropping the pool.
     ///
     /// # Safety
     ///
-    /// The caller set WAKING, and no thread has cleared it since; WAKING keeps the home alive.
+    /// The caller set the flag WAKING, and no thread has cleared it since; WAKING keeps the home
+    /// alive.
     pub(crate) unsafe fn wake(home: *const Self) {
-        // SAFETY: WAKING keeps the home alive.
+        // SAFETY: the flag WAKING keeps the home alive.
         let this = unsafe { &*home };
         this.life.used();
         // SAFETY: while WAKING is set, no other thread touches the waker.
         let waker = this.waker.with_mut(|slot| unsafe { (*slot).take() });
         // Release: this thread has finished with the waker and, after the exchange, with the home;
-        // pairs with the acquire in `arm` and `forget_waker`. Acquire: if the pool was dropped
-        // meanwhile, makes all that other threads did with the home visible.
+        // pairs with the acquire in `arm` and `forget_waker`. Acquire: if the pool was dropped in
+        // the meantime, makes all that other threads did with the home visible.
         let order = mutant::or("pool-wake-release", AcqRel, Acquire);
         let order = mutant::or("pool-wake-acquire", order, Release);
-        // SAFETY: WAKING keeps the home alive until the exchange, and this thread does not use the
-        // home afterwards.
+        // SAFETY: the flag WAKING keeps the home alive until the exchange that clears it, and this
+        // thread does not use the home afterwards.
         unsafe { Self::leave(home, WAKING, order) };
         if let Some(waker) = waker {
             call(waker);
         }
     }
 
-    /// Clears a flag that kept the home alive, and frees the home if nothing else keeps it alive.
+    /// Clears a flag that has kept the home alive (WAKING or BELL), and frees the home if nothing
+    /// else keeps it alive.
     ///
     /// # Safety
     ///
-    /// The caller has the right to clear the flag, and does not use the home again.
+    /// The caller has the right to clear the flag `flag`, and does not use the home again.
     unsafe fn leave(home: *const Self, flag: usize, order: Ordering) {
-        // SAFETY: the flag keeps the home alive.
+        // SAFETY: the flag that is to be cleared still keeps the home alive.
         let this = unsafe { &*home };
-        // Relaxed: this value is a guess, which the exchange verifies.
+        // Relaxed: the loaded value is a guess, which the exchange verifies.
         let mut word = Word(this.word.0.load(Relaxed));
         loop {
             let new = word.with_flags(word.flags() & !flag);
-            // On success, the caller chooses `order` and explains it.
+            // On success, the exchange has the ordering `order`, which the caller explains.
             // Relaxed: on failure, the value is again only a guess.
             match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
                 Ok(_) if is_over(new) => {
-                    // SAFETY: no node is out and only CLOSED is set, so nobody else refers to the
-                    // home.
+                    // SAFETY: no node is out and CLOSED is the only flag, so nobody else refers to
+                    // the home.
                     return unsafe { Self::free(home.cast_mut()) };
                 }
                 Ok(_) => return,
@@ -237,47 +245,49 @@ impl Home {
     }
 }
 
-/// Whether nobody refers to the home any more.
+/// Whether nobody refers to the home any more: the pool was dropped, no node is out, and no flag
+/// keeps the home alive.
 fn is_over(word: Word) -> bool {
     word.flags() == CLOSED && word.count() == 0
 }
 
-/// Wakes the thread that waits for a pool when an event occurs that brings no packet home; see
-/// [`Pool::bell`](crate::Pool::bell). A bell may outlive its pool.
+/// Wakes the thread that waits for packets of a pool, when something happens that brings no packet
+/// home; see [`Pool::bell`](crate::Pool::bell). A bell may outlive its pool.
 ///
 /// ```text
 ///                 |  ring  |  arm, listen, reclaim, drop of the pool
 /// ring            |   -    |   -                      - needs no lock
 /// ```
 ///
-/// A ring cannot be lost: it sets RUNG, which the next `arm` finds, and if WAITING is set, it also
-/// wakes the sender. So no further synchronisation is needed if one thread first makes a change and
-/// then rings, and the waiting thread looks for changes after each wake-up and each
-/// [`Armed::Ready`](crate::Armed::Ready).
+/// A ring cannot be lost: it sets the flag RUNG, which the next `arm` finds, and if the flag
+/// WAITING is set (the sender waits), it also wakes the sender. So one thread makes a change and
+/// then rings; the waiting thread looks for changes after each wake-up and each
+/// [`Armed::Ready`](crate::Armed::Ready). No further synchronisation is needed.
 #[derive(Debug)]
 pub struct Bell {
     home: NonNull<Home>,
 }
 
-// SAFETY: a bell exchanges the word, and touches the waker only while it has set WAKING, which
+// SAFETY: a bell exchanges the word, and touches the waker only after it has set WAKING, which
 // excludes all other threads.
 unsafe impl Send for Bell {}
 // SAFETY: the argument for `Send` above holds for `Sync` as well.
 unsafe impl Sync for Bell {}
 
 impl Bell {
-    /// Makes a bell. The caller has set the flag BELL for it.
+    /// Makes a bell for the home `home`. The caller has already set the flag BELL (there is a bell)
+    /// in the home's word.
     pub(crate) fn new(home: NonNull<Home>) -> Self {
         Self { home }
     }
 
-    /// Wakes the waiting thread, if there is one, and makes the next request for a wake-up return
-    /// [`Armed::Ready`](crate::Armed::Ready).
+    /// Wakes the thread that waits for the pool, if there is one, and makes the next request for a
+    /// wake-up return [`Armed::Ready`](crate::Armed::Ready).
     pub fn ring(&self) {
-        // SAFETY: BELL keeps the home alive.
+        // SAFETY: the flag BELL keeps the home alive.
         let this = unsafe { self.home.as_ref() };
         this.life.used();
-        // Relaxed: this value is a guess, which the exchange verifies.
+        // Relaxed: the loaded value is a guess, which the exchange verifies.
         let mut word = Word(this.word.0.load(Relaxed));
         loop {
             if word.has(CLOSED) {
@@ -287,15 +297,16 @@ impl Bell {
             let change = if wakes { WAITING | WAKING } else { 0 };
             let rung = if mutant::is("bell-ring-forgets") { 0 } else { RUNG };
             let new = word.with_flags((word.flags() ^ change) | rung);
-            // An exchange is needed even if RUNG is already set.
+            // An exchange is needed even if RUNG (the bell rang) is already set.
             // Release: publishes what happened before the ring; pairs with the acquire in `arm`.
-            // Acquire: if the word was WAITING, makes the waker visible; pairs with the release in
-            // `arm`.
+            // Acquire: if WAITING was set (the sender waits), makes the waker visible; pairs with
+            // the release in `arm`.
             let order = mutant::or("bell-ring-release", AcqRel, Acquire);
             let order = mutant::or("bell-ring-acquire", order, Release);
             match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
                 Ok(_) if wakes => {
-                    // SAFETY: the exchange above set WAKING.
+                    // SAFETY: the exchange above set WAKING, so only this thread may touch the
+                    // waker.
                     return unsafe { Home::wake(self.home.as_ptr()) };
                 }
                 Ok(_) => return,
@@ -312,7 +323,7 @@ impl Drop for Bell {
         // threads did with it visible.
         let order = mutant::or("bell-drop-release", AcqRel, Acquire);
         let order = mutant::or("bell-drop-acquire", order, Release);
-        // SAFETY: BELL belongs to this bell, which does not use the home again.
+        // SAFETY: the flag BELL belongs to this bell, which does not use the home again.
         unsafe { Home::leave(self.home.as_ptr(), BELL, order) };
     }
 }

@@ -1,4 +1,5 @@
-//! One machine word that holds a list of nodes, the length of the list and a few flags.
+//! One machine word that holds a list of nodes (the memory of packets), the length of the list and
+//! a few flags.
 //!
 //! ```text
 //!   63      48 47                    6 5      0
@@ -14,7 +15,8 @@
 
 use super::Node;
 
-/// The flags use the low bits, which are zero in every node address because of its alignment.
+/// The bits of the flags: the low bits, which are zero in the address of every node because of its
+/// alignment.
 const FLAGS: usize = 0x3f;
 const COUNT_SHIFT: u32 = 48;
 const NODE: usize = ((1 << COUNT_SHIFT) - 1) & !FLAGS;
@@ -22,7 +24,7 @@ const NODE: usize = ((1 << COUNT_SHIFT) - 1) & !FLAGS;
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onramp-queue packs a 48-bit pointer and a 16-bit count into one 64-bit word");
 
-/// One value of the packed word.
+/// One value of the packed word: address of the newest node, length of the list, and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(pub(crate) *mut Node);
 
@@ -31,20 +33,21 @@ impl Word {
 
     /// # Panics
     ///
-    /// Panics when the address of `node` does not fit the word: the address is not 64-byte aligned,
-    /// or the allocator returns addresses above 2^48.
+    /// Panics when the address of `node` does not fit the word: the address is not a multiple of
+    /// 64, or is 2^48 or more.
     pub(crate) fn assert_holds(node: *mut Node) {
         let addr = node.addr();
         assert!(addr & !NODE == 0, "onramp-queue packs addresses into 48 bits; got {addr:#x}");
     }
 
-    /// Returns a word with flags and no nodes.
+    /// Returns a word with the flags `flags` and no nodes.
     #[inline]
     pub(crate) const fn flags_only(flags: usize) -> Self {
         Self(std::ptr::without_provenance_mut(flags))
     }
 
-    /// Returns the word for a list of `count` nodes whose newest is `node`.
+    /// Returns the word for a list of `count` nodes, of which `node` is the newest, with the flags
+    /// `flags`.
     #[inline]
     pub(crate) fn with(node: *mut Node, count: u16, flags: usize) -> Self {
         debug_assert_eq!(node.addr() & !NODE, 0, "checked when it was made");
@@ -72,7 +75,7 @@ impl Word {
         self.0.addr() & FLAGS
     }
 
-    /// Returns a word with the same list and other flags.
+    /// Returns a word with the same list and the flags `flags`.
     #[inline]
     pub(crate) fn with_flags(self, flags: usize) -> Self {
         Self(self.0.map_addr(|addr| (addr & !FLAGS) | flags))

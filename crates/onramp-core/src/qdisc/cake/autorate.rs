@@ -1,23 +1,24 @@
 //! Estimates the rate at which packets come, for a link whose own rate changes, such as a mobile
 //! link: `autorate-ingress`.
 //!
-//! Packets that come closely together make a window; a gap longer than the average ends it. The
-//! rate in a window moves the estimate: up fast, down slowly. The shaper is set to 15/16 of the
-//! estimate.
+//! Packets that come closely together form a window; a gap longer than the average gap ends the
+//! window. The rate within a window moves the estimate: a higher rate moves it up fast, a lower
+//! rate moves it down slowly. The shaper is set to 15/16 of the estimate.
 //!
-//! Source: `tc-cake(8)`; behaviour of Linux 7.2, whose first window begins with the clock.
+//! Source: `tc-cake(8)`; behaviour of Linux 7.2, in which the first window begins when the clock is
+//! zero.
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 
-/// The shortest time between two changes of the shaper's rate, in nanoseconds.
+/// The least time between two changes of the shaper's rate, in nanoseconds.
 const PAUSE_NS: u64 = NS_PER_SEC / 4;
 
-/// The state of the estimation.
+/// The state of the estimation of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Estimate {
     /// The estimated rate, in bytes per second.
     pub(super) peak: u64,
-    /// Average time between two packets, in nanoseconds.
+    /// Moving average of the time between two packets, in nanoseconds.
     interval_ns: u64,
     last_ns: u64,
     window_bytes: u64,
@@ -26,13 +27,13 @@ pub(super) struct Estimate {
     followed_ns: u64,
 }
 
-/// Returns a moving average in which the new value has the weight 2^-shift.
+/// Returns the moving average `average` after the value `new`, which has the weight 2^-shift.
 fn follow(average: u64, new: u64, shift: u32) -> u64 {
     average - (average >> shift) + (new >> shift)
 }
 
 impl Estimate {
-    /// Begins with the rate that the user gave, in bytes per second.
+    /// Creates an estimate that begins with the rate that the user gave, in bytes per second.
     pub(super) fn new(rate: u64) -> Self {
         Self {
             peak: rate,
@@ -44,14 +45,14 @@ impl Estimate {
         }
     }
 
-    /// Notes that a packet has come while no estimate is wanted.
+    /// Notes that a packet has come while the rate is not estimated.
     #[inline]
     pub(super) fn pause(&mut self, now_ns: u64) {
         (self.window_bytes, self.last_ns) = (0, now_ns);
     }
 
-    /// Notes that a packet of `bytes` bytes has come. Returns the new rate for the shaper if it
-    /// changes.
+    /// Notes that a packet of `bytes` bytes has come. Returns the new rate for the shaper, in bytes
+    /// per second, or `None` if the shaper keeps its rate.
     #[inline]
     pub(super) fn came(&mut self, bytes: u64, now_ns: u64) -> Option<u64> {
         self.window_bytes = self.window_bytes.saturating_add(bytes);
@@ -80,8 +81,8 @@ impl Estimate {
 mod tests {
     use super::*;
 
-    /// In every 40 ms come twenty packets of 1,000 bytes, 1 ms apart: 1 MB/s half of the time. The
-    /// estimate is the average rate over bursts and gaps, 500 kB/s.
+    /// Twenty packets of 1,000 bytes come 1 ms apart in every 40 ms, so the rate is 1 MB/s during
+    /// half of the time. The estimate must be the average over bursts and gaps, which is 500 kB/s.
     #[test]
     fn the_estimate_is_the_rate_of_what_comes() {
         let mut estimate = Estimate::new(2_000_000);
@@ -90,7 +91,7 @@ mod tests {
             let at_ms = 1_000 + step / 20 * 40 + step % 20;
             rate = estimate.came(1_000, at_ms * 1_000_000).unwrap_or(rate);
         }
-        // A window reaches from one gap to the next: it has 20,000 bytes in 40 ms.
+        // A window reaches from one gap to the next, so a window has 20,000 bytes in 40 ms.
         assert!((440_000..=540_000).contains(&rate), "{rate}");
     }
 
@@ -99,7 +100,7 @@ mod tests {
         let windows = |rate: u64, bytes: u64| {
             let mut estimate = Estimate::new(rate);
             estimate.came(0, 1_000_000_000);
-            // The gaps grow, so that each gap ends a window.
+            // Each gap is longer than the one before, so each gap ends a window.
             let mut now = 1_000_000_000;
             (1..=10_u64).for_each(|n| {
                 let gap = 600_000_000 + n * 40_000_000;

@@ -1,4 +1,4 @@
-//! Decides which tin and which queue a packet belongs to.
+//! Decides to which tin and to which queue of the tin a packet goes.
 
 use onramp_queue::Packet;
 
@@ -10,7 +10,7 @@ use crate::base::rng::mix;
 use crate::base::{Handle, Instant};
 use crate::filter::{Decision, Filters};
 
-/// The hashes of a packet.
+/// The hashes by which a packet's queue is chosen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Hashes {
     pub(super) flow: u32,
@@ -18,7 +18,8 @@ pub(super) struct Hashes {
     pub(super) hosts: [u32; 2],
 }
 
-/// By what packets are put into queues: by source host, destination host, flow, or a combination.
+/// What determines the queue of a packet: its source host, its destination host, its flow, or a
+/// combination of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mode {
     source: bool,
@@ -48,7 +49,8 @@ impl Mode {
         }
     }
 
-    /// Whether flows share what their source host gets, and what their destination host gets.
+    /// Returns whether the flows of a source host share that host's part of the rate, and whether
+    /// the flows of a destination host share that host's part.
     pub(super) fn isolates(self) -> [bool; 2] {
         [self.flows && self.source, self.flows && self.destination]
     }
@@ -65,10 +67,10 @@ pub(super) struct Classifier {
     wash: bool,
     mark_mask: u32,
     pub(super) plan: TinLayout,
-    /// Seed of the hashes.
+    /// Seed of the hashes, which this classifier keeps when its parameters change.
     seed: u64,
     pub(super) filters: Filters,
-    /// Buffer in which a frame is rewritten.
+    /// Buffer in which a frame is rewritten while its code point is cleared.
     washing: Vec<u8>,
 }
 
@@ -86,19 +88,20 @@ impl Classifier {
         }
     }
 
-    /// Sets new parameters; the seed of the hashes and the filters stay.
+    /// Sets new parameters; keeps the seed of the hashes and the filters.
     pub(super) fn change(&mut self, new: Self) {
         let filters = std::mem::take(&mut self.filters);
         *self = Self { filters, seed: self.seed, ..new };
     }
 
-    /// Whether all packets of a tin share a queue.
+    /// Whether all packets of a tin go to the same queue.
     #[inline]
     pub(super) fn is_blind(&self) -> bool {
         self.mode.is_blind()
     }
 
-    /// Returns the tin of a packet. With `wash`, also clears the packet's code point.
+    /// Returns the number of a packet's tin. With the option `wash`, also clears the packet's code
+    /// point (DSCP).
     #[inline]
     pub(super) fn tin(&mut self, pkt: &mut Packet) -> usize {
         let dscp = |pkt: &Packet| usize::from(self.plan.index[usize::from(headers::dscp(pkt))]);
@@ -164,8 +167,8 @@ impl Classifier {
         Some(hashes)
     }
 
-    /// Hashes the key of a flow, so that even flows with consecutive keys fall into sets at random,
-    /// as in Linux.
+    /// Hashes the key of a flow. As in Linux, even flows with consecutive keys fall into random
+    /// sets of queues.
     #[inline]
     fn hash(&self, key: u64) -> u32 {
         (mix(key ^ self.seed) >> 32) as u32
@@ -177,8 +180,9 @@ mod tests {
     use super::*;
     use crate::tc::Spec;
 
-    /// Consecutive flow keys spread like random ones: of 558 flows, on average 7.75 find all eight
-    /// queues of their set taken, and different flows with each seed.
+    /// Flows with consecutive keys spread over the sets of queues like flows with random keys: of
+    /// 558 flows, on average 7.75 find all eight queues of their set taken, and each seed hits
+    /// other flows.
     #[test]
     fn flows_in_a_row_fall_into_sets_by_chance() {
         let spec: Spec = "cake".parse().expect("a line");

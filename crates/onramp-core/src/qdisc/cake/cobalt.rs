@@ -1,8 +1,10 @@
-//! COBALT: CoDel for flows that respond to congestion, and BLUE for flows that do not.
+//! COBALT, the active queue management of each flow of `cake`: CoDel for flows that respond to
+//! congestion, and BLUE for flows that do not.
 //!
-//! When a queue is short again, CoDel here does not reset its drop count but decrements the count,
-//! once for each time at which it would have dropped a packet. BLUE drops with a probability that
-//! grows each time memory runs out, and shrinks each time the queue runs empty.
+//! When a queue has become short again, the CoDel of this file does not reset its drop count: it
+//! decrements the count, once for each time at which it would have dropped a packet. BLUE drops
+//! packets with a probability that grows each time memory runs out, and shrinks each time the queue
+//! runs empty.
 //!
 //! Source: Høiland-Jørgensen, Täht, Morton, "Piece of CAKE", 2018; Feng et al., "The BLUE Active
 //! Queue Management Algorithms", 2002.
@@ -17,11 +19,11 @@ const STEP_UP: u32 = 1 << 24;
 /// How much BLUE's drop probability shrinks when the queue is empty: 1/4,096.
 const STEP_DOWN: u32 = 1 << 20;
 
-/// Number of counts for which the inverse square root is in a table.
+/// Number of drop counts whose inverse square root is in a table.
 const KNOWN: usize = 16;
 
-/// 1 / sqrt(count), in units of 2^-32. For greater counts, one step of Newton's method refines the
-/// last value.
+/// The values of 1 / sqrt(count) for the first drop counts, in units of 2^-32. For a greater count,
+/// one step of Newton's method computes the value from that of the last count.
 const INVERSE_ROOTS: [u32; KNOWN] = [
     u32::MAX,
     u32::MAX,
@@ -41,8 +43,8 @@ const INVERSE_ROOTS: [u32; KNOWN] = [
     1_108_955_788,
 ];
 
-/// Returns the next approximation by Newton's method: x becomes x (3 - count x^2) / 2. Far from the
-/// root the step overflows, as in Linux; the next steps correct that.
+/// Returns the next approximation x of 1 / sqrt(count) by Newton's method: x becomes x (3 - count
+/// x^2) / 2. Far from the exact value the step overflows, as in Linux; the next steps correct that.
 fn newton(root: u32, count: u32) -> u32 {
     let x = u64::from(root);
     let square = (x * x) >> 32;
@@ -50,29 +52,30 @@ fn newton(root: u32, count: u32) -> u32 {
     ((rest >> 2).wrapping_mul(x) >> 31) as u32
 }
 
-/// Returns the nanoseconds from `then` to `now`, negative if `then` is later.
+/// Returns the nanoseconds from `then` to `now`; negative if `then` is later than `now`.
 #[inline]
 pub(super) fn since(now: u64, then: u64) -> i64 {
     now.wrapping_sub(then).cast_signed()
 }
 
-/// Targets that all flows of a tin share, in nanoseconds.
+/// The delays at which COBALT aims, in nanoseconds; all flows of a tin have the same.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aim {
     pub(super) target: u64,
     pub(super) interval: u64,
-    /// How long a packet of the largest size takes at the tin's rate.
+    /// How long a packet of the largest size takes at the tin's rate, in nanoseconds.
     pub(super) mtu_time: u64,
 }
 
-/// The state of one flow.
+/// The COBALT state of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cobalt {
-    /// When to drop next. While `count` is 0: until when to remember the flow. In nanoseconds.
+    /// The time at which CoDel drops next, in nanoseconds. While `count` is 0: the time until which
+    /// an empty flow is remembered.
     drop_next: u64,
     /// When BLUE's probability last changed, in nanoseconds.
     blue_at: u64,
-    /// Number of drops that sets CoDel's drop interval.
+    /// Number of drops from which CoDel computes the time to its next drop.
     count: u32,
     inverse_root: u32,
     /// BLUE's drop probability, in units of 2^-32.
@@ -81,14 +84,16 @@ pub(super) struct Cobalt {
 }
 
 impl Cobalt {
-    /// Whether an empty flow has no state worth remembering.
+    /// Whether this state, of a flow without packets, is as that of a new flow, so that the flow
+    /// may be forgotten.
     #[inline]
     pub(super) fn is_at_rest(&self, now: u64) -> bool {
         self.chance == 0 && self.count == 0 && since(now, self.drop_next) >= 0
     }
 
-    /// Notes that memory ran out while this flow had the longest queue. Returns true if the flow
-    /// counts as unresponsive from now on and did not before.
+    /// Notes that memory ran out while this flow had the longest queue. Returns true if this makes
+    /// the flow unresponsive (BLUE now drops its packets), and the flow was not unresponsive
+    /// before.
     pub(super) fn full(&mut self, aim: &Aim, now: u64) -> bool {
         let mut begins = false;
         if since(now, self.blue_at) > aim.target.cast_signed() {
@@ -102,7 +107,8 @@ impl Cobalt {
         begins
     }
 
-    /// Notes that the flow is empty. Returns true if the flow no longer counts as unresponsive.
+    /// Notes that the flow is empty. Returns true if the flow stops being unresponsive (BLUE no
+    /// longer drops its packets).
     #[inline]
     pub(super) fn empty(&mut self, aim: &Aim, now: u64) -> bool {
         let mut ends = false;
@@ -118,10 +124,10 @@ impl Cobalt {
         ends
     }
 
-    /// Judges the packet that would leave next: returns whether it was marked, and why it is to be
-    /// dropped (`None` = it is not). A delay up to the target is fine, and so is the time that two
-    /// packets of the largest size from each of `ingress_flows` flows (at least two flows) take on
-    /// the wire.
+    /// Decides about the packet that would leave next. Returns whether the packet was marked, and
+    /// the reason to drop the packet (`None`: do not drop it). A packet may wait as long as the
+    /// target, and as long as two packets of the largest size from each of `ingress_flows` flows
+    /// (at least two flows) take on the wire, whichever is longer.
     #[inline]
     pub(super) fn judge(
         &mut self,
@@ -170,8 +176,8 @@ impl Cobalt {
         (marked, reason)
     }
 
-    /// Returns what `tc -s class show` shows of a flow; the time to the next drop may lie in the
-    /// past.
+    /// Returns what `tc -s class show` shows of a flow. `drop_next_ns` is the time since the next
+    /// drop was due; it is negative while that drop lies in the future.
     pub(super) fn of_flow(&self, deficit: i32, now: u64) -> [(&'static str, i64); 6] {
         [
             ("deficit", deficit.into()),
@@ -183,7 +189,7 @@ impl Cobalt {
         ]
     }
 
-    /// Decrements the drop count and moves the next drop to a later time.
+    /// Decrements the drop count and moves the time of the next drop further into the future.
     fn slow_down(&mut self, aim: &Aim) {
         self.count -= 1;
         self.improve();

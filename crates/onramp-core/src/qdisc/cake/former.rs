@@ -1,5 +1,5 @@
-//! Former framings: a packet keeps the size on the wire that it had when it came, even if the
-//! framing of the link is changed later.
+//! Former framings (how the link framed packets earlier): a packet keeps the size on the wire that
+//! it had when it came, even if the framing of the link is changed later.
 //!
 //! Packets of a flow leave in order, so it suffices to count how many packets of each framing each
 //! flow holds. This module stores nothing and costs nothing until a framing changes.
@@ -8,16 +8,17 @@ use std::collections::BTreeMap;
 
 use super::shape::Framing;
 
-/// The place of a packet: a tin and a queue of that tin.
+/// Where a packet is: the number of a tin, and the number of a queue of that tin.
 type Place = (usize, usize);
 
-/// The former framings, the oldest first, with the number of packets of each that each queue holds.
+/// The former framings, the oldest first. With each framing comes, for each queue, the number of
+/// packets held that have this framing.
 #[derive(Debug, Default)]
 pub(super) struct Former(Vec<(Framing, BTreeMap<Place, u32>)>);
 
 impl Former {
-    /// Notes that `framing` is no longer in use. `held` lists the places with the number of packets
-    /// that each holds, packets of older framings included.
+    /// Notes that `framing` is no longer in use. `held` lists, for each queue, the number of
+    /// packets that the queue holds, packets of older framings included.
     pub(super) fn add(&mut self, framing: Framing, held: impl Iterator<Item = (Place, u32)>) {
         let known = |place: Place| -> u32 {
             self.0.iter().filter_map(|(_, held)| held.get(&place)).copied().sum()
@@ -31,7 +32,7 @@ impl Former {
         }
     }
 
-    /// Forgets the places of tin `tin` and of all later tins, which are empty.
+    /// Forgets the queues of the tin `tin` and of all later tins; these queues hold no packets.
     pub(super) fn forget_from(&mut self, tin: usize) {
         self.0.retain_mut(|(_, held)| {
             held.retain(|place, _| place.0 < tin);
@@ -39,8 +40,8 @@ impl Former {
         });
     }
 
-    /// Returns the framing of the packet that leaves this place if it is a former framing, else
-    /// `None`.
+    /// Counts the packet that leaves the queue `place`. Returns that packet's framing if it is a
+    /// former one, or `None` if it is the present one.
     #[inline]
     pub(super) fn left(&mut self, place: Place) -> Option<Framing> {
         if self.0.is_empty() { None } else { self.find(place) }

@@ -1,4 +1,4 @@
-//! Reads the code point and the hosts from a packet's bytes.
+//! Reads the code point (DSCP) and the hosts from a packet's bytes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,11 +6,12 @@ use onramp_queue::{Layer, Packet};
 
 /// The code point for network control, which ARP packets get.
 const CS7: u8 = 0x38;
-/// Mask of the two ECN bits beside the code point.
+/// Mask of the two ECN bits, which share a byte with the code point.
 const ECN_BITS: u8 = 3;
 
-/// Returns the network header of a packet and its position in the payload. `None` for a datagram,
-/// whose headers the socket writes, and for a payload shorter than an Ethernet header.
+/// Returns the network header of a packet and its position in the payload. Returns `None` for a
+/// datagram, because the socket writes its headers, and for a payload shorter than an Ethernet
+/// header.
 #[inline]
 fn header(pkt: &Packet) -> Option<(usize, Network<'_>)> {
     let payload = pkt.payload();
@@ -21,7 +22,7 @@ fn header(pkt: &Packet) -> Option<(usize, Network<'_>)> {
     }
 }
 
-/// Returns the IP header of `packet`, of the version that its first byte names.
+/// Returns the IP header of `packet`; the first byte says whether it is IPv4 or IPv6.
 fn ip(packet: &[u8]) -> Network<'_> {
     match (packet.first().map(|byte| byte >> 4), packet.len()) {
         (Some(4), 20..) => Network::V4(packet),
@@ -30,7 +31,7 @@ fn ip(packet: &[u8]) -> Network<'_> {
     }
 }
 
-/// A network header.
+/// The network header of a packet, by its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Network<'a> {
     V4(&'a [u8]),
@@ -39,7 +40,8 @@ enum Network<'a> {
     Other,
 }
 
-/// Returns the position of the network header of a frame, behind all VLAN tags, and the header.
+/// Returns the position of a frame's network header, which lies behind all VLAN tags, and that
+/// header.
 fn network(frame: &[u8]) -> (usize, Network<'_>) {
     let mut at = 12;
     loop {
@@ -70,7 +72,7 @@ pub(super) fn dscp(pkt: &Packet) -> u8 {
     }
 }
 
-/// Clears the code point of a packet; `buffer` holds the rewritten frame meanwhile.
+/// Clears the code point of a packet. `buffer` is scratch memory for the rewritten frame.
 pub(super) fn wash(pkt: &mut Packet, buffer: &mut Vec<u8>) {
     let (at, v6) = match header(pkt) {
         Some((at, Network::V4(_))) => (at, false),
@@ -93,7 +95,8 @@ pub(super) fn wash(pkt: &mut Packet, buffer: &mut Vec<u8>) {
     pkt.set_payload(buffer);
 }
 
-/// Returns a checksum after one of the words that it covers has changed: RFC 1624.
+/// Returns the checksum of a header in which one word has changed from `before` to `after`; `sum`
+/// is the checksum before the change (RFC 1624).
 fn corrected(sum: u16, before: u16, after: u16) -> u16 {
     let mut total = u32::from(!sum) + u32::from(!before) + u32::from(after);
     while total > u32::from(u16::MAX) {
@@ -104,8 +107,8 @@ fn corrected(sum: u16, before: u16, after: u16) -> u16 {
     !folded
 }
 
-/// Returns the source and the destination host of a packet, as numbers. All datagrams have the same
-/// source; all datagrams without an address have the same destination.
+/// Returns the source host and the destination host of a packet, as numbers. All datagrams have the
+/// same source number; all datagrams without an address have the same destination number.
 pub(super) fn hosts(pkt: &Packet) -> (u64, u64) {
     match header(pkt) {
         Some((_, Network::V4(header))) => (number(&header[12..16]), number(&header[16..20])),
@@ -140,7 +143,7 @@ mod tests {
         pkt
     }
 
-    /// Returns a frame of 100 bytes that has these bytes behind the MAC addresses.
+    /// Returns a frame of 100 bytes with the bytes `bytes` behind the two MAC addresses.
     fn packet(bytes: &[u8]) -> Packet {
         let mut frame = [0; 100];
         frame[12..12 + bytes.len()].copy_from_slice(bytes);
@@ -193,8 +196,8 @@ mod tests {
             wash(&mut pkt, &mut Vec::new());
             assert_eq!((dscp(&pkt), hosts(&pkt)), (0, known), "{len}: washed");
         }
-        // Every byte of an address changes that address's number, and no other byte of the header
-        // does.
+        // A change of any byte of an address changes the number of that host. A change of any other
+        // byte of the header changes neither number.
         let versions = [(0x45, 20, [12..16, 16..20]), (0x60, 40, [8..24, 24..40])];
         for (version, len, addresses) in versions {
             for at in 1..len {
@@ -221,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Returns the ones' complement sum of a header.
+    /// Returns the ones' complement sum of the words of a header.
     fn sum(header: &[u8]) -> u32 {
         let words = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
         let total: u32 = words.sum();

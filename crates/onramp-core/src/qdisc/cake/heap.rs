@@ -1,36 +1,37 @@
-//! Finds the queue that holds the most bytes, while memory is short.
+//! A heap that finds the queue of a `cake` with the most bytes, when memory runs out.
 //!
 //! Source: behaviour of Linux 7.2: a heap that is built when memory first runs out, and kept up to
-//! date until 65,535 packets have left since memory last ran out. A queue that shrinks sinks by one
-//! level only, so the first queue may not be the longest.
+//! date until 65,535 packets have left since memory last ran out. As in Linux, a queue that has
+//! become shorter moves down by one level of the heap only, so the first queue of the heap may not
+//! be the longest.
 
-/// The greatest number of tins; tins that are not in use hold nothing.
+/// The greatest number of tins. In tins that are not in use, all queues are empty.
 pub(super) const TINS: usize = 8;
 pub(super) const QUEUES: usize = 1024;
 const SLOTS: usize = TINS * QUEUES;
 const PATIENCE: u32 = 65_535;
 
-/// The number of a queue, which includes its tin.
+/// A slot: the number of a queue among the queues of all tins.
 type Slot = u16;
 
 #[derive(Debug)]
 pub(super) struct Heap {
     slots: Box<[Slot]>,
-    /// For each slot: its position in the heap.
+    /// The position in the heap of each slot (queue).
     places: Box<[u16]>,
-    /// Number of packets that may still leave before the heap is no longer kept up to date; 0 = it
-    /// is out of date.
+    /// Number of packets that may still leave before the heap is no longer kept up to date. 0: the
+    /// heap is out of date.
     left: u32,
 }
 
-/// Returns the slot of a queue.
+/// Returns the slot of the queue `queue` of the tin `tin`.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "less than `SLOTS`")]
 fn slot(tin: usize, queue: usize) -> Slot {
     (queue * TINS + tin) as Slot
 }
 
-/// Returns the tin and the queue of a slot.
+/// Returns the tin and the number of the queue that has this slot.
 #[inline]
 pub(super) fn tin_and_queue(slot: Slot) -> (usize, usize) {
     (usize::from(slot) % TINS, usize::from(slot) / TINS)
@@ -48,18 +49,19 @@ impl Heap {
         self.left > 0
     }
 
-    /// Notes that a packet has left.
+    /// Notes that a packet has left the qdisc.
     #[inline]
     pub(super) fn sent(&mut self) {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Marks the heap as out of date, so that it is built anew when it is needed next.
+    /// Marks the heap as out of date, so that it is rebuilt when it is needed next.
     pub(super) fn forget(&mut self) {
         self.left = 0;
     }
 
-    /// Returns the tin and the number of the longest queue, as far as the heap knows.
+    /// Returns the tin and the number of the longest queue, as far as the heap knows. Rebuilds the
+    /// heap if it is out of date.
     pub(super) fn first(&mut self, bytes: impl Fn(Slot) -> u64) -> (usize, usize) {
         if self.left == 0 {
             for place in (0..SLOTS / 2).rev() {
@@ -70,18 +72,18 @@ impl Heap {
         tin_and_queue(self.slots[0])
     }
 
-    /// Updates the heap after the first queue has lost a packet.
+    /// Moves the first queue of the heap down, after a packet of that queue was dropped.
     pub(super) fn sink_first(&mut self, bytes: impl Fn(Slot) -> u64) {
         self.sink(0, &bytes);
     }
 
-    /// Updates the heap after a queue has lost a packet.
+    /// Moves a queue down in the heap after one of its packets has left.
     #[cold]
     pub(super) fn shrunk(&mut self, tin: usize, queue: usize, bytes: impl Fn(Slot) -> u64) {
         self.sink(self.places[usize::from(slot(tin, queue))].into(), &bytes);
     }
 
-    /// Updates the heap after a queue has got a packet.
+    /// Moves a queue up in the heap after a packet was added to it.
     #[cold]
     pub(super) fn grown(&mut self, tin: usize, queue: usize, bytes: impl Fn(Slot) -> u64) {
         let mut place = usize::from(self.places[usize::from(slot(tin, queue))]);
@@ -95,9 +97,9 @@ impl Heap {
         }
     }
 
-    /// Moves a queue down. As in Linux, after the first step the next queues below are compared
-    /// with the queue that rose last, not with the queue that sinks: so a queue mostly sinks by one
-    /// level only.
+    /// Moves a queue down. As in Linux, only the first step compares the queues below with the
+    /// queue that moves down; each further step compares them with the queue that moved up last. So
+    /// a queue mostly moves down by one level only.
     fn sink(&mut self, from: usize, bytes: &impl Fn(Slot) -> u64) {
         let mut place = from;
         let mut most = bytes(self.slots[place]);
@@ -139,25 +141,25 @@ mod tests {
         assert_eq!(heap.first(|slot| sizes[usize::from(slot)]), (0, 900));
         sizes[usize::from(slot(0, 900))] = 0;
         heap.sink_first(|slot| sizes[usize::from(slot)]);
-        // Queue 7 is longer than queue 8, but an empty queue stands above queue 7: when queue 900
-        // rose to the top, the empty queue that it replaced sank by one level only.
+        // Queue 7 is longer than queue 8, but an empty queue stands above queue 7 in the heap: when
+        // queue 900 rose to the top, the empty queue that it replaced moved down by one level only.
         assert_eq!(heap.first(|slot| sizes[usize::from(slot)]), (0, 8));
         sizes[usize::from(slot(3, 5))] = 1000;
         heap.grown(3, 5, |slot| sizes[usize::from(slot)]);
         assert_eq!(heap.first(|slot| sizes[usize::from(slot)]), (3, 5));
     }
 
-    /// The heap is consistent after any changes: each slot is where its place says, a queue that
-    /// has just grown is below no shorter queue, and a heap that is built anew begins with the
-    /// longest queue.
+    /// The heap stays consistent whatever changes: the place noted for each slot is where the slot
+    /// is, a queue that has just grown is below no shorter queue, and a rebuilt heap begins with
+    /// the longest queue.
     #[test]
     fn places_and_slots_agree() {
         let (mut sizes, mut rng) = (vec![0_u64; SLOTS], crate::base::rng::Rng::new(3));
         let mut heap = Heap::new();
         let mut below = |most: usize| rng.next_u32() as usize % most;
         for step in 0..3_000 {
-            // Few queues that are far from each other in number, so that they often meet in the
-            // heap.
+            // Use few queues, whose numbers are far from each other, so that these queues often are
+            // above or below each other in the heap.
             let (tin, queue) = (below(2) * 5, below(40) * 25);
             let at = usize::from(slot(tin, queue));
             let grows = below(3) > 0;

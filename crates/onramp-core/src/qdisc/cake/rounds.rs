@@ -1,59 +1,65 @@
-//! Rounds in which all flows of a tin get the same part of a quantum, without a step for each flow.
+//! Common rounds of a tin: rounds of the scheduler in which all flows get the same number of bytes,
+//! computed without visiting each flow.
 //!
-//! The flows of a host share a quantum. If one host has all bulk flows of a tin, and many of them,
-//! each flow gets a byte or less in a round, and many rounds pass until the flow that lacks the
-//! fewest bytes may send. Linux takes a step for each flow in each round. Here, one number that is
-//! added to every flow's own bytes gives all flows their parts at once, and a heap finds the flow
-//! that lacks the fewest bytes. The parts are not rounded; Linux rounds them at random, to the same
-//! average.
+//! The flows of a host share a quantum (the bytes that a host may send in a round). If one host has
+//! all bulk flows of a tin, and many of them, each flow may send a byte or less in a round, and
+//! many rounds pass until the first of them may send a packet. Linux visits each flow in each
+//! round. Here, each flow has a number of bytes of its own, and one common number is added to all
+//! of them: increasing the common number is a round for all flows at once. A heap finds the flow
+//! that has the most bytes, which may send first. The part that each flow gets in a round is not
+//! rounded; Linux rounds it at random, to the same average.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Number of fractional bits in a number of bytes.
+/// Number of fractional bits of a number of bytes.
 const FRACTION: u32 = 16;
 
-/// When the common number of bytes exceeds this bound, it is added to each flow's own bytes.
+/// When the common number of bytes exceeds this bound, it is added to each flow's own number of
+/// bytes and starts again from zero.
 const BYTES_MAX: i64 = 1 << 29;
 
-/// An old flow: its own bytes without the common ones, its place in the order of arrival, its
-/// queue.
+/// An entry for an old flow (a flow that waits for its turn in the rounds): the flow's own bytes
+/// without the common number, the order in which the entry was made, and the flow's queue.
 type Entry = (i32, Reverse<u64>, u16);
 
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    /// Whether the flows get their parts by the common number.
+    /// Whether common rounds are in effect, so that the common number counts for each old flow.
     pub(super) shared: bool,
-    /// The common number: what each old flow has got, in units of 2^-16 bytes.
+    /// The common number: what each old flow has got in common rounds so far, in units of 2^-16
+    /// bytes.
     got: i64,
-    /// This heap has at least one entry for each old flow, and may have entries of other flows.
+    /// A heap with at least one entry for each old flow. It may also have entries of flows that are
+    /// no longer old.
     heap: BinaryHeap<Entry>,
     came: u64,
 }
 
 impl Rounds {
-    /// Returns the bytes that each old flow has in addition to its own.
+    /// Returns the common number, in whole bytes: what each old flow has in addition to its own
+    /// bytes.
     #[inline]
     pub(super) fn got(&self) -> i32 {
         i32::try_from(self.got >> FRACTION).unwrap_or(i32::MAX)
     }
 
-    /// Whether the common bytes should be added to each flow's own, before the numbers become too
-    /// large.
+    /// Whether the caller should end the common rounds and begin new ones, before the common number
+    /// becomes too large.
     #[inline]
     pub(super) fn is_long(&self) -> bool {
         self.got > BYTES_MAX << FRACTION
     }
 
-    /// Adds an old flow that has `own` bytes, not counting the common ones.
+    /// Adds an old flow that has `own` bytes, without the common number.
     #[inline]
     pub(super) fn add(&mut self, own: i32, queue: u16) {
         self.came += 1;
         self.heap.push((own, Reverse(self.came), queue));
     }
 
-    /// Returns the flow that lacks the fewest bytes and its own bytes. `own` tells the own bytes of
-    /// a flow that is still old.
+    /// Returns the old flow with the most bytes, and its own bytes. `own` returns a flow's own
+    /// bytes, or `None` if the flow is no longer old.
     #[inline]
     pub(super) fn first(&mut self, own: impl Fn(u16) -> Option<i32>) -> Option<(u16, i32)> {
         while let Some(&(known, _, queue)) = self.heap.peek() {
@@ -62,8 +68,8 @@ impl Rounds {
                 return Some((queue, known));
             }
             self.heap.pop();
-            // The flow has sent since the entry was made, so it gets a new entry. If the flow has
-            // more bytes than the entry says, the heap has another entry of it.
+            // The flow has sent since the entry was made, so add a new entry. If instead the flow
+            // has more bytes than the entry says, the heap already has a newer entry of that flow.
             if let Some(own) = own.filter(|own| *own < known) {
                 self.add(own, queue);
             }
@@ -71,8 +77,8 @@ impl Rounds {
         None
     }
 
-    /// Gives every flow `part` per round, in units of 2^-16 bytes, until a flow with `own` bytes
-    /// has at least one byte.
+    /// Adds `part` (in units of 2^-16 bytes) to the common number, as often as needed until a flow
+    /// with `own` bytes of its own has at least one byte in all.
     #[inline]
     pub(super) fn go(&mut self, part: u32, own: i32) {
         let lacks = ((1 - i64::from(own)) << FRACTION) - self.got;
@@ -82,7 +88,7 @@ impl Rounds {
         }
     }
 
-    /// Ends the common rounds. The caller has added the common bytes to each flow's own.
+    /// Ends the common rounds. The caller has added the common number to each flow's own bytes.
     pub(super) fn end(&mut self) {
         self.shared = false;
         self.got = 0;
@@ -105,7 +111,7 @@ mod tests {
         (own[3], own[1]) = (-99, -7);
         assert_eq!(rounds.first(|queue| Some(own[usize::from(queue)])), Some((2, -7)));
         rounds.go(3 << 15, -7);
-        // The bytes of six rounds, each with one and a half bytes.
+        // Six rounds with one and a half bytes each.
         assert_eq!(rounds.got(), 9);
         let gone = |queue| (queue != 2).then(|| own[usize::from(queue)]);
         assert_eq!(rounds.first(gone), Some((1, -7)));

@@ -1,14 +1,15 @@
-//! How much a packet takes of the wire, once the link has framed it.
+//! How many bytes a packet takes on the wire, once the link has framed it.
 
 use onramp_queue::Packet;
 
 use crate::base::params::{Param, Value, Values, signed};
 use crate::sched::segments;
 
-/// Length of a packet's link header, in bytes. With `raw`, sizes include this header.
+/// Length of a packet's link header, in bytes. With the option `raw`, sizes include this header.
 const LINK_HEADER: u32 = 14;
 
-/// A rate, stored as nanoseconds per byte in units of 2^-shift; all zero means unlimited.
+/// A rate, stored as the time per byte in units of 2^-shift nanoseconds; if all fields are zero,
+/// the rate is unlimited.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     ns: u64,
@@ -34,7 +35,7 @@ impl Pace {
         self.ns == 0
     }
 
-    /// Returns how long `bytes` bytes take, in nanoseconds.
+    /// Returns how long `bytes` bytes take at this rate, in nanoseconds.
     #[inline]
     pub(super) fn time(self, bytes: u32) -> u64 {
         u64::from(bytes).wrapping_mul(self.ns) >> self.shift
@@ -45,9 +46,9 @@ impl Pace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cells {
     None,
-    /// Of each 53 bytes, 48 are payload.
+    /// ATM: of each 53 bytes on the wire, 48 are payload.
     Atm,
-    /// Of each 65 bytes, 64 are payload.
+    /// PTM: of each 65 bytes on the wire, 64 are payload.
     Ptm,
 }
 
@@ -64,31 +65,34 @@ impl Cells {
 /// How the link frames a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Framing {
-    /// Bytes added to the length without link header; if `raw`, to the length with link header.
+    /// Number of bytes added to the length of a packet: to the length without link header, or, if
+    /// `raw` is true, to the length with link header.
     pub(super) overhead: i32,
     pub(super) raw: bool,
     pub(super) mpu: u32,
     pub(super) cells: Cells,
 }
 
-/// The smallest and the largest sizes of packets so far, in bytes.
+/// The smallest and the largest packet sizes so far, in bytes: without link header (`net`), and on
+/// the wire (`adjusted`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) net: (u32, u32),
     pub(super) adjusted: (u32, u32),
-    /// Moving average of the length of link headers, in bytes times 2^16.
+    /// Moving average of the length of link headers, in units of 2^-16 bytes.
     header: u32,
 }
 
 impl Sizes {
-    /// Forgets the smallest and the largest sizes, as Linux does when the overhead changes.
+    /// Forgets the smallest and the largest sizes, as Linux does when the overhead changes; keeps
+    /// the average header length.
     pub(super) fn begin_anew(&mut self) {
         *self = Self { header: self.header, ..Self::NONE };
     }
 
     pub(super) const NONE: Self = Self { net: (u32::MAX, 0), adjusted: (u32::MAX, 0), header: 0 };
 
-    /// Updates the average header length for a packet that has come.
+    /// Updates the average header length when a packet comes.
     #[inline]
     pub(super) fn came(&mut self) {
         self.header = self.header - (self.header >> 8) + (LINK_HEADER << 8);
@@ -106,10 +110,11 @@ impl Sizes {
     }
 }
 
-/// The links that a word names: the word, the overhead and the least size in bytes, and the cells.
+/// The words that stand for a kind of link. For each word: the overhead and the least size of a
+/// packet, in bytes, and the kind of cells.
 pub(super) const LINKS: &[(&str, i32, u32, &str)] = &[
     ("raw", 0, 0, "noatm"),
-    // `via-ethernet` changes nothing.
+    // The word `via-ethernet` has no effect.
     ("via-ethernet", 0, 0, ""),
     ("conservative", 48, 0, "atm"),
     ("ipoa-vcmux", 8, 0, "atm"),
@@ -143,18 +148,18 @@ pub(super) const CELLS: &[&str] = &["noatm", "atm", "ptm"];
 /// Length of a VLAN tag, in bytes.
 const VLAN_TAG: i32 = 4;
 
-/// Returns the overhead that was given, which is stored in the two's complement of
-/// [`Unit::Signed`](crate::params::Unit).
+/// Returns the overhead in bytes that was given, which the parameter stores in the two's complement
+/// of [`Unit::Signed`](crate::params::Unit).
 pub(super) fn given_overhead(values: &Values<'_>) -> i32 {
     values.number32("overhead").cast_signed()
 }
 
-/// Returns the place of an option in the table.
+/// Returns the place of the option `key` in the table of parameters.
 fn place(params: &[Param], key: &str) -> usize {
     params.iter().position(|param| param.key == key).expect("an option of cake")
 }
 
-/// Adds to the overhead that was given so far.
+/// Adds `more` bytes to the overhead that the command has given so far.
 fn add_overhead(params: &[Param], given: &mut [Option<Value>], more: i32) {
     let slot = &mut given[place(params, "overhead")];
     let before = match slot {
@@ -164,7 +169,8 @@ fn add_overhead(params: &[Param], given: &mut [Option<Value>], more: i32) {
     *slot = Some(Value::Number(before.saturating_add(more).cast_unsigned().into()));
 }
 
-/// Applies the word for a link: `raw` and `conservative` set the overhead, other words add to it.
+/// Applies a word that stands for a kind of link: `raw` and `conservative` set the overhead, other
+/// words add to the overhead.
 pub(super) fn fold_link(params: &[Param], given: &mut [Option<Value>], link: u64) {
     let (name, overhead, mpu, cells) = LINKS[usize::try_from(link).expect("a link of the table")];
     if name == "via-ethernet" {
@@ -205,10 +211,10 @@ impl Framing {
         }
     }
 
-    /// Returns the bytes of wire that a packet takes. A packet of several datagrams takes the sum
-    /// of what each datagram takes. Calls `told` with the size without link header and the size on
-    /// the wire of a datagram: once for the full datagrams, if there are several, and once for the
-    /// last.
+    /// Returns the number of bytes that a packet takes on the wire; a packet of several datagrams
+    /// takes the sum of what its datagrams take. Calls `told` with the size of a datagram without
+    /// link header and its size on the wire: once for the full datagrams, if there are several, and
+    /// once for the last datagram.
     #[inline]
     pub(super) fn size(&self, pkt: &Packet, mut told: impl FnMut(u32, u32)) -> u32 {
         if pkt.gso_size == 0 {
@@ -238,7 +244,7 @@ impl Framing {
 mod tests {
     use super::*;
 
-    /// Every packet has a link header of 14 bytes; each packet moves the average by a 256th of the
+    /// Each packet has a link header of 14 bytes and moves the average by a 256th of the
     /// difference.
     #[test]
     fn link_headers_are_averaged() {
@@ -257,8 +263,8 @@ mod tests {
     }
     use crate::tc::Spec;
 
-    /// For each link: the sizes without link header, and the sizes that Linux computes, for packets
-    /// of 100 and 1,514 bytes.
+    /// For each kind of link: the sizes without link header and the sizes that Linux computes, for
+    /// packets of 100 and of 1,514 bytes.
     #[test]
     fn links_take_what_linux_says() {
         let table = [

@@ -13,7 +13,7 @@ use crate::sched::Shown;
 pub(super) const SHOWN: Shown =
     Shown { options, extra: statistics, class_extra: flow, ..Shown::TABLE };
 
-/// Checks the options that `tc` checks.
+/// Checks the parameters that `tc` itself checks.
 pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
     let overhead = super::shape::given_overhead(values);
     if !(-64..=256).contains(&overhead) {
@@ -34,13 +34,14 @@ pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
     Ok(())
 }
 
-/// Returns the word that was chosen for an option.
+/// Returns the word that stands for the value of the option `key`.
 fn word(words: &[&'static str], values: &Values<'_>, key: &str) -> &'static str {
     let place = usize::try_from(values.number(key)).unwrap_or(0);
     words.get(place).copied().unwrap_or_default()
 }
 
-/// Shows a switch as a word for each state; JSON shows whether the second word holds.
+/// Shows an option that has two words. Text shows the word that applies; JSON shows whether the
+/// second word applies.
 fn switch(out: &mut Out, values: &Values<'_>, key: &str, names: (&str, [&str; 2])) {
     let on = values.number(key) == 1;
     let word = names.1[usize::from(on)];
@@ -98,7 +99,7 @@ fn framing(framing: &Framing, out: &mut Out) {
     }
 }
 
-/// The unit of a cell of the table.
+/// The unit of a value in the table.
 #[derive(Clone, Copy)]
 enum Cell {
     Rate,
@@ -107,8 +108,9 @@ enum Cell {
     Count,
 }
 
-/// The rows of the table in text: the label, and the place in [`NAMES`]. `None` for rows about the
-/// filtering of acknowledgements, which does not exist here: they show 0.
+/// The rows of the table in text: the label of the row, and the place of its statistic in
+/// [`NAMES`]. `None` marks rows about the filtering of acknowledgements, which Onramp does not do:
+/// these rows show 0.
 const ROWS: [(&str, Option<usize>, Cell); 20] = [
     ("thresh", Some(0), Cell::Rate),
     ("target", Some(1), Cell::Time),
@@ -132,7 +134,7 @@ const ROWS: [(&str, Option<usize>, Cell); 20] = [
     ("quantum", Some(18), Cell::Count),
 ];
 
-/// The members of a tin in JSON, and their places in [`NAMES`].
+/// The members of a tin in JSON, and the places of their statistics in [`NAMES`].
 const MEMBERS: [(&str, Option<usize>, Cell); 20] = [
     ("threshold_rate", Some(0), Cell::Rate),
     ("sent_bytes", Some(8), Cell::Count),
@@ -156,7 +158,7 @@ const MEMBERS: [(&str, Option<usize>, Cell); 20] = [
     ("flow_quantum", Some(18), Cell::Count),
 ];
 
-/// Returns the value of a row in the column of a tin; times in microseconds.
+/// Returns the value of a row for one tin; times are in microseconds.
 fn value(extra: &Extra, tin: usize, row: Option<usize>, cell: Cell) -> u64 {
     let value = row.map_or(0, |row| extra.get(NAMES[tin][row]).unsigned_abs());
     if matches!(cell, Cell::Time) { value / 1_000 } else { value }
@@ -201,8 +203,8 @@ fn members(extra: &Extra, tins: usize, out: &mut Out) {
     out.json(crate::base::show::Json::close_array);
 }
 
-/// Returns the name of a tin. The tins of `diffserv3` and `diffserv4` have names; others have
-/// numbers.
+/// Returns the name of a tin. The tins of `diffserv3` and of `diffserv4` have names; the tins of
+/// other modes have numbers.
 fn tin_name(tin: usize, tins: usize) -> String {
     let names: &[&str] = match tins {
         3 => &["Bulk", "Best Effort", "Voice"],

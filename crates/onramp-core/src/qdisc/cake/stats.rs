@@ -6,7 +6,7 @@ use crate::sched::{Backlog, FlowView};
 
 const ROWS: usize = 19;
 
-/// The smallest size that is shown while no packet was seen: Linux keeps sizes in 16 bits.
+/// The value shown as the smallest size while no packet has come: Linux keeps sizes in 16 bits.
 const SIZE_MAX: u32 = u16::MAX as u32;
 
 macro_rules! names {
@@ -35,17 +35,17 @@ macro_rules! names {
     };
 }
 
-/// The names of the statistics of each tin, in the order in which users count tins.
+/// The names of the statistics of each tin. Tins are in the order in which users count them.
 pub(super) const NAMES: [[&str; ROWS]; 8] = names!(0 1 2 3 4 5 6 7);
 impl Cake {
-    /// Lists the flows of each tin, in the order in which users count tins.
+    /// Lists the flows of each tin. Tins are in the order in which users count them.
     pub(super) fn tell_flows(&self, out: &mut dyn FnMut(FlowView<'_>)) {
         for (place, tin) in self.classifier.plan.order.iter().enumerate() {
             for (queue, flow, drops) in self.tins[usize::from(*tin)].used() {
                 let deficit = self.tins[usize::from(*tin)].deficit(flow);
                 let extra = flow.law.of_flow(deficit, self.asked_at);
-                // The time of BLUE's last change is shown only while BLUE's probability is not
-                // zero.
+                // The time of the last change of BLUE's probability is shown only while that
+                // probability is not zero.
                 let told = if extra[4].1 > 0 { &extra[..] } else { &extra[..5] };
                 out(FlowView {
                     minor: u16::try_from(place * QUEUES + queue + 1).unwrap_or(u16::MAX),

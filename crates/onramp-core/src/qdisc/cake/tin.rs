@@ -1,7 +1,8 @@
-//! A tin: its flows, sparse and bulk, and whose turn it is.
+//! A tin of `cake`: its flows, and the order in which these send.
 //!
-//! A flow is sparse until it has sent a quantum; after that, it is bulk until it has no packet when
-//! its turn comes. An empty flow decays until its COBALT state has nothing left to remember.
+//! A flow is sparse until it has sent a quantum of bytes. After that, the flow is bulk until it has
+//! no packet when its turn comes. An empty flow is decaying until its COBALT state (see the module
+//! `cobalt`) is as that of a new flow; then the flow is idle.
 
 use onramp_queue::{Packet, PacketList};
 
@@ -12,9 +13,9 @@ use super::rounds::Rounds;
 use super::shape::Pace;
 use crate::base::rng::Rng;
 
-/// Number of queues among which a flow may choose (the ways of a set).
+/// Number of queues in a set: a flow may have any queue of its set (the ways of the set).
 const WAYS: usize = 8;
-/// A number that names no flow.
+/// In place of the number of a flow: no flow.
 const NONE: u16 = u16::MAX;
 
 /// How the scheduler treats a flow.
@@ -23,13 +24,14 @@ pub(super) enum Kind {
     #[default]
     Idle,
     Sparse,
-    /// Sparse and empty, but among the old flows, where it pays off its debt.
+    /// The flow is sparse and empty, but stays among the old flows until its turns have paid off
+    /// its debt (the bytes that it sent beyond its quantum).
     SparseInDebt,
     Bulk,
     Decaying,
 }
 
-/// The lists that a flow may be in.
+/// The lists of a tin. A flow that is not idle is in one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Rota {
     #[default]
@@ -42,13 +44,14 @@ enum Rota {
 pub(super) struct Flow {
     pub(super) queue: PacketList,
     pub(super) law: Cobalt,
-    /// Bytes that this flow may send. For old flows in common rounds, without the common bytes.
+    /// Number of bytes that this flow may send. For an old flow in common rounds (see the module
+    /// `rounds`): without the common number of bytes.
     pub(super) deficit: i32,
     kind: Kind,
     rota: Rota,
     before: u16,
     behind: u16,
-    /// Source and destination: places in [`Tin::hosts`].
+    /// Places in [`Tin::hosts`] of the flow's source host and of its destination host.
     hosts: [u16; 2],
 }
 
@@ -58,7 +61,7 @@ struct List {
     last: u16,
 }
 
-/// A host, as a source or as a destination.
+/// A host as the source of flows, or as their destination.
 #[derive(Clone, Copy, Debug, Default)]
 struct Host {
     tag: u32,
@@ -88,8 +91,8 @@ impl Stats {
         self.max_len = self.max_len.max(len);
     }
 
-    /// Updates the three moving averages of delays with a packet that waited `ns` nanoseconds: the
-    /// average of all; the peak, which rises faster than it falls; and the base, which falls faster
+    /// Updates three moving averages with a packet that waited `ns` nanoseconds: the average delay;
+    /// the peak delay, which rises faster than it falls; and the base delay, which falls faster
     /// than it rises.
     #[inline]
     pub(super) fn delayed(&mut self, ns: u64) {
@@ -108,13 +111,15 @@ impl Stats {
 pub(super) struct Tin {
     pub(super) rate: u64,
     pub(super) pace: Pace,
-    /// When the tin's part of the rate allows the next packet, in nanoseconds.
+    /// The time from which the tin's own rate allows the next packet, in nanoseconds.
     pub(super) next_at: u64,
-    /// Bytes that the tin may send in a round among tins, and what is left of them.
+    /// Number of bytes that the tin may send in a round among tins, and how many of them are left
+    /// in this round.
     pub(super) share: i32,
     pub(super) deficit: i32,
     pub(super) aim: Aim,
-    /// Bytes that a flow may send in a round, before hosts share them.
+    /// Number of bytes that a flow may send in a round. If the mode isolates hosts, the bulk flows
+    /// of a host share this number.
     pub(super) quantum: u32,
     /// Number of bytes that the tin holds.
     pub(super) held: u64,
@@ -126,26 +131,28 @@ pub(super) struct Tin {
     flows: Box<[Flow]>,
     /// Number of packets dropped from each queue.
     drops: Box<[u32]>,
-    /// The hash of the flow that has each queue.
+    /// For each queue, the hash of the flow to which the queue belongs.
     tags: Box<[u32]>,
-    /// The source hosts and the destination hosts; empty if the mode does not isolate these hosts.
+    /// The source hosts and the destination hosts. Either list is empty if the mode does not share
+    /// the rate among these hosts.
     hosts: [Box<[Host]>; 2],
     lists: [List; 3],
-    /// The common rounds of the old flows.
+    /// The common rounds of the old flows (see the module `rounds`).
     rounds: Rounds,
 }
 
-/// If a host has all bulk flows of a tin, and more than this number, the flows get their parts in
-/// common rounds. With fewer flows, a step for each flow costs less than half a microsecond per
-/// packet, and keeps the order of Linux also among flows that may send in the same round.
+/// If one host has all bulk flows of a tin, and more than this number, these flows get their bytes
+/// in common rounds (see the module `rounds`). With fewer flows, visiting each flow costs less than
+/// half a microsecond per packet, and flows that may send in the same round keep the order of
+/// Linux.
 const LOAD_FEW: u32 = 32;
-/// Bounds of the quantum of a flow, in bytes.
+/// The smallest and the greatest quantum of a flow, in bytes.
 const QUANTUM_MIN: u64 = 300;
 const QUANTUM_MAX: u64 = 1514;
 
 impl Tin {
-    /// Creates a tin for `rate` bytes per second (0 = unlimited) and `share` bytes in a round among
-    /// tins.
+    /// Creates a tin with a rate of `rate` bytes per second (0 = unlimited), which sends `share`
+    /// bytes in a round among tins.
     pub(super) fn new(rate: u64, share: i32, rtt: u64, mtu: u32, mode: Mode) -> Self {
         let fresh = || Flow {
             queue: PacketList::new(),
@@ -184,7 +191,7 @@ impl Tin {
         tin
     }
 
-    /// Sets the rate and the values that follow from it.
+    /// Sets the rate of the tin, and the values that are computed from it.
     pub(super) fn set_rate(&mut self, rate: u64, share: i32, rtt: u64, mtu: u32) {
         let pace = Pace::new(rate);
         let mtu_time = pace.time(mtu);
@@ -198,8 +205,8 @@ impl Tin {
             u32::try_from(quantum.clamp(QUANTUM_MIN, QUANTUM_MAX)).expect("at most 1,514");
     }
 
-    /// Sets the rate and the values that follow from it. Flows stay; hosts are known anew if the
-    /// mode begins or ceases to isolate them.
+    /// Sets the rate of the tin, and the values that are computed from it. The flows stay; the
+    /// hosts are forgotten if the new mode begins or ceases to share the rate among them.
     pub(super) fn change(&mut self, new: Self) {
         (self.rate, self.pace, self.share) = (new.rate, new.pace, new.share);
         (self.aim, self.quantum) = (new.aim, new.quantum);
@@ -215,19 +222,20 @@ impl Tin {
         &mut self.flows[queue]
     }
 
-    /// Counts a dropped packet of a queue.
+    /// Counts a packet of the queue `queue` as dropped.
     pub(super) fn dropped(&mut self, queue: usize) {
         self.stats.dropped += 1;
         self.drops[queue] += 1;
     }
 
-    /// Returns the bytes that a flow may send.
+    /// Returns the number of bytes that a flow may send, the common number of common rounds
+    /// included.
     pub(super) fn deficit(&self, flow: &Flow) -> i32 {
         flow.deficit + if flow.rota == Rota::Old { self.rounds.got() } else { 0 }
     }
 
-    /// Returns the queues that have a flow, with their numbers and the numbers of packets dropped
-    /// from them.
+    /// Returns the queues that belong to a flow: number of the queue, the flow, and number of
+    /// packets dropped from the queue.
     pub(super) fn used(&self) -> impl Iterator<Item = (usize, &Flow, u32)> {
         let all = self.flows.iter().zip(&self.drops).enumerate();
         let all = all.map(|(queue, (flow, drops))| (queue, flow, *drops));
@@ -240,7 +248,7 @@ impl Tin {
         self.flows[queue].queue.bytes()
     }
 
-    /// Whether the tin has flows that may have packets.
+    /// Whether the tin has sparse or bulk flows, which may have packets.
     #[inline]
     pub(super) fn is_active(&self) -> bool {
         self.sparse + self.bulk > 0
@@ -259,8 +267,8 @@ impl Tin {
         Some(pkt)
     }
 
-    /// Returns the queue for a flow: the queue that the flow has, else a free queue of its set,
-    /// else a queue that it must share.
+    /// Returns the queue for a packet's flow: the queue that already belongs to the flow, else a
+    /// free queue of its set, else a queue that the flow must share with another one.
     #[inline]
     pub(super) fn place(&mut self, hashes: Hashes) -> usize {
         let own = hashes.flow as usize % QUEUES;
@@ -299,7 +307,7 @@ impl Tin {
         own
     }
 
-    /// Sets the hosts of a queue's flow.
+    /// Notes the source host and the destination host of the flow that has the queue `queue`.
     fn settle(&mut self, queue: usize, hashes: Hashes) {
         for (side, hosts) in self.hosts.iter_mut().enumerate() {
             if hosts.is_empty() {
@@ -315,7 +323,8 @@ impl Tin {
         }
     }
 
-    /// Adds one to, or subtracts one from, the number of bulk flows of the hosts of a queue's flow.
+    /// Adds one to, or subtracts one from, the numbers of bulk flows of the two hosts of a queue's
+    /// flow.
     #[inline]
     fn count_hosts(&mut self, queue: usize, more: bool) {
         let places = self.flows[queue].hosts;
@@ -330,8 +339,8 @@ impl Tin {
         }
     }
 
-    /// Returns the number of bulk flows of a flow's source host or destination host, whichever is
-    /// greater; at least 1.
+    /// Returns the number of bulk flows that the source host or the destination host of a flow has,
+    /// whichever number is greater; at least 1.
     #[inline]
     fn load(&self, queue: usize) -> u32 {
         let places = self.flows[queue].hosts;
@@ -341,21 +350,22 @@ impl Tin {
         load.max().unwrap_or(1).max(1)
     }
 
-    /// Returns what a flow may send in a round, in units of 2^-16 bytes, if its host has `load`
-    /// bulk flows.
+    /// Returns the number of bytes that a flow may send in a round if its host has `load` bulk
+    /// flows, in units of 2^-16 bytes.
     #[inline]
     fn part(&self, load: u32) -> u32 {
         self.quantum * (u32::from(u16::MAX) / load)
     }
 
-    /// Returns what a flow may send in a round, in bytes, rounded at random so that the average is
-    /// exact.
+    /// Returns the number of bytes that a flow may send in a round, rounded at random to whole
+    /// bytes so that the average is exact.
     #[inline]
     fn round(&self, queue: usize, rng: &mut Rng) -> i32 {
         ((self.part(self.load(queue)) + (rng.next_u32() >> 16)) >> 16).cast_signed()
     }
 
-    /// Notes that a packet has come to a queue: a flow that was idle or decaying becomes sparse.
+    /// Notes that a packet was added to a queue: a flow that was idle or decaying becomes sparse,
+    /// and a sparse flow in debt becomes bulk.
     #[inline]
     pub(super) fn wake(&mut self, queue: usize, rng: &mut Rng) {
         match self.flows[queue].kind {
@@ -383,8 +393,8 @@ impl Tin {
     }
 
     /// Returns the flow whose turn it is: new flows first, then old flows, then decaying ones. If
-    /// `first` is true (at the first call of a dequeue), a decaying flow comes before all others,
-    /// so that such flows come to rest.
+    /// `first` is true (at the first call within a dequeue), a decaying flow comes before all
+    /// others, so that decaying flows become idle in time.
     #[inline]
     pub(super) fn turn(&mut self, first: &mut bool, rng: &mut Rng) -> Option<usize> {
         loop {
@@ -408,7 +418,8 @@ impl Tin {
         }
     }
 
-    /// Whether all old flows get the same part of a round; `first` is the first old flow.
+    /// Begins common rounds (see the module `rounds`) if one host has all bulk flows and there are
+    /// many. Returns whether common rounds are in effect. `first` is the first old flow.
     #[inline]
     fn share_rounds(&mut self, first: usize) -> bool {
         if !self.rounds.shared && self.bulk > LOAD_FEW && self.load(first) == self.bulk {
@@ -423,8 +434,8 @@ impl Tin {
         self.rounds.shared
     }
 
-    /// Returns the old flow that may send next in common rounds, or `None` if the common rounds had
-    /// to end.
+    /// Returns the old flow that may send next in common rounds. If common rounds are no longer
+    /// possible, ends them and returns `None`.
     #[inline]
     fn next_of_all(&mut self) -> Option<usize> {
         let (flows, rounds) = (&self.flows, &mut self.rounds);
@@ -433,8 +444,8 @@ impl Tin {
             (flow.kind != Kind::Idle && flow.rota == Rota::Old).then_some(flow.deficit)
         };
         let first = rounds.first(own).map(|(queue, own)| (usize::from(queue), own));
-        // A sparse flow in debt may belong to another host, but it counts for no host and its debt
-        // is small.
+        // A sparse flow in debt may belong to another host, but it does not count as a flow of that
+        // host, and its debt is small.
         let alike =
             |queue: usize| self.flows[queue].kind != Kind::Bulk || self.load(queue) == self.bulk;
         match first {
@@ -451,7 +462,7 @@ impl Tin {
         }
     }
 
-    /// Ends common rounds: flows get their parts one by one again.
+    /// Ends common rounds: from now on, each flow gets its bytes when its turn comes.
     #[cold]
     fn end_rounds(&mut self) {
         let got = self.rounds.got();
@@ -464,8 +475,8 @@ impl Tin {
         self.rounds.end();
     }
 
-    /// Moves a flow that has sent what it may to the end of the old flows, with a new part of a
-    /// quantum.
+    /// Moves a flow that has sent all that it may to the end of the old flows, and gives the flow
+    /// the bytes of a new round.
     #[inline]
     fn go_round(&mut self, queue: usize, rng: &mut Rng) {
         if self.flows[queue].kind == Kind::Sparse {
@@ -481,7 +492,7 @@ impl Tin {
         self.append(queue, Rota::Old);
     }
 
-    /// Handles a flow that is empty when its turn has come: it becomes decaying or idle.
+    /// Handles a flow that has no packet when its turn comes: the flow becomes decaying or idle.
     #[inline]
     pub(super) fn retire(&mut self, queue: usize, now: u64) {
         let flow = &mut self.flows[queue];
@@ -556,7 +567,7 @@ impl Tin {
     }
 }
 
-/// Returns the places of a set, from `own` on.
+/// Returns the places of the set to which `own` belongs, beginning with `own`.
 #[inline]
 fn set(own: usize) -> impl Iterator<Item = usize> {
     let begin = own - own % WAYS;
@@ -577,7 +588,7 @@ mod tests {
         Tin::new(1_000_000, 65_535, 100_000_000, 1514, Mode::new(mode))
     }
 
-    /// Eight flows of one set have a queue each; the ninth must share a queue.
+    /// Each of eight flows in one set gets a queue of its own; the ninth flow must share a queue.
     #[test]
     fn eight_flows_of_a_set_do_not_collide() {
         let (mut tin, mut rng) = (tin(5), Rng::new(1));
@@ -596,8 +607,8 @@ mod tests {
         assert_eq!((stats.way_misses, stats.way_collisions, stats.way_indirect), (8, 2, 1));
     }
 
-    /// Averages move by a quarter or by a 256th of the difference; the old and the new part are
-    /// each rounded down.
+    /// A delay moves an average by a quarter or by a 256th of the difference. The part that stays
+    /// and the part that is added are each rounded down.
     #[test]
     fn delays_are_averaged_three_ways() {
         let mut stats = Stats::default();
@@ -614,8 +625,8 @@ mod tests {
         }
     }
 
-    /// A bulk flow counts for its hosts. When another host's flow takes over its queue, the queue
-    /// counts for that host instead.
+    /// A bulk flow counts for its hosts. When a flow of another host takes over the flow's queue,
+    /// the queue counts for that other host instead.
     #[test]
     fn a_bulk_queue_that_is_shared_counts_for_the_hosts_of_the_last() {
         let (mut tin, mut rng) = (tin(0), Rng::new(1));
@@ -629,7 +640,7 @@ mod tests {
             let queue = tin.turn(&mut false, &mut rng).unwrap();
             tin.flow(queue).deficit = 0;
         }
-        // Each flow has had its turn as a new flow, and has packets left.
+        // Now each flow has had its turn as a new flow and still has packets.
         let _ = tin.turn(&mut false, &mut rng);
         assert_eq!((tin.sparse, tin.bulk), (0, 8));
         let bulk = |tin: &Tin| [tin.hosts[0][10].bulk_flows, tin.hosts[0][500].bulk_flows];
@@ -638,7 +649,8 @@ mod tests {
         assert_eq!((bulk(&tin), tin.hosts[1][900].bulk_flows), ([7, 1], 8));
     }
 
-    /// Targets and intervals are those that Linux shows for rates in bytes per second.
+    /// The delays at which a tin aims (target and interval) are those that Linux shows. Rates are
+    /// in bytes per second.
     #[test]
     fn a_slow_tin_waits_for_its_packets() {
         let aim = |rate, rtt| Tin::new(rate, 1, rtt, 1514, Mode::new(0)).aim;
@@ -670,7 +682,7 @@ mod tests {
         assert_eq!(tin.turn(&mut false, &mut rng), Some(queue));
         tin.pop(queue);
         tin.flow(queue).deficit -= 1000;
-        // The flow pays off its debt among the old flows, and counts as sparse meanwhile.
+        // The flow pays off its debt among the old flows; meanwhile it counts as sparse.
         assert_eq!(tin.turn(&mut false, &mut rng), Some(queue));
         assert_eq!((tin.sparse, tin.bulk, tin.flow(queue).kind), (1, 0, Kind::SparseInDebt));
         tin.push(queue, Packet::new(1000));
@@ -691,7 +703,8 @@ mod tests {
         (queue, pkt.len)
     }
 
-    /// Adds flows with the given hosts; each flow gets 200 packets of its length in bytes.
+    /// Adds a flow for each pair of hosts and packet length in `flows`. Each flow gets 200 packets
+    /// of that length (in bytes).
     fn flows(tin: &mut Tin, rng: &mut Rng, flows: &[([u32; 2], u32)]) {
         for (flow, (hosts, len)) in (0..).zip(flows) {
             let queue = tin.place(Hashes { flow: flow * 8, hosts: *hosts });
@@ -700,8 +713,8 @@ mod tests {
         }
     }
 
-    /// Flows of one host stay even: none gets ahead of another by more than a packet, even if there
-    /// are so many flows that a flow's part of a round is less than a byte.
+    /// Flows of one host send the same number of bytes, give or take a packet, even if there are so
+    /// many flows that each may send less than a byte in a round.
     #[test]
     fn many_flows_of_a_host_are_even_to_a_packet() {
         let few = &[60_u32, 1_514][..];
@@ -709,7 +722,8 @@ mod tests {
             let (mut tin, mut rng) = (tin(0), Rng::new(3));
             let all: Vec<_> = lens.iter().cycle().take(count).map(|len| ([5, 6], *len)).collect();
             flows(&mut tin, &mut rng, &all);
-            // While the flows become bulk, one by one, their parts of a round get smaller.
+            // While the flows become bulk one after the other, each of them may send fewer bytes in
+            // a round.
             (0..6 * count).for_each(|_| _ = send(&mut tin, &mut rng));
             assert_eq!(tin.bulk as usize, count);
             let mut bytes = std::collections::BTreeMap::<usize, u32>::new();
@@ -725,8 +739,8 @@ mod tests {
         }
     }
 
-    /// As soon as a flow of another host comes, that host gets as much as the first host, and the
-    /// flows of the first host keep the deficits that they had.
+    /// As soon as a flow of another host comes, that host sends as much as the first host, and the
+    /// flows of the first host keep the bytes that they were still allowed to send.
     #[test]
     fn rounds_are_cut_by_host_again_when_another_one_comes() {
         let (mut tin, mut rng) = (tin(0), Rng::new(3));

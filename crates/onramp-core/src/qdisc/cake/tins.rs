@@ -1,44 +1,49 @@
-//! The tins of each mode: which tin a packet belongs to, and what part of the rate each tin gets.
+//! The tins of each `diffserv` mode: to which tin a packet goes, and what part of the rate each tin
+//! gets.
 //!
 //! Source: `tc-cake(8)`, section "PRIORITY QUEUE PARAMETERS"; RFC 4594 and its successors for the
 //! meaning of the code points.
 
-/// The words that name the modes.
+/// The words that name the `diffserv` modes.
 pub(super) const MODES: &[&str] =
     &["diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence", "diffserv"];
 
-/// The tins of a mode.
+/// The tins of a `diffserv` mode.
 #[derive(Debug)]
 pub(super) struct TinLayout {
-    /// The tin of each code point.
+    /// The number of the tin for each code point (DSCP).
     pub(super) index: [u8; 64],
-    /// The tins in the order in which users count them, from the least important on.
+    /// The numbers of the tins in the order in which users count them, from the least important tin
+    /// on.
     pub(super) order: &'static [u8],
-    /// The rate of each tin in bytes per second, and its bytes in a round if there is no rate.
+    /// For each tin: its rate in bytes per second, and the number of bytes that it may send in a
+    /// round if no rate is configured.
     pub(super) tins: Vec<(u64, i32)>,
 }
 
 const IN_ORDER: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
-/// Best effort is tin 0, with the full rate, but users count bulk, tin 1, first.
+/// In these modes, best effort is tin 0 and has the full rate, but users count bulk, tin 1, before
+/// it.
 const BULK_FIRST: [u8; 4] = [1, 0, 2, 3];
 
-/// The code points that have a name.
+/// Code points (DSCP) that have a name.
 const LE: usize = 1;
 const CS1: usize = 8;
 const VA: usize = 44;
 const EF: usize = 46;
 
-/// Assigns a tin to these code points.
+/// Assigns the tin `tin` to the code points `points`.
 fn put(index: &mut [u8; 64], tin: u8, points: impl IntoIterator<Item = usize>) {
     points.into_iter().for_each(|point| index[point] = tin);
 }
 
-/// Returns the class selectors from `first` to `last`.
+/// Returns the code points of the class selectors from `first` to `last`.
 fn selectors(first: usize, last: usize) -> impl Iterator<Item = usize> {
     (first..=last).map(|class| class * 8)
 }
 
-/// Returns the code points of a class of assured forwarding, in its three drop precedences.
+/// Returns the code points of the assured forwarding class `class`, one for each of its three drop
+/// precedences.
 fn assured(class: usize) -> impl Iterator<Item = usize> {
     (1..=3).map(move |drop| class * 8 + drop * 2)
 }
@@ -68,10 +73,11 @@ fn word(mode: u64) -> &'static str {
     MODES[usize::try_from(mode).expect("a mode of the table")]
 }
 
-/// Returns the rate of each tin of a mode, and its bytes in a round if there is no rate.
+/// Returns, for each tin of a mode, its rate and the number of bytes that it may send in a round if
+/// no rate is configured.
 pub(super) fn parts(mode: u64, rate: u64) -> impl Iterator<Item = (u64, i32)> {
-    // In some modes, tins get parts of the whole rate; in others, each tin gets a part of what the
-    // tin before it gets.
+    // In some modes, each tin gets a fraction of the whole rate; in other modes, a fraction of the
+    // rate of the tin before it.
     let (shifts, count, first): (&[u32], _, _) = match word(mode) {
         "diffserv3" => (&[0, 4, 2], 0, 0),
         "diffserv4" | "diffserv" => (&[0, 4, 1, 2], 0, 0),
@@ -82,7 +88,8 @@ pub(super) fn parts(mode: u64, rate: u64) -> impl Iterator<Item = (u64, i32)> {
     parts.chain(steps(rate, first).take(count))
 }
 
-/// Returns rates and shares in which each tin gets 7/8 of what the tin before it gets.
+/// Returns the rates and the bytes per round of tins of which each gets 7/8 of what the tin before
+/// it gets.
 fn steps(rate: u64, first: i32) -> impl Iterator<Item = (u64, i32)> {
     let less = |&(rate, quantum): &(u64, i32)| {
         let rate = u128::from(rate) * 7 / 8;
@@ -91,7 +98,8 @@ fn steps(rate: u64, first: i32) -> impl Iterator<Item = (u64, i32)> {
     std::iter::successors(Some((rate, first)), less)
 }
 
-/// Tin of each code point: bulk 1, best effort 0, voice 2.
+/// Returns the tin of each code point in `diffserv3`: bulk is tin 1, best effort tin 0, voice tin
+/// 2.
 fn three() -> [u8; 64] {
     let mut index = [0; 64];
     put(&mut index, 1, [LE, CS1]);
@@ -99,7 +107,8 @@ fn three() -> [u8; 64] {
     index
 }
 
-/// Tin of each code point: bulk 1, best effort 0, video 2, voice 3.
+/// Returns the tin of each code point in `diffserv4`: bulk is tin 1, best effort tin 0, video tin
+/// 2, voice tin 3.
 fn four() -> [u8; 64] {
     let mut index = [0; 64];
     put(&mut index, 1, [LE, CS1]);
@@ -109,7 +118,8 @@ fn four() -> [u8; 64] {
     index
 }
 
-/// Tin of each code point: from 0, background, to 7, network control.
+/// Returns the tin of each code point in `diffserv8`: from tin 0, background, to tin 7, network
+/// control.
 fn eight() -> [u8; 64] {
     let mut index = [2; 64];
     put(&mut index, 0, [LE]);
@@ -126,9 +136,9 @@ fn eight() -> [u8; 64] {
 mod tests {
     use super::*;
 
-    /// What Linux counted in each tin, from the least important on, after 60 + 22 n bytes were sent
-    /// with each code point n that has bit 0 set, then bit 1, and so on to bit 5; then with all
-    /// code points.
+    /// For each mode, the bytes that Linux counted in each tin, from the least important tin on.
+    /// First, 60 + 22 n bytes were sent with each code point n in which bit 0 is set; then the same
+    /// for bit 1, and so on to bit 5; then with all code points.
     const LINUX: &[(u64, [&[u32]; 7])] = &[
         (
             0,

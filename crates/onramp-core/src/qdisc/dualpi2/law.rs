@@ -1,13 +1,15 @@
-//! The law of `PI2`: a base probability that follows how long packets wait.
+//! The control law of `dualpi2` (PI2): a base probability that depends on how long packets wait.
 //!
-//! The law updates the base probability at regular intervals, from how far the longer of the two
-//! queues' waits is from the target, and from how much that wait has grown. The classic queue drops
-//! with the square of the base probability, the L-queue marks with a multiple of it: so a flow gets
+//! The law updates the base probability at regular intervals. The waiting time that counts is that
+//! of the oldest packet of both queues: the change of the base probability depends on how far this
+//! waiting time is from the target, and on how much it has grown. The classic queue drops with the
+//! square of the base probability, and the L-queue marks with a multiple of it: so a flow gets
 //! about the same rate in both queues.
 //!
 //! Source: RFC 9332, appendix A; arithmetic as in Linux 7.2 `net/sched/sch_dualpi2.c`:
-//! probabilities are fractions of 32 bits, gains are rounded to what moves the probability by 2^-32
-//! for each 64 ns, and only the lower 32 bits of a step count.
+//! probabilities are fractions of 32 bits, a gain is rounded to whole units, where one unit moves
+//! the probability by 2^-32 for each 64 ns of delay; and only the lower 32 bits of a change of the
+//! probability count.
 
 use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::base::rng::Rng;
@@ -21,16 +23,17 @@ const ONE: u32 = u32::MAX;
 /// Number of fractional bits of a gain in Hertz.
 const GAIN_BITS: u32 = 8;
 
-/// A delay in nanoseconds times a gain is in units of 2^-32 divided by 2 to this power.
+/// A delay in nanoseconds times a gain is a change of the probability in units of 2^-32, divided by
+/// 2 to this power.
 const DELAY_BITS: u32 = 6;
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 
-/// The longest time, in microseconds, whose nanoseconds fit in 32 bits: Linux cuts off longer
-/// times.
+/// The longest time of whole microseconds that fits in 32 bits when counted in nanoseconds, in
+/// nanoseconds. Linux cuts off longer times.
 pub(super) const US_MAX: u64 = U32_MAX / 1_000 * 1_000;
 
-/// The largest gain, in the unit in which it is given.
+/// The largest gain, in units of 1/256 Hertz.
 const GAIN_MAX: u64 = (1 << 31) - 1;
 
 pub(super) const TARGET: Param =
@@ -73,7 +76,8 @@ pub(super) const TYPICAL_RTT: Param = Param::new(
 )
 .within(1_000, U32_MAX * 1_000);
 
-/// The parameters of the law as they are given: times in nanoseconds, gains in 2^-8 Hertz.
+/// The parameters of the law as the user gives them: times in nanoseconds, gains in units of 1/256
+/// Hertz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Given {
     pub(super) target: u64,
@@ -82,8 +86,8 @@ pub(super) struct Given {
     pub(super) beta: u64,
 }
 
-/// Returns the longest and the usual round-trip time, in microseconds, or `None` if neither is
-/// given.
+/// Returns the longest and the typical round-trip time, in microseconds, or `None` if the user
+/// gives neither.
 fn rtts(values: &Values<'_>) -> Option<(u64, u64)> {
     let micros = |key| values.is_given(key).then(|| values.number(key) / 1_000);
     match (micros("max_rtt"), micros("typical_rtt")) {
@@ -94,8 +98,8 @@ fn rtts(values: &Values<'_>) -> Option<(u64, u64)> {
     }
 }
 
-/// Returns the parameters that follow from round-trip times (RFC 9332, appendix A.1), computed as
-/// `tc` does.
+/// Returns the parameters that follow from the longest and the typical round-trip time (RFC 9332,
+/// appendix A.1), computed as `tc` does.
 #[expect(clippy::cast_precision_loss, reason = "tc computes with floating point numbers")]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`tc` rounds down")]
 fn given_by(max: u64, typical: u64) -> Given {
@@ -128,7 +132,7 @@ impl Given {
     }
 }
 
-/// Checks the parameters against each other.
+/// Checks that the parameters fit together.
 pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
     let Some((max, typical)) = rtts(values) else { return Ok(()) };
     let key = if values.is_given("max_rtt") { "max_rtt" } else { "typical_rtt" };
@@ -159,7 +163,7 @@ pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
     Ok(())
 }
 
-/// The base probability, and the state that its updates need.
+/// The base probability, and the state from which it is updated.
 #[derive(Debug)]
 pub(super) struct Law {
     target: u64,
@@ -171,26 +175,27 @@ pub(super) struct Law {
     pub(super) most: u32,
     pub(super) probability: u32,
     delay_before: u64,
-    /// When the probability is updated next; `None` before the first call.
+    /// The time of the next update of the probability; `None` before the first call.
     next: Option<Instant>,
     rng: Rng,
 }
 
-/// Converts a gain of 31 bits in 2^-8 Hertz to what one nanosecond of delay adds, in units of
-/// 2^-38.
+/// Converts a gain of 31 bits, in units of 1/256 Hertz, to what one nanosecond of delay adds to the
+/// probability, in units of 2^-38.
 fn scaled(gain: u64) -> i64 {
     let scaled = ((gain * u64::from(ONE)) >> (GAIN_BITS - DELAY_BITS)) / NS_PER_SEC;
     scaled.cast_signed()
 }
 
-/// Converts nanoseconds to a signed number, which is enough for 292 years.
+/// Converts a time to a signed number of nanoseconds, which suffices for 292 years.
 fn signed(ns: u64) -> i64 {
     ns.cast_signed()
 }
 
 impl Law {
     /// Creates the law. If `drops` is true, an overload drops packets and the base probability may
-    /// reach 1; else it may only reach the value at which every packet of the L-queue is marked.
+    /// reach 1; else the base probability may only reach the value at which every packet of the
+    /// L-queue is marked.
     pub(super) fn new(values: &Values<'_>, drops: bool) -> Self {
         let given = Given::of(values);
         let coupling = values.number("coupling_factor");
@@ -209,15 +214,15 @@ impl Law {
         }
     }
 
-    /// Sets the parameters of `new`, and keeps the probability and the other state.
+    /// Takes over the parameters of `new`, and keeps the probability and the rest of the state.
     pub(super) fn change(&mut self, new: Self) {
         let old = std::mem::replace(self, new);
         (self.probability, self.delay_before) = (old.probability, old.delay_before);
         (self.next, self.rng) = (old.next, old.rng);
     }
 
-    /// Returns the probability with which the L-queue marks, in units of 2^-32. If it is more than
-    /// 1, both queues are overloaded.
+    /// Returns the probability with which the L-queue marks, in units of 2^-32. The value may
+    /// exceed 1, which means that both queues are overloaded.
     #[inline]
     pub(super) fn coupled(&self) -> u64 {
         u64::from(self.probability) * self.coupling
@@ -229,22 +234,22 @@ impl Law {
         self.coupled() > u64::from(ONE)
     }
 
-    /// Returns true with probability `chance`, in units of 2^-32.
+    /// Returns true at random, with probability `chance` (in units of 2^-32).
     #[inline]
     pub(super) fn roll(&mut self, chance: u64) -> bool {
         chance > 0 && u64::from(self.rng.next_u32()) <= chance
     }
 
-    /// Returns true with the square of the base probability.
+    /// Returns true at random, with a probability that is the square of the base probability.
     #[inline]
     pub(super) fn roll_square(&mut self) -> bool {
         let chance = self.probability.into();
         self.roll(chance) && self.roll(chance)
     }
 
-    /// Updates the base probability once for each interval that has ended. The caller guarantees
-    /// that the first packets of both queues have been the same since the last call; `oldest` is
-    /// when the older of them came, in nanoseconds.
+    /// Updates the base probability once for each interval that has ended by `now`. The caller
+    /// guarantees that the first packets of both queues have been the same since the last call.
+    /// `oldest` is the time at which the older of these two packets came, in nanoseconds.
     #[inline]
     pub(super) fn update(&mut self, oldest: Option<u64>, now: Instant) {
         let by_clock = || Instant(now.0 / self.tupdate * self.tupdate).after(self.tupdate);
@@ -261,8 +266,9 @@ impl Law {
             let delay = oldest.map_or(0, |since| next.since(Instant(since)));
             let before = std::mem::replace(&mut self.delay_before, delay);
             let step = self.step(delay, before);
-            // While nothing is held, all updates are equal; and once the probability has reached
-            // its bound, it stays there as long as the delay only grows. Do such updates at once.
+            // While no packet is held, all updates are equal. And once the probability has reached
+            // its upper bound, it stays there as long as the delay only grows. Do all such updates
+            // in one step.
             let alike = match oldest {
                 None => before == 0,
                 Some(_) => {
@@ -279,7 +285,8 @@ impl Law {
         self.next = Some(next);
     }
 
-    /// Returns what one update adds to the base probability, in units of 2^-38.
+    /// Returns what one update adds to the base probability, in units of 2^-38; `delay` is the
+    /// waiting time now, `before` at the last update.
     fn step(&self, delay: u64, before: u64) -> i64 {
         let off = (signed(delay) - signed(self.target)).wrapping_mul(self.alpha);
         let growth = (signed(delay) - signed(before)).wrapping_mul(self.beta);
@@ -298,7 +305,7 @@ impl Law {
         self.probability = moved.min(self.most);
     }
 
-    /// Resets the base probability; the last delay and the time of the next update stay.
+    /// Resets the base probability to zero; the last delay and the time of the next update stay.
     pub(super) fn reset(&mut self) {
         self.probability = 0;
     }
@@ -306,7 +313,7 @@ impl Law {
 
 #[cfg(test)]
 impl Law {
-    /// Returns what the next update depends on besides the probability.
+    /// Returns the state on which the next update depends, without the probability.
     pub(super) fn known(&self) -> (u64, Option<Instant>) {
         (self.delay_before, self.next)
     }

@@ -36,7 +36,7 @@ fn options(values: &Values<'_>, _: &Extra, out: &mut Out) {
     words(&config, out);
 }
 
-/// Shows the options that have a word for each state; JSON uses other words.
+/// Shows the options that have one word for each state; JSON uses other words than text.
 fn words(config: &Config, out: &mut Out) {
     let choose = |on, words: [(&'static str, &'static str); 2]| words[usize::from(on)];
     let (text, json) =

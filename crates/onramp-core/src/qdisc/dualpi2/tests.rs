@@ -23,7 +23,8 @@ struct Fates {
     dropped: f64,
 }
 
-/// Returns which fractions of many packets are marked and dropped at a base probability.
+/// Returns which fractions of many packets are marked and dropped when the law's base probability
+/// is `probability`.
 fn fates(options: &str, probability: f64, make: impl Fn() -> Packet) -> Fates {
     const MANY: u32 = 20_000;
     let mut qdisc = qdisc(&format!("{options} tupdate 4s"));
@@ -35,7 +36,8 @@ fn fates(options: &str, probability: f64, make: impl Fn() -> Packet) -> Fates {
     let mut marked = 0;
     for number in 0..MANY {
         let _ = qdisc.enqueue(make(), &mut cx);
-        // Keep enough packets in the queue that the packet that is judged is never the only one.
+        // Keep at least 99 packets in the queue, so that the law never spares a packet because few
+        // bytes are held.
         if number >= 100
             && qdisc.backlog().packets > 99
             && let Dequeue::Ready(pkt) = qdisc.dequeue(&mut cx)
@@ -51,7 +53,8 @@ fn near(fates: Fates, marked: f64, dropped: f64) -> bool {
     (fates.marked - marked).abs() < 0.015 && (fates.dropped - dropped).abs() < 0.015
 }
 
-/// RFC 9332: the L-queue marks with `p_CL = k p'`, the classic queue drops with `p_C = p'^2`.
+/// RFC 9332: the L-queue marks with probability `p_CL = k p'`, the classic queue drops with `p_C =
+/// p'^2`, where `p'` is the base probability and `k` the coupling factor.
 #[test]
 fn marks_go_with_the_probability_and_drops_with_its_square() {
     let classid = |minor: u32| {
@@ -77,11 +80,11 @@ fn marks_go_with_the_probability_and_drops_with_its_square() {
 #[test]
 fn an_overload_drops_in_both_queues_or_in_none() {
     let all = |options, ecn| fates(options, 0.8, || packet(MTU, ecn));
-    // The L-queue marks all packets that it does not drop.
+    // Under overload, the L-queue marks all packets that it does not drop.
     assert!(near(all("drop_on_overload", 1), 0.36, 0.64));
     assert!(near(all("drop_on_overload", 2), 0.0, 0.64));
     assert!(near(all("drop_on_overload", 0), 0.0, 0.64));
-    // The base probability is bounded by 1/k.
+    // With `overflow`, the base probability is at most 1/k, where k is the coupling factor.
     assert!(near(all("overflow", 1), 1.0, 0.0));
     assert!(near(all("overflow", 2), 0.25, 0.0));
     assert!(near(all("overflow", 0), 0.0, 0.25));
@@ -93,7 +96,8 @@ fn few_bytes_are_left_alone() {
     let mut drops = PacketList::new();
     let mut cx = Cx::new(NOW, &mut drops);
     qdisc.law.probability = u32::MAX;
-    // Besides the packet that is judged, there are two of 1,513 bytes, which is too little to drop.
+    // Besides the packet that is about to be dropped or sent, two packets of 1,513 bytes are held:
+    // too few bytes for a random drop.
     for _ in 0..3 {
         let _ = qdisc.enqueue(packet(MTU - 1, 0), &mut cx);
     }
@@ -101,7 +105,8 @@ fn few_bytes_are_left_alone() {
         assert!(matches!(qdisc.dequeue(&mut cx), Dequeue::Ready(_)));
     }
     assert!(cx.drops.is_empty());
-    // Besides the packet that is judged, there are two of 1,514 bytes, so it is dropped.
+    // Besides the packet that is about to be dropped or sent, two packets of 1,514 bytes are held:
+    // enough for a drop.
     for _ in 0..3 {
         let _ = qdisc.enqueue(packet(MTU, 0), &mut cx);
     }
@@ -109,7 +114,7 @@ fn few_bytes_are_left_alone() {
     assert_eq!((qdisc.backlog().packets, drops.len()), (1, 1));
 }
 
-/// The classic queue gets its share of the bytes, give or take a packet.
+/// The classic queue sends its configured share of the bytes, give or take a packet.
 #[test]
 fn the_classic_queue_gets_its_part() {
     for (weight, l_len, c_len) in
@@ -126,13 +131,13 @@ fn the_classic_queue_gets_its_part() {
         for _ in 0..1000 {
             let Dequeue::Ready(pkt) = qdisc.dequeue(&mut cx) else { panic!("6,000 are held") };
             sent[usize::from(pkt.ecn)] += u64::from(pkt.len);
-            // The debt of one queue is the credit of the other.
+            // What one queue has sent beyond its share, the other queue lacks.
             let off = sent[0] * (100 - weight) / 100;
             let off = off.abs_diff(sent[1] * weight / 100);
             assert!(off <= 2 * u64::from(MTU), "{weight}: {sent:?}");
         }
     }
-    // A share of 0 % and one of 100 %: the other queue is served first.
+    // With a share of 0 %, the L-queue is served first; with a share of 100 %, the classic queue.
     for (weight, first) in [(0, 1), (100, 0)] {
         let mut qdisc = qdisc(&format!("classic_protection {weight}"));
         let mut drops = PacketList::new();
@@ -148,8 +153,8 @@ fn the_classic_queue_gets_its_part() {
     }
 }
 
-/// Enqueues `count` packets and waits. Returns which of the packets that leave are marked, and the
-/// dropped packets.
+/// Enqueues `count` packets and dequeues them after `wait_ns` nanoseconds. Returns, for each packet
+/// that leaves, whether it is marked; and the dropped packets.
 fn stepped(options: &str, count: u32, ecn: u8, wait_ns: u64) -> (Vec<bool>, PacketList) {
     let mut qdisc = qdisc(options);
     let mut drops = PacketList::new();
@@ -171,9 +176,11 @@ fn stepped(options: &str, count: u32, ecn: u8, wait_ns: u64) -> (Vec<bool>, Pack
 fn what_waited_too_long_is_marked() {
     assert_eq!(stepped("", 3, 1, 1_000_000).0, [false; 3]);
     assert_eq!(stepped("", 3, 1, 1_000_001).0, [true; 3]);
-    // A packet is marked while more than two packets are behind it in the queue.
+    // With a step threshold of two packets, a packet is marked if more than two packets are behind
+    // it in the queue.
     assert_eq!(stepped("step_thresh 2p", 5, 1, 0).0, [true, true, false, false, false]);
-    // A packet is marked if at least two packets were before it in the queue when it came.
+    // With `min_qlen_step 2`, a packet that waited for too long is marked only if at least two
+    // packets were in the queue when it came.
     assert_eq!(stepped("min_qlen_step 2", 4, 1, 9_000_000).0, [false, false, true, true]);
     let (marks, drops) = stepped("", 3, 0, 1_000_001);
     assert!(marks.is_empty());
@@ -189,7 +196,7 @@ fn limits_hold_for_both_queues_together() {
     let verdicts: Vec<_> =
         [0, 1, 0, 1].iter().map(|ecn| qdisc.enqueue(packet(100, *ecn), &mut cx)).collect();
     assert_eq!(verdicts[2..], [Verdict::Queued, Verdict::Dropped]);
-    // A smaller limit drops classic packets first.
+    // If a change makes the limit smaller, classic packets are dropped first.
     let spec: Spec = "dualpi2 limit 1".parse().expect("a correct line");
     assert!(qdisc.change(&spec.values(MTU), &mut cx));
     assert_eq!((qdisc.classic.len(), qdisc.l_queue.len(), cx.drops.len()), (0, 1, 3));
@@ -217,7 +224,8 @@ fn large_packets_are_taken_apart_unless_told_not_to() {
     }
 }
 
-/// Appendix A of RFC 9332 in floating point: `p' += alpha (q - target) + beta (q - q_before)`.
+/// The law of RFC 9332, appendix A, in floating point: `p' += alpha (q - target) + beta (q -
+/// q_before)`.
 struct Reference {
     p: f64,
     before: f64,
@@ -246,18 +254,18 @@ fn the_probability_is_that_of_the_rfc() {
     let mut now = NOW;
     for round in 0..500 {
         now = now.after(16_000_000);
-        // Waits of up to 100 ms; in some rounds, nothing is held.
+        // Packets wait for up to 100 ms; in some rounds, no packet is held.
         let delay = if round % 50 < 10 { 0 } else { u64::from(rng.below(100_000_000)) };
         law.update((delay > 0).then(|| now.0 - delay), now);
         #[expect(clippy::cast_precision_loss, reason = "a tenth of a second")]
         reference.update(delay as f64 / 1e9);
         let p = f64::from(law.probability) / f64::from(u32::MAX);
-        // The law rounds the gains down: from 44.02 and 879.4 to 44 and 879.
+        // `Law` rounds the gains down, from 44.02 to 44 and from 879.4 to 879.
         assert!((p - reference.p).abs() < 0.01, "{round}: {p}, {}", reference.p);
     }
 }
 
-/// One call after a long pause has the same effect as a call for each interval.
+/// One update after a long pause has the same effect as one update for each interval.
 #[test]
 fn a_long_pause_is_all_its_periods() {
     let options = ["", "overflow", "target 1ms tupdate 300us alpha 0.00390625 beta 0.00390625"];
@@ -285,8 +293,8 @@ fn a_long_pause_is_all_its_periods() {
             assert_eq!(state(&once), state(&often), "{options}: {start}, {since:?}");
         }
     }
-    // A billion intervals must not take a billion steps, and `Instant::MAX` is no time at which to
-    // update.
+    // A billion intervals must not take a billion steps of computation, and `Instant::MAX` (never)
+    // must not count as the time of an update.
     let spec: Spec = "dualpi2 tupdate 1us".parse().expect("a correct line");
     let mut law = Law::new(&spec.values(MTU), true);
     law.update(None, NOW);
@@ -306,7 +314,7 @@ fn round_trips_stand_for_four_options() {
     let given = "target 5ms tupdate 5ms alpha 0.5546875 beta 10";
     assert_eq!(law("max_rtt 30ms typical_rtt 5ms"), law(given));
     assert_eq!(law("typical_rtt 5ms"), law("max_rtt 30ms typical_rtt 5ms"));
-    // The interval is at most a third of the longest round-trip time.
+    // The interval between updates is at most a third of the longest round-trip time.
     let given = "target 10ms tupdate 4ms alpha 2.77734375 beta 25";
     assert_eq!(law("max_rtt 12ms typical_rtt 10ms"), law(given));
     for (options, why) in [

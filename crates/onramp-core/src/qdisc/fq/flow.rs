@@ -1,14 +1,15 @@
-//! The flows of `fq`: a slab of flows, and the packets of each flow in order.
+//! The flows of `fq`: a slab (an array whose places are reused) of flows, and the packets of each
+//! flow in order.
 //!
 //! A flow takes one cache line. Its packets lie in a list sorted by time to send. A packet that
-//! asks to leave before the newest packet of the list goes into a heap beside the list; only flows
-//! with such packets have a heap.
+//! asks to leave before the newest packet of the list goes into a separate heap of that flow; only
+//! flows with such packets have a heap.
 //!
 //! Memory: 64 bytes for each flow in the slab, and 8 bytes for each slot of the index, which is at
 //! most half full. Both grow by doubling and shrink only at a reset: a flow costs 80 to 160 bytes,
 //! 10,000 flows cost 1.25 MiB. When there are more than `buckets` flows, new flows take the places
-//! of flows that have been idle for 3 s. Each new flow checks the next 8 flows for such a place, so
-//! that n new flows a second need at most 3.5 n places.
+//! of flows that have been idle for 3 s. For each new flow, the next 8 flows of the slab are
+//! checked for being idle that long, so that n new flows a second need at most 3.5 n places.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -17,48 +18,49 @@ use onramp_queue::{Meta, Packet, PacketList, prefetch};
 
 use super::index::Index;
 
-/// A number that names no flow and no heap.
+/// In place of the number of a flow or of a heap: none.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Length of a tick, in nanoseconds. Linux counts the age of an idle flow in jiffies; a tick is as
-/// long as a jiffy with `HZ=100`.
+/// Length of a tick, in nanoseconds: the time for which a flow has been idle is counted in ticks.
+/// Linux counts it in jiffies; a tick is as long as a jiffy with `HZ=100`.
 pub(super) const TICK_NS: u64 = 10_000_000;
 
-/// Age at which idle flows may be collected, in ticks: 3 s.
+/// How long a flow must have been idle before it may be removed, in ticks: 3 s.
 const GC_AGE_TICKS: u32 = 300;
 
-/// Number of flows that are checked for idleness when a flow is added.
+/// Number of flows that are checked for idleness whenever a flow is added.
 const GC_MAX: usize = 8;
 
 /// The state of a flow, which says in which list the flow is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// In no list: the flow has no packets, and may be collected once it has been idle for long
+    /// In no list: the flow has no packets, and may be removed once it has been idle for long
     /// enough.
     Detached,
     /// The flow is in a list of its band.
     Listed,
     /// In no list: the flow waits until its next packet may leave.
     Throttled,
-    /// The place in the slab is not in use.
+    /// This place in the slab is not in use.
     Free,
 }
 
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Flow {
-    /// The packets of this flow, sorted by time to send.
+    /// The packets of this flow that came in order, sorted by time to send.
     queue: PacketList,
     key: u64,
-    /// Time before which pacing lets no packet of this flow leave, in nanoseconds; 0 = never paced
-    /// yet.
+    /// The time before which pacing lets no packet of this flow leave, in nanoseconds; 0 if the
+    /// flow was never paced.
     pub(super) time_next_ns: u64,
     /// Number of bytes that this flow may still send in this round.
     pub(super) credit: i32,
-    /// Meaning depends on the state. Throttled: the flow's place among the waiting flows. Detached:
-    /// when the flow became idle, in ticks. Free: the next free place of the slab.
+    /// The meaning depends on the state of the flow. Throttled: the number of the flow's entry
+    /// among the waiting flows. Detached: when the flow became idle, in ticks. Free: the next free
+    /// place of the slab.
     pub(super) link: u32,
-    /// Number of the heap with this flow's out-of-order packets, or `NONE`.
+    /// Number of the heap that holds this flow's out-of-order packets, or `NONE`.
     late: u32,
     pub(super) band: u8,
     pub(super) state: State,
@@ -81,7 +83,7 @@ impl Flow {
     }
 }
 
-/// A packet that leaves before a packet of the same flow that came earlier.
+/// An out-of-order packet: a packet that leaves before a packet of the same flow that came earlier.
 #[derive(Debug)]
 struct Late {
     time_ns: u64,
@@ -90,8 +92,8 @@ struct Late {
     pkt: Packet,
 }
 
-/// Reversed order: `BinaryHeap` returns the greatest element first, and the earliest packet must
-/// come first.
+/// The order is reversed: `BinaryHeap` returns the greatest element first, and the earliest packet
+/// must come first.
 impl Ord for Late {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.time_ns, other.place).cmp(&(self.time_ns, self.place))
@@ -112,15 +114,15 @@ impl PartialEq for Late {
 
 impl Eq for Late {}
 
-/// Describes the packet of a flow that leaves next.
+/// Describes the packet of a flow that is to leave next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) time_ns: u64,
     late: bool,
 }
 
-/// Returns when a packet may leave as far as the packet itself decides: the departure time that it
-/// asks for, else the time at which it came. In nanoseconds.
+/// Returns the earliest time at which a packet may leave, pacing aside: the departure time that the
+/// packet asks for, else the time at which it came. In nanoseconds.
 #[inline]
 fn time_to_send_ns(pkt: &Packet) -> u64 {
     if pkt.txtime_ns != 0 { pkt.txtime_ns } else { pkt.enqueued_ns }
@@ -130,27 +132,29 @@ fn time_to_send_ns(pkt: &Packet) -> u64 {
 #[derive(Debug)]
 pub(super) struct Flows {
     slab: Vec<Flow>,
-    /// First of the free places in the slab.
+    /// The first free place of the slab, or `NONE`; each free place names the next one.
     free: u32,
-    /// Finds the place of a flow in the slab by the flow's key.
+    /// Finds the place of a flow in the slab from the flow's key.
     index: Index,
-    /// Key and place of the flow that was found last.
+    /// Key of the flow that was found last, and its place in the slab.
     recent: (u64, u32),
-    /// The place in the slab at which the next search for idle flows begins.
+    /// The place in the slab at which the next search for flows that have been idle for long
+    /// begins.
     gc_at: usize,
     late: Vec<BinaryHeap<Late>>,
     late_free: Vec<u32>,
     late_places: u64,
 }
 
-/// Place of the flow that holds the packets of the fast path. No key finds that flow.
+/// Place in the slab of a special flow that holds the packets of the fast path. No key finds that
+/// flow.
 pub(super) const FAST: u32 = 0;
 
-/// The flow that a search found or created.
+/// The result of `find_or_insert`: the flow that was found or created.
 pub(super) struct Found {
     pub(super) index: u32,
     pub(super) fresh: bool,
-    /// Number of idle flows that were collected to make room.
+    /// Number of idle flows that were removed to make room.
     pub(super) collected: u32,
 }
 
@@ -178,20 +182,20 @@ impl Flows {
         &mut self.slab[index as usize]
     }
 
-    /// Returns the number of flows, without the fast path.
+    /// Returns the number of flows, not counting that of the fast path.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Returns how many packets the flow of `key` holds.
+    /// Returns how many packets the flow with the key `key` holds.
     pub(super) fn held(&self, key: u64) -> usize {
         let is = |index: u32| self.slab[index as usize].key == key;
         self.index.find(self.index.hash(key), is).map_or(0, |index| self.packets(index))
     }
 
-    /// Prefetches the memory that packets of the flows `keys` will need soon: first the slots of
-    /// the index, then the flows, then the last packet of each flow's list.
+    /// Prefetches the memory that enqueuing packets of the flows `keys` will need soon: first the
+    /// slots of the index, then the flows, then the last packet in each flow's list.
     #[inline]
     pub(super) fn prefetch_flows(&self, keys: impl Iterator<Item = u64> + Clone) {
         let guesses = || keys.clone().filter_map(|key| self.index.guess(self.index.hash(key)));
@@ -200,7 +204,7 @@ impl Flows {
         guesses().for_each(|index| self.get(index).queue.prefetch_back());
     }
 
-    /// Asks the processor to load a flow into its cache.
+    /// Asks the processor to load the data of a flow into its cache.
     #[inline]
     pub(super) fn prefetch_flow(&self, index: u32) {
         prefetch(self.get(index));
@@ -212,8 +216,8 @@ impl Flows {
         self.get(index).queue.prefetch_front();
     }
 
-    /// Finds the flow of `key`, or creates one with `credit` bytes. If there are `room` flows or
-    /// more, first collects idle flows.
+    /// Finds the flow with the key `key`, or creates it with a credit of `credit` bytes. If a flow
+    /// must be created and there already are `room` flows or more, first removes idle flows.
     #[inline]
     pub(super) fn find_or_insert(
         &mut self,
@@ -252,7 +256,8 @@ impl Flows {
         Found { index, fresh: true, collected }
     }
 
-    /// Frees idle flows among the next few of the slab, and returns how many flows were freed.
+    /// Checks the next few flows of the slab, removes those that have been idle for long, and
+    /// returns how many were removed.
     fn collect(&mut self, now: u32) -> u32 {
         let mut collected = 0;
         for _ in 0..GC_MAX.min(self.slab.len()) {
@@ -281,7 +286,7 @@ impl Flows {
         }
     }
 
-    /// Returns the number of packets that a flow holds.
+    /// Returns the number of packets that the flow at place `index` holds.
     #[inline]
     pub(super) fn packets(&self, index: u32) -> usize {
         let flow = self.get(index);
@@ -289,22 +294,22 @@ impl Flows {
         flow.queue.len() as usize + late
     }
 
-    /// Whether a flow has no packets.
+    /// Whether the flow at place `index` has no packets.
     #[inline]
     pub(super) fn is_empty(&self, index: u32) -> bool {
         let flow = self.get(index);
         flow.queue.is_empty() && flow.late == NONE
     }
 
-    /// Inserts a packet by its time to send, behind packets with the same time.
+    /// Adds a packet to a flow, sorted by time to send, behind packets with the same time.
     #[inline]
     pub(super) fn push(&mut self, index: u32, mut pkt: Packet, now_ns: u64) {
         let flow = &mut self.slab[index as usize];
         let newest_ns = flow.queue.back().map_or(0, time_to_send_ns);
         if pkt.txtime_ns == 0 {
             // A packet's waiting time starts when its sender pushed it. But a packet that asks for
-            // no departure time must not overtake packets that are already due, so it counts as no
-            // older than the newest packet of its flow.
+            // no departure time must not overtake packets that are already due, so it counts as
+            // having come no earlier than the newest packet of its flow.
             let came_ns = if pkt.enqueued_ns == 0 { now_ns } else { pkt.enqueued_ns };
             pkt.enqueued_ns = came_ns.max(newest_ns).min(now_ns);
         }
@@ -330,7 +335,7 @@ impl Flows {
         self.late[flow.late as usize].push(Late { time_ns, place, pkt });
     }
 
-    /// Returns the flow's next packet to leave, or `None` if the flow has no packets.
+    /// Returns the packet of the flow that is to leave next, or `None` if the flow has no packets.
     #[inline]
     pub(super) fn head(&self, index: u32) -> Option<Head> {
         let flow = self.get(index);
@@ -339,8 +344,8 @@ impl Flows {
         if flow.late == NONE { listed } else { self.earlier(flow, listed) }
     }
 
-    /// Returns the earlier of two packets: the first packet of the list and the first packet of the
-    /// heap.
+    /// Returns the earlier one of two packets: the first packet of the flow's list (`listed`) and
+    /// the first packet of the flow's heap.
     #[cold]
     fn earlier(&self, flow: &Flow, listed: Option<Head>) -> Option<Head> {
         let late = self.late[flow.late as usize].peek();
@@ -369,7 +374,7 @@ impl Flows {
         pkt
     }
 
-    /// Returns the metadata of all packets, except those of the fast path.
+    /// Returns the metadata of all packets held, except those of the fast path.
     pub(super) fn metas(&self) -> impl Iterator<Item = &Meta> {
         let lists = self.slab[1..].iter().flat_map(|flow| flow.queue.metas());
         lists.chain(self.late.iter().flatten().map(|late| &*late.pkt))
@@ -382,7 +387,7 @@ impl Flows {
     }
 }
 
-/// Converts a time to ticks, which wrap around after 497 days.
+/// Converts a time in nanoseconds to ticks, which wrap around after 497 days.
 #[inline]
 pub(super) fn ticks(now_ns: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "wraps around")]
@@ -390,7 +395,8 @@ pub(super) fn ticks(now_ns: u64) -> u32 {
     ticks
 }
 
-/// Whether tick `a` is later than tick `b`, even if the ticks have wrapped around.
+/// Whether tick `a` is later than tick `b`. The answer is right even if ticks have wrapped around
+/// in between.
 #[inline]
 pub(super) fn is_after(a: u32, b: u32) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 31
@@ -444,7 +450,8 @@ mod tests {
             }
             assert_eq!(known.insert(key, found.index), (!found.fresh).then_some(found.index));
             assert_eq!(flows.len(), known.len());
-            // A quarter of the flows never becomes idle; the other flows become idle now.
+            // A quarter of the flows never becomes idle; each other flow becomes idle when it is
+            // found.
             let flow = flows.get_mut(found.index);
             flow.link = ticks(now_ns) | 1;
             flow.state = if key % 4 == 0 { State::Listed } else { State::Detached };

@@ -1,7 +1,8 @@
 //! A hash table from the keys of flows to their places in a slab.
 //!
-//! Open addressing with linear probing; a deletion moves later slots back. A slot holds 32 bits of
-//! the hash and the place; the key itself lies in the slab, where the caller compares it.
+//! The table uses open addressing with linear probing; removing an entry moves later slots back to
+//! close the gap. A slot holds 32 bits of the hash, and a place; the key itself is in the slab,
+//! where the caller compares it.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -10,7 +11,7 @@ use onramp_queue::prefetch;
 /// Number of slots in an empty table. The number of slots is always a power of two.
 const SLOTS_MIN: usize = 64;
 
-/// The bits of a slot that come from the hash: its upper half.
+/// The bits of a slot that come from the hash: the upper half of the slot.
 const TAG: u64 = 0xFFFF_FFFF << 32;
 
 #[derive(Debug)]
@@ -19,8 +20,8 @@ pub(super) struct Index {
     /// bits. A slot of 0 is empty: no flow in the table has place 0.
     slots: Vec<u64>,
     len: usize,
-    /// Random number that enters the hash, so that nobody can choose keys that collide. It does not
-    /// affect any result of the table.
+    /// A random number that enters the hash, so that nobody can choose keys that collide. The table
+    /// returns the same results with any seed.
     seed: u64,
 }
 
@@ -43,7 +44,8 @@ impl Index {
         folded
     }
 
-    /// Returns the place with this hash for which `is` returns true, or `None` if there is none.
+    /// Returns the place that was added with this hash and for which `is` returns true, or `None`
+    /// if there is none.
     #[inline]
     pub(super) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
         let mask = self.slots.len() - 1;
@@ -60,19 +62,20 @@ impl Index {
         }
     }
 
-    /// Asks the processor to load the slot at which probing for this hash begins.
+    /// Asks the processor to load the slot at which a search for this hash begins.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
         prefetch(&self.slots[home(hash) & (self.slots.len() - 1)]);
     }
 
-    /// Returns the first place with this hash, without comparing keys.
+    /// Returns the first place found for this hash, without comparing keys: probably the right one.
     #[inline]
     pub(super) fn guess(&self, hash: u64) -> Option<u32> {
         self.find(hash, |_| true)
     }
 
-    /// Adds a place, which must be neither 0 nor in the table yet.
+    /// Adds the place `place` with the hash `hash`. The place must be neither 0 nor already in the
+    /// table.
     pub(super) fn insert(&mut self, hash: u64, place: u32) {
         if (self.len + 1) * 2 > self.slots.len() {
             self.grow();
@@ -81,7 +84,8 @@ impl Index {
         self.len += 1;
     }
 
-    /// Writes a slot into the first empty slot from its home on.
+    /// Writes `slot` to the first empty slot, searching from the slot's home (where a search for
+    /// its hash begins).
     fn put(&mut self, slot: u64) {
         let mask = self.slots.len() - 1;
         let mut at = home(slot) & mask;
@@ -97,14 +101,14 @@ impl Index {
         old.into_iter().filter(|slot| *slot != 0).for_each(|slot| self.put(slot));
     }
 
-    /// Removes a place that is in the table.
+    /// Removes the place `at_place`, which must be in the table with the hash `hash`.
     pub(super) fn remove(&mut self, hash: u64, at_place: u32) {
         let mask = self.slots.len() - 1;
         let mut hole = home(hash) & mask;
         while place(self.slots[hole]) != at_place {
             hole = (hole + 1) & mask;
         }
-        // Close the gap: move back each slot that a probe from its home could no longer reach.
+        // Close the gap: move back each slot that a search from its home could no longer reach.
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
@@ -128,7 +132,8 @@ impl Index {
     }
 }
 
-/// Returns where probing for a hash begins, before the mask is applied.
+/// Returns the home of a hash (where a search for it begins), before it is reduced to the number of
+/// slots.
 #[inline]
 fn home(hash_or_slot: u64) -> usize {
     (hash_or_slot >> 32) as usize
@@ -147,8 +152,9 @@ mod tests {
 
     use super::*;
 
-    /// Returns how many different homes 8,192 keys have among 16,384 slots, where each key is
-    /// `step` larger than the one before. Random hashes would give 6,447 homes.
+    /// Returns how many different homes (slots where a search begins) 8,192 keys have among 16,384
+    /// slots, where each key is `step` larger than the one before. Random hashes would give 6,447
+    /// homes.
     fn homes(seed: u64, step: u64) -> usize {
         let index = Index { seed, ..Index::new() };
         let home = |n: u64| home(index.hash(n.wrapping_mul(step))) % 16_384;

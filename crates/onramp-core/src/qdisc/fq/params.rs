@@ -92,14 +92,15 @@ pub(super) const PARAMS: &[Param] = &[
     ),
 ];
 
-/// Shows the number of buckets as Linux does, which rounds it up to a power of two.
+/// Shows the number of buckets rounded up to a power of two, as Linux does.
 fn show_buckets(param: &Param, value: &Value, out: &mut Out) {
     if let Value::Number(buckets) = value {
         look::as_number(param, buckets.next_power_of_two(), out);
     }
 }
 
-/// Shows the refill delay rounded up to whole ticks, because idle time is counted in ticks.
+/// Shows the refill delay rounded up to whole ticks, because the idle time of flows is counted in
+/// ticks.
 fn show_refill(param: &Param, value: &Value, out: &mut Out) {
     if let Value::Number(ns) = value {
         look::as_number(param, ns.div_ceil(TICK_NS) * TICK_NS, out);
@@ -112,8 +113,8 @@ fn show_pacing(param: &Param, value: &Value, out: &mut Out) {
     }
 }
 
-/// Shows a limit, unless it is the greatest 32-bit number of bytes per second or of microseconds,
-/// which means that there is no limit.
+/// Shows a limit unless it has its greatest value (the greatest 32-bit number of bytes per second
+/// or of microseconds), which stands for no limit.
 fn show_limit(param: &Param, value: &Value, out: &mut Out) {
     let none = if param.unit == Unit::Rate { U32_MAX } else { U32_MAX * 1_000 };
     if *value != Value::Number(none) {
@@ -121,7 +122,8 @@ fn show_limit(param: &Param, value: &Value, out: &mut Out) {
     }
 }
 
-/// The configuration of a running `fq`. Only a change of its parameters replaces it.
+/// The configuration of a running `fq`, computed from its parameters. Only a change of the
+/// parameters replaces the configuration.
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) limit: u32,

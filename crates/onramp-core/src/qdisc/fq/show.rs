@@ -1,7 +1,7 @@
 //! What `tc -s` shows of `fq`.
 //!
-//! Source: behaviour of iproute2 6.1, which does not know the fast path's counter. Its
-//! `next_packet_delay` is not shown here.
+//! Source: behaviour of iproute2 6.1, which does not show the counter of the fast path. The line
+//! `next_packet_delay` of iproute2 is not shown here.
 
 use crate::base::Extra;
 use crate::base::show::Out;

@@ -1,16 +1,17 @@
-//! Flows that wait for their time: the earliest first, and among flows with equal times the one
-//! that came first.
+//! Throttled flows, which wait for their time: the flow with the earliest time is first; of flows
+//! with equal times, the flow that came first.
 //!
-//! A heap with a calendar in front. In a heap of a million flows, each level costs an access to a
-//! cache line far from the others. So the heap holds only flows up to the present slot of the
-//! calendar; later flows lie in the calendar slot of their time, unordered, and move to the heap
-//! when the heap is empty. A bitmap shows which slots are not empty, so that one processor
-//! instruction finds the next one of 64. Flows beyond the end of the calendar, which `fq` itself
-//! never plans, wait in another heap.
+//! The flows are in a heap, with a calendar in front of it. In a heap of a million flows, each
+//! level costs an access to a distant cache line. So the heap holds only the flows up to the
+//! present slot (a span of time) of the calendar. A later flow lies unordered in the calendar slot
+//! of its time; the flows of a slot move to the heap when the heap is empty. A bitmap shows which
+//! slots are not empty, so that one processor instruction finds the next one of 64. Flows beyond
+//! the end of the calendar, which `fq` itself never plans, wait in another heap.
 //!
-//! When a flow's time moves forward, its old entry stays behind. An entry is valid if its flow
-//! still waits and still has the entry's place number; stale entries are removed when they reach
-//! the top of a heap, and all at once when they outnumber the valid ones.
+//! When a flow is to go on earlier than planned, it gets a new entry, and its old entry stays
+//! behind. An entry is valid if its flow still waits and the flow's `link` is the entry's place
+//! number; other entries are stale. Stale entries are removed when they reach the top of a heap,
+//! and all at once when they outnumber the valid ones.
 //!
 //! Source: Brown, "Calendar Queues", 1988; Saeed et al., "Eiffel: Efficient and Flexible Software
 //! Packet Scheduling", 2019 (find first set).
@@ -23,9 +24,9 @@ use std::collections::BinaryHeap;
 use self::calendar::{Calendar, slot_of};
 use super::flow::{Flows, State};
 
-/// A waiting flow: its time in the upper 64 bits, then its place in the order of arrival, then its
-/// index. All three are in one number because such entries compare without branches, which the
-/// processor could not predict in a heap.
+/// The entry of a waiting flow: its time in the upper 64 bits, then its place number (the order in
+/// which entries were made), then the number of the flow. All three are in one integer because
+/// comparing integers needs no branches, which the processor could not predict in a heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry(u128);
 
@@ -54,33 +55,33 @@ impl Entry {
         flow
     }
 
-    /// Whether this entry is valid: its flow still waits at this place.
+    /// Whether this entry is valid: its flow still waits, and this is the flow's newest entry.
     fn counts(self, flows: &Flows) -> bool {
         let flow = flows.get(self.flow());
         flow.state == State::Throttled && flow.link == self.place()
     }
 }
 
-/// The waiting flows. Each takes 16 bytes; the calendar also has unused room in its chunks.
+/// All waiting flows. Each takes 16 bytes; the calendar also has unused room in its chunks.
 #[derive(Debug, Default)]
 pub(super) struct Throttled {
-    /// Entries up to the present slot. The first entry is always valid; if the heap is empty, the
+    /// Entries up to the present slot. The first entry is always valid. If this heap is empty, the
     /// calendar is empty too.
     heap: BinaryHeap<Reverse<Entry>>,
     /// The calendar. `None` until the first flow needs it.
     calendar: Option<Box<Calendar>>,
-    /// Entries beyond the end of the calendar. The first entry is always valid.
+    /// Entries beyond the end of the calendar. The first entry is always valid (not stale).
     far: BinaryHeap<Reverse<Entry>>,
-    /// The present slot of the calendar.
+    /// The number of the present slot of the calendar.
     slot: u64,
-    /// Number of entries, and how many of them are no longer valid (stale).
+    /// Number of all entries, and how many of them are stale.
     entries: usize,
     stale: usize,
-    /// The place number of the next entry.
+    /// The place number that the next entry gets.
     place: u32,
 }
 
-/// Returns the first entry of a heap, or an entry after all others if the heap is empty.
+/// Returns the first entry of a heap; if the heap is empty, an entry that is later than all others.
 #[inline]
 fn top(heap: &BinaryHeap<Reverse<Entry>>) -> Entry {
     heap.peek().map_or(Entry(u128::MAX), |Reverse(entry)| *entry)
@@ -93,13 +94,13 @@ impl Throttled {
         self.entries - self.stale
     }
 
-    /// Returns when the first flow may go on, in nanoseconds; `u64::MAX` if no flow waits.
+    /// Returns when the first waiting flow may go on, in nanoseconds; `u64::MAX` if no flow waits.
     #[inline]
     pub(super) fn first_ns(&self) -> u64 {
         top(&self.heap).min(top(&self.far)).time_ns()
     }
 
-    /// Makes a flow wait until its `time_next_ns`.
+    /// Makes a flow wait until the time in its field `time_next_ns`.
     #[inline]
     pub(super) fn push(&mut self, flows: &mut Flows, index: u32) {
         if self.place == u32::MAX {
@@ -128,7 +129,8 @@ impl Throttled {
         }
     }
 
-    /// Makes a flow that already waits do so until its `time_next_ns`, which has changed.
+    /// Makes a flow that already waits do so until the time in its field `time_next_ns`, which has
+    /// changed.
     #[cold]
     pub(super) fn push_again(&mut self, flows: &mut Flows, index: u32) {
         self.stale += 1;
@@ -136,14 +138,14 @@ impl Throttled {
         self.sweep(flows);
     }
 
-    /// Notes that a flow no longer waits, which makes its entry stale.
+    /// Notes that a flow no longer waits, so that its entry is stale.
     #[cold]
     pub(super) fn forget_one(&mut self, flows: &Flows) {
         self.stale += 1;
         self.sweep(flows);
     }
 
-    /// Removes the first flow and returns it if its time has come; otherwise returns `None`.
+    /// Removes and returns the first waiting flow if its time has come; otherwise returns `None`.
     #[inline]
     pub(super) fn pop_due(&mut self, flows: &Flows, now_ns: u64) -> Option<u32> {
         if self.first_ns() > now_ns {
@@ -163,7 +165,8 @@ impl Throttled {
         Some(entry.flow())
     }
 
-    /// Advances to the next slot of the calendar if the heap is empty.
+    /// If the heap is empty, moves the entries of the calendar's next slot that is not empty to the
+    /// heap.
     #[inline]
     fn refill(&mut self) {
         if self.heap.is_empty()
@@ -175,8 +178,8 @@ impl Throttled {
         }
     }
 
-    /// Removes stale entries from the top of the heaps, or all stale entries if they outnumber the
-    /// valid ones.
+    /// Removes stale entries from the top of both heaps; or removes all stale entries, if they
+    /// outnumber the valid ones.
     fn sweep(&mut self, flows: &Flows) {
         if self.stale > self.len() {
             let place = self.place;
@@ -200,7 +203,7 @@ impl Throttled {
         self.stale -= 1;
     }
 
-    /// Removes all entries, in no particular order.
+    /// Removes and returns all entries, in no particular order.
     fn drain(&mut self) -> impl Iterator<Item = Entry> + use<> {
         let Self { heap, calendar, far, .. } = std::mem::take(self);
         let mut held: Vec<Entry> =
@@ -213,8 +216,8 @@ impl Throttled {
         *self = Self::default();
     }
 
-    /// Renumbers all waiting flows from zero, once in 2^32 entries. Leaves out the flow `moving`,
-    /// because the caller adds it afterwards.
+    /// Gives all entries new place numbers from zero on, which is needed once in 2^32 entries.
+    /// Leaves out the flow `moving`, because the caller adds that flow afterwards.
     #[cold]
     fn renumber(&mut self, flows: &mut Flows, moving: u32) {
         let mut held: Vec<Entry> = self.drain().collect();

@@ -1,4 +1,4 @@
-//! What the scheduler of `hfsc` knows of a class.
+//! The state that the scheduler of `hfsc` keeps for each class.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::sched::Child;
 #[derive(Debug)]
 pub(super) struct Class {
     pub(super) minor: u16,
-    /// The place of the parent class; `None` for the root.
+    /// The place of the parent class in the list of classes; `None` for the root.
     pub(super) parent: Option<usize>,
     /// Height above the leaves; 0 = the class has no classes below it.
     pub(super) level: u32,
     pub(super) child: Child,
-    /// When the child wanted to be asked again, the last time that the child made the class wait.
+    /// When the class's qdisc wanted to be asked again, the last time that it had no packet ready.
     pub(super) timer: Instant,
     pub(super) filters: Filters,
     pub(super) real: Option<Real>,
     pub(super) share: Option<Share>,
-    /// Number of bytes sent.
+    /// Number of bytes that the class and all classes below it have sent.
     pub(super) total: u64,
     pub(super) below: Below,
 }
@@ -43,7 +43,7 @@ impl Class {
         }
     }
 
-    /// Resets the class to its state before its first packet.
+    /// Resets the class to its state before its first packet; its curves stay.
     pub(super) fn restart(&mut self) {
         self.real = self.real.as_ref().map(|real| Real::new(real.curve));
         let limit = self.share.as_ref().and_then(|share| share.limit.as_ref());
@@ -57,30 +57,33 @@ impl Class {
     }
 }
 
-/// The service guaranteed to a class, whatever other classes do.
+/// The guarantee of a class (the curve `rt`): service that the class gets whatever other classes
+/// do.
 #[derive(Debug)]
 pub(super) struct Real {
     pub(super) curve: Curve,
     pub(super) deadline: Path,
     pub(super) eligible: Path,
-    /// Number of bytes sent under the guarantee.
+    /// Number of bytes that the class has sent under the guarantee.
     pub(super) cumul: u64,
-    /// When the next packet becomes eligible (`e`), and by when it has to be sent (`d`), in ticks.
+    /// The time at which the next packet becomes eligible, so that it may be sent under the
+    /// guarantee (`e`), and the time by which the packet has to be sent (`d`), in ticks.
     pub(super) e: u64,
     pub(super) d: u64,
     pub(super) place: Place,
-    /// A sequence number that keeps classes with equal times in order.
+    /// A sequence number by which classes with equal times are ordered.
     pub(super) turn: u64,
 }
 
-/// In which of the two ordered maps a class is kept.
+/// In which of the two ordered maps of the scheduler a class with a guarantee is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The class is in no map, because it holds no packets.
+    /// The class is in neither map, because it holds no packets.
     Nowhere,
-    /// The class waits, ordered by the time at which it becomes eligible.
+    /// The class is in the map of classes that wait until their next packet becomes eligible (may
+    /// be sent under the guarantee), ordered by that time.
     Waiting,
-    /// The class is eligible, ordered by its deadline.
+    /// The class is in the map of classes whose next packet is eligible, ordered by deadline.
     Ready,
 }
 
@@ -93,21 +96,23 @@ impl Real {
     }
 }
 
-/// A class's share of what its parent has.
+/// The share (the curve `ls`) of a class in what its parent has.
 #[derive(Debug)]
 pub(super) struct Share {
     pub(super) curve: Curve,
     pub(super) path: Path,
     pub(super) limit: Option<Limit>,
-    /// Number of active children; for a leaf, 1 if the leaf is active.
+    /// Number of active children; for a leaf, 1 if the leaf is active, else 0.
     pub(super) active: u32,
-    /// The virtual time, and the sum of its corrections, in ticks.
+    /// The virtual time of the class, and the sum of all corrections of it, in ticks.
     pub(super) vt: u64,
     pub(super) correction: u64,
     pub(super) turn: u64,
-    /// When the class's own limit and those of its children allow it to send, in ticks.
+    /// The time from which the class's own limit and the limits of its children allow the class to
+    /// send, in ticks.
     pub(super) f: u64,
-    /// How often the class became active, and how often its parent had when the class last did.
+    /// How often this class has become active; and how often the parent had, when this class last
+    /// became active.
     pub(super) period: u32,
     pub(super) parent_period: u32,
 }
@@ -134,7 +139,7 @@ impl Share {
 pub(super) struct Limit {
     pub(super) curve: Curve,
     pub(super) path: Path,
-    /// When the limit allows the class to send, in ticks.
+    /// The time from which the limit allows the class to send, in ticks.
     pub(super) f: u64,
 }
 
@@ -144,22 +149,24 @@ impl Limit {
     }
 }
 
-/// The active classes below a class, and what the class knows of them.
+/// The active classes directly below a class, and times that their parent keeps for them.
 #[derive(Debug, Default)]
 pub(super) struct Below {
-    /// The active classes by virtual time; of equal ones, the one that has been here longest is
-    /// first.
+    /// The active classes by virtual time; of classes with equal virtual times, the one that has
+    /// been in the map longest is first.
     pub(super) by_vt: BTreeMap<(u64, u64), usize>,
     /// The active classes by the time from which they may send.
     pub(super) by_f: BTreeMap<(u64, usize), usize>,
-    /// The virtual time of the class that was chosen last.
+    /// The greatest virtual time of the children chosen since the last time that no child was
+    /// active; 0 if none was chosen.
     pub(super) vt_min: u64,
-    /// The greatest virtual time of classes that have become passive.
+    /// The greatest virtual time that a child had when it became passive.
     pub(super) vt_offset: u64,
 }
 
 impl Below {
-    /// Returns when the first active class may send, in ticks; zero if no class is active.
+    /// Returns the earliest time at which an active child may send, in ticks; zero if no child is
+    /// active.
     pub(super) fn f_min(&self) -> u64 {
         self.by_f.first_key_value().map_or(0, |((f, _), _)| *f)
     }

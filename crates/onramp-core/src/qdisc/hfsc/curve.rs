@@ -1,5 +1,5 @@
-//! Service curves in whole numbers: a curve consists of two straight lines, and a path is a curve
-//! that starts at a given time and number of bytes.
+//! Service curves in integer arithmetic: a curve consists of two straight lines, and a path is a
+//! curve that starts at a given time and number of bytes.
 //!
 //! Source: I. Stoica, H. Zhang, T. S. E. Ng, "A Hierarchical Fair Service Curve Algorithm for
 //! Link-Sharing, Real-Time and Priority Services", 1997; the fixed-point formats are those of Linux
@@ -13,26 +13,27 @@ const TICKS_PER_SEC: u64 = 1_000_000_000 >> TICK_SHIFT;
 const SLOPE_BITS: u32 = 30 - TICK_SHIFT;
 /// Number of fractional bits of an inverse slope in ticks per byte.
 const INVERSE_BITS: u32 = 8 + TICK_SHIFT;
-/// The inverse of a slope of zero, and the time that such a slope needs for any byte.
+/// The inverse of a slope of zero; also the time that such a slope needs for any number of bytes.
 const NEVER: u64 = u64::MAX;
 
-/// Returns the tick that contains a time.
+/// Returns the tick that contains the time `ns`, in nanoseconds.
 pub(super) fn tick(ns: u64) -> u64 {
     ns >> TICK_SHIFT
 }
 
-/// Returns the time at which a tick begins, in nanoseconds.
+/// Returns the time at which the tick `tick` begins, in nanoseconds.
 pub(super) fn tick_ns(tick: u64) -> u64 {
     tick.saturating_mul(1 << TICK_SHIFT)
 }
 
-/// Returns a product of which one factor has `bits` fractional bits, without a wider number.
+/// Returns `number * factor`, where one of the two has `bits` fractional bits, without using a
+/// wider integer type.
 fn scaled(number: u64, factor: u64, bits: u32) -> u64 {
     let low = number & ((1 << bits) - 1);
     (number >> bits).wrapping_mul(factor).wrapping_add(low.wrapping_mul(factor) >> bits)
 }
 
-/// The slope of a line.
+/// The slope of a line: `forth` is bytes per tick, `back` is ticks per byte.
 #[derive(Clone, Copy, Debug)]
 struct Slope {
     forth: u64,
@@ -40,7 +41,7 @@ struct Slope {
 }
 
 impl Slope {
-    /// Creates the slope for a rate in bytes per second; both directions round up.
+    /// Creates the slope for a rate in bytes per second. Both `forth` and `back` are rounded up.
     fn new(rate: u64) -> Self {
         let back = if rate == 0 { NEVER } else { (TICKS_PER_SEC << INVERSE_BITS).div_ceil(rate) };
         Self { forth: (rate << SLOPE_BITS).div_ceil(TICKS_PER_SEC), back }
@@ -59,19 +60,19 @@ impl Slope {
     }
 }
 
-/// A service curve: one slope for some time, and another slope after that.
+/// A service curve: a first slope for some time, and a second slope after that.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Curve {
     first: Slope,
     second: Slope,
-    /// How long the first slope lasts, in ticks and in bytes.
+    /// How long the first slope lasts, in ticks, and how many bytes it reaches in that time.
     ticks: u64,
     bytes: u64,
 }
 
 impl Curve {
-    /// Creates a curve from the numbers of an option: a rate, nanoseconds, and the rate after them.
-    /// Returns `None` if both rates are zero.
+    /// Creates a curve from the numbers of an option: the first rate, for how many nanoseconds it
+    /// holds, and the second rate. Returns `None` if both rates are zero.
     pub(super) fn of(option: &[u64]) -> Option<Self> {
         let [m1, d_ns, m2] = option else { return None };
         if (*m1, *m2) == (0, 0) {
@@ -87,23 +88,23 @@ impl Curve {
         self.first.forth <= self.second.forth
     }
 
-    /// Returns the path that starts at this tick and number of bytes.
+    /// Returns the path of this curve that starts at `tick` with `bytes` bytes.
     pub(super) fn at(self, tick: u64, bytes: u64) -> Path {
         Path { tick, bytes, curve: self }
     }
 }
 
-/// A curve that starts at a point.
+/// A service curve that starts at a given time and number of bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
     tick: u64,
     bytes: u64,
-    /// The curve. Its first slope may be shorter than that of the class's own curve.
+    /// The curve of the path. Its first slope may end earlier than that of the class's own curve.
     curve: Curve,
 }
 
 impl Path {
-    /// Returns the tick at which the path reaches `bytes`.
+    /// Returns the tick at which the path reaches `bytes` bytes.
     pub(super) fn tick_of(&self, bytes: u64) -> u64 {
         let Self { tick, bytes: from, curve } = *self;
         if bytes < from {
@@ -132,8 +133,8 @@ impl Path {
         }
     }
 
-    /// Replaces the path by the lower of two curves: the path itself, and `curve` started at a
-    /// point.
+    /// Replaces this path by the lower of two paths: this path itself, and the path of `curve` that
+    /// starts at `tick` with `bytes` bytes.
     pub(super) fn lower(&mut self, curve: &Curve, tick: u64, bytes: u64) {
         let here = self.bytes_at(tick);
         if curve.is_convex() {
@@ -150,8 +151,8 @@ impl Path {
             *self = Self { tick, bytes, curve: *curve };
             return;
         }
-        // The two curves cross: the first slope lasts until the new curve has made up for the lead
-        // of the old one.
+        // The two paths cross: the first slope of the new path lasts until the new path has caught
+        // up with the old one.
         let lead = (here - bytes) << SLOPE_BITS;
         let mut ticks = lead / (curve.first.forth - curve.second.forth);
         ticks += self.tick.wrapping_add(self.curve.ticks).saturating_sub(tick);
@@ -159,8 +160,8 @@ impl Path {
         (self.curve.ticks, self.curve.bytes) = (ticks, curve.first.bytes(ticks));
     }
 
-    /// Returns the path along which packets become eligible: the same path if the curve gets
-    /// slower, else its second slope alone.
+    /// Returns the path along which packets become eligible (may be sent under the guarantee): this
+    /// path if its curve gets slower, else the second slope alone.
     pub(super) fn eligible(&self) -> Self {
         let mut path = *self;
         if path.curve.is_convex() {
@@ -191,7 +192,8 @@ mod tests {
 
     #[test]
     fn a_path_bends_where_its_first_slope_ends() {
-        // 10 ms are 156,250 ticks, in which a rate of 250,000 bytes per second makes 2,500 bytes.
+        // 10 ms are 156,250 ticks; in that time, a rate of 250,000 bytes per second gives 2,500
+        // bytes.
         let path = curve(250_000, 10, 125_000).at(1_000, 500);
         assert_eq!(path.tick_of(400), 1_000);
         assert_eq!(path.tick_of(3_000), 1_000 + 156_250);
@@ -199,7 +201,8 @@ mod tests {
         assert_eq!(path.bytes_at(1_000 + 156_250), 3_000);
         assert_eq!(path.bytes_at(1_000 + 156_250 + 15_625), 3_125);
         assert_eq!(path.bytes_at(0), 500);
-        // With a convex curve, packets become eligible along the second slope from the start.
+        // With a convex curve, packets become eligible (may be sent under the guarantee) along the
+        // second slope from the start.
         assert_eq!(path.eligible().tick_of(3_125), path.tick_of(3_125));
         let convex = curve(0, 10, 125_000).at(0, 0);
         assert_eq!((convex.tick_of(0), convex.tick_of(125)), (156_250, 156_250 + 15_625));
@@ -209,16 +212,16 @@ mod tests {
     #[test]
     fn the_lower_of_two_curves_is_followed() {
         let concave = curve(250_000, 10, 125_000);
-        // If the curve is started again much later, the new path is lower; if at once, the old path
-        // is lower.
+        // If the class starts its curve again much later, the path that starts then is lower; if it
+        // does so at once, the old path is lower.
         let mut path = concave.at(0, 0);
         path.lower(&concave, 10_000_000, 100);
         assert_eq!((path.tick, path.bytes, path.curve.ticks), (10_000_000, 100, 156_250));
         let mut path = concave.at(0, 0);
         path.lower(&concave, 0, 100);
         assert_eq!((path.tick, path.bytes), (0, 0));
-        // After 20 ms, the old path is at 3,750 bytes. With 3,000 bytes sent, the steep slope makes
-        // up for the 750 bytes in 6 ms.
+        // After 20 ms, the old path is at 3,750 bytes. If the new path starts there at 3,000 bytes,
+        // its steep first slope makes up for the 750 bytes in 6 ms.
         let mut path = concave.at(0, 0);
         path.lower(&concave, 312_500, 3_000);
         assert_eq!((path.tick, path.bytes), (312_500, 3_000));

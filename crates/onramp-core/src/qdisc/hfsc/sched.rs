@@ -1,4 +1,5 @@
-//! Decides which class is next: guarantees by deadline, shares by virtual time.
+//! Decides which class of `hfsc` sends next: first guarantees, by deadline; then shares, by virtual
+//! time.
 
 use super::class::{Place, Real};
 use super::{Hfsc, ROOT};
@@ -15,7 +16,7 @@ impl Hfsc {
         self.turn
     }
 
-    /// Activates `class`, which holds its first packet, of `len` bytes.
+    /// Makes `class` active: it held nothing before, and now holds a packet of `len` bytes.
     pub(super) fn activate(&mut self, class: usize, len: u32, now: u64) {
         if let Some(real) = &mut self.classes[class].real {
             real.deadline.lower(&real.curve, now, real.cumul);
@@ -27,8 +28,9 @@ impl Hfsc {
         }
     }
 
-    /// Computes by when the next packet of `class`, of `len` bytes, has to be sent. If the last
-    /// packet was sent under the guarantee, also computes when the next packet becomes eligible.
+    /// Computes by when the next packet of `class`, of `len` bytes, has to be sent. If `guaranteed`
+    /// is true (the last packet was sent under the guarantee), also computes when the next packet
+    /// becomes eligible (may be sent under the guarantee).
     pub(super) fn plan(&mut self, class: usize, len: u32, guaranteed: bool) {
         let turn = self.next_turn();
         let Some(real) = &mut self.classes[class].real else { return };
@@ -55,7 +57,8 @@ impl Hfsc {
         };
     }
 
-    /// Removes `class` from the maps of guarantees, because it has no packet with a deadline.
+    /// Removes `class` from the maps of classes with guarantees, because it has no packet with a
+    /// deadline.
     pub(super) fn forget_real(&mut self, class: usize) {
         let Some(real) = &mut self.classes[class].real else { return };
         let before = (real.place, real.e, real.d, real.turn);
@@ -63,8 +66,9 @@ impl Hfsc {
         self.take_out(before);
     }
 
-    /// Returns the eligible class with the earliest deadline; of equal ones, the class that became
-    /// eligible first.
+    /// Returns the class with the earliest deadline among those whose next packet is eligible (may
+    /// be sent under the guarantee); of equal deadlines, the class whose packet became eligible
+    /// first.
     pub(super) fn most_urgent(&mut self, now: u64) -> Option<usize> {
         while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
             let ((e, turn), class) = first.remove_entry();
@@ -76,8 +80,9 @@ impl Hfsc {
         self.ready.first_key_value().map(|(_, class)| *class)
     }
 
-    /// Goes down from the root: at each level, takes the class with the smallest virtual time among
-    /// those whose limits allow them to send.
+    /// Returns the leaf whose share is furthest behind, or `None` if no class may send. The search
+    /// goes down from the root; at each level, it takes the class with the smallest virtual time
+    /// among those whose limits allow them to send.
     pub(super) fn furthest_behind(&mut self, now: u64) -> Option<usize> {
         let mut class = ROOT;
         if self.classes[ROOT].below.f_min() > now {
@@ -95,7 +100,8 @@ impl Hfsc {
         Some(class)
     }
 
-    /// Makes `class` active in its parent's share, and the parent in its own parent's share.
+    /// Makes `class` active in its parent's share; a parent that becomes active by this becomes
+    /// active in its own parent's share, and so on.
     fn join(&mut self, mut class: usize, now: u64) {
         let mut joins = true;
         while let Some(parent) = self.classes[class].parent {
@@ -111,7 +117,8 @@ impl Hfsc {
                     above.share.as_ref().map_or((0, 0), |share| (share.period, share.active));
                 let below = &mut above.below;
                 if let Some((&(last, _), _)) = below.by_vt.last_key_value() {
-                    // Start between the first and the last virtual time of the active classes.
+                    // The virtual time of the class starts halfway between the first and the last
+                    // virtual time of the active classes.
                     let vt = match below.vt_min {
                         0 => last,
                         first => first.wrapping_add(last) / 2,
@@ -140,14 +147,14 @@ impl Hfsc {
         }
     }
 
-    /// Adds `len` bytes to the service of `class`; if its child holds nothing, makes `class`
-    /// passive in its parent's share.
+    /// Adds `len` bytes to what `class` has sent. If the class's qdisc holds no more packets, makes
+    /// the class passive in its parent's share.
     pub(super) fn serve(&mut self, class: usize, len: u64) {
         let own = &self.classes[class];
         self.book(class, len, own.child.held().packets == 0 && own.share.is_some());
     }
 
-    /// Makes `class` passive, whatever it holds.
+    /// Makes `class` passive, even if it holds packets.
     pub(super) fn part(&mut self, class: usize) {
         let is_sharing = self.classes[class].share.as_ref().is_some_and(|share| share.active > 0);
         if is_sharing {
@@ -156,8 +163,8 @@ impl Hfsc {
         self.forget_real(class);
     }
 
-    /// Adds `len` bytes to the service of `class` and of all classes above it. If `leaves` is true,
-    /// makes `class` passive.
+    /// Adds `len` bytes to what `class` and all classes above it have sent. If `leaves` is true,
+    /// makes `class` passive in its parent's share.
     fn book(&mut self, mut class: usize, len: u64, mut leaves: bool) {
         while let Some(parent) = self.classes[class].parent {
             let turn = self.next_turn();
@@ -172,8 +179,9 @@ impl Hfsc {
                 below.by_vt.remove(&(share.vt, share.turn));
                 share.vt = share.path.tick_of(own.total).wrapping_add(share.correction);
                 if share.vt < below.vt_min {
-                    // The class's limit held it back while other classes were served. Move its
-                    // virtual time forward, so that it gets no more service for that later.
+                    // The limit of the class held it back while other classes were served. Move its
+                    // virtual time forward, so that the class does not get more service later to
+                    // make up for that.
                     share.correction =
                         share.correction.wrapping_add(below.vt_min).wrapping_sub(share.vt);
                     share.vt = below.vt_min;
@@ -194,8 +202,8 @@ impl Hfsc {
         }
     }
 
-    /// Updates when a class may send: when its own limit and the limit of at least one child allow
-    /// it.
+    /// Updates the time from which `class` may send: when its own limit, and the limit of at least
+    /// one of its children, allow it.
     fn update_f(&mut self, class: usize, parent: usize) {
         let Ok([own, above]) = self.classes.get_disjoint_mut([class, parent]) else { return };
         let Some(share) = &mut own.share else { return };

@@ -10,14 +10,16 @@ pub(super) const SHOWN: Shown = Shown { options, class, class_extra, ..Shown::TA
 fn options(values: &Values<'_>, _: &Extra, out: &mut Out) {
     let default = values.number("default");
     if default > 0 {
-        // The JSON is that of `htb`: iproute2 prints no valid JSON here.
+        // The JSON here has the form of that of `htb`, because what iproute2 prints for `hfsc` is
+        // not valid JSON.
         out.string("default", &format!("{default:#x}"), format_args!("default {default:x} "));
     }
 }
 
 /// Shows the curves of a class; two equal curves are shown as one.
 fn class(values: &Values<'_>, _: &Extra, out: &mut Out) {
-    // The root has no parameters, because it has no class above it.
+    // The root has no parameters to show, because there is no class above it with which it could
+    // share.
     if !values.has("rt") {
         return;
     }

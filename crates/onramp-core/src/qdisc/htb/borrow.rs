@@ -11,7 +11,7 @@ use crate::base::Instant;
 use crate::sched::{Cx, Dequeue};
 
 impl Htb {
-    /// Notes that a leaf has packets.
+    /// Notes that the leaf at `place` has packets.
     #[inline]
     pub(super) fn activate(&mut self, place: usize) {
         let class = &mut self.classes[place];
@@ -21,7 +21,7 @@ impl Htb {
         }
     }
 
-    /// Notes that a leaf has no packets.
+    /// Notes that the leaf at `place` has no packets.
     #[inline]
     pub(super) fn deactivate(&mut self, place: usize) {
         if self.classes[place].active != 0 {
@@ -31,8 +31,9 @@ impl Htb {
     }
 
     /// Lets a class take turns as its mode allows, in all priorities in which the class is active.
-    /// A class that may send joins the row of its level; a class that must borrow joins its
-    /// parent's borrowers, and the parent then joins in the same way.
+    /// A class that may send joins the row (the classes of one level and priority that take turns)
+    /// of its level; a class that must borrow joins its parent's borrowers, and the parent then
+    /// joins in the same way.
     fn join(&mut self, place: usize) {
         let (mut at, mut bits) = (place, self.classes[place].active);
         while bits != 0 && self.classes[at].mode == Mode::MayBorrow {
@@ -41,7 +42,8 @@ impl Htb {
             let Below::Inner(borrowers) = &mut above.below else { return };
             let mut new = bits;
             for priority in each_bit(bits) {
-                // The parent already takes turns in a priority in which it lends to another child.
+                // In this priority, the parent already takes turns because it lends to another
+                // child.
                 if !borrowers[priority].is_empty() {
                     new &= !(1 << priority);
                 }
@@ -60,7 +62,7 @@ impl Htb {
         }
     }
 
-    /// Undoes [`join`](Self::join).
+    /// Undoes [`join`](Self::join): the class no longer takes turns.
     fn leave(&mut self, place: usize) {
         let (mut at, mut bits) = (place, self.classes[place].active);
         while bits != 0 && self.classes[at].mode == Mode::MayBorrow {
@@ -90,8 +92,9 @@ impl Htb {
         }
     }
 
-    /// Updates the mode of a class from its tokens, `elapsed_ns` nanoseconds after the buckets were
-    /// last settled. Returns for how many nanoseconds the mode holds.
+    /// Updates the mode of a class (may send, may borrow, must wait) from its tokens, `elapsed_ns`
+    /// nanoseconds after the tokens were last counted. Returns for how many nanoseconds the new
+    /// mode holds.
     #[inline]
     fn update_mode(&mut self, place: usize, elapsed_ns: i64) -> i64 {
         let class = &mut self.classes[place];
@@ -118,14 +121,14 @@ impl Htb {
     fn wait(&mut self, place: usize, delay_ns: i64, now: Instant) {
         let class = &mut self.classes[place];
         let level = usize::from(class.level);
-        // The wait must end after `now`, or `run_events` would find the class again in the same
-        // call.
+        // The wait must end after `now`. Otherwise `run_events` would find the same class again and
+        // again in one call.
         let then = now.after(delay_ns.max(1).unsigned_abs()).0;
         self.next_event_ns[level] = self.next_event_ns[level].min(then);
         class.waits = self.waiting[level].push(then, class.minor);
     }
 
-    /// Ends the wait of a class.
+    /// Ends the wait of the class at `place`, if it waits.
     #[inline]
     pub(super) fn unwait(&mut self, place: usize) {
         let class = &mut self.classes[place];
@@ -136,8 +139,8 @@ impl Htb {
         }
     }
 
-    /// Updates the waiting classes of a level whose time has come. Returns when the next class must
-    /// be checked, in nanoseconds.
+    /// Updates the modes of the classes of a level whose wait has ended. Returns when the next
+    /// class of that level must be checked, in nanoseconds.
     #[inline]
     pub(super) fn run_events(&mut self, level: usize, now: Instant) -> u64 {
         loop {
@@ -156,17 +159,19 @@ impl Htb {
         }
     }
 
-    /// Returns the leaf whose turn it is: in a row, or, where an inner class has the turn, among
-    /// the borrowers below that class.
+    /// Returns the leaf whose turn it is in a row (the classes of one level and priority). If an
+    /// inner class has the turn in the row, returns the leaf whose turn it is among the borrowers
+    /// below that class.
     #[inline]
     fn leaf_in_turn(&mut self, level: usize, priority: usize) -> Option<usize> {
-        // The classes whose borrowers have been searched, from the row downwards.
+        // The inner classes whose borrowers have been searched so far, from the row downwards.
         let mut path = [ROOT; LEVELS];
         let mut depth = 0;
         if self.row_mask[level] & 1 << priority == 0 {
             return None;
         }
-        // Bounded, as in Linux, so that the search ends even if no leaf can be found.
+        // As in Linux, the number of steps is bounded, so that the search ends even if it finds no
+        // leaf.
         for _ in 0..=u16::MAX {
             let turns = self.turns(path[depth], level, priority)?;
             if let Some(minor) = turns.current() {
@@ -178,7 +183,8 @@ impl Htb {
                 path[depth] = place;
                 continue;
             }
-            // The round among these borrowers is over: the next class on the level above lends.
+            // The round among these borrowers is over, so the turn passes from their parent to the
+            // next class beside that parent.
             turns.rewind();
             if depth > 0 {
                 depth -= 1;
@@ -188,8 +194,8 @@ impl Htb {
         None
     }
 
-    /// Returns the borrowers of the class at `place`; for the root, the row of `level` and
-    /// `priority`.
+    /// Returns the borrowers of the class at `place` in this priority; for the root, the row (the
+    /// classes that take turns) of `level` and `priority`.
     #[inline]
     fn turns(&mut self, place: usize, level: usize, priority: usize) -> Option<&mut ActiveClasses> {
         match self.classes.get_mut(place) {
@@ -199,19 +205,21 @@ impl Htb {
         }
     }
 
-    /// Ends the turn of a leaf that sent at `level`.
+    /// Ends the turn of a leaf that has sent with tokens of a class on `level`.
     #[inline]
     fn end_turn(&mut self, place: usize, level: usize, priority: usize) {
-        // A leaf that sent with its own tokens takes turns in the row of level 0; a leaf that
-        // borrowed takes turns among its parent's borrowers, whatever class lent the tokens.
+        // A leaf that sent with its own tokens takes turns in the row of level 0 (the leaves of one
+        // priority). A leaf that borrowed takes turns among its parent's borrowers, whatever class
+        // lent the tokens.
         let above = if level == 0 { ROOT } else { self.classes[place].parent };
         if let Some(turns) = self.turns(above, 0, priority) {
             turns.advance();
         }
     }
 
-    /// Takes a packet from a row. If no leaf of the row has a packet ready, returns the earliest
-    /// time at which one of them wants to be asked again.
+    /// Takes a packet from a row (the classes of one level and priority). If no leaf of the row has
+    /// a packet ready, returns as an error the earliest time at which the qdisc of one of these
+    /// leaves wants to be asked again.
     #[inline]
     pub(super) fn serve(
         &mut self,
@@ -231,8 +239,8 @@ impl Htb {
                 let answer = child.dequeue(cx, &mut self.held);
                 let after = child.held().packets;
                 if after == 0 && (before > 1 || !matches!(answer, Dequeue::Ready(_))) {
-                    // The child dropped the rest of its packets during the call, so the leaf must
-                    // leave before its turn ends.
+                    // The leaf's qdisc dropped all its other packets during the call, so the leaf
+                    // must leave the row before its turn ends.
                     self.deactivate(place);
                 }
                 match answer {
@@ -248,8 +256,8 @@ impl Htb {
                 self.deactivate(place);
             }
             let next = self.leaf_in_turn(level, priority).ok_or(wait)?;
-            // The round ends when the first leaf has the turn again. If the first leaf has run
-            // empty, it never gets the turn again, so the round restarts at the next leaf.
+            // The round ends when the first leaf has the turn again. If the first leaf has become
+            // empty, it never gets the turn again, so let the next leaf count as the first one.
             if self.classes[first].active == 0 {
                 first = next;
             } else if next == first {
@@ -259,8 +267,8 @@ impl Htb {
         }
     }
 
-    /// Accounts for a packet that a leaf sent with tokens from `level`: the leaf and all classes
-    /// above it pay.
+    /// Accounts for a packet of `len` bytes that a leaf sent with tokens of a class on `level`: the
+    /// leaf and all classes above it pay for the packet.
     #[inline]
     fn sent(&mut self, place: usize, level: usize, priority: usize, len: u32, now: Instant) {
         let class = &mut self.classes[place];
@@ -280,7 +288,7 @@ impl Htb {
             class.stats.packets += 1;
             class.stats.bytes += u64::from(len);
             let (before, above) = (class.mode, class.parent);
-            // `pay` has just settled the buckets up to `now`, so no time has elapsed.
+            // `pay` has just counted the tokens up to `now`, so no time has elapsed since then.
             let holds_ns = self.update_mode(at, 0);
             let mode = self.classes[at].mode;
             if mode != before {
@@ -296,14 +304,14 @@ impl Htb {
     }
 }
 
-/// Whether an entry is the valid one of a class that waits.
+/// Whether an entry is valid: its class still waits, and this is the class's newest entry.
 #[inline]
 fn counts(classes: &[Class], places: &[u32], entry: Entry) -> bool {
     let place = places.get(usize::from(entry.number())).map_or(ROOT, |place| *place as usize);
     classes.get(place).is_some_and(|class| class.waits == entry.place())
 }
 
-/// Returns the numbers of the bits that are set.
+/// Returns the positions of the bits that are set in `bits`.
 #[inline]
 pub(super) fn each_bit(mut bits: u8) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {

@@ -7,14 +7,14 @@ use crate::base::{Counters, Instant};
 use crate::sched::{Backlog, Child, Classes, Cx};
 
 impl Htb {
-    /// Removes a class from all turns and from the waiting classes.
+    /// Removes a class from all turns and from the classes that wait for tokens.
     fn retire(&mut self, place: usize) {
         self.deactivate(place);
         self.unwait(place);
         self.classes[place].mode = Mode::CanSend;
     }
 
-    /// Makes a leaf an inner class, so that it can have children.
+    /// Makes a leaf class an inner class, so that it can have children.
     fn become_inner(&mut self, place: usize) {
         if !self.classes[place].is_leaf() {
             return;
@@ -28,12 +28,12 @@ impl Htb {
         }
     }
 
-    /// Removes a class that nothing refers to any more.
+    /// Removes a class that takes no turns, does not wait, and has no children.
     fn forget(&mut self, place: usize) {
         let gone = self.classes.swap_remove(place);
         self.places[usize::from(gone.minor)] = NONE;
-        // `swap_remove` has moved the last class to the free place: update what refers to that
-        // class.
+        // `swap_remove` has moved the last class to the place that became free: update everything
+        // that refers to the moved class.
         let last = self.classes.len();
         if let Some(moved) = self.classes.get(place) {
             self.places[usize::from(moved.minor)] = u32::try_from(place).unwrap_or(NONE);
@@ -45,7 +45,7 @@ impl Htb {
         }
     }
 
-    /// Drops the packets of classes that are no longer leaves.
+    /// Drops the packets that classes still held when they got children and so ceased to be leaves.
     #[cold]
     pub(super) fn purge_orphans(&mut self, cx: &mut Cx<'_>) {
         for mut child in std::mem::take(&mut self.orphans) {

@@ -1,4 +1,5 @@
-//! A class of `htb`: two token buckets, and the qdisc or the borrowers below the class.
+//! A class of `htb`: two token buckets, and below them either a qdisc (in a leaf) or children that
+//! borrow.
 
 use std::array;
 
@@ -11,19 +12,20 @@ use crate::law::cost::{Cost, Framing, shown_bytes, ticked_ns};
 use crate::qdisc::pfifo_child;
 use crate::sched::Child;
 
-/// Number of levels that classes can stand on. Leaves stand on level 0; inner classes directly
-/// below the qdisc stand on the last level.
+/// Number of levels in the tree of classes. Leaves stand on level 0; inner classes directly below
+/// the qdisc stand on the last level.
 pub(super) const LEVELS: usize = 8;
 /// Number of priorities; priority 0 is served first.
 pub(super) const PRIORITIES: usize = 8;
 /// The last priority. As in Linux, greater numbers count as the last priority.
 const LAST: u8 = 7;
 const _: () = assert!(LAST as usize + 1 == PRIORITIES);
-/// The parent of a class that stands directly below the qdisc.
+/// The place of the parent, for a class that stands directly below the qdisc.
 pub(super) const ROOT: usize = usize::MAX;
-/// The longest time for which a class earns tokens, and the greatest debt, in nanoseconds.
+/// The longest time for which an idle class earns tokens, and the greatest debt of tokens, in
+/// nanoseconds.
 const MEMORY_NS: i64 = 60_000_000_000;
-/// The bounds of a quantum that no user chose, in bytes.
+/// The least and the greatest quantum that is computed if the user gives none, in bytes.
 const QUANTUM: (u64, u64) = (1_000, 200_000);
 
 /// What the tokens of a class allow it to do.
@@ -31,18 +33,18 @@ const QUANTUM: (u64, u64) = (1_000, 200_000);
 pub(super) enum Mode {
     /// The class may send at its own rate.
     CanSend,
-    /// The class may send what its parent lends: the tokens for `rate` are spent, those for `ceil`
-    /// are not.
+    /// The class may send with tokens that its parent lends: its own tokens for `rate` are spent,
+    /// those for `ceil` are not.
     MayBorrow,
-    /// The class may not send.
+    /// The class may not send, because its tokens for `ceil` are spent.
     CannotSend,
 }
 
 #[derive(Debug)]
 pub(super) enum Below {
-    /// The qdisc of a leaf.
+    /// Below a leaf: the leaf's qdisc.
     Leaf(Child),
-    /// The borrowers of an inner class: children that may borrow and have packets, by priority.
+    /// Below an inner class: for each priority, the children that may borrow and have packets.
     Inner(Box<[ActiveClasses; PRIORITIES]>),
 }
 
@@ -81,21 +83,21 @@ pub(super) struct Class {
     priority: u8,
     pub(super) level: u8,
     pub(super) mode: Mode,
-    /// A bit for each priority in which the class itself, or a class that borrows from it, has
-    /// packets.
+    /// A bit for each priority, which is set if the class itself, or a class that borrows from it,
+    /// has packets of that priority.
     pub(super) active: u8,
     pub(super) parent: usize,
     pub(super) children: u32,
     pub(super) quantum: i32,
-    /// Number of bytes that the class may still send before the turn passes to the next class, by
-    /// the level from which the class borrows.
+    /// For each level from which the class may take tokens: number of bytes that the class may
+    /// still send before the turn passes to the next class.
     pub(super) deficit: [i32; LEVELS],
     rate: Bucket,
     ceil: Bucket,
-    /// When the buckets were last settled.
+    /// The time up to which the tokens in the buckets have been counted.
     looked_at: Instant,
-    /// Place number of the class's valid entry among the waiting classes of its level; 0 if the
-    /// class does not wait.
+    /// Number of the class's valid entry among the waiting classes of its level; 0 if the class
+    /// does not wait.
     pub(super) waits: u64,
     pub(super) below: Below,
     pub(super) filters: Filters,
@@ -126,7 +128,7 @@ impl Class {
         class
     }
 
-    /// Sets new parameters; the tokens in the buckets stay.
+    /// Sets new parameters of the class; keeps the tokens in its buckets.
     pub(super) fn change(&mut self, config: &Config) {
         self.priority = config.priority;
         self.quantum = config.quantum;
@@ -135,7 +137,7 @@ impl Class {
         }
     }
 
-    /// Fills both buckets.
+    /// Fills both token buckets.
     pub(super) fn fill(&mut self, now: Instant) {
         for bucket in [&mut self.rate, &mut self.ceil] {
             bucket.tokens_ns = bucket.depth_ns;
@@ -143,7 +145,7 @@ impl Class {
         self.looked_at = now;
     }
 
-    /// Makes an inner class a leaf again, with a new qdisc, after its last child was removed.
+    /// Makes an inner class a leaf again, with a new qdisc, because its last child was removed.
     pub(super) fn become_leaf(&mut self, now: Instant) {
         self.level = 0;
         self.below = Below::leaf();
@@ -161,7 +163,7 @@ impl Class {
         self.level == 0
     }
 
-    /// Returns the number of packets that a leaf holds.
+    /// Returns the number of packets that a leaf holds; 0 for an inner class.
     #[inline]
     pub(super) fn packets(&self) -> u32 {
         match &self.below {
@@ -170,15 +172,15 @@ impl Class {
         }
     }
 
-    /// Returns the nanoseconds since the buckets were last settled, at most `MEMORY_NS`.
+    /// Returns the nanoseconds since the tokens were last counted, at most `MEMORY_NS`.
     #[inline]
     pub(super) fn elapsed_ns(&self, now: Instant) -> i64 {
         now.since(self.looked_at).min(MEMORY_NS.cast_unsigned()).cast_signed()
     }
 
-    /// Pays for a packet of `len` bytes that a class on `level` has lent the tokens for. A class on
-    /// that level or above pays with its tokens for `rate`; every class pays with its tokens for
-    /// `ceil`.
+    /// Pays for a packet of `len` bytes for which a class on `level` lends the tokens; this class
+    /// is the leaf that sends, or one of the classes above it. A class on that level or above it
+    /// pays with its tokens for `rate`; every class pays with its tokens for `ceil`.
     #[inline]
     pub(super) fn pay(&mut self, level: u8, len: u32, now: Instant) {
         let elapsed_ns = self.elapsed_ns(now);
@@ -193,8 +195,8 @@ impl Class {
         self.looked_at = now;
     }
 
-    /// Returns the mode that the tokens allow `elapsed_ns` nanoseconds after the buckets were last
-    /// settled, and for how many nanoseconds that mode holds.
+    /// Returns the mode that the tokens allow `elapsed_ns` nanoseconds after they were last
+    /// counted, and for how many nanoseconds that mode holds.
     #[inline]
     pub(super) fn mode_after(&self, elapsed_ns: i64) -> (Mode, i64) {
         let ceil_ns = self.ceil.tokens_ns + elapsed_ns;
@@ -217,8 +219,8 @@ impl Class {
             ("overlimits", stats.overlimits),
             ("lended", stats.lended),
             ("borrowed", stats.borrowed),
-            // Linux used to count packets larger than its rate table here; without such a table,
-            // the counter is always zero.
+            // In this counter, Linux used to count packets larger than its rate table. There is no
+            // such table here, so the counter is always zero.
             ("giants", 0),
         ] {
             out(name, count.cast_signed());
@@ -232,12 +234,12 @@ impl Class {
     }
 }
 
-/// The parameters of a class, in the form that the class uses.
+/// The parameters of a class, converted to the form in which the class uses them.
 #[derive(Debug)]
 pub(super) struct Config {
     rate: Bucket,
     ceil: Bucket,
-    /// The values of `rate` and `ceil`, in bytes per second.
+    /// The parameters `rate` and `ceil`, in bytes per second.
     rates: (u64, u64),
     pub(super) priority: u8,
     pub(super) quantum: i32,
@@ -249,8 +251,8 @@ impl Config {
         let rate = values.number("rate");
         let ceil = Some(values.number("ceil")).filter(|ceil| *ceil > 0).unwrap_or(rate);
         let bucket = |rate: u64, burst| {
-            // The burst that `tc` computes where timers are exact: a packet, and what the rate
-            // sends in a nanosecond.
+            // If no burst is given, use the one that `tc` computes for exact timers: a packet, plus
+            // what the rate sends in a nanosecond.
             let bytes = match values.number(burst) {
                 0 => rate / 1_000_000_000 + values.number("mtu"),
                 bytes => bytes,
@@ -275,7 +277,7 @@ impl Config {
         self.rates
     }
 
-    /// Returns the bursts for `rate` and for `ceil`, in bytes, as `tc` shows them.
+    /// Returns the bursts of the buckets for `rate` and for `ceil`, in bytes, as `tc` shows them.
     pub(super) fn bursts(&self) -> [u64; 2] {
         let (rate, ceil) = self.rates;
         [shown_bytes(rate, self.rate.depth_ns), shown_bytes(ceil, self.ceil.depth_ns)]

@@ -1,7 +1,7 @@
 //! How `tc` shows an `htb` and its classes.
 //!
-//! Source: behaviour of iproute2 6.1, which shows classes as text only; the JSON of classes is what
-//! later versions would write.
+//! Source: behaviour of iproute2 6.1, which shows classes as text only. The JSON of classes is what
+//! later versions of iproute2 would write.
 
 use super::class::Config;
 use crate::base::Extra;
@@ -13,7 +13,7 @@ use crate::sched::Shown;
 
 pub(super) const SHOWN: Shown = Shown { options, extra: |_, _| {}, class, class_extra };
 
-/// The version of `htb` that Linux reports.
+/// The version number that Linux reports for its `htb`.
 const VERSION: &str = "3.17";
 
 fn options(values: &Values<'_>, extra: &Extra, out: &mut Out) {
@@ -76,7 +76,7 @@ fn class_extra(extra: &Extra, out: &mut Out) {
         let count = extra.get(name);
         out.int(name, count, format_args!("{before}{name}: {count}{after}"));
     }
-    // `tc` prints an empty line behind each class.
+    // `tc` prints an empty line after each class.
     out.text(format_args!("\n"));
 }
 
@@ -88,8 +88,8 @@ mod tests {
     use crate::qdisc::htb::CLASS;
     use crate::tc::spec::read_options;
 
-    /// The options that a user types, and what iproute2 6.1 prints of them: without details, then
-    /// with details.
+    /// Each case: the options that a user types, what iproute2 6.1 then prints without details, and
+    /// what it prints with details.
     const CASES: &[[&str; 3]] = &[
         [
             "rate 20kbit",

@@ -1,11 +1,11 @@
 //! Classes that take turns, in the order of their minor numbers.
 
-/// A set of numbers. The next number is found by its bits, 64 at a time.
+/// A set of numbers. The next number of the set is found by bits, 64 at a time.
 #[derive(Debug, Default)]
 struct Numbers {
-    /// A bit for each number in the set.
+    /// A bit for each number, which is set if the number is in the set.
     words: Vec<u64>,
-    /// A bit for each word of `words` that is not zero.
+    /// A bit for each word of `words`, which is set if the word is not zero.
     index: Vec<u64>,
 }
 
@@ -14,7 +14,7 @@ fn place(number: usize) -> (usize, u64) {
     (number / 64, 1 << (number % 64))
 }
 
-/// Returns the position of the first set bit of `words` from `number` on.
+/// Returns the position of the first bit set in `words`, searching from the position `number` on.
 #[inline]
 fn first_bit(words: &[u64], number: usize) -> Option<usize> {
     let (mut at, bit) = place(number);
@@ -57,7 +57,7 @@ impl Numbers {
         self.index.iter().all(|word| *word == 0)
     }
 
-    /// Returns the first number in the set from `number` on.
+    /// Returns the least number in the set that is at least `number`.
     #[inline]
     fn first_from(&self, number: usize) -> Option<usize> {
         let word = self.words.get(number / 64)? & place(number).1.wrapping_neg();
@@ -69,14 +69,14 @@ impl Numbers {
     }
 }
 
-/// Classes that take turns. Their numbers are not zero.
+/// Classes that take turns, by their minor numbers, which are not zero.
 #[derive(Debug, Default)]
 pub(super) struct ActiveClasses {
     members: Numbers,
     /// The class that has the turn. 0 means that the round is over, unless `left` is not 0.
     current: u16,
-    /// The class that had the turn when it left; 0 if there is no such class. The turn then passes
-    /// to the first class from that number on.
+    /// The class that had the turn when it was removed; 0 if there is no such class. The turn then
+    /// passes to the first class from that number on.
     left: u16,
 }
 
@@ -100,8 +100,8 @@ impl ActiveClasses {
         self.members.remove(number.into());
     }
 
-    /// Removes a class. If that class has the turn and comes back before the turn is asked for, the
-    /// class keeps the turn.
+    /// Removes a class that may come back soon. If the class has the turn and is added again before
+    /// anybody calls `current`, the class keeps the turn.
     #[inline]
     pub(super) fn remove_keeping_turn(&mut self, number: u16) {
         if self.current == number {
@@ -118,7 +118,7 @@ impl ActiveClasses {
         }
     }
 
-    /// Returns the class that has the turn, or `None` at the end of a round.
+    /// Returns the class that has the turn, or `None` if the round is over.
     #[inline]
     pub(super) fn current(&mut self) -> Option<u16> {
         let left = std::mem::take(&mut self.left);

@@ -1,15 +1,15 @@
-//! Classes that wait for tokens: the earliest first, and among classes with equal times the one
-//! that came first.
+//! Classes that wait for tokens: the class with the earliest time is first; of classes with equal
+//! times, the class that came first.
 //!
-//! A class that stops waiting early leaves its entry behind. Such an entry is stale: each class
-//! knows the place number of its valid entry.
+//! A class that stops waiting before its time leaves its entry behind. Such an entry is stale: it
+//! no longer counts, because each class knows the number of its valid entry.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A waiting class: its time in the upper 64 bits, then its place in the order of arrival (48
-/// bits), then its minor number. All three are in one number, because such entries compare without
-/// branches.
+/// The entry of a waiting class: its time in the upper 64 bits, then the entry's place number (48
+/// bits; entries are numbered in the order in which they are made), then the class's minor number.
+/// All three are in one integer, because comparing integers needs no branches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry(u128);
 
@@ -19,7 +19,7 @@ impl Entry {
         (self.0 >> 64) as u64
     }
 
-    /// Returns the place in the order of arrival, which is never zero.
+    /// Returns the entry's place number, which is never zero.
     #[inline]
     pub(super) fn place(self) -> u64 {
         #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
@@ -38,18 +38,19 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     heap: BinaryHeap<Reverse<Entry>>,
-    /// Number of entries that may be stale.
+    /// Number of entries that may be stale (their class no longer waits for them).
     stale: usize,
-    /// The place number of the last entry.
+    /// The place number that the last entry got.
     place: u64,
 }
 
-/// Stale entries are removed all at once when there are more of them than of valid entries, and
-/// more than this number.
+/// Stale entries (whose class no longer waits for them) are removed all at once when they outnumber
+/// the valid ones, and there are more of them than this.
 const STALE_MAX: usize = 32;
 
 impl Waiting {
-    /// Makes a class wait until `time_ns`, and returns the place number of its entry.
+    /// Makes the class with the minor number `number` wait until `time_ns`. Returns the place
+    /// number of its entry.
     #[inline]
     pub(super) fn push(&mut self, time_ns: u64, number: u16) -> u64 {
         self.place += 1;
@@ -58,7 +59,8 @@ impl Waiting {
         self.place
     }
 
-    /// Notes that an entry is stale; `counts` tells which entries are valid.
+    /// Notes that one more entry is stale (its class no longer waits for it); `counts` returns
+    /// whether an entry is valid.
     #[inline]
     pub(super) fn forget_one(&mut self, counts: impl Fn(Entry) -> bool) {
         self.stale += 1;
@@ -69,7 +71,7 @@ impl Waiting {
     }
 
     /// Removes and returns the first valid entry if its time has come. Otherwise returns as an
-    /// error when the first entry's time comes, or `None` if no class waits.
+    /// error the time of the first entry, or `None` if no class waits.
     #[inline]
     pub(super) fn pop_due(
         &mut self,

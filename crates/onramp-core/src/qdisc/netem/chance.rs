@@ -5,10 +5,12 @@
 
 use crate::base::params::Values;
 
-/// The probability 1 in units of 2^-32, as far as 32 bits can hold it.
+/// The probability 1, in units of 2^-32: the greatest number of 32 bits, because 2^32 itself does
+/// not fit.
 const ALWAYS: u32 = u32::MAX;
 
-/// The combined generator LFSR113, seeded as the kernel does: the same seed gives the same numbers.
+/// The random number generator LFSR113, seeded as in the Linux kernel: the same seed gives the same
+/// numbers.
 #[derive(Debug)]
 pub(super) struct Lfsr113([u32; 4]);
 
@@ -16,7 +18,8 @@ impl Lfsr113 {
     pub(super) fn new(seed: u64) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "the low half of it counts")]
         let word = ((seed >> 32) ^ (seed << 10) ^ seed) as u32;
-        // Each component needs a bit above the bits that it ignores.
+        // Each of the four state words ignores its lowest bits, so it needs at least one bit set
+        // above them.
         let least = |bound| if word < bound { word + bound } else { word };
         Self([least(2), least(8), least(16), least(128)])
     }
@@ -31,11 +34,11 @@ impl Lfsr113 {
     }
 }
 
-/// Random numbers, each of which depends to some part on the number before it.
+/// A source of random numbers in which each number depends to some part on the number before it.
 #[derive(Debug)]
 pub(super) struct Correlated {
     last: u32,
-    /// The weight of the number before, in units of 2^-32.
+    /// The weight of the number before the present one, in units of 2^-32.
     part: u32,
 }
 
@@ -56,7 +59,8 @@ impl Correlated {
     }
 }
 
-/// An event that happens to some packets. An event with probability 0 draws no random number.
+/// An event that happens to some packets at random. An event with probability 0 draws no random
+/// number.
 #[derive(Debug)]
 pub(super) struct Event {
     probability: u32,
@@ -64,7 +68,7 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// Reads the option `key`: a probability and a correlation.
+    /// Reads the option `key`, which has a probability and a correlation.
     pub(super) fn of(values: &Values<'_>, key: &str, last: u32) -> Self {
         Self::new(&values.list(key), last)
     }
@@ -78,44 +82,46 @@ impl Event {
         self.probability > 0 && self.source.draw(rng) <= self.probability
     }
 
-    /// Draws like [`happens`](Self::happens), with the opposite result: returns true if the event
-    /// does not happen.
+    /// Draws like [`happens`](Self::happens) but gives the opposite answer: returns true if the
+    /// event does not happen.
     pub(super) fn spares(&mut self, rng: &mut Lfsr113) -> bool {
         self.probability < self.source.draw(rng)
     }
 }
 
-/// Returns a number of an option in units of 2^-32, or `absent` if it is not given.
+/// Returns the number at the place `place` of an option, in units of 2^-32; returns `absent` if
+/// that number is not given.
 fn part_at(numbers: &[u64], place: usize, absent: u32) -> u32 {
     numbers.get(place).map_or(absent, |n| u32::try_from(*n).unwrap_or(u32::MAX))
 }
 
-/// Decides which packets are lost.
+/// Decides at random which packets are lost.
 #[derive(Debug)]
 pub(super) enum Loss {
     /// Each packet is lost independently.
     Random(Event),
-    /// A Markov chain of four states.
+    /// Packets are lost by a Markov chain of four states.
     Chain { state: State, p13: u32, p31: u32, p32: u32, p23: u32, p14: u32 },
-    /// The model of Gilbert and Elliott: good periods and bad periods.
+    /// Packets are lost by the model of Gilbert and Elliott, in which good and bad periods
+    /// alternate.
     Gilbert { bad: bool, p: u32, r: u32, keeps_in_bad: u32, loses_in_good: u32 },
 }
 
 /// The state of the Markov chain of [`Loss`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Packets arrive, outside of a burst of losses.
+    /// The packet arrives, outside of a burst of losses.
     Gap,
-    /// A single packet is lost, outside of a burst.
+    /// The packet is lost, a single loss outside of a burst.
     GapLoss,
-    /// A packet is lost in a burst of losses.
+    /// The packet is lost in a burst of losses.
     BurstLoss,
-    /// Packets arrive within a burst of losses.
+    /// The packet arrives, within a burst of losses.
     Burst,
 }
 
 impl Loss {
-    /// Reads the option `loss`: its first number is the place of the form.
+    /// Reads the option `loss`; its first number says which of the three models is used.
     pub(super) fn of(values: &Values<'_>, last: u32) -> Self {
         let list = values.list("loss");
         let (form, numbers) = list.split_first().map_or((0, &[][..]), |(form, n)| (*form, n));
@@ -147,8 +153,8 @@ impl Loss {
             Self::Random(event) => event.happens(rng),
             Self::Chain { state, p13, p31, p32, p23, p14 } => {
                 let draw = rng.next();
-                // As in Linux, sums of more than 100 % wrap around: then the chain may never leave
-                // the state of losses in a burst.
+                // As in Linux, a sum of probabilities above 100 % wraps around. The chain may then
+                // never leave the state `BurstLoss`.
                 *state = match *state {
                     State::Gap if draw < *p14 => State::GapLoss,
                     State::Gap if draw < p14.wrapping_add(*p13) => State::BurstLoss,
@@ -161,7 +167,8 @@ impl Loss {
                 matches!(state, State::GapLoss | State::BurstLoss)
             }
             Self::Gilbert { bad, p, r, keeps_in_bad, loses_in_good } => {
-                // The packet is judged by the period before the change of periods.
+                // Whether this packet is lost depends on the period before the possible change to
+                // another period.
                 let (was_bad, turns) = (*bad, if *bad { *r } else { *p });
                 *bad ^= rng.next() < turns;
                 let draw = rng.next();
@@ -171,20 +178,20 @@ impl Loss {
     }
 }
 
-/// Table values are in units of the standard deviation divided by this number.
+/// Values of a distribution table are in units of the standard deviation divided by this number.
 const SCALE: i64 = 8192;
-/// Number of values in a table.
+/// Number of values in a distribution table.
 const LEN: usize = 4096;
 
 /// The distribution of delays around their mean.
 #[derive(Debug)]
 pub(super) enum Spread {
     Uniform,
-    /// Quantiles, in units of the standard deviation divided by `SCALE`.
+    /// A table of quantiles, in units of the standard deviation divided by `SCALE`.
     Table(Vec<i16>),
 }
 
-/// The names of distributions, in the order of [`Spread::named`].
+/// The names of distributions; [`Spread::named`] takes the place of a name in this list.
 pub(super) const SPREADS: &[&str] = &["uniform", "normal", "pareto", "paretonormal"];
 
 impl Spread {
@@ -200,7 +207,8 @@ impl Spread {
         }
     }
 
-    /// Returns a random time around `mean_ns`, in nanoseconds; `draw` gives the random number.
+    /// Returns a random time around `mean_ns`, in nanoseconds; `draw` is called for the random
+    /// number.
     pub(super) fn at(&self, mean_ns: i64, deviation_ns: i64, draw: impl FnOnce() -> u32) -> i64 {
         if deviation_ns == 0 {
             return mean_ns;
@@ -209,8 +217,8 @@ impl Spread {
             Self::Uniform => i64::from(draw()) % (2 * deviation_ns) + mean_ns - deviation_ns,
             Self::Table(table) => {
                 let quantile = i64::from(table[draw() as usize % LEN]);
-                // Round to the nearest number, halves away from zero. Two parts keep the product in
-                // range.
+                // Round to the nearest number, halves away from zero. The product is computed in
+                // two parts so that it does not overflow.
                 let low = (deviation_ns % SCALE) * quantile;
                 let low = low + if low < 0 { -SCALE / 2 } else { SCALE / 2 };
                 low / SCALE + (deviation_ns / SCALE) * quantile + mean_ns
@@ -219,8 +227,8 @@ impl Spread {
     }
 }
 
-/// Returns the quantiles of the normal distribution, from its density summed in steps of the
-/// table's unit.
+/// Returns the table of quantiles of the normal distribution. They are computed by summing its
+/// density in steps of the table's unit.
 fn normal() -> Vec<i16> {
     let scale = f64::from(8192_u16);
     let root = (2.0 * std::f64::consts::PI).sqrt();
@@ -241,13 +249,15 @@ fn normal() -> Vec<i16> {
     table
 }
 
-/// Returns the fraction of all values that lie below the middle of a place of the table.
+/// Returns the fraction of all values of a distribution that lie below the value at the place
+/// `place` of its table.
 #[expect(clippy::cast_precision_loss, reason = "a table is short")]
 fn quantile(place: usize) -> f64 {
     (place as f64 + 0.5) / LEN as f64
 }
 
-/// Returns the quantiles of Pareto's distribution with shape 3, minus its mean.
+/// Returns the quantiles of the Pareto distribution with shape 3, minus the mean of that
+/// distribution.
 fn pareto() -> impl Iterator<Item = f64> {
     let unit = f64::from(8192_u16) * 4.0 / 3.0;
     (0..LEN).map(move |place| ((1.0 - quantile(place)).powf(-1.0 / 3.0) - 1.5) * unit)
@@ -262,7 +272,8 @@ fn rounded(value: f64) -> i16 {
 mod tests {
     use super::*;
 
-    /// The numbers were computed by hand from L'Ecuyer's recurrences; Linux draws the same ones.
+    /// The expected numbers were computed by hand from L'Ecuyer's recurrences; Linux draws the same
+    /// numbers.
     #[test]
     fn the_sequence_of_a_seed_is_known() {
         for (seed, numbers) in [(0, [1_574_944, 268_744]), (42, [3_053_367_555, 794_645_456])] {
@@ -296,7 +307,8 @@ mod tests {
             assert!((below(&normal, deviations) - part).abs() < 0.0005, "{deviations}");
         }
         let Spread::Table(pareto) = Spread::named(2) else { panic!("it is a table") };
-        // P(X < x) = 1 - x^-3. The table holds x minus the mean, 3/2, in units of 4/3.
+        // For this distribution, P(X < x) = 1 - x^-3. The table holds (x - 3/2) * 4/3, where 3/2 is
+        // the mean, in units of 1/8,192.
         for x in [1.1_f64, 1.5, 2.0, 4.0] {
             let part = 1.0 - x.powi(-3);
             assert!((below(&pareto, (x - 1.5) * 4.0 / 3.0) - part).abs() < 0.0005, "{x}");
@@ -314,7 +326,8 @@ mod tests {
         assert_eq!(table.at(0, 4_095, || 0), 0);
         let table = Spread::Table(vec![1; LEN]);
         assert_eq!([10_000, 4_096, 4_095].map(|wide| table.at(0, wide, || 0)), [1, 1, 0]);
-        // 20,000 is twice 8,192 plus 3,616, which is less than a half: the result is two.
+        // 20,000 / 8,192 is two, with a rest of 3,616, which is less than a half of 8,192: the
+        // result is two.
         assert_eq!([20_000, 24_000].map(|wide| table.at(0, wide, || 0)), [2, 3]);
         assert_eq!(table.at(7, 0, || unreachable!("nothing to draw")), 7);
         assert_eq!(Spread::Uniform.at(1_000, 100, || 350), 1_000 - 100 + 150);

@@ -49,13 +49,13 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// Shows a fraction, in text as a percentage.
+/// Shows a fraction (a probability, for example); text shows it as a percentage.
 fn percent(key: &str, before: &str, value: u64, out: &mut Out) {
     let number = part(value);
     out.float(key, number, format_args!("{before}{}%", General(100.0 * number)));
 }
 
-/// Shows a correlation, in text only if it is not zero.
+/// Shows a correlation; text shows it only if it is not zero.
 fn correlation(value: u64, out: &mut Out) {
     match value {
         0 => out.float("correlation", 0.0, format_args!("")),

@@ -1,39 +1,40 @@
-//! Aggregates: classes that are scheduled as a unit.
+//! Aggregates: groups of up to eight classes of `qfq` that are scheduled as a unit.
 
 use super::super::classes::List;
 
-/// Number of groups. A group takes aggregates whose service times have about the same number of
-/// bits.
+/// Number of groups. A group has the aggregates whose virtual service times (budget divided by
+/// weight) have about the same number of bits.
 pub(super) const GROUPS: usize = 25;
-/// Length in bits of the shortest slot: the whole budget of the largest aggregate, 2^(16 + 3)
-/// bytes, fits a slot of the last group.
+/// Length of a slot of the first group, as a number of bits of virtual time. It is chosen so that
+/// even the service of the largest aggregate, 2^(16 + 3) bytes, fits into a slot of the last group.
 pub(super) const SLOT_BITS: u32 = 30 + 16 + 3 - 24;
 
-/// Classes of the same weight and largest packet.
+/// An aggregate: classes with the same weight and the same largest packet.
 #[derive(Debug, Default)]
 pub(super) struct Aggregate {
     pub(super) start: u64,
     pub(super) finish: u64,
     pub(super) group: usize,
-    /// The slot of the group in which the aggregate waits.
+    /// The number of the slot, in the ring of slots of its group, in which the aggregate waits.
     pub(super) slot: usize,
-    /// The weight and the largest packet of each class.
+    /// The weight of each class, and the size of its largest packet in bytes.
     pub(super) weight: u32,
     pub(super) packet_max: u32,
-    /// The inverse of the sum of the classes' weights, in fixed point.
+    /// The inverse of the sum of the classes' weights, as a fixed-point number.
     pub(super) inverse: u32,
     pub(super) classes: u32,
-    /// Bytes that the aggregate may send before another one is chosen: the bound, the bytes it
-    /// began with, and the bytes left.
+    /// The budget of the aggregate (the bytes that it may send before another aggregate is chosen):
+    /// its greatest value, its value when the present service began, and how much of it is left.
     pub(super) budget_max: u32,
     pub(super) begun: u32,
     pub(super) left: u32,
-    /// Places of the classes that hold packets, in the order of their turns.
+    /// The classes that hold packets, in the order of their turns.
     pub(super) active: List,
 }
 
 impl Aggregate {
-    /// Returns the group whose slots are long enough for a whole budget.
+    /// Returns the number of the group whose slots are long enough for a whole budget of this
+    /// aggregate.
     pub(super) fn fitting_group(&self) -> usize {
         let service = u64::from(self.budget_max) * u64::from(self.inverse);
         let slots = service.div_ceil(1 << SLOT_BITS);
@@ -44,14 +45,17 @@ impl Aggregate {
         (self.begun, self.left) = (self.budget_max, self.budget_max);
     }
 
-    /// Sets the finish to the virtual time at which the service that was used ends.
+    /// Sets `finish` to the virtual time at which the aggregate's service ends, given the bytes of
+    /// its budget that it has sent.
     pub(super) fn settle(&mut self) {
-        // If classes have left, the budget has become smaller than what was used.
+        // If classes have left the aggregate, its whole budget may now be less than what it has
+        // sent.
         let taken = self.begun.wrapping_sub(self.left).min(self.budget_max);
         self.finish = self.start.wrapping_add(u64::from(taken) * u64::from(self.inverse));
     }
 
-    /// Sets the finish to the virtual time at which a whole budget ends.
+    /// Sets `finish` to the virtual time at which the aggregate's service ends if it sends its
+    /// whole budget.
     pub(super) fn plan(&mut self) {
         let whole = u64::from(self.budget_max) * u64::from(self.inverse);
         self.finish = self.start.wrapping_add(whole);

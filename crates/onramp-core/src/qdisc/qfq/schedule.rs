@@ -1,24 +1,26 @@
-//! Decides which aggregate is served next: virtual times, groups, and the four sets of groups.
+//! Decides which aggregate of `qfq` (a group of classes) is served next, by virtual times, groups
+//! of aggregates, and the four sets of such groups.
 //!
-//! Times are virtual: bits of service divided by weight, as fixed-point numbers that wrap around.
-//! An aggregate should begin at its start and be done at its finish. Aggregates whose service takes
-//! about the same time share a group; within a group, they are sorted by rounded starts, in slots.
-//! A group is eligible when its first start has come. An eligible group is ready when no ready
-//! group of longer services finishes before it; otherwise it is blocked. The aggregate to serve
-//! next is the first one of the ready group with the shortest services. Each step takes constant
-//! time, because it works on words of bits.
+//! Times are virtual: bytes sent divided by weight, as fixed-point numbers that wrap around. For
+//! each aggregate there are two of them: its service should begin at `start` and end at `finish`.
+//! Aggregates whose service takes about the same time share a group; within a group, they are
+//! sorted by their rounded starts, in slots. A group is eligible when the start of its first slot
+//! has come. An eligible group is ready when no ready group of longer services finishes before it;
+//! otherwise it is blocked. The aggregate to serve next is the first one of the ready group with
+//! the shortest services. Each step takes constant time, because sets are bits of a word.
 
 use super::super::classes::{Links, List};
 use super::aggregate::{Aggregate, GROUPS, SLOT_BITS};
 
-/// The number one, in fixed point.
+/// The number one as a fixed-point number.
 const ONE: u32 = 1 << 30;
-/// The most classes that an aggregate may have.
+/// The greatest number of classes in an aggregate.
 const CLASSES_MAX: u32 = 8;
 /// Number of slots in a group.
 const SLOTS: usize = 32;
 
-/// The parts of a group's state. Their sum is the number of the group's set.
+/// The parts of the state of a group. The sum of the parts that apply is the number of the set that
+/// the group is in.
 const READY: usize = 0;
 const INELIGIBLE: usize = 1;
 const BLOCKED: usize = 2;
@@ -28,7 +30,8 @@ struct Group {
     start: u64,
     finish: u64,
     slots: [List; SLOTS],
-    /// The first slot, and a bit for each slot from there on that is not empty.
+    /// The place of the first slot in `slots`; and a bit for each slot from there on, which is set
+    /// if the slot is not empty.
     front: usize,
     full: u32,
 }
@@ -36,21 +39,21 @@ struct Group {
 #[derive(Debug)]
 pub(super) struct Schedule {
     aggregates: Vec<Aggregate>,
-    /// Numbers of aggregates without classes, to be used again.
+    /// Numbers of aggregates that have no classes; these numbers can be used again.
     unused: Vec<usize>,
-    /// Aggregates with room for a class; the last one is tried first.
+    /// Aggregates that have room for another class; the last one in this list is tried first.
     roomy: Vec<usize>,
-    /// Links between the aggregates in a slot.
+    /// The links of the lists of aggregates in a slot.
     links: Links,
-    /// Links between the classes in an aggregate.
+    /// The links of the lists of classes in an aggregate.
     turns: Links,
     served: Option<usize>,
     now: u64,
-    /// The virtual time when groups were last made eligible.
+    /// The virtual time at which groups were last made eligible (their start had come).
     before: u64,
     weights: u32,
     inverse_weights: u32,
-    /// The four sets of groups, by state: a bit for each group.
+    /// The four sets of groups, one for each state. A set has a bit for each group.
     sets: [u32; 4],
     groups: Box<[Group; GROUPS]>,
 }
@@ -74,13 +77,14 @@ impl Default for Schedule {
     }
 }
 
-/// Whether virtual time `a` comes after `b`.
+/// Whether the virtual time `a` comes after `b`, even if the numbers have wrapped around.
 #[inline]
 const fn after(a: u64, b: u64) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 63
 }
 
-/// Returns the length of a slot of group `index`, in bits of virtual time.
+/// Returns the length of a slot of group `index`, as a number of bits of virtual time: the slot is
+/// 2 to this power long.
 const fn slot_bits(index: usize) -> usize {
     SLOT_BITS as usize + index
 }
@@ -89,17 +93,17 @@ const fn rounded(time: u64, index: usize) -> u64 {
     time & !((1 << slot_bits(index)) - 1)
 }
 
-/// Returns the number of slots of group `index` between two rounded times.
+/// Returns how many slots of group `index` lie between two virtual times that are rounded to slots.
 fn slots_between(from: u64, to: u64, index: usize) -> usize {
     usize::try_from(to.wrapping_sub(from) >> slot_bits(index)).unwrap_or(usize::MAX)
 }
 
-/// Returns the bits of the groups below `index`.
+/// Returns a set with all groups whose number is below `index`.
 const fn below(index: usize) -> u32 {
     (1 << index) - 1
 }
 
-/// Returns the first group of a set.
+/// Returns the number of the first group in a set, or `None` if the set is empty.
 #[inline]
 const fn first_of(set: u32) -> Option<usize> {
     if set == 0 { None } else { Some(set.trailing_zeros() as usize) }
@@ -121,7 +125,8 @@ impl Schedule {
         self.aggregates[aggregate].weight
     }
 
-    /// Returns an aggregate with room for a class of this weight and largest packet.
+    /// Returns the number of an aggregate that has this weight and largest packet and has room for
+    /// another class.
     pub(super) fn aggregate(&mut self, weight: u32, packet_max: u32) -> usize {
         let fits = |number: &&usize| {
             let aggregate = &self.aggregates[**number];
@@ -158,7 +163,7 @@ impl Schedule {
         aggregate.classes = classes;
     }
 
-    /// Adds a class to an aggregate; `active` says whether the class has packets and takes turns at
+    /// Adds a class to an aggregate. If `active` is true, the class has packets, and takes turns at
     /// once.
     pub(super) fn join(&mut self, number: usize, class: usize, active: bool) {
         self.turns.grow(class);
@@ -188,7 +193,7 @@ impl Schedule {
         }
     }
 
-    /// Notes that a class has packets to send.
+    /// Notes that a class of the aggregate `number` has packets to send.
     pub(super) fn activate(&mut self, number: usize, class: usize) {
         let aggregate = &mut self.aggregates[number];
         let first = aggregate.active.is_empty();
@@ -208,13 +213,13 @@ impl Schedule {
         }
     }
 
-    /// Notes that a class has no more packets to send; its aggregate stays in service.
+    /// Notes that a class has no more packets to send. The aggregate of the class stays in service.
     pub(super) fn pause(&mut self, number: usize, class: usize) {
         self.aggregates[number].active.remove(&mut self.turns, class);
     }
 
-    /// Notes that a class has lost its packets; its aggregate leaves service if no other class has
-    /// packets.
+    /// Notes that a class has lost its packets. If no other class of its aggregate has packets, the
+    /// aggregate leaves service or stops waiting for service.
     pub(super) fn deactivate(&mut self, number: usize, class: usize) {
         self.pause(number, class);
         let aggregate = &mut self.aggregates[number];
@@ -230,7 +235,7 @@ impl Schedule {
         }
     }
 
-    /// Ends the turn of a class.
+    /// Ends the turn of a class: the next class of the aggregate gets the turn.
     pub(super) fn end_turn(&mut self, number: usize, class: usize) {
         self.aggregates[number].active.move_back(&mut self.turns, class);
     }
@@ -243,19 +248,20 @@ impl Schedule {
 
 /// Functions that choose and charge the aggregate in service.
 impl Schedule {
-    /// Returns the aggregate in service, and the class that has the turn in it.
+    /// Returns the number of the aggregate in service, and the class that has the turn in it.
     #[inline]
     pub(super) fn next(&self) -> Option<(usize, Option<usize>)> {
         self.served.map(|number| (number, self.aggregates[number].active.first()))
     }
 
-    /// Whether an aggregate's budget has at least `len` bytes left.
+    /// Whether at least `len` bytes of the aggregate's budget are left.
     #[inline]
     pub(super) fn allows(&self, number: usize, len: u32) -> bool {
         self.aggregates[number].left >= len
     }
 
-    /// Charges an aggregate for `len` bytes that it has sent.
+    /// Charges the aggregate in service for `len` bytes that it has sent, and moves the virtual
+    /// time forward.
     #[inline]
     pub(super) fn charge(&mut self, number: usize, len: u32) {
         let left = &mut self.aggregates[number].left;
@@ -264,7 +270,8 @@ impl Schedule {
         self.now = self.now.wrapping_add(service);
     }
 
-    /// Ends the service of the present aggregate, and chooses the next one if any packet is `held`.
+    /// Ends the service of the present aggregate, and chooses the next one. `held` says whether the
+    /// qdisc holds any packets.
     pub(super) fn change(&mut self, held: bool) {
         let Some(number) = self.served else { return };
         let aggregate = &mut self.aggregates[number];
@@ -281,8 +288,9 @@ impl Schedule {
         self.served = self.choose();
     }
 
-    /// Sets the start of an aggregate that had nothing to send: its last finish, or now if that
-    /// finish has passed or is too far from now for the slots.
+    /// Sets the start of an aggregate that had nothing to send. The start is the aggregate's last
+    /// finish; but if that finish has passed, or is too far in the future for the slots, the start
+    /// is about the present virtual time.
     fn set_start(&mut self, number: usize) {
         let aggregate = &mut self.aggregates[number];
         let index = aggregate.group;
@@ -292,8 +300,8 @@ impl Schedule {
             aggregate.start = aggregate.finish;
             return;
         }
-        // The aggregate must not finish before ready groups of longer services, because those would
-        // be blocked.
+        // The aggregate must not finish before ready groups of longer services, because it would
+        // then block those groups.
         let longer = first_of(self.sets[READY] & !below(index));
         aggregate.start = match longer.map(|longer| self.groups[longer].finish) {
             Some(theirs) if after(finish, theirs) && after(limit, theirs) => theirs,
@@ -305,7 +313,7 @@ impl Schedule {
 
 /// Functions that manage groups and their sets.
 impl Schedule {
-    /// Puts an aggregate into the slot of its start.
+    /// Puts an aggregate into the slot of its group in which its start lies.
     fn insert(&mut self, number: usize) {
         let (start, index) = {
             let aggregate = &self.aggregates[number];
@@ -318,7 +326,8 @@ impl Schedule {
             }
             self.place(index, start);
         } else if after(group.start, self.aggregates[number].start) {
-            // The group can move back only as far as the slots in use leave room.
+            // The group's first slot can move back only as far as there is room after the last slot
+            // in use.
             let room = group.full.leading_zeros() as usize;
             let slots = slots_between(start, group.start, index).min(room);
             group.full <<= slots;
@@ -347,7 +356,8 @@ impl Schedule {
         group.full |= 1 << slot;
     }
 
-    /// Sets the start of a group's first slot, and puts the group into the set it belongs to.
+    /// Sets the start of a group's first slot to `start`, and puts the group into the set of its
+    /// state.
     fn place(&mut self, index: usize, start: u64) {
         let finish = start.wrapping_add(2 << slot_bits(index));
         let group = &mut self.groups[index];
@@ -361,14 +371,15 @@ impl Schedule {
         self.sets[state] |= 1 << index;
     }
 
-    /// Moves the groups of `mask` from one set to another.
+    /// Moves those groups of `mask` that are in the set `from` to the set `to`.
     fn shift(&mut self, mask: u32, from: usize, to: usize) {
         let moved = self.sets[from] & mask;
         self.sets[from] &= !moved;
         self.sets[to] |= moved;
     }
 
-    /// Returns the first aggregate of a group, after skipping the empty slots at its front.
+    /// Returns the first aggregate of a group, or `None` if the group is empty. Skips empty slots
+    /// at the front of the group.
     fn front(&mut self, index: usize) -> Option<usize> {
         let group = &mut self.groups[index];
         let empty = first_of(group.full)?;
@@ -377,7 +388,7 @@ impl Schedule {
         group.slots[group.front].first()
     }
 
-    /// Removes an aggregate from its slot.
+    /// Removes an aggregate from its slot in the group `index`.
     fn unlink(&mut self, index: usize, number: usize) {
         let group = &mut self.groups[index];
         let slot = self.aggregates[number].slot;
@@ -403,7 +414,8 @@ impl Schedule {
         }
     }
 
-    /// Removes the next aggregate to serve from its slot and returns it.
+    /// Chooses the aggregate to serve next, removes it from its slot and returns its number; `None`
+    /// if no aggregate waits.
     fn choose(&mut self) -> Option<usize> {
         self.make_eligible();
         let index = first_of(self.sets[READY])?;
@@ -425,8 +437,8 @@ impl Schedule {
         Some(number)
     }
 
-    /// Makes groups eligible whose first start has come. If no group is ready, the virtual time
-    /// jumps to the first start of all groups.
+    /// Makes those groups eligible whose start has come. If no group is ready, the virtual time
+    /// first jumps to the start of the first waiting group.
     fn make_eligible(&mut self) {
         let waiting = self.sets[INELIGIBLE] | self.sets[INELIGIBLE | BLOCKED];
         if let Some(first) = first_of(waiting) {
@@ -434,8 +446,8 @@ impl Schedule {
             if self.sets[READY] == 0 && after(start, self.now) {
                 self.now = start;
             }
-            // A slot of a group has started if the group's bit, or any higher bit, of the virtual
-            // time has changed.
+            // A new slot of a group has begun if, in the virtual time, the bit that stands for the
+            // length of the group's slots or any higher bit has changed.
             let changed = (self.now ^ self.before) >> SLOT_BITS;
             let mask = match u64::BITS - changed.leading_zeros() {
                 bits @ 0..=31 => below(bits as usize),
@@ -446,13 +458,14 @@ impl Schedule {
         }
         self.before = self.now;
         if self.sets[READY] == 0 {
-            // No ready group is left, so nothing blocks these groups any more.
+            // No ready group is left that could block other groups, so the blocked groups become
+            // ready.
             self.shift(u32::MAX, BLOCKED, READY);
         }
     }
 
-    /// Unblocks groups of shorter services after group `index`, which would have finished at
-    /// `finish`, has left the ready groups.
+    /// Unblocks the groups that the group `index` has blocked: that group, which would have
+    /// finished at `finish`, is no longer ready.
     fn unblock(&mut self, index: usize, finish: u64) {
         let longer = first_of(self.sets[READY] & !below(index + 1));
         if longer.is_some_and(|longer| !after(self.groups[longer].finish, finish)) {

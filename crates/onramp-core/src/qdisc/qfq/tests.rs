@@ -1,4 +1,4 @@
-//! Tests in which classes are added, changed and removed while packets are held; also for `drr`.
+//! Tests of `qfq` and `drr` in which classes are added, changed and removed while packets are held.
 
 use onramp_queue::{Packet, PacketList};
 use proptest::prelude::*;
@@ -14,7 +14,8 @@ const CLASSES: u16 = 12;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A class with its two parameters, of which `drr` takes only the second.
+    /// Adds or changes a class: its minor number and two parameters, of which `drr` takes only the
+    /// second.
     Set(u16, u64, u64),
     Remove(u16),
     Graft(u16, usize),
@@ -109,7 +110,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// Whatever happens to the classes, no packet is lost or stuck.
+    /// Whatever is done with the classes of `qfq` or `drr`, no packet is lost, and no packet stays
+    /// in the qdisc for ever.
     #[test]
     fn classes_come_and_go(steps in steps()) {
         for kind in ["qfq", "drr"] {
@@ -124,7 +126,8 @@ proptest! {
     }
 }
 
-/// The groups and the sets of groups stay consistent under random operations.
+/// In `qfq`, the groups of aggregates and the sets of groups stay consistent under random
+/// operations.
 #[test]
 fn groups_are_in_the_sets_they_belong_to() {
     let ClassKind::Added { params, .. } = super::QFQ.classes else { panic!("classes are added") };

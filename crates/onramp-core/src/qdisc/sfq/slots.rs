@@ -1,8 +1,9 @@
-//! The queues of `sfq`: a slot for each flow that has packets. The longest slot is found in O(1).
+//! The queues of `sfq`: a slot for each flow that has packets. The longest slot is found in
+//! constant time.
 //!
-//! Slots of the same length form a list; free slots form the list of length zero. A slot whose
-//! length changes goes to the head of the list of its new length. Slots with packets also stand in
-//! a ring, in the order in which they are served.
+//! Slots with the same number of packets form a list; free slots form the list of length zero. A
+//! slot whose length changes moves to the head of the list of its new length. Slots with packets
+//! are also in a ring, in the order in which they are served.
 
 use std::collections::VecDeque;
 
@@ -10,25 +11,26 @@ use onramp_queue::{Meta, Packet, prefetch};
 
 use crate::sched::turns::{MANY, Turns};
 
-/// A number that names no slot.
+/// In place of the number of a slot: no slot.
 pub(super) const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Slot {
-    /// The packets. A ring buffer instead of a list, because packets leave at both ends.
+    /// The packets of the slot, in a ring buffer because packets leave at both ends.
     pub(super) queue: VecDeque<Packet>,
     pub(super) bytes: u64,
     /// Number of bytes that the slot may still send in this round.
     pub(super) credit: i32,
-    /// The bucket to which the slot belongs.
+    /// The bucket (the hash value of a flow) to which the slot belongs.
     pub(super) bucket: u32,
 }
 
 const _: () = assert!(size_of::<Slot>() == 64, "a slot is one cache line");
 
-/// The neighbours of a slot in the list of its length. They are stored apart from the slots,
-/// because a change of the list would otherwise touch two more slots.
+/// The slots before and after a slot in the list of slots of the same length. These numbers are
+/// stored apart from the slots, because a change of the list would otherwise touch the memory of
+/// two more slots.
 #[derive(Clone, Copy, Debug)]
 struct Neighbours {
     before: u32,
@@ -39,11 +41,11 @@ struct Neighbours {
 pub(super) struct Slots {
     slots: Box<[Slot]>,
     neighbours: Box<[Neighbours]>,
-    /// The slot of each bucket.
+    /// The number of the slot of each bucket, or [`NONE`].
     buckets: Box<[u32]>,
-    /// The first slot of each length.
+    /// For each length, the first slot in the list of slots of that length, or [`NONE`].
     by_len: Box<[u32]>,
-    /// The greatest length of any slot.
+    /// The greatest number of packets in any slot.
     longest: usize,
     /// Slots with packets, in the order in which they are served.
     ring: Turns,
@@ -69,7 +71,7 @@ impl Slots {
         &mut self.slots[slot as usize]
     }
 
-    /// Calls `each` with every slot that has packets, in the order of their buckets.
+    /// Calls `each` with every slot that has packets, in the order of the slots' buckets.
     pub(super) fn used(&self, mut each: impl FnMut(&Slot)) {
         let slots = self.buckets.iter().filter_map(|slot| self.slots.get(*slot as usize));
         slots.filter(|slot| !slot.queue.is_empty()).for_each(&mut each);
@@ -80,7 +82,7 @@ impl Slots {
         u32::try_from(self.slots.len()).unwrap_or(NONE)
     }
 
-    /// Returns the slot of a bucket, or [`NONE`].
+    /// Returns the slot of a bucket, or [`NONE`] if the bucket has none.
     #[inline]
     pub(super) fn of_bucket(&self, bucket: usize) -> u32 {
         self.buckets[bucket]
@@ -91,7 +93,7 @@ impl Slots {
         self.slots.get(self.buckets[bucket] as usize).map_or(0, |slot| slot.queue.len())
     }
 
-    /// Gives a free slot to a bucket and returns the slot; [`NONE`] if no slot is free.
+    /// Gives a free slot to a bucket. Returns that slot, or [`NONE`] if no slot is free.
     #[inline]
     pub(super) fn take(&mut self, bucket: usize) -> u32 {
         let slot = self.by_len[0];
@@ -104,7 +106,8 @@ impl Slots {
         slot
     }
 
-    /// Appends a packet to a slot. A slot that was empty is served last, and gets `credit`.
+    /// Appends a packet to a slot. A slot that was empty goes to the end of the order of service,
+    /// and gets the credit `credit` in bytes.
     #[inline]
     pub(super) fn push(&mut self, index: u32, pkt: Packet, credit: i32) {
         self.unfile(index);
@@ -120,8 +123,9 @@ impl Slots {
         self.file(index);
     }
 
-    /// Removes the oldest packet of a slot, or the newest. After its last packet, the slot is free,
-    /// but stays in the ring and in its bucket until [`leave`](Self::leave).
+    /// Removes the newest packet of a slot if `newest` is true, else the oldest packet. A slot that
+    /// has lost its last packet is free, but stays in the ring and in its bucket until
+    /// [`leave`](Self::leave).
     #[inline]
     pub(super) fn pop(&mut self, index: u32, newest: bool) -> Option<Packet> {
         let was = self.get(index).queue.len();
@@ -136,7 +140,7 @@ impl Slots {
         pkt
     }
 
-    /// Returns the slot to serve next, or [`NONE`].
+    /// Returns the slot to serve next, or [`NONE`] if no slot has packets.
     #[inline]
     pub(super) fn first(&self) -> u32 {
         self.ring.first().unwrap_or(NONE)
@@ -150,7 +154,7 @@ impl Slots {
         self.ring.push_back(first);
     }
 
-    /// Removes the first slot, which has no packets, from the ring and from its bucket.
+    /// Removes the first slot of the ring, which has no packets, from the ring and from its bucket.
     #[inline]
     pub(super) fn leave(&mut self) {
         let bucket = self.get(self.first()).bucket;
@@ -158,14 +162,15 @@ impl Slots {
         self.ring.pop_front();
     }
 
-    /// Returns the longest slot; of several, the slot that reached this length last. If the longest
-    /// slots have one packet each, returns the slot that is served next.
+    /// Returns the slot with the most packets; of several, the slot that reached this length last.
+    /// If no slot has more than one packet, returns the slot that is served next.
     #[inline]
     pub(super) fn longest(&self) -> u32 {
         if self.longest > 1 { self.by_len[self.longest] } else { self.first() }
     }
 
-    /// Empties a slot, as if it had never had a packet.
+    /// Removes all packets of a slot and passes them to `into`; the slot no longer belongs to a
+    /// bucket.
     pub(super) fn clear(&mut self, index: u32, mut into: impl FnMut(Packet)) {
         while !self.get(index).queue.is_empty() {
             self.pop(index, false).into_iter().for_each(&mut into);
@@ -176,13 +181,13 @@ impl Slots {
         }
     }
 
-    /// Removes all slots from the ring.
+    /// Removes all slots from the ring (the order of service).
     pub(super) fn disband(&mut self) {
         self.ring.clear();
     }
 
-    /// Prefetches the slots of these buckets and the ends of their queues, because packets for
-    /// these buckets are about to come.
+    /// Prefetches the slots of these buckets and the ends of those slots' queues, because packets
+    /// for these buckets are about to come.
     #[inline]
     pub(super) fn prefetch_flows(&self, buckets: impl Iterator<Item = usize> + Clone) {
         if self.slots.len() <= MANY {
@@ -194,7 +199,7 @@ impl Slots {
         slots().filter_map(|slot| slot.queue.back()).for_each(prefetch);
     }
 
-    /// Prefetches the slots and packets that the next turns will need.
+    /// Prefetches the slots and packets that are served after the present ones.
     #[inline]
     pub(super) fn look_ahead(&self) {
         if let Some([far, nearer, near]) = self.ring.look_ahead() {
@@ -205,7 +210,7 @@ impl Slots {
         }
     }
 
-    /// Puts a slot at the head of the list of its length.
+    /// Puts a slot at the head of the list of slots that have the same length.
     #[inline]
     fn file(&mut self, index: u32) {
         let len = self.get(index).queue.len();
@@ -216,7 +221,7 @@ impl Slots {
         }
     }
 
-    /// Removes a slot from the list of its length.
+    /// Removes a slot from the list of slots that have the same length.
     #[inline]
     fn unfile(&mut self, index: u32) {
         let len = self.get(index).queue.len();

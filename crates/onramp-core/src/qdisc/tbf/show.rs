@@ -1,8 +1,8 @@
 //! How `tc` shows a `tbf`.
 //!
-//! Source: behaviour of iproute2 6.1: bucket depths are shown as the bytes of whole microseconds;
-//! the latency is shown instead of the limit, if it is longer than the burst; `peakrate` is not in
-//! JSON.
+//! Source: behaviour of iproute2 6.1: the depth of a bucket is shown as the number of bytes that
+//! fill it in a whole number of microseconds; the latency is shown instead of the limit, if the
+//! queue can hold more bytes than the buckets; the JSON does not contain `peakrate`.
 
 use super::limit;
 use crate::base::Extra;
@@ -37,7 +37,7 @@ fn depth_ns(values: &Values<'_>, rate: &str, burst: &str) -> i64 {
     Cost::new(values.number(rate), Framing::of(values)).ns(values.number32(burst))
 }
 
-/// Shows a bucket, which has one name without details, and another name with details.
+/// Shows a bucket under the first of two names; if details are asked for, under the second name.
 fn bucket(values: &Values<'_>, rate: &str, burst: &str, names: [&str; 2], out: &mut Out) {
     let bytes = shown_bytes(values.number(rate), depth_ns(values, rate, burst));
     let [name, detailed] = names;
@@ -52,7 +52,7 @@ fn bucket(values: &Values<'_>, rate: &str, burst: &str, names: [&str; 2], out: &
 }
 
 /// Returns how many microseconds the last packet of a full queue waits if the buckets were full
-/// before, or `None` if the buckets hold more than the queue.
+/// before the queue filled, or `None` if the buckets hold more bytes than the queue.
 fn longest_wait(values: &Values<'_>, limit: u64) -> Option<u64> {
     let wait = |rate: &str, burst: &str| {
         let ticks = (depth_ns(values, rate, burst).cast_unsigned() / 64) & u64::from(u32::MAX);

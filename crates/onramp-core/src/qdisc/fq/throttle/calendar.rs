@@ -1,15 +1,17 @@
-//! The calendar: waiting flows, grouped by the slot of their time.
+//! The calendar: entries of waiting flows, grouped by the slot (the span of 262 us) in which their
+//! time lies.
 
 use super::Entry;
 
 /// A slot is 2^18 ns long, which is 262 us.
 const SLOT_BITS: u32 = 18;
-/// Number of slots. Together they span one second, because `fq` plans no further ahead.
+/// Number of slots in the calendar. Together they span one second, because `fq` plans no further
+/// ahead.
 const SLOTS: usize = 4096;
-/// A number that names no chunk.
+/// In place of the number of a chunk: no chunk.
 const NONE: u32 = u32::MAX;
 
-/// Returns the slot of a time.
+/// Returns the number of the slot in which a time lies.
 #[inline]
 pub(super) const fn slot_of(time_ns: u64) -> u64 {
     time_ns >> SLOT_BITS
@@ -30,18 +32,18 @@ impl Chunk {
 
 const _: () = assert!(size_of::<Chunk>() == 128);
 
-/// All slots that begin within a second. The present slot is not included: its entries are in the
-/// heap.
+/// The slots of the second that follows the present slot. The present slot itself is not included,
+/// because its entries are in the heap.
 #[derive(Debug)]
 pub(super) struct Calendar {
-    /// Two levels of bitmaps: `used` has a bit for each slot that is not empty, `words` has a bit
-    /// for each word of `used` that is not zero.
+    /// Two levels of bitmaps: `used` has a bit for each slot, which is set if the slot is not
+    /// empty; `words` has a bit for each word of `used`, which is set if the word is not zero.
     used: [u64; SLOTS / 64],
     words: u64,
-    /// The newest chunk of each slot; the slot's older chunks are full.
+    /// The number of the newest chunk of each slot; the older chunks of a slot are full.
     slots: [u32; SLOTS],
     chunks: Vec<Chunk>,
-    /// The first of the free chunks.
+    /// The first of the free chunks; each free chunk names the next one.
     free: u32,
 }
 
@@ -74,7 +76,8 @@ impl Calendar {
         self.words |= 1 << (at / 64);
     }
 
-    /// Returns the first slot after `present` that is not empty, or `None` if all slots are empty.
+    /// Returns the number of the first slot after `present` that is not empty, or `None` if all
+    /// slots are empty.
     pub(super) fn first_slot(&self, present: u64) -> Option<u64> {
         let from = ((present + 1) % Self::SLOTS) as usize;
         let rest = self.used[from / 64] >> (from % 64);
@@ -94,7 +97,7 @@ impl Calendar {
         Some(present + 1 + (at.wrapping_sub(from) % SLOTS) as u64)
     }
 
-    /// Removes all entries of a slot, in no particular order.
+    /// Removes all entries of the slot `slot` and passes them to `out`, in no particular order.
     pub(super) fn take(&mut self, slot: u64, mut out: impl FnMut(Entry)) {
         let at = (slot % Self::SLOTS) as usize;
         self.used[at / 64] &= !(1 << (at % 64));
@@ -109,12 +112,12 @@ impl Calendar {
         }
     }
 
-    /// Removes all entries.
+    /// Removes all entries and passes them to `out`.
     pub(super) fn drain(&mut self, mut out: impl FnMut(Entry)) {
         (0..Self::SLOTS).for_each(|slot| self.take(slot, &mut out));
     }
 
-    /// Returns a chunk that belongs to no slot.
+    /// Returns the number of a chunk that belongs to no slot.
     #[inline]
     fn fresh(&mut self) -> u32 {
         let Some(chunk) = self.chunks.get(self.free as usize) else { return self.grow() };

@@ -1,15 +1,15 @@
-//! Checks the invariants of the groups after each step.
+//! Checks the invariants of the groups of aggregates after each step of a test.
 //!
 //! Source: Checconi, Rizzo, Valente, "QFQ: Efficient Packet Scheduling with Tight Guarantees",
-//! 2013, section 4: a group is in one of four sets, which depends on whether its start has come,
-//! and on whether a ready group of longer services finishes before it.
+//! 2013, section 4: a group is in one of four sets; which one depends on whether the group's start
+//! has come, and on whether a ready group of longer services finishes before it.
 
 use super::{
     BLOCKED, GROUPS, Group, INELIGIBLE, READY, SLOTS, Schedule, after, rounded, slot_bits,
 };
 
 impl Schedule {
-    /// Panics if the sets, the slots and the aggregates contradict each other.
+    /// Panics if the sets of groups, the slots and the aggregates contradict each other.
     pub(crate) fn check(&self) {
         let state = |index: usize| (0..4).find(|set| self.sets[*set] & (1 << index) != 0);
         for set in 0..4 {
@@ -39,8 +39,8 @@ impl Schedule {
         self.check_sets();
     }
 
-    /// Checks that a waiting aggregate is in the slot of its start, or in the first slot if its
-    /// start is earlier.
+    /// Checks that a waiting aggregate is in the slot in which its start lies, or in the first slot
+    /// of its group if its start is earlier.
     fn check_slot(&self, group: &Group, index: usize, number: usize) {
         let aggregate = &self.aggregates[number];
         let slot = (aggregate.slot + SLOTS - group.front) % SLOTS;
@@ -50,9 +50,9 @@ impl Schedule {
         assert!(slots == start || (slot == 0 && after(slots, start)), "{number}: {group:?}");
     }
 
-    /// Checks the set of each group: an eligible group's start has come, another group's start has
-    /// not. Among ready groups, those of longer services finish later; each blocked group finishes
-    /// after a ready group of longer services.
+    /// Checks which set each group is in: the start of an eligible group has come, and the start of
+    /// another group has not. Of two ready groups, the one with the longer services finishes later;
+    /// each blocked group finishes after a ready group of longer services.
     fn check_sets(&self) {
         let is = |set: usize, index: &usize| self.sets[set] & (1 << index) != 0;
         for index in (0..GROUPS).filter(|index| self.groups[*index].full != 0) {
