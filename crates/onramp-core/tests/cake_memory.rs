@@ -1,12 +1,12 @@
-//! `cake`: which flows lose packets when memory runs out.
+//! `cake`: which flows lose packets when its memory limit is exceeded.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::Packet;
 
 const NOW: Instant = Instant(20_000_000_000);
-/// About how many bytes of memory a packet of 1,000 bytes takes. [`room`] measures how many packets
-/// fit.
+/// About how many bytes of memory a packet of 1,000 bytes takes. The function [`room`] measures how
+/// many packets fit exactly.
 const TAKES: u32 = 2_048;
 
 fn tree(options: &str) -> Tree {
@@ -25,12 +25,12 @@ fn push(tree: &mut Tree, flow: u64, packets: u32, priority: u32) -> Vec<u64> {
     tree.drops().map(|pkt| pkt.flow).collect()
 }
 
-/// Returns an option that gives memory for about `packets` packets.
+/// Returns an option that limits memory to about `packets` packets.
 fn memory_for(packets: u32) -> String {
     format!("memlimit {}", packets * TAKES)
 }
 
-/// Measures how many packets fit.
+/// Measures how many packets the memory limit in the options admits.
 fn room(options: &str) -> u32 {
     let mut tree = tree(options);
     let mut room = 0;
@@ -42,13 +42,13 @@ fn room(options: &str) -> u32 {
 
 /// The flow with the longest queue loses packets until another flow's queue is as long. As in
 /// Linux, the heap that finds the longest queue may hide the second flow behind an empty queue, if
-/// both are below the same node, so not every pair of flows shows the behaviour.
+/// both queues have the same parent in the heap, so not every pair of flows shows the behaviour.
 #[test]
 fn the_fattest_flow_pays_until_another_one_is() {
     let options = format!("besteffort flows {}", memory_for(30));
     let room = room(&options);
-    // Half of all packets for one flow, three packets less for a second flow, and the rest for a
-    // third flow.
+    // Half of all packets belong to the first flow, three packets less to a second flow, and the
+    // rest to a third flow.
     let (fat, less) = (room / 2, room / 2 - 3);
     let pays_its_part = |other: u64| {
         let mut tree = tree(&options);
@@ -57,7 +57,8 @@ fn the_fattest_flow_pays_until_another_one_is() {
         );
         assert!(push(&mut tree, 99, room - fat - less, 0).is_empty());
         let lost: Vec<_> = (100..108).flat_map(|flow| push(&mut tree, flow, 1, 0)).collect();
-        // First three packets of the longest queue are lost, then packets of both queues in turn.
+        // The first three losses are packets of the longest queue. After that, both long queues
+        // lose packets in turn.
         assert_eq!((lost.len(), &lost[..3]), (8, &[1, 1, 1][..]), "{lost:?}");
         assert!(lost.iter().all(|flow| [1, other].contains(flow)), "{lost:?}");
         (2..=3).contains(&lost.iter().filter(|flow| **flow == other).count())
