@@ -84,14 +84,14 @@ fn a_flow_that_grows_becomes_the_fattest() {
     assert!(others <= 1, "{lost:?}");
 }
 
-/// One of two tins is served first. Packets that have already left a flow do not make it lose more
-/// packets.
+/// `cake` has two tins (priority queues), and the tin for voice is served first. A flow does not
+/// lose packets because of packets that have already left its queue.
 #[test]
 fn a_flow_that_shrank_is_not_the_fattest() {
     let options = format!("diffserv3 bandwidth 1gbit flows {}", memory_for(40));
     let room = room(&options);
     let mut tree = tree(&options);
-    // Priority 6 belongs to the tin for voice, which is served first.
+    // Priority 6 belongs to the tin for voice.
     let fat = room / 2;
     assert!(push(&mut tree, 1, fat, 6).is_empty());
     let rest = room - fat;
@@ -109,15 +109,15 @@ fn a_flow_that_shrank_is_not_the_fattest() {
             Dequeue::Empty => panic!("it holds more"),
         }
     }
-    // There is room again. Then one packet too many arrives, and a flow with more than one packet
-    // loses.
+    // Packets have left, so that there is room in memory again. Fill it, and add one packet too
+    // many. Then a flow that has more than one packet loses one.
     let free = room - tree.backlog().packets;
     let lost = push(&mut tree, 20, free + 1, 0);
     assert!(!lost.is_empty() && !lost.contains(&1), "{lost:?}");
 }
 
-/// The memory limit is four times the bytes that the rate sends in a round-trip time, at least 4
-/// MiB and at most 10,240 MTUs.
+/// By default, the memory limit is four times the number of bytes that the rate sends in a
+/// round-trip time, but at least 4 MiB and at most 10,240 MTUs.
 #[test]
 fn memory_by_rate_and_round_trip() {
     let limit = |options: &str| {
@@ -140,7 +140,8 @@ fn memory_by_rate_and_round_trip() {
     }
 }
 
-/// Tins that a change removes drop their packets and free the memory of these packets.
+/// When a change removes tins, the packets in these tins are dropped, and their memory is free
+/// again.
 #[test]
 fn a_change_to_fewer_tins() {
     let options = format!("diffserv4 flows {}", memory_for(30));
