@@ -75,10 +75,10 @@ fn offer(tree: &mut Tree, wire_ns: u64, count: u64, gap_ns: u64, priority: u32) 
     tree.drops().count()
 }
 
-/// A flow of 10 Mbit/s is sent over a link of 8 Mbit/s. `drops` is how many of 6,000 packets Linux
-/// dropped, on average over six runs. With 65,536 flows, Linux updates 2,048 flows per tick, so
-/// each flow is updated every 340 ms. The time of a flow's update depends on which 2,048 flows it
-/// belongs to.
+/// A flow of 10 Mbit/s is sent through `fq_pie` over a link of 8 Mbit/s. `drops` is how many of
+/// 6,000 packets Linux dropped, on average over six runs. With 65,536 flows, Linux updates the drop
+/// probabilities of 2,048 flows per tick, so each flow is updated every 340 ms. When a flow is
+/// updated depends on the group of 2,048 flows to which it belongs.
 #[test]
 fn many_flows_of_fq_pie_are_updated_in_parts() {
     for (flows, bucket, drops) in

@@ -64,7 +64,8 @@ fn classic(bytes: &mut Bytes<'_>, pkt: &Packet) {
     let mut program = Vec::new();
     while !bytes.0.is_empty() {
         let [code, yes, no, size] = bytes.take();
-        // Most numbers are small. Some are addresses of fields outside the packet.
+        // Make most operands small numbers, and some of them the addresses at which classic BPF
+        // programs read fields that are not part of the packet's bytes (such as its mark).
         let k = match size % 8 {
             0..=3 => u32::from(size >> 3),
             4 | 5 => bytes.take::<1>()[0].into(),
