@@ -13,8 +13,8 @@ use crate::busy::make_busy;
 use crate::jobs::{chain, counted, counts, give};
 use crate::world::{MTU, Notes, Script, World, packet};
 
-/// Makes a job that applies a `tc` line to the port's tree. If the line replaces the root qdisc, the
-/// packets of the old root are dropped.
+/// Makes a job that applies a `tc` line to the port's tree. If the line replaces the root qdisc,
+/// the packets of the old root are dropped.
 fn edit(line: &str) -> Job {
     let mut setup = Setup::of("pfifo".parse::<Spec>().expect("a qdisc"));
     let change: Change = setup.change(line).expect(line);
