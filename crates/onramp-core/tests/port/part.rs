@@ -9,8 +9,8 @@ use crate::world::{START, World, packet};
 /// At this rate, 100 bytes take 800 ns.
 const RATE: Rate = Rate(125_000_000);
 
-/// A member of the rate that has stopped sending still counts as a member for at most 200 us, or
-/// until its last packet is paid for. After this many nanoseconds, it no longer counts.
+/// A member of the rate that has stopped sending still counts as a member until 200 us after its
+/// last packet is paid for. After this many nanoseconds, it no longer counts.
 const FORGOTTEN_NS: u64 = 300_000;
 
 /// Returns a port that is one of the two members of a shared rate, and the rate itself, from which
