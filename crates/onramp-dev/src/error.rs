@@ -51,5 +51,6 @@ impl fmt::Display for DeviceError {
     }
 }
 
-// `source()` is not overridden, because the text of `Display` already includes the system's error.
+// `Error::source` is not overridden, because the text of `Display` already includes the system's
+// error.
 impl std::error::Error for DeviceError {}

@@ -1,7 +1,7 @@
 //! Devices that carry packets, and the clock that devices and qdiscs use.
 //!
 //! * [`Udp`]: uses one UDP socket as one transmit queue; consecutive packets of a flow leave as one
-//!   message.
+//!   message to the kernel.
 //! * [`Loopback`]: hands packets to receivers of the same process, without a copy.
 //! * [`Null`]: sends nothing; takes packets at once or at the cost and pace of a network card.
 //!

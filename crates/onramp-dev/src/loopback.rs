@@ -1,10 +1,10 @@
 //! An in-memory network that connects any number of transmit queues to any number of receivers
 //! without a lock.
 //!
-//! A queue hands the packets themselves to the receiver, with one push for consecutive packets to
-//! the same receiver. The receiver takes all waiting packets with one swap. When the receiver drops
-//! a packet, the packet's memory returns to its sender. So a sender gets its credit back only after
-//! the packet was read.
+//! A transmit queue hands the packets themselves, not copies, to the receiver. It needs one push
+//! (an atomic operation) for consecutive packets to the same receiver. The receiver takes all
+//! waiting packets with one swap. When the receiver drops a packet, the packet's memory returns to
+//! its sender. So a sender gets its credit back only after the packet was read.
 //!
 //! Source: Linux's `loopback_xmit` had a lock that only protected counters; since 2004 the counters
 //! are per CPU (`drivers/net/loopback.c`). Here they are per queue and per receiver.
@@ -48,12 +48,13 @@ pub fn loopback(capacity: u16) -> (Loopback, Receiver) {
     (network.queue(), receiver)
 }
 
-/// A network of transmit queues and receivers. A packet with a destination goes to receiver
-/// `port % receivers`, any other packet to receiver `flow % receivers`.
+/// A network of transmit queues and receivers. A packet with a destination address goes to the
+/// receiver with the number `port % receivers`, any other packet to the one with the number `flow %
+/// receivers`.
 ///
 /// Receivers may come and go. A packet for a receiver that is absent is dropped with the reason
 /// [`Refused`](DropReason::Refused). Receivers wait for more packets as long as any clone of the
-/// `Network` or any of its queues exists, because their holders can still send.
+/// `Network` or any of its queues exists, because packets can still be sent through these.
 ///
 /// # Examples
 ///
@@ -102,7 +103,8 @@ pub struct Loopback {
 pub struct LoopbackStats {
     /// Number of packets handed to a receiver.
     pub packets: Counter,
-    /// Number of bytes of the packets handed to a receiver, as counted on the wire.
+    /// Number of bytes of the packets handed to a receiver. The bytes of a packet are those that it
+    /// takes on the wire.
     pub bytes: Counter,
     /// Number of pushes that handed packets over: one per run of packets with the same receiver.
     pub pushes: Counter,
@@ -116,7 +118,7 @@ pub struct LoopbackStats {
 #[derive(Debug)]
 pub struct Receiver {
     reader: Reader,
-    /// Packets taken from the mailbox and not yet returned to the caller.
+    /// Packets taken from the mailbox, but not yet returned to the caller.
     taken: PacketList,
     waker: ThreadWaker,
     stats: Arc<ReceiverStats>,
@@ -128,13 +130,15 @@ pub struct Receiver {
 pub struct ReceiverStats {
     /// Number of packets taken out of the network.
     pub packets: Counter,
-    /// Number of bytes of the packets taken out, as counted on the wire.
+    /// Number of bytes of the packets taken out. The bytes of a packet are those that it takes on
+    /// the wire.
     pub bytes: Counter,
     /// Number of atomic swaps by which receivers took packets from the mailbox.
     pub takes: Counter,
     /// Number of times that the receiver slept.
     pub sleeps: Counter,
-    /// Number of packets that were sent, but were still there when a receiver was dropped.
+    /// Number of packets that were sent to the place and still waited there when its receiver was
+    /// dropped.
     abandoned: AtomicU64,
 }
 
@@ -155,7 +159,7 @@ impl Network {
     /// Makes a transmit queue that reaches all receivers.
     #[must_use]
     pub fn queue(&self) -> Loopback {
-        // The same largest packet as Linux's `lo`: 65,536 bytes and an Ethernet header.
+        // Packets may be as large as on Linux's `lo`: 65,536 bytes and an Ethernet header.
         let info = DeviceInfo::new("loopback".to_owned(), 65_536 + 14).never_blocks();
         let network = self.clone();
         Loopback { info, network, backoff: Backoff::new(), stats: Arc::default() }
@@ -190,8 +194,8 @@ impl Network {
 }
 
 impl ReceiverStats {
-    /// Returns the number of packets that were sent, but were still there when a receiver was
-    /// dropped.
+    /// Returns the number of packets that were sent to the place and still waited there when its
+    /// receiver was dropped.
     #[must_use]
     pub fn abandoned(&self) -> u64 {
         self.abandoned.load(Relaxed) // Relaxed: only reported, no thread acts on it.
@@ -218,11 +222,12 @@ impl Device for Loopback {
         now: Instant,
     ) -> Transmitted {
         let Self { network, backoff, stats, .. } = self;
-        let mut out = Transmitted::default(); // No system call is counted: the device makes none.
+        let mut out = Transmitted::default(); // The device makes no system call.
         while let Some(first) = burst.front() {
             let (end, reason) = (network.route(first), first.drop_reason);
             let mut run = PacketList::new();
-            // Post at least one packet, to learn whether the receiver has no room or is absent.
+            // Post at least one packet, even if there seems to be no room. The result says whether
+            // the receiver is full or absent.
             while run.len() < u32::from(end.mailbox.room().max(1))
                 && burst.front().is_some_and(|pkt| {
                     std::ptr::eq(network.route(pkt), end) && pkt.drop_reason == reason
@@ -332,7 +337,8 @@ impl Receiver {
         self.taken.is_empty() && self.reader.has_ended()
     }
 
-    /// Returns the counters of the receiver's place, which any thread may read at any time.
+    /// Returns the counters of the receiver's place in the network, which any thread may read at
+    /// any time.
     #[must_use]
     pub fn stats(&self) -> Arc<ReceiverStats> {
         Arc::clone(&self.stats)

@@ -39,7 +39,8 @@ struct Ring {
 pub struct NullStats {
     /// Number of packets that the device took.
     pub packets: Counter,
-    /// Number of bytes of the packets that the device took, as counted on the wire.
+    /// Number of bytes of the packets that the device took. The bytes of a packet are those that it
+    /// takes on the wire.
     pub bytes: Counter,
     /// Number of bursts offered to the device.
     pub calls: Counter,
@@ -79,10 +80,10 @@ impl Null {
         self
     }
 
-    /// Gives the device a ring of `size` packets, which one packet leaves every `interval`. Time is
-    /// the `now` that callers pass to `transmit`. When the ring is full, the device asks its caller
-    /// to try again when half of the ring is free, or as many places as the rest of the burst
-    /// needs, if that is less.
+    /// Gives the device a ring with room for `size` packets, from which one packet leaves every
+    /// `interval`. As the current time, the ring uses the `now` that callers pass to `transmit`.
+    /// When the ring is full, the device asks its caller to try again when half of the ring is
+    /// free, or as many places as the rest of the burst needs, if that is less.
     ///
     /// # Panics
     ///
@@ -172,8 +173,8 @@ impl Device for Null {
         self.stats.packets.add(packets.into());
         self.stats.bytes.add(bytes - burst.bytes());
         self.stats.calls.add(1);
-        // If calls cost time, report one call, so that the caller gathers packets and calls less
-        // often.
+        // If a call takes time, report it like a system call, so that the caller gathers packets
+        // and calls less often.
         Transmitted { calls: costs.into(), messages: packets, retry_at }
     }
 }
@@ -211,8 +212,8 @@ mod tests {
         assert_eq!(null.info().mtu, 1_514);
     }
 
-    /// A ring of 8 places that one packet leaves every 100 ns fills and empties by the `now` of
-    /// each call, and by no other clock.
+    /// A ring of 8 places, from which a packet leaves every 100 ns, goes only by the time that is
+    /// passed to each call.
     #[test]
     fn a_ring_fills_and_empties_by_the_time_given() {
         let mut null = Null::default().with_ring(8, Duration::from_nanos(100));
@@ -224,21 +225,23 @@ mod tests {
             let cookies: Vec<_> = done.map(|pkt| pkt.cookie).collect();
             (cookies, out.retry_at)
         };
-        // All 8 packets have left at 1,800; the ring is half empty at 1,400.
+        // The first 8 packets fill the ring. It is half empty at 1,400, when the device asks to be
+        // called again, and empty at 1,800.
         assert_eq!(at(1_000, &mut burst), ((0..8).collect(), Some(Instant(1_400))));
         assert_eq!(at(1_099, &mut burst), (vec![], Some(Instant(1_400))));
         assert_eq!(at(1_100, &mut burst), (vec![8], Some(Instant(1_500))));
         assert_eq!(at(1_500, &mut burst), ((9..13).collect(), Some(Instant(1_900))));
-        // The ring was empty from 2,300 on. The wire does not catch up on the time in which it had
-        // nothing to send.
+        // The ring has been empty since 2,300. The wire does not catch up on the time in which it
+        // had nothing to send.
         assert_eq!(at(9_000, &mut burst), ((13..21).collect(), Some(Instant(9_400))));
         let mut last = packets(21..25);
         burst = PacketList::new();
-        // At 9,200 two packets are left over, so the device waits for only two free places.
+        // At 9,200, two packets remain in the burst, so the device waits until two places are free
+        // and not until half of the ring is free.
         assert_eq!(at(9_200, &mut last), (vec![21, 22], Some(Instant(9_400))));
         assert_eq!(at(9_400, &mut last), (vec![23, 24], None));
         assert_eq!(at(9_400, &mut burst), (vec![], None));
-        // Each packet's length is its number.
+        // In this test, each packet's length is its number.
         let stats = null.stats();
         assert_eq!((stats.packets.get(), stats.bytes.get()), (25, (0..25).sum()));
         assert_eq!((stats.calls.get(), stats.full.get()), (8, 6));
@@ -255,7 +258,8 @@ mod tests {
         }
         assert_eq!((now, one.stats().full.get(), one.stats().calls.get()), (Instant(25), 2, 3));
         let mut endless = Null::default().with_ring(1, Duration::ZERO);
-        // The device takes one packet per call and may be called again at once.
+        // With a wire that takes no time, the device takes one packet per call and may be called
+        // again at once.
         let out = endless.transmit(&mut packets(0..2), &mut PacketList::new(), Instant(7));
         assert_eq!((out.messages, out.retry_at), (1, Some(Instant(7))));
     }
@@ -274,8 +278,8 @@ mod tests {
         }
     }
 
-    /// `Null` reports a call only if the call took time; the link gathers packets for such a
-    /// device.
+    /// `Null` reports a call only if the call took time. The link then gathers packets, to call
+    /// less often.
     #[test]
     fn a_call_counts_if_it_costs() {
         let one = Duration::from_nanos(1);
@@ -327,8 +331,8 @@ mod tests {
         let mut fresh = Null::default().with_ring(3, Duration::from_nanos(100));
         let out = fresh.transmit(&mut packets(0..4), &mut PacketList::new(), Instant(0));
         assert_eq!((out.messages, out.retry_at), (3, Some(Instant(100))));
-        // The times at which `rest` places are free. The device waits for at most half of the three
-        // places, rounded up to two.
+        // The times at which `rest` places of the three are free again. The device waits for at
+        // most half of the places, rounded up to two.
         for (rest, at) in [(1, 1_100), (2, 1_200), (3, 1_200), (30, 1_200)] {
             assert_eq!(ring.retry_at(rest), Instant(at), "for {rest}");
         }

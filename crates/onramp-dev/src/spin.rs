@@ -8,20 +8,21 @@ use onramp_core::Clock;
 
 use crate::MonotonicClock;
 
-/// Speed of this machine, as measured, in picoseconds.
+/// The speed of this machine, as measured once.
 #[derive(Debug)]
 struct Pace {
     /// Shortest measured time of one clock read, picoseconds.
     read: u64,
-    /// Number of turns of the idle loop in 2^20 ps. Stored as a rate, because the division that a
-    /// time per turn would need takes longer than a turn.
+    /// Number of turns that the idle loop makes in 2^20 ps. The speed is stored as a rate, because
+    /// with a time per turn, [`Pace::turns_in`] would need a division, which takes longer than a
+    /// turn.
     turns: u64,
 }
 
-/// The last piece of a wait is at most this long, picoseconds.
+/// A wait is cut into pieces. The last piece is at most this long, in picoseconds.
 const LAST_PS: u64 = 1_000_000;
 
-/// The number of bits in the unit of [`Pace::turns`]: 2^20 ps.
+/// The rate [`Pace::turns`] counts turns per 2^`SHIFT` picoseconds.
 const SHIFT: u32 = 20;
 
 static PACE: OnceLock<Pace> = OnceLock::new();
@@ -33,8 +34,9 @@ pub(crate) fn calibrate() {
 
 /// Keeps the calling thread busy for at least `ns` nanoseconds, and little longer.
 ///
-/// A loop that only reads the clock ends up to one clock read too late. So the function waits in a
-/// loop that reads no clock, and then reads the clock to check that enough time has passed.
+/// A loop that only reads the clock may end too late by the time of one clock read. So this
+/// function waits in a loop that reads no clock, and then reads the clock to check that enough time
+/// has passed.
 #[inline]
 pub(crate) fn spin(ns: u64) {
     let start = MonotonicClock.now();
@@ -47,8 +49,8 @@ impl Pace {
     /// start; `idle` runs the idle loop for the given number of turns.
     #[inline]
     fn pass(&self, ns: u64, spent: impl Fn() -> u64, idle: impl Fn(u64)) {
-        // The clock shows the middle of a read, so half of the first read and half of the last one
-        // are not in the difference: together one read.
+        // A clock read returns the time at its middle. So the measured time lacks half of the first
+        // read and half of the last one, together the time of one read.
         let asked = ns.saturating_mul(1_000).saturating_sub(self.read);
         let mut left = asked;
         loop {
@@ -65,9 +67,10 @@ impl Pace {
     /// picoseconds remain.
     #[inline]
     fn turns_in(&self, left: u64) -> u64 {
-        // Wait for half of a long time only, because the processor, and with it the loop, may have
-        // become faster or slower since it was measured. The last piece includes the clock read
-        // that ends it, and a little extra time so that no further piece is needed.
+        // If much time is left, wait for half of it only, because the processor, and with it the
+        // loop, may have become faster or slower since it was measured. If little time is left,
+        // wait for all of it. The clock read that ends the piece counts as part of it, and a little
+        // extra time is added so that no further piece is needed.
         let piece = if left > LAST_PS { left / 2 } else { left + (left / 32).min(self.read) };
         (piece.saturating_sub(self.read).saturating_mul(self.turns) >> SHIFT) + 1
     }
@@ -85,15 +88,15 @@ impl Pace {
             });
             tries.fold(u64::MAX, u64::min).max(1)
         };
-        // This loop makes one read less than `times`: the clock reads before and after it add half
-        // a read each.
+        // This loop reads the clock one time less than `times`: the reads before and after it add
+        // half a read each.
         let reads = |times| (1..times).for_each(|_| _ = black_box(MonotonicClock.now()));
         Self { read: least(&reads, READS), turns: (1 << SHIFT) / least(&idle, TURNS) }
     }
 }
 
-/// Runs a loop whose turns cannot overlap: each is a multiplication and an addition that need the
-/// previous turn's result.
+/// Runs a loop whose turns cannot overlap: each turn is a multiplication and an addition that need
+/// the previous turn's result.
 #[inline]
 fn idle(turns: u64) {
     let mut state = 1_u64;
@@ -124,13 +127,14 @@ mod tests {
         }
     }
 
-    /// The bounds are wide enough for any machine. Other load does not push the result beyond them,
-    /// because it is the shortest of a hundred samples.
+    /// The bounds are wide enough for any machine. Other programs on the machine do not push the
+    /// result out of the bounds, because the result is the shortest of a hundred samples.
     #[test]
     fn a_machine_is_measured() {
         let Pace { read, turns } = Pace::measure();
         assert!((1_000..=10_000_000).contains(&read), "1 ns to 10 µs; {read} ps");
-        // In units of 2^20 ps: one turn takes between 0.1 ns and 1 µs.
+        // `turns` counts turns in 2^20 ps. So the bounds mean that a turn takes between 0.1 ns and
+        // 1 µs.
         assert!((1..=10_486).contains(&turns), "{turns} turns");
     }
 
@@ -140,26 +144,28 @@ mod tests {
     fn pieces_are_halves_and_then_all_of_the_rest() {
         let pace = Pace { read: 20_000, turns: 1_024 };
         for (left, turns) in [
-            // Half of the time that is left, minus the clock read, plus one turn.
+            // While more than 1 µs is left, the loop waits for half of the time that is left. It
+            // makes the turns for that half minus the clock read, plus one turn.
             (4_000_000, (2_000_000 - 20_000) / 1_024 + 1),
             (1_000_001, (500_000 - 20_000) / 1_024 + 1),
-            // All of the time that is left, plus one clock read of extra time, minus the clock read
-            // that ends the piece.
+            // When at most 1 µs is left, the loop waits for all of it plus 20 ns of extra time. The
+            // clock read that ends the piece takes 20 ns, so the turns fill exactly the time that
+            // is left.
             (1_000_000, 1_000_000 / 1_024 + 1),
             (640_000, 640_000 / 1_024 + 1),
-            // The extra time is a 32nd of the remaining time, because that is shorter than a clock
-            // read.
+            // If a 32nd of the time that is left is shorter than a clock read, the extra time is
+            // that 32nd.
             (320_000, (330_000 - 20_000) / 1_024 + 1),
             (32_000, (33_000 - 20_000) / 1_024 + 1),
-            // No more time remains than a clock read takes. The extra time (20,000 / 32 = 625 ps)
-            // is less than one turn, so only the minimum of one turn is run.
+            // No more time is left than a clock read takes. The extra time (20,000 / 32 = 625 ps)
+            // is less than one turn, so only one turn is made, which is the minimum.
             (20_000, 1),
             (19_000, 1),
             (0, 1),
         ] {
             assert_eq!(pace.turns_in(left), turns, "{left} ps left");
         }
-        // Even the longest time does not overflow.
+        // Even with the longest time, the calculation does not overflow.
         assert!(pace.turns_in(u64::MAX) > 1 << 43);
     }
 
@@ -211,13 +217,13 @@ mod tests {
         for ns in [0, 1, 20, 21, 40, 41, 100, 999, 1_000, 1_021, 5_000, 100_000, 3_000_000] {
             let took = machine.pass(&pace, ns);
             assert!(took >= ns * 1_000, "{took} ps of {ns} ns");
-            // At most one read and two turns too long; for a time of zero, the two clock reads are
-            // the minimum.
+            // The wait is too long by at most one clock read and two turns. It never takes less
+            // than the first and the last clock read.
             let most = (ns * 1_000).max(40_000) + 20_000 + 2 * 1_024;
             assert!(took <= most, "{took} ps of {ns} ns");
         }
-        // Of 10 µs, one read lies outside the measured time. The rest is waited for in halves while
-        // more than 1 µs is left.
+        // One clock read is outside the measured time, so 9.98 of the 10 µs remain. While more than
+        // 1 µs is left, half of it is waited for.
         machine.pass(&pace, 10_000);
         let turns = machine.turns.borrow();
         assert_eq!(turns[0], (9_980_000 / 2 - 20_000) / 1_024 + 1);
@@ -248,7 +254,7 @@ mod tests {
             for ns in [100, 1_000, 50_000, 1_000_000] {
                 let took = machine.pass(&pace, ns) + 20_000;
                 assert!(took >= ns * 1_000, "{took} ps of {ns} ns, read {read}, turn {turn}");
-                // The last piece of 1 µs may take four times as long as planned.
+                // If a turn takes four times as long as measured, so may the last piece of 1 µs.
                 assert!(took <= ns * 1_000 * 4 + 200_000, "{took} ps of {ns} ns");
             }
             assert!(machine.reads.get() < 200, "it looks seldom: {}", machine.reads.get());

@@ -9,10 +9,11 @@
 //! | error from the kernel | reaction of the device |
 //! |---|---|
 //! | EAGAIN | keeps the rest; asks to be called again after 50 µs, doubling up to 1 ms |
-//! | ENOBUFS, ENOMEM | the same, 8 times; then drops the first packet (`NoBuffers`) |
+//! | ENOBUFS, ENOMEM | keeps the rest as for EAGAIN, 8 times; then drops the first packet
+//! (`NoBuffers`) |
 //! | EINTR | tries again at once |
 //! | EMSGSIZE, EINVAL, EIO, ENOBUFS for a segmented message | sends its datagrams singly |
-//! | any other error, once | tries again: the error may be an earlier packet's (ICMP) |
+//! | any other error, once | tries again: the error may belong to an earlier packet (ICMP) |
 //! | EMSGSIZE, twice | drops the packet: `MessageSize` |
 //! | ECONNREFUSED, twice | drops the packet: `Refused` |
 //! | ENETUNREACH, EHOSTUNREACH, ENETDOWN and similar, twice | drops the packet: `Unreachable` |
@@ -161,8 +162,8 @@ impl Udp {
     }
 
     /// Returns the length on the wire, in bytes, of a packet of several datagrams with `gso_size`
-    /// bytes of payload each (the last may be shorter). Like [`Udp::wire_len`], but every datagram
-    /// adds its own headers. A `gso_size` of 0 means one datagram.
+    /// bytes of payload each (the last may be shorter). Each datagram counts with its own headers,
+    /// as in [`Udp::wire_len`]. A `gso_size` of 0 means one datagram.
     #[must_use]
     #[inline]
     pub const fn wire_len_gso(payload: u32, gso_size: u16, ipv6: bool) -> u32 {

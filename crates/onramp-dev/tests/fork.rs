@@ -6,7 +6,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use onramp_dev::{forks, run_in_child, watch_forks};
 
-/// Returns how a child that ran `child` ended.
+/// Runs `child` in a child process, and returns how that process ended.
 fn status(child: impl FnOnce() -> i32) -> WaitStatus {
     let number = run_in_child(child).expect("there can be a child");
     assert!(number > 0, "the parent goes on, and knows its child");
@@ -29,11 +29,11 @@ fn number(forks: u32) -> i32 {
 
 #[test]
 fn a_child_knows_that_it_is_one() {
-    // Counting has not started, so no fork is counted.
+    // No call has started the counting of forks, so no fork is counted yet.
     assert_eq!((forks(), exit(|| number(forks()))), (0, 0));
     assert_eq!((watch_forks(), watch_forks(), forks()), (0, 0, 0));
-    // The count is 1 in a child and 2 in a child's child, whichever function reads it and however
-    // often.
+    // The number of forks is 1 in a child and 2 in a child's child, whichever function reads it and
+    // however often.
     assert_eq!(exit(|| number(forks())), 1);
     assert_eq!(exit(|| number(watch_forks() + 10 * watch_forks())), 11);
     assert_eq!(exit(|| 10 * number(forks()) + exit(|| number(forks()))), 12);
@@ -43,7 +43,7 @@ fn a_child_knows_that_it_is_one() {
     for code in [0, 1, 7, 255] {
         assert_eq!(exit(|| code), code);
     }
-    std::panic::set_hook(Box::new(|_| {})); // The default hook would take a lock to print.
+    std::panic::set_hook(Box::new(|_| {})); // The default panic hook would take a lock to print.
     let code = exit(|| panic!("as the test wants it"));
     drop(std::panic::take_hook());
     assert_eq!(code, 101, "as a Rust program that panics");

@@ -11,13 +11,13 @@ use onramp_core::{Device, Instant};
 use onramp_dev::{Loopback, Network, Receiver};
 use onramp_queue::{Credits, DropReason, Packet, PacketList, Pool};
 
-/// A timeout longer than any wait in a correct run.
+/// A timeout longer than any wait in a run without errors.
 const LONG: Duration = Duration::from_secs(50);
 const SENDERS: usize = 8;
 const PLACES: usize = 8;
 const RECEIVERS: u64 = PLACES as u64;
-/// Number of packets per sender. Smaller in debug builds, where each step costs a hundred times as
-/// much.
+/// Number of packets per sender. It is smaller in debug builds, where each step takes a hundred
+/// times as long.
 const PACKETS: u64 = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
 
 /// A random number generator (xorshift64*): the same seed gives the same numbers.
@@ -53,7 +53,8 @@ impl Fates {
     }
 }
 
-/// Sends runs of packets to receivers chosen at random. The packets of each flow are numbered.
+/// Sends packets to receivers chosen at random, several in a row to the same receiver. The packets
+/// of each flow are numbered.
 fn send(mut queue: Loopback, sender: u64) -> Fates {
     let mut chance = Chance::new(sender + 1);
     let mut pool = Pool::new(Credits { packets: 100, bytes: 1 << 20 });
@@ -86,8 +87,8 @@ fn send(mut queue: Loopback, sender: u64) -> Fates {
     fates
 }
 
-/// Takes a place of the network, receives for a while, leaves the place, and repeats this until all
-/// packets are sent.
+/// Takes a place of the network, receives packets for a while, and leaves the place. Repeats this
+/// until all packets are sent.
 fn receive(network: &Network, place: u64, all_sent: &AtomicBool) -> u64 {
     let mut chance = Chance::new(100 + place);
     let (mut last, mut received) = ([None; SENDERS], 0);
@@ -116,7 +117,7 @@ fn receive(network: &Network, place: u64, all_sent: &AtomicBool) -> u64 {
             }
         }
         drop(receiver);
-        // Sometimes leave the place without a receiver for a while.
+        // Sometimes leave the place of the network without a receiver for a while.
         if chance.below(4) == 0 {
             thread::yield_now();
         }
@@ -159,8 +160,8 @@ fn receivers_come_and_go_and_every_packet_is_accounted_for() {
     });
 }
 
-/// Sends a packet to the partner thread and waits for the answer, `times` times. If `serves` is
-/// false, waits first and sends the packet back.
+/// Plays `times` rounds: sends a packet to the partner thread and waits for the packet that the
+/// partner sends back. If `serves` is false, this thread waits first and then sends back.
 fn bounce(mut queue: Loopback, mut receiver: Receiver, to: u64, times: u64, serves: bool) {
     for number in 0..times {
         if serves {
@@ -180,7 +181,7 @@ fn bounce(mut queue: Loopback, mut receiver: Receiver, to: u64, times: u64, serv
     }
 }
 
-/// Two threads wait for each other in turn, so a single lost wake-up stops both.
+/// Two threads wait for each other in turn, so a single lost wake-up would stop both threads.
 #[test]
 fn no_wake_up_is_lost() {
     let network = Network::new(2, 1);

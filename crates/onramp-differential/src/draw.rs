@@ -7,7 +7,7 @@ use onramp_sim::Chance;
 pub struct Draw(Chance);
 
 impl Draw {
-    /// Creates a generator with this seed.
+    /// Creates a generator of random choices with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Chance::new(seed))
@@ -46,7 +46,7 @@ impl Draw {
     ///
     /// # Panics
     ///
-    /// If `from` is empty.
+    /// Panics if `from` is empty.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[usize::try_from(self.0.below(from.len() as u64)).unwrap_or(0)]
     }

@@ -8,10 +8,10 @@ use crate::draw::Draw;
 use crate::kinds::Kind;
 use crate::plan::{Line, Opt, Plan};
 
-/// Bounds on how large a generated case may be.
+/// Limits on the size of a generated case.
 #[derive(Debug)]
 pub struct Size {
-    /// The smallest and the largest rate of the bottleneck, in bits per second.
+    /// The smallest and the largest rate of the bottleneck link, in bits per second.
     rates: (u64, u64),
     /// The smallest and the largest number of packets that a case aims at.
     packets: (u64, u64),
@@ -23,15 +23,15 @@ pub struct Size {
 }
 
 impl Size {
-    /// Size of the cases that are run on a real kernel and compared.
+    /// The limits for cases that are run on a real kernel and compared.
     pub const WHOLE: Self = Self {
         rates: (1_000_000, 60_000_000),
         packets: (300, 2_500),
         rows_max: 5_000,
         flows_max: 600,
     };
-    /// Size of the cases that are kept as regression tests. Their rates are low enough for a few
-    /// packets to reach the limits of the qdiscs.
+    /// The limits for cases that are kept as regression tests. Their rates are low, so that a few
+    /// packets are enough to reach the limits of the qdiscs.
     pub const SMALL: Self =
         Self { rates: (300_000, 4_000_000), packets: (60, 220), rows_max: 250, flows_max: 90 };
 }
@@ -54,19 +54,19 @@ pub fn sized(seed: u64, root: &'static Kind, size: &Size) -> Plan {
 }
 
 /// Makes the same case as [`plan`], but without the `tc` lines that change the tree during the run.
-/// Choosing the times of those changes means simulating our own qdiscs, so that this function is
-/// faster.
+/// This function is faster than [`plan`], because choosing the times of those changes means
+/// simulating our own qdiscs.
 #[must_use]
 pub fn still(seed: u64, root: &'static Kind) -> Plan {
     begun(seed, root, &Size::WHOLE).plan
 }
 
-/// A generated case before the changes during the run are added.
+/// A generated case, before the changes that are made during the run are added.
 struct Begun {
     plan: Plan,
     /// The random generator, after the choices made so far.
     draw: Draw,
-    /// The rate of the bottleneck in bits per second.
+    /// The rate of the bottleneck link in bits per second.
     rate: u64,
     /// Whether `tc` lines are to change the tree during the run.
     changing: bool,
@@ -76,8 +76,8 @@ fn begun(seed: u64, root: &'static Kind, size: &Size) -> Begun {
     let mut draw = Draw::new(seed);
     let (least, most) = size.rates;
     let rate = if root.id == "cbs" { 10_000_000 } else { draw.spread(least, most) };
-    // A `plug` always changes during the run, because only a change releases its packets. Other
-    // kinds change in a quarter of the cases.
+    // A case with `plug` always has changes during the run, because only a change releases its
+    // packets. Of the cases of other kinds, a quarter has changes.
     let changing = root.id == "plug" || (root.changes && draw.likely(25));
     let mut tree = tree::Tree::new(&mut draw, rate, changing);
     tree.root(root);

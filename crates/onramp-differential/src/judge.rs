@@ -9,38 +9,40 @@ use crate::oracle::{Answer, Kernel, Said, Silent, remark};
 use crate::plan::{Compared, Plan};
 use crate::statistic::{mean, rank_sum, two_sided};
 
-/// The number of kernel runs to try when flows may share a hash bucket. The runs differ in the
-/// secret key of the hash, and one of them has to equal ours.
+/// The number of kernel runs to try for a case in which flows may share a hash bucket. The runs
+/// differ in the secret key of the hash, and one of them has to give the same result as our run.
 pub const HASH_DRAWS: u64 = 3;
 
 /// Number of kernel runs and of our runs in the first comparison by distribution. The first
 /// comparison is cheap and only shows whether a second one is worthwhile.
 const FIRST: (u64, u64) = (5, 20);
-/// Number of kernel runs and of our runs in the second comparison, which uses new runs. The second
-/// comparison alone decides.
+/// Number of kernel runs and of our runs in the second comparison. It uses new runs, and it alone
+/// decides whether there is a difference.
 const SECOND: (u64, u64) = (16, 64);
-/// If the first runs differ by an amount that chance produces with less than this probability, the
-/// second comparison is made.
+/// If chance alone would make the first runs differ as much as they do with less than this
+/// probability, the second comparison is made.
 pub const WORTH: f64 = 0.02;
-/// The accepted probability that one whole run of this program reports a difference where there is
-/// none.
+/// The accepted probability that one execution of this program, over all its cases, reports a
+/// difference where there is none.
 pub const FALSE_ALARM: f64 = 0.01;
-/// The number of comparisons assumed for one whole run: nine for each of a thousand cases.
+/// The number of comparisons assumed for one execution of this program: nine for each of a thousand
+/// cases.
 pub const COMPARISONS: f64 = 9_000.0;
 /// Two means that differ by less than this fraction count as equal, however certain the difference
 /// is.
 pub const MARGIN: f64 = 0.02;
-/// The number of flows whose bytes are compared: the flows that sent the most bytes.
+/// For this many flows, those that sent the most bytes, the bytes are compared.
 const FLOWS: usize = 3;
 
 /// How a verdict was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// The kernel and Onramp refuse the tree, or only one of them does, which is a difference.
+    /// By the refusals: the kernel and Onramp both refuse the tree, or only one of them does, which
+    /// is a difference.
     Refused,
     /// Not compared. Either a packet left while a `tc` line changed the tree, which takes the
-    /// kernel's machine some microseconds and delays the packet by as much. Or a `choke` of the
-    /// kernel lost packets.
+    /// machine of the kernel some microseconds and delays the packet by that time. Or a `choke` of
+    /// the kernel lost packets.
     Disturbed,
     /// Compared exactly, to the nanosecond.
     Exactly,
@@ -57,20 +59,21 @@ pub struct Verdict {
     pub differences: Vec<String>,
     /// In a comparison by distribution: how far apart the first runs are, for each number compared.
     pub scores: Vec<Score>,
-    /// The case and the kernel's answer as one text.
+    /// The case and the kernel's answer as one text, in the form of a test file.
     pub text: String,
 }
 
-/// How far apart the kernel's runs and ours are in one number.
+/// The distance between the kernel's runs and ours, for one number that is compared.
 #[derive(Clone, Debug)]
 pub struct Score {
-    /// The name of the number.
+    /// The name of the number that is compared.
     pub what: String,
-    /// How far our values lie above the kernel's, in standard deviations: see [`rank_sum`].
+    /// How far the values of our runs lie above those of the kernel's runs, in standard deviations:
+    /// see [`rank_sum`].
     pub z: f64,
-    /// The mean over our runs.
+    /// The mean of the number over our runs.
     pub ours: f64,
-    /// The mean over the kernel's runs.
+    /// The mean of the number over the kernel's runs.
     pub theirs: f64,
     /// The difference of means that never counts as a difference, in the number's own unit.
     pub least: f64,
@@ -88,7 +91,7 @@ impl Score {
 ///
 /// # Errors
 ///
-/// [`Silent`]: the kernel could not be asked.
+/// Fails with [`Silent`] if the kernel could not be asked.
 pub fn judge(plan: &Plan, oracle: &dyn Kernel) -> Result<Verdict, Silent> {
     let first = oracle.ask(plan, 0)?;
     let (mut text, refusals) = file(plan, &first);
@@ -130,8 +133,9 @@ pub fn judge(plan: &Plan, oracle: &dyn Kernel) -> Result<Verdict, Silent> {
     }
     let same = |runs: &[Outcome]| runs.windows(2).all(|pair| pair[0] == pair[1]);
     if same(&theirs) && same(&ours) {
-        // No random choice affects the packets that leave, so the comparison is exact. Random
-        // choices may still affect the counters, so one equal pair of runs is enough.
+        // No random choice affects which packets leave and when, so the comparison is exact. Random
+        // choices may still affect the counters, so it is enough that one run of the kernel equals
+        // one of our runs.
         let agrees = counts_as_any(plan, oracle, (FIRST.0, FIRST.1))?;
         return told(How::Exactly, if agrees { Vec::new() } else { differences }, text);
     }
@@ -164,23 +168,23 @@ pub fn judge(plan: &Plan, oracle: &dyn Kernel) -> Result<Verdict, Silent> {
     Ok(Verdict { how: How::Distribution, differences, scores, text })
 }
 
-/// Result of a case that has to agree exactly.
+/// The result of comparing a case that has to agree exactly.
 #[derive(Clone, Debug)]
 pub enum Exactly {
-    /// One of the kernel's answers equals ours. Holds the case with that answer, as one text.
+    /// One of the kernel's answers equals our result. Holds the case with that answer, as one text.
     Same(String),
-    /// The kernel's first answer differs from ours. Holds the differences, and the case with that
-    /// answer.
+    /// The kernel's first answer differs from our result. Holds the differences, and the case with
+    /// that answer as one text.
     Differs(Vec<String>, String),
     /// No result: the kernel refuses the root qdisc, or a change disturbed the run.
     Nothing,
 }
 
-/// Asks the kernel up to `draws` times, until one answer equals ours.
+/// Asks the kernel up to `draws` times, until one answer equals our result.
 ///
 /// # Errors
 ///
-/// [`Silent`]: the kernel could not be asked.
+/// Fails with [`Silent`] if the kernel could not be asked.
 pub fn exactly(plan: &Plan, oracle: &dyn Kernel, draws: u64) -> Result<Exactly, Silent> {
     let mut told = Exactly::Nothing;
     for draw in 0..draws {
@@ -204,12 +208,12 @@ pub fn exactly(plan: &Plan, oracle: &dyn Kernel, draws: u64) -> Result<Exactly, 
     Ok(told)
 }
 
-/// Nanoseconds before and after a run of `tc` in which a departing packet counts as departing
-/// during that run.
+/// A packet that leaves at most this many nanoseconds before or after a run of `tc` counts as
+/// leaving during that run.
 const TURMOIL_NS: u64 = 2_000;
 
-/// Whether packets left the kernel's qdisc while `tc` ran, so that `tc` may have delayed them. A
-/// `plug` may release packets at one instant.
+/// Whether packets left the kernel's qdisc while `tc` ran, so that `tc` may have delayed them. With
+/// a `plug`, packets may leave at one instant during a change, because the change releases them.
 fn disturbed(played: &Case, answer: &Answer) -> bool {
     let during = |at: u64| {
         let mut changes = answer.changes.iter();
@@ -223,31 +227,32 @@ fn disturbed(played: &Case, answer: &Answer) -> bool {
     times.len() > usize::from(plug)
 }
 
-/// Returns the differences between a disturbed kernel run and ours up to the first change.
+/// Returns the differences between a kernel run that a change disturbed and our run, as far as
+/// packets left before the first change.
 fn before_changes(played: &Case, answer: &Answer) -> Vec<String> {
     let first = answer.changes.iter().map(|(from_ns, ..)| from_ns.saturating_sub(TURMOIL_NS)).min();
     first.map_or_else(Vec::new, |end_ns| played.exact_before(1, end_ns))
 }
 
-/// Whether a `choke` lost packets in one of the runs. In Linux, the slots of packets that `choke`
-/// has dropped fill its table until the table's end meets its start. Then the table looks empty:
-/// the packets in it are never sent, and count as held for ever. Our `choke` does not do this, so
-/// there is nothing to compare.
+/// Whether a `choke` of the kernel lost packets in one of the kernel's runs. In Linux, the slots of
+/// packets that `choke` has dropped fill its table until the table's end meets its start. Then the
+/// table looks empty: the packets in it are never sent, and count as held for ever. Our `choke`
+/// does not do this, so there is nothing to compare.
 fn loses(plan: &Plan, runs: &[Outcome]) -> bool {
     plan.kinds().contains(&"choke") && runs.iter().any(|run| run.gone() < plan.rows.len())
 }
 
-/// Returns the kernel's first answers, each with the case as one text.
+/// Returns the kernel's first answers, each together with the case as one text.
 ///
 /// # Errors
 ///
-/// [`Silent`]: the kernel could not be asked.
+/// Fails with [`Silent`] if the kernel could not be asked.
 pub fn answers(plan: &Plan, oracle: &dyn Kernel) -> Result<Vec<String>, Silent> {
     (0..FIRST.0).map(|draw| Ok(file(plan, &oracle.ask(plan, draw)?).0)).collect()
 }
 
-/// Returns `draws` runs of the kernel, from number `draw` on, and `seeds` runs of ours, from seed
-/// `seed` on.
+/// Plays the case `draws` times on the kernel, from run number `draw` on, and `seeds` times on our
+/// qdiscs, from seed `seed` on. Returns the results.
 fn runs(
     plan: &Plan,
     oracle: &dyn Kernel,
@@ -262,8 +267,8 @@ fn runs(
         theirs.push(case.recorded().clone());
     }
     let mut ours: Vec<Outcome> = (seed..seed + seeds).map(|seed| played.play(seed)).collect();
-    // If packets are duplicated, the kernel's recorder stops before the last packet has left, so
-    // compare only up to the end of the shortest recording.
+    // If packets are duplicated, the program that records the kernel's packets stops before the
+    // last packet has left. So compare only up to the end of the shortest recording.
     let end_ns = theirs.iter().filter_map(Outcome::end).min().filter(|_| duplicates(plan));
     if let Some(end_ns) = end_ns {
         for run in theirs.iter_mut().chain(&mut ours) {
@@ -273,8 +278,8 @@ fn runs(
     Ok((theirs, ours))
 }
 
-/// Whether one of the kernel's first `most.0` runs equals one of our runs with the seeds 1 to
-/// `most.1`, in packets and in counters.
+/// Whether one of the kernel's first `most.0` runs and one of our runs with the seeds 1 to `most.1`
+/// have the same packets and the same counters.
 fn counts_as_any(plan: &Plan, oracle: &dyn Kernel, most: (u64, u64)) -> Result<bool, Silent> {
     for draw in 0..most.0 {
         let (text, _) = file(plan, &oracle.ask(plan, draw)?);
@@ -286,21 +291,21 @@ fn counts_as_any(plan: &Plan, oracle: &dyn Kernel, most: (u64, u64)) -> Result<b
     Ok(false)
 }
 
-/// Whether a line of the plan makes netem duplicate packets.
+/// Whether a `tc` line of the plan makes `netem` duplicate packets.
 fn duplicates(plan: &Plan) -> bool {
     let lines = plan.lines.iter().chain(plan.changes.iter().map(|(_, line)| line));
     let mut options = lines.flat_map(|line| &line.options);
     options.any(|option| option.text.starts_with("duplicate"))
 }
 
-/// Returns how far apart the kernel's runs and ours are, for each number compared.
+/// Returns the distance between the kernel's runs and ours, for each number that is compared.
 #[must_use]
 pub fn scores(case: &Case, theirs: &[Outcome], ours: &[Outcome]) -> Vec<Score> {
     let totals = |runs: &[Outcome]| runs.iter().map(|run| case.totals(run)).collect::<Vec<_>>();
     compare(&totals(theirs), &totals(ours))
 }
 
-/// Like [`scores`], from the totals of the runs.
+/// Does the same as [`scores`], from the totals of the runs.
 #[must_use]
 pub fn compare(theirs: &[Totals], ours: &[Totals]) -> Vec<Score> {
     let mut scores = Vec::new();
@@ -331,8 +336,8 @@ fn largest(runs: &[Totals]) -> Vec<u64> {
     flows.into_iter().take(FLOWS).map(|(flow, _)| *flow).collect()
 }
 
-/// Returns the case with the kernel's answer as one text, without the lines that both sides refuse,
-/// and a description of each line that only one side refuses.
+/// Returns the case with the kernel's answer as one text, without the `tc` lines that both Linux
+/// and Onramp refuse, and a description of each line that only one of them refuses.
 fn file(plan: &Plan, answer: &Answer) -> (String, Vec<String>) {
     let (mut setup, mut refusals) = (Setup::default(), Vec::new());
     let mut apply = |line: &str, said: &Said| match (setup.apply(line), said.status) {

@@ -1,5 +1,5 @@
 //! Selects small cases on which the kernel and Onramp agree, and writes them to files as regression
-//! tests. Cases that cover the most code come first.
+//! tests. Prefers cases that reach the most code.
 
 mod draws;
 
@@ -20,11 +20,12 @@ use crate::plan::{Compared, Plan};
 use crate::reach::{Reached, counts, reached};
 
 /// A case must reach at least this fraction of the code places that all cases of its kind reach.
-/// Otherwise its file is not worth its bytes.
+/// Otherwise it is not worth a file.
 const WORTH: f64 = 0.002;
 /// The largest number of cases that are run on the kernel for each case that is to be kept.
 const TRIES: usize = 4;
-/// A case is too slow for a regression test if playing it twice takes longer than this.
+/// A case is too slow for a regression test if running it twice on our qdiscs takes longer than
+/// this.
 const SLOW: Duration = Duration::from_millis(60);
 
 /// Selects cases and writes them to files.
@@ -43,11 +44,11 @@ pub struct Keeper<'a> {
     pub chance: bool,
 }
 
-/// A case that may be kept.
+/// A case that may be kept as a regression test.
 struct Candidate {
     plan: Plan,
     reached: Reached,
-    /// Whether the result depends on random choices.
+    /// Whether the result of the case depends on random choices.
     drawn: bool,
 }
 
@@ -57,7 +58,8 @@ impl Keeper<'_> {
     ///
     /// # Errors
     ///
-    /// [`Silent`]: the kernel cannot be asked, or this program was built without coverage counters.
+    /// Fails with [`Silent`] if the kernel cannot be asked, or if this program was built without
+    /// coverage counters.
     pub fn keep(&self, kinds: &[&'static Kind], seeds: Range<u64>) -> Result<bool, Silent> {
         if !counts() {
             let why = "built without counters: run `cargo xtask differential --keep DIR`";
@@ -70,14 +72,14 @@ impl Keeper<'_> {
         let draw = |kind: &&'static Kind| {
             let plans = seeds.clone().map(|seed| sized(seed, kind, &Size::SMALL));
             let fits = |it: &Candidate| {
-                // Cases with random choices are generated again later from their seed alone. The
-                // times of changes depend on how our qdiscs behave, so cases with changes could
-                // come out differently.
+                // The file of a case with random choices has only its seed, from which the case is
+                // generated again later. The times of changes depend on how our qdiscs behave, so a
+                // case with changes could come out differently then.
                 it.drawn == self.chance && (!it.drawn || it.plan.changes.is_empty())
             };
             (*kind, plans.filter_map(candidate).filter(fits).collect::<Vec<_>>())
         };
-        // Play the cases one after the other, because the coverage counters count for the whole
+        // Run the cases one after the other, because the coverage counters count for the whole
         // process.
         let drawn: Vec<_> = kinds.iter().map(draw).collect();
         let state = Mutex::new((drawn, 0));
@@ -101,9 +103,9 @@ impl Keeper<'_> {
         Ok(differ == 0)
     }
 
-    /// Keeps the best cases of a kind, judged by `ask`. `ask` returns the size of the file in
-    /// bytes, `None` if the case cannot be kept, or an error that says how the case differs.
-    /// Returns the number of cases that differ.
+    /// Keeps the best cases of a kind. Calls `ask` for each, which returns the size of the case's
+    /// file in bytes, `None` if the case cannot be kept, or an error that says how the case
+    /// differs. Returns the number of cases that differ.
     fn best(
         &self,
         kind: &Kind,
@@ -159,8 +161,8 @@ impl Keeper<'_> {
                 self.put(plan, &text)?;
                 Ok(Some(text.len()))
             }
-            // An option of the case allows random choices, although two of our runs were equal, so
-            // a difference says nothing.
+            // The case has an option that makes random choices, which two of our runs did not
+            // happen to show. So a difference from the kernel says nothing.
             Ok(Exactly::Differs(..)) if plan.compared() == Compared::Chance => Ok(None),
             Ok(Exactly::Differs(why, text)) => {
                 let at = self.found.join(format!("{name}.txt"));
@@ -176,9 +178,9 @@ fn name(plan: &Plan) -> String {
     format!("{}-{}", plan.lines.first().map_or("", |line| line.kind), plan.seed)
 }
 
-/// Plays a case and returns it with the code that it reaches. Returns `None` if the case reaches
-/// nothing or is too slow: a `cbs` may ask to be called again each nanosecond for hours of virtual
-/// time.
+/// Runs a case on our qdiscs, and returns it with the code that it reaches. Returns `None` if the
+/// case reaches no code or is too slow: a `cbs` may ask to be called again each nanosecond for
+/// hours of virtual time.
 fn candidate(plan: Plan) -> Option<Candidate> {
     let tc: String = plan.lines.iter().map(|line| format!("{line}\n")).collect();
     let made: Vec<_> = plan.changes.iter().map(|(at, _)| (*at, *at)).collect();

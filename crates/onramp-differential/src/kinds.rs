@@ -11,7 +11,7 @@ pub(crate) use self::classful::{drr_class, hfsc_class, htb_class, qfq_class};
 use crate::draw::Draw;
 use crate::plan::{Compared, Opt};
 
-/// Where in a tree a qdisc may stand and still behave as documented.
+/// Where in a tree a qdisc may stand, so that Linux behaves as documented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The qdisc may stand anywhere in a tree.
@@ -45,9 +45,9 @@ pub struct Kind {
     pub compared: Compared,
     /// Where in a tree the kind may stand.
     pub place: Place,
-    /// What the kind has below it.
+    /// What the kind has below it: child qdiscs, classes or nothing.
     pub below: Below,
-    /// Whether the options may change during the run.
+    /// Whether the options of a qdisc of this kind may change during the run.
     pub changes: bool,
     /// Whether the kind hashes flows to buckets. In Onramp, flows with consecutive numbers never
     /// share a bucket, but in Linux some of them do, so cases of this kind have few flows.
@@ -56,7 +56,7 @@ pub struct Kind {
     pub options: fn(&mut Site<'_>),
 }
 
-/// The place for which options are chosen, and the options chosen so far.
+/// A place in the tree for which options are chosen, and the options chosen so far.
 #[derive(Debug)]
 pub struct Site<'a> {
     /// The random generator.
@@ -68,8 +68,8 @@ pub struct Site<'a> {
     /// Whether the options are for a change of an existing qdisc. Options that can only be set at
     /// creation are left out.
     pub changing: bool,
-    /// Whether lines change the tree during the run. Then the result must not depend on when timers
-    /// with slack fire.
+    /// Whether lines change the tree during the run. Then timers with slack (which may fire late)
+    /// must not affect the result.
     pub strict: bool,
     /// The number of bands of the qdisc.
     pub bands: u16,
@@ -89,7 +89,8 @@ impl Site<'_> {
         self.need(text);
     }
 
-    /// Adds an option in `percent` of the cases. The result stays exactly comparable.
+    /// Adds an option in `percent` of the cases. With this option, the result can still be compared
+    /// exactly.
     pub(crate) fn may(&mut self, percent: u64, text: impl FnOnce(&mut Draw) -> String) {
         self.put(percent, Compared::Exact, text);
     }
@@ -119,14 +120,14 @@ impl Site<'_> {
         self.draw.spread(second.div_ceil(500).max(2), second)
     }
 
-    /// Returns a random number of bytes: those of [`packets`](Self::packets) packets, but at least
-    /// 3,000.
+    /// Returns a random number of bytes: as many as [`packets`](Self::packets) packets have, but at
+    /// least 3,000.
     pub(crate) fn bytes(&mut self) -> u64 {
         (self.packets() * 1000).max(3000)
     }
 }
 
-/// Returns a random time between these numbers of microseconds, as `tc` reads it.
+/// Returns a random time between `least` and `most` microseconds, as `tc` reads it.
 pub(crate) fn time(draw: &mut Draw, least_us: u64, most_us: u64) -> String {
     format!("{}us", draw.spread(least_us, most_us))
 }
@@ -187,8 +188,8 @@ pub const KINDS: &[Kind] = &[
         ..EXACT
     },
     Kind { id: "tbf", options: classful::tbf, below: Below::One, place: Place::Holds, ..EXACT },
-    // Not changed during the run: a `cbs` that owes much credit by its old slopes can wait for
-    // hours.
+    // The options of a `cbs` do not change during the run: if it owes much credit by its old
+    // slopes, it may wait for hours.
     Kind {
         id: "cbs",
         options: classful::cbs,
@@ -206,11 +207,11 @@ pub const KINDS: &[Kind] = &[
     Kind { id: "cake", options: fair::cake, place: Place::Holds, ..CHANCE },
 ];
 
-/// Stands for all options of a kind in [`LEFT_OUT`].
+/// In [`LEFT_OUT`], an empty list of options stands for all options of a kind.
 pub const ALL: &str = "*";
 
 /// Kinds and options that are not compared with the kernel, and the reason. An empty list of
-/// options means the whole kind.
+/// options stands for the whole kind.
 pub const LEFT_OUT: &[(&str, &[&str], &str)] = &[
     ("mq", &[], "its classes are the device's queues, and the kernel's device has one"),
     ("mqprio", &[], "its classes are the device's queues, and the kernel's device has one"),

@@ -1,4 +1,5 @@
-//! Random test cases, run on a real Linux kernel and on our qdiscs, and compared.
+//! Makes random test cases, runs them on a real Linux kernel and on our qdiscs, and compares the
+//! results.
 //!
 //! `cargo xtask differential` starts the comparison: see `docs/conformance.md`.
 #![cfg_attr(not(reach), forbid(unsafe_code))]

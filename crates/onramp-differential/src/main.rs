@@ -119,7 +119,7 @@ fn print(plan: &Plan) {
     println!("# {} packets, {} of them paced", plan.rows.len(), plan.pacing.len());
 }
 
-/// How many cases of a kind ended in which way.
+/// How many cases of a kind ended in which way (equal, different, not compared).
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     exactly: u64,
@@ -130,7 +130,7 @@ struct Tally {
     silent: u64,
 }
 
-/// Opens the program that asks the kernel.
+/// Opens the oracle (the program that asks the kernel).
 fn oracle(args: &Args) -> Result<Oracle, Silent> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shared =
@@ -161,8 +161,8 @@ fn run(args: &Args, kinds: &[&'static Kind]) -> Result<bool, Silent> {
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
                 loop {
-                    // Relaxed: gives each thread another number; no other memory depends on the
-                    // counter.
+                    // Relaxed: the counter only gives each thread another number, and no other
+                    // memory depends on it.
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= end {
                         break;
@@ -205,8 +205,8 @@ fn tell(args: &Args, oracle: &Oracle, plan: Plan, verdict: Result<Verdict, Silen
     };
     if !verdict.differences.is_empty() {
         let name = format!("{kind}-{}", plan.seed);
-        // In a comparison by distribution, a case with fewer packets shows less. So make only the
-        // tree smaller.
+        // In a comparison by distribution, a case with fewer packets shows a difference less
+        // clearly. So make only the tree smaller.
         let by_chance = verdict.how == How::Distribution;
         let tries = if by_chance { args.shrink / 8 } else { args.shrink };
         let packets = plan.rows.len();

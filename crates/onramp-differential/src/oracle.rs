@@ -15,25 +15,27 @@ use crate::plan::{Line, Plan};
 
 /// The time on the kernel's clock at which the workload begins, in nanoseconds.
 const START_NS: u64 = 20_000_000_000;
-/// The first word of an output line that says how a `tc` line ended.
+/// In the output of the kernel's machine, a line that says how a `tc` line ended begins with this
+/// word.
 const MARK: &str = "onramp-said";
-/// Bytes of `/dev/urandom` to read for each run that is skipped. Reading them changes the random
-/// numbers that the kernel draws until it seeds its generator anew, and so the random numbers with
-/// which qdiscs are created.
+/// Bytes of `/dev/urandom` that run number `n` reads `n` times before it starts. Reading them
+/// changes the random numbers that the kernel draws until it seeds its generator anew, and so the
+/// random numbers with which qdiscs are created.
 const SKIP_BYTES: u64 = 262_144;
 
-/// Shell lines that keep the kernel's clock ticking. The timer of a `pie` runs with every other
-/// tick. A second `pie`, created one tick later, runs with the ticks between.
+/// Shell lines that keep the kernel's clock ticking on an idle machine. The timer of a `pie` runs
+/// with every other tick. A second `pie`, created one tick later, runs with the ticks between.
 const TICKING: &str = "for n in 0 1; do ip link add tick$n type dummy; ip link set tick$n up; \
      tc qdisc add dev tick$n root pie tupdate 1ms; sleep 0.01; done >/dev/null 2>&1\n";
 
-/// How many random numbers of 32 bits to use up: a little more than the kernel generates at a time.
+/// How many random numbers of 32 bits to use up, so that the kernel must generate new ones: a
+/// little more than it generates at a time.
 const STOCK: u32 = 40;
 
 /// A real kernel, and a cache of its answers.
 #[derive(Debug)]
 pub struct Oracle {
-    /// The folder of the oracle program.
+    /// The folder that holds the oracle program.
     folder: PathBuf,
     /// The folder in which answers are cached.
     cache: PathBuf,
@@ -52,10 +54,10 @@ pub struct Said {
     pub text: String,
 }
 
-/// What the kernel did with a plan.
+/// What the kernel did with a plan (a case).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// How each line that builds the tree ended.
+    /// How each `tc` line that builds the tree ended.
     pub lines: Vec<Said>,
     /// For each line that changes the tree during the run: when `tc` started and ended, in
     /// nanoseconds of the workload, and how the line ended.
@@ -68,16 +70,16 @@ pub struct Answer {
 
 /// A source of the kernel's answers: the real kernel, or a substitute in tests.
 pub trait Kernel: Sync + std::fmt::Debug {
-    /// Returns what the kernel does with `plan` when its random numbers are those of run number
-    /// `draw`.
+    /// Runs `plan`, and returns what the kernel did. The random numbers of the kernel are those of
+    /// run number `draw`.
     ///
     /// # Errors
     ///
-    /// [`Silent`]: the kernel could not be asked, or did not answer.
+    /// Fails with [`Silent`] if the kernel could not be asked, or did not answer.
     fn ask(&self, plan: &Plan, draw: u64) -> Result<Answer, Silent>;
 }
 
-/// The reason why there is no answer.
+/// The reason why the kernel gave no answer.
 #[derive(Debug)]
 pub struct Silent(pub String);
 
@@ -103,7 +105,8 @@ pub fn script(plan: &Plan, draw: u64) -> String {
          t=$(\"$@\" 2>&1); s=$?; b=$(now); echo; echo \"$t\"; \
          echo \"onramp-said change $n $s $a $b\" ) & }\n",
     );
-    // Save the status of the line first. `$?` after `echo` would be the status of `echo`.
+    // Save the exit status of the `tc` line first, because `$?` after `echo` would be the status of
+    // `echo`.
     script = script.replace(
         "2>&1; echo; echo \"onramp-said line $n $?\"",
         "2>&1; s=$?; echo; echo \"onramp-said line $n $s\"",
@@ -114,8 +117,8 @@ pub fn script(plan: &Plan, draw: u64) -> String {
         // Without the write, all runs would use the same random numbers during the workload.
         let _ = writeln!(script, "echo draw {draw} >/dev/urandom");
         let _ = writeln!(script, "head -c {} /dev/urandom >/dev/null", draw * SKIP_BYTES);
-        // Small random numbers, such as the hashes of sockets, come from a stock that the kernel
-        // generated earlier. Each file created on tmpfs uses up one number of the stock.
+        // The kernel takes small random numbers, such as the hashes of sockets, from a stock that
+        // it generated earlier. Creating a file on tmpfs uses up one number of the stock.
         let _ = writeln!(
             script,
             "mkdir /draw; mount -t tmpfs none /draw; n=0; \
@@ -139,7 +142,7 @@ impl Oracle {
     ///
     /// # Errors
     ///
-    /// [`Silent`]: `folder` has no oracle, or `cache` cannot be created.
+    /// Fails with [`Silent`] if `folder` has no oracle, or if `cache` cannot be created.
     pub fn new(folder: PathBuf, cache: PathBuf) -> Result<Self, Silent> {
         if !folder.join("run").exists() {
             return Err(Silent(format!("no oracle at {}", folder.display())));
@@ -272,7 +275,8 @@ fn read(plan: &Plan, text: &str) -> Option<Answer> {
     (answer.lines.len() == plan.lines.len()).then_some(answer)
 }
 
-/// Returns the line as it was accepted, or as a comment that says how the kernel refused it.
+/// Returns the line if the kernel accepted it, or else a comment that says how the kernel refused
+/// it.
 #[must_use]
 pub fn remark(line: &Line, said: &Said) -> String {
     match said.status {
@@ -320,7 +324,7 @@ mod tests {
         assert_eq!(read(&plan(), SAID), None, "nothing left or died");
     }
 
-    /// The cache file's name differs for each run number and for each set of options.
+    /// Different run numbers and different options have different names of cache files.
     #[test]
     fn questions_have_names_of_their_own() {
         let mut other = plan();

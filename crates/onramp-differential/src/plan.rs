@@ -11,10 +11,11 @@ use onramp_sim::recording::Case;
 pub enum Compared {
     /// Order, times, marks and drops have to be equal, to the nanosecond.
     Exact,
-    /// As `Exact`, as long as no two flows share a bucket of a hash with a secret key. The kernel
-    /// runs the case several times with different keys, and one result has to equal ours.
+    /// The same as `Exact`, provided that no two flows share a bucket of a hash with a secret key.
+    /// The kernel runs the case several times with different keys, and one result has to equal
+    /// ours.
     Hash,
-    /// Compared by distribution, over several runs of the kernel and of ours.
+    /// Results are compared by distribution, over several runs of the kernel and of ours.
     Chance,
 }
 
@@ -36,7 +37,7 @@ pub struct Opt {
     /// The option as it is typed.
     pub text: String,
     /// Whether the option must not be removed to make the case smaller, because the line is invalid
-    /// without it, or is documented to differ from Linux without it.
+    /// without it, or because Onramp is documented to differ from Linux without it.
     pub needed: bool,
     /// How exactly a case with this option can be compared.
     pub compared: Compared,
@@ -45,9 +46,9 @@ pub struct Opt {
 /// A line of `tc`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The line up to the kind.
+    /// The `tc` line up to the name of the kind.
     pub head: String,
-    /// The kind of qdisc, or of class; `filter` for filters.
+    /// The kind of the qdisc or class; `filter` for lines about filters.
     pub kind: &'static str,
     /// How exactly a case with this kind can be compared.
     pub compared: Compared,
@@ -80,10 +81,10 @@ pub struct Row {
     pub txtime_ns: Option<u64>,
 }
 
-/// A whole case.
+/// A whole case: the tree, its changes, the link and the packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The number from which the case was generated.
+    /// The number (seed) from which the case was generated.
     pub seed: u64,
     /// Rate of the link in bits per second. 0 means infinitely fast.
     pub link_bps: u64,
@@ -91,20 +92,20 @@ pub struct Plan {
     pub bypass: bool,
     /// Whether the packets' transmit times use CLOCK_TAI. Otherwise they use the monotonic clock.
     pub tai: bool,
-    /// The `tc` lines that build the tree.
+    /// The `tc` lines that build the tree before the run.
     pub lines: Vec<Line>,
     /// The `tc` lines that change the tree during the run, with their times in nanoseconds from the
     /// beginning of the case.
     pub changes: Vec<(u64, Line)>,
     /// The packets that arrive, in the order of time.
     pub rows: Vec<Row>,
-    /// Pacing rates in bytes per second, by flow. Flows without an entry have no rate limit of
-    /// their own.
+    /// Pacing rates of flows in bytes per second, by the number of the flow. Flows without an entry
+    /// have no rate limit of their own.
     pub pacing: BTreeMap<u64, u64>,
 }
 
 impl Plan {
-    /// Returns how exactly the results of the case have to be equal.
+    /// Returns how exactly our results of this case have to equal the kernel's.
     #[must_use]
     pub fn compared(&self) -> Compared {
         let lines = self.lines.iter().chain(self.changes.iter().map(|(_, line)| line));
@@ -125,15 +126,15 @@ impl Plan {
     }
 
     /// Whether the kernel's clock has to tick all the time. On an idle machine the clock stops, and
-    /// ticks only for reasons of the kernel's own. But timers with slack (`fq`) run at any tick,
-    /// and timers that wait for an awake processor (`perturb`) run only at ticks.
+    /// then ticks only when the kernel needs it for other reasons. But timers with slack (`fq`) run
+    /// at any tick, and timers that wait for an awake processor (`perturb`) run only at ticks.
     #[must_use]
     pub fn ticks(&self) -> bool {
         self.kinds().contains(&"fq")
             || self.lines.iter().any(|line| line.to_string().contains(" perturb "))
     }
 
-    /// Returns the content of the file `opts`.
+    /// Returns the content of the file `opts`, which tells the oracle how to run the case.
     #[must_use]
     pub fn opts(&self) -> String {
         let clock = if self.tai { "TXCLOCK=11\n" } else { "" };
@@ -142,7 +143,7 @@ impl Plan {
         format!("LINK={}\nNOBYPASS={bypass}\nMAXWAIT=600\n{clock}{ticks}", self.link_bps)
     }
 
-    /// Returns the content of the file `workload.csv`.
+    /// Returns the content of the file `workload.csv`, which tells the oracle which packets arrive.
     #[must_use]
     pub fn workload(&self) -> String {
         let timed = self.rows.iter().any(|row| row.txtime_ns.is_some());
@@ -180,8 +181,8 @@ impl Plan {
         text
     }
 
-    /// Returns the times at which packets leave our qdiscs, in nanoseconds from the beginning of
-    /// the case. Returns `None` if a line of the tree is refused.
+    /// Runs the case on our qdiscs. Returns the times at which packets leave, in nanoseconds from
+    /// the beginning of the case. Returns `None` if a line of the tree is refused.
     #[must_use]
     pub fn departures(&self) -> Option<Vec<u64>> {
         let tc: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
@@ -191,7 +192,8 @@ impl Plan {
         Some(case.play(1).departures().collect())
     }
 
-    /// Returns the content of the file `flows.csv`. Empty if no flow has a pacing rate.
+    /// Returns the content of the file `flows.csv`, which tells the oracle the pacing rates of
+    /// flows. Empty if no flow has a pacing rate.
     #[must_use]
     pub fn flows(&self) -> String {
         self.pacing.iter().map(|(flow, rate)| format!("{flow},{rate}\n")).collect()

@@ -1,17 +1,17 @@
-//! Finds out whether a kind differs over all cases together, where no single case shows a
-//! difference.
+//! Finds out whether a kind of qdisc differs from Linux on average over all cases, even if no
+//! single case shows a difference.
 
 use std::collections::BTreeMap;
 
 use crate::judge::{FALSE_ALARM, MARGIN, Score};
 use crate::statistic::two_sided;
 
-/// The largest number of comparisons of kinds in a run: thirty kinds, six numbers each, tested in
-/// two ways.
+/// The largest number of comparisons in a run of the program: thirty kinds, six numbers each,
+/// tested in two ways.
 pub const COMPARISONS: f64 = 360.0;
-/// The smallest number of cases from which a kind is judged.
+/// The smallest number of cases of a kind from which the kind is judged.
 const CASES_MIN: usize = 8;
-/// An average difference of at most this fraction does not count as a difference.
+/// A kind counts as equal if the average difference is at most this fraction.
 const POOLED_MARGIN: f64 = MARGIN / 2.0;
 
 /// The scores of all cases, by the kind at the root and the name of the number that was compared.
@@ -28,17 +28,17 @@ impl Pool {
         }
     }
 
-    /// Returns descriptions of the kinds that differ. If nothing differs, the sum of all cases'
-    /// deviations, divided by the square root of the number of cases, is about normal (S. A.
-    /// Stouffer, "The American Soldier", 1949), and the sum of the squared deviations is no larger
-    /// than that of as many normal variables.
+    /// Returns descriptions of the kinds that differ. If nothing differs, then for each number the
+    /// sum of the deviations of all cases, divided by the square root of the number of cases, is
+    /// about normal (S. A. Stouffer, "The American Soldier", 1949), and the sum of the squared
+    /// deviations is no larger than that of as many normal variables.
     #[must_use]
     pub fn differences(&self) -> Vec<String> {
         let likely = FALSE_ALARM / COMPARISONS;
         let mut told = Vec::new();
         for ((kind, what), scores) in &self.0 {
-            // A score of exactly zero comes from numbers that are zero on both sides, and says
-            // nothing.
+            // A score of exactly zero comes from numbers that are zero for both Linux and Onramp,
+            // and says nothing.
             let scores: Vec<&Score> = scores.iter().filter(|score| score.z != 0.0).collect();
             let count = scores.len() as f64;
             if scores.len() < CASES_MIN {
@@ -57,7 +57,7 @@ impl Pool {
                 ));
             }
             let squares: f64 = scores.iter().map(|score| score.z * score.z).sum();
-            // Wilson and Hilferty: the cube root of chi-squared divided by its count is about
+            // By Wilson and Hilferty, the cube root of chi-squared, divided by its count, is about
             // normal.
             let spread = 2.0 / (9.0 * count);
             let z = ((squares / count).cbrt() - (1.0 - spread)) / spread.sqrt();
@@ -79,13 +79,14 @@ mod tests {
     use crate::draw::Draw;
     use crate::statistic::{mean, rank_sum};
 
-    /// Returns the differences that the pool reports for simulated cases of about 200 drops. Our
-    /// mean is the kernel's times `more` in even cases and times `less` in odd cases.
+    /// Returns the differences that the pool reports for simulated cases of about 200 drops. In
+    /// even cases, our mean is the kernel's mean times `more`. In odd cases, it is the kernel's
+    /// mean times `less`.
     fn told(seed: u64, cases: usize, more: f64, less: f64) -> Vec<String> {
         let mut draw = Draw::new(seed);
         let mut pool = Pool::default();
         for case in 0..cases {
-            // The sum of twelve uniform numbers has a standard deviation of one.
+            // The sum of twelve uniform random numbers has a standard deviation of one.
             let mut run = |mean: f64| {
                 let noise: f64 = (0..12).map(|_| draw.part() - 0.5).sum();
                 (mean + 14.0 * noise).round()
@@ -106,7 +107,8 @@ mod tests {
         assert_eq!(alarms, 0, "of 1,000 comparisons, each is wrong once in 36,000 times");
     }
 
-    /// A bias of five percent is smaller than the deviation of one run, so no single case shows it.
+    /// Our mean is five percent too large. That is less than the deviation of one run, so no single
+    /// case shows it.
     #[test]
     fn a_small_bias_shows_over_many_cases() {
         for seed in 0..20 {

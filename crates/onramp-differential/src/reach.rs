@@ -1,12 +1,12 @@
 //! Tells which code a run reaches, and roughly how often, from the compiler's coverage counters
 //! (`-C instrument-coverage`). `cargo xtask differential --keep` builds with these counters.
 
-/// The code that was reached. Each number stands for a place in the code and a rough count of its
-/// executions.
+/// The places in the code that a run reached. Each number stands for a place and a rough count of
+/// its executions.
 pub type Reached = Vec<u32>;
 
-/// The counts at which a place counts as executed once, a few times, many times, and very many
-/// times.
+/// A place counts as executed once, a few times, many times or very many times. These are the
+/// counts at which these classes begin.
 const STEPS: [u64; 4] = [1, 2, 8, 64];
 
 /// Calls `run`, and returns its result and the code that it reaches, sorted. The list is empty in a
@@ -38,7 +38,8 @@ fn counters() -> Vec<u64> {
 /// Returns the current values of the counters. No other thread may run meanwhile.
 #[cfg(reach)]
 fn counters() -> Vec<u64> {
-    // The linker gives these names to the start and the end of the counters' section.
+    // The linker defines these symbols at the start and the end of the section that holds the
+    // counters.
     unsafe extern "C" {
         #[link_name = "__start___llvm_prf_cnts"]
         static START: [u64; 0];
@@ -48,7 +49,7 @@ fn counters() -> Vec<u64> {
     let (start, stop) = (&raw const START, &raw const STOP);
     let count = (stop.addr() - start.addr()) / size_of::<u64>();
     let first = start.cast::<u64>();
-    // SAFETY: between the two names lie `count` counters of eight bytes each, which the program
+    // SAFETY: between the two symbols lie `count` counters of eight bytes each, which the program
     // never moves.
     let read = |at: usize| unsafe { first.add(at).read_volatile() };
     (0..count).map(read).collect()

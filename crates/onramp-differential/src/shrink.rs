@@ -2,8 +2,8 @@
 
 use crate::plan::{Line, Plan};
 
-/// Makes `plan` smaller, with at most `tries` calls of `differs`. Returns the smallest plan for
-/// which `differs` returned true.
+/// Makes `plan` smaller, with at most `tries` calls of `differs` (whether a plan still differs).
+/// Returns the smallest plan for which `differs` returned true.
 pub fn shrink(plan: Plan, tries: u32, differs: impl FnMut(&Plan) -> bool) -> Plan {
     let mut search = Search { best: plan, tries, differs };
     search.packets();
@@ -21,7 +21,8 @@ struct Search<D> {
 }
 
 impl<D: FnMut(&Plan) -> bool> Search<D> {
-    /// Takes `plan` as the new best case if it still differs. Returns whether it does.
+    /// Calls `differs` for `plan`. If it returns true, `plan` is the new best case. Returns that
+    /// result.
     fn attempt(&mut self, plan: Plan) -> bool {
         if self.tries == 0 || plan == self.best || plan.rows.is_empty() {
             return false;
@@ -34,8 +35,8 @@ impl<D: FnMut(&Plan) -> bool> Search<D> {
         differs
     }
 
-    /// Removes ranges of packets, from halves down to smaller and smaller ranges, the last packets
-    /// first.
+    /// Tries to remove ranges of packets: first halves, then smaller and smaller ranges, the last
+    /// packets first.
     fn packets(&mut self) {
         let mut size = self.best.rows.len() / 2;
         while size >= 1 && self.tries > 0 {
@@ -63,7 +64,7 @@ impl<D: FnMut(&Plan) -> bool> Search<D> {
         }
     }
 
-    /// Removes lines whose handle or class no other line names, the last lines first.
+    /// Tries to remove `tc` lines whose handle or class no other line names, the last lines first.
     fn lines(&mut self) {
         for at in (1..self.best.lines.len()).rev() {
             let mut plan = self.best.clone();
@@ -92,7 +93,7 @@ impl<D: FnMut(&Plan) -> bool> Search<D> {
     }
 }
 
-/// Returns the handle or class that a line gives a name to.
+/// Returns the handle or class that a `tc` line creates.
 fn named(line: &Line) -> Vec<String> {
     let words: Vec<&str> = line.head.split_whitespace().collect();
     let named = words.windows(2).filter(|pair| ["handle", "classid"].contains(&pair[0]));

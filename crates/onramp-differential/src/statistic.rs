@@ -6,8 +6,8 @@
 //! the shape of the distributions, and an extreme value counts no more than its rank.
 
 /// Returns how far the ranks of `a` lie above those expected if `a` and `b` came from the same
-/// distribution, in standard deviations. In that case the result is about normal, with mean 0 and
-/// deviation 1. Returns 0 if all values are equal.
+/// distribution, in standard deviations. If they do come from the same distribution, the result is
+/// about normal, with mean 0 and deviation 1. Returns 0 if all values are equal.
 #[must_use]
 pub fn rank_sum(a: &[f64], b: &[f64]) -> f64 {
     let (count_a, count_b) = (a.len() as f64, b.len() as f64);
@@ -57,8 +57,9 @@ mod tests {
     use super::*;
     use crate::draw::Draw;
 
-    /// Calculated by hand: ranks 1, 2 and 4 of 5 have the sum 7, where the mean is 9 and the
-    /// variance 3. The second sample has ties: its ranks are 1, 2.5, 2.5 and 4.
+    /// The expected values were calculated by hand. The ranks 1, 2 and 4 of 5 have the sum 7, while
+    /// the mean is 9 and the variance 3. The second sample has ties: its ranks are 1, 2.5, 2.5 and
+    /// 4.
     #[test]
     fn small_samples_by_hand() {
         assert_eq!(rank_sum(&[1.0, 2.0, 4.0], &[3.0, 5.0]), -2.0 / 3.0_f64.sqrt());
@@ -82,8 +83,9 @@ mod tests {
         }
     }
 
-    /// For equal distributions, at most one result in a hundred lies beyond the limit of one in a
-    /// hundred. The same holds for skewed distributions and for distributions with many ties.
+    /// If both samples come from the same distribution, at most one result in a hundred lies beyond
+    /// the limit for one in a hundred, also for skewed distributions and distributions with many
+    /// ties.
     #[test]
     fn equal_distributions_pass_at_the_stated_rate() {
         let shapes: [fn(&mut Draw) -> f64; 3] = [

@@ -1,5 +1,5 @@
-//! Replays cases on which Onramp once differed from Linux, and compares with the kernel's recorded
-//! answer.
+//! Replays cases on which Onramp once differed from Linux, and compares the results with the
+//! kernel's recorded answers.
 
 use std::fs;
 use std::path::Path;

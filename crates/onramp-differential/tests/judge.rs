@@ -9,10 +9,10 @@ use onramp_differential::plan::{Compared, Line, Opt, Plan, Row};
 use onramp_differential::shrink::shrink;
 use onramp_sim::recording::Case;
 
-/// A substitute for the kernel that plays plans on our own qdiscs, with deliberate errors.
+/// A substitute for the kernel that runs cases on our own qdiscs, with deliberate errors.
 #[derive(Debug, Default)]
 struct Played {
-    /// A piece of the `tc` lines, and the text that the substitute reads in its place.
+    /// A piece of text in the `tc` lines, and the text by which the substitute replaces it.
     reads: Option<(&'static str, &'static str)>,
     /// By how many nanoseconds the last packets leave too late.
     late_ns: u64,
@@ -31,7 +31,7 @@ impl Kernel for Played {
         }
         let refused =
             |line: &Line| self.refuses.is_some_and(|word| line.to_string().contains(word));
-        // A real kernel makes a change some time after it has woken up for the change.
+        // A real kernel makes a change some time after it has woken up to make it.
         let made: Vec<_> = plan.changes.iter().map(|(at, _)| (at + 10_000, at + 10_000)).collect();
         let text = plan.text(&tc, &made, "event,time_ns,idx,ecn,reason\n");
         let case = Case::parse("played", &text).map_err(|error| Silent(error.to_string()))?;
@@ -59,7 +59,7 @@ impl Kernel for Played {
     }
 }
 
-/// Makes a case of one qdisc: this many packets of four flows, one every half millisecond.
+/// Makes a case of one qdisc: `packets` packets of four flows, one every half millisecond.
 fn plan(kind: &str, options: &[&str], packets: u64) -> Plan {
     let row = kinds::kind(kind).expect("a kind");
     let compared = if kind == "netem" { Compared::Chance } else { row.compared };
@@ -102,8 +102,8 @@ fn a_nanosecond_is_told_of() {
     assert!(!verdict(&plan, &longer).differences.is_empty());
 }
 
-/// Only bounds are known for the instant at which a change is made. The judge still allows no
-/// difference, except for a packet that leaves between those bounds.
+/// Only bounds are known for the instant at which a change is made. The judge still reports every
+/// difference, except for packets that leave between those bounds.
 #[test]
 fn changes_are_judged_where_nothing_happens() {
     let changed = |at_ns, last: usize| {
@@ -129,7 +129,8 @@ fn changes_are_judged_where_nothing_happens() {
     let busy = changed(5_990_000, 10);
     let told = verdict(&busy, &late);
     assert_eq!((told.how, told.differences.len()), (How::Disturbed, 0));
-    // Even in a disturbed run, everything before the change has to be the same.
+    // Even if a packet leaves during a change, all packets that left before the change have to be
+    // the same.
     let before = Played { reads: Some(("limit 20", "limit 2")), ..Played::default() };
     let told = verdict(&changed(5_990_000, 200), &before);
     assert_eq!(told.how, How::Disturbed);
@@ -137,7 +138,8 @@ fn changes_are_judged_where_nothing_happens() {
     assert_eq!(verdict(&busy, &Played::default()).how, How::Exactly);
 }
 
-/// A line that only one side refuses is a difference. A line that both sides refuse is not.
+/// It is a difference if only the kernel or only Onramp refuses a line. If both refuse it, it is
+/// none.
 #[test]
 fn refusals_are_compared() {
     let deaf = Played { refuses: Some("limit"), ..Played::default() };
@@ -166,8 +168,8 @@ impl Kernel for Both {
     }
 }
 
-/// Our own qdiscs with other seeds pass: the judge does not take other random numbers for a
-/// difference.
+/// Our own qdiscs with other seeds, in place of the kernel, pass: the judge does not take other
+/// random numbers for a difference.
 #[test]
 fn other_draws_pass() {
     for loss in ["loss 3%", "loss 10%", "loss 40% 20%", "delay 5ms 4ms"] {
@@ -200,9 +202,9 @@ fn eight_percent_are_told_of() {
     }
 }
 
-/// If all runs of the kernel use the same random numbers, they say nothing about a distribution.
-/// When the judge reports a difference from such runs, it adds a remark that the runs are all
-/// equal.
+/// If all runs of the kernel use the same random numbers, a comparison by distribution says
+/// nothing. When the judge reports a difference from such runs, it adds a remark that the runs are
+/// all equal.
 #[test]
 fn draws_that_are_none_are_told_of() {
     let told = |percent| {

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn in_child() {
-    FORKS.fetch_add(1, Relaxed); // Relaxed: a child begins with one thread.
+    FORKS.fetch_add(1, Relaxed); // Relaxed: this runs in a new child, which has only one thread.
 }
 
-/// Returns how many forks lie between this process and the ancestor that made the first call; 0 in
-/// that ancestor. A child of `fork` has a copy of its parent's memory, but none of its parent's
-/// other threads. An object that depends on threads can store this number when it is made and
-/// compare it later. (`pthread_atfork` does not see `vfork` and raw `clone`, so these are not
-/// counted.)
+/// Starts to count forks, if no call did so before, and returns how many forks lie between this
+/// process and the ancestor that made the first call of this function. Returns 0 in that ancestor.
+/// A child of `fork` has a copy of its parent's memory, but none of its parent's other threads. An
+/// object that depends on threads can store this number when it is made and compare it later.
+/// (`pthread_atfork` does not see `vfork` and raw `clone`, so these are not counted.)
 ///
 /// # Panics
 ///
@@ -42,7 +42,7 @@ pub fn forks() -> u32 {
     FORKS.load(Relaxed)
 }
 
-/// Exit status of a child whose `f` panicked.
+/// Exit status of a child in which the closure of [`run_in_child`] panicked.
 const PANICKED: i32 = 101;
 
 /// Runs `f` in a child process: a copy of this process that has only the calling thread. The child

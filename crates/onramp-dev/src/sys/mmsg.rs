@@ -11,9 +11,10 @@
 //!                           ^ next: the first unfinished message
 //! ```
 //!
-//! Small payloads behind the first one of a message are copied together, into one part. The kernel
-//! takes 25 ns longer for a separate part than this code takes to copy 120 bytes; at 1,000 bytes
-//! the two cost the same (measured on Linux 6.18).
+//! The first payload of a message is not copied. Small payloads after it are copied together, into
+//! one part (a piece of memory that the kernel reads). The kernel takes 25 ns longer for a separate
+//! part than this code takes to copy 120 bytes; at 1,000 bytes, both take the same time (measured
+//! on Linux 6.18).
 
 #[cfg(test)]
 mod view;
@@ -29,8 +30,8 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 /// Largest number of messages in one call.
 pub(crate) const MESSAGES_MAX: usize = 256;
-/// Largest number of parts (packets, or pieces of super-packets) in one call. At most `UIO_MAXIOV`,
-/// so no message has more parts than the kernel takes in one message.
+/// Largest number of parts (payloads or pieces of payloads) in one call. At most `UIO_MAXIOV`, so
+/// no message has more parts than the kernel takes in one message.
 pub(crate) const PARTS_MAX: usize = 1024;
 #[cfg(test)]
 pub(crate) use view::View;
@@ -60,22 +61,22 @@ pub(crate) struct Messages {
     /// reallocates it.
     copies: Vec<u8>,
     copies_len: usize,
-    /// Whether the last part of the open message lies in `copies` and may grow.
+    /// Whether the last part of the message that is being built lies in `copies` and may grow.
     copying: bool,
-    /// Packets that were added and are not finished. Every part from the first part of message
-    /// `next` on points into the payload of one of these packets, or into the filled part of
-    /// `copies`.
+    /// Packets that were added and whose messages are not finished. Every part from the first part
+    /// of message `next` on points into the payload of one of these packets, or into the filled
+    /// part of `copies`.
     flight: PacketList,
-    /// The super-packet that is being cut into parts.
+    /// The super-packet (a packet of several datagrams) that is being cut into parts.
     held: Option<Held>,
-    /// Number of payload bytes of the first packet in flight that earlier messages sent.
+    /// Number of payload bytes of the first packet in `flight` that earlier messages have sent.
     head_sent: usize,
     next: usize,
     built: usize,
     parts_len: usize,
     /// The message that is being built.
     open: Shape,
-    /// Memory for the unsent rest of a super-packet of which a part was sent.
+    /// Memory for the rest of a super-packet, when only its beginning was sent.
     rest: Vec<u8>,
 }
 
@@ -88,7 +89,8 @@ unsafe impl Send for Messages {}
 pub(crate) struct Shape {
     first_part: u16,
     parts: u16,
-    /// Number of packets whose last byte is in this message: they are finished when the message is.
+    /// Number of packets whose last byte is in this message. When the message is finished, so are
+    /// these packets.
     packets: u16,
     /// Number of datagrams on the wire.
     pub(crate) segments: u16,
@@ -163,16 +165,17 @@ impl Messages {
         &self.shapes[self.next..self.built]
     }
 
-    /// Adds all of `pkt` to the open message.
+    /// Adds the whole payload of `pkt` to the message that is being built.
     ///
     /// # Panics
     ///
-    /// Panics if `self` is full, or if a held packet is not completely taken.
+    /// Panics if `self` is full, or if a packet given to [`Messages::hold`] is not completely
+    /// taken.
     #[inline]
     pub(crate) fn gather(&mut self, pkt: Packet) {
         assert!(self.held.is_none(), "a held packet is taken before the next");
         let payload = pkt.payload();
-        // The first payload is not copied, because most messages have only one.
+        // The first payload of a message is not copied, because most messages have only one.
         if self.open.parts > 0 && payload.len() <= COPY_MAX.min(COPIES_MAX - self.copies_len) {
             self.copy(payload);
         } else {
@@ -199,8 +202,8 @@ impl Messages {
         }
     }
 
-    /// Takes in `pkt`, which [`Messages::take`] then cuts into parts. An empty payload cannot be
-    /// cut.
+    /// Takes over `pkt`, from which [`Messages::take`] then takes one part after another. The
+    /// payload must not be empty, because it could not be cut.
     ///
     /// # Panics
     ///
@@ -213,7 +216,8 @@ impl Messages {
         self.flight.push_back(pkt);
     }
 
-    /// Adds the next `len` bytes of the held packet, or all that are left, to the open message.
+    /// Adds the next `len` bytes of the packet given to [`Messages::hold`], or all that are left,
+    /// to the message that is being built.
     ///
     /// # Panics
     ///
@@ -237,7 +241,7 @@ impl Messages {
         self.open.bytes += number::<u32>(part.iov_len);
     }
 
-    /// Ends the open message.
+    /// Ends the message that is being built.
     ///
     /// # Panics
     ///
@@ -259,8 +263,8 @@ impl Messages {
         self.open.first_part = first_part;
     }
 
-    /// Offers the pending messages to the kernel in one call. Returns how many the kernel took, or
-    /// the error of the first message.
+    /// Offers the messages that are not finished to the kernel in one call. Returns how many of
+    /// them the kernel took, or the error of the first message.
     #[inline]
     pub(crate) fn send(&mut self, socket: &UdpSocket) -> Result<usize, c_int> {
         if let [shape] = self.pending()
@@ -288,8 +292,8 @@ impl Messages {
         usize::try_from(taken).map_err(|_| errno())
     }
 
-    /// Offers one message without control messages. `sendto` has no message headers that the kernel
-    /// must copy, which saves about 100 ns.
+    /// Offers the first message, which must have no control messages, with `sendto`. `sendto` has
+    /// no message headers that the kernel must copy, which saves about 100 ns.
     fn send_plain(&self, socket: &UdpSocket) -> Result<usize, c_int> {
         let part = self.parts[usize::from(self.shapes[self.next].first_part)];
         let name_len = self.headers[self.next].msg_hdr.msg_namelen;
@@ -303,8 +307,8 @@ impl Messages {
         if sent >= 0 { Ok(1) } else { Err(errno()) }
     }
 
-    /// Finishes the first `count` pending messages, which the kernel took, and moves their packets
-    /// to `done`.
+    /// Finishes the first `count` messages, which the kernel took, and moves their packets to
+    /// `done`.
     #[inline]
     pub(crate) fn sent(&mut self, count: usize, done: &mut PacketList) {
         assert!(count <= self.pending().len(), "only what is pending is sent");
@@ -322,8 +326,8 @@ impl Messages {
         }
     }
 
-    /// Drops the packets of the first pending message. If the message is a piece of a super-packet,
-    /// the remaining messages of that packet are dropped too.
+    /// Drops the packets of the first unfinished message. If the message is a piece of a
+    /// super-packet, the remaining messages of that packet are dropped too.
     pub(crate) fn dropped(&mut self, reason: DropReason, done: &mut PacketList) {
         let whole = self.pending().iter().position(|shape| shape.packets > 0);
         let packets = whole.map_or(1, |at| self.pending()[at].packets);
@@ -345,8 +349,8 @@ impl Messages {
         }
     }
 
-    /// Moves the packets of all pending messages back to the front of `burst`. If a part of a
-    /// super-packet was sent, that part is cut off.
+    /// Moves the packets of all unfinished messages back to the front of `burst`. If the beginning
+    /// of a super-packet was sent, that beginning is cut off.
     pub(crate) fn give_back(&mut self, burst: &mut PacketList) {
         if self.head_sent > 0
             && let Some(mut head) = self.flight.pop_front()
@@ -376,7 +380,7 @@ impl fmt::Debug for Messages {
 }
 
 impl Close {
-    /// Writes the control messages and returns their number.
+    /// Writes the control messages of a message and returns their number.
     #[inline]
     fn controls(&self, into: &mut [Control; CONTROLS_MAX]) -> usize {
         let mut count = 0;
@@ -402,7 +406,8 @@ impl Close {
     }
 }
 
-/// A `cmsghdr` with up to eight bytes of data. All control messages used here take the same space.
+/// One control message: a `cmsghdr` with up to eight bytes of data. All control messages used here
+/// take the same space.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default)]
 struct Control {
@@ -429,7 +434,7 @@ impl Control {
     }
 }
 
-/// A destination address in the kernel's format.
+/// A destination address in the format that the kernel reads.
 #[repr(C)]
 #[derive(Clone, Copy)]
 union Name {
@@ -438,7 +443,7 @@ union Name {
 }
 
 impl Name {
-    /// Writes `addr` and returns the length of the written name, bytes.
+    /// Writes `addr` in that format and returns its length in bytes.
     #[inline]
     fn set(&mut self, addr: SocketAddr) -> socklen_t {
         #[expect(clippy::cast_possible_truncation, reason = "28 bytes at most")]

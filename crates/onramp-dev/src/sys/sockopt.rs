@@ -74,7 +74,8 @@ mod tests {
         UdpSocket::bind("127.0.0.1:0").expect("a port is free")
     }
 
-    /// Returns a TCP socket, wrapped in the type of a UDP socket.
+    /// Returns a TCP socket, wrapped in the type of a UDP socket, to test options that TCP does not
+    /// support.
     fn foreign() -> UdpSocket {
         let tcp = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         OwnedFd::from(tcp).into()

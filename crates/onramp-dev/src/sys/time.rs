@@ -80,7 +80,8 @@ mod tests {
     #[test]
     fn a_thread_that_asks_has_exact_timers() {
         std::thread::scope(|scope| {
-            // Runs in a new thread, because timer slack belongs to a thread; the default is 50 µs.
+            // The test runs in a new thread, because timer slack is a property of a thread, and
+            // that of a new thread is 50 µs.
             scope.spawn(|| {
                 exact_timers();
                 assert_eq!(slack(), 1);

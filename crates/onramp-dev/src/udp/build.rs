@@ -59,7 +59,8 @@ impl Builder {
     }
 
     /// Builds one message from `first` and the packets behind it that have the same flow,
-    /// destination, code point and size, and that may leave now. The last packet may be shorter.
+    /// destination, ECN code point and size, and that may leave now. Only the last packet of a
+    /// message may be shorter.
     #[inline]
     fn run(&self, first: Packet, burst: &mut PacketList, now: Instant, messages: &mut Messages) {
         let (flow, dest, ecn) = (first.flow, first.dest(), first.ecn);

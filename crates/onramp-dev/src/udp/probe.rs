@@ -15,18 +15,18 @@ const SEGMENTS_MORE: u16 = 128;
 /// Returns the largest number of datagrams in a message on `socket`; 1 if the socket cannot
 /// segment.
 pub(super) fn segments_max(socket: &UdpSocket) -> u16 {
-    // Setting 0 changes nothing, because 0 is the default: a message is one datagram unless it says
-    // otherwise.
+    // Setting the segment size to 0 only tests whether the option exists: 0 is the default, with
+    // which a message is one datagram.
     if sys::set_udp_segment(socket, 0).is_err() {
         return 1;
     }
     static MOST: OnceLock<u16> = OnceLock::new();
-    // Only a test message shows whether the kernel takes the larger number. If the test message
-    // cannot be sent (no loopback interface), use the smaller number.
+    // Only a test message shows whether the kernel takes the larger number of datagrams. If the
+    // test message cannot be sent (no loopback interface), use the smaller number.
     *MOST.get_or_init(|| most(SEGMENTS_MORE))
 }
 
-/// Returns `more` if the kernel takes that many datagrams per message, otherwise [`SEGMENTS`].
+/// Returns `more` if the kernel takes `more` datagrams per message, otherwise [`SEGMENTS`].
 fn most(more: u16) -> u16 {
     if takes(more).is_ok() { more } else { SEGMENTS }
 }

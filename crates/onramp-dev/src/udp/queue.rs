@@ -1,9 +1,10 @@
 //! One transmit queue of a UDP device: builds messages, sends them and handles errors.
 //!
-//! `sendmmsg` reports an error only if the first message fails. After a partial success the queue
-//! offers the rest again, so the kernel reports the error for the message that caused it. The
-//! kernel reports an ICMP error on the next send, even if that send is for another packet. So the
-//! queue drops no message before it has failed twice.
+//! `sendmmsg` reports an error only if the first message fails. If the kernel took only some
+//! messages, the queue offers the rest again. Then the message that failed is the first one, and
+//! the kernel reports its error. An error that comes back by ICMP is reported on the next send,
+//! even if that send is for another packet. So the queue drops no message before it has failed
+//! twice.
 
 #[cfg(test)]
 mod tests;
@@ -29,10 +30,10 @@ const INTERRUPTED_MAX: u32 = 16;
 /// datagrams one by one, before the queue stops segmenting.
 pub(super) const STRIKES_MAX: u32 = 4;
 
-/// The place to send messages to: a socket, or a test's script.
+/// Where a queue sends its messages: a socket, or a test's script.
 pub(super) trait Wire {
-    /// Offers the pending messages. Returns how many were taken, or the error number of the first
-    /// message.
+    /// Offers the unfinished messages. Returns how many were taken, or the error number of the
+    /// first message.
     fn send(&mut self, messages: &mut Messages) -> Result<usize, c_int>;
 }
 
@@ -49,9 +50,9 @@ pub(super) struct Queue<W> {
     builder: Builder,
     messages: Messages,
     backoff: Backoff,
-    /// Number of times that the first message failed for lack of memory.
+    /// Number of times in a row that the first message failed for lack of memory.
     starved: u32,
-    /// Number of segmented messages refused since one was last taken.
+    /// Number of segmented messages that the kernel has refused since it last took one.
     strikes: u32,
     stats: Arc<UdpStats>,
 }
@@ -60,7 +61,8 @@ pub(super) struct Queue<W> {
 enum Next {
     /// Build messages from the packets that are left.
     Build,
-    /// Build messages without segmentation from the next packets, as many as the number says.
+    /// Build messages of one datagram each from the next packets. The number says from how many
+    /// packets.
     Singly(u32),
     /// Stop, and ask the caller to try again at the given time.
     Wait(Instant),
@@ -70,10 +72,10 @@ enum Next {
 struct Round<'a> {
     done: &'a mut PacketList,
     now: Instant,
-    /// Whether the messages are built without segmentation, because the kernel refused a segmented
-    /// one.
+    /// Whether each message is one datagram, because the kernel refused a segmented message with
+    /// these packets.
     singly: bool,
-    /// Whether the kernel may have refused the message because it cannot segment.
+    /// Whether the kernel may have refused the segmented message because it cannot segment.
     suspect: bool,
     out: Transmitted,
 }
@@ -126,8 +128,8 @@ impl<W: Wire> Queue<W> {
         round.out
     }
 
-    /// Sends the messages that were built. The loop ends, because each turn finishes a message or
-    /// is one of a bounded number of turns that do not.
+    /// Sends the messages that were built. The loop ends, because each turn either finishes a
+    /// message, or is one of a limited number of turns that do not.
     #[inline]
     fn send(&mut self, round: &mut Round<'_>) -> Next {
         let (mut doubted, mut interrupted) = (false, 0);
@@ -204,8 +206,8 @@ impl<W: Wire> Queue<W> {
         self.messages.sent(count, round.done);
     }
 
-    /// Counts that the kernel refused a segmented message but took a datagram of it. After
-    /// [`STRIKES_MAX`] such messages in a row the queue stops segmenting.
+    /// Notes that the kernel refused a segmented message, but took a datagram of it. After
+    /// [`STRIKES_MAX`] such messages in a row, the queue stops segmenting.
     fn strike(&mut self) {
         self.strikes += 1;
         if self.strikes == STRIKES_MAX {

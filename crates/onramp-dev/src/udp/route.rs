@@ -9,7 +9,8 @@ use socket2::SockRef;
 /// The two low bits of a traffic class are the ECN field (RFC 3168).
 const ECN_MASK: u8 = 0b11;
 
-/// Translates a packet's destination and ECN code point into those of a message.
+/// Translates the destination and ECN code point of a packet into the address and traffic class of
+/// a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Route {
     ipv6: bool,
@@ -30,7 +31,7 @@ impl Route {
         Ok(Self::new(ipv6, socket.peer_addr().ok(), class_v4, class_v6))
     }
 
-    /// Makes a route for a socket of the given family, peer and traffic classes.
+    /// Makes a route for a socket with this address family, peer and traffic classes.
     pub(super) fn new(ipv6: bool, peer: Option<SocketAddr>, class_v4: u8, class_v6: u8) -> Self {
         let unconnected = Self { ipv6, peer: None, class_v4, class_v6 };
         Self { peer: peer.map(|peer| unconnected.in_family(peer)), ..unconnected }

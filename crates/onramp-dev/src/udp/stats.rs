@@ -24,15 +24,15 @@ pub struct UdpStats {
     /// queue had no room (ENOBUFS, ENOMEM).
     pub enobufs: Counter,
     /// Number of errors that belonged to an earlier packet. Errors such as ECONNREFUSED come back
-    /// by ICMP, and the kernel reports them on the next send. The packet of that next send was sent
-    /// all the same.
+    /// by ICMP, and the kernel reports them on the next send. The packet of that next send is
+    /// offered again, and sent.
     pub earlier_errors: Counter,
     /// Number of calls that took some messages and stopped before the others. The kernel reports
     /// the reason only if the next call fails for the same reason; it never reports an earlier
     /// packet's error this way.
     pub cut_short: Counter,
-    /// Number of segmented messages that the kernel refused and that the device then sent datagram
-    /// by datagram.
+    /// Number of segmented messages that the kernel refused and that the device then sent as single
+    /// datagrams.
     pub gso_fallbacks: Counter,
     /// Is 1 if the device does not segment: the option is off, the kernel cannot segment, or the
     /// device gave up after refusals.

@@ -12,7 +12,7 @@ pub(super) enum Verdict {
     Full,
     /// The kernel has no memory for the message, or the network interface's queue has no room.
     Starved,
-    /// The message cannot be sent, unless the error belongs to an earlier packet.
+    /// The message cannot be sent, unless the error was caused by an earlier packet.
     Condemned(DropReason),
 }
 
@@ -41,7 +41,7 @@ pub(super) fn verdict(errno: c_int) -> Verdict {
 pub(super) enum Segmented {
     /// The message may be too large; its datagrams may be accepted one by one.
     TooLarge,
-    /// The kernel or the device may be unable to segment.
+    /// The kernel or the network interface may be unable to segment.
     Unsupported,
     /// The error has nothing to do with segmentation.
     Unrelated,

@@ -8,10 +8,12 @@ use onramp_queue::PacketList;
 
 use crate::common::{Sink, packet};
 
-/// Counts the allocations of 200 bursts with every kind of message, after `warm_up` bursts.
+/// Counts the memory allocations in 200 bursts with every kind of message. Sends `warm_up` bursts
+/// before it counts.
 fn allocations(udp: &mut Udp, sink: SocketAddr, warm_up: usize) -> u64 {
     let packets = (0..60_usize).map(|number| {
-        // The burst holds runs, lone packets, packets with code points and super-packets.
+        // The burst holds consecutive packets of a flow, single packets, packets with ECN code
+        // points, and super-packets (of several datagrams).
         let mut pkt = packet(Some(sink), number as u64 / 20, 40 + number % 7 / 5, 0);
         pkt.ecn = u8::from(number % 10 == 0);
         pkt.gso_size = if number % 15 == 0 { 16 } else { 0 };
@@ -30,7 +32,8 @@ fn allocations(udp: &mut Udp, sink: SocketAddr, warm_up: usize) -> u64 {
 
 #[test]
 fn a_burst_allocates_nothing() {
-    // Nobody reads from the sink. The kernel silently drops datagrams that do not fit.
+    // No thread reads from the sink. When its buffer is full, the kernel silently drops further
+    // datagrams.
     let sink = Sink::bind("127.0.0.1:0");
     for gso in [true, false] {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port is free");

@@ -9,10 +9,11 @@ use onramp_core::{Device, Instant, Transmitted};
 use onramp_queue::{DropReason, Packet, PacketList};
 use socket2::SockRef;
 
-/// Receive timeout, long enough that only a datagram that never arrives runs into it.
+/// How long a receive waits before it fails: so long that it only fails if the datagram never
+/// arrives.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A bound socket with megabytes of receive buffer.
+/// A bound socket that receives datagrams, with megabytes of receive buffer.
 pub(crate) struct Sink(UdpSocket);
 
 impl Sink {
@@ -41,8 +42,8 @@ impl Sink {
         self.recv_from().0
     }
 
-    /// Fails if a datagram is waiting. The loopback delivers within the sender's call, so no
-    /// datagram can arrive later.
+    /// Fails if a datagram is waiting to be received. The loopback interface delivers within the
+    /// sender's call, so no datagram can arrive later.
     pub(crate) fn assert_empty(&self) {
         self.0.set_nonblocking(true).expect("it can");
         let read = self.0.recv(&mut [0]);
@@ -52,7 +53,7 @@ impl Sink {
     }
 }
 
-/// Result of transmitting one burst.
+/// The result of transmitting one burst.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) out: Transmitted,
@@ -89,7 +90,8 @@ pub(crate) fn transmit_all(device: &mut dyn Device, packets: Vec<Packet>) -> Tra
     outcome.out
 }
 
-/// Makes a packet of `flow` to `dest` with `len` bytes of payload, which `seed` makes recognizable.
+/// Makes a packet of `flow` to `dest` with `len` bytes of payload. The content depends on `seed`,
+/// so that a test recognizes it.
 pub(crate) fn packet(dest: Option<SocketAddr>, flow: u64, len: usize, seed: usize) -> Packet {
     let mut pkt = Packet::with_payload(&pattern(len, seed));
     pkt.set_dest(dest);

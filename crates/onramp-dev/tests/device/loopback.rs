@@ -71,8 +71,8 @@ fn a_full_queue_is_asked_again_later() {
         let pkt = receiver.try_recv().expect("it arrived");
         assert_eq!((pkt.cookie, pkt.drop_reason), (cookie, None), "it was sent");
     }
-    // Packets that the receiver has taken free their room, even before the caller has received
-    // them.
+    // When the receiver has taken packets out of the mailbox, there is room for new packets, even
+    // before its caller has received the ones taken.
     assert_eq!(transmit(&mut burst, 151_000), (4, Some(Instant(201_000))));
     let held = |meta: &onramp_queue::Meta| meta.drop_reason == Some(DropReason::PortDead);
     assert_eq!((burst.len(), burst.metas().all(held)), (2, true), "as its port marked it");
@@ -95,8 +95,8 @@ fn without_a_receiver_packets_are_refused() {
     assert_eq!((device.stats().refused.get(), device.stats().packets.get()), (10, 0));
 }
 
-/// Packets go to their flow's receiver. If that receiver is full, the packets behind in the burst
-/// wait, and the packets in front are delivered.
+/// Packets go to the receiver of their flow. If that receiver is full, the packets behind it in the
+/// burst wait too, and the packets before it are delivered.
 #[test]
 fn flows_find_their_receivers() {
     let network = Network::new(3, 4);
@@ -117,7 +117,7 @@ fn flows_find_their_receivers() {
     assert_eq!(fates, [(3, Some(DropReason::Refused))]);
     assert_eq!(cookies(zero.recv_all()), [0, 1, 4]);
     assert_eq!(cookies(one.recv_all()), [2, 5, 6, 7]);
-    // Place 2 had no receiver until now.
+    // Until now, place 2 of the network had no receiver.
     let mut two = network.receiver(2).expect("nobody has it");
     let _ = queues[1].transmit(&mut packets(2, 20, 3), &mut PacketList::new(), Instant(2));
     assert_eq!(next(&mut two), Some(20));
@@ -126,7 +126,7 @@ fn flows_find_their_receivers() {
     assert_eq!((stats.packets.get(), stats.abandoned()), (1, 2));
     assert!(network.receiver(2).is_some_and(|mut next| next.try_recv().is_none()));
     assert_eq!(network.receiver_stats(2).map(|stats| stats.abandoned()), Some(2));
-    // A destination decides the receiver before the flow does.
+    // If a packet has a destination address, the address selects the receiver, not the flow.
     let mut burst = packets(0, 30, 1);
     burst.extend(packets(0, 31, 1).map(|mut pkt| {
         pkt.set_dest("127.0.0.1:4".parse().ok());
@@ -136,7 +136,8 @@ fn flows_find_their_receivers() {
     assert_eq!((cookies(zero.recv_all()), cookies(one.recv_all())), (vec![30], vec![31]));
 }
 
-/// A packet is not copied, and its memory returns to the sender when the receiver drops the packet.
+/// The receiver gets the packet itself, not a copy. When the receiver drops the packet, its memory
+/// returns to the sender.
 #[test]
 fn what_was_read_goes_home() {
     let (mut device, mut receiver) = loopback(8);
@@ -163,7 +164,9 @@ fn what_was_read_goes_home() {
     assert_eq!(fates, [fate(0), fate(1)], "both were sent; the second was abandoned");
 }
 
-/// Receivers wait as long as anybody can still send; when nobody can, they notice it at once.
+/// A receiver waits as long as a queue or the network exists, because packets may still be sent.
+/// When the last of them is dropped and all packets were received, the receiver notices that at
+/// once.
 #[test]
 fn the_end_comes_after_the_last_packet() {
     let network = Network::new(2, 8);
@@ -233,8 +236,8 @@ fn what_is_received_is_counted_once() {
     assert_eq!(next(&mut receiver), Some(0));
     assert_eq!(counted(), (1, 100, 1));
     send(0, 4, 2);
-    // Packets already taken from the mailbox are returned first and alone; the rest comes with one
-    // more swap.
+    // Packets that the receiver has already taken from the mailbox are returned first, without
+    // further ones. The other packets come with one more swap.
     assert_eq!(cookies(receiver.recv_all()), [1, 2, 3]);
     assert_eq!(counted(), (4, 100 + 101 + 102 + 103, 1));
     assert_eq!(cookies(receiver.recv_all()), [4, 5]);
@@ -244,8 +247,8 @@ fn what_is_received_is_counted_once() {
     assert_eq!(stats.sleeps.get(), 0, "nobody had to sleep");
 }
 
-/// When a receiver is dropped, both the packets that it took and the waiting packets are counted as
-/// abandoned.
+/// When a receiver is dropped, the packets that it has taken but not returned, and the packets that
+/// wait in the mailbox, are counted as abandoned.
 #[test]
 fn what_a_receiver_leaves_is_counted() {
     let (mut device, mut receiver) = loopback(8);
@@ -272,7 +275,7 @@ fn a_wait_ends_with_the_network() {
     });
 }
 
-/// A run ends where the receiver or the drop reason changes, and each run is one push.
+/// Consecutive packets with the same receiver and drop reason are handed over with one push.
 #[test]
 fn a_run_is_a_push() {
     let network = Network::new(2, 8);
@@ -284,7 +287,8 @@ fn a_run_is_a_push() {
     let out = queue.transmit(&mut burst, &mut PacketList::new(), Instant(1));
     let stats = queue.stats();
     assert_eq!((out.messages, stats.packets.get(), stats.pushes.get()), (7, 7, 3));
-    // The second receiver serves flows 1 and 3, the first one flows 0 and 2.
+    // The second receiver serves flows 1 and 3, so the packets of these flows were handed over with
+    // one push. The first receiver serves flows 0 and 2.
     let mut burst = packets(0, 7, 4);
     for (meta, reason) in
         burst.metas_mut().zip([None, Some(DropReason::PortDead)].into_iter().cycle())

@@ -1,5 +1,5 @@
-//! Tests that need their own routes, links and qdiscs. Each runs itself again under `unshare` in a
-//! new network namespace, which disappears when that process ends.
+//! Tests that need their own routes, links and qdiscs. Each test runs itself again under `unshare`
+//! in a new network namespace, which disappears when that process ends.
 
 use std::env;
 use std::io::{Write, stderr};
@@ -56,15 +56,15 @@ fn in_namespace(name: &str, set_up: &[&str], test: impl FnOnce()) {
 }
 
 /// Reports a skipped test directly on standard error, because the test harness hides what passing
-/// tests print. In CI only a feature that the kernel lacks (`lacks` is not empty) may skip a test;
-/// everything else is installed there.
+/// tests print. In CI, a test may only be skipped because the kernel lacks a feature (`lacks` names
+/// it), because everything else is installed there.
 fn skip(lacks: &str, why: &str) {
     assert!(!lacks.is_empty() || env::var_os("CI").is_none(), "CI has all that tests need: {why}");
     writeln!(stderr(), "SKIP: {lacks}{why}").expect("standard error is open");
 }
 
-/// Returns the drop reason of one packet sent to `dest` from a socket bound to no particular
-/// address.
+/// Sends one packet to `dest` from a socket that is bound to no particular address. Returns the
+/// packet's drop reason.
 fn fate(dest: &str, len: usize) -> Option<DropReason> {
     let dest: std::net::SocketAddr = dest.parse().expect("an address");
     let any = if dest.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
@@ -93,13 +93,14 @@ fn routes_that_refuse_have_their_reasons() {
     in_namespace("namespace::routes_that_refuse_have_their_reasons", &set_up, || {
         assert_eq!(fate("192.0.2.1:9", 10), Some(DropReason::NoPermission));
         assert_eq!(fate("192.0.2.2:9", 10), Some(DropReason::Unreachable));
-        // For a blackhole route Linux returns EINVAL.
+        // For a packet to a blackhole route, Linux returns EINVAL, which the device reports as
+        // `DeviceError`.
         assert_eq!(fate("192.0.2.3:9", 10), Some(DropReason::DeviceError));
         assert_eq!(fate("127.255.255.255:9", 10), Some(DropReason::NoPermission), "broadcast");
     });
 }
 
-/// Commands that give the loopback the MTU of Ethernet.
+/// Commands that give the loopback interface the MTU of Ethernet.
 const SMALL: [&str; 2] = ["ip link set lo mtu 1500", "ip link set lo up"];
 
 #[test]
@@ -129,7 +130,7 @@ fn what_may_not_be_fragmented_is_dropped_alone() {
         for (addr, fits) in [("127.0.0.1:0", 1_472), ("[::1]:0", 1_452)] {
             let sink = Sink::bind(addr);
             let socket = UdpSocket::bind(addr).expect("a port is free");
-            // This call sets the socket option that forbids fragments.
+            // This call sets the socket option that forbids IP fragments.
             quinn_udp::UdpSocketState::new((&socket).into()).expect("Linux has all options");
             let mut udp = Udp::new(socket, UdpOptions::default()).expect("a socket will do");
             let lens = [fits + 1, fits + 1, fits, fits];
@@ -171,8 +172,8 @@ fn a_full_send_buffer_keeps_the_rest() {
         assert!(outcome.done.iter().all(|(_, reason)| reason.is_none()));
         assert_eq!(outcome.out.retry_at, Some(Instant(50_007)));
         assert_eq!(udp.stats().eagain.get(), 1);
-        // At 1,000 bytes a second the buffer stays full, so the device again asks to be called
-        // later.
+        // The interface sends only 1,000 bytes per second, so the send buffer is still full, and
+        // the device again asks to be called later.
         let (mut left, mut done) = (outcome.left, PacketList::new());
         let out = udp.transmit(&mut left, &mut done, Instant(50_007));
         assert!(out.retry_at.is_some());

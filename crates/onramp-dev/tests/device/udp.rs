@@ -26,7 +26,8 @@ fn unconnected(sink: &Sink) -> Udp {
     Udp::bind(any.parse().expect("an address")).expect("a port is free")
 }
 
-/// Expects payloads with these lengths, made by `packet` with the seeds 0, 1, and so on.
+/// Receives datagrams and checks that they have these lengths and the payloads that `packet` makes
+/// with the seeds 0, 1, and so on.
 fn expect(sink: &Sink, lens: &[usize]) {
     for (seed, &len) in lens.iter().enumerate() {
         let payload = sink.recv();
@@ -103,21 +104,23 @@ fn more_messages_than_fit_a_call_take_several() {
 
 #[test]
 fn an_error_of_an_earlier_packet_condemns_no_other() {
-    // A socket that is connected elsewhere holds its port, but refuses datagrams from this test's
-    // socket.
+    // This socket is connected to another address. So it occupies its port, but refuses datagrams
+    // from the socket of this test.
     let deaf = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     deaf.connect("127.0.0.1:9").expect("the loopback is up");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     socket.connect(deaf.local_addr().expect("it is bound")).expect("the loopback is up");
     let mut udp = Udp::new(socket, UdpOptions::default()).expect("a fresh socket will do");
-    // On loopback the ICMP error comes back within the send. So every message but the first gets
-    // the error of the one before, and is sent when it is offered again.
+    // On the loopback interface, the ICMP error of a datagram comes back before the send ends. So
+    // every send but the first gets the error of the message before. Its own message is sent when
+    // it is offered again.
     for _ in 0..3 {
         transmit_all(&mut udp, vec![packet(None, 1, 50, 0)]);
     }
     let stats = udp.stats();
     assert_eq!((stats.calls.get(), stats.messages.get(), stats.earlier_errors.get()), (5, 3, 2));
-    // Within one call the kernel stops at the error and does not report it.
+    // Within one call of `sendmmsg`, the kernel stops at the message that gets such an error, and
+    // does not report the error.
     transmit_all(&mut udp, (0..3).map(|flow| packet(None, flow, 50, 0)).collect());
     assert_eq!((stats.messages.get(), stats.cut_short.get()), (6, 2));
 }
@@ -153,7 +156,7 @@ fn alternating_flows_go_out_in_order_in_one_call() {
     for seed in 0..40 {
         assert_eq!(sinks[seed % 2].recv(), pattern(100, seed));
     }
-    // The second burst has runs of ten packets to the same sink.
+    // In the second burst, ten packets in a row go to the same sink.
     let packets =
         (0..40).map(|seed| packet(Some(sinks[seed / 10 % 2].addr()), 0, 100, seed)).collect();
     let out = transmit_all(&mut udp, packets);
@@ -197,7 +200,7 @@ fn super_packets_arrive_as_their_datagrams() {
     }
 }
 
-/// Returns the ECN field of the next datagram.
+/// Returns the ECN field of the next datagram that the socket receives.
 fn recv_ecn(socket: &UdpSocket) -> u8 {
     let mut bytes = [0; 100];
     let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -218,7 +221,7 @@ fn the_code_point_arrives() {
     for (from, to) in [
         ("127.0.0.1:0", "127.0.0.1:0"),
         ("[::1]:0", "[::1]:0"),
-        // A dual-stack socket that sends IPv4.
+        // A dual-stack (IPv6) socket that sends IPv4 packets.
         ("[::]:0", "127.0.0.1:0"),
     ] {
         let socket = UdpSocket::bind(to).expect("a port is free");
@@ -256,7 +259,7 @@ fn a_dual_stack_socket_reaches_both_families() {
     }
 }
 
-/// Sends one packet to each of `dests` and returns the drop reasons.
+/// Sends one packet to each of `dests`, and returns the drop reason of each.
 fn fates<const N: usize>(udp: &mut Udp, dests: [Option<&str>; N]) -> [Option<DropReason>; N] {
     let packets = dests
         .iter()
@@ -272,8 +275,8 @@ fn bad_destinations_fail_alone() {
     let good = sink.addr().to_string();
     let mut udp = unconnected(&sink);
     let failed = Some(DropReason::DeviceError);
-    // Bad destinations: port zero, another address family, no destination and no peer, and
-    // broadcast without permission.
+    // These packets cannot be sent: to port zero, to an address of another family, without a
+    // destination from a socket without a peer, and to a broadcast address without permission.
     let dests = [
         Some(good.as_str()),
         Some("127.0.0.1:0"),
@@ -308,7 +311,7 @@ fn the_source_is_the_socket_and_it_still_receives() {
 fn transmit_times_are_taken_where_the_kernel_has_them() {
     let sink = Sink::bind("127.0.0.1:0");
     let mut udp = connected(&sink, UdpOptions { txtime: true, ..UdpOptions::default() });
-    // With `CLOCK_MONOTONIC` the option never fails on Linux 4.19 and later.
+    // On Linux 4.19 and later, setting the option for the clock `CLOCK_MONOTONIC` never fails.
     assert!(udp.txtime());
     assert!(!connected(&sink, UdpOptions::default()).txtime());
     let mut packets = run(None, &[100; 4]);
@@ -351,8 +354,9 @@ fn an_address_that_cannot_be_had_is_an_error_that_says_so() {
     assert!(error.ends_with("; choose an address of this machine"), "{error}");
 }
 
-/// A lone packet is one message. The device sends it with `sendto` if it carries no control
-/// message, and with `sendmmsg` if it carries a code point; both ways deliver the packet unchanged.
+/// A packet that cannot be joined with others is a message by itself. The device sends it with
+/// `sendto` if it carries no control message, and with `sendmmsg` if it carries a code point; both
+/// ways deliver the packet unchanged.
 #[test]
 fn a_lone_packet_arrives_with_and_without_a_code_point() {
     for (connects, ecn) in [(true, 0), (true, 2), (false, 0), (false, 3)] {
@@ -384,7 +388,8 @@ fn a_message_of_two_parts_arrives_whole() {
     let mut udp = connected(&sink, UdpOptions::default());
     assert_eq!(transmit_all(&mut udp, run(None, &[600, 600])).messages, 1);
     expect(&sink, &[600, 600]);
-    // A super-packet is one part, which the kernel cuts.
+    // A super-packet (of several datagrams) is one part of memory, which the kernel cuts into
+    // datagrams.
     let mut pkt = packet(None, 1, 600, 0);
     pkt.gso_size = 300;
     assert_eq!(transmit_all(&mut udp, vec![pkt]).messages, 1);
@@ -393,7 +398,8 @@ fn a_message_of_two_parts_arrives_whole() {
     sink.assert_empty();
 }
 
-/// The kernel refuses a lone datagram that was offered with `sendto`.
+/// A single datagram, which is offered with `sendto`, can be refused. The device then offers it
+/// once more before dropping it.
 #[test]
 fn a_lone_packet_that_is_refused_says_why() {
     let sink = Sink::bind("127.0.0.1:0");
@@ -407,7 +413,7 @@ fn a_lone_packet_that_is_refused_says_why() {
 fn the_path_to_this_machine_is_that_of_its_loopback() {
     for addr in LOCALHOSTS {
         let sink = Sink::bind(addr);
-        // The MTU is 65,536 bytes; IPv4 can use one byte less.
+        // The loopback interface has an MTU of 65,536 bytes. IPv4 can use one byte less.
         let expected = if sink.addr().is_ipv6() { 65_536 } else { 65_535 };
         // Occupy the first port, if that is allowed: `path_mtu` must work from any free port.
         let first = SocketAddr::new(sink.addr().ip(), 1);

@@ -7,16 +7,17 @@ use std::time::Duration;
 use onramp_core::Clock;
 use onramp_dev::{MonotonicClock, ThreadWaker};
 
-/// Longer than any sleep that a waker ends.
+/// A timeout longer than any sleep that a waker ends.
 const LONG: Duration = Duration::from_secs(50);
 
-/// Checks that both ways to wake end the next sleep of this thread at once.
+/// Checks that both ways to wake a thread (by value and by reference) end the next sleep of this
+/// thread at once.
 fn wakes(waker: &Waker) {
     let by_value = waker.clone();
     let ways: [Box<dyn FnOnce()>; 2] =
         [Box::new(|| waker.wake_by_ref()), Box::new(|| by_value.wake())];
     for wake in ways {
-        // Clear an earlier wake-up, such as the one at the end of a thread scope.
+        // End a wake-up that is left over, such as the one at the end of a thread scope.
         thread::park_timeout(Duration::ZERO);
         wake();
         let before = MonotonicClock.now();
@@ -31,7 +32,7 @@ fn a_thread_keeps_its_waker() {
     let first = mine.get().clone();
     assert!(mine.get().will_wake(&first), "it is made once");
     wakes(&first);
-    // In another thread, `get` returns a waker for that thread.
+    // If another thread calls `get`, the waker wakes that other thread.
     let second = thread::scope(|scope| {
         let other = scope.spawn(|| {
             assert!(!mine.get().will_wake(&first), "another thread sleeps now");

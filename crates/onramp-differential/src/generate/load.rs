@@ -17,14 +17,14 @@ enum Way {
     Paced,
     /// A Poisson process: exponentially distributed gaps.
     Poisson,
-    /// Up to this many packets at one instant, then a pause.
+    /// Up to this many packets at the same instant, then a pause.
     Bursts(u64),
     /// Evenly spaced packets at a higher rate for `on_ns`, then silence for `off_ns`.
     OnOff { on_ns: u64, off_ns: u64 },
 }
 
-/// How one flow sends: spacing, packet sizes in bytes, type-of-service byte, and the priorities
-/// that its packets carry.
+/// How one flow sends: the spacing of its packets, their sizes in bytes, their type-of-service
+/// byte, and the priorities that they carry.
 #[derive(Debug)]
 struct Flow {
     way: Way,
@@ -51,7 +51,7 @@ pub(super) fn load(
         _ => draw.between(size.flows_max / 6, size.flows_max),
     };
     let packets = draw.between(size.packets.0, size.packets.1);
-    // The flows together offer 60 % to 300 % of the bottleneck's rate.
+    // All flows together send at 60 % to 300 % of the bottleneck's rate.
     let offered = rate * draw.between(6, 30) / 10;
     let end_ns = (packets * 700 * 8 * 1_000_000_000 / offered).min(LONGEST_NS);
     let mut rows = Vec::new();
@@ -66,8 +66,8 @@ pub(super) fn load(
             rows.len() < before + most
         });
         if rows.len() == before {
-            // With many flows, a flow's first packet can fall after the end. Add one packet so that
-            // every flow sends something.
+            // With many flows, the first packet of a flow may come after the end of the case. Then
+            // add one packet for the flow, so that every flow sends something.
             let time_ns = draw.between(0, end_ns);
             rows.push(packet(draw, &flow, id, time_ns));
         }
@@ -114,7 +114,7 @@ fn flow(draw: &mut Draw, root: &str, classes: &[(u16, u16)], end_ns: u64) -> Flo
             let (major, minor) = draw.pick(classes);
             u32::from(major) << 16 | u32::from(minor)
         }
-        // `skbprio` has 64 priorities, so go slightly beyond them.
+        // `skbprio` has 64 priorities. Also use some priorities above them.
         _ if root == "skbprio" => draw.small(0, 70).into(),
         _ => draw.small(0, PRIORITIES).into(),
     };
@@ -128,8 +128,8 @@ fn packet(draw: &mut Draw, flow: &Flow, id: u64, time_ns: u64) -> Row {
     Row { time_ns, flow: id, bytes, priority, tos: flow.tos, txtime_ns: None }
 }
 
-/// Sends packets at `share` bits per second on average, until `end_ns`, or until `push` returns
-/// false.
+/// Adds packets of a flow that sends at `share` bits per second on average, until `end_ns`, or
+/// until `push` returns false.
 fn send(
     draw: &mut Draw,
     flow: &Flow,

@@ -10,13 +10,13 @@ const QDISCS_MAX: u16 = 12;
 const CLASSES_MAX: u16 = 20;
 /// The largest number of classes above a leaf class. For `htb`, Linux allows eight levels.
 const DEPTH_MAX: u32 = 7;
-/// Nanoseconds after the start of a change in which no packet arrives, so that the exact instant of
-/// the change does not affect the result.
+/// During this many nanoseconds after the start of a change no packet arrives, so that the exact
+/// instant of the change does not affect the result.
 const QUIET_NS: u64 = 250_000;
-/// Nanoseconds after which the kernel's machine has completed a change.
+/// Time, in nanoseconds, within which the machine on which the kernel runs has completed a change.
 const BUSY_NS: u64 = 70_000;
 
-/// A tree under construction.
+/// A tree of qdiscs and classes under construction.
 #[derive(Debug)]
 pub(super) struct Tree<'a> {
     draw: &'a mut Draw,
@@ -57,7 +57,7 @@ impl<'a> Tree<'a> {
         self.lines.push(line("qdisc", "add", &place, kind, options));
         match kind.below {
             Below::Nothing => {}
-            // The only class of these kinds is class 1.
+            // The only class of a qdisc with a single child is class 1.
             Below::One => self.child(kind, major, 1, rate, depth, 50),
             Below::Bands => {
                 let bands: Vec<u16> = (1..=bands).collect();
@@ -72,13 +72,13 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Adds a qdisc below a class, with a probability of `percent`.
+    /// With a probability of `percent`, adds a qdisc below a class.
     fn child(&mut self, above: &Kind, major: u16, minor: u16, rate: u64, depth: u32, percent: u64) {
         if depth >= 2 || self.next > QDISCS_MAX || !self.draw.likely(percent) {
             return;
         }
-        // Schedulers other than these expect a child qdisc that has packets to return one at each
-        // dequeue.
+        // Qdiscs of other kinds expect that each dequeue from a child that holds packets returns a
+        // packet.
         let patient = ["prio", "tbf", "netem", "htb"].contains(&above.id);
         let fits = |kind: &&Kind| match kind.place {
             Place::Any => true,
@@ -140,8 +140,8 @@ impl<'a> Tree<'a> {
         let count = if levels > 3 { self.draw.between(1, 2) } else { self.draw.between(1, 4) };
         for at in 0..count {
             let part = self.draw.between(rate / (2 * count), rate / count);
-            // The first child goes down all levels, so that the tree has the intended depth. The
-            // others end at any level.
+            // The first child of each class goes down all levels, so that the tree gets the
+            // intended depth. Other children end at any level.
             let down = if at == 0 {
                 u64::from(levels - 1)
             } else {
@@ -185,7 +185,7 @@ pub(super) fn changes(plan: &mut Plan, draw: &mut Draw, rate: u64) {
     let count = draw.between(1, 3);
     let mut from_ns = end_ns / 10;
     for at in 1..=count {
-        // Each change comes some time after the previous one.
+        // Each change comes some random time after the previous one.
         from_ns = draw.between(from_ns, (end_ns * 9 / 10).max(from_ns));
         let Some(time_ns) = quiet(plan, from_ns) else { break };
         let last = at == count;
@@ -199,8 +199,8 @@ pub(super) fn changes(plan: &mut Plan, draw: &mut Draw, rate: u64) {
 }
 
 /// Returns the next time after `from_ns` that is followed by a pause in which our simulation sends
-/// no packet. While the kernel's machine works on a change, a packet that is due leaves late, so a
-/// change at another time would disturb the comparison.
+/// no packet. On the kernel's machine, a packet that is due while a change is made leaves late. So
+/// a change at a time without such a pause would disturb the comparison.
 fn quiet(plan: &Plan, from_ns: u64) -> Option<u64> {
     let departures = plan.departures()?;
     let end_ns = plan.rows.last()?.time_ns;
@@ -214,7 +214,8 @@ fn quiet(plan: &Plan, from_ns: u64) -> Option<u64> {
     (at_ns + BUSY_NS < end_ns).then_some(at_ns)
 }
 
-/// Returns a line that makes a `plug` release all its packets, now and later.
+/// Returns a `tc` line that makes a `plug` release all packets that it holds and all packets that
+/// arrive later.
 fn release(line: &Line) -> Line {
     let options =
         vec![Opt { text: "release_indefinite".into(), needed: true, compared: line.compared }];

@@ -1,5 +1,5 @@
-//! Keeps cases whose result depends on random choices, as statistics of the kernel's runs and a
-//! recording of our own run.
+//! Keeps cases whose result depends on random choices. A file holds statistics of the kernel's runs
+//! and a recording of one run of our own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::kinds::{self, Kind};
 use crate::oracle::Silent;
 use crate::plan::Plan;
 
-/// The seed of our recorded run.
+/// The seed of our run that is recorded.
 const SEED: u64 = 1;
 
 impl Keeper<'_> {
@@ -27,12 +27,13 @@ impl Keeper<'_> {
         })
     }
 
-    /// Judges the cases in the folder again, and replaces the recordings of our runs. Files of
-    /// cases that differ from the kernel stay as they are. Returns true if no case differs.
+    /// Compares the cases in the folder with the kernel's statistics again, and replaces the
+    /// recordings of our runs. Files of cases that differ from the kernel stay as they are. Returns
+    /// true if no case differs.
     ///
     /// # Errors
     ///
-    /// [`Silent`]: the folder cannot be read.
+    /// Fails with [`Silent`] if the folder cannot be read.
     pub fn renew(&self) -> Result<bool, Silent> {
         let silent = |error: std::io::Error| Silent(format!("{}: {error}", self.folder.display()));
         let entries = fs::read_dir(self.folder).map_err(silent)?;
@@ -60,8 +61,8 @@ impl Keeper<'_> {
         Ok(format!("{}: {}", path.display(), if same { "as before" } else { "renewed" }))
     }
 
-    /// Returns the case with our run and the kernel's statistics, if the judge finds no difference.
-    /// Returns `None` if no random choice affects the result.
+    /// Returns the case with a recording of our run and the statistics of the kernel's runs, if the
+    /// judge finds no difference. Returns `None` if no random choice affects the result.
     fn draws(&self, plan: &Plan) -> Result<Option<String>, String> {
         let name = super::name(plan);
         let silent = |why: Silent| format!("{name}: no answer: {why}");

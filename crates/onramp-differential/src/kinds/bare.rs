@@ -46,8 +46,8 @@ pub(super) fn etf(site: &mut Site<'_>) {
     site.need("clockid CLOCK_TAI");
     let delta = site.draw.spread(1, 2_000_000);
     site.may(80, |_| format!("delta {delta}"));
-    // The kernel checks that a packet's socket uses the same mode as the qdisc. The sockets here
-    // never ask for deadline mode, so skip the check.
+    // The kernel checks that the socket of a packet uses deadline mode if the qdisc does. The
+    // sockets here never use it, so skip the check.
     match site.draw.between(0, 3) {
         0 => site.need("deadline_mode skip_sock_check"),
         1 => site.flag(100, "skip_sock_check"),

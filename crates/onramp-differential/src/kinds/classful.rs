@@ -3,7 +3,7 @@
 use super::Site;
 use crate::draw::Draw;
 
-/// Returns up to `most` random bands, as a priority map.
+/// Returns the words of a priority map with up to `most` random bands.
 fn map(draw: &mut Draw, bands: u16, most: u64) -> String {
     let count = draw.between(1, most);
     (0..count).map(|_| format!(" {}", draw.between(0, u64::from(bands) - 1))).collect()
@@ -20,7 +20,8 @@ pub(super) fn prio(site: &mut Site<'_>) {
             u16::try_from(site.draw.between(2, 6)).unwrap_or(2)
         };
         site.need(format!("bands {}", site.bands));
-        // The default priority map names band 2, which may not exist, so give a whole map.
+        // The default priority map has a band 2, which this qdisc may not have, so give a whole
+        // map.
         let map = map(site.draw, site.bands, 16);
         let whole = format!("priomap{map}{}", " 0".repeat(16 - map.split_whitespace().count()));
         site.need(whole);
@@ -86,15 +87,15 @@ pub(super) fn tbf(site: &mut Site<'_>) {
 
 /// Options of `cbs`. The kernel treats the device as a link of 10 Mbit/s.
 pub(super) fn cbs(site: &mut Site<'_>) {
-    // With the slopes listed here, a byte takes a whole number of nanoseconds. With most other
-    // slopes, rounding makes Linux poll again and again for the last byte.
+    // With the slopes listed here, earning a byte of credit takes a whole number of nanoseconds.
+    // With most other slopes, Linux rounds and must poll again and again for the last byte.
     let idle = match site.draw.likely(40) {
         true => site.draw.pick(&[800, 1_000, 1_600, 2_000, 3_200, 4_000, 5_000, 6_400, 8_000]),
         false => site.draw.between(500, 9_500),
     };
     let (high, more) = (site.draw.spread(100, 5_000), site.draw.spread(1, 4_000));
-    // The low credit must cover the largest packet. With less, a packet waits for seconds, and a
-    // case takes hours.
+    // The credit that `locredit` allows must cover the largest packet. With less, a packet waits
+    // for seconds, and a case takes hours.
     let low = 1_514 * (10_000 - idle) / 10_000 + more;
     site.need(format!("idleslope {idle}"));
     site.need(format!("sendslope -{}", 10_000 - idle));

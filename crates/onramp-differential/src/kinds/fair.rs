@@ -5,8 +5,8 @@ use crate::draw::Draw;
 
 pub(super) fn fq(site: &mut Site<'_>) {
     let (packets, rate) = (site.packets(), site.rate);
-    // When a timer with slack fires depends on what else runs on the machine. The behaviour is
-    // known only for a machine with one such timer and nothing else.
+    // The time at which a timer with slack fires depends on what else runs on the machine. It is
+    // known only on a machine where this qdisc has the only timer.
     if !site.root || site.strict {
         site.need("timer_slack 0");
     } else {
@@ -110,7 +110,7 @@ pub(super) fn cake(site: &mut Site<'_>) {
     site.may(30, |draw| word(draw, &["split-gso", "no-split-gso"]));
     site.may(40, |draw| format!("rtt {}", time(draw, 1_000, 300_000)));
     site.may(20, |draw| format!("memlimit {}", draw.spread(50_000, 4_000_000)));
-    // The name of a link type sets the overhead and the cell framing too.
+    // The name of a link type, as an option of `cake`, sets the overhead and the cell framing too.
     if site.draw.likely(20) {
         site.may(100, |draw| word(draw, &LINKS));
         site.flag(20, "ether-vlan");

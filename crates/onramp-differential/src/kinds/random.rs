@@ -1,4 +1,4 @@
-//! Random options of qdiscs that draw random numbers themselves.
+//! Random options of qdiscs that themselves make random choices.
 
 use super::{Site, percent, time};
 
@@ -31,9 +31,9 @@ pub(super) fn choke(site: &mut Site<'_>) {
     let least = (most / site.draw.between(2, 4)).max(2);
     let most = most.max(least * 2);
     let burst = (2 * least + most) / 3 + site.draw.between(1, 10);
-    // If the table has little room beyond the packets that it holds, slots of dropped packets fill
-    // it, and Linux then loses packets. Such cases cannot be compared, so most cases get a larger
-    // limit, which makes the table larger.
+    // `choke` has a table for its packets. If the table has little room beyond the packets that it
+    // holds, slots of dropped packets fill it, and Linux then loses packets. Such cases cannot be
+    // compared, so most cases get a larger limit, which makes the table larger.
     let limit = if site.draw.likely(25) { held } else { held * 16 };
     site.need(format!("limit {limit}"));
     site.need(format!("bandwidth {}bit", site.rate.max(1_000_000)));
@@ -50,7 +50,8 @@ fn law(site: &mut Site<'_>) {
     let packets = site.packets();
     site.may(40, |_| format!("limit {packets}"));
     site.may(50, |draw| format!("target {}", time(draw, 1_000, 50_000)));
-    // The kernel's timers run at its clock ticks, which are 10 ms apart.
+    // The times are multiples of 10 ms, because the kernel's timers run at its clock ticks, which
+    // are 10 ms apart.
     site.may(50, |draw| format!("tupdate {}ms", 10 * draw.between(1, 5)));
     site.may(30, |draw| format!("alpha {}", draw.between(1, 32)));
     site.may(30, |draw| format!("beta {}", draw.between(1, 32)));
@@ -121,7 +122,7 @@ pub(super) fn netem(site: &mut Site<'_>) {
     }
 }
 
-/// Adds a delay. Without jitter the result is exactly comparable.
+/// Adds a delay. A delay without jitter can still be compared exactly.
 fn delay(site: &mut Site<'_>) {
     let delay = site.draw.spread(100, 200_000);
     if site.draw.likely(55) {
@@ -130,7 +131,7 @@ fn delay(site: &mut Site<'_>) {
     }
     site.chance(100, |draw| {
         let jitter = draw.spread(10, delay.max(10));
-        // Other distributions would need table files, which the kernel's `tc` does not have.
+        // Other distributions need table files, which the machine of the kernel does not have.
         let like = draw.pick(&["", "", " 30%"]);
         format!("delay {delay}us {jitter}us{like}")
     });

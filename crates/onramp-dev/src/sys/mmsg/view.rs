@@ -6,7 +6,7 @@ use onramp_queue::{Packet, PacketList};
 
 use super::{Close, Control, Messages, Name};
 
-/// One message, copied out of the arrays.
+/// One message, copied out of the arrays of [`Messages`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) payload: Vec<u8>,
@@ -20,7 +20,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Returns the datagrams that the kernel cuts from the message.
+    /// Returns the datagrams that the kernel would cut from the message.
     pub(crate) fn datagrams(&self) -> Vec<Vec<u8>> {
         match self.segment {
             Some(size) => self.payload.chunks(size.into()).map(<[u8]>::to_vec).collect(),
@@ -30,7 +30,7 @@ impl View {
 }
 
 impl Messages {
-    /// Returns the pending messages.
+    /// Returns the messages that are built and not finished.
     pub(crate) fn views(&self) -> Vec<View> {
         (self.next..self.built).map(|at| self.view(at)).collect()
     }
@@ -90,7 +90,7 @@ fn value<const N: usize>(controls: &[Control], level: i32, kind: i32) -> Option<
     control.data.first_chunk().copied()
 }
 
-/// `take` adds as many bytes of a held packet as asked, or all that are left.
+/// `take` adds as many bytes of the packet given to `hold` as asked for, or all that are left.
 #[test]
 fn a_held_packet_is_taken_to_its_end() {
     let close = Close { name: None, segment: None, segments: 1, class: None, txtime_ns: None };

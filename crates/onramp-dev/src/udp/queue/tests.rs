@@ -12,7 +12,8 @@ use super::super::route::Route;
 use super::*;
 use crate::sys::View;
 
-/// The simulated kernel's answer to one call. A call without a scripted answer takes all messages.
+/// An answer of the simulated kernel to one call. If no scripted answer is left, the kernel takes
+/// all messages.
 #[derive(Clone, Debug)]
 enum Answer {
     Take(usize),
@@ -26,8 +27,8 @@ struct Script {
     answers: VecDeque<Answer>,
     /// Messages that the simulated kernel took.
     taken: Vec<View>,
-    /// Messages to refuse and the error number to refuse them with, whatever the scripted answers
-    /// are.
+    /// A function that selects messages that are always refused, whatever the script says, and the
+    /// error number of the refusal.
     refuse: Option<(Refuses, c_int)>,
 }
 
@@ -93,8 +94,8 @@ fn payload(number: usize, len: usize) -> Vec<u8> {
 
 type Fates = Vec<(u64, Option<DropReason>)>;
 
-/// Makes one call. Returns the finished packets and the device's answer; the other packets stay in
-/// `burst`.
+/// Calls `transmit` once. Returns the finished packets and the device's answer. Packets that are
+/// not finished stay in `burst`.
 fn transmit(queue: &mut Queue<Script>, burst: &mut PacketList) -> (Fates, Transmitted) {
     let before: Vec<_> = cookies(burst);
     let mut done = PacketList::new();

@@ -43,7 +43,8 @@ fn want_of_memory_is_waited_for_eight_times() {
 
 #[test]
 fn every_packet_has_its_own_eight_times() {
-    // The third packet fails seven times, so its eighth and last attempt succeeds.
+    // The kernel has no memory for the third packet seven times in a row. Its eighth attempt, the
+    // last one before a drop, succeeds.
     let mut queue = queue(vec![Fail(libc::ENOMEM); 8 * 2 + 7]);
     let mut burst = run(&[10, 20, 30]);
     let mut fates = Fates::new();
@@ -211,7 +212,8 @@ fn segmentation_that_works_at_times_is_kept() {
     assert_eq!(queue.stats.gso_off.get(), 0);
 }
 
-/// Only refusals in a row count: a segmented message that the kernel takes resets the count.
+/// Only refusals in a row make the queue stop segmenting: when the kernel takes a segmented
+/// message, the count starts again.
 #[test]
 fn refusals_are_counted_from_the_last_message_taken() {
     let mut queue = queue([]);

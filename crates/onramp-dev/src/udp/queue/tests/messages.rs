@@ -9,7 +9,8 @@ use super::Answer::{Fail, Take};
 use super::*;
 use crate::udp::build::MESSAGE_MAX;
 
-/// Returns one super-packet of `len` bytes, made of datagrams of `gso_size` bytes.
+/// Returns a list with one super-packet of `len` bytes, which consists of datagrams of `gso_size`
+/// bytes.
 fn super_packet(len: usize, gso_size: u16) -> PacketList {
     let mut pkt = Packet::with_payload(&payload(0, len));
     pkt.gso_size = gso_size;
@@ -54,8 +55,8 @@ fn a_super_packet_refused_goes_out_singly() {
     assert_eq!(queue.wire.datagrams(), chunks(10_100, 1_000));
 }
 
-/// A super-packet that needs several messages also goes out datagram by datagram if the kernel
-/// refuses the first message.
+/// This super-packet needs several messages. If the kernel refuses the first one, the whole
+/// super-packet goes out datagram by datagram.
 #[test]
 fn a_large_super_packet_refused_goes_out_singly() {
     let mut queue = queue([]);
@@ -65,8 +66,8 @@ fn a_large_super_packet_refused_goes_out_singly() {
     assert_eq!(queue.wire.datagrams(), chunks(65_000, 500));
 }
 
-/// A call has at most 256 messages. The rest of a refused packet goes out datagram by datagram in
-/// later calls too.
+/// If the kernel refuses a super-packet, all of it goes out datagram by datagram, even if that
+/// takes several calls of at most 256 messages.
 #[test]
 fn what_was_refused_goes_out_singly_to_its_end() {
     let mut queue = queue([]);
@@ -76,8 +77,8 @@ fn what_was_refused_goes_out_singly_to_its_end() {
     assert_eq!(queue.stats.gso_fallbacks.get(), 1, "refused once");
 }
 
-/// The kernel refuses the packet in front of a super-packet that fills the tables. Only the front
-/// packet is dropped; the super-packet goes out completely.
+/// A packet stands in front of a super-packet that needs more messages than one call can hold. The
+/// kernel refuses the first packet, and only that is dropped. The super-packet goes out completely.
 #[test]
 fn a_packet_dropped_takes_nothing_of_the_next() {
     let mut queue = queue([Fail(libc::EPERM), Fail(libc::EPERM)]);
@@ -106,7 +107,9 @@ fn a_super_packet_that_is_one_datagram_joins_its_neighbours() {
 
 #[test]
 fn without_segmentation_a_super_packet_is_cut_here() {
-    // The super-packets need more messages than one call holds, and more than the tables hold.
+    // Without segmentation, each datagram of a super-packet is a message. These super-packets need
+    // several messages, more messages than one call holds, and more parts than the arrays of
+    // `Messages` hold.
     for (len, size) in [(10_001, 1_000), (65_535, 100), (2_000, 1)] {
         let mut queue = queue([]);
         queue.builder.segments_max = 1;
@@ -132,7 +135,8 @@ fn a_super_packet_sent_in_part_goes_on_where_it_stopped() {
     assert_eq!(queue.wire.datagrams(), chunks(1_050, 100), "none twice, none missing");
 }
 
-/// A super-packet also continues at the right byte after a single byte was sent.
+/// If the kernel takes only the first single byte of a super-packet, the queue goes on with the
+/// second byte.
 #[test]
 fn a_super_packet_of_single_bytes_goes_on_behind_the_first() {
     let mut queue = queue([Take(1), Fail(EAGAIN), Take(1), Fail(EAGAIN), Fail(EAGAIN)]);
@@ -194,12 +198,12 @@ fn sizes_that_cannot_share_a_message_do_not() {
         (&[1; 64], 1),
         (&[1; 65], 2),
         (&[1; 2_000], 32),
-        // The first case has payloads larger and smaller than the copy limit of 512 bytes; the
-        // second has more bytes than the copy buffer holds.
+        // The first of these cases has payloads larger and smaller than the copy limit of 512
+        // bytes. The second has more bytes than the copy buffer holds.
         (&[600, 600, 512, 513, 513, 100], 2),
         (&[500; 300], 5),
-        // The copy buffer has room left for the last payload (30 bytes), but not for the one before
-        // it (500 bytes).
+        // When the copy buffer is nearly full, it has room for the last payload (30 bytes), but not
+        // for the one before it (500 bytes).
         (&[&[500; 135][..], &[30]].concat(), 3),
     ] {
         let mut queue = queue([]);
@@ -222,8 +226,8 @@ fn small_payloads_are_copied_into_one_part() {
 
 /// The copy buffer of 65,536 bytes holds exactly 128 payloads of 512 bytes. The first payload of a
 /// message is never copied, and a message has 64 payloads. So 63 payloads of each of the first two
-/// messages are copied and two of the third; the third message's fourth payload finds the buffer
-/// full.
+/// messages are copied and two of the third; the fourth payload of the third message finds the
+/// buffer full and becomes a part of its own.
 #[test]
 fn copies_fill_their_room_and_have_all_of_it_again() {
     let mut queue = queue([]);
@@ -248,7 +252,8 @@ fn a_datagram_beyond_a_message_is_offered_alone() {
     assert!(queue.wire.taken.iter().all(|view| view.segment.is_none()));
 }
 
-/// A call holds as many messages and parts as the tables: 256 messages and 1,024 parts.
+/// One call sends at most 256 messages with at most 1,024 parts, because the arrays of messages and
+/// parts have that size.
 #[test]
 fn a_call_has_so_many_messages_and_parts() {
     let calls = |lens: &[usize], segments_max| {
@@ -259,12 +264,12 @@ fn a_call_has_so_many_messages_and_parts() {
     };
     assert_eq!(calls(&[8; 256], 1), (1, 256));
     assert_eq!(calls(&[8; 257], 1), (2, 257));
-    // Payloads of 600 bytes are not copied: each packet is a part of its own, and 64 packets are a
-    // message.
+    // Payloads of 600 bytes are not copied, so each payload is a part. Messages have 64 datagrams
+    // each.
     assert_eq!(calls(&[600; 1_024], 64), (1, 16));
     assert_eq!(calls(&[600; 1_025], 64), (2, 17));
-    // The call has 1,024 parts: 20 messages of 50, and 24 parts for a last message. The other 26
-    // packets go out with the next call.
+    // The first call has 1,024 parts: 20 messages of 50 parts, and a message of 24 parts. The other
+    // 26 packets go out with the next call.
     assert_eq!(calls(&[600; 1_050], 50), (2, 21 + 1));
 }
 
@@ -320,7 +325,8 @@ fn a_transmit_time_to_come_is_passed_on_and_stands_alone() {
     assert_eq!(taken, [(200, None), (100, Some(1)), (100, Some(1)), (200, None)]);
 }
 
-/// Returns the message that the queue builds from one packet with code point `ecn` to `dest`.
+/// Returns the message that the queue builds from one packet to `dest` with the ECN code point
+/// `ecn`.
 fn message(queue: &mut Queue<Script>, dest: Option<&str>, ecn: u8) -> View {
     let mut burst = run(&[10]);
     let mut pkt = burst.pop_front().expect("there is one");
@@ -352,7 +358,8 @@ fn names_are_in_the_family_of_the_socket() {
     for (on_v6, dest, name) in [
         (false, "127.0.0.1:9", "127.0.0.1:9"),
         (false, "[::ffff:127.0.0.1]:9", "127.0.0.1:9"),
-        // The socket's family has no form for this address; the kernel will refuse the message.
+        // A socket of this family cannot express the address. The message carries the address all
+        // the same, and the kernel will refuse it.
         (false, "[::1]:9", "[::1]:9"),
         (true, "127.0.0.1:9", "[::ffff:127.0.0.1]:9"),
         (true, "[fe80::1%3]:9", "[fe80::1%3]:9"),
@@ -360,7 +367,7 @@ fn names_are_in_the_family_of_the_socket() {
         let queue = if on_v6 { &mut v6 } else { &mut v4 };
         assert_eq!(message(queue, Some(dest), 0).name, name.parse().ok(), "{dest}");
     }
-    // An address may carry a flow label, which its text form does not show.
+    // An IPv6 address may carry a flow label, which its text form does not show.
     let whole = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 9, 0x12345, 7).into();
     let mut burst = run(&[10]);
     burst = burst
@@ -388,7 +395,7 @@ fn a_code_point_keeps_the_rest_of_the_class() {
     }
     let view = message(&mut v4, Some("127.0.0.1:9"), 0);
     assert_eq!((view.class_v4, view.class_v6), (None, None));
-    // The two low bits are the ECN code point (RFC 3168); the other bits of `ecn` are ignored.
+    // The two low bits of `ecn` are the ECN code point (RFC 3168). Its other bits are ignored.
     let view = message(&mut v4, Some("127.0.0.1:9"), 0b1111_1100);
     assert_eq!(view.class_v4, None);
     let view = message(&mut v4, Some("127.0.0.1:9"), 0b0000_0110);

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use super::Answer::{Fail, Take};
 use super::*;
 
-/// Limits on sizes; small under Miri, which interprets the test slowly.
+/// Limits on the sizes in the test. They are small under Miri, an interpreter that runs the test
+/// slowly.
 const LEN_MAX: usize = if cfg!(miri) { 100 } else { 3_000 };
 const PACKETS_MAX: usize = if cfg!(miri) { 12 } else { 60 };
 const ANSWERS_MAX: usize = if cfg!(miri) { 12 } else { 80 };
@@ -67,7 +68,8 @@ proptest! {
         };
         let mut burst: PacketList = given.iter().enumerate().map(make).collect();
         let mut fates = Fates::new();
-        // Each answer ends at most one call. When no answers are left, the kernel takes everything.
+        // Each scripted answer ends at most one call of `transmit`. When no answers are left, the
+        // kernel takes everything.
         for _ in 0..=ANSWERS_MAX {
             fates.extend(transmit(&mut queue, &mut burst).0);
         }
@@ -76,7 +78,7 @@ proptest! {
         for (given, &(number, reason)) in given.iter().zip(&fates) {
             let whole = payload(usize::try_from(number).expect("small"), given.len);
             let size = if given.gso_size == 0 { usize::MAX } else { given.gso_size.into() };
-            // All datagrams differ, so each is recognized by its content.
+            // All datagrams differ, so the test recognizes each by its content.
             let expected = whole.chunks(size);
             let sent = expected.clone().zip(&wire).take_while(|&(one, other)| one == other).count();
             prop_assert_eq!(sent == expected.len(), reason.is_none(), "packet {}", number);
