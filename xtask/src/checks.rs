@@ -1,4 +1,4 @@
-//! The checkers that run beside the tests: loom, shuttle, miri, ThreadSanitizer, fuzzing, soak and
+//! The checkers that run besides the tests: loom, shuttle, miri, ThreadSanitizer, fuzzing, soak and
 //! chaos runs, comparisons with Linux, and a type check for another processor.
 
 use std::fs;
@@ -12,15 +12,15 @@ const LAB: &str = "onramp-lab";
 /// The target for which ThreadSanitizer builds.
 const TSAN_TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// The combinations of features that an embedder may want, beside all of them.
+/// Combinations of features that users of the crates may want, besides all features together.
 const FEATURES: &[(&str, &[&str])] = &[
     ("onramp-core", &["", "tc", "ebpf"]),
     ("onramp-dev", &["", "udp"]),
     ("onramp", &["", "tc", "ebpf", "link", "link,ebpf", "udp"]),
 ];
 
-/// Checks every combination of features, without a warning, and that `onramp` without features
-/// depends on nothing but Onramp's own crates.
+/// Checks that every combination of features compiles without a warning, and that `onramp` without
+/// features depends on nothing but Onramp's own crates.
 pub(crate) fn features() -> Outcome {
     for (package, combinations) in FEATURES {
         for features in *combinations {
@@ -37,14 +37,14 @@ pub(crate) fn features() -> Outcome {
     })
 }
 
-/// Packs every crate that is published, and builds from their packages those that a program links.
-/// The others are built by other checks, and from the same sources.
+/// Packs every crate that is published, and builds each of them from its package.
 pub(crate) fn package() -> Outcome {
     let pack = ["package", "--allow-dirty", "--quiet"];
     let linked = ["onramp-queue", "onramp-core", "onramp-dev", "onramp", "onramp-host"];
     run(cargo(&pack).args(linked.iter().flat_map(|name| ["-p", name])))?;
     let mut others = cargo(&pack);
-    // Neither is published: the one is the project's own, the other drives a kernel of the project.
+    // These two crates are not published: one is only for this project, and the other drives a
+    // kernel that belongs to the project.
     others.args(["--no-verify", "--workspace", "--exclude", "xtask"]);
     run(others.args(["--exclude", "onramp-differential"]))
 }
@@ -58,7 +58,8 @@ pub(crate) fn loom_tests() -> Command {
     checker("loom", QUEUE)
 }
 
-/// Runs senders, port, runner and credits together under random schedules.
+/// Runs senders, a port, its runner and credits together under random schedules, with the checker
+/// shuttle.
 pub(crate) fn shuttle(args: &[String]) -> Outcome {
     run(checker("shuttle", "onramp-core").arg("--").args(args))
 }
@@ -76,18 +77,19 @@ fn checker(name: &str, package: &str) -> Command {
     command
 }
 
-/// Runs the tests of `onramp-queue` in the interpreter miri. The stress tests run with several
-/// schedules.
+/// Runs the tests of `onramp-queue` in miri, an interpreter that finds undefined behaviour. The
+/// stress tests run with several schedules.
 pub(crate) fn miri(args: &[String]) -> Outcome {
     toolchain::nightly(&["miri", "rust-src"])?;
     let tests =
         ["--lib", "--test", "list", "--test", "pool", "--test", "intake", "--test", "mailbox"];
     let stress = ["--test", "stress"];
-    // The crate casts an address to a pointer on purpose, in `PacketList::from_newest_first`.
+    // Miri accepts casts of addresses to pointers only with this option. The crate makes such a
+    // cast on purpose, in `PacketList::from_newest_first`.
     let flags = "-Zmiri-permissive-provenance";
     let seeds = format!("{flags} -Zmiri-many-seeds=0..4");
-    // Of the laboratory crate, only the tests of `cell` run here. The rest of the crate needs the
-    // kernel.
+    // Of the crate `onramp-lab`, only the tests of `cell` run in miri. The rest of the crate needs
+    // the kernel.
     let cells = ["--lib", "cell::"];
     let runs = [(QUEUE, tests.as_slice(), flags), (QUEUE, &stress, &seeds), (LAB, &cells, flags)];
     for (package, what, flags) in runs {
@@ -111,7 +113,7 @@ pub(crate) fn tsan(args: &[String]) -> Outcome {
     Ok(())
 }
 
-/// Returns the crates that have `tests/stress.rs`.
+/// Returns the names of the crates that have a file `tests/stress.rs`.
 fn with_stress_tests() -> Result<Vec<String>, Failure> {
     let unable = |err| Failure::Unable(format!("crates: {err}"));
     let mut names = Vec::new();
@@ -125,13 +127,15 @@ fn with_stress_tests() -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// Runs links under random faults. The arguments after `soak` go to the program.
+/// Runs the soak example, which runs links under random faults. The arguments after `soak` go to
+/// the example.
 pub(crate) fn soak(args: &[String]) -> Outcome {
     run_example(example("soak").arg("--").args(args))
 }
 
-/// Runs everything at once, with a watchdog that reports threads that hang. First checks that the
-/// watchdog finds deliberate errors. The arguments after `chaos` go to the program.
+/// Runs the chaos example, which does everything at once, with a watchdog that reports threads that
+/// hang. First checks that the watchdog finds deliberate errors. The arguments after `chaos` go to
+/// the example.
 pub(crate) fn chaos(args: &[String]) -> Outcome {
     let has = |option: &str| args.iter().any(|arg| arg == option);
     let sanitized = has("--tsan") && !has("--help");
@@ -142,7 +146,7 @@ pub(crate) fn chaos(args: &[String]) -> Outcome {
         );
     }
     let program = || if sanitized { sanitized_example("chaos") } else { example("chaos") };
-    // The self-test gets all arguments too, so that the program reports wrong arguments before it
+    // The self-test gets all arguments too, so that the example reports wrong arguments before it
     // tests itself.
     run_example(program().args(["--", "--self-test"]).args(args))?;
     if has("--help") || has("--self-test") {
@@ -151,8 +155,8 @@ pub(crate) fn chaos(args: &[String]) -> Outcome {
     run_example(program().arg("--").args(args))
 }
 
-/// Runs an example. Exit status 2 means that the example has reported wrong arguments: then xtask
-/// ends with status 2 as well and adds no message.
+/// Runs an example program. If its exit status is 2, it has reported wrong arguments: then xtask
+/// also ends with status 2 and adds no message.
 fn run_example(command: &mut Command) -> Outcome {
     let status = status(command)?;
     match status.code() {
@@ -163,7 +167,7 @@ fn run_example(command: &mut Command) -> Outcome {
 }
 
 /// Makes the `cargo run` command for an example that runs for minutes. Link-time optimisation is
-/// off, to build faster.
+/// off, so that the build takes less time.
 fn example(name: &str) -> Command {
     let mut command = cargo(&["run", "--release", "-p", "onramp", "--example", name]);
     command.args(["--target-dir", "target/soak"]).env("CARGO_PROFILE_RELEASE_LTO", "off");
@@ -182,7 +186,7 @@ fn sanitized_example(name: &str) -> Command {
     command
 }
 
-/// The targets of `fuzz/`, and the longest useful input of each in bytes.
+/// The fuzzing targets in `fuzz/`, with the longest useful input of each in bytes.
 const FUZZED: &[(&str, u32)] = &[
     ("qdisc", 400),
     ("setup", 400),
@@ -192,8 +196,8 @@ const FUZZED: &[(&str, u32)] = &[
     ("protocol", 1024),
 ];
 
-/// Runs the targets of `fuzz/` on random bytes: all targets or one, for `--seconds N` each (default
-/// 60).
+/// Runs the fuzzing targets in `fuzz/` on random bytes: all targets or one, for `--seconds N` each
+/// (default 60).
 pub(crate) fn fuzz(args: &[String]) -> Outcome {
     toolchain::nightly(&[])?;
     let usage = || {
@@ -205,8 +209,8 @@ pub(crate) fn fuzz(args: &[String]) -> Outcome {
         Some((name, rest)) if !name.starts_with('-') => (Some(name), rest),
         _ => (None, args),
     };
-    // libFuzzer takes 0 to mean "without end", and takes text that is not a number for 0. So check
-    // the number here.
+    // libFuzzer takes 0 to mean "run without end", and takes text that is not a number for 0. So
+    // check the number here.
     let seconds: u32 = match args {
         [] => 60,
         [key, seconds] if key == "--seconds" => match seconds.parse() {
@@ -225,7 +229,7 @@ pub(crate) fn fuzz(args: &[String]) -> Outcome {
         return Err(Failure::Unable(why.into()));
     }
     for (target, length) in targets {
-        // No sanitizer: the fuzzed crates have no unsafe code of their own.
+        // Build without a sanitizer, because the fuzzed crates have no unsafe code of their own.
         let mut command = cargo_nightly(&["fuzz", "run", "-s", "none", target, "--"]);
         command.args([format!("-max_total_time={seconds}"), format!("-max_len={length}")]);
         command.arg("-verbosity=0");
@@ -240,8 +244,8 @@ pub(crate) fn conformance(args: &[String]) -> Outcome {
     run(command.arg("--").args(args))
 }
 
-/// Runs random cases on a real kernel and on our qdiscs. The kernel runs as a program that lies
-/// outside the project.
+/// Runs random cases on a real kernel and on our qdiscs, and compares the results. The kernel runs
+/// in a program that lies outside the project.
 pub(crate) fn differential(args: &[String]) -> Outcome {
     let package = "onramp-differential";
     let mut command = cargo(&["run", "--quiet", "--release", "-p", package, "--bin", package]);
@@ -262,7 +266,7 @@ pub(crate) fn differential(args: &[String]) -> Outcome {
     match status.code() {
         Some(0) => Ok(()),
         Some(2) => std::process::exit(2),
-        // The program has already said what is missing.
+        // The program has already reported what is missing, so report nothing more.
         Some(3) => Err(Failure::Unable("cannot ask the kernel: see above".into())),
         _ => Err(Failure::Failed(format!("`{}`: {status}", show(&command)))),
     }

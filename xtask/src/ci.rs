@@ -27,7 +27,7 @@ const CHECKS: &[Check] = &[
     ("test", || suite::run(&[])),
 ];
 
-/// Runs every check, even after a failure, and prints a summary.
+/// Runs every check, even if an earlier one has failed, and prints a summary.
 ///
 /// A check that could not run counts as a failure if the environment variable `CI` is set.
 /// Otherwise it is only reported.
@@ -71,7 +71,7 @@ fn fmt() -> Outcome {
 
 fn clippy() -> Outcome {
     shell(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    // Check the loom models too, and the code that is compiled only for them.
+    // Also run clippy on the loom models, and on the code that is compiled only for them.
     let mut models = cargo(&["clippy", "-p", "onramp-queue", "--lib", "--test", "loom"]);
     models.args(["--target-dir", "target/loom", "--", "-D", "warnings"]);
     shell(models.env("RUSTFLAGS", "--cfg loom"))

@@ -16,13 +16,13 @@
 //! <!-- end of figures -->
 //! ```
 //!
-//! `run` is a command that can write `--json FILE`. `rows: KEY of ARRAY` makes a line for each
-//! value that KEY has in ARRAY. `for KEY: A B` instead runs the command once for each value,
-//! inserted in place of `{KEY}`, and makes a line for each run. A column is a path into the JSON
-//! output: names separated by dots. In an array, the path takes the first object whose keys have
-//! the values in the brackets, and whose KEY, if it has one, has the value of the line. `/N`
-//! divides the figure, `.N` is the number of digits, and `spread` adds the extremes that stand
-//! beside the figure (`..._min`, `..._max`).
+//! `run` is a command that can write `--json FILE`. In the comment above, `rows: KEY of ARRAY`
+//! makes a line of the table for each value that KEY has in ARRAY. `for KEY: A B` instead runs the
+//! command once for each value, inserted in place of `{KEY}`, and makes a line for each run. The
+//! right side of a `column` is a path into the JSON output: names separated by dots. In an array,
+//! the path continues in the first object whose keys have the values in the brackets, and whose KEY
+//! (if the object has one) has the value of the line. `/N` divides the figure, `.N` is the number
+//! of digits, and `spread` adds the extremes that stand beside the figure (`..._min`, `..._max`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,14 +47,14 @@ Runs the commands that produce the tables of README.md and docs/performance.md, 
 new rows side by side. NAME: only tables whose name contains NAME. --write: replaces the old tables.
 ";
 
-/// A table in a document.
+/// A table of measurements in a document.
 #[derive(Debug, PartialEq)]
 struct Table<'t> {
     name: &'t str,
     command: &'t str,
     lines: Lines<'t>,
     columns: Vec<Column<'t>>,
-    /// The table as the document has it, and its position in bytes.
+    /// The text of the table in the document, and its position there in bytes.
     old: &'t str,
     at: usize,
 }
@@ -62,9 +62,9 @@ struct Table<'t> {
 /// What the lines of a table stand for.
 #[derive(Debug, PartialEq)]
 enum Lines<'t> {
-    /// One line for each value that a key has in an array.
+    /// One line of the table for each value that a key has in an array of the output.
     Of { key: &'t str, array: &'t str },
-    /// One line for each of these values. Each value needs its own run of the command.
+    /// One line of the table for each of these values. Each value needs its own run of the command.
     For { key: &'t str, values: Vec<&'t str> },
 }
 
@@ -77,7 +77,7 @@ struct Column<'t> {
     spread: bool,
 }
 
-/// Measures all tables again, or only those whose name contains an argument.
+/// Measures all tables again, or only those whose name contains one of the arguments.
 pub(crate) fn run(args: &[String]) -> Outcome {
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {
         print!("{HELP}");
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
 }
 
-/// Returns the tables of a document that say how they were made.
+/// Returns the tables of a document that have a comment on how they were made.
 fn tables(text: &str) -> Result<Vec<Table<'_>>, String> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -180,7 +180,8 @@ fn column(text: &str) -> Option<Column<'_>> {
     Some(column)
 }
 
-/// Measures a table now. Returns its lines: the value that each line stands for, and its cells.
+/// Runs the measurement of a table. Returns the lines of the new table: the value that each line
+/// stands for, and its cells.
 fn measure(table: &Table<'_>, runs: &mut Runs) -> Result<Vec<Vec<String>>, Failure> {
     let wrong = |why: String| Failure::Failed(format!("table {}: {why}", table.name));
     let mut lines = Vec::new();
@@ -289,14 +290,14 @@ fn cells(table: &Table<'_>, json: &Value, key: &str, line: &str) -> Result<Vec<S
     table.columns.iter().map(cell).collect()
 }
 
-/// Returns the value at `path`, for the line whose `key` has the value `line`. Returns `None` if
-/// the path leads nowhere.
+/// Returns the value at `path` in the JSON output, for the line whose `key` has the value `line`.
+/// Returns `None` if the path leads nowhere.
 fn find<'j>(json: &'j Value, path: &str, key: &str, line: &str) -> Option<&'j Value> {
     let mut at = json;
     for part in path.split('.') {
         let (name, filters) = part.split_once('[').unwrap_or((part, ""));
         if at.is_null() {
-            return Some(at); // A missing value has no parts either.
+            return Some(at); // If there is no value at the path, it has no parts.
         }
         at = at.get(name)?;
         if let Some(rows) = at.as_array() {
@@ -312,7 +313,7 @@ fn find<'j>(json: &'j Value, path: &str, key: &str, line: &str) -> Option<&'j Va
     Some(at)
 }
 
-/// Returns a value as a table shows it.
+/// Returns a value in the form in which a table shows it.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -326,7 +327,8 @@ fn render(table: &Table<'_>, lines: &[Vec<String>]) -> String {
     text
 }
 
-/// Returns each new cell. The old cell stands before it if the two differ.
+/// Returns the cells of the new table. If a new cell differs from the old one, the old cell stands
+/// before it.
 fn beside(old: &str, new: &[Vec<String>]) -> String {
     let row = |line: &str| -> Vec<String> {
         line.trim().trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
@@ -348,7 +350,7 @@ fn beside(old: &str, new: &[Vec<String>]) -> String {
     text
 }
 
-/// Returns the number that a cell begins with.
+/// Returns the number at the beginning of a cell.
 fn number(cell: &str) -> Option<f64> {
     cell.split([' ', '(']).next()?.replace(',', "").parse().ok()
 }

@@ -1,8 +1,7 @@
 //! Checks how the modules of a crate use each other: no cycles, and no import from a higher layer.
 //!
-//! Modules are compared where they are siblings: if `a/x.rs` uses `b/y.rs`, then `a` uses `b`. A
-//! module belongs to its parent, so a use between a module and its parent does not count. Tests are
-//! exempt.
+//! Only sibling modules are compared: if `a/x.rs` uses `b/y.rs`, then `a` uses `b`. A module is a
+//! part of its parent, so a use between a module and its parent does not count. Tests are exempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,24 +25,25 @@ pub(crate) struct Wrong {
 /// A function that reads a file. Returns `None` if the file does not exist.
 type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
-/// A module, and the paths that its code names.
+/// A module, and the paths that its code uses.
 #[derive(Debug, Default)]
 struct Module {
     name: String,
     file: PathBuf,
     parent: usize,
     children: BTreeMap<String, usize>,
-    /// The imported names, with the path that each name stands for.
+    /// The names that the module imports, with the path that each name stands for.
     imports: BTreeMap<String, Vec<String>>,
-    /// The paths that the code names, with their line numbers.
+    /// The paths that the code uses, with their line numbers.
     named: Vec<(usize, Vec<String>)>,
 }
 
-/// For each pair of siblings of which the first uses the second: the file and line of the first
-/// use.
+/// For each pair of sibling modules of which the first uses the second: the file and line of the
+/// first such use.
 type Uses = BTreeMap<(usize, usize), (PathBuf, usize)>;
 
-/// Checks the crate in folder `krate`, including its layers if `layers` is given.
+/// Checks the modules of the crate in folder `krate`. If `layers` is given, also checks the imports
+/// between its layers.
 pub(crate) fn check(krate: &Path, layers: Option<&[&str]>, read: Read<'_>) -> Vec<Wrong> {
     let roots = ["src/lib.rs", "src/main.rs"].map(|root| krate.join(root));
     let mut wrong = Vec::new();
@@ -127,8 +127,8 @@ impl Modules {
                 let whole: Vec<_> = import.iter().chain(behind).cloned().collect();
                 return self.resolve(at, &whole, depth + 1);
             } else {
-                // The name is an item of the module at `at`. If no part of the path was a module,
-                // the path belongs to another crate.
+                // If no module has this name, the name is an item of the module at `at`. But if no
+                // part of the path was a module, the path belongs to another crate.
                 return (rest.len() < path.len()).then_some(at);
             }
             rest = behind;
@@ -146,7 +146,8 @@ impl Modules {
         way
     }
 
-    /// Returns the pairs of siblings of which the first uses the second.
+    /// Returns the pairs of sibling modules of which the first uses the second, with the place of
+    /// the use.
     fn uses(&self) -> Uses {
         let mut uses = Uses::new();
         for (from, module) in self.0.iter().enumerate() {
@@ -162,7 +163,7 @@ impl Modules {
         uses
     }
 
-    /// Returns each import that is part of a cycle of siblings.
+    /// Returns each import that is part of a cycle of sibling modules.
     fn circles(&self) -> Vec<Wrong> {
         let uses = self.uses();
         let reaches = |from: usize, to: usize| {
@@ -206,7 +207,7 @@ impl Modules {
     }
 }
 
-/// Records the paths that an item names.
+/// Records the paths that an item of the source uses.
 struct Names<'a>(&'a mut Module);
 
 impl Names<'_> {
@@ -239,7 +240,7 @@ impl Names<'_> {
             whole.push(ident.to_string());
         }
         self.0.named.push((ident.span().start().line, whole.clone()));
-        // `use a;`, where `a` is a child module, adds no new name.
+        // The import `use a;`, where `a` is a child module, adds no new name.
         if whole != [alias.clone()] {
             self.0.imports.insert(alias, whole);
         }
@@ -305,7 +306,7 @@ fn is_test(attrs: &[syn::Attribute]) -> bool {
         let list = attr.meta.require_list();
         let said = list.map(|list| list.tokens.to_string()).unwrap_or_default();
         let mut words = said.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-        // `test`, or `all(test, ..)`.
+        // Whether the attribute is `cfg(test)` or `cfg(all(test, ..))`.
         let only_test =
             matches!((words.next(), words.next()), (Some("test"), _) | (Some("all"), Some("test")));
         attr.path().is_ident("test") || attr.path().is_ident("cfg") && only_test
@@ -316,7 +317,8 @@ fn is_test(attrs: &[syn::Attribute]) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the findings for a crate with these files: file, line, and the two modules.
+    /// Returns the findings for a crate that consists of these files: file, line, and the two
+    /// modules.
     fn wrong(files: &[(&str, &str)], layers: Option<&[&str]>) -> Vec<(String, usize, String)> {
         let read = |path: &Path| {
             let name = path.to_str().and_then(|path| path.strip_prefix("a/src/"));
@@ -372,7 +374,7 @@ mod tests {
             ("two.rs", "pub struct Two;\n#[cfg(test)]\nmod tests { use crate::one::One; }"),
         ];
         assert_eq!(wrong(&files, None), []);
-        // Siblings at a lower level are compared as well.
+        // Sibling modules inside other modules are compared as well.
         let files = [
             ("lib.rs", "mod one;"),
             ("one.rs", "mod x;\nmod y;"),

@@ -1,4 +1,5 @@
-//! Splits Rust source into code and comments, so that each rule looks only at its part.
+//! Splits Rust source into code and comments, so that each rule of `tidy` looks only at the part
+//! that it is about.
 
 /// One line of source.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -28,10 +29,10 @@ pub(crate) fn has_word(text: &str, word: &str) -> bool {
 
 enum State {
     Code,
-    /// A block comment at this depth of nesting.
+    /// Inside a block comment, at this depth of nesting.
     Block(u32),
     Text,
-    /// A raw string that ends at a quote followed by this number of hashes.
+    /// Inside a raw string that ends at a quote followed by this number of hashes.
     Raw(usize),
 }
 
@@ -100,7 +101,8 @@ fn raw_end(rest: &str, hashes: usize) -> bool {
     after.is_some_and(|tail| tail.bytes().take(hashes).filter(|&b| b == b'#').count() == hashes)
 }
 
-/// Returns the length of a character literal, or `None` for a lifetime.
+/// If `rest` starts with a character literal, returns its length. Returns `None` if it starts with
+/// a lifetime.
 fn char_literal(rest: &str) -> Option<usize> {
     let body = rest.strip_prefix('\'')?;
     let first = body.chars().next()?;

@@ -1,4 +1,5 @@
-//! Weakens the queue crate in one place at a time. Each model that claims to break must then fail.
+//! Weakens the crate `onramp-queue` in one place at a time, which makes a mutant. Each loom model
+//! that claims to fail with this mutant must then fail.
 //!
 //! The source marks the places (`mutant::or("NAME", ...)`, `mutant::is("NAME")`), and the comment
 //! of each model lists the mutants that break it (`Broken by: NAME, NAME.`). Both lists must agree.
@@ -17,17 +18,17 @@ use crate::{Failure, Outcome};
 const SOURCE: &str = "crates/onramp-queue/src";
 const MODELS: &str = "crates/onramp-queue/tests/loom";
 
-/// How long a model may run with a mutant. A model that runs longer is caught in an endless chain,
-/// which counts as a failure too.
+/// How long a model may run with a mutant. If a model runs longer, it is caught in an endless loop,
+/// which counts as a failure of the model.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long all models together may run without a mutant.
 const PATIENCE_FOR_ALL: Duration = Duration::from_secs(1_200);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The models that each mutant must break, by the name of the mutant.
+/// For each mutant's name, the models that must fail with it.
 type Table = BTreeMap<String, Vec<String>>;
 
-/// Tries all mutants, or only those whose name contains an argument.
+/// Tries all mutants, or only those whose name contains one of the arguments.
 pub(crate) fn run(only: &[String]) -> Outcome {
     let marked = marked(&read(SOURCE)?);
     let mut table = Table::new();
@@ -56,7 +57,7 @@ pub(crate) fn run(only: &[String]) -> Outcome {
     if wrong.is_empty() { Ok(()) } else { Err(Failure::Failed(wrong.join("; "))) }
 }
 
-/// Returns the names and texts of the Rust files in a folder and in the folders below it.
+/// Returns the names and contents of the Rust files in a folder and in the folders below it.
 fn read(folder: &str) -> Result<Vec<(String, String)>, Failure> {
     let unable = |err| Failure::Unable(format!("{folder}: {err}"));
     let mut files = Vec::new();
@@ -85,7 +86,7 @@ fn marked(files: &[(String, String)]) -> BTreeSet<String> {
     names.collect()
 }
 
-/// Adds the mutants that the models in a file list.
+/// For each mutant, adds the models in a file that must fail with it.
 fn listed(file: &str, text: &str, table: &mut Table) {
     let mut names: Option<String> = None;
     for line in text.lines().map(str::trim) {
@@ -117,7 +118,7 @@ fn disagreements(marked: &BTreeSet<String>, table: &Table) -> Vec<String> {
     wrong
 }
 
-/// Builds the models once. Each run selects its mutant through the environment.
+/// Builds the models once. Each run then selects its mutant by an environment variable.
 fn build() -> Result<PathBuf, Failure> {
     let mut command = loom_tests();
     command.arg("--no-run");

@@ -1,5 +1,5 @@
-//! Mutation testing: changes the libraries in one place at a time. For each change, some test must
-//! fail.
+//! Mutation testing: changes the libraries in one place at a time. With each such change (a
+//! mutant), some test must fail.
 //!
 //! All mutants are built into one set of test programs, which makes thousands of mutants
 //! affordable: see `docs/decisions/0015-mutants-in-one-build.md`.
@@ -158,13 +158,13 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
 }
 
-/// Returns the names of all libraries.
+/// Returns the names of all libraries that mutation testing changes.
 fn libraries() -> Vec<&'static str> {
     LIBRARIES.iter().map(|(name, _)| *name).collect()
 }
 
-/// Returns the crates that contain one of these mutants, and the crates whose tests judge the
-/// mutants.
+/// Returns the crates that contain one of these mutants, and the crates whose tests are run to find
+/// them.
 fn place<'a, 'b>(
     project: &'a Path,
     mutants: impl Iterator<Item = &'b Mutant>,
@@ -189,7 +189,8 @@ fn place<'a, 'b>(
     place
 }
 
-/// Reads the list of equivalent mutants. Fails if an entry names no mutant.
+/// Reads the list of mutants that are equivalent to the original. Fails if an entry of the list
+/// names no mutant.
 fn read_list(project: &Path, all: &[Mutant]) -> Result<BTreeMap<String, String>, Failure> {
     let path = project.join(EQUIVALENT);
     let text = fs::read_to_string(&path).map_err(|err| unable(&path, &err))?;
@@ -202,7 +203,7 @@ fn read_list(project: &Path, all: &[Mutant]) -> Result<BTreeMap<String, String>,
     }
 }
 
-/// Returns the numbers of the mutants to try.
+/// Returns the numbers of the mutants to try, as the arguments select them.
 fn choose(
     all: &[Mutant],
     list: &BTreeMap<String, String>,
@@ -242,7 +243,7 @@ fn print<'a>(mutants: impl Iterator<Item = &'a Mutant>, keys: bool) {
     );
 }
 
-/// Judges the mutants of a plan, and reports the result.
+/// Runs tests for the mutants of a plan, and reports which mutants were found.
 fn judge(plan: &Plan, work: &Path, args: &Args) -> Outcome {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.unwrap_or(processors).max(1);

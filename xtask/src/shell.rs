@@ -21,13 +21,13 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 /// Makes the command `cargo +nightly ARGS`, run in the root.
 pub(crate) fn cargo_nightly(args: &[&str]) -> Command {
     let mut command = cargo(&["+nightly"]);
-    // The stable cargo that runs xtask has set these variables. They would reach the build scripts
-    // of the nightly cargo.
+    // The stable cargo that runs xtask has set these variables. They would reach build scripts,
+    // which would then not use the nightly cargo.
     command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO").args(args);
     command
 }
 
-/// Prints a command and runs it. Its output goes to our own output.
+/// Prints a command line and runs it. The output of the command goes to the output of xtask.
 pub(crate) fn run(command: &mut Command) -> Outcome {
     let status = status(command)?;
     if status.success() {
@@ -36,13 +36,13 @@ pub(crate) fn run(command: &mut Command) -> Outcome {
     Err(Failure::Failed(format!("`{}`: {status}", show(command))))
 }
 
-/// Prints a command, runs it, and returns its exit status.
+/// Prints a command line, runs it, and returns the exit status of the command.
 pub(crate) fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
     eprintln!("$ {}", show(command));
     command.status().map_err(|err| Failure::Unable(format!("`{}`: {err}", show(command))))
 }
 
-/// Shows a command and runs it. Returns what the command printed on standard output.
+/// Prints a command line and runs it. Returns what the command wrote to standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     eprintln!("$ {}", show(command));
     let output = command.stderr(std::process::Stdio::inherit()).output();
@@ -53,12 +53,13 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether the command succeeds. Its output is not shown.
+/// Runs a command without showing its output. Returns whether it succeeded.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// Returns the command as a person would type it, with the environment variables that it sets.
+/// Returns the command line as a person would type it, with the environment variables that the
+/// command sets.
 pub(crate) fn show(command: &Command) -> String {
     let mut line = String::new();
     for (key, value) in command.get_envs() {

@@ -1,4 +1,5 @@
-//! The test command: installs what tests need, runs all tests, and says which were skipped.
+//! The command `cargo xtask test`: installs what tests need, runs all tests, and says which were
+//! skipped.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
@@ -22,18 +23,19 @@ const TOOLS: &[(&str, &str)] = &[
     ("zsh", "zsh"),
 ];
 
-/// How a line on standard error begins when a test is skipped because something is missing.
+/// A line on standard error that begins like this says that a test is skipped because something is
+/// missing.
 const SKIP: &str = "SKIP:";
 
-/// How such a line begins when the machine's kernel lacks something, which no installation can
-/// provide.
+/// A line that begins like this says that a test is skipped because the machine's kernel lacks
+/// something, which no installation can provide.
 const KERNEL: &str = "SKIP: kernel:";
 
-/// How such a line begins when a recording of Linux's behaviour is missing. The tests that need no
-/// recording cover the same code.
+/// A line that begins like this says that a test is skipped because a recording of Linux's
+/// behaviour is missing. The tests that need no recording cover the same code.
 const REFERENCE: &str = "SKIP: reference:";
 
-/// Runs every test. The arguments after `test` go to `cargo test`.
+/// Runs every test. The arguments after `cargo xtask test` go to `cargo test`.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let skipped = set_up();
     let says = |why| format!("{SKIP} {why}");
@@ -65,13 +67,13 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 }
 
 /// Counts the tests that were skipped because something is missing that could be installed. In CI,
-/// this number must be 0.
+/// there must be none.
 fn mendable(skipped: &[String]) -> usize {
     let mends = |why: &&String| !why.starts_with(KERNEL) && !why.starts_with(REFERENCE);
     skipped.iter().filter(mends).count()
 }
 
-/// Installs missing tools where allowed. Returns what is still missing.
+/// Installs missing programs if that is allowed. Returns the programs that are still missing.
 fn set_up() -> Vec<String> {
     let missing: Vec<_> = TOOLS.iter().filter(|(tool, _)| !have(tool)).collect();
     let mut lacks = Vec::new();
@@ -95,7 +97,7 @@ fn have(tool: &str) -> bool {
     succeeds(Command::new("sh").args(["-c", &on_path]))
 }
 
-/// Tries to install the packages. The caller reports what is missing afterwards.
+/// Tries to install the packages. If that fails, the caller finds out what is still missing.
 fn install(packages: &[&str]) {
     let apt = |args: &[&str]| {
         let mut command = Command::new("apt-get");
@@ -109,7 +111,8 @@ fn install(packages: &[&str]) {
     }
 }
 
-/// Results read from the output of a test run.
+/// Results that were read from the output of a test run: numbers of tests, and the messages about
+/// skipped tests.
 #[derive(Debug, Default)]
 struct Tally {
     passed: u64,
@@ -135,7 +138,8 @@ fn number_before(text: &str, word: &str) -> u64 {
     before.rsplit(' ').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Runs a command, shows its output, and counts its results. Returns true if the command succeeded.
+/// Runs a command, shows its output, and counts the test results in it. Returns whether the command
+/// succeeded, and the counts.
 fn tee(command: &mut Command) -> Result<(bool, Tally), Failure> {
     eprintln!("$ {}", show(command));
     let unable = |err| Failure::Unable(format!("`cargo test`: {err}"));
@@ -161,7 +165,7 @@ fn forward(from: Option<impl Read>, to: &mut impl Write, tally: &mut Tally) {
     for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
         tally.read(&line);
-        // If the reader of our output has gone, the tests go on.
+        // If the output of xtask cannot be written any more, the tests go on all the same.
         let _ = writeln!(to, "{line}");
     }
 }

@@ -1,4 +1,5 @@
-//! The project's own rules that no compiler checks. Each rule is a function of a path and a text.
+//! The project's own rules for its files, which no compiler checks. Each rule is a function of a
+//! file's path and text.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +12,7 @@ const COLUMNS: usize = 100;
 const LINES_SOFT: usize = 500;
 const LINES_HARD: usize = 800;
 
-/// Files and folders that may contain `unsafe`.
+/// Files and folders whose code may contain `unsafe`.
 const UNSAFE: &[&str] = &[
     "crates/onramp-queue/src/",
     "crates/onramp-dev/src/sys/",
@@ -25,20 +26,20 @@ const QDISCS: &str = "crates/onramp-core/src/qdisc/";
 
 const ORDERINGS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst", "Relaxed"];
 
-/// How many lines above an atomic ordering the comment with its reason may stand.
+/// The reason for an atomic ordering must stand in a comment at most this many lines above it.
 const REASON_LINES: usize = 4;
 
-/// Marks of unfinished work. Each string is split, so that this file passes its own check.
+/// Words that mark unfinished work. Each string is split, so that this file passes its own check.
 const UNFINISHED: &[&str] = &[concat!("FIX", "ME"), concat!("TO", "DO"), concat!("XX", "X")];
 
-/// Signs of code under a licence that is not ours.
+/// Words that show that code comes from elsewhere, under a licence that is not ours.
 const FOREIGN: &[&str] =
     &[concat!("GPL", "-2.0"), concat!("GNU General ", "Public"), concat!("MODULE_", "LICENSE")];
 
-/// Paths that exist only on somebody's own machine.
+/// Paths that exist only on the machine of one person.
 const PRIVATE: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/Use", "rs/")];
 
-/// A violation of a rule.
+/// A place at which a file breaks a rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     line: usize,
@@ -51,7 +52,7 @@ impl Finding {
         Self { line, rule, what: what.into() }
     }
 
-    /// Whether the finding is only a warning, which does not fail the check.
+    /// Whether breaking the rule is only a warning, which does not make the check fail.
     fn warns(&self) -> bool {
         self.rule == "long-file-soon"
     }
@@ -86,7 +87,8 @@ pub(crate) fn run() -> Outcome {
     if failed == 0 { Ok(()) } else { Err(Failure::Failed(format!("tidy: {failed} errors"))) }
 }
 
-/// Returns the cycles of modules, and the imports from higher layers, in each crate.
+/// Checks how the modules of each crate use each other. Returns the cycles, and the imports from
+/// higher layers.
 fn modules(root: &Path) -> Vec<Wrong> {
     let crates = fs::read_dir(root.join("crates")).into_iter().flatten().flatten();
     let crates = crates.map(|entry| Path::new("crates").join(entry.file_name()));
@@ -119,7 +121,8 @@ fn is_text(path: &Path) -> bool {
         || path.ends_with(".ci/run")
 }
 
-/// Applies all rules to one file. `exists` says whether a path relative to the root exists.
+/// Applies all rules to one file. `exists` says whether a path relative to the root of the
+/// repository exists.
 fn check(path: &Path, text: &str, exists: &dyn Fn(&Path) -> bool) -> Vec<Finding> {
     let name = path.to_string_lossy().replace('\\', "/");
     let mut found = Vec::new();
@@ -153,8 +156,8 @@ fn columns(text: &str, found: &mut Vec<Finding>) {
     }
 }
 
-/// Limits the length of lines of prose. Tables, the comments that say how tables are made, lines
-/// with links, and code blocks are exempt.
+/// Checks that lines of prose are not too long. Tables, the comments that say how tables are made,
+/// lines with links, and code blocks may be longer.
 fn prose_columns(text: &str, found: &mut Vec<Finding>) {
     let mut fenced = false;
     for (at, line) in numbered(text) {
@@ -222,7 +225,7 @@ fn ignored_tests(lines: &[Line], found: &mut Vec<Finding>) {
     }
 }
 
-/// Requires a comment that names each atomic ordering, on its line or a few lines above.
+/// Checks that each atomic ordering has a comment that names it, on its line or a few lines above.
 fn orderings(lines: &[Line], found: &mut Vec<Finding>) {
     let tests = lines.iter().position(|line| line.code.contains("#[cfg(test)]"));
     let product = &lines[..tests.unwrap_or(lines.len())];
@@ -256,7 +259,7 @@ fn qdisc_header(text: &str, lines: &[Line], found: &mut Vec<Finding>) {
     }
 }
 
-/// Requires that relative links lead to files of this repository.
+/// Checks that relative links lead to files of this repository.
 fn links(path: &Path, text: &str, exists: &dyn Fn(&Path) -> bool, found: &mut Vec<Finding>) {
     let mut fenced = false;
     for (at, line) in numbered(text) {
@@ -280,7 +283,7 @@ fn links(path: &Path, text: &str, exists: &dyn Fn(&Path) -> bool, found: &mut Ve
     }
 }
 
-/// Returns the path without `..`, or `None` if the path leaves the root.
+/// Resolves each `..` in a path. Returns `None` if the path leads out of the repository.
 fn normal(path: &Path) -> Option<PathBuf> {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -310,7 +313,8 @@ fn coded(lines: &[Line], is: impl Fn(&Line) -> bool) -> impl Iterator<Item = (us
 mod tests {
     use super::*;
 
-    /// Returns the rules that report something, with the line numbers.
+    /// Applies all rules to a file. Returns the names of the rules that it breaks, with the line
+    /// numbers.
     fn fires(path: &str, text: &str) -> Vec<(usize, &'static str)> {
         let exists = |path: &Path| path == Path::new("docs/json.md");
         let found = check(Path::new(path), text, &exists);
@@ -364,15 +368,17 @@ mod tests {
         assert_eq!(fires(file, "a.load(Ordering::SeqCst);"), [(1, "ordering")]);
         assert_eq!(fires(file, "// Acquire: pairs with b.\na.load(Acquire);"), []);
         assert_eq!(fires(file, "a.load(Relaxed); // Relaxed: a hint."), []);
-        // The reason is too far away, or does not name the ordering.
+        // A comment does not count as a reason if it is too far away, or if it does not name the
+        // ordering.
         let far = "// Acquire: b.\n\n\n\n\na.load(Acquire);";
         assert_eq!(fires(file, far), [(6, "ordering")]);
         assert_eq!(fires(file, "// Loads it.\na.load(Acquire);"), [(2, "ordering")]);
-        // Imports need no reason, on one line or on several. The code after them does.
+        // Imports of orderings need no reason, whether they take one line or several. The code
+        // after them does.
         assert_eq!(fires(file, "use b::Ordering::Acquire;"), []);
         let two = "use b::{\n    Acquire,\n};\na.load(Acquire);";
         assert_eq!(fires(file, two), [(4, "ordering")]);
-        // Tests need no reasons.
+        // Orderings in tests need no reasons.
         assert_eq!(fires(file, "#[cfg(test)]\nmod tests {\na.load(Acquire);\n}"), []);
         assert_eq!(fires("crates/onramp/tests/a.rs", "a.load(Acquire);"), []);
     }

@@ -1,4 +1,4 @@
-//! Installs missing parts of the toolchain that some checks need.
+//! Installs parts of the Rust toolchain that some checks need and that are missing.
 
 use std::process::Command;
 

@@ -1,5 +1,6 @@
-//! A qdisc that says it accepts a packet enqueues the packet and drops nothing. A qdisc that says
-//! it does not accept a packet drops.
+//! Tests the method `accepts` of qdiscs: if it says that the qdisc accepts a packet, enqueueing the
+//! packet drops nothing. If it says that the qdisc does not accept the packet, enqueueing drops
+//! that packet or another one.
 
 use onramp_core::qdisc::Verdict;
 use onramp_core::{Instant, Setup, Tree};
@@ -19,8 +20,8 @@ fn packet(len: u32, flow: u64) -> Packet {
     pkt
 }
 
-/// Returns how many of 100 packets the qdisc takes before it refuses one. Asks `accepts` before
-/// each packet, and checks that the answer is right.
+/// Enqueues 100 packets, and returns how many of them the qdisc takes without dropping anything.
+/// Before each packet, calls `accepts` and checks that its answer agrees with what then happens.
 fn taken(line: &str, len: u32, flows: u64) -> u64 {
     let mut tree = tree(line);
     let mut count = 0;
@@ -42,7 +43,8 @@ fn up_to_its_limit() {
         ("bfifo limit 1000", 100, 1, 10),
         ("bfifo limit 1000", 300, 1, 3),
         ("pfifo_fast txqueuelen 10", 100, 1, 10),
-        // `fq` does not count packets that arrive while it holds fewer than eight packets.
+        // `fq` does not count a packet towards its limits if the packet arrives while `fq` holds
+        // fewer than eight packets. So `fq` takes eight more packets than its limit.
         ("fq limit 10", 100, 100, 8 + 10),
         ("fq limit 90 flow_limit 3", 100, 5, 8 + 15),
         ("codel limit 10", 100, 1, 10),
@@ -64,8 +66,8 @@ fn up_to_its_limit() {
     }
 }
 
-/// `sfq` with `depth 7` accepts only 7 packets of one flow, and other kinds too respect their
-/// limits for one flow.
+/// `sfq` with `depth 7` accepts only 7 packets of one flow, and `fq` and `skbprio` also respect
+/// their limits on one flow.
 #[test]
 fn up_to_the_limit_of_a_flow() {
     assert_eq!(taken("sfq limit 50 depth 7", 100, 1), 7);
@@ -73,7 +75,7 @@ fn up_to_the_limit_of_a_flow() {
     assert_eq!(taken("skbprio limit 7", 100, 9), 7);
 }
 
-/// For limits on memory, a packet of 1,000 bytes counts as more than 1,000 bytes.
+/// A limit on memory counts a packet of 1,000 bytes as more than 1,000 bytes.
 #[test]
 fn up_to_the_limit_of_memory() {
     for line in [

@@ -1,5 +1,5 @@
-//! The numbers in RFC 8289 (CoDel), RFC 8290 (FQ-CoDel) and RFC 8033 (PIE). The defaults of Linux,
-//! used here, are those of the RFCs.
+//! Checks CoDel, FQ-CoDel and PIE against the numbers in RFC 8289 (CoDel), RFC 8290 (FQ-CoDel) and
+//! RFC 8033 (PIE). All options have Linux's default values, which are those of the RFCs.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,8 @@ use onramp_queue::{DropReason, Packet};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
-/// The probability is updated when the clock reaches a multiple of 30 ms. `START` is such a time.
+/// PIE updates its drop probability when the clock reaches a multiple of 30 ms. `START` is such a
+/// time.
 const START: Instant = Instant(21_000 * MS);
 const LEN: u32 = 1_000;
 
@@ -43,22 +44,22 @@ fn stat(tree: &Tree, name: &str) -> u64 {
 
 /// RFC 8289, 3.3 and 5.6: while a standing queue persists, the time from the n-th drop to the next
 /// is `interval / sqrt(n)`. Linux approximates the root by steps of Newton's method. The first
-/// steps are rough, so the law is checked from the tenth drop on.
+/// steps are rough, so this test checks the times between drops from the tenth drop on.
 #[test]
 fn codel_drops_at_intervals_over_the_root_of_their_number() {
     let mut tree = tree("codel limit 100000");
     for _ in 0..60_000 {
         assert_eq!(push(&mut tree, START, 0, 0), Verdict::Queued);
     }
-    // One packet leaves every 100 us.
+    // One packet leaves the queue every 100 us.
     let mut times = Vec::new();
     for step in 1..=50_000 {
         let now = START.after(step * 100 * US);
         assert!(pop(&mut tree, now).is_some());
         times.extend(tree.drops().map(|_| step / 10));
     }
-    // The sojourn time exceeds 5 ms from 5 ms on. The first drop follows after an interval of 100
-    // ms, and the second after another interval.
+    // From 5 ms on, packets wait longer than the target of 5 ms. CoDel drops the first packet one
+    // interval (100 ms) later, and the second packet another interval later.
     assert_eq!(times[..2], [105, 205]);
     assert!(times.len() > 500, "{}", times.len());
     let mut since = times[9];
@@ -73,8 +74,8 @@ fn codel_drops_at_intervals_over_the_root_of_their_number() {
     }
 }
 
-/// RFC 8289, 3.2 and 4.2: a queue that goes away within an interval is a good queue, however long
-/// it was.
+/// RFC 8289, 3.2 and 4.2: a queue that empties within an interval (100 ms) is a good queue, however
+/// long it was, so CoDel drops nothing.
 #[test]
 fn codel_lets_a_burst_shorter_than_an_interval_pass() {
     for (burst, drops) in [(1_000, 0), (1_040, 0), (1_200, 1)] {
@@ -87,24 +88,24 @@ fn codel_lets_a_burst_shorter_than_an_interval_pass() {
             now = now.after(100 * US);
             let _ = pop(&mut tree, now);
         }
-        // The last packet waits for 104 ms and is above the target for 99 ms, just under an
-        // interval.
+        // The last packet waits for 104 ms. The delay is above the target for only 99 ms, just
+        // under an interval.
         assert_eq!(tree.drops().len(), drops, "{burst}");
     }
 }
 
-/// RFC 8289, 3.1: the smallest sojourn time of an interval counts. One packet with a short sojourn
-/// time starts a new interval.
+/// RFC 8289, 3.1: what counts is the smallest sojourn time within an interval. If a single packet
+/// has a short sojourn time, the interval starts anew.
 #[test]
 fn codel_begins_anew_after_one_short_wait() {
-    // The queue stands for 65 to 85 ms of a period of 90 ms, then for 95 to 115 ms of a period of
-    // 120 ms.
+    // In each period of 90 ms, the queue stands for 65 to 85 ms. In each period of 120 ms, it
+    // stands for 95 to 115 ms, which is long enough for drops.
     for (period, drops) in [(90, false), (120, true)] {
         let mut tree = tree("codel");
         for ms in 0..2_000 {
             let now = START.after(ms * MS);
-            // A burst makes the queue long enough. After it, one packet arrives for each packet
-            // that leaves.
+            // A burst first fills the queue to the wanted length. After that, one packet arrives
+            // for each packet that leaves.
             let count = if ms % period == 0 { 20 } else { u64::from(ms % period < period - 25) };
             for _ in 0..count {
                 let _ = push(&mut tree, now, 0, 0);
@@ -142,8 +143,8 @@ fn fq_codel_has_the_defaults() {
     }
 }
 
-/// RFC 8290, 1.3 and 4.2: a flow that builds no queue is served before all flows that do. After its
-/// quantum it counts as one of those flows.
+/// RFC 8290, 1.3 and 4.2: a flow that builds no queue is served before all flows that do. A flow
+/// that has used up its quantum counts as one of the flows that build a queue.
 #[test]
 fn fq_codel_serves_sparse_flows_first() {
     let mut tree = tree("fq_codel");
@@ -153,15 +154,16 @@ fn fq_codel_serves_sparse_flows_first() {
     for _ in 0..12 {
         assert!(pop(&mut tree, START).is_some_and(|pkt| pkt.flow < 3));
     }
-    // Packets have 1,000 bytes, so two packets use up a quantum of 1,514 bytes.
+    // Each packet has 1,000 bytes, so two packets use up a quantum of 1,514 bytes.
     for _ in 0..4 {
         let _ = push(&mut tree, START, 9, 0);
     }
     let flows: Vec<u64> = (0..12).filter_map(|_| pop(&mut tree, START)).map(|p| p.flow).collect();
     assert_eq!(flows[..2], [9, 9]);
     assert!(flows[2] < 3 && flows.iter().filter(|flow| **flow == 9).count() == 4, "{flows:?}");
-    // Flow 9 has run empty. After its turn among the other flows has passed, it is a sparse flow
-    // again.
+    // The queue of flow 9 has run empty. Once flow 9 has had a turn among the flows that build
+    // queues, it counts as a sparse flow again (one that builds no queue), and its next packet is
+    // served first.
     for number in 0..20 {
         let now = START.after(number * MS);
         for _ in 0..8 {
@@ -172,8 +174,8 @@ fn fq_codel_serves_sparse_flows_first() {
     }
 }
 
-/// RFC 8290, 4.1: above the limit, packets are dropped from the head of the queue with the largest
-/// backlog: half of that queue, or 64 packets, whichever is less.
+/// RFC 8290, 4.1: when the qdisc exceeds its limit, it drops packets from the head of the queue
+/// with the largest backlog: half of that queue or 64 packets, whichever is less.
 #[test]
 fn fq_codel_drops_from_the_fattest_flow_in_batches() {
     for (fat, dropped) in [(1_000, 64), (128, 64), (100, 51), (21, 11)] {
@@ -202,7 +204,8 @@ fn fq_codel_judges_each_flow_by_itself() {
     let mut dropped = [0, 0];
     for ms in 0..1_000 {
         let now = START.after(ms * MS);
-        // In 20 ms the link takes 20 packets. Flow 0 sends 24 packets in that time, flow 1 sends 5.
+        // In 20 ms the link takes 20 packets. In that time, flow 0 sends 24 packets and so builds a
+        // queue, and flow 1 sends 5 packets.
         let count = if ms % 5 == 0 { 6 } else { 0 };
         (0..count).for_each(|_| assert_eq!(push(&mut tree, now, 0, 0), Verdict::Queued));
         if ms % 4 == 0 {
@@ -214,8 +217,8 @@ fn fq_codel_judges_each_flow_by_itself() {
     assert!(dropped[0] > 5 && dropped[1] == 0, "{dropped:?}");
 }
 
-/// Returns the drop probability after an update, by RFC 8033, 4.2 and 5.5, with alpha 1/8, beta 1
-/// 1/4 and a target of 15 ms.
+/// Returns PIE's drop probability after an update, by RFC 8033, 4.2 and 5.5, with alpha 1/8, beta 1
+/// 1/4 and a target delay of 15 ms.
 fn updated(p: f64, delay: f64, before: f64) -> f64 {
     let mut step = 0.125 * (delay - 0.015) + 1.25 * (delay - before);
     let divisors = [(1e-6, 2048.0), (1e-5, 512.0), (1e-4, 128.0), (1e-3, 32.0), (1e-2, 8.0)];
@@ -230,9 +233,9 @@ fn updated(p: f64, delay: f64, before: f64) -> f64 {
     (p + step).clamp(0.0, 1.0)
 }
 
-/// Keeps a queue in which each packet waits for `delay_ms`, however many are dropped. One packet
-/// arrives every 100 us. For each arrival, `watch` gets the step, whether the packet was enqueued,
-/// and the drop probability.
+/// Keeps a queue in which each packet waits for `delay_ms`, however many packets are dropped. One
+/// packet arrives every 100 us. For each arrival, calls `watch` with the number of the arrival,
+/// whether the packet was enqueued, and the drop probability.
 fn waiting(tree: &mut Tree, delay_ms: u64, ms: u64, mut watch: impl FnMut(u64, bool, f64)) {
     let mut held = VecDeque::new();
     for step in 0..ms * 10 {
@@ -250,8 +253,8 @@ fn waiting(tree: &mut Tree, delay_ms: u64, ms: u64, mut watch: impl FnMut(u64, b
     }
 }
 
-/// The steps of the probability are those of the RFC. Linux's timer rounds 15 ms up to its tick and
-/// adds a tick, so an update happens every 30 ms.
+/// At each update, PIE's drop probability changes by as much as the RFC says. Linux's timer rounds
+/// the period of 15 ms up to its tick and adds a tick, so an update happens every 30 ms.
 #[test]
 fn pie_moves_its_probability_as_the_law_says() {
     for delay_ms in [16, 20, 40, 100, 300] {
@@ -261,7 +264,7 @@ fn pie_moves_its_probability_as_the_law_says() {
         let mut compared = 0;
         waiting(&mut tree, delay_ms, 3_000, |step, _, ours| {
             if step > 0 && step % 300 == 0 {
-                // Before the first packet has left, no delay is known.
+                // PIE knows no delay before the first packet has left.
                 let known = if step > delay_ms * 10 { delay } else { 0.0 };
                 p = updated(p, known, before);
                 before = known;
@@ -275,7 +278,8 @@ fn pie_moves_its_probability_as_the_law_says() {
     }
 }
 
-/// RFC 8033, 5.4: between two drops, the probabilities add up to at least 0.85 and at most 8.5.
+/// RFC 8033, 5.4: between two drops, the drop probabilities of the arriving packets add up to at
+/// least 0.85 and at most 8.5.
 #[test]
 fn pie_drops_neither_too_early_nor_too_late() {
     let mut tree = tree("pie limit 100000");
@@ -287,7 +291,7 @@ fn pie_drops_neither_too_early_nor_too_late() {
             sum = 0.0;
         }
     });
-    // Skip the first drop, because it waits for the burst allowance to end.
+    // Skip the first drop, because PIE drops nothing until the burst allowance has ended.
     let (least, most) = gaps[1..]
         .iter()
         .fold((f64::MAX, 0.0_f64), |(least, most), gap| (least.min(*gap), most.max(*gap)));
@@ -295,7 +299,8 @@ fn pie_drops_neither_too_early_nor_too_late() {
     assert!(least < 1.2 && most > 2.5, "it is chance: {least} {most}");
 }
 
-/// RFC 8033, 4.4: nothing is dropped for 150 ms, whatever the delay. After that, drops begin.
+/// RFC 8033, 4.4: PIE drops nothing for the first 150 ms (the burst allowance), whatever the delay.
+/// After that, drops begin.
 #[test]
 fn pie_allows_a_burst_of_150_ms() {
     let mut tree = tree("pie limit 100000");
@@ -305,12 +310,14 @@ fn pie_allows_a_burst_of_150_ms() {
             first = Some((step / 10, p));
         }
     });
-    // The allowance counts time between dequeues, and the first packet leaves after 100 ms.
+    // The burst allowance only counts down from the first dequeue on, and the first packet leaves
+    // after 100 ms.
     assert!(matches!(first, Some((250..400, _))), "{first:?}");
 }
 
-/// RFC 8033, 4.1: no packet is dropped while the delay is below half the target and the probability
-/// is below 20 %, or while the queue holds less than two packets of the largest size.
+/// RFC 8033, 4.1: no packet is dropped while the queueing delay is below half the target and the
+/// drop probability is below 20 %, or while the queue holds less than two packets of the largest
+/// size.
 #[test]
 fn pie_spares_short_queues() {
     for (until, spared) in [(0.15, true), (0.5, false)] {
@@ -320,7 +327,7 @@ fn pie_spares_short_queues() {
                 ms = step / 10 + 1;
             }
         });
-        // Repeat the run, but only until the probability has the wanted value.
+        // Repeat the run on a new tree, but only until the drop probability has the wanted value.
         let mut tree = tree("pie limit 100000");
         waiting(&mut tree, 60, ms, |_, _, _| {});
         let end = START.after(ms * MS);
@@ -336,15 +343,15 @@ fn pie_spares_short_queues() {
     }
 }
 
-/// RFC 8033, 4.2: the probability of an idle queue decays by 2 % per update. Linux uses one 64th
-/// per update.
+/// RFC 8033, 4.2: the drop probability of an idle queue decays by 2 % per update. In Linux, it
+/// decays by one 64th per update.
 #[test]
 fn pie_forgets_while_idle() {
     let mut tree = tree("pie limit 100000");
     waiting(&mut tree, 60, 2_000, |_, _, _| {});
     let end = START.after(2_000 * MS);
     while pop(&mut tree, end).is_some() {}
-    // After two updates, the current and the previous delay are both zero.
+    // After two updates of the empty queue, PIE's current delay and previous delay are both zero.
     let later = |tree: &mut Tree, ms: u64| {
         let _ = pop(tree, end.after(ms * MS));
         stat(tree, "prob_ppm")
@@ -354,7 +361,8 @@ fn pie_forgets_while_idle() {
     let mut before = first;
     for update in 1..=20 {
         let now = later(&mut tree, 90 + update * 30);
-        // The law itself also lowers the probability: by an eighth of 15 ms per update.
+        // Besides the decay, the formula for the update also lowers the probability, by an eighth
+        // of 15 ms (the target) per update.
         assert!(now < before - before / 70, "{update}: {now} after {before}");
         before = now;
     }

@@ -1,5 +1,5 @@
-//! A qdisc that was reset behaves like a new one, and so does an idle qdisc whose options were
-//! changed.
+//! A qdisc that was reset behaves like a new one, and an idle qdisc whose options were changed
+//! behaves like a new one with the new options.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
@@ -32,14 +32,15 @@ fn packet(numbers: &mut Numbers, now: Instant, cookie: u64) -> Packet {
     pkt
 }
 
-/// Moves a packet to one of the two classes 1:1 and 1:2.
+/// Assigns a packet to one of the two classes 1:1 and 1:2.
 fn of_two_classes(mut pkt: Packet) -> Packet {
     pkt.priority = 0x1_0001 + pkt.priority % 2;
     pkt
 }
 
-/// Enqueues 600 packets, about one per millisecond, and calls dequeue after two in three of them.
-/// Returns everything that happened, and with `stats` also the qdisc's counters.
+/// Enqueues 600 packets, about one per millisecond, and dequeues after two in three of them.
+/// Returns a line for each event (a verdict, a result of a dequeue, a drop), and if `stats` is set
+/// also the qdisc's counters.
 fn run(tree: &mut Tree, begin: Instant, stats: bool) -> Vec<String> {
     run_with(tree, begin, stats, |pkt| pkt)
 }
@@ -78,7 +79,8 @@ fn same(what: &str, ours: &[String], new: &[String]) {
     assert_eq!(ours.len(), new.len(), "{what}");
 }
 
-/// For each kind, two sets of options that differ in everything that a change may change.
+/// For each kind, two sets of options. Every option that a change of the qdisc may change differs
+/// between the two sets.
 const KINDS: &[[&str; 2]] = &[
     ["pfifo limit 60", "pfifo limit 40"],
     ["bfifo limit 60kb", "bfifo limit 40kb"],
@@ -129,7 +131,7 @@ fn an_idle_qdisc_that_changes_is_as_new() {
         let mut changed = tree(before);
         changed.apply(START, &format!("qdisc change dev e root handle 1: {after}")).expect(after);
         // `cake` starts its estimate of the capacity from the first rate that it was given, so its
-        // counters differ.
+        // counters differ from those of a new `cake`.
         let stats = !after.starts_with("cake");
         same(after, &run(&mut changed, START, stats), &run(&mut tree(after), START, stats));
     }
@@ -137,7 +139,7 @@ fn an_idle_qdisc_that_changes_is_as_new() {
 
 #[test]
 fn a_qdisc_that_is_reset_is_as_new() {
-    // Skip `cake`, whose flows keep their positions in the rounds over a reset.
+    // Skip `cake`, because its flows keep their positions in the round robin when it is reset.
     for line in KINDS.as_flattened().iter().filter(|line| !line.starts_with("cake")) {
         let mut reset = tree(line);
         let mut numbers = Numbers(5);
@@ -154,8 +156,8 @@ fn a_qdisc_that_is_reset_is_as_new() {
     }
 }
 
-/// A root qdisc, the options of its class 1:1, the options after the change, and the options of
-/// class 1:2, which does not change.
+/// Each entry has a root qdisc, the first options of its class 1:1, the options to which class 1:1
+/// is changed, and the options of class 1:2, which does not change.
 const CLASSES: &[[&str; 4]] = &[
     ["drr", "drr quantum 500", "drr quantum 3000", "drr quantum 1000"],
     ["qfq", "qfq weight 1 maxpkt 1600", "qfq weight 9 maxpkt 2000", "qfq weight 2"],

@@ -1,5 +1,5 @@
-//! `cake`: BLUE's drop probability, which rises when memory runs out and falls when a queue runs
-//! empty, and the rounds of hosts with few flows.
+//! `cake`: the drop probability of BLUE (an algorithm that raises it when memory runs out and
+//! lowers it when a queue runs empty), and the round robin among hosts with few flows.
 //!
 //! Source: Feng, Shin, Kandlur, Saha, "The BLUE Active Queue Management Algorithms", 2002: the
 //! probability rises by d1 and falls by d2, at most once within `freeze_time`. Høiland-Jørgensen,
@@ -11,7 +11,7 @@ use onramp_queue::{DropReason, Packet};
 
 const MS: u64 = 1_000_000;
 const START_NS: u64 = 20_000 * MS;
-/// Steps of the probability, in units of 2^-32.
+/// By how much the probability rises and falls in one step, in units of 2^-32.
 const UP: i64 = (1 << 32) / 256;
 const DOWN: i64 = (1 << 32) / 4096;
 
@@ -37,17 +37,17 @@ fn empty(tree: &mut Tree, ms: u64) {
     drop(tree.drops());
 }
 
-/// Returns the largest drop probability of all known flows.
+/// Returns the largest drop probability among the flows that `cake` knows.
 fn chance(tree: &mut Tree) -> i64 {
     let views = tree.views();
     views[0].classes.iter().map(|class| class.extra.get("blue_prob")).max().unwrap_or(0)
 }
 
-/// Options that give memory for four packets. A fifth packet is too many.
+/// Options with a memory limit of four packets, so that a fifth packet overflows.
 const LITTLE: &str = "besteffort flows memlimit 10kb";
 
 /// Enqueues `times` packets of flow 1 at `ms` milliseconds, and checks that a packet is dropped
-/// exactly when the verdict says so.
+/// exactly when the verdict of the enqueue is `Congested`.
 fn overflow(tree: &mut Tree, ms: u64, times: u64) {
     for n in 0..times {
         let dropped = push(tree, ms, 1) == Verdict::Congested;
@@ -60,8 +60,8 @@ fn memory_that_runs_out_adds_a_256th_once_in_a_target() {
     let mut tree = tree(LITTLE);
     overflow(&mut tree, 0, 5);
     assert_eq!(chance(&mut tree), UP);
-    // The target is 5 ms. Nothing is added 5 ms after the last step, but 6 ms after it is late
-    // enough.
+    // The target is 5 ms. The probability does not rise again 5 ms after it last rose, but it does
+    // 6 ms after.
     overflow(&mut tree, 0, 3);
     overflow(&mut tree, 5, 1);
     assert_eq!(chance(&mut tree), UP);
@@ -73,13 +73,14 @@ fn memory_that_runs_out_adds_a_256th_once_in_a_target() {
     assert_eq!(chance(&mut tree), 3 * UP);
 }
 
-/// Packets of another flow make time pass. At each dequeue, `cake` finds flow 1 empty.
+/// Each time a packet of another flow is dequeued, `cake` also finds the queue of flow 1 empty,
+/// which lowers the drop probability.
 #[test]
 fn an_empty_queue_takes_a_4096th_off_once_in_a_target() {
     let mut tree = tree(LITTLE);
     overflow(&mut tree, 0, 5);
     empty(&mut tree, 0);
-    // Flow 1 has overdrawn its quantum, so it leaves the rounds only after some dequeues.
+    // Flow 1 has sent more than its quantum, so it leaves the round robin only after some dequeues.
     for ms in 1..5 {
         let _ = push(&mut tree, ms, 2);
         empty(&mut tree, ms);
@@ -90,7 +91,8 @@ fn an_empty_queue_takes_a_4096th_off_once_in_a_target() {
         let _ = push(&mut tree, ms, 2);
         empty(&mut tree, ms);
         assert_eq!(chance(&mut tree), UP - looks * DOWN, "look {looks}");
-        // Within the target after a step, the probability does not change again.
+        // After it was lowered, the probability does not change again within the target time (5
+        // ms).
         let _ = push(&mut tree, ms + 3, 2);
         empty(&mut tree, ms + 3);
         assert_eq!(chance(&mut tree), UP - looks * DOWN, "look {looks}, and 3 ms");
@@ -100,8 +102,8 @@ fn an_empty_queue_takes_a_4096th_off_once_in_a_target() {
     assert_eq!(chance(&mut tree), 0, "a 256th is 16 times a 4,096th");
 }
 
-/// With a probability of 40/256, this share of the packets is dropped, although no other rule would
-/// drop them.
+/// If the drop probability of a flow is 40/256, that share of its packets is dropped, although no
+/// other rule would drop them.
 #[test]
 fn the_chance_drops_its_share() {
     let mut tree = tree("besteffort flows memlimit 10kb rtt 1ms");
@@ -113,8 +115,8 @@ fn the_chance_drops_its_share() {
     empty(&mut tree, ms);
     let before = chance(&mut tree);
     let (mut flood, mut sent) = (0, 0);
-    // With such a short round-trip time the target is 50 us. Flow 1 is always busy, so `cake` never
-    // finds it empty.
+    // Because the round-trip time is so short, the target is only 50 us. The queue of flow 1 always
+    // holds a packet, so `cake` never finds it empty.
     let _ = push(&mut tree, ms, 1);
     for _ in 0..2_000 {
         let _ = push(&mut tree, ms, 1);
@@ -131,8 +133,8 @@ fn the_chance_drops_its_share() {
     assert!((share - 40.0 / 256.0).abs() < 0.045, "{share}");
 }
 
-/// Returns the order in which `flows` flows to one destination send. All of them always have
-/// packets. With `lone`, one flow to another destination takes part.
+/// Returns the flows in the order in which their packets leave. `flows` flows to one destination
+/// always have packets. With `lone`, so does one flow to another destination.
 fn order(flows: u64, lone: bool) -> Vec<u64> {
     let mut tree = tree("besteffort dual-dsthost");
     for n in 0..300 {
@@ -154,21 +156,21 @@ fn order(flows: u64, lone: bool) -> Vec<u64> {
     std::iter::from_fn(next).skip(100).take(300).collect()
 }
 
-/// Whether a flow of the first host sends two packets in a row.
+/// Whether some flow to the first destination sends two packets in a row.
 fn has_pairs(order: &[u64]) -> bool {
     order.windows(2).any(|pair| pair[0] == pair[1] && pair[0] <= 9)
 }
 
-/// A host's flows share its quantum of 1,514 bytes, so that a packet of 1,000 bytes uses up several
-/// rounds. However many flows a host has, no flow sends two packets in one turn. If one host has
-/// more than 32 flows and there are no other hosts, all its flows get their quanta at once, which
-/// gives the same result with less work.
+/// The flows to one host share that host's quantum of 1,514 bytes, so that a packet of 1,000 bytes
+/// uses up several rounds of its flow. However many flows a host has, no flow sends two packets in
+/// one turn. If one host has more than 32 flows and there are no other hosts, all of its flows get
+/// their quanta at once, which gives the same order with less work.
 #[test]
 fn flows_of_a_host_share_its_rounds() {
     for (flows, lone) in [(8, false), (9, false), (9, true), (40, false), (40, true)] {
         assert!(!has_pairs(&order(flows, lone)), "{flows} {lone}");
     }
-    // Each flow also sends its share.
+    // Each flow also sends its fair share of the packets.
     for (flows, lone) in [(8, false), (9, false), (9, true)] {
         let order = order(flows, lone);
         let sent = |flow| order.iter().filter(|other| **other == flow).count();

@@ -1,8 +1,9 @@
-//! `cake`: how long packets may wait before its AQM marks or drops them.
+//! `cake`: how long packets may wait before `cake` marks or drops them.
 //!
 //! Source: Høiland-Jørgensen, Täht, Morton, "Piece of CAKE", 2018; Linux' `cobalt_should_drop`: the
-//! sojourn time is too long when it exceeds the target, four packets of the largest size at the
-//! tin's rate, and, with `ingress`, two such packets for each bulk flow.
+//! sojourn time of a packet is too long if it exceeds the target, and exceeds the time that four
+//! packets of the largest size take at the tin's rate, and, with the option `ingress`, exceeds the
+//! time that two such packets for each bulk flow take.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
@@ -28,8 +29,8 @@ fn marks(options: &str, standing: u64) -> u64 {
     let mut marks = 0;
     for ms in 0..2_000 {
         push(&mut tree, ms, ms % 10);
-        // Dequeue again at the time that the qdisc returns, because the rate leaves a few
-        // nanoseconds of delay that add up.
+        // Dequeue again at the time that the qdisc announces. The rate leaves delays of a few
+        // nanoseconds, which add up.
         let mut answer = tree.dequeue(Instant(START_NS + ms * MS));
         if let Dequeue::NotBefore(then) = answer {
             assert!(then.0 < START_NS + (ms + 1) * MS);
@@ -43,14 +44,15 @@ fn marks(options: &str, standing: u64) -> u64 {
     marks
 }
 
-/// Four packets of the largest size take 6.1 ms, which is more than the target of 5 ms.
+/// At the rate, four packets of the largest size take 6.1 ms, which is more than the target of 5
+/// ms.
 #[test]
 fn four_largest_packets_may_wait() {
     assert_eq!(marks("flowblind", 6), 0);
     assert!(marks("flowblind", 7) > 5);
 }
 
-/// Two packets of the largest size for each of ten flows take 30 ms.
+/// At the rate, two packets of the largest size for each of ten flows take 30 ms.
 #[test]
 fn behind_the_bottleneck_each_flow_may_have_two_packets() {
     assert!(marks("flows", 20) > 5);
@@ -58,8 +60,8 @@ fn behind_the_bottleneck_each_flow_may_have_two_packets() {
     assert!(marks("flows ingress", 50) > 5);
 }
 
-/// Returns the rate of the shaper and the estimated rate of arrivals, as `tc` shows them, in bytes
-/// per second.
+/// Returns the rate of `cake`'s shaper and the estimated rate of arrivals, both in bytes per
+/// second, as `tc` shows them.
 fn rates(tree: &Tree) -> (Option<u64>, u64) {
     let (mut rate, mut estimate) = (None, 0);
     tree.stats(&mut |name, value| match name {
@@ -70,8 +72,9 @@ fn rates(tree: &Tree) -> (Option<u64>, u64) {
     (rate, estimate)
 }
 
-/// A change keeps the estimate of the rate. A bandwidth in the change takes effect at once, as with
-/// `tc`, and a later `autorate-ingress` continues from the estimate.
+/// A change of options keeps the estimate of the arrival rate. If the change names a bandwidth, the
+/// bandwidth takes effect at once, as in Linux. If a later change names `autorate-ingress`, `cake`
+/// continues from the estimate.
 #[test]
 fn a_bandwidth_that_is_said_ends_the_estimate() {
     let mut setup = Setup::default();
@@ -80,8 +83,9 @@ fn a_bandwidth_that_is_said_ends_the_estimate() {
     let mut now = Instant(START_NS);
     let mut come = |tree: &mut Tree, packets: u64| {
         for number in 0..packets {
-            // Each gap is 100 ms longer than the previous one, so that each gap ends a window, with
-            // a rate of at most 10 kB/s.
+            // Each gap between two packets is 100 ms longer than the gap before it. So each gap is
+            // longer than the average gap, which ends a window in which `cake` measures the rate:
+            // at most 10 kB/s.
             now = now.after((number + 1) * 100_000_000);
             let _ = tree.enqueue(now, Packet::new(1000));
         }

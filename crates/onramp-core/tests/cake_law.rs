@@ -1,4 +1,4 @@
-//! `cake`: its rate, its fairness, and corner cases with the numbers that Linux gives.
+//! `cake`: its rate, its fairness, and corner cases, compared with numbers measured on Linux.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const MTU: u32 = 1514;
 const MS: u64 = 1_000_000;
-/// The time at the beginning, like that of a machine that has been up for a while.
+/// The time at which the tests begin, like that of a machine that has been up for a while.
 const START: Instant = Instant(20_000 * MS);
 
 fn tree(options: &str) -> Tree {
@@ -44,12 +44,12 @@ fn pop(tree: &mut Tree, now: Instant) -> Packet {
     }
 }
 
-/// The packets that left and the cookies of the packets that were dropped, each with its time in
-/// milliseconds.
+/// The packets that left and the cookies of the dropped packets, each with the time at which it
+/// left or was dropped, in milliseconds.
 type Course = (Vec<(u64, Packet)>, Vec<(u64, u64)>);
 
-/// Enqueues `count` packets of 1,000 bytes into a `cake` of 8 Mbit/s, where the first packet leaves
-/// before the others arrive. Returns what left and when.
+/// Enqueues `count` packets of 1,000 bytes into a `cake` of 8 Mbit/s. The first packet leaves
+/// before the others arrive. Returns which packets left, which were dropped, and when.
 fn drained(options: &str, count: u64, dress: impl Fn(&mut Packet)) -> (Tree, Course) {
     let mut tree = tree(options);
     let (mut left, mut dropped) = (Vec::new(), Vec::new());
@@ -76,8 +76,8 @@ fn drained(options: &str, count: u64, dress: impl Fn(&mut Packet)) -> (Tree, Cou
     (tree, (left, dropped))
 }
 
-/// The times at which Linux marks packets of a queue that stands from the beginning, in
-/// milliseconds.
+/// The times, in milliseconds, at which Linux marks packets of a queue that has been long from the
+/// beginning.
 const PACE_MS: [u64; 16] =
     [8, 78, 136, 186, 231, 271, 309, 345, 378, 410, 440, 469, 496, 523, 549, 574];
 
@@ -93,7 +93,7 @@ fn a_standing_queue_is_marked_at_the_pace_of_linux() {
 #[test]
 fn a_standing_queue_is_dropped_from_at_the_pace_of_linux() {
     let (tree, (left, dropped)) = drained("bandwidth 8mbit besteffort flowblind", 600, |_| {});
-    // Each drop makes the following packets leave a millisecond earlier.
+    // Each drop makes all later packets leave a millisecond earlier.
     let expected: Vec<_> = PACE_MS.iter().enumerate().map(|(n, ms)| (n as u64 + ms, *ms)).collect();
     assert_eq!(dropped, expected);
     let (last_ms, last) = left.last().expect("not empty");
@@ -108,8 +108,8 @@ fn behind_the_bottleneck_drops_take_their_time() {
     assert_eq!(dropped[..12], expected[..12]);
 }
 
-/// The tin of each departing packet, with 10 or 20 packets in each tin. Tin 1 is the least
-/// important.
+/// The digits give the tin (priority queue of `cake`) of each departing packet in order. Each tin
+/// holds 10 or 20 packets at the beginning. Tin 1 is the least important.
 #[test]
 fn tins_are_served_as_in_linux() {
     let cases = [
@@ -206,8 +206,8 @@ fn what_does_not_fit_memory_is_taken_from_the_head_of_the_fattest() {
     assert_eq!(stat(&tree, "memory_used"), 5 * 2304);
 }
 
-/// A flow that fills memory loses packets by chance until its queue has been found empty often
-/// enough.
+/// A flow that exceeded the memory limit loses packets by chance, with a probability that falls
+/// each time its queue is found empty, until the probability is zero.
 #[test]
 fn blue_comes_and_goes() {
     let mut tree = tree("besteffort flows memlimit 10kb");
@@ -217,8 +217,8 @@ fn blue_comes_and_goes() {
     }
     assert_eq!((tree.drops().len(), stat(&tree, "tin0_un_flows")), (1, 1));
     while let Dequeue::Ready(_) = tree.dequeue(now) {}
-    // The probability is 1/256. Each packet of another flow makes `cake` find the queue empty,
-    // which lowers the probability by 1/4,096.
+    // The flow's drop probability is 1/256. Each time a packet of another flow is dequeued, `cake`
+    // finds the flow's queue empty, and lowers the probability by 1/4,096.
     let mut rounds = 0;
     while stat(&tree, "tin0_un_flows") == 1 {
         rounds += 1;
@@ -244,7 +244,7 @@ fn a_looked_at_packet_leaves_next() {
     assert_eq!(pkt.cookie, 0);
 }
 
-/// Makes an Ethernet frame of `len` bytes from host `source` to host `destination`.
+/// Makes an Ethernet frame of `len` bytes from host 10.0.0.`source` to host 10.0.1.`destination`.
 fn frame(source: u8, destination: u8, len: usize) -> Packet {
     let mut bytes = vec![0; len];
     bytes[12..14].copy_from_slice(&[8, 0]);
@@ -255,8 +255,8 @@ fn frame(source: u8, destination: u8, len: usize) -> Packet {
     pkt
 }
 
-/// Returns the share that host 1 gets with one flow beside host 2 with nine flows. All flows always
-/// have packets.
+/// Host 1 has one flow, and host 2 has nine flows. All flows always have packets. Returns the share
+/// of the packets that host 1 sends.
 fn share_of_the_lone_flow(options: &str, dress: impl Fn(u8, u64) -> Packet) -> f64 {
     let mut tree = tree(options);
     for n in 0..6_000_u64 {
@@ -295,8 +295,8 @@ fn hosts_share_before_flows_do() {
         let share = share_of_the_lone_flow(options, to);
         assert!(near(share, by_destination), "{options}, by destination: {share}");
     }
-    // If all packets go to one host, that host limits both senders alike, and all flows get the
-    // same share again.
+    // If all packets go to one host, `triple-isolate` also shares by destination. That destination
+    // is the same for both senders, so all flows get the same share again.
     let share = share_of_the_lone_flow("besteffort triple-isolate", from);
     assert!(near(share, 0.1), "triple-isolate: {share}");
 }
@@ -304,8 +304,8 @@ fn hosts_share_before_flows_do() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// A packet leaves when the rate has made up for the packets sent before it since the queue was
-    /// last empty, and not earlier.
+    /// A packet leaves neither before nor after its time: the time that the rate needs for all
+    /// packets sent since the queue was last empty.
     #[test]
     fn the_rate_is_kept(
         steps in prop::collection::vec(
@@ -328,7 +328,7 @@ proptest! {
             loop {
                 match tree.dequeue(now) {
                     Dequeue::Ready(pkt) => {
-                        // Rounding loses up to a nanosecond for each packet.
+                        // Rounding may make each packet leave up to a nanosecond early.
                         sent += 1;
                         prop_assert!(now.0 + sent >= allowed);
                         allowed += u64::from(pkt.len - 14 + OVERHEAD) * 1_000_000_000 / RATE;
@@ -344,7 +344,7 @@ proptest! {
         }
     }
 
-    /// Flows that always have packets send the same number of bytes, except for one quantum and one
+    /// Flows that always have packets send the same number of bytes, to within one quantum and one
     /// packet.
     #[test]
     fn flows_are_even(

@@ -1,11 +1,11 @@
-//! `cake`: options that describe the link stay in force over changes until another option replaces
-//! them.
+//! `cake`: options that describe the link (its framing and overhead) stay in force when the qdisc
+//! is changed, until another option replaces them.
 
 use onramp_core::Setup;
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, Query};
 
-/// Returns the listed options after the round-trip time.
+/// Returns those listed options that come after the round-trip time.
 fn listed(setup: &Setup) -> String {
     let mut out = Out::new(Style::default());
     Listed::new(None, setup, 1514, &[]).qdiscs(Query::default(), &mut out);

@@ -1,12 +1,12 @@
-//! `cake`: which flows lose packets when memory runs out.
+//! `cake`: which flows lose packets when its memory limit is exceeded.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::Packet;
 
 const NOW: Instant = Instant(20_000_000_000);
-/// About how many bytes of memory a packet of 1,000 bytes takes. [`room`] measures how many packets
-/// fit.
+/// About how many bytes of memory a packet of 1,000 bytes takes. The function [`room`] measures how
+/// many packets fit exactly.
 const TAKES: u32 = 2_048;
 
 fn tree(options: &str) -> Tree {
@@ -25,12 +25,12 @@ fn push(tree: &mut Tree, flow: u64, packets: u32, priority: u32) -> Vec<u64> {
     tree.drops().map(|pkt| pkt.flow).collect()
 }
 
-/// Returns an option that gives memory for about `packets` packets.
+/// Returns an option that limits memory to about `packets` packets.
 fn memory_for(packets: u32) -> String {
     format!("memlimit {}", packets * TAKES)
 }
 
-/// Measures how many packets fit.
+/// Measures how many packets the memory limit in the options admits.
 fn room(options: &str) -> u32 {
     let mut tree = tree(options);
     let mut room = 0;
@@ -42,13 +42,13 @@ fn room(options: &str) -> u32 {
 
 /// The flow with the longest queue loses packets until another flow's queue is as long. As in
 /// Linux, the heap that finds the longest queue may hide the second flow behind an empty queue, if
-/// both are below the same node, so not every pair of flows shows the behaviour.
+/// both queues have the same parent in the heap, so not every pair of flows shows the behaviour.
 #[test]
 fn the_fattest_flow_pays_until_another_one_is() {
     let options = format!("besteffort flows {}", memory_for(30));
     let room = room(&options);
-    // Half of all packets for one flow, three packets less for a second flow, and the rest for a
-    // third flow.
+    // Half of all packets belong to the first flow, three packets less to a second flow, and the
+    // rest to a third flow.
     let (fat, less) = (room / 2, room / 2 - 3);
     let pays_its_part = |other: u64| {
         let mut tree = tree(&options);
@@ -57,7 +57,8 @@ fn the_fattest_flow_pays_until_another_one_is() {
         );
         assert!(push(&mut tree, 99, room - fat - less, 0).is_empty());
         let lost: Vec<_> = (100..108).flat_map(|flow| push(&mut tree, flow, 1, 0)).collect();
-        // First three packets of the longest queue are lost, then packets of both queues in turn.
+        // The first three losses are packets of the longest queue. After that, both long queues
+        // lose packets in turn.
         assert_eq!((lost.len(), &lost[..3]), (8, &[1, 1, 1][..]), "{lost:?}");
         assert!(lost.iter().all(|flow| [1, other].contains(flow)), "{lost:?}");
         (2..=3).contains(&lost.iter().filter(|flow| **flow == other).count())
@@ -83,14 +84,14 @@ fn a_flow_that_grows_becomes_the_fattest() {
     assert!(others <= 1, "{lost:?}");
 }
 
-/// One of two tins is served first. Packets that have already left a flow do not make it lose more
-/// packets.
+/// `cake` has two tins (priority queues), and the tin for voice is served first. A flow does not
+/// lose packets because of packets that have already left its queue.
 #[test]
 fn a_flow_that_shrank_is_not_the_fattest() {
     let options = format!("diffserv3 bandwidth 1gbit flows {}", memory_for(40));
     let room = room(&options);
     let mut tree = tree(&options);
-    // Priority 6 belongs to the tin for voice, which is served first.
+    // Priority 6 belongs to the tin for voice.
     let fat = room / 2;
     assert!(push(&mut tree, 1, fat, 6).is_empty());
     let rest = room - fat;
@@ -108,15 +109,15 @@ fn a_flow_that_shrank_is_not_the_fattest() {
             Dequeue::Empty => panic!("it holds more"),
         }
     }
-    // There is room again. Then one packet too many arrives, and a flow with more than one packet
-    // loses.
+    // Packets have left, so that there is room in memory again. Fill it, and add one packet too
+    // many. Then a flow that has more than one packet loses one.
     let free = room - tree.backlog().packets;
     let lost = push(&mut tree, 20, free + 1, 0);
     assert!(!lost.is_empty() && !lost.contains(&1), "{lost:?}");
 }
 
-/// The memory limit is four times the bytes that the rate sends in a round-trip time, at least 4
-/// MiB and at most 10,240 MTUs.
+/// By default, the memory limit is four times the number of bytes that the rate sends in a
+/// round-trip time, but at least 4 MiB and at most 10,240 MTUs.
 #[test]
 fn memory_by_rate_and_round_trip() {
     let limit = |options: &str| {
@@ -139,7 +140,8 @@ fn memory_by_rate_and_round_trip() {
     }
 }
 
-/// Tins that a change removes drop their packets and free the memory of these packets.
+/// When a change removes tins, the packets in these tins are dropped, and their memory is free
+/// again.
 #[test]
 fn a_change_to_fewer_tins() {
     let options = format!("diffserv4 flows {}", memory_for(30));

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 const MTU: u32 = 1514;
 const START: Instant = Instant(5_000_000_000);
-/// Options with which a byte of credit is earned in 1,000 ns, and lost with every five bytes sent.
+/// Options with which `cbs` earns one byte of credit in 1,000 ns, and loses one byte of credit for
+/// every five bytes that it sends.
 const LINE: &str = "cbs idleslope 8000 sendslope -2000 hicredit 300 locredit -250";
 
 fn tree(line: &str) -> Tree {
@@ -32,9 +33,9 @@ fn what_is_lost_has_to_be_earned_back() {
     // 1,000 bytes take 800 us at 10 Mbit/s, and cost 200 credits.
     assert_eq!(wait(&tree.dequeue(START)), 800_000);
     assert_eq!(wait(&tree.dequeue(START.after(800_000))), 1_000_000);
-    // Half of the credits are earned by now, and the other half is still missing.
+    // 100 us later, half of the credits are earned, and the other half is still missing.
     assert_eq!(wait(&tree.dequeue(START.after(900_000))), 1_000_000);
-    // A dequeue that is 50 us late leaves 50 credits for the next packet.
+    // If `cbs` is dequeued 50 us late, it has 50 credits left for the next packet.
     assert!(matches!(tree.dequeue(START.after(1_050_000)), Dequeue::Ready(_)));
     assert_eq!(wait(&tree.dequeue(START.after(1_850_000))), 2_000_000);
 }
@@ -46,9 +47,10 @@ fn credits_stay_between_their_limits() {
     let _ = tree.enqueue(START, Packet::new(1500));
     let _ = tree.enqueue(START, Packet::new(1500));
     assert!(matches!(tree.dequeue(START), Dequeue::Ready(_)));
-    // Without the lower limit, the credits would be -300.
+    // Without the lower limit of -250, the credits would be -300.
     assert_eq!(wait(&tree.dequeue(START.after(1_200_000))), 1_450_000);
-    // Without the upper limit, the credits would be more than 550. After the packet they are 0.
+    // Without the upper limit of 300, the credits would be more than 550. With the limit, they are
+    // 0 after the next packet.
     assert!(matches!(tree.dequeue(START.after(2_000_000)), Dequeue::Ready(_)));
     assert!(matches!(tree.dequeue(START.after(3_200_000)), Dequeue::Ready(_)));
 }
@@ -64,7 +66,7 @@ fn the_last_credit_may_come_late() {
     let _ = tree.enqueue(START, Packet::new(200));
     assert!(matches!(tree.dequeue(START), Dequeue::Ready(_)));
     let mut then = START.after(160_000);
-    // 140 credits at 2,666.7 ns each.
+    // 140 credits are missing, and each takes 2,666.7 ns.
     let wakes = [533_333, 535_999, 538_665, 541_331];
     for wake in wakes {
         assert_eq!(wait(&tree.dequeue(then)), wake);
@@ -89,8 +91,8 @@ fn errors_name_what_is_wrong() {
 }
 
 proptest! {
-    /// Packets leave one after another, at most as fast as the link, and in the long run at the
-    /// idle slope, which is 8 of 10 parts of the link here.
+    /// `cbs` sends packets one after another. It sends at most as fast as the link, and in the long
+    /// run at the idle slope, which is 8/10 of the link's rate here.
     #[test]
     fn the_share_is_kept(
         lens in prop::collection::vec((60_u32..1250, 0_u64..2_000), 2..100),
@@ -121,7 +123,8 @@ proptest! {
         for from in 0..sent.len() {
             let mut bytes = 0;
             for (then, len) in &sent[from..] {
-                // Saved credits and the last packet may exceed the share.
+                // `cbs` may send more than its share by the credits it has saved, and by the last
+                // packet.
                 let share = then.since(sent[from].0) / 1_000;
                 prop_assert!(bytes <= share + 300 * 5 + 1, "{bytes} bytes of {share}");
                 bytes += len;
@@ -135,7 +138,7 @@ proptest! {
 /// called.
 #[test]
 fn a_child_without_packets_is_asked_when_there_are_credits() {
-    // 1,000 bytes take 800 us and cost 900 credits, which are earned in 7,200 us.
+    // At 10 Mbit/s, 1,000 bytes take 800 us. They cost 900 credits, which are earned in 7,200 us.
     let lines = [
         "qdisc add dev d root handle 1: cbs idleslope 1000 sendslope -9000 hicredit 9999 \
          locredit -9999",

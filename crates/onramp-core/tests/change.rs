@@ -1,5 +1,5 @@
-//! Tests of qdiscs whose parameters change while they hold packets. The tables list what Linux 7.2
-//! held after the same changes.
+//! Tests of qdiscs whose parameters change while they hold packets. The tables list how many
+//! packets the same qdiscs held in Linux 7.2 after the same changes.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,13 @@ fn tree(lines: &[&str]) -> Tree {
     Tree::of(&setup, 1_514, 0).expect("a root")
 }
 
-/// Enqueues forty packets of four flows with four priorities. Returns up to six packets that leave.
+/// Enqueues forty packets of four flows with four priorities. Then dequeues up to six packets and
+/// returns them.
 fn fill(tree: &mut Tree) -> Vec<Packet> {
     for n in 0..40_u32 {
         let mut pkt = Packet::new(1_000);
         (pkt.flow, pkt.priority, pkt.cookie) = ((n % 4).into(), n % 4, n.into());
-        // The qdisc counts the packets that it drops.
+        // The verdict does not matter here: the qdisc itself counts the packets that it drops.
         let _ = tree.enqueue(NOW, pkt);
     }
     (0..6).filter_map(|_| out(tree, NOW)).collect()
@@ -49,8 +50,8 @@ fn check_sums(tree: &Tree, line: &str) {
     assert_eq!(came, gone + u64::from(tree.backlog().packets), "{line}");
 }
 
-/// For each kind: options to create it with, and other options with which it can keep all its
-/// packets.
+/// Returns two sets of options for a kind: the qdisc is created with the first and changed to the
+/// second, with which it can keep all its packets.
 fn near(id: &str) -> [&str; 2] {
     match id {
         "pfifo" | "pfifo_head_drop" | "codel" | "fq_codel" | "pie" | "skbprio" | "fq_pie"
@@ -62,8 +63,8 @@ fn near(id: &str) -> [&str; 2] {
         "multiq" => ["bands 4", "bands 5"],
         "mq" => ["queues 4", "queues 5"],
         "tbf" => ["rate 8mbit burst 9kb limit 99kb", "rate 9mbit burst 8kb limit 98kb"],
-        // With other slopes, `cbs` would announce times at which credits are still missing: see
-        // `cbs_reference`.
+        // With other values of `idleslope` and `sendslope`, `cbs` would announce times at which
+        // credits are still missing: see `cbs_reference`.
         "cbs" => ["idleslope 8000 sendslope -2000 hicredit 459 locredit -1071"; 2],
         "netem" => ["delay 20ms", "delay 10ms limit 100"],
         "ets" => ["bands 4 strict 2", "bands 4 strict 1"],
@@ -84,8 +85,8 @@ fn near(id: &str) -> [&str; 2] {
     }
 }
 
-/// Returns the numbers that a change must not affect. Waiting times, and the state of the AQM, may
-/// differ.
+/// Returns a text with the numbers of all qdiscs that a change of options must not affect. Waiting
+/// times and the state of the AQM are left out, because they may differ.
 fn known(views: Vec<QdiscView>) -> Vec<String> {
     let one = |view: QdiscView| {
         let counts = ["new_flow_count", "pkts_in", "packets_in_c", "flows", "gc", "maxpacket"];
@@ -93,7 +94,8 @@ fn known(views: Vec<QdiscView>) -> Vec<String> {
         let used = |class: &&onramp_core::view::ClassView| class.backlog.packets > 0;
         let classes: Vec<_> = view.classes.iter().filter(used).collect();
         let classes = format!("{classes:?}");
-        // Leave out the classes' extra numbers, because quanta are among the things that change.
+        // Leave out the classes' own statistics, because quanta are among them and the change may
+        // change quanta.
         let classes = classes.split("extra").next().unwrap_or_default().to_owned();
         format!("{} {:?} {:?} {extra:?} {classes}", view.handle, view.counters, view.backlog)
     };
@@ -117,7 +119,7 @@ fn every_kind_keeps_what_it_holds() {
             continue;
         }
         assert_eq!(tree.drops().len(), 0, "{after}");
-        // If the number of queues grows, the new transmit queues add views of their own.
+        // If a change adds transmit queues, the new queues add views after the old ones.
         assert_eq!(known(tree.views())[..views.len()], views, "{after}");
         let rest = std::iter::from_fn(|| out(&mut tree, NOW)).collect::<Vec<_>>();
         assert_eq!(rest.len(), held.packets as usize, "{after}");
@@ -130,7 +132,8 @@ fn every_kind_keeps_what_it_holds() {
     }
 }
 
-/// Of 34 packets, a change to a lower limit drops as many as in Linux.
+/// If a change lowers the limit below the 34 packets that a qdisc holds, the qdisc drops as many
+/// packets as in Linux.
 #[test]
 fn a_lower_limit_drops_the_excess() {
     for (before, after, held) in [
@@ -195,8 +198,9 @@ fn children_outlive_a_change_unless_their_band_goes() {
     assert_eq!((classes, tree.backlog().packets), (4, 1));
 }
 
-/// A change of the priority map does not change `fq`'s counts: a packet counts for the band that
-/// its priority had when the packet arrived, also when the packet leaves.
+/// When a change replaces the priority map, `fq` counts the packets that it holds anew, each for
+/// the band to which the new map assigns its priority. When all packets have left, each band's
+/// count is zero.
 #[test]
 fn fq_counts_its_bands_anew() {
     let mut tree = tree(&["qdisc add dev x root handle 1: fq"]);
@@ -213,7 +217,8 @@ fn fq_counts_its_bands_anew() {
     assert_eq!(held(&mut tree), [0; 3]);
 }
 
-/// An AQM whose update period changes continues from its last update.
+/// When a change gives an AQM another update period, the next update is due one new period after
+/// the last update.
 #[test]
 fn pie_learns_no_faster_than_its_new_period() {
     for kind in ["pie", "fq_pie"] {
@@ -228,8 +233,8 @@ fn pie_learns_no_faster_than_its_new_period() {
     }
 }
 
-/// The size that a packet has on the link is fixed when the packet arrives. A change of the link's
-/// overhead does not affect packets that are already held.
+/// `cake` fixes the size that a packet has on the link when the packet arrives. A change of the
+/// link's overhead does not affect packets that `cake` already holds.
 #[test]
 fn cake_keeps_the_sizes_of_what_it_holds() {
     const MS: u64 = 1_000_000;
@@ -254,7 +259,7 @@ fn cake_keeps_the_sizes_of_what_it_holds() {
             Dequeue::Empty => break,
         }
     }
-    // Times in hundredths of a millisecond. A byte takes a microsecond.
+    // The times at which packets leave, in hundredths of a millisecond. A byte takes a microsecond.
     assert_eq!(left, [0, 100, 200, 300, 405, 510, 620]);
 }
 

@@ -1,5 +1,5 @@
 //! When a child qdisc drops packets because it is changed, replaced or removed, each parent knows
-//! how much is left.
+//! how many packets and bytes its child still holds.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
@@ -7,7 +7,7 @@ use onramp_queue::{DropReason, Packet};
 
 const NOW: Instant = Instant(20_000_000_000);
 
-/// Parents with one class or queue to which all packets go.
+/// Parent qdiscs, each with one class or queue to which all packets go.
 const PARENTS: &[&[&str]] = &[
     &["root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"],
     &["root handle 1: ets bands 1"],
@@ -45,8 +45,8 @@ fn apply(tree: &mut Tree, line: &str) {
     tree.apply(NOW, line).expect(line);
 }
 
-/// Returns the packets and bytes that the root holds, and those that the listing shows for qdisc
-/// 10:.
+/// Returns the packets and bytes that the root holds, and the packets and bytes that the listing
+/// shows for the child, qdisc 10:.
 fn held(tree: &mut Tree) -> [(u32, u64); 2] {
     let root = tree.backlog();
     let views = tree.views();
@@ -116,7 +116,8 @@ fn a_child_that_goes() {
     }
 }
 
-/// `netem` dequeues from its child only packets that are due. Here the child is a slow `tbf`.
+/// `netem` dequeues a packet from its child only when the packet's delay is over. Here the child is
+/// a `tbf` with a low rate.
 #[test]
 fn below_netem() {
     let mut tree = tree(&["root handle 1: netem"]);

@@ -1,4 +1,4 @@
-//! `choke`: which flows lose packets, and that the remaining packets leave in order.
+//! `choke`: which flows lose packets, and that the remaining packets leave in order of arrival.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Dequeue, Verdict};
@@ -16,8 +16,8 @@ fn push(tree: &mut Tree, flow: u64, cookie: u64) -> Verdict {
     tree.enqueue(Instant(0), pkt)
 }
 
-/// One flow sends two thirds of all packets, and 50 other flows send the rest. Only half of all
-/// packets can leave.
+/// One flow sends two thirds of all packets, and 50 other flows send the rest. Packets leave at
+/// half the rate at which they arrive.
 #[test]
 fn a_flow_that_fills_the_queue_loses_most() {
     let mut tree = tree("choke limit 300 min 30 max 200 bandwidth 10mbit");
@@ -60,7 +60,9 @@ fn mistakes_are_told() {
 }
 
 proptest! {
-    /// Packets leave in order, however many holes matching drops leave in the queue.
+    /// Packets leave in order of arrival, however many gaps there are in the queue from which
+    /// `choke` has dropped packets (it drops a queued packet whose flow is that of an arriving
+    /// packet).
     #[test]
     fn what_stays_leaves_in_order(
         limit in 8_u32..40,

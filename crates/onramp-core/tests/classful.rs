@@ -1,5 +1,5 @@
-//! Tests the properties that the qdiscs with classes, and a few without, promise in their header
-//! comments.
+//! Tests the properties that the qdiscs with classes, and a few without, promise in the header
+//! comments of their source files.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,7 +26,7 @@ fn packet(cookie: u64, len: u32, priority: u32) -> Packet {
     pkt
 }
 
-/// Returns class `1:MINOR` as a priority.
+/// Returns the handle of class `1:MINOR` as a packet's priority, which selects that class.
 fn class(minor: usize) -> u32 {
     0x1_0000 + u32::try_from(minor).expect("small")
 }
@@ -48,8 +48,9 @@ fn lens() -> impl Strategy<Value = u32> {
     prop_oneof![60_u32..1515, Just(60), Just(1514)]
 }
 
-/// Keeps `classes` classes busy until `rounds` packets have left. After each packet, `check` gets
-/// the class that has sent, and the bytes that each class has sent so far.
+/// Keeps `classes` classes supplied with packets until `rounds` packets have left. After each
+/// packet, calls `check` with the class that has sent, and with the bytes that each class has sent
+/// so far.
 fn keep_busy(
     tree: &mut Tree,
     classes: usize,
@@ -76,10 +77,10 @@ fn keep_busy(
     Ok(())
 }
 
-/// Checks that no two classes differ by more than their bounds in bytes sent, in units of their
-/// shares.
+/// Divides the bytes that each class has sent by its share. Checks that for any two classes, these
+/// quotients differ by at most the sum of the bounds of the two classes.
 fn fair(sent: &[u64], share: &[u64], bound: impl Fn(usize) -> u64) -> Result<(), TestCaseError> {
-    // The bytes that a class has sent divided by its share, in thousandths.
+    // The bytes that class `n` has sent divided by its share, in thousandths.
     let by_share = |n: usize| sent[n] * 1_000 / share[n];
     for a in 0..sent.len() {
         for b in 0..a {
@@ -93,8 +94,8 @@ fn fair(sent: &[u64], share: &[u64], bound: impl Fn(usize) -> u64) -> Result<(),
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Shreedhar and Varghese, lemma 2: after any number of rounds, a class has sent its quanta,
-    /// less at most one packet, and no class is more than a round ahead.
+    /// Shreedhar and Varghese, lemma 2: after any number of rounds, a class of `drr` has sent the
+    /// quanta of all rounds, less at most one packet, and no class is more than a round ahead.
     #[test]
     fn drr_sends_quanta(
         quanta in prop::collection::vec(256_u64..5000, 1..8),
@@ -152,9 +153,10 @@ proptest! {
         }
     }
 
-    /// Checconi, Rizzo and Valente 2013: a class is behind by at most three slots of its group and
-    /// two of its largest packets, and a slot is less than two packets. Valente 2014: it may be
-    /// behind by as many more packets as there are classes in its aggregate.
+    /// Checconi, Rizzo and Valente 2013: in `qfq`, the service of a class is behind what its weight
+    /// promises by at most three slots of its group and two of its largest packets, where a slot is
+    /// less than two packets. Valente 2014: with aggregates (classes that are served together), the
+    /// class may be behind by one more packet for each class of its aggregate.
     #[test]
     fn qfq_shares_by_weight(
         weights in prop::collection::vec(prop_oneof![1_u64..5, 1_u64..1025], 1..20),
@@ -173,7 +175,8 @@ proptest! {
         })?;
     }
 
-    /// Between two packets of a busy band, every other band sends at most one packet.
+    /// `multiq`: between two packets of a band that always has packets, every other band sends at
+    /// most one packet.
     #[test]
     fn multiq_takes_turns(bands in 1_usize..6, lens in prop::collection::vec(lens(), 1..9)) {
         let mut lines = format!("tc qdisc add dev e root handle 1: multiq bands {bands}");
@@ -194,7 +197,7 @@ proptest! {
         }
     }
 
-    /// `skbprio` gives the same result as a list sorted by priority.
+    /// `skbprio` sends and drops the same packets as a list sorted by priority.
     #[test]
     fn skbprio_serves_and_drops_by_priority(
         limit in 0_usize..9,
@@ -228,7 +231,7 @@ proptest! {
         }
     }
 
-    /// `pfifo_head_drop` keeps only the newest packets.
+    /// When it is full, `pfifo_head_drop` drops the oldest packet and keeps the newest ones.
     #[test]
     fn head_drop_keeps_the_newest(
         limit in 1_usize..9,
@@ -267,7 +270,8 @@ fn a_plug_lets_go_of_whole_buffers() {
     };
     come(&mut tree, 0..2);
     assert!(matches!(tree.dequeue(NOW), Dequeue::NotBefore(Instant(u64::MAX))));
-    // No buffer is complete, so nothing may leave.
+    // A `plug` releases whole buffers. A buffer is complete after the command `block`. There was no
+    // `block` yet, so `release` releases nothing.
     change(&mut tree, "plug release");
     assert_eq!(next(&mut tree), None);
     change(&mut tree, "plug block");
@@ -275,8 +279,8 @@ fn a_plug_lets_go_of_whole_buffers() {
     change(&mut tree, "plug release");
     come(&mut tree, 5..6);
     assert_eq!([(); 3].map(|()| next(&mut tree)), [Some(0), Some(1), None]);
-    // Complete one more buffer, and release the two buffers that were not released yet one after
-    // the other.
+    // Complete one more buffer with `block`. Then release, one after the other, the two complete
+    // buffers that were not yet released.
     change(&mut tree, "plug block");
     change(&mut tree, "plug release");
     change(&mut tree, "plug release");
@@ -323,7 +327,7 @@ fn what_no_class_takes_is_dropped() {
     }
 }
 
-/// In Linux, a quantum is at least 256 bytes, even if a smaller one is given.
+/// In Linux, the quantum of a `drr` class is at least 256 bytes, even if a smaller one is given.
 #[test]
 fn quanta_are_bounded() {
     let mut tree = tree(
@@ -339,7 +343,8 @@ fn quanta_are_bounded() {
     assert_eq!(sent, [1, 2, 2, 2, 2, 1, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1]);
 }
 
-/// A class that becomes active again has a whole quantum, whatever was left of its last quantum.
+/// A class that gets packets again after it was empty starts with a whole quantum, whatever was
+/// left of its last quantum.
 #[test]
 fn a_class_begins_with_its_quantum() {
     for lines in [
@@ -359,8 +364,8 @@ fn a_class_begins_with_its_quantum() {
     }
 }
 
-/// WF2Q's improvement on WFQ: a class with a large weight does not send its share of a round all at
-/// once.
+/// `qfq` has WF2Q's improvement on WFQ: a class with a large weight sends its share of a round
+/// spread over the round, not all at once.
 #[test]
 fn qfq_lets_nobody_run_ahead() {
     let mut lines = "tc qdisc add dev e root handle 1: qfq
@@ -384,7 +389,7 @@ fn qfq_lets_nobody_run_ahead() {
     assert!(worst <= 16, "{worst} half packets from what is due");
 }
 
-/// A class that was idle has saved no credit.
+/// A class of `qfq` saves no credit while it is idle.
 #[test]
 fn qfq_gives_no_credit_for_idle_times() {
     let mut tree = tree(
@@ -398,7 +403,7 @@ fn qfq_gives_no_credit_for_idle_times() {
             assert_eq!(tree.enqueue(NOW, pkt), Verdict::Queued);
         }
     };
-    // For a long time, the second class has a packet only now and then.
+    // For a long time, the second class gets only a packet now and then.
     come(&mut tree, 1, 400);
     for _ in 0..30 {
         come(&mut tree, 2, 1);
@@ -412,8 +417,8 @@ fn qfq_gives_no_credit_for_idle_times() {
     assert!((56..=64).contains(&seconds), "{seconds} of 110, with 6 of 11 parts");
 }
 
-/// `qfq` forgets which class it served last when a dequeue finds it empty. So `prio` must call
-/// dequeue on a band that has become empty.
+/// When `qfq` is dequeued while it is empty, it forgets which class it served last. So its parent
+/// `prio` must still dequeue from a band that has become empty.
 #[test]
 fn prio_asks_a_band_that_has_become_empty() {
     let lines = "tc qdisc add dev e root handle 1: prio
@@ -431,7 +436,8 @@ fn prio_asks_a_band_that_has_become_empty() {
         come(&mut tree, 0, 2);
         assert_eq!(next(&mut tree), Some(0));
         if asked {
-            // Another band sends. Before that, `prio` has called dequeue on the first band.
+            // Another band sends a packet. Before that, `prio` has dequeued from the first band,
+            // which holds the `qfq`, and found it empty.
             let _ = tree.enqueue(NOW, packet(9, 1000, 1));
             assert_eq!(next(&mut tree), Some(9));
         }

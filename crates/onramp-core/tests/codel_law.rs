@@ -7,7 +7,7 @@ use onramp_queue::{DropReason, Packet, PacketList};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
-/// The time at the beginning, like that of a machine that has been up for a while.
+/// The time at which the tests begin, like that of a machine that has been up for a while.
 const START_NS: u64 = 20_000 * MS;
 
 fn tree(line: &str) -> Tree {
@@ -49,7 +49,8 @@ fn stat(tree: &Tree, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{name} is a statistic"))
 }
 
-/// For each millisecond with drops, the cookies of the dropped packets.
+/// Each entry has the number of a millisecond in which packets were dropped, and the cookies of
+/// these packets.
 type Drops = Vec<(u64, Vec<u64>)>;
 
 /// Runs a standing queue of 300 packets, of which one leaves each millisecond. Returns when packets
@@ -76,9 +77,9 @@ fn standing(line: &str, ecn: u8) -> (Tree, Drops, Vec<u64>) {
 #[test]
 fn the_first_drop_comes_an_interval_after_the_wait_was_too_long() {
     let (tree, dropped, _) = standing("codel", 0);
-    // The sojourn time is too long from 5 ms on. The first drop comes 100 ms after that, and the
-    // second 100 ms later, in units of 1.024 us, rounded. The third drop comes only 50 ms later,
-    // because one step of Newton's method gives 0.5 for 1 / sqrt(2).
+    // From 5 ms on, packets wait longer than the target. The first drop comes 100 ms after that.
+    // The second drop comes 100 ms later, rounded to units of 1.024 us. The third drop is due only
+    // 50 ms after the second, because one step of Newton's method gives 0.5 for 1 / sqrt(2).
     assert_eq!(dropped, [(105, vec![104]), (205, vec![205])]);
     assert_eq!((stat(&tree, "count"), stat(&tree, "dropping")), (2, 1));
 }
@@ -119,9 +120,9 @@ fn the_last_packets_stay_however_old_they_are() {
         let _ = push(&mut tree, 0, cookie, 0);
     }
     for (ms, cookie) in [(1_000, 0), (2_000, 1), (3_000, 2)] {
-        // After the first packet, two packets of 1,000 bytes are left, which start the clock. After
-        // the second, one packet is left. That is less than a packet of 1,514 bytes, and stops the
-        // clock.
+        // When the first packet leaves, two packets of 1,000 bytes are left, and CoDel starts to
+        // count the interval. When the second packet leaves, one packet is left. That is less than
+        // a packet of 1,514 bytes, so CoDel stops counting.
         assert_eq!(pop(&mut tree, ms), Some((cookie, 0)));
     }
     assert!(drops(&mut tree).is_empty());
@@ -154,8 +155,8 @@ fn the_limit_counts_packets() {
 }
 
 proptest! {
-    /// Packets leave in order. A packet is dropped only if packets have waited for at least the
-    /// target during a whole interval.
+    /// Packets leave in order of arrival. CoDel drops a packet only if, for a whole interval, every
+    /// departing packet has waited for at least the target.
     #[test]
     fn nobody_dies_without_a_standing_queue(
         steps in prop::collection::vec((0_u64..4, 0_u64..12), 1..400),
@@ -163,7 +164,8 @@ proptest! {
         let mut tree = tree("codel target 10ms interval 50ms");
         let (mut ms, mut cookie, mut last) = (0, 0, None);
         let mut sent_at = Vec::new();
-        // The time since when every departing packet had waited too long.
+        // The time from which on every departing packet has waited too long. `None` if the last one
+        // has not.
         let mut bad_since = None;
         for (pushes, wait) in steps {
             for _ in 0..pushes {
@@ -187,15 +189,17 @@ proptest! {
             };
             prop_assert!(last < Some(cookie) && dropped.iter().all(|dropped| *dropped < cookie));
             last = Some(cookie);
-            // CoDel counts time in units of 1.024 us, rounded down.
+            // The wait is counted in whole milliseconds, so CoDel's units of 1.024 us, which are
+            // rounded down, do not matter here.
             let waited = ms - sent_at[usize::try_from(cookie).expect("small")];
             bad_since = if waited < 10 { None } else { bad_since.or(Some(ms)) };
         }
     }
 }
 
-/// A dequeue drops at most 256 packets, however late it comes. With an interval of 10 us, all of
-/// 900 packets would be due after 8 ms. A test of Linux 7.2 showed that it stops at 256.
+/// A dequeue drops at most 256 packets, however late it comes. With an interval of 10 us, drops of
+/// all 900 packets would be due after 8 ms. A test of Linux 7.2 showed that a dequeue of Linux also
+/// stops after 256 drops.
 #[test]
 fn a_dequeue_drops_256_packets_at_most() {
     for line in ["codel target 1us interval 10us", "fq_codel target 1us interval 10us"] {
@@ -209,9 +213,9 @@ fn a_dequeue_drops_256_packets_at_most() {
                 (left, drops(&mut tree).len())
             })
             .collect();
-        // One packet is dropped at the beginning. Then each dequeue drops 256 packets and returns
-        // the packet after them. The last two packets are not dropped, because no more than an MTU
-        // is left.
+        // The second dequeue drops only one packet, because dropping begins there. Each later
+        // dequeue drops 256 packets and returns the packet after them. The last two packets are not
+        // dropped, because no more than one MTU of bytes is left.
         let expected = [(0, 0), (2, 1), (259, 256), (516, 256), (773, 256), (898, 124), (899, 0)];
         assert_eq!(left, expected.map(|(cookie, dropped)| (Some(cookie), dropped)), "{line}");
     }

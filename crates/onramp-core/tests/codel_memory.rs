@@ -1,5 +1,5 @@
-//! `codel`: the drop rate of a queue that becomes bad again, and the queue sizes that CoDel leaves
-//! alone.
+//! `codel`: how fast it drops when a queue becomes bad again (packets wait too long), and how short
+//! a queue must be for CoDel to leave it alone.
 //!
 //! Source: RFC 8289, section 5.5: `delta = count - lastcount; count = 1; if (delta > 1 && now -
 //! drop_next < 16 * interval) count = delta`, and section 5.4: a queue that holds no more than a
@@ -12,10 +12,11 @@ use onramp_queue::Packet;
 
 const MS: u64 = 1_000_000;
 const MTU: u32 = 1514;
-/// The time at the beginning in nanoseconds, like that of a machine that has been up for a while.
+/// The time at which the tests begin, in nanoseconds, like that of a machine that has been up for a
+/// while.
 const START_NS: u64 = 20_000 * MS;
-/// The interval that [`bad`] uses, in nanoseconds, rounded to the units of 1,024 ns in which Linux
-/// counts.
+/// The interval of CoDel in these tests, in nanoseconds, rounded to the units of 1,024 ns in which
+/// Linux counts.
 const INTERVAL_NS: u64 = 10 * MS / 1_024 * 1_024;
 
 fn stat(tree: &Tree, name: &str) -> u64 {
@@ -49,9 +50,9 @@ fn tree() -> Tree {
     Tree::new(&"codel target 1ms interval 10ms".parse::<Spec>().expect("a correct line"), MTU)
 }
 
-/// Makes the queue bad: a burst arrives at `from_ns`, and one packet leaves each millisecond until
-/// `drops` packets have been dropped. Then all packets leave at once. Returns the time at which the
-/// next drop would have been due.
+/// Makes the queue bad (its packets wait too long): a burst arrives at `from_ns`, and one packet
+/// leaves each millisecond until `drops` packets have been dropped. Then all packets leave at once.
+/// Returns the time at which the next drop would have been due.
 fn bad(tree: &mut Tree, from_ns: u64, drops: u32) -> u64 {
     (0..200).for_each(|_| push(tree, from_ns, 1000));
     let (mut now_ns, mut dropped) = (from_ns, 0);
@@ -66,8 +67,8 @@ fn bad(tree: &mut Tree, from_ns: u64, drops: u32) -> u64 {
 }
 
 /// Makes the queue bad again at `then_ns`: packets wait too long at a first dequeue, and still do
-/// at a second one an interval later. Returns the count with which dropping begins, and the time
-/// until the next drop in nanoseconds.
+/// at a second dequeue one interval later, which drops a packet. Returns CoDel's drop count after
+/// that drop, which sets the rate of drops, and the time until the next drop in nanoseconds.
 fn bad_again(tree: &mut Tree, then_ns: u64) -> (u64, u64) {
     let from_ns = then_ns - INTERVAL_NS - 3 * MS;
     (0..10).for_each(|_| push(tree, from_ns, 1000));
@@ -78,8 +79,8 @@ fn bad_again(tree: &mut Tree, then_ns: u64) -> (u64, u64) {
     state
 }
 
-/// Seven drops are six more than the count of one at the beginning, so a queue that is soon bad
-/// again continues at the rate of count six.
+/// CoDel's drop count starts at one. Seven drops raise the count by six. If the queue is bad again
+/// soon, CoDel continues at the rate that belongs to a count of six.
 #[test]
 fn a_queue_that_is_bad_again_soon_goes_on_at_its_pace() {
     for (wait_ns, count) in [
@@ -92,28 +93,31 @@ fn a_queue_that_is_bad_again_soon_goes_on_at_its_pace() {
         let due_ns = bad(&mut tree, START_NS, 7);
         let (again, gap_ns) = bad_again(&mut tree, due_ns + wait_ns);
         assert_eq!(again, count, "{wait_ns} ns after the last drop was due");
-        // `interval / sqrt(count)`. One step of Newton's method is within 3 % of it.
+        // The expected gap is `interval / sqrt(count)`. One step of Newton's method gives it to
+        // within 3 %.
         #[expect(clippy::cast_precision_loss, reason = "small")]
         let (pace, gap) = (INTERVAL_NS as f64 / (count as f64).sqrt(), gap_ns as f64);
         assert!((gap - pace).abs() <= pace * 0.03, "{gap} of {pace} ns");
     }
 }
 
-/// The count at the beginning of a bad phase is not counted again: of ten drops, six were there
-/// before, so four remain.
+/// The count with which a bad phase begins is not counted again in the next phase. When the second
+/// phase ends, the count is ten. Six of these drops belong to the phase before, so the third phase
+/// begins with a count of four.
 #[test]
 fn only_drops_since_it_turned_bad_count() {
     let mut tree = tree();
     let due_ns = bad(&mut tree, START_NS, 7);
-    // The count begins at six, which includes the first drop. Four more drops make ten.
+    // In the second phase, the count begins at six, which includes the first drop. Four more drops
+    // make ten.
     let due_ns = bad(&mut tree, due_ns + INTERVAL_NS, 5);
     assert_eq!(stat(&tree, "count"), 10);
     assert_eq!(stat(&tree, "lastcount"), 6);
     assert_eq!(bad_again(&mut tree, due_ns + 4 * INTERVAL_NS).0, 4);
 }
 
-/// A difference of one drop does not count: the queue begins anew at the full interval. A
-/// difference of two drops counts.
+/// If a bad phase raised the drop count by only one, the next phase begins anew at the full
+/// interval. If the phase raised the count by two, the next phase begins with a count of two.
 #[test]
 fn one_drop_more_is_no_pace() {
     for (drops, count) in [(2, 1), (3, 2)] {
@@ -127,24 +131,27 @@ fn one_drop_more_is_no_pace() {
     }
 }
 
-/// The bytes left after the departing packet decide: bytes for one packet of the largest size are
-/// no standing queue, but one byte more is.
+/// Whether a queue is a standing one depends on the bytes that are left when a packet leaves: it is
+/// not if the bytes make up at most one packet of the largest size, and it is if there is one byte
+/// more.
 #[test]
 fn as_much_as_a_largest_packet_may_stay() {
     for (left, drops) in [(MTU, 0), (MTU + 1, 1)] {
         let mut tree = tree();
         push(&mut tree, START_NS, 1000);
         push(&mut tree, START_NS, left);
-        // The first dequeue starts the clock or does not. The packets that arrive now make a
-        // standing queue at the second dequeue.
+        // The first dequeue starts CoDel's clock only if enough bytes are left. The packets that
+        // arrive now make a standing queue at the second dequeue, which drops if the clock was
+        // started.
         assert_eq!(dropped_by_pop(&mut tree, START_NS + 5 * MS), 0);
         (0..3).for_each(|_| push(&mut tree, START_NS + 5 * MS, 1000));
         assert_eq!(dropped_by_pop(&mut tree, START_NS + 16 * MS), drops, "{left} bytes left");
     }
 }
 
-/// RFC 8289, section 5.4: a queue that runs empty is a good one. `fq_codel` counts the bytes of all
-/// flows, so that even the last packet of a flow may belong to a bad queue.
+/// RFC 8289, section 5.4: a queue that runs empty is a good one, from which nothing is dropped.
+/// `fq_codel` counts the bytes of all flows, so flow 2 could lose its only packet if `fq_codel` did
+/// not notice that the queue of the flow ran empty.
 #[test]
 fn an_empty_queue_forgets_that_it_was_bad() {
     let spec: Spec = "fq_codel target 1ms interval 10ms noecn".parse().expect("a correct line");
@@ -155,8 +162,8 @@ fn an_empty_queue_forgets_that_it_was_bad() {
             (pkt.flow, pkt.enqueued_ns) = (flow, START_NS + ms * MS);
             let _ = tree.enqueue(Instant(START_NS + ms * MS), pkt);
         }
-        // The packets wait for two milliseconds. Then enough packets leave for this flow to get its
-        // turn.
+        // The packets of this flow wait for two milliseconds. Then six packets leave, enough for
+        // this flow to get its turn.
         let now = Instant(START_NS + (ms + 2) * MS);
         let mut lost = 0;
         for _ in 0..6 {
@@ -166,7 +173,7 @@ fn an_empty_queue_forgets_that_it_was_bad() {
         lost
     };
     assert_eq!(send(1, 0, 400), 0);
-    // Flow 2 has a single packet now and then, and each of its packets has waited too long.
+    // Flow 2 sends one packet every 20 ms, and each of its packets waits longer than the target.
     for turn in 1..=5 {
         assert_eq!(send(2, 20 * turn, 1), 0, "packet {turn}");
     }
@@ -179,7 +186,7 @@ fn a_queue_that_ran_empty_is_not_dropping() {
     assert_eq!((stat(&tree, "dropping"), stat(&tree, "drop_next_ns")), (0, 0));
 }
 
-/// A change of parameters keeps the counters.
+/// A change of parameters keeps the counters of `codel`.
 #[test]
 fn a_change_keeps_the_counts() {
     let spec = |line: &str| line.parse::<Spec>().expect("a correct line");

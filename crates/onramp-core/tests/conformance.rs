@@ -1,5 +1,5 @@
-//! Checks the contract between a qdisc and its caller after every operation, for every entry of
-//! [`KINDS`], alone and in trees.
+//! Checks the contract between a qdisc and its caller after every operation, for every kind of
+//! qdisc in the table [`KINDS`], alone and in trees.
 
 #[path = "conformance/trees.rs"]
 mod trees;
@@ -16,7 +16,7 @@ const MTU: u32 = 1514;
 const START_NS: u64 = 5_000_000_000;
 const NEVER: Instant = Instant(u64::MAX);
 
-/// Returns the qdiscs to test: each kind with its default options, if it can do without options,
+/// Returns the qdiscs to test: each kind with default options (unless some options are required),
 /// and with low limits.
 fn specs() -> Vec<Spec> {
     let mut lines = Vec::new();
@@ -62,7 +62,7 @@ fn specs() -> Vec<Spec> {
     lines.iter().map(|line| line.parse().expect("a correct line")).collect()
 }
 
-/// Returns the options that a kind requires.
+/// Returns the options that must be given for a kind.
 fn must_be_given(id: &str) -> &'static str {
     match id {
         // With these slopes, earning a credit takes a whole number of nanoseconds. Otherwise `cbs`
@@ -76,39 +76,40 @@ fn must_be_given(id: &str) -> &'static str {
     }
 }
 
-/// Returns the largest backlog that a qdisc may hold.
+/// Returns the most packets and bytes that a qdisc may hold.
 fn most(spec: &Spec) -> Backlog {
     let values = spec.values(MTU);
     let (packets, bytes) = match spec.kind().id {
         "pfifo" | "pfifo_head_drop" | "skbprio" => (values.number("limit"), u64::MAX),
         "bfifo" | "plug" | "tbf" => (u64::MAX, values.number("limit")),
         "pfifo_fast" => (3 * values.number("txqueuelen"), u64::MAX),
-        // Each queue has a `pfifo_fast`.
+        // Each queue of `mq` has a `pfifo_fast`.
         "mq" => (3000 * values.number("queues").max(1), u64::MAX),
         "mqprio" => (3000 * 8, u64::MAX),
-        // Each band has a `pfifo`.
+        // Each band of these kinds has a `pfifo`.
         "prio" | "multiq" => (1000 * values.number("bands"), u64::MAX),
         "ets" => (1000 * values.number("bands").max(2), u64::MAX),
-        // Without classes, the qdisc holds no packets.
+        // A qdisc of these kinds without classes holds no packets.
         "drr" | "qfq" | "blackhole" | "noop" => (0, 0),
         "noqueue" => (1, u64::MAX),
-        // A duplicate may exceed the limit together with its packet.
+        // When `netem` duplicates a packet, the duplicate may exceed the limit.
         "netem" => (values.number("limit") + 1, u64::MAX),
-        // The root acts as a `pfifo` while it has no classes.
+        // While it has no classes, `hfsc` acts as a `pfifo`.
         "hfsc" => (1000, u64::MAX),
         "etf" => (u64::MAX, u64::MAX),
-        // There are no classes, so all packets go to the direct queue.
+        // This `htb` has no classes, so all packets go to its direct queue.
         "htb" => (values.number("direct_qlen"), u64::MAX),
-        // The child is a `pfifo`.
+        // The child of `cbs` is a `pfifo`.
         "cbs" => (1000, u64::MAX),
-        // Each band has the limit, and the fast path holds eight more packets.
+        // The limit holds for each band of `fq` separately, and `fq`'s fast path holds eight more
+        // packets.
         "fq" => (3 * values.number("limit") + 8, u64::MAX),
         "red" => (u64::MAX, values.number("limit")),
         "codel" | "fq_codel" | "sfq" | "choke" | "pie" | "fq_pie" | "dualpi2" => {
             (values.number("limit"), u64::MAX)
         }
-        // Every packet counts as more memory than its bytes. One more packet may be held after a
-        // peek.
+        // `cake`'s limit counts memory, and every packet takes more memory than its bytes. After a
+        // peek, `cake` may hold one more packet.
         "cake" => match values.number("memlimit") {
             0 => (u64::MAX, (10_240 + 1) * u64::from(MTU)),
             limit => (u64::MAX, limit + u64::from(MTU)),
@@ -122,7 +123,7 @@ fn most(spec: &Spec) -> Backlog {
     Backlog { packets: u32::try_from(packets).unwrap_or(u32::MAX), bytes }
 }
 
-/// Whether a qdisc sends a packet whenever it holds packets, provided that its children do.
+/// Whether a qdisc whose children always send never makes its packets wait.
 fn conserves_work(spec: &Spec) -> bool {
     match spec.kind().id {
         "cbs" | "etf" | "fq" | "hfsc" | "htb" | "netem" | "plug" | "tbf" => false,
@@ -137,7 +138,7 @@ enum Op {
         flow: u64,
         len: u32,
     },
-    /// A packet that may leave only after `wait_us` microseconds.
+    /// Enqueue a packet that may leave only after `wait_us` microseconds.
     EnqueueLater {
         flow: u64,
         len: u32,
@@ -172,39 +173,41 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 0..150)
 }
 
-/// What a test knows about a packet, by its cookie.
+/// What a test knows about one packet. The packet's cookie is its index.
 struct Known {
     flow: u64,
     len: u32,
     not_before_ns: u64,
 }
 
-/// A tree, and a record of the packets that it should hold.
+/// The tree that is tested, and a record of the packets that the tree should hold.
 struct Books {
     tree: Tree,
     most: Backlog,
-    /// Whether the tree respects departure times, and how many nanoseconds before them packets may
-    /// leave.
+    /// Whether the tree respects the departure times of packets. `early_ns` is how many nanoseconds
+    /// before its departure time a packet may leave.
     timed: bool,
     early_ns: u64,
-    /// How often in a row the tree may announce a time at which no packet leaves after all.
+    /// How often in a row a dequeue may come at the time that the tree announced, and still get no
+    /// packet.
     false_hopes: u32,
-    /// Whether the tree has a `plug`, which waits for a command while its parents dequeue again and
-    /// again.
+    /// Whether the tree has a `plug`. A `plug` holds its packets until a command releases them,
+    /// while its parents may ask for dequeues again and again.
     plugged: bool,
     /// Whether the tree never waits while it holds packets.
     conserves_work: bool,
     now: Instant,
     known: Vec<Known>,
-    /// The packets held, by cookie, with the number of copies of each.
+    /// The packets that the tree should hold, by cookie, with the number of copies of each (a qdisc
+    /// may duplicate packets).
     held: BTreeMap<u64, u64>,
     /// Whether packets may leave in another order than they arrived.
     reorders: bool,
     duplicates: bool,
     dropped: u64,
-    /// The last packet of each flow that has left.
+    /// For each flow, the cookie of its packet that left last.
     last: BTreeMap<u64, u64>,
-    /// Everything that happened, to compare runs.
+    /// Each drop and departure in order, so that two runs can be compared.
     log: Vec<(u64, u64, bool)>,
 }
 
@@ -219,8 +222,8 @@ impl Books {
                 "etf" => spec.values(MTU).number("delta"),
                 _ => 0,
             },
-            // `cbs` first announces when the last packet has passed the link, and counts credits
-            // only then.
+            // `cbs` first announces the time at which the link has sent the last packet. Only then
+            // does `cbs` know how many credits are missing, and announces another time.
             false_hopes: u32::from(spec.kind().id == "cbs"),
             plugged: false,
             conserves_work: conserves_work(spec),
@@ -239,7 +242,8 @@ impl Books {
         let mut pkt = Packet::new(len);
         pkt.cookie = self.known.len() as u64;
         pkt.flow = flow;
-        // A flow stays in one band, because otherwise its packets could overtake each other.
+        // All packets of a flow have the same priority and so stay in one band, because otherwise
+        // they could overtake each other.
         pkt.priority = u32::try_from(flow).expect("small");
         pkt.mark = pkt.priority;
         pkt.ecn = 1;
@@ -260,8 +264,8 @@ impl Books {
         self.settle_drops()?;
         let held = self.held.contains_key(&cookie);
         match verdict {
-            // The packet may have been dropped after all: a parent may have peeked at the child to
-            // see what it holds.
+            // Although the verdict is `Queued`, the packet may have been dropped: when a parent
+            // peeks at the child to see what it holds, the child may drop packets.
             Verdict::Queued => prop_assert!(held || self.dropped > before, "queued, but gone"),
             Verdict::Congested => prop_assert!(self.dropped > before, "nothing died"),
             Verdict::Dropped => prop_assert!(!held, "dropped, but held"),
@@ -269,7 +273,7 @@ impl Books {
         Ok(())
     }
 
-    /// If the tree duplicated the last packet, records the duplicate.
+    /// If the tree duplicated the packet that was enqueued last, records the duplicate.
     fn settle_made(&mut self, made_before: u64) {
         let made = self.tree.totals().made_packets - made_before;
         if let Some(last) = self.known.len().checked_sub(1) {
@@ -277,7 +281,7 @@ impl Books {
         }
     }
 
-    /// Removes a packet from the record. Returns whether it was there.
+    /// Removes one copy of a packet from the record. Returns whether the record had the packet.
     fn gone(&mut self, cookie: u64) -> bool {
         let there = self.held.get_mut(&cookie).filter(|number| **number > 0);
         let was_there = there.map(|number| *number -= 1).is_some();
@@ -285,7 +289,7 @@ impl Books {
         was_there
     }
 
-    /// Removes the packets that the tree dropped from the record.
+    /// Takes the packets that the tree has dropped, and removes them from the record.
     fn settle_drops(&mut self) -> Result<(), TestCaseError> {
         for pkt in self.tree.drops() {
             prop_assert!(pkt.drop_reason.is_some(), "a drop has a reason");
@@ -310,7 +314,7 @@ impl Books {
         Ok(())
     }
 
-    /// Dequeues once. Returns the time at which to try again if no packet may leave now.
+    /// Dequeues one packet. If no packet may leave now, returns the time at which to try again.
     fn dequeue(&mut self) -> Result<Option<Instant>, TestCaseError> {
         let answer = self.tree.dequeue(self.now);
         self.settle_drops()?;
@@ -346,8 +350,8 @@ impl Books {
         match *op {
             Op::Enqueue { flow, len } => self.enqueue(flow, len, 0)?,
             Op::EnqueueLater { flow, len, wait_us } => self.enqueue(flow, len, wait_us)?,
-            // Enqueue the packets one by one, because in a list one could not tell which packets
-            // were duplicated.
+            // Enqueue the packets one by one, because after enqueueing a list, this test could not
+            // tell which packets were duplicated.
             Op::EnqueueList { flow, len, count } if self.duplicates => {
                 for _ in 0..count {
                     self.enqueue(flow, len, 0)?;
@@ -358,7 +362,8 @@ impl Books {
                 let before = self.dropped;
                 let dropped = self.tree.enqueue_list(self.now, list);
                 self.settle_drops()?;
-                // Other packets may have been dropped to make room for the new ones.
+                // The tree may have dropped other packets to make room for the new ones, so more
+                // packets may be dropped than the call returns.
                 prop_assert!(u64::from(dropped) <= self.dropped - before);
             }
             Op::Dequeue => {
@@ -395,7 +400,8 @@ impl Books {
         Ok(())
     }
 
-    /// Dequeues all packets. Each announced wait must end with a packet or a drop.
+    /// Dequeues until the tree is empty. Whenever the tree announces a time, a packet must leave or
+    /// be dropped at that time.
     fn drain(&mut self) -> Result<(), TestCaseError> {
         let mut waits = 0;
         while !self.held.is_empty() {
@@ -405,7 +411,8 @@ impl Books {
                 waits = 0;
             }
             match answer {
-                // The tree waits for a command.
+                // The announced time never comes, because the tree waits for a command (as `plug`
+                // does). A reset drops its packets.
                 Some(NEVER) => return self.run(&Op::Reset),
                 Some(_) if self.plugged && waits > self.false_hopes => {
                     return self.run(&Op::Reset);

@@ -9,7 +9,7 @@ mod ops;
 use std::fs;
 use std::path::Path;
 
-/// Calls `run` with the content of each file of a corpus.
+/// Calls `run` with the content of each file of a corpus (a folder of stored inputs).
 fn replay(name: &str, run: fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
     let entries = fs::read_dir(&corpus).expect("the corpus is in the repository");

@@ -30,7 +30,8 @@ fn dequeue(tree: &mut Tree, count: u32) {
     }
 }
 
-/// Returns for each handle: packets and bytes that left, drops, and packets held.
+/// Returns for each qdisc its handle, and four numbers: packets sent, bytes sent, packets dropped
+/// and packets held.
 fn counts(views: &[QdiscView]) -> Vec<(u16, [u64; 4])> {
     let row = |view: &QdiscView| {
         let all: u64 = view.drops.iter().map(|(_, n)| n).sum();
@@ -55,7 +56,7 @@ fn a_drop_counts_for_all_that_stand_above() {
     dequeue(&mut tree, 1);
     let all = [1, 100, 3, 3];
     assert_eq!(counts(&tree.views()), [(1, all), (2, all), (3, all)]);
-    // Parents come first, each with its own classes.
+    // In the list of views, parents come before their children, and each qdisc has its own classes.
     let views = tree.views();
     assert_eq!(views[0].classes.len(), 3);
     assert_eq!((views[0].classes[0].leaf, views[0].classes[1].leaf), (Some(2), None));
@@ -64,8 +65,8 @@ fn a_drop_counts_for_all_that_stand_above() {
     assert_eq!(views[2].drops, [(DropReason::Overlimit, 3)]);
 }
 
-/// As in Linux, the packets of a replaced qdisc count as drops of the qdiscs above it, and of no
-/// other qdisc.
+/// As in Linux, packets that are lost because their qdisc is replaced count as drops of the qdiscs
+/// above that place, and of no other qdisc.
 #[test]
 fn what_is_purged_counts_above_it() {
     let mut tree = tree(&NESTED);
@@ -81,7 +82,8 @@ fn what_is_purged_counts_above_it() {
     assert_eq!(tree.totals().dropped(DropReason::Purged), 6, "the tree forgets nothing");
 }
 
-/// A class of `drr` has its own counters, but a class of `prio` shows those of the qdisc below it.
+/// A class of `drr` has counters of its own, which stay when the qdisc below it is replaced, but a
+/// class of `prio` shows those of the qdisc below it.
 #[test]
 fn a_class_may_outlive_its_qdisc() {
     for (kind, left) in [("drr", 3), ("prio", 1)] {
@@ -113,14 +115,15 @@ fn how_long_packets_stay_is_measured_if_asked_for() {
     dequeue(&mut tree, 3);
     for view in tree.views() {
         let counts = view.sojourn_ns.expect("it is measured");
-        // 1,000 ns lie between 2^9 ns and 2^10 ns.
+        // The sojourn time of each packet is 1,000 ns, which lies between 2^9 ns and 2^10 ns, so it
+        // belongs to entry 10 of the histogram.
         assert_eq!((counts[10], counts.iter().sum::<u64>()), (3, 3));
     }
 }
 
-/// A class of `htb` counts the packets that were refused for as long as the class exists
-/// (`htb_enqueue`, `net/sched/sch_htb.c`, 7.2). A class of `drr` shows the drops of the qdisc below
-/// it, and so begins anew when that qdisc is replaced (`drr_dump_class_stats`,
+/// A class of `htb` keeps counting the packets that its qdiscs refused for as long as the class
+/// exists (`htb_enqueue`, `net/sched/sch_htb.c`, 7.2). A class of `drr` shows the drops of the
+/// qdisc below it, and so begins anew when that qdisc is replaced (`drr_dump_class_stats`,
 /// `net/sched/sch_drr.c`).
 #[test]
 fn what_a_class_refused_when_another_qdisc_comes() {

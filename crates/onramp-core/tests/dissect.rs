@@ -1,5 +1,5 @@
-//! Tests reading the headers of packets: on arbitrary bytes, and compared with another crate that
-//! reads them.
+//! Tests the reading of packet headers, on arbitrary bytes and compared with another crate that
+//! reads headers.
 
 #[path = "ops/dissect.rs"]
 #[expect(dead_code, reason = "any bytes are for fuzzing")]
@@ -47,8 +47,8 @@ fn made() -> impl Strategy<Value = Made> {
 }
 
 impl Made {
-    /// Returns the bytes of the frame: IP header, transport header and data from the other crate,
-    /// VLAN tags added by hand.
+    /// Returns the bytes of the frame. The other crate writes the IP header, the transport header
+    /// and the data, and this function adds the VLAN tags.
     fn frame(&self) -> Vec<u8> {
         let eth = PacketBuilder::ethernet2([1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]);
         let half = |at: usize| -> [u8; 16] { self.addresses[at..at + 16].try_into().expect("16") };
@@ -75,8 +75,8 @@ impl Made {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Whatever the bytes are and wherever the packet ends, nothing panics and no byte after the
-    /// end is read.
+    /// Whatever the bytes of a packet are and wherever the packet ends, reading its headers does
+    /// not panic, and reads no byte after the end.
     #[test]
     fn any_bytes_can_be_read(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
         for layer in [Layer::Datagram, Layer::Ip, Layer::Ethernet] {
@@ -92,8 +92,8 @@ proptest! {
         }
     }
 
-    /// Whole packets, truncated packets, and packets with one changed byte are read as the other
-    /// crate reads them.
+    /// For whole packets, truncated packets, and packets with one changed byte, our crate finds the
+    /// same headers as the other crate.
     #[test]
     fn as_the_other_crate_reads_them(
         made in made(),
@@ -111,19 +111,19 @@ proptest! {
         prop_assert_eq!(whole.vlan, outer);
         compare(&frame);
         compare(&frame[..cut.index(frame.len() + 1)]);
-        // The other crate takes 0x9100 for a VLAN tag, but Linux does not.
+        // The other crate takes the EtherType 0x9100 for a VLAN tag, but Linux does not.
         prop_assume!(byte != 0x91);
         let mut changed = frame;
-        // Change neither the lengths, which the other crate trusts, nor the fields that say that a
-        // packet is a fragment.
+        // The changed byte must not be part of a length, because the other crate trusts lengths,
+        // nor of a field that says that the packet is a fragment.
         let ip = 14 + 4 * made.vlans.len();
         let at = place.index(ip);
         changed[at] = byte;
         compare(&changed);
     }
 
-    /// A datagram is read like the frame that its device sends, except for fields that only the
-    /// device knows.
+    /// The headers of a datagram without headers are read as those of the frame that its device
+    /// sends, except for fields that only the device knows.
     #[test]
     fn a_datagram_gets_its_headers(
         dest in any::<SocketAddr>(),
@@ -169,7 +169,8 @@ fn parts_have_no_ports() {
 
 #[test]
 fn extension_headers_are_passed_by() {
-    // IPv6, hop-by-hop options of 8 bytes, destination options of 16 bytes, UDP.
+    // The packet has an IPv6 header, hop-by-hop options of 8 bytes, destination options of 16
+    // bytes, and a UDP header.
     let mut bytes = vec![0; 14 + 40];
     bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
     bytes[14] = 0x6a;
@@ -182,7 +183,7 @@ fn extension_headers_are_passed_by() {
     assert_eq!((found.protocol, found.tos), (17, 0xab));
     assert_eq!(found.transport, Some(14 + 40 + 8 + 16));
     assert_eq!(found.ports, Some((0x1234, 9)));
-    // For a fragment, the protocol is known, but the ports are not read.
+    // For an IP fragment, we read the protocol, but not the ports.
     bytes[20] = 44;
     bytes[54..62].copy_from_slice(&[17, 0, 0, 1, 0, 0, 0, 1]);
     let found = keys(&bytes);

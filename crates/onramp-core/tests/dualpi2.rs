@@ -1,4 +1,5 @@
-//! `dualpi2`: its counters, its credits, and its control law over a change.
+//! `dualpi2`: its counters, its credits, and how its drop probability behaves when its options
+//! change.
 //!
 //! Source: RFC 9332, appendix A: the base probability moves by alpha times the distance of the
 //! delay from its target, plus beta times the growth of the delay, in Hertz and seconds.
@@ -8,7 +9,7 @@ use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::{DropReason, Packet};
 
 const MS: u64 = 1_000_000;
-/// The time at the beginning, a multiple of all update periods used here.
+/// The time at which the tests begin, a multiple of all update periods used in these tests.
 const START: Instant = Instant(20_000_000_000);
 
 fn tree(lines: &[&str]) -> Tree {
@@ -46,7 +47,8 @@ fn packets_are_counted_by_their_queue() {
     let mut tree = plain("");
     for (n, ecn) in [0, 1, 2, 3, 1].into_iter().enumerate() {
         push(&mut tree, START, ecn);
-        // As in Linux, `maxq` is the number of packets that an arriving packet finds.
+        // As in Linux, `maxq` is the largest number of packets that an arriving packet has found in
+        // the queue. The packet itself does not count.
         assert_eq!(stat(&tree, "maxq"), n as u64);
     }
     assert_eq!((stat(&tree, "packets_in_c"), stat(&tree, "packets_in_l")), (2, 3));
@@ -65,13 +67,14 @@ fn each_queue_tells_how_long_its_first_packet_has_waited() {
     assert_eq!((stat(&tree, "delay_c_ns"), stat(&tree, "delay_l_ns")), (MS, 0));
     push(&mut tree, START.after(5 * MS), 0);
     assert_eq!((stat(&tree, "delay_c_ns"), stat(&tree, "delay_l_ns")), (5 * MS, 4 * MS));
-    // The packet of the L-queue leaves first.
+    // The packet in the L-queue (for low latency) leaves first, marked.
     assert_eq!(pop(&mut tree, START.after(7 * MS)), Some(3));
     assert_eq!((stat(&tree, "delay_c_ns"), stat(&tree, "delay_l_ns")), (7 * MS, 0));
 }
 
-/// While the queue holds less than two packets of the largest size, no packet is marked by chance,
-/// so only the step marks here.
+/// While the queue holds less than two packets of the largest size, no packet is marked by chance.
+/// So the packets of this test are marked only by the step: a packet that has waited longer than
+/// `step_thresh` is marked.
 #[test]
 fn a_packet_that_waits_longer_than_the_step_is_marked() {
     for (wait, after, marks) in [(2 * MS, 1, 0), (2 * MS + 1, 3, 1)] {
@@ -80,28 +83,31 @@ fn a_packet_that_waits_longer_than_the_step_is_marked() {
         assert_eq!(pop(&mut tree, START.after(wait)), Some(after));
         assert_eq!((stat(&tree, "step_marks"), stat(&tree, "ecn_mark")), (marks, marks));
     }
-    // A step in packets: two packets behind the departing one are one too many.
+    // A step that counts packets: with a step of one packet, a packet is marked if two packets are
+    // left behind it.
     let mut tree = plain("step_thresh 1packet");
     (0..3).for_each(|_| push(&mut tree, START, 1));
     let left: Vec<_> = std::iter::from_fn(|| pop(&mut tree, START)).collect();
     assert_eq!(left, [3, 1, 1]);
     assert_eq!(stat(&tree, "step_marks"), 1);
-    // The step applies only to packets that find at least `min_qlen_step` packets in the queue.
+    // The step marks only packets that, on arrival, find at least `min_qlen_step` packets in the
+    // queue.
     let mut tree = plain("step_thresh 2ms min_qlen_step 2");
     (0..3).for_each(|_| push(&mut tree, START, 1));
     let left: Vec<_> = std::iter::from_fn(|| pop(&mut tree, START.after(3 * MS))).collect();
     assert_eq!(left, [1, 1, 3]);
 }
 
-/// The queue with the larger share begins. Its credit is the difference of the two shares in
-/// percent, times the largest packet size.
+/// At the beginning, the queue with the larger share (classic or L-queue) has credit and is served
+/// first. The credit is the difference of the two shares in percent, times the largest packet size.
 #[test]
 fn the_queue_with_the_greater_part_begins() {
     for (percent, c, l) in [(10, 0, 80 * 1_514), (50, 0, 0), (90, 80 * 1_514, 0)] {
         let mut tree = plain(&format!("classic_protection {percent}%"));
         assert_eq!((stat(&tree, "credit_c"), stat(&tree, "credit_l")), (c, l), "{percent}");
-        // A packet that leaves while the other queue waits moves the credit in favour of the other
-        // queue: by the packet's size times the other queue's share in percent.
+        // If a packet leaves one queue while the other queue has packets, the credit moves in
+        // favour of that other queue, by the packet's size times the other queue's share in
+        // percent.
         push(&mut tree, START, 1);
         push(&mut tree, START, 0);
         let first = pop(&mut tree, START);
@@ -111,7 +117,8 @@ fn the_queue_with_the_greater_part_begins() {
             50 => assert_eq!((first, credit), (Some(1), (50_000, 0))),
             _ => assert_eq!((first, credit), (Some(0), (80 * 1_514 - 10_000, 0))),
         }
-        // A queue that sends alone pays nothing. When both queues are empty, the credit is reset.
+        // While only one queue has packets, the credit does not change. When both queues are empty,
+        // the credit is reset.
         assert!(pop(&mut tree, START).is_some());
         assert_eq!((stat(&tree, "credit_c"), stat(&tree, "credit_l")), credit);
         assert_eq!(pop(&mut tree, START), None);
@@ -119,13 +126,15 @@ fn the_queue_with_the_greater_part_begins() {
     }
 }
 
-/// The probability after two packets have waited for one period of 16 ms, with a target of 15 ms:
-/// 0.16 Hz times 1 ms, plus 3.2 Hz times 16 ms.
+/// The drop probability after packets have waited for one period of 16 ms, with a target of 15 ms:
+/// 0.16 Hz times 1 ms (the distance from the target), plus 3.2 Hz times 16 ms (the growth of the
+/// delay).
 const AFTER_16_MS: f64 = 41.0 / 256.0 * 0.001 + 819.0 / 256.0 * 0.016;
 
 fn is_about(tree: &Tree, probability: f64) {
     let (raw, ppm) = (stat(tree, "prob"), stat(tree, "prob_ppm"));
-    // Gains are rounded down to 2^-38 per nanosecond: a loss of at most a third of a percent here.
+    // `dualpi2` rounds the gains down to multiples of 2^-38 per nanosecond, which makes the
+    // probability at most a third of a percent too small here.
     let near = |number: f64| (0.997..=1.0).contains(&(number / probability));
     #[expect(clippy::cast_precision_loss, reason = "32 bits fit")]
     let (raw, ppm) = (raw as f64 / f64::from(u32::MAX), ppm as f64 / 1e6);
@@ -140,7 +149,7 @@ fn the_probability_follows_the_wait() {
     assert_eq!((stat(&tree, "prob"), stat(&tree, "prob_ppm")), (0, 0));
     push(&mut tree, START.after(16 * MS), 0);
     is_about(&tree, AFTER_16_MS);
-    // The probability is not updated twice in a period.
+    // The probability is updated only once in a period of 16 ms.
     push(&mut tree, START.after(31 * MS), 0);
     is_about(&tree, AFTER_16_MS);
     push(&mut tree, START.after(32 * MS), 0);
@@ -152,7 +161,7 @@ fn a_change_keeps_the_probability_and_what_went_before_it() {
     let mut tree = plain("");
     push(&mut tree, START, 0);
     push(&mut tree, START, 0);
-    // The period that ends at the change still uses the old gains.
+    // An update period that has ended before the change is still computed with the old gains.
     let change = |tree: &mut Tree, ms: u64, options: &str| {
         let line = format!("qdisc change dev e root handle 1: dualpi2 {options}");
         tree.apply(START.after(ms * MS), &line).expect(&line);
@@ -196,8 +205,8 @@ fn a_change_drops_the_oldest_classic_packets_first() {
 
 #[test]
 fn filters_and_priorities_choose_the_queue() {
-    // Class 1 is the L-queue, class 2 is for packets of the L-queue that are never marked, and all
-    // other classes are classic.
+    // Filters name classes: class 1 is the L-queue (low latency), class 2 is the L-queue for
+    // packets that are never marked, and all other classes are the classic queue.
     for (class, l, ecn) in [("1:1", 1, 3), ("1:2", 1, 2), ("1:3", 0, 2), ("2:1", 1, 3)] {
         let filter = format!("filter add dev e parent 1: matchall classid {class}");
         let mut tree = tree(&["qdisc add dev e root handle 1: dualpi2", &filter]);

@@ -1,5 +1,5 @@
-//! Changes to the tree of a device with several transmit queues, each with its own port: which port
-//! a change applies to, and what the port's tree is afterwards.
+//! Changes to the tree of a device with several transmit queues, each with its own port: which
+//! ports a change applies to, and which qdiscs the trees of these ports have afterwards.
 
 use std::sync::{Arc, Mutex};
 
@@ -40,10 +40,10 @@ impl PortWaker for Nobody {
     fn visit_by(&self, _at: Instant) {}
 }
 
-/// The cookies of the packets that a queue took.
+/// The cookies of the packets that a transmit queue's device took.
 type Taken = Arc<Mutex<Vec<u64>>>;
 
-/// A device with its described tree and a port for each transmit queue.
+/// A device's tree as `tc` lines described it, and a port for each of its transmit queues.
 struct Queues {
     setup: Arc<Setup>,
     ports: Vec<(Port<Taker>, Taken)>,
@@ -63,8 +63,8 @@ impl Queues {
         Self { setup: Arc::new(setup), ports }
     }
 
-    /// Applies a line. Returns the queue that the line is for, if it is for one queue only, and the
-    /// queues whose trees changed.
+    /// Applies a `tc` line. Returns the transmit queue that the line is for (`None` if it is for
+    /// all queues), and the queues whose trees changed.
     fn apply(&mut self, line: &str) -> (Option<usize>, Vec<usize>) {
         let mut setup = Setup::clone(&self.setup);
         let change = setup.change(line).unwrap_or_else(|why| panic!("{line}: {why}"));
@@ -92,7 +92,7 @@ impl Queues {
         std::mem::take(&mut *found.lock().unwrap())
     }
 
-    /// Returns the handle, place and kind of each qdisc in front of a queue.
+    /// Returns the handle, the parent and the kind of each qdisc in the tree of a transmit queue.
     fn told(&self, queue: usize) -> Vec<String> {
         let views = self.views(queue);
         let row = |view: &QdiscView| {
@@ -102,8 +102,8 @@ impl Queues {
         views.iter().map(row).collect()
     }
 
-    /// Returns the order in which three packets with these priorities leave that arrive at the same
-    /// time.
+    /// Sends three packets with these priorities to a transmit queue at once. Returns the order in
+    /// which they leave.
     fn order(&self, queue: usize, priorities: [u32; 3]) -> Vec<u64> {
         let (port, taken) = &self.ports[queue];
         taken.lock().unwrap().clear();
@@ -118,7 +118,7 @@ impl Queues {
     }
 }
 
-/// A `prio` whose priorities all select the first class.
+/// The line of a `prio` in which all priorities select the first class.
 const ONE_BAND: &str = "prio priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
 
 #[test]
@@ -145,8 +145,8 @@ fn a_change_below_mq_is_for_one_queue() {
     assert_eq!(queues.told(2), ["30: 1:3 drr"]);
 }
 
-/// When a qdisc below a class of a port's tree is removed, a `pfifo` takes its place. In place of
-/// the first qdisc in front of a queue, a `pfifo_fast` comes.
+/// When a qdisc below a class of a port's tree is removed, a `pfifo` takes its place. When the
+/// topmost qdisc of a transmit queue's tree is removed, a `pfifo_fast` takes its place.
 #[test]
 fn what_stands_there_when_a_qdisc_has_gone() {
     let mut queues = Queues::new(&[
@@ -163,7 +163,8 @@ fn what_stands_there_when_a_qdisc_has_gone() {
     assert_eq!(queues.order(1, [0, 2, 6]), [2, 0, 1], "by priority");
 }
 
-/// If each queue has a copy of the whole tree, a change applies to all queues.
+/// If the root is not `mq`, each transmit queue has a copy of the whole tree, and a change applies
+/// to all queues.
 #[test]
 fn a_change_to_any_other_root_is_for_all_queues() {
     let mut queues = Queues::new(&[
@@ -192,7 +193,7 @@ fn a_change_to_any_other_root_is_for_all_queues() {
     }
 }
 
-/// Another root that has a class for each queue applies to all queues.
+/// Replacing the root by another root with a class for each transmit queue changes all queues.
 #[test]
 fn another_mq_is_for_all_queues() {
     let mut queues = Queues::new(&["qdisc add dev x root handle 1: mq queues 3"]);

@@ -21,8 +21,8 @@ fn packet(cookie: u64, txtime_ns: u64) -> Packet {
     pkt
 }
 
-/// Returns the cookies of the packets that leave at `now_ns`, and the time at which to dequeue
-/// again.
+/// Dequeues at `now_ns` until no packet leaves. Returns the cookies of the packets that left, and
+/// the time at which to dequeue again, if any.
 fn ask(tree: &mut Tree, now_ns: u64) -> (Vec<u64>, Option<u64>) {
     let mut out = Vec::new();
     loop {
@@ -41,15 +41,15 @@ fn a_packet_leaves_a_nanosecond_after_its_window_opens() {
     assert_eq!(ask(&mut tree, START_NS), (vec![], Some(START_NS + 4_001)));
     assert_eq!(ask(&mut tree, START_NS + 4_000), (vec![], Some(START_NS + 4_001)));
     assert_eq!(ask(&mut tree, START_NS + 4_001), (vec![1], None));
-    // A packet whose time is before that of the last departed packet is late, even though its own
-    // time has not come yet.
+    // A packet is late if its departure time is before that of the packet that left last, even
+    // though its own time has not come yet.
     let late = tree.enqueue(Instant(START_NS + 4_002), packet(2, START_NS + 4_999));
     assert_eq!((late, tree.totals().dropped(DropReason::Late)), (Verdict::Dropped, 1));
     assert_eq!(tree.enqueue(Instant(START_NS), packet(3, 0)), Verdict::Dropped);
 }
 
-/// A packet may still leave at exactly its time, but not if a dequeue finds it behind a late
-/// packet.
+/// A packet may still leave at exactly its departure time. But if a dequeue at that time finds a
+/// late packet before it, both are dropped.
 #[test]
 fn what_is_late_takes_those_on_time_along() {
     for (second, left) in [(2_000, vec![]), (2_001, vec![2])] {
@@ -57,7 +57,7 @@ fn what_is_late_takes_those_on_time_along() {
         let _ = tree.enqueue(Instant(START_NS), packet(1, START_NS + 1_500));
         let _ = tree.enqueue(Instant(START_NS), packet(2, START_NS + second));
         let (out, again) = ask(&mut tree, START_NS + 2_000);
-        // The dequeue that drops late packets sends nothing.
+        // A dequeue that drops late packets sends no packet.
         assert_eq!((out, again), (vec![], left.first().map(|_| START_NS + 2_001)));
         assert_eq!(ask(&mut tree, START_NS + 2_001).0, left);
     }
@@ -80,8 +80,8 @@ fn a_deadline_is_replaced_by_the_time_of_departure() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// If dequeued as soon as it announces, `etf` loses no packet. Packets leave in the order of
-    /// their times, and packets with the same time in the order of arrival.
+    /// If dequeued at the times that it announces, `etf` loses no packet. Packets leave in the
+    /// order of their departure times, and packets with the same time in the order of arrival.
     #[test]
     fn departures_are_the_sorted_times(
         times in prop::collection::vec(0_u64..50, 1..100),

@@ -35,7 +35,7 @@ fn fill(tree: &mut Tree, bands: &[u32], packets: u32) {
     }
 }
 
-/// Returns the bands of the next packets that leave.
+/// Dequeues up to `packets` packets. Returns their bands in order of departure.
 fn next(tree: &mut Tree, packets: usize) -> Vec<u64> {
     let pop = || match tree.dequeue(NOW) {
         Dequeue::Ready(pkt) => Some(pkt.cookie),
@@ -44,7 +44,7 @@ fn next(tree: &mut Tree, packets: usize) -> Vec<u64> {
     std::iter::from_fn(pop).take(packets).collect()
 }
 
-/// Returns how many of the next packets belong to bands 1, 2 and 3.
+/// Dequeues `packets` packets. Returns how many of them belong to bands 1, 2 and 3.
 fn parts(tree: &mut Tree, packets: usize) -> [usize; 3] {
     let out = next(tree, packets);
     [1, 2, 3].map(|band| out.iter().filter(|other| **other == band).count())
@@ -83,7 +83,8 @@ fn strict_bands_come_and_go() {
     change(&mut tree, "bands 3 quanta 2000 1000 1000");
     fill(&mut tree, &[1], 100);
     near(parts(&mut tree, 80), [40, 20, 20]);
-    // A band that was strict is in the round-robin list only once, and no packet is lost.
+    // A band that was strict for a while has only one place in the round robin, and no packet is
+    // lost.
     change(&mut tree, "bands 3 strict 3");
     fill(&mut tree, &[3, 2, 1], 1);
     let rest = next(&mut tree, usize::MAX);
@@ -91,7 +92,8 @@ fn strict_bands_come_and_go() {
     assert_eq!((rest.len(), tree.backlog().packets), (403 - 240, 0));
 }
 
-/// All bands are strict and hold packets. After the change, they are served in rounds.
+/// The test starts with strict bands that hold packets. A change makes all bands share by quanta,
+/// and then they are served in turn.
 #[test]
 fn bands_that_hold_packets_take_part_in_rounds() {
     let mut tree = tree("bands 3 strict 3");
@@ -108,7 +110,8 @@ fn packets_of_bands_that_go_are_gone() {
     let mut tree = tree("bands 4 strict 1 quanta 1000 1000 1000");
     fill(&mut tree, &[1, 2, 3, 4], 10);
     assert_eq!(next(&mut tree, 12).len(), 12);
-    // Each band had 10 packets. Band 2 has sent one, and band 3 has sent one.
+    // Before the change, each band had 10 packets. Band 1 has sent all of them, and bands 2 and 3
+    // have sent one each.
     change(&mut tree, "bands 2 strict 1 quanta 1000");
     let dropped: Vec<_> = tree.drops().map(|pkt| (pkt.cookie, pkt.drop_reason)).collect();
     assert!(dropped.iter().all(|(band, _)| [3, 4].contains(band)), "{dropped:?}");
@@ -116,14 +119,14 @@ fn packets_of_bands_that_go_are_gone() {
     assert_eq!((dropped.len(), tree.backlog().packets, tree.backlog().bytes), (19, 9, 9_000));
     assert_eq!(tree.views()[0].classes.len(), 2);
     assert_eq!(next(&mut tree, usize::MAX), [2; 9]);
-    // Bands that were removed are empty when they come back.
+    // Bands that a change removed are empty when a later change adds them again.
     change(&mut tree, "bands 4 strict 1 quanta 1000 1000 1000");
     assert_eq!(tree.backlog().packets, 0);
     fill(&mut tree, &[4, 3], 2);
     assert_eq!(next(&mut tree, usize::MAX), [4, 3, 4, 3]);
 }
 
-/// A change replaces the priority map and keeps the filters.
+/// A change replaces the priority map, but keeps the filters.
 #[test]
 fn priorities_are_new_and_filters_stay() {
     let mut tree = tree("bands 3 strict 3 priomap 0 1 2");

@@ -1,5 +1,5 @@
-//! Compares `pfifo`, `bfifo` and `pfifo_fast` with simple models: the same packets leave and the
-//! same packets are dropped.
+//! Compares `pfifo`, `bfifo` and `pfifo_fast` with simple models: the qdisc and its model send the
+//! same packets and drop the same packets.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use onramp_core::{Instant, Tree};
 use onramp_queue::{DropReason, Packet};
 use proptest::prelude::*;
 
-/// A model of a queue. Each packet has a number, a length and a priority.
+/// A model of a queue. A packet is known by its number, length and priority.
 trait Model {
     fn takes(&mut self, number: u64, len: u32, priority: u32) -> bool;
     fn gives(&mut self) -> Option<u64>;
@@ -36,8 +36,8 @@ impl Model for Fifo {
     }
 }
 
-/// A ring of slots. The reader clears the slots that it has read in batches, and at the ring's end.
-/// The writer needs a clear slot.
+/// A model of one band of `pfifo_fast`: a ring of slots. The reader clears the slots that it has
+/// read, in batches and at the ring's end. The writer can only write into a clear slot.
 struct Ring {
     places: Vec<Option<u64>>,
     write: usize,
@@ -159,8 +159,8 @@ proptest! {
     }
 }
 
-/// Sends five packets to a busy device, after which all packets leave. Returns the numbers of the
-/// packets that leave. The first packet may bypass the empty qdisc.
+/// Sends five packets while the device is busy, and then dequeues all of them. Returns the numbers
+/// of the packets that leave. The first packet finds the qdisc empty and may bypass it.
 fn behind_a_passing_one(line: &str, priorities: [u32; 5]) -> Vec<u64> {
     let mut tree = Tree::new(&line.parse().expect("a correct line"), 1514);
     for (number, priority) in priorities.into_iter().enumerate() {
@@ -176,14 +176,15 @@ fn behind_a_passing_one(line: &str, priorities: [u32; 5]) -> Vec<u64> {
     std::iter::from_fn(|| next(&mut tree)).collect()
 }
 
-/// A packet that has bypassed an empty qdisc and found the device busy is the next to leave. More
-/// urgent packets do not overtake it, and it is not dropped to make room.
+/// If a packet has bypassed an empty qdisc but found the device busy, it is the next packet to
+/// leave. More urgent packets do not overtake it, and it is not dropped to make room.
 #[test]
 fn what_has_passed_by_stays_the_first() {
-    // Priority 6 belongs to the first band, priority 2 to the last.
+    // Priority 6 belongs to the first band (served first), priority 2 to the last.
     assert_eq!(behind_a_passing_one("pfifo_fast", [2, 2, 6, 0, 6]), [0, 2, 4, 3, 1]);
     assert_eq!(behind_a_passing_one("pfifo_head_drop limit 3", [0; 5]), [0, 3, 4]);
     assert_eq!(behind_a_passing_one("pfifo limit 3", [0; 5]), [0, 1, 2]);
-    // In `pfifo_fast`, the bypassed packet takes no slot of its band.
+    // In `pfifo_fast`, the packet that bypassed the qdisc takes no slot of its band, so two more
+    // packets fit into a band of two slots.
     assert_eq!(behind_a_passing_one("pfifo_fast txqueuelen 2", [0; 5]), [0, 1, 2]);
 }

@@ -26,7 +26,7 @@ fn shown(setup: &Setup, query: &str) -> String {
     out.finish()
 }
 
-/// The lines that a tree prints build the same tree again.
+/// When the lines that describe a tree are read again, they build the same tree.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn lines_are_read_again() {
@@ -74,7 +74,8 @@ fn lines_are_read_again() {
     let second = setup(&lines);
     assert_eq!(second.lines(), lines);
     assert_eq!(first.changes_to(&second), Some(Vec::new()));
-    // Compare without the numbers of tables and actions, which are assigned in another order.
+    // Compare the listings without the numbers of hash tables and actions, because the second tree
+    // assigns these numbers in another order.
     let alike = |setup: &Setup| {
         let text = shown(setup, "dev e0 parent 1:");
         let lines = text.lines().map(|line| {
@@ -86,7 +87,7 @@ fn lines_are_read_again() {
         lines.filter(|line| !line.contains(" index ")).collect::<Vec<_>>()
     };
     assert_eq!(alike(&second), alike(&first));
-    // A different mask, handle or table counts as a difference.
+    // If a mask, a handle or a hash table differs, the two trees are not equal.
     for (from, to) in [
         ("handle 0x10/0xff fw", "handle 0x10/0xf fw"),
         ("handle 5: u32", "handle 6: u32"),
@@ -109,7 +110,7 @@ fn lines_are_read_again() {
     }
 }
 
-/// A class can be removed when its last filter is gone, however the filter was removed.
+/// A class can be removed once no filter refers to it, however that filter was removed.
 #[test]
 fn classes_stay_while_filters_need_them() {
     let tree = || {
@@ -125,7 +126,8 @@ fn classes_stay_while_filters_need_them() {
         assert_eq!(error.why, "filters refer to the class");
         assert_eq!(error.fault.kernel_text().as_deref(), Some("Error: HTB class in use."));
     };
-    // Filters that select the class, and filters that are attached to it.
+    // The first case is a filter that selects the class, the second case a filter that is attached
+    // to the class.
     for (add, ways) in [
         (
             "parent 1: prio 1 basic classid 1:5",
@@ -151,7 +153,7 @@ fn classes_stay_while_filters_need_them() {
             setup.apply(way).expect(way);
             setup.apply(class).unwrap_or_else(|error| panic!("{way}: {error}"));
         }
-        // A filter does not keep another class from being removed.
+        // A filter that refers to one class does not keep another class from being removed.
         let mut setup = tree();
         let other = add.replace("1:5", "1:6").replace("1:1", "1:6");
         setup.apply("class add dev e0 parent 1: classid 1:6 htb rate 1mbit").expect("a class");
@@ -203,7 +205,7 @@ fn counted(filters: &[FilterSpec]) -> String {
     out.finish()
 }
 
-/// The counters of all transmit queues are summed for each filter.
+/// The listing shows each filter once, with the sum of its counters over all transmit queues.
 #[test]
 fn queues_are_summed() {
     let lines = setup(&[
@@ -232,14 +234,15 @@ fn queues_are_summed() {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert_eq!(whole.len(), 2);
-    // The counters of a single queue stay as they are, and a filter that only one queue has is
-    // listed too.
+    // The sum over a single queue equals the counters of that queue. A filter that exists only in
+    // one queue is listed too.
     assert_eq!(counted(&FilterSpec::whole([first()])), counted(&first()));
     assert_eq!(FilterSpec::whole([]).len(), 0);
     let fewer = first().into_iter().take(1).collect();
     let both = FilterSpec::whole([fewer, second()]);
     assert!(counted(&both).contains("not_in_hw (rule hit 2)"), "{}", counted(&both));
-    // The described tree lists the counters, at whatever position a filter was counted.
+    // The listing of the described tree shows each filter with its counters, even if the list of
+    // counted filters is shorter.
     let mut out = Out::new(STATS);
     lines.show_counted("dev e0 parent 1:", &whole, &mut out).expect("filters");
     assert_eq!(out.finish(), text);
@@ -249,7 +252,7 @@ fn queues_are_summed() {
     assert!(part.contains("Sent 1000 bytes") && part.contains("(rule hit 0)"), "{part}");
 }
 
-/// Filters with the same words keep separate counters.
+/// Each filter keeps its own counters, even if other filters are described by the same words.
 #[test]
 fn filters_of_the_same_words() {
     let words = "u32 match u32 0 0 flowid 1:1";
@@ -263,8 +266,8 @@ fn filters_of_the_same_words() {
     let mut out = Out::new(Style::default());
     setup.show_counted("dev e0 parent 1:", &filters, &mut out).expect("filters");
     assert_eq!(out.finish(), shown(&setup, "dev e0 parent 1:"));
-    // A filter that is described anew starts with new counters, and the other filters continue with
-    // theirs.
+    // A filter that is replaced, or deleted and added again, starts with new counters. The other
+    // filters keep their counters.
     let matchall = "filter add dev e0 parent 1: prio 9 matchall classid 1:1 action continue";
     tree.apply(NOW, matchall).expect("room");
     let all = "filter add dev e0 parent 1: prio 8 matchall classid 1:1 action continue";
@@ -303,7 +306,7 @@ fn filters_are_named_in_full() {
             heads[0], heads[1]
         )
     );
-    // The listing leaves out the parts that the query gave.
+    // A listing leaves out the fields that the query names, because they are the same in each line.
     for (query, line) in [
         ("parent 1: pref 3", "filter protocol ip basic chain 2 handle 0x1 flowid 1:2 \n"),
         ("parent 1: chain 2", "filter protocol ip pref 3 basic handle 0x1 flowid 1:2 \n"),
@@ -350,13 +353,14 @@ fn references_are_for_people() {
     assert_eq!(flags.as_deref(), Some("inheritdsfield"));
 }
 
-/// Returns all bytes of a packet, from the Ethernet header on.
+/// Returns the bytes of a packet as a filter sees them, from the Ethernet header on.
 fn bytes(pkt: &Packet) -> Vec<u8> {
     let dissected = Dissected::of(pkt);
     (0..dissected.len(pkt)).map(|at| dissected.bytes::<1>(pkt, at).expect("inside")[0]).collect()
 }
 
-/// A datagram shows the headers that a device will write for it (RFC 791, RFC 8200, RFC 768).
+/// For a datagram without headers, filters see the headers that a device will write (RFC 791, RFC
+/// 8200, RFC 768).
 #[test]
 fn datagrams_have_headers() {
     let mut pkt = Packet::with_payload(b"abcde");
@@ -364,8 +368,8 @@ fn datagrams_have_headers() {
     pkt.ecn = 2;
     let mut expected = vec![0; 12];
     expected.extend([8, 0]);
-    // The length is 20 + 8 + 5 bytes. DF is set, because sockets discover the path's MTU. The TTL
-    // is 64, and the protocol is UDP.
+    // The IPv4 length is 20 + 8 + 5 bytes. DF is set, because sockets discover the path's MTU. The
+    // TTL is 64, and the protocol is UDP.
     expected.extend([0x45, 2, 0, 33, 0, 0, 0x40, 0, 64, 17, 0, 0, 0, 0, 0, 0, 192, 0, 2, 7]);
     expected.extend([0, 0, 0x12, 0x34, 0, 13, 0, 0]);
     expected.extend(b"abcde");
@@ -373,21 +377,21 @@ fn datagrams_have_headers() {
     pkt.set_dest("[fd00::7]:4660".parse().ok());
     let mut expected = vec![0; 12];
     expected.extend([0x86, 0xdd]);
-    // The ECN bits are the last two bits of the traffic class. The length counts the bytes after
-    // the header.
+    // In IPv6, the ECN bits are the last two bits of the traffic class. The length counts the bytes
+    // after the IPv6 header.
     expected.extend([0x60, 0x20, 0, 0, 0, 13, 17, 64]);
     expected.extend([0; 16]);
     expected.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
     expected.extend([0, 0, 0x12, 0x34, 0, 13, 0, 0]);
     expected.extend(b"abcde");
     assert_eq!(bytes(&pkt), expected);
-    // A datagram without a destination shows an IPv4 header with address 0.0.0.0.
+    // For a datagram without a destination, filters see an IPv4 header with the address 0.0.0.0.
     let nowhere = bytes(&Packet::with_payload(b"x"));
     assert_eq!(
         (nowhere.len(), &nowhere[12..16], &nowhere[30..38]),
         (43, &[8, 0, 0x45, 0][..], &[0; 8][..])
     );
-    // A datagram that is too long for the length fields.
+    // This datagram is too long for the 16 bits of the length fields.
     let long = Packet::with_payload(&vec![0; 65_535]);
     let long = bytes(&long);
     assert_eq!((&long[16..18], &long[38..40]), (&[0xff, 0xff][..], &[0xff, 0xff][..]));

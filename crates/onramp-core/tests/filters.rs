@@ -1,4 +1,5 @@
-//! Filters in a running tree: lines of `tc` add, change and delete them, and packets follow them.
+//! Filters in a running tree: lines of `tc` add, change and delete filters, and packets go where
+//! the filters say.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Setup, Tree};
@@ -14,7 +15,7 @@ fn tree(lines: &[&str]) -> Tree {
     Tree::of(&setup, 1514, 0).expect("a root")
 }
 
-/// Makes a datagram to a port.
+/// Makes a datagram to UDP port `port`.
 fn to(port: u16) -> Packet {
     let mut pkt = Packet::with_payload(&[0; 1000]);
     pkt.set_dest(Some(([10, 0, 0, 1], port).into()));
@@ -22,8 +23,8 @@ fn to(port: u16) -> Packet {
     pkt
 }
 
-/// Enqueues a packet to each of these ports. Returns the ports in the order in which the packets
-/// leave.
+/// Enqueues a packet to each of these UDP ports. Returns the ports of the packets in order of
+/// departure.
 fn order(tree: &mut Tree, ports: &[u16]) -> Vec<u64> {
     for port in ports {
         let _ = tree.enqueue(NOW, to(*port));
@@ -51,7 +52,8 @@ fn filters_come_change_and_go() {
     let other = add.replace("dport 3", "dport 2");
     apply(&mut tree, &format!("add {other} 1:1")).expect("a filter");
     assert_eq!(order(&mut tree, &[1, 2, 3]), [2, 3, 1]);
-    // A line with its handle replaces the first filter, so that its packet now leaves last.
+    // A line that names the handle of the first filter replaces that filter, so that its packet now
+    // leaves last.
     let first = add.replace("u32", "handle 800::800 u32");
     let again = tree.apply(NOW, &format!("filter add {first} 1:3")).unwrap_err();
     assert_eq!(again.fault.kernel_text().as_deref(), Some("Error: Filter already exists."));
@@ -84,7 +86,7 @@ fn a_policer_keeps_its_bucket() {
     assert_eq!(tree.enqueue(later, to(1)), Verdict::Queued);
     let reasons: Vec<_> = tree.drops().map(|pkt| pkt.drop_reason).collect();
     assert_eq!(reasons, [Some(DropReason::Filter); 2]);
-    // A policer that is described anew starts with a full bucket.
+    // A policer that is replaced starts with a full bucket.
     let line = "filter replace dev eth0 parent 1: prio 9 handle 1 basic \
                 action police rate 2mbit burst 2500 drop";
     tree.apply(NOW, line).expect("another");

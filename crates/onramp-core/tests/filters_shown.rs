@@ -28,7 +28,7 @@ fn text(setup: &Setup, query: &str) -> String {
     shown(setup, query, Style::default())
 }
 
-/// Returns the answer to a line: the exit status, and the kernel's message.
+/// Applies a `tc filter` line. Returns the exit status of `tc` and the kernel's message.
 fn answer(setup: &mut Setup, line: &str) -> (u8, String) {
     said(setup.apply(&format!("filter {line}")))
 }
@@ -109,7 +109,7 @@ filter parent 1: protocol all pref 49152 matchall chain 0 handle 0x1 flowid 1:1
 fn one_of_each_kind() {
     let setup = setup(ONE_OF_EACH);
     assert_eq!(text(&setup, "dev e0"), ONE_OF_EACH_SHOWN);
-    // The listing leaves out the parts that the query gave.
+    // A listing leaves out the fields that the query names, because they are the same in each line.
     let lines = "filter protocol all matchall chain 0 \n\
         filter protocol all matchall chain 0 handle 0x1 flowid 1:1 \n  not_in_hw\n\
         \taction order 1: gact action pass\n\t random type none pass val 0\n\
@@ -158,8 +158,8 @@ fn as_json() {
     assert_eq!(all[13]["options"]["handle"], "0x5");
 }
 
-/// Hash tables of `u32` can be created by hand, linked, and named by nodes, and cannot be deleted
-/// while in use.
+/// Hash tables of the filter kind `u32` can be created by a line, can be linked from another table,
+/// can have their nodes named, and cannot be deleted while in use.
 #[test]
 fn hash_tables() {
     let mut setup = setup(&[
@@ -232,8 +232,8 @@ filter protocol all u32 fh 800::800 order 2048 key ht 800 bkt 0 link 1: not_in_h
     assert!(!text(&setup, "").contains("fh 1:5:800"));
 }
 
-/// Adds and changes that are refused: the client's message, the kernel's message, and that nothing
-/// has changed.
+/// Lines that are refused when they add or change a filter: each entry has the message of the
+/// client or of the kernel. Afterwards, nothing has changed.
 #[test]
 fn refusals() {
     let mut setup = setup(&[
@@ -298,8 +298,8 @@ fn refusals() {
     assert_eq!(text(&setup, ""), before);
 }
 
-/// An `ingress` has one place for filters. Listings call that place by the name that the last line
-/// used.
+/// An `ingress` has one list of filters, which has several names in `tc`. Listings use the name
+/// that was used in the last line that added a filter.
 #[test]
 fn an_ingress_is_called_what_was_typed() {
     let mut setup = setup(&[]);
@@ -334,7 +334,8 @@ fn an_ingress_is_called_what_was_typed() {
     assert_eq!(first(&setup, "dev e0 ingress"), format!("filter parent ffff:5 {tail}"));
 }
 
-/// Like Linux, accepts the words of a match in any order, and a match that is a number only.
+/// Like Linux, our parser accepts the words of a match (such as `cmp`) in any order, and a match
+/// that is only a number.
 #[test]
 fn any_order_and_numbers_alone() {
     let setup = setup(&[
@@ -357,7 +358,8 @@ fn any_order_and_numbers_alone() {
     assert!(!all.contains("tcp_flags"), "{all}");
 }
 
-/// Refused words of filter kinds and actions, and parts of Linux that do not exist here.
+/// Words of filter kinds and actions that are refused, and parts of Linux that this project does
+/// not have.
 #[test]
 fn refusals_of_words() {
     let mut setup = setup(&["parent 1: prio 9 protocol ip flower ip_proto udp classid 1:1"]);
@@ -408,11 +410,11 @@ fn changes_in_place() {
         "parent 1: prio 3 handle 1 flow map key src baseclass 1:2 action ok",
     ]);
     for line in [
-        // Everything about the filter is new.
+        // This line replaces everything about the filter.
         "replace dev e0 parent 1: prio 1 handle 5 basic classid 1:2",
-        // The condition stays the same, but the action changes.
+        // This line keeps the filter's condition, but changes the action.
         "change dev e0 parent 1: prio 2 handle 800::800 u32 match u32 2 2 action drop",
-        // The number of the filter stays the same.
+        // This line keeps the filter's number, but changes its options.
         "replace dev e0 parent 1: prio 3 handle 1 flow divisor 5",
     ] {
         assert_eq!(answer(&mut setup, line), (0, String::new()), "{line}");
@@ -433,7 +435,8 @@ fn one_is_got_and_some_are_deleted() {
         "parent 1: chain 3 protocol ip basic classid 1:3",
         "parent 1: chain 2 prio 5 protocol ip basic classid 1:3",
     ]);
-    // The filter added last comes first. Chains are listed in the order in which they were created.
+    // Among filters of one preference, the filter added last is listed first. Chains are listed in
+    // the order in which they were created.
     let names = |setup: &Setup| -> Vec<String> {
         let all = text(setup, "");
         let lines = all.lines().filter(|line| line.contains("handle"));
@@ -476,7 +479,7 @@ fn one_is_got_and_some_are_deleted() {
         assert_eq!(answer(&mut setup, line), (code, text.to_owned()), "{line}");
     }
     assert_eq!(names(&setup), [all[0], all[2], all[4]]);
-    // A number that became free is assigned first.
+    // A new filter gets the number of a filter that was deleted.
     let add = "add dev e0 parent 1: prio 1 protocol ip basic classid 1:2";
     assert_eq!(answer(&mut setup, add), (0, String::new()));
     assert_eq!(names(&setup), [all[1], all[0], all[2], all[4]]);
@@ -484,7 +487,7 @@ fn one_is_got_and_some_are_deleted() {
     assert_eq!(answer(&mut setup, "del dev e0 parent 1: prio 1"), (2, no_chain.into()));
 }
 
-/// The counters of a running tree appear in the listing.
+/// A listing of a running tree shows the counters of its filters.
 #[test]
 fn what_passed_is_counted() {
     let lines = setup(&[
@@ -510,12 +513,12 @@ fn what_passed_is_counted() {
     ] {
         assert!(out.contains(part), "{part} in {out}");
     }
-    // A described tree that does not run has counted nothing.
+    // A tree that was only described, but does not run, shows zero for each counter.
     let stats = Style { stats: true, ..Style::default() };
     assert!(shown(&lines, "", stats).contains("(rule hit 0)"));
 }
 
-/// Adding, changing and deleting one of many filters takes no longer than one of few.
+/// Adding, changing or deleting one of many filters takes no longer than one of few filters.
 #[test]
 fn many_filters_are_added_in_time() {
     const COUNT: u32 = 16_000;

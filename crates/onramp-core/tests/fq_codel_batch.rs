@@ -1,8 +1,9 @@
-//! `fq_codel` above its limit, and when its options change or it is reset.
+//! `fq_codel` what it drops when it is above its limit, and what happens when its options change or
+//! when it is reset.
 //!
 //! Source: RFC 8290, section 4.1: above the limit, packets are dropped from the head of the longest
 //! flow, at most `drop_batch` packets or half of its bytes; `tc-fq_codel(8)`; Linux'
-//! `fq_codel_drop`, in which these drops also count for CoDel's drop rate.
+//! `fq_codel_drop`, which also adds these drops to the count that sets CoDel's drop rate.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Setup, Tree};
@@ -23,7 +24,7 @@ fn push(tree: &mut Tree, flow: u64, len: u32) -> Verdict {
     tree.enqueue(NOW, pkt)
 }
 
-/// Returns the flows of the next packets that leave.
+/// Dequeues up to `packets` packets. Returns their flows in order.
 fn next(tree: &mut Tree, packets: usize) -> Vec<u64> {
     let pop = || match tree.dequeue(NOW) {
         Dequeue::Ready(pkt) => Some(pkt.flow),
@@ -38,7 +39,8 @@ fn stat(tree: &Tree, name: &str) -> u64 {
     found
 }
 
-/// Returns CoDel's drop counts of the flows that are in a list, sorted.
+/// Returns CoDel's drop count of each flow that is in the list of new or old flows, in ascending
+/// order.
 fn counts(tree: &mut Tree) -> Vec<i64> {
     let classes = &tree.views()[0].classes;
     let mut counts: Vec<i64> = classes.iter().map(|class| class.extra.get("count")).collect();
@@ -46,7 +48,8 @@ fn counts(tree: &mut Tree) -> Vec<i64> {
     counts
 }
 
-/// Half of the longest flow is dropped, or a batch, whichever is less. CoDel counts these drops.
+/// Above the limit, `fq_codel` drops half of the longest flow or `drop_batch` packets, whichever is
+/// less. CoDel's drop count of that flow counts these drops.
 #[test]
 fn a_batch_goes_from_the_fattest_flow() {
     for (options, packets, dropped) in [
@@ -70,7 +73,7 @@ fn a_batch_goes_from_the_fattest_flow() {
     }
 }
 
-/// Drops for lack of memory have their own counter, which counts each packet.
+/// Packets that are dropped because of the memory limit have their own counter.
 #[test]
 fn drops_for_memory_are_counted_apart() {
     let mut tree = tree("limit 1000 memory_limit 20000");
@@ -80,7 +83,7 @@ fn drops_for_memory_are_counted_apart() {
     assert_eq!((stat(&tree, "drop_overmemory"), stat(&tree, "drop_overlimit")), (dropped, dropped));
 }
 
-/// A changed quantum applies to the rounds after the change.
+/// A changed quantum applies to all rounds of service after the change.
 #[test]
 fn a_change_of_the_quantum_counts() {
     let mut tree = tree("quantum 1000 limit 10000");
@@ -96,7 +99,7 @@ fn a_change_of_the_quantum_counts() {
     assert_eq!(row(&next(&mut tree, 60)), Some(6));
 }
 
-/// A reset clears the drop count of each flow.
+/// A reset clears CoDel's drop count of each flow.
 #[test]
 fn a_reset_forgets_the_pace() {
     let mut tree = tree("limit 39");

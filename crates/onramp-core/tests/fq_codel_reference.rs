@@ -1,5 +1,5 @@
-//! Compares `fq_codel` with a simple model of RFC 8290: the same packets leave and the same packets
-//! are dropped while CoDel is inactive.
+//! Compares `fq_codel` with a simple model of RFC 8290: as long as CoDel drops nothing, both send
+//! the same packets and drop the same packets.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 const FLOWS: usize = 70;
 
-/// A queue of packets, each with its number and its length in bytes.
+/// The packets of one flow, each with its number and its length in bytes.
 #[derive(Default)]
 struct Queue {
     packets: VecDeque<(u64, u32)>,
@@ -42,7 +42,7 @@ impl Model {
         listed + usize::from(self.peeked.is_some())
     }
 
-    /// Enqueues a packet. Returns the numbers of the dropped packets.
+    /// Enqueues a packet into the model. Returns the numbers of the dropped packets.
     fn enqueue(&mut self, bucket: usize, number: u64, len: u32) -> Vec<u64> {
         let queue = &mut self.queues[bucket];
         queue.packets.push_back((number, len));
@@ -105,7 +105,7 @@ enum Op {
     Peek,
 }
 
-/// Returns the bucket of packet `number`, which is the packet of the operation with that number.
+/// Returns the bucket of packet `number`. Operation `number` is the one that enqueues this packet.
 fn of(ops: &[Op], number: u64) -> Option<usize> {
     match ops[usize::try_from(number).ok()?] {
         Op::Enqueue { bucket, .. } => Some(bucket),
@@ -197,7 +197,7 @@ proptest! {
         }
     }
 
-    /// Flows that always have packets send the same number of bytes, except for one quantum and one
+    /// Flows that always have packets send the same number of bytes, to within one quantum and one
     /// packet.
     #[test]
     fn busy_flows_share_alike(
@@ -213,7 +213,8 @@ proptest! {
             }
         }
         let mut sent = vec![0_u64; lens.len()];
-        // No flow runs out of packets: even the shortest has 400 packets of 60 bytes.
+        // In this test no flow runs out of packets: even the shortest flow has 400 packets of 60
+        // bytes.
         while sent.iter().all(|bytes| *bytes < 400 * 60 - 1514) {
             let Dequeue::Ready(pkt) = qdisc.dequeue(&mut cx) else { panic!("there is more") };
             sent[(pkt.priority & 0xFFFF) as usize - 1] += u64::from(pkt.len);
@@ -229,7 +230,7 @@ fn memory_is_limited_too() {
     let mut drops = PacketList::new();
     let mut cx = Cx::new(Instant(0), &mut drops);
     // Like Linux, `fq_codel` counts 2,304 bytes for a datagram of 1,000 bytes, so eight datagrams
-    // fit.
+    // fit into the memory limit.
     for number in 0..8 {
         assert!(qdisc.accepts(&packet(1, number, 1000)));
         assert_eq!(qdisc.enqueue(packet(1, number, 1000), &mut cx), Verdict::Queued);
@@ -247,7 +248,8 @@ fn memory_is_limited_too() {
     assert_eq!(found, [1, 1, 8 * 2304]);
 }
 
-/// A flow that runs empty forgets how long its packets have waited too long.
+/// When a flow's queue runs empty, CoDel forgets since when packets of this flow have waited too
+/// long.
 #[test]
 fn an_empty_flow_is_a_good_one() {
     let mut qdisc = build("fq_codel target 1ms interval 10ms noecn");
@@ -264,13 +266,15 @@ fn an_empty_flow_is_a_good_one() {
         assert!(drops.is_empty());
         pkt.cookie
     };
-    // Packets of another flow keep the whole queue from being short.
+    // Packets of another flow keep the whole qdisc from being almost empty, because CoDel drops
+    // nothing from an almost empty qdisc.
     for number in 100..120 {
         push(&mut *qdisc, 0, 9, number);
     }
     push(&mut *qdisc, 0, 1, 0);
     assert_eq!([pop(&mut *qdisc, 2), pop(&mut *qdisc, 2), pop(&mut *qdisc, 2)], [100, 101, 0]);
-    // Flow 1 gets its turn when it is empty. Then it has a packet again, which waits too long.
+    // Flow 1 gets its turn while its queue is empty. Later it has a packet again, which waits too
+    // long, but is not dropped.
     assert_eq!([pop(&mut *qdisc, 3), pop(&mut *qdisc, 3)], [102, 103]);
     push(&mut *qdisc, 4, 1, 1);
     let cookies: Vec<u64> = (0..4).map(|_| pop(&mut *qdisc, 11)).collect();
@@ -293,7 +297,8 @@ fn backlog_and_reset() {
     assert!(drops.all(|pkt| pkt.drop_reason == Some(DropReason::Purged)));
 }
 
-/// Of the packets that wait too long, only those with the selected code points are marked.
+/// If a packet waits longer than `ce_threshold`, it is marked only if its ECN bits match
+/// `ce_threshold_selector`.
 #[test]
 fn the_threshold_may_be_for_some_only() {
     for (selector, marked) in [

@@ -13,7 +13,7 @@ fn tree(options: &str) -> Tree {
     Tree::of(&setup, 1_514, 7).expect("a root")
 }
 
-/// Returns all counters with their names.
+/// Returns all counters of `fq` with their names.
 fn stats(tree: &Tree) -> Vec<(&'static str, u64)> {
     let mut all = Vec::new();
     tree.stats(&mut |name, value| all.push((name, value)));
@@ -45,7 +45,8 @@ fn what_comes_too_late_for_its_horizon() {
 
 #[test]
 fn what_its_flow_or_its_band_has_no_room_for() {
-    // The number of packets that are accepted whatever the limits are: see `accepts`.
+    // The number of packets that `fq` accepts whatever its limits are: see the test file
+    // `accepts.rs`.
     const FREE: usize = 8;
     let mut tree = tree("limit 3 flow_limit 2");
     (0..FREE).for_each(|_| push(&mut tree, 99, |_| ()));
@@ -76,7 +77,8 @@ fn flows_that_wait_and_flows_that_rest() {
     while let Dequeue::Ready(_) = tree.dequeue(NOW) {
         sent += 1;
     }
-    // Each flow has sent its first quantum, and must wait for the time that those bytes take.
+    // Each flow has sent its first quantum, and must now wait for the time that those bytes take at
+    // the rate.
     assert!(sent >= 20, "{sent}");
     assert!(stat(&tree, "throttled") > 0 && stat(&tree, "throttled_flows") > 0);
     let then = NOW.after(SEC);

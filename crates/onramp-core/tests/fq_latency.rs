@@ -1,6 +1,6 @@
 //! `fq`: how late flows are woken, as `tc -s` shows it. The value is a moving average: each time
-//! that a flow is woken late, an eighth of the difference is added (`tc-fq(8)`;
-//! `net/sched/sch_fq.c`, `unthrottle_latency_ns`).
+//! that a flow is woken late, the average moves by an eighth of its distance to the new value
+//! (`tc-fq(8)`; `net/sched/sch_fq.c`, `unthrottle_latency_ns`).
 
 use onramp_core::Spec;
 use onramp_core::qdisc::Dequeue;
@@ -23,7 +23,7 @@ fn latency_ns(tree: &Tree) -> u64 {
 fn the_latency_is_an_average_with_a_weight_of_an_eighth() {
     let mut tree = Tree::new(&"fq timer_slack 0".parse::<Spec>().expect("a correct line"), 1514);
     let (mut now_ns, mut average) = (START_NS, 0_u64);
-    // A flow that is woken on time does not enter the average.
+    // If a flow is woken exactly on time, the average does not change.
     for late_ns in [8_000, 80_000, 0, 800, 24, 0, 1_600_000, 16] {
         let mut pkt = Packet::new(1000);
         (pkt.flow, pkt.txtime_ns) = (1, now_ns + 1_000_000);

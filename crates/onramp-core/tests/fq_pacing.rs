@@ -1,5 +1,5 @@
-//! The invariant of `fq`'s pacing: a flow sends neither more nor less than its rate, whoever sets
-//! the rate and however late the timer fires, up to half a gap.
+//! `fq`'s pacing: a flow sends neither more nor less than its rate, whether the sender or an option
+//! sets the rate, and even if the timer fires late by up to half a gap between packets.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::Dequeue;
@@ -50,11 +50,13 @@ proptest! {
         let start = Instant(20 * SEC);
         let mut flow =
             Flow { tree: Tree::new(&spec, 1514), now: start, rate, by_sender, lens, sent: 0 };
-        // A gap lasts as long as the quantum, or the packet before the gap, takes at the rate. If
-        // packets are larger than a quantum, packets sent just before with the rest of the quantum
-        // took no time, which at most doubles the rate. Slow flows have a gap after each packet.
+        // The gap after a quantum lasts as long as the quantum takes at the rate, or as long as the
+        // last packet takes if that is longer. In the second case, no time passes for the packets
+        // sent before with the same quantum, which at most doubles the rate. Flows with a low rate
+        // have a gap after each packet.
         let is_exact = quantum >= 1514 || rate <= 550_000 / 8;
-        // The shortest gap, in nanoseconds: that after the shortest packet of a slow flow.
+        // The shortest gap, in nanoseconds, is the one after the shortest packet (60 bytes) of a
+        // flow with a low rate.
         let gap_ns = 60 * SEC / rate;
         for step in 0..2_000 {
             flow.refill();
@@ -65,7 +67,8 @@ proptest! {
                 }
                 Dequeue::Empty => unreachable!("it was filled"),
             }
-            // Gaps are rounded down to whole nanoseconds: at most one nanosecond for each step.
+            // `fq` rounds each gap down to whole nanoseconds, so each step may come up to one
+            // nanosecond early.
             let planned_ns = flow.now.since(start) + step as u64;
             let paced = planned_ns * rate / SEC * if is_exact { 1 } else { 2 };
             let allowed = INITIAL + quantum + 2 * 1514 + paced;

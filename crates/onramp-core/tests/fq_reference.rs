@@ -15,7 +15,7 @@ const US: u64 = 1_000;
 const TICK: u64 = 10 * MS;
 const START: u64 = 20 * SEC;
 
-/// The parameters of `fq`.
+/// The parameters of `fq`, for the qdisc and for the model.
 #[derive(Clone, Debug)]
 struct Params {
     limit: usize,
@@ -25,7 +25,7 @@ struct Params {
     pacing: bool,
     quantum: i64,
     initial_quantum: i64,
-    /// Bytes per second. `None` means no limit.
+    /// The rate limit of each flow, in bytes per second. `None` means no limit.
     maxrate: Option<u64>,
     low_rate_threshold: u64,
     refill_delay: u64,
@@ -80,8 +80,9 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Sets the time of a packet without a departure time: the time at which it was pushed, but not
-    /// before the packets of its queue that are due as well.
+    /// Sets the time from which this packet may leave, if the packet has no departure time. It is
+    /// the time at which the packet was pushed, but no earlier than the times of the packets before
+    /// it in its queue, and no later than `now`.
     fn settle(&mut self, queue: &[Self], pushed: u64, now: u64) {
         if self.txtime == 0 {
             let newest = queue.iter().map(|pkt| pkt.time).max().unwrap_or(0);
@@ -94,22 +95,22 @@ impl Waiting {
 #[derive(Debug)]
 struct Flow {
     key: u64,
-    /// The packets in the order in which they arrived.
+    /// The packets of the flow in the order in which they arrived.
     packets: Vec<Waiting>,
     credit: i64,
     time_next: u64,
     band: usize,
-    /// The time at which the flow left all lists, in ticks.
+    /// The time at which the flow left all lists (of new, old and waiting flows), in ticks.
     detached: u64,
 }
 
-/// A model of `fq`'s description that uses linear searches.
+/// A model that follows the description of `fq` and uses linear searches.
 #[derive(Debug)]
 struct Model {
     p: Params,
     fast: Vec<Waiting>,
     flows: Vec<Flow>,
-    /// Keys of flows. For each band, first the new flows, then the old flows.
+    /// For each band, the keys of its new flows, then the keys of its old flows.
     lists: [[VecDeque<u64>; 2]; 3],
     /// Keys of flows that wait for their time, in the order in which they began to wait.
     throttled: Vec<u64>,
@@ -129,8 +130,8 @@ enum Out {
 const NEW: usize = 0;
 const OLD: usize = 1;
 
-/// Returns the index of the packet that leaves first: the earliest one, and of equals the one that
-/// arrived first.
+/// Returns the index of the packet that leaves first: the packet with the earliest time, and among
+/// packets with the same time the one that arrived first.
 fn earliest(packets: &[Waiting]) -> Option<usize> {
     (0..packets.len()).min_by_key(|i| packets[*i].time)
 }
@@ -296,7 +297,8 @@ impl Model {
         self.timer + self.p.timer_slack
     }
 
-    /// Serves the first flow of a list.
+    /// Serves the first flow of a list once: sends a packet, or moves the flow to the list where it
+    /// belongs next and returns `None`.
     fn serve(&mut self, age: usize, now: u64) -> Option<Out> {
         let p = self.p.clone();
         let key = self.lists[self.band][age][0];
@@ -331,7 +333,8 @@ impl Model {
         let mut ecn = pkt.ecn;
         let waited = now.saturating_sub(due);
         if p.ce_threshold.is_some_and(|most| waited > most) {
-            // Like Linux, count attempts to mark, even if the packet cannot be marked.
+            // Like Linux, count attempts to mark, even if the packet's ECN bits say that it cannot
+            // be marked.
             ecn = if ecn == 1 || ecn == 2 { 3 } else { ecn };
             self.marks += 1;
         }
@@ -340,7 +343,7 @@ impl Model {
     }
 }
 
-/// Sets the time at which the flow may send again after `pkt`.
+/// Sets the time at which a flow that has just sent `pkt` may send again.
 fn pace(flow: &mut Flow, pkt: &Waiting, p: &Params, now: u64, due: u64) {
     if !p.pacing {
         return;
@@ -375,17 +378,18 @@ struct NewPacket {
     len: u32,
     priority: u32,
     ecn: u8,
-    /// Departure time, in nanoseconds from now.
+    /// Departure time, in nanoseconds from now. `None` if the packet has no departure time.
     txtime: Option<i64>,
     rate: u64,
-    /// Nanoseconds between push and enqueue.
+    /// Nanoseconds between the push of the packet by its sender and its enqueue. `None` if the
+    /// packet does not know when it was pushed.
     lag: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
 enum Op {
     Wait(u64),
-    /// Advances the time to the one that the last dequeue announced.
+    /// Advances the clock to the time that the last dequeue announced.
     WaitUntilAsked,
     Enqueue(NewPacket),
     Dequeue(u8),
@@ -575,8 +579,8 @@ proptest! {
         for op in &ops {
             pair.run(op)?;
         }
-        // At the end, all packets leave. Each packet leaves when the announced wait before it is
-        // over.
+        // At the end, dequeue until all packets have left. Whenever no packet may leave, go on at
+        // the time that the qdisc announces.
         while pair.tree.backlog().packets > 0 {
             if !pair.dequeue()? {
                 pair.now = pair.asked;

@@ -1,5 +1,5 @@
 //! Packets of several datagrams (GSO): how they are counted, which qdiscs split them, and that no
-//! part of them is lost. Numbers that are those of Linux come from a kernel 7.2.
+//! part of them is lost. The expected numbers were measured on Linux 7.2.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Dequeue, KINDS};
@@ -11,7 +11,8 @@ const MTU: u32 = 1514;
 const HEADERS: u32 = 42;
 const START: Instant = Instant(5_000_000_000);
 
-/// Makes a packet of datagrams of `size` bytes, whose payload bytes count upwards from `from`.
+/// Makes a packet that consists of datagrams with `size` bytes of payload each. The payload bytes
+/// count upwards from `from`.
 fn packet(from: usize, payload: usize, size: u16) -> Packet {
     let bytes: Vec<u8> = (from..from + payload).map(|n| n.to_le_bytes()[0]).collect();
     let mut pkt = Packet::with_payload(&bytes);
@@ -25,7 +26,8 @@ fn tree(line: &str) -> Tree {
     Tree::new(&line.parse::<Spec>().expect(line), MTU)
 }
 
-/// Dequeues everything at the earliest times. Returns the times in nanoseconds and the packets.
+/// Dequeues each packet at the earliest time at which it may leave. Returns the times, in
+/// nanoseconds after the start, and the packets.
 fn drain(tree: &mut Tree) -> Vec<(u64, Packet)> {
     let (mut now, mut out) = (START, Vec::new());
     loop {
@@ -51,7 +53,8 @@ fn stat(tree: &Tree, wanted: &str) -> u64 {
     found.expect(wanted)
 }
 
-/// The packet has 5,210 bytes in five datagrams of 1,042 bytes, which take 8.336 ms each.
+/// The test's packet has 5,210 bytes in five datagrams of 1,042 bytes. At this rate, a datagram
+/// takes 8.336 ms.
 #[test]
 fn tbf_takes_apart_what_its_bucket_does_not_hold() {
     let mut tree = tree("tbf rate 1mbit burst 3000 limit 100000");
@@ -59,7 +62,8 @@ fn tbf_takes_apart_what_its_bucket_does_not_hold() {
     assert_eq!((tree.backlog().packets, tree.backlog().bytes), (5, 5210));
     let out = drain(&mut tree);
     assert_eq!(lens(&out), [1042; 5]);
-    // 3,000 bytes leave at once. Then each datagram waits for the missing tokens.
+    // The bucket of 3,000 bytes lets two datagrams leave at once. Then each datagram waits for the
+    // tokens that it lacks.
     let times: Vec<u64> = out.iter().map(|(at, _)| at / 1000).collect();
     assert_eq!(times, [0, 0, 1_008, 9_344, 17_680]);
     let payload: Vec<u8> = out.iter().flat_map(|(_, pkt)| pkt.payload().to_vec()).collect();
@@ -79,9 +83,9 @@ fn tbf_keeps_whole_what_fits_and_drops_what_never_will() {
     assert_eq!(outcome(6000, 100_000), (vec![5210], 0, 0));
     assert_eq!(outcome(1100, 100_000), (vec![1042; 5], 0, 0));
     assert_eq!(outcome(1041, 100_000), (vec![], 1, 0));
-    // The datagrams that fit the limit are kept.
+    // If `tbf` splits a packet, it keeps as many datagrams as fit its limit and drops the others.
     assert_eq!(outcome(3000, 3200), (vec![1042; 3], 0, 2));
-    // This packet has no payload bytes, so that it cannot be split.
+    // This packet has no payload bytes, so `tbf` cannot split it and drops it.
     let mut tree = tree("tbf rate 1mbit burst 3000 limit 100000");
     let mut bare = Packet::new(5210);
     bare.gso_size = 1000;
@@ -94,7 +98,8 @@ fn cake_takes_all_apart_unless_told_not_to() {
     for (option, parts) in [("split-gso", 10), ("no-split-gso", 2)] {
         let mut tree = tree(&format!("cake bandwidth 2mbit besteffort flowblind {option}"));
         for _ in 0..2 {
-            // COBALT marks one of the packets. Without ECN, it would drop that packet.
+            // `cake`'s AQM (COBALT) marks one of the packets. Without ECN, it would drop that
+            // packet.
             let mut pkt = packet(0, 4500, 1000);
             pkt.ecn = 1;
             let _ = tree.enqueue(START, pkt);
@@ -123,9 +128,9 @@ fn netem_damages_one_datagram_of_several() {
     }
 }
 
-/// A packet whose stated length is shorter than its payload is sent whole. The parts would be
-/// longer than the whole: a qdisc would charge for bytes that are never sent, and a child that
-/// accepted the whole could find the parts too large.
+/// If a packet's stated length is shorter than its payload, no qdisc splits the packet. Its parts
+/// would be longer than the whole: a qdisc would charge for bytes that are never sent, and a child
+/// qdisc that accepted the whole packet could find the parts too large.
 #[test]
 fn a_packet_shorter_than_its_payload_stays_whole() {
     let mut setup = Setup::default();
@@ -143,8 +148,9 @@ fn a_packet_shorter_than_its_payload_stays_whole() {
     assert_eq!(lens(&drain(&mut tree)), [900]);
 }
 
-/// Checks for one kind that all bytes that were enqueued leave or are dropped, and the same for all
-/// packets, including the packets that splitting made.
+/// Checks for one kind of qdisc that the bytes enqueued equal the bytes that left, were dropped or
+/// are held, and that the same is true for the number of packets, including the packets that
+/// splitting made.
 fn nothing_is_lost(line: &str, packets: &[(u16, u16, bool)]) -> Result<(), TestCaseError> {
     let mut tree = tree(line);
     let (mut came, mut gone) = (0, 0);

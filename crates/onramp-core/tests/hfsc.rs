@@ -33,8 +33,9 @@ fn class(pkt: &Packet) -> u16 {
     Handle::from_priority(pkt.priority).minor
 }
 
-/// Sends over a link, or as fast as the tree allows if `link` is 0, while `feed` adds packets.
-/// Returns the time, class and length of each packet that leaves.
+/// Dequeues while `feed` adds packets, until `until_ns`. A packet keeps the link busy for as long
+/// as it takes at `link` bytes per second, or no time if `link` is 0. Returns the time, class and
+/// length of each packet that leaves.
 fn run(
     tree: &mut Tree,
     link: u64,
@@ -56,13 +57,14 @@ fn run(
     out
 }
 
-/// Returns a `feed` that keeps packets of 1,000 bytes in each of these classes.
+/// Returns a function for the parameter `feed` of [`run`], which keeps packets of 1,000 bytes in
+/// each of these classes.
 fn busy(minors: &[u16]) -> impl FnMut(&mut Tree, u64) {
     let mut held = std::collections::BTreeMap::<u16, u32>::new();
     let minors = minors.to_vec();
     move |tree, now_ns| {
-        // One packet has left since the last call. Add a packet to every class, so that the class
-        // that sent has a new one.
+        // One packet has left since the last call, from a class that is not known here. Add a
+        // packet to every class, so that the class that sent has a new one.
         for minor in &minors {
             let there = held.entry(*minor).or_default();
             if *there < 900 {
@@ -109,8 +111,8 @@ fn a_limit_holds_though_the_link_is_free() {
         "class parent 1:1 classid 1:11 hfsc ls rate 8mbit ul rate 800kbit",
     ]);
     let out = run(&mut tree, 0, 500_000_000, busy(&[0x10, 0x11]));
-    // 4 Mbit/s and 800 kbit/s for half a second, and one packet that each class sends at the
-    // beginning.
+    // The two classes together may send 4 Mbit/s for half a second, class 11 may send 800 kbit/s,
+    // and each class may send one more packet at the beginning.
     assert!((bytes(&out, 0x10) + bytes(&out, 0x11)).abs_diff(250_000) <= 2_000);
     assert!(bytes(&out, 0x11).abs_diff(50_000) <= 2_000);
 }
@@ -133,8 +135,8 @@ fn a_steep_beginning_is_for_those_who_were_idle() {
         }
     });
     let (at, _, _) = out.iter().find(|(_, class, _)| *class == 0x10).expect("it left");
-    // The packet arrives when another packet has just begun, which takes 0.8 ms. The packet is due
-    // 2 ms later.
+    // The packet arrives when the link has just begun another packet, which takes 0.8 ms. The
+    // packet must leave within 2 ms (`dmax`) of its arrival, or when that other packet is over.
     assert!((100_000_000..103_000_000).contains(at), "{at}");
 }
 
@@ -146,7 +148,8 @@ fn what_no_class_takes_is_dropped_with_a_reason() {
         "class parent 1: classid 1:2 hfsc sc rate 1mbit",
         "class parent 1:2 classid 1:3 hfsc sc rate 1mbit",
     ]);
-    // The default class has become an inner class, and class 7 does not exist.
+    // Packets for class 2, the default class, are dropped because it has a child class and so is
+    // not a leaf. Class 7 does not exist.
     for minor in [2, 7] {
         assert_eq!(tree.enqueue(Instant(START_NS), packet(minor, 100)), Verdict::Dropped);
     }
@@ -154,8 +157,7 @@ fn what_no_class_takes_is_dropped_with_a_reason() {
     assert_eq!(tree.enqueue(Instant(START_NS), packet(3, 100)), Verdict::Queued);
 }
 
-/// A `hfsc` without classes acts as one class. That class takes packets for class 0, which is the
-/// default if none was given.
+/// A `hfsc` without classes acts as a single class that takes all packets.
 #[test]
 fn without_classes_it_is_a_fifo() {
     let mut tree = tree(&["qdisc root handle 1: hfsc"]);
@@ -193,8 +195,8 @@ fn curves_are_checked() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// At any time, a busy class has received what its curve promises, less two packets: the packet
-    /// on the link and the class's own last packet.
+    /// At any time, a class that always has packets has received what its curve promises, less two
+    /// packets: the packet on the link and the class's own last packet.
     #[test]
     fn guarantees_are_kept(
         first in 1_u64..5,
@@ -202,7 +204,8 @@ proptest! {
         steep in 0_u64..4,
         begin_ms in 1_u64..80,
     ) {
-        // Rates in tenths of the link. The steep part of the curve lasts 10 ms.
+        // The rates in the options are in tenths of the link's rate. The steep part of a curve
+        // lasts 10 ms.
         let slow = second.min(steep + 1);
         let lines = [
             "qdisc root handle 1: hfsc".to_owned(),

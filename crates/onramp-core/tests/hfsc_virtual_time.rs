@@ -1,5 +1,5 @@
-//! `hfsc`: the virtual time at which a class begins when it becomes active, and how an upper limit
-//! or an idle parent changes that time.
+//! `hfsc`: the virtual time (service received, divided by the class's rate) at which a class begins
+//! when it becomes active, and how an upper limit or an idle parent changes that virtual time.
 //!
 //! Source: Stoica, Zhang, Ng, "A Hierarchical Fair Service Curve Algorithm for Link-Sharing,
 //! Real-Time and Priority Services", 1997, section IV.C: the system's virtual time is the mean of
@@ -68,7 +68,7 @@ fn count(out: &[u16], minor: u16) -> usize {
     out.iter().filter(|class| **class == minor).count()
 }
 
-/// Returns how many packets of `minor` leave before the first packet of `other`.
+/// Returns how many packets of class `minor` leave before the first packet of class `other`.
 fn before(out: &[u16], minor: u16, other: u16) -> usize {
     let first = out.iter().position(|class| *class == other).expect("it sends");
     count(&out[..first], minor)
@@ -78,9 +78,10 @@ fn assert_near(found: usize, expected: usize) {
     assert!(found.abs_diff(expected) <= 3, "{found}, expected {expected}");
 }
 
-/// A guarantee takes class 10 far ahead. After 80 packets of class 10 and 20 of class 11, at 125
-/// packets per second of virtual time, class 10 is at 0.64 s and class 11 at 0.16 s. The new class
-/// 12 begins in the middle, at 0.4 s, so class 11 first sends for 0.24 s, which are 30 packets.
+/// Because of its guarantee, class 10 has received far more than its share. After 80 packets of
+/// class 10 and 20 of class 11, at 125 packets per second of virtual time, class 10 is at 0.64 s of
+/// virtual time and class 11 at 0.16 s. The new class 12 begins in the middle, at 0.4 s, so class
+/// 11 first sends for 0.24 s of virtual time, which are 30 packets.
 #[test]
 fn a_newcomer_begins_midway_between_the_first_and_the_last() {
     let mut world = World::new(&[
@@ -115,9 +116,10 @@ fn a_limited_class_does_not_catch_up() {
     assert_near(count(&out, 0x11), 50);
 }
 
-/// The correction of virtual time for an upper limit ends when the class becomes idle. When class
-/// 10 becomes active again, it gets the tenth of the link that its limit allows, and does not wait
-/// until class 11 has reached the corrected virtual time.
+/// `hfsc` corrects the virtual time of a class that its upper limit has held back. The correction
+/// ends when the class becomes idle. When class 10 becomes active again, it gets the tenth of the
+/// link that its limit allows, and does not wait until class 11 has reached the corrected virtual
+/// time.
 #[test]
 fn what_a_limit_took_is_not_taken_again() {
     let mut world = World::new(&[
@@ -131,9 +133,9 @@ fn what_a_limit_took_is_not_taken_again() {
     assert_near(count(&world.send(80), 0x10), 10);
 }
 
-/// When all packets have been sent, class 10 is ahead of class 11 because of its guarantee. The
-/// class that becomes active first then begins at the largest virtual time so far, and the other
-/// class begins at the same virtual time, so both share the link equally.
+/// When all packets have been sent, class 10 is ahead of class 11 in virtual time because of its
+/// guarantee. The class that becomes active first after that begins at the largest virtual time so
+/// far, and the other class begins at the same virtual time, so both share the link equally.
 #[test]
 fn after_an_idle_time_nobody_is_ahead() {
     for order in [[0x11, 0x10], [0x10, 0x11]] {
@@ -145,16 +147,17 @@ fn after_an_idle_time_nobody_is_ahead() {
         world.push(0x11, 20);
         world.empty();
         order.into_iter().for_each(|minor| world.push(minor, 100));
-        // The steep part of the guarantee is over. The small rest of the guarantee does not matter.
+        // The steep part of class 10's guarantee is over. What its guarantee still promises after
+        // that is too little to matter.
         let out = world.send(80);
         assert_near(count(&out, 0x10), 50);
         assert_near(count(&out, 0x11), 50);
     }
 }
 
-/// Class 11 keeps their parent active. When class 10 becomes active again, it is still ahead, and
-/// waits until class 11 has caught up: 0.64 s less 0.16 s, or 60 packets. Then both classes share
-/// the link equally.
+/// Class 11 keeps their parent active. When class 10 becomes active again, its virtual time is
+/// still ahead, so class 10 waits until class 11 has caught up: 0.64 s less 0.16 s, or 60 packets.
+/// Then both classes share the link equally.
 #[test]
 fn in_the_same_busy_time_who_was_ahead_stays_ahead() {
     let mut world = World::new(&[
@@ -165,17 +168,17 @@ fn in_the_same_busy_time_who_was_ahead_stays_ahead() {
     world.push(0x10, 80);
     world.push(0x11, 300);
     assert_near(count(&world.send(80), 0x10), 80);
-    // Class 10 is empty, and then becomes active again.
+    // Class 10 sends its last packet, and then becomes active again.
     assert_eq!(count(&world.send(4), 0x10), 0);
     world.push(0x10, 100);
     assert_near(count(&world.send(44), 0x10), 0);
     assert_near(count(&world.send(80), 0x10), 50);
 }
 
-/// A class gets its steep beginning again if virtual time went on without it. Class 11 has used up
-/// its steep part. After all classes were idle, class 11 begins at the virtual time that class 10
-/// has reached meanwhile, and has its steep part again: 9 of 10 parts for 50 ms of virtual time,
-/// which are 56 packets, while class 10 sends 6.
+/// A class may use the steep first part of its curve again if virtual time went on without it.
+/// Class 11 has used up the steep part of its curve. After all classes were idle, class 11 begins
+/// at the virtual time that class 10 has reached meanwhile, and has its steep part again: 9 of 10
+/// parts for 50 ms of virtual time, which are 56 packets, while class 10 sends 6.
 #[test]
 fn a_steep_beginning_comes_back_after_an_idle_time() {
     let mut world = World::new(&[

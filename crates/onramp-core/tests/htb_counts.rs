@@ -1,10 +1,11 @@
-//! `htb`: the counters of a class, the largest debt of a class, and the tokens that a class keeps
-//! over a change.
+//! `htb`: the counters of a class, the largest debt of tokens that a class may have, and the tokens
+//! that a class keeps when its rates change.
 //!
 //! Source: `tc-htb(8)`; M. Devera, "HTB Linux queuing discipline manual: theory", 2002,
 //! "statistics" (`lended`: packets sent with tokens of the class's own, `borrowed`: with the
 //! parent's); Linux' `net/sched/sch_htb.c`: `overlimits` counts how often a class came to a state
-//! in which it may not send, and a debt is at most a minute (`mbuffer`).
+//! in which it may not send, and the debt of a class is at most a minute's worth of tokens
+//! (`mbuffer`).
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Handle, Instant, Setup, Tree};
@@ -28,8 +29,8 @@ fn push(tree: &mut Tree, ns: u64, minor: u32, len: u32) -> Verdict {
     tree.enqueue(Instant(START_NS + ns), pkt)
 }
 
-/// Returns when the next packet leaves if dequeued from `ns` on. Both times are in nanoseconds
-/// after the start.
+/// Dequeues from `ns` on until a packet leaves. Returns when it leaves. Both times are in
+/// nanoseconds after the start.
 fn leaves(tree: &mut Tree, ns: u64) -> u64 {
     let mut now = Instant(START_NS + ns);
     loop {
@@ -57,8 +58,8 @@ fn a_class_counts_its_limits_and_its_drops() {
         assert_eq!(push(&mut tree, 0, 1, 1000) == Verdict::Dropped, n >= 4);
     }
     assert_eq!(class(&mut tree, 1).counters.drops, 2);
-    // The bucket holds one packet. Each further packet leaves the class with a debt of a
-    // millisecond, which the class waits off.
+    // The class's bucket holds tokens for one packet. Each further packet leaves the class with a
+    // debt of a millisecond's tokens, and the class must wait until the debt is paid.
     let times: Vec<_> = (0..4).map(|_| leaves(&mut tree, 0)).collect();
     assert_eq!(times, [0, 0, 1_000_000, 2_000_000]);
     let view = class(&mut tree, 1);
@@ -69,8 +70,8 @@ fn a_class_counts_its_limits_and_its_drops() {
     assert_eq!((root.counters.overlimits, root.extra.get("direct_packets_stat")), (3, 0));
 }
 
-/// At one byte per second, a packet costs a quarter of an hour of debt, of which only a minute is
-/// kept.
+/// At one byte per second, a packet costs a debt of a quarter of an hour. `htb` keeps only a minute
+/// of that debt.
 #[test]
 fn a_debt_is_a_minute_at_most() {
     let mut alone =
@@ -81,8 +82,8 @@ fn a_debt_is_a_minute_at_most() {
     assert_eq!((leaves(&mut alone, 0), leaves(&mut alone, 0)), (0, 0));
     let minute = leaves(&mut alone, 0);
     assert!(minute.abs_diff(60 * SEC) <= 10, "{minute}");
-    // The limit of a minute also holds for a debt of the class's own rate alone. Until the minute
-    // is over, the class borrows.
+    // The limit of a minute also holds if only the class's own rate, and not its ceil, is in debt.
+    // Until the minute is over, the class borrows from its parent.
     let mut child = tree(&[
         "class add dev e parent 1: classid 1:1 htb rate 8mbit burst 9000 cburst 9000",
         "class add dev e parent 1:1 classid 1:2 htb rate 8bit ceil 8mbit burst 1000 cburst 9000",
@@ -98,7 +99,8 @@ fn a_debt_is_a_minute_at_most() {
     assert_eq!(sends(61), (3, 2));
 }
 
-/// A change of rates keeps the tokens that a class has: an empty bucket stays empty.
+/// When the rates of a class change, the class keeps the tokens that it has: an empty bucket stays
+/// empty.
 #[test]
 fn a_change_fills_no_bucket() {
     let mut tree =
@@ -110,8 +112,8 @@ fn a_change_fills_no_bucket() {
     assert_eq!(leaves(&mut tree, 0), 1_000_000);
 }
 
-/// A class that sends more than its quantum sends less in its next turn. So classes that borrow get
-/// the same number of bytes, whatever the sizes of their packets.
+/// Classes that borrow get the same number of bytes, whatever the sizes of their packets: a class
+/// that sent more than its quantum in one turn sends less in its next turn.
 #[test]
 fn borrowers_share_by_bytes() {
     let mut tree = tree(&[

@@ -1,4 +1,4 @@
-//! Compares `htb` with what its classes are promised.
+//! Compares the rates at which the classes of `htb` send with the rates that they are promised.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ fn packet(minor: u32, len: u32) -> Packet {
     pkt
 }
 
-/// Keeps these classes busy for `ms` milliseconds. Returns the bytes that each class sent.
+/// Keeps packets in these classes for `ms` milliseconds. Returns the bytes that each class sent.
 fn busy(tree: &mut Tree, minors: &[u32], ms: u64) -> BTreeMap<u32, u64> {
     let (mut now, mut sent) = (START, BTreeMap::new());
     for minor in minors {
@@ -53,8 +53,8 @@ fn busy(tree: &mut Tree, minors: &[u32], ms: u64) -> BTreeMap<u32, u64> {
     sent
 }
 
-/// The whole tree has 8 Mbit/s, which is 1,000 bytes per millisecond. Its leaves have 2 and 4
-/// Mbit/s.
+/// The whole tree has 8 Mbit/s, which is 1,000 bytes per millisecond. Its leaf classes have rates
+/// of 2 and 4 Mbit/s.
 const SHARED: [&str; 4] = [
     "tc qdisc add dev x root handle 1: htb default 20",
     "tc class add dev x parent 1: classid 1:1 htb rate 8mbit burst 2kb cburst 2kb",
@@ -70,7 +70,7 @@ fn about(bytes: u64, expected: u64) -> bool {
 
 #[test]
 fn classes_get_their_rates_and_share_the_rest() {
-    // 2 Mbit/s are left over, and each class gets half of that.
+    // The two leaf classes need 6 of 8 Mbit/s. Each gets half of the 2 Mbit/s that are left over.
     let sent = busy(&mut tree(&SHARED), &[0x10, 0x20], 1_000);
     assert!(about(sent[&0x10], 375_000) && about(sent[&0x20], 625_000), "{sent:?}");
     // A class that is active alone gets what its `ceil` allows.
@@ -91,8 +91,8 @@ fn the_rest_goes_to_the_smaller_priority() {
 
 #[test]
 fn a_burst_comes_in_ticks() {
-    // 1,600 bytes at 7 Mbit/s take 1,828 us, or 28,562 ticks of 64 ns. The rounding loses less than
-    // half a byte.
+    // By default, a burst holds 1,600 bytes. At 7 Mbit/s, they take 1,828 us, or 28,562 ticks of 64
+    // ns. Rounding to ticks loses less than half a byte.
     let mut tree = tree(&[
         "tc qdisc add dev x root handle 1: htb",
         "tc class add dev x parent 1: classid 1:1 htb rate 7mbit",
@@ -101,7 +101,8 @@ fn a_burst_comes_in_ticks() {
         let _ = tree.enqueue(START, packet(1, 1600));
     }
     assert!(matches!(tree.dequeue(START), Dequeue::Ready(_)));
-    // 1,600 bytes take 1,828,571 ns, but the burst has only 1,827,968 ns.
+    // A packet of 1,600 bytes takes 1,828,571 ns, but the burst, which is a whole number of ticks,
+    // has only 1,827,968 ns.
     let Dequeue::NotBefore(then) = tree.dequeue(START) else { panic!("it has to wait") };
     assert_eq!(then.since(START), 1_828_571 - 28_562 * 64);
 }
@@ -176,7 +177,7 @@ fn classes_count_what_they_lend_and_borrow() {
     for _ in 0..4 {
         let _ = qdisc.enqueue(packet(0x10, 1000), &mut cx);
     }
-    // The class's own tokens, 2,048 bytes, are spent after three packets. Then its parent has no
+    // The three packets use up the class's own tokens (2,048 bytes). After them, its parent has no
     // tokens left, either.
     for _ in 0..3 {
         assert!(matches!(qdisc.dequeue(&mut cx), Dequeue::Ready(_)));
@@ -193,8 +194,9 @@ fn classes_count_what_they_lend_and_borrow() {
         ["sent_packets", "sent_bytes", "lended", "borrowed", "giants", "tokens", "ctokens"]
             .map(|name| stats[name])
     };
-    // Tokens in units of 64 ns: 2,048 bytes take 8,192 us at 2 Mbit/s, and three packets cost 12
-    // ms. One more millisecond passes, and one packet uses tokens of the parent.
+    // Tokens are counted in units of 64 ns: the class's bucket of 2,048 bytes takes 8,192 us at 2
+    // Mbit/s, and three packets cost 12 ms. In the one millisecond that passes, the class earns a
+    // millisecond of tokens. The fourth packet uses tokens of the parent.
     let own = (8_192 - 12_000 + 1_000) * 1_000 / 64;
     let ceil = (2_048 - 3_000 + 1_000 - 1_000) * 1_000 / 64;
     assert_eq!(stats(&mut *qdisc, 0x10), [4, 4_000, 3, 1, 0, own, ceil]);
@@ -226,7 +228,8 @@ fn errors_name_what_is_wrong() {
     assert!(error.expect_err("nine").to_string().contains("at most 8"));
 }
 
-/// Dequeues all packets at their times. Returns the number of packets.
+/// Dequeues each packet at the time that the tree announces, until the tree is empty. Returns the
+/// number of packets.
 fn drain(tree: &mut Tree, mut now: Instant) -> u64 {
     let mut packets = 0;
     for _ in 0..10_000 {
@@ -249,21 +252,22 @@ fn classes_come_and_go() {
     for minor in [0x10, 0x10, 0x10, 0x20] {
         let _ = tree.enqueue(START, packet(minor, 1000));
     }
-    // A leaf that gets a child class drops its packets, at the latest at the next call.
+    // When a leaf class gets a child class, the packets that the leaf holds are dropped, at the
+    // latest in the next call of the qdisc.
     say(&mut tree, "class add dev x parent 1:10 classid 1:11 htb rate 1mbit ceil 8mbit");
     assert_eq!(drain(&mut tree, START), 1);
     assert_eq!(tree.drops().filter(|pkt| pkt.drop_reason == Some(DropReason::Purged)).count(), 3);
     for minor in [0x10, 0x11, 0x11, 0x11, 0x11, 0x20] {
         let _ = tree.enqueue(START, packet(minor, 1000));
     }
-    // Without its child, the class is a leaf again.
+    // When its only child class is removed, the class is a leaf again.
     say(&mut tree, "class del dev x classid 1:11");
     assert_eq!(tree.drops().count(), 4);
     assert_eq!(drain(&mut tree, START), 2);
     for minor in [0x10, 0x11, 0x20] {
         let _ = tree.enqueue(START, packet(minor, 1000));
     }
-    // The class gets another rate and keeps its packets.
+    // When a class gets another rate, it keeps its packets.
     say(&mut tree, "class change dev x classid 1:10 htb rate 1kbit");
     say(&mut tree, "qdisc add dev x parent 1:20 handle 20: prio");
     assert_eq!(tree.drops().count(), 2, "another qdisc stands where there were two");
@@ -303,8 +307,8 @@ fn classes() -> impl Strategy<Value = Vec<Class>> {
 
 const BURST: u64 = 3_000;
 
-/// Returns the lines of a tree. Fourteen classes do not reach the depth that Linux allows, because
-/// every second class is below the qdisc or its first class.
+/// Returns the `tc` lines of a tree. The tree of up to fourteen classes stays within the depth that
+/// Linux allows, because every second class is a child of the qdisc or of its first class.
 fn lines(classes: &[Class]) -> Vec<String> {
     let mut lines = vec!["qdisc add dev x root handle 1: htb default 1".to_owned()];
     for (i, class) in classes.iter().enumerate() {
@@ -327,8 +331,8 @@ fn lines(classes: &[Class]) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// Between any two packets, no class sends more than its `ceil` allows plus a burst. No packet
-    /// is lost, and all packets that are held leave.
+    /// Between any two packets of a class, the class sends no more than its `ceil` allows plus a
+    /// burst. No packet is lost, and all packets that are held leave in the end.
     #[test]
     fn no_class_exceeds_its_ceiling(
         classes in classes(),
@@ -368,8 +372,8 @@ proptest! {
         prop_assert_eq!(tree.totals().sent_packets + tree.totals().dropped_packets(),
             arrivals.len() as u64);
         for (i, class) in classes.iter().enumerate() {
-            // Packets without a class may belong to any class, so skip the default class. Packets
-            // that name another leaf belong to that leaf.
+            // Packets that name no leaf class go to the default class whatever they name, so skip
+            // that class. Packets that name another leaf class go to it.
             let minor = u32::try_from(i + 1).expect("few");
             let sent = match sent.get(&minor) {
                 Some(sent) if i > 0 => sent,
@@ -380,8 +384,8 @@ proptest! {
                 let mut bytes = 0;
                 for (then, len) in &sent[from..] {
                     let share = then.since(sent[from].0) * (class.rate + class.more) / 8_000_000;
-                    // A packet may leave as soon as there is any token, so allow for the last two
-                    // packets.
+                    // A packet may leave as soon as its class has any tokens. So the bytes of the
+                    // last packet are not counted.
                     prop_assert!(bytes <= BURST + share + 1, "{bytes} of {share}, {lines:?}");
                     bytes += len;
                 }

@@ -1,4 +1,4 @@
-//! Compares with Linux 7.2 on generated workloads.
+//! Compares our qdiscs with numbers that Linux 7.2 gave for the same generated workloads.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::Dequeue;
@@ -6,7 +6,7 @@ use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::Packet;
 
 const MS: u64 = 1_000_000;
-/// The time at which the workloads begin, on a clock that started with the machine.
+/// The time at which the workloads begin, by a clock that started with the machine.
 const START: Instant = Instant(20_000 * MS);
 const LEN: u32 = 1_000;
 
@@ -36,7 +36,7 @@ impl Wire {
         Self { takes_ns, free_at: START, timer: None }
     }
 
-    /// Dequeues and sends packets while the link is free.
+    /// Dequeues and sends packets for as long as the link is free.
     fn ask(&mut self, tree: &mut Tree, now: Instant) {
         self.timer = None;
         while self.free_at <= now {
@@ -59,8 +59,8 @@ impl Wire {
     }
 }
 
-/// Offers `count` packets, one every `gap_ns` nanoseconds. Returns how many packets were dropped
-/// until the qdisc was empty.
+/// Enqueues `count` packets, one every `gap_ns` nanoseconds, and dequeues whenever the link is
+/// free. Returns how many packets were dropped by the time the qdisc was empty.
 fn offer(tree: &mut Tree, wire_ns: u64, count: u64, gap_ns: u64, priority: u32) -> usize {
     let mut wire = Wire::new(wire_ns);
     for number in 0..count {
@@ -75,10 +75,10 @@ fn offer(tree: &mut Tree, wire_ns: u64, count: u64, gap_ns: u64, priority: u32) 
     tree.drops().count()
 }
 
-/// A flow of 10 Mbit/s is sent over a link of 8 Mbit/s. `drops` is how many of 6,000 packets Linux
-/// dropped, on average over six runs. With 65,536 flows, Linux updates 2,048 flows per tick, so
-/// each flow is updated every 340 ms. The time of a flow's update depends on which 2,048 flows it
-/// belongs to.
+/// A flow of 10 Mbit/s is sent through `fq_pie` over a link of 8 Mbit/s. `drops` is how many of
+/// 6,000 packets Linux dropped, on average over six runs. With 65,536 flows, Linux updates the drop
+/// probabilities of 2,048 flows per tick, so each flow is updated every 340 ms. When a flow is
+/// updated depends on the group of 2,048 flows to which it belongs.
 #[test]
 fn many_flows_of_fq_pie_are_updated_in_parts() {
     for (flows, bucket, drops) in
@@ -94,8 +94,8 @@ fn many_flows_of_fq_pie_are_updated_in_parts() {
     }
 }
 
-/// With memory for less than one packet, Linux dropped none of 100 packets that came from sockets.
-/// Of packets without a socket, Linux dropped all.
+/// With a memory limit of less than one packet, Linux's `fq_codel` dropped none of 100 packets that
+/// came from sockets. Of packets without a socket, it dropped all.
 #[test]
 fn fq_codel_does_not_count_what_is_charged_to_senders() {
     let line = "fq_codel memory_limit 2000 target 4s interval 4s noecn drop_batch 1";
@@ -113,8 +113,9 @@ fn fq_codel_does_not_count_what_is_charged_to_senders() {
     assert_eq!(theirs.backlog().packets, 100);
 }
 
-/// 3,000 packets arrive, one every 1.2 ms, which is 6.7 Mbit/s. Linux sent 2,498 and dropped 502.
-/// At the end, it had estimated 4,980 kbit/s and used a rate of 4,669 kbit/s.
+/// 3,000 packets arrive, one every 1.2 ms, which is 6.7 Mbit/s. Linux's `cake` sent 2,498 and
+/// dropped 502. At the end, it had estimated 4,980 kbit/s as the rate of arrivals, and sent at
+/// 4,669 kbit/s.
 #[test]
 fn cake_follows_the_rate_that_comes() {
     let line = "cake bandwidth 5mbit besteffort flows autorate-ingress";
@@ -125,7 +126,8 @@ fn cake_follows_the_rate_that_comes() {
     assert_eq!((capacity * 8 / 1_000, bandwidth * 8 / 1_000), (4_980, 4_669));
 }
 
-/// A change that gives a bandwidth sets it. A change without one keeps the estimated rate.
+/// A change of options that names a bandwidth sets `cake`'s rate to it. A change that names none
+/// keeps the rate that `cake` has estimated.
 #[test]
 fn cake_keeps_what_it_has_learned() {
     let mut tree = tree("cake bandwidth 5mbit besteffort flows autorate-ingress", 1);
@@ -139,7 +141,8 @@ fn cake_keeps_what_it_has_learned() {
     assert_eq!(stat(&tree, "bandwidth"), 375_000);
 }
 
-/// The times of updates depend on the clock, not on the first packet.
+/// When `pie` updates its drop probability depends on the clock, not on the arrival of the first
+/// packet.
 #[test]
 fn pie_is_updated_by_the_clock() {
     let jumps = |first: Instant| {
@@ -165,8 +168,9 @@ fn pie_is_updated_by_the_clock() {
     for late_ms in [0, 7, 13, 29] {
         let jumps = jumps(START.after(late_ms * MS));
         assert!(jumps.len() > 20, "{late_ms}: {jumps:?}");
-        // In Linux, the first update comes after half a second, and the others every 30 ms after
-        // it. One of them is at 20.01 s.
+        // The updates come at multiples of 30 ms, and one of these is 20.01 s. In Linux, the first
+        // update comes half a second after the qdisc was created, and the others every 30 ms after
+        // it.
         assert!(jumps.iter().all(|ms| ms % 30 == 10), "{late_ms}: {jumps:?}");
     }
 }

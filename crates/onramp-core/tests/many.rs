@@ -9,10 +9,10 @@ use onramp_queue::{Packet, PacketList};
 use proptest::prelude::*;
 
 const START: Instant = Instant(1_000_000_000);
-/// More classes than a qdisc prefetches.
+/// More classes than a qdisc prefetches (loads into the cache ahead of their turn).
 const CLASSES: u16 = 4_500;
 
-/// Checks that each packet that was enqueued was sent or dropped, or is still held.
+/// Checks that each packet that was enqueued has been sent or dropped, or is still held.
 fn balanced(tree: &mut Tree, line: &str) {
     drop(tree.drops());
     let (totals, held) = (tree.totals(), u64::from(tree.backlog().packets));
@@ -20,7 +20,7 @@ fn balanced(tree: &mut Tree, line: &str) {
     assert_eq!(totals.enqueued_packets, gone + held, "{line}");
 }
 
-/// Dequeues all packets.
+/// Dequeues until the tree is empty, and checks the counts.
 fn drain(tree: &mut Tree, mut now: Instant, line: &str) {
     while tree.backlog().packets > 0 {
         match tree.dequeue(now) {
@@ -52,7 +52,7 @@ fn classes(steps: &[(u8, u16)]) {
         let mut apply = |line: &str| tree.apply(now, line).expect(line);
         match step % 8 {
             3 if there.remove(&minor) => apply(&format!("class del dev x classid 1:{minor:x}")),
-            // The new class takes the slot of a removed class, with another number.
+            // The new class takes the memory slot of a removed class, but has another class number.
             4 if there.insert(minor) => apply(&class(minor)),
             5 if there.contains(&minor) => {
                 let kind =

@@ -1,5 +1,5 @@
-//! `mq` and `mqprio`: a queue is selected by choice, by flow or by traffic class, and the queues
-//! are served in turn.
+//! `mq` and `mqprio`: a packet's transmit queue is selected by the sender's choice, by the packet's
+//! flow or by its traffic class, and the queues are served in turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ fn packet(flow: u64, priority: u32, queue: Option<u16>) -> Packet {
     pkt
 }
 
-/// Returns the number of packets in each of the first `queues` queues.
+/// Returns the number of packets in each of the first `queues` transmit queues.
 fn held(tree: &mut Tree, queues: u16) -> Vec<u32> {
     let classes = tree.root().classes().expect("it has classes");
     (1..=queues).map(|n| classes.child(n).map_or(0, |child| child.held().packets)).collect()
@@ -57,7 +57,8 @@ fn chosen_queues_send_in_turn() {
         let _ = tree.enqueue(NOW, packet(flow, 0, Some(queue)));
     }
     assert_eq!(held(&mut tree, 3), [3, 1, 2]);
-    // The first queue counts as the last one served, before there was any packet.
+    // Before any packet was sent, the first queue counts as the one served last. So the second
+    // queue is served first.
     assert_eq!(cookies(&mut tree), [20, 30, 10, 31, 11, 12]);
 }
 
@@ -67,7 +68,7 @@ fn flows_keep_their_queue_and_all_queues_have_some() {
     let mut queues: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
     for round in 0..3 {
         for flow in 0..200 {
-            // A chosen queue that does not exist is ignored.
+            // If the packet asks for a queue that does not exist, the flow selects the queue.
             let chosen = (round == 2).then_some(8);
             let before = held(&mut tree, 8);
             let _ = tree.enqueue(NOW, packet(flow, 0, chosen));
@@ -81,7 +82,8 @@ fn flows_keep_their_queue_and_all_queues_have_some() {
     assert_eq!(used.len(), 8);
 }
 
-/// Without the option `queues`, the number of queues is that of the highest class that has a qdisc.
+/// Without the option `queues`, `mq` has as many queues as the number of the highest class that has
+/// a qdisc.
 #[test]
 fn queues_come_with_their_qdiscs() {
     let mut tree = tree(&[
@@ -96,7 +98,8 @@ fn queues_come_with_their_qdiscs() {
     }
     assert_eq!(held(&mut tree, 5), [3, 2, 3, 0, 0]);
     assert_eq!(tree.totals().dropped_packets(), 4);
-    // A later qdisc may add a queue. Packets that are held stay.
+    // If a qdisc is added later to a class with a higher number, `mq` gets more queues. The packets
+    // that `mq` holds stay.
     tree.apply(NOW, "qdisc add dev e parent 1:5 handle 50: pfifo").expect("there may be more");
     let _ = tree.enqueue(NOW, packet(9, 0, Some(4)));
     assert_eq!(held(&mut tree, 5), [3, 2, 3, 0, 1]);
@@ -117,7 +120,7 @@ fn priorities_have_queues_of_their_own() {
     let held = held(&mut tree, 4);
     assert_eq!((held[0], held[1], held[2] + held[3]), (100, 30, 30));
     assert!(held[2] > 0 && held[3] > 0);
-    // A packet cannot choose a queue of another traffic class.
+    // A packet that asks for a queue of another traffic class gets a queue of its own class.
     for (priority, queue, expected) in [(4, 2, 2), (4, 3, 3), (4, 0, 2), (2, 3, 1)] {
         let mut tree = self::tree(&[line]);
         let _ = tree.enqueue(NOW, packet(0, priority, Some(queue)));
@@ -162,14 +165,15 @@ fn what_cannot_be_is_refused() {
         let error = format!("mqprio {options}").parse::<Spec>().expect_err(options).to_string();
         assert!(error.contains(why), "{options}: {error}");
     }
-    // Queue ranges may come in any order, with gaps.
+    // The queue ranges of `mqprio` may come in any order and may leave gaps.
     for options in ["num_tc 2 map 0 1 queues 2@2 2@0 hw 0", "num_tc 2 map 0 1 queues 1@0 1@2 hw 0"]
     {
         assert!(format!("mqprio {options}").parse::<Spec>().is_ok(), "{options}");
     }
 }
 
-/// With several ports, each port has the qdisc below its own class.
+/// If the transmit queues have a port each, each port's qdisc is the one below its own class of
+/// `mq`.
 #[test]
 fn a_port_is_a_queue() {
     let tree = setup(&[
@@ -191,7 +195,7 @@ fn a_port_is_a_queue() {
     let mqprio = setup(&["qdisc add dev e root mqprio num_tc 1 map 0 queues 1@0 hw 0"]);
     let error = mqprio.for_ports().expect_err("it chooses itself").to_string();
     assert!(error.contains("use mq"), "{error}");
-    // Any other tree is copied for each port.
+    // If the root is not `mq`, each port gets a copy of the whole tree.
     let prio = setup(&["qdisc add dev e root prio"]);
     assert!(prio.build_port(3, MTU, 0).expect("there is a root").classes().is_some());
 }

@@ -1,4 +1,4 @@
-//! `multiq`: which band a packet goes to.
+//! `multiq`: which band takes a packet.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
@@ -6,7 +6,7 @@ use onramp_queue::Packet;
 
 const NOW: Instant = Instant(20_000_000_000);
 
-/// Returns the band that holds a packet of this flow, counted from 1.
+/// Returns the number of the band that takes a packet of this flow, counted from 1.
 fn band(filter: &str, flow: u64) -> u16 {
     let mut setup = Setup::default();
     let root = "qdisc add dev e root handle 1: multiq bands 4";
@@ -34,8 +34,8 @@ fn a_filter_names_the_band_by_its_class() {
     }
 }
 
-/// Without a filter, the flow's key selects the band: always the same band for a flow, and each
-/// band about equally often.
+/// Without a filter, the flow's key selects the band: a flow always goes to the same band, and each
+/// band gets about the same number of flows.
 #[test]
 fn flows_are_spread() {
     let mut count = [0_u32; 4];
@@ -44,6 +44,6 @@ fn flows_are_spread() {
         assert_eq!(band("", flow), minor);
         count[usize::from(minor) - 1] += 1;
     }
-    // 100 flows are expected for each band. Five standard deviations are 43.
+    // Each band should get 100 flows. The tolerance of 43 is five standard deviations.
     assert!(count.iter().all(|count| (57..=143).contains(count)), "{count:?}");
 }

@@ -1,4 +1,5 @@
-//! Filters that select classes: chains of filters in `hfsc`, and queues and hosts in `cake`.
+//! Filters that name a class: in `hfsc`, filters in inner classes continue the choice, and in
+//! `cake`, the class selects a queue and a host.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
@@ -18,7 +19,8 @@ fn push(tree: &mut Tree, flow: u64, priority: u32) {
     let _ = tree.enqueue(NOW, pkt);
 }
 
-/// Returns the minor numbers of the leaf classes that hold packets, and the reasons of all drops.
+/// Returns the minor numbers of the leaf classes that hold packets, and the reasons of all drops so
+/// far.
 fn holding(tree: &mut Tree) -> (Vec<u16>, Vec<Option<DropReason>>) {
     let drops = tree.drops().map(|pkt| pkt.drop_reason).collect();
     let views = tree.views();
@@ -26,7 +28,8 @@ fn holding(tree: &mut Tree) -> (Vec<u16>, Vec<Option<DropReason>>) {
     (leaves.map(|class| class.handle.minor).collect(), drops)
 }
 
-/// Inner classes 1:10 and 1:20 with leaves, and a leaf 1:2 that is the default.
+/// A tree with two inner classes 1:10 and 1:20, each with leaf classes, and a leaf class 1:2, which
+/// is the default.
 const HFSC: &[&str] = &[
     "qdisc add dev e root handle 1: hfsc default 2",
     "class add dev e parent 1: classid 1:2 hfsc sc rate 1mbit",
@@ -45,11 +48,13 @@ fn filters_of_hfsc_point_downwards() {
     for (filters, minor) in [
         (vec![], 2),
         (vec![add("1:", "1:11")], 0x11),
-        // In an inner class, its own filters apply next.
+        // If a filter selects an inner class, the filters that are attached to this inner class
+        // apply next.
         (vec![add("1:", "1:10"), add("1:10", "1:12")], 0x12),
         (vec![add("1:", "1:10"), add("1:10", "1:21")], 0x21),
-        // The inner class has no filters, or they point to a class at the same level or higher, or
-        // to a class that does not exist in this qdisc.
+        // In these cases, the packet goes to the default class: the selected inner class has no
+        // filters of its own, or its filters select a class at the same level or higher, or a class
+        // that does not exist in this qdisc.
         (vec![add("1:", "1:10")], 2),
         (vec![add("1:", "1:10"), add("1:10", "1:20"), add("1:20", "1:21")], 2),
         (vec![add("1:", "1:10"), add("1:10", "1:10")], 2),
@@ -78,15 +83,15 @@ fn a_class_of_hfsc_that_is_gone_has_no_name() {
     tree.apply(NOW, add).expect("the name is free");
     push(&mut tree, 1, 0x1_0012);
     assert_eq!(holding(&mut tree).0, [0x12]);
-    // An inner class without leaves is a leaf itself.
+    // An inner class whose leaf classes were all removed is a leaf itself.
     tree.apply(NOW, "class del dev e classid 1:21").expect("a leaf goes");
     assert!(matches!(tree.dequeue(NOW), Dequeue::Ready(_)));
     push(&mut tree, 1, 0x1_0020);
     assert_eq!(holding(&mut tree).0, [0x20]);
 }
 
-/// The minor number of the class selects the queue of a flow, counted from 1. The major number
-/// selects the host.
+/// `cake` reads the class that a filter selects as follows: the minor number is the number of a
+/// queue, counted from 1, and the major number selects the host.
 #[test]
 fn a_filter_of_cake_names_the_flow() {
     let plain = "qdisc add dev e root handle 1: cake besteffort flows";
@@ -95,7 +100,7 @@ fn a_filter_of_cake_names_the_flow() {
         let mut tree = tree(&[plain, &filter]);
         (0..20).for_each(|flow| push(&mut tree, flow, 0));
         let (minors, drops) = holding(&mut tree);
-        // Twenty flows in 1,024 queues: one pair may share a queue.
+        // Twenty flows are spread over 1,024 queues, so one pair of flows may share a queue.
         assert!(minors.len() == count || minors.len() + 1 == count, "{filter}: {minors:?}");
         assert!(drops.is_empty());
     }

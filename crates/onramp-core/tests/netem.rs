@@ -1,4 +1,5 @@
-//! Compares `netem` with direct arithmetic, and with the probabilities in its options.
+//! Compares the delays and rates of `netem` with direct arithmetic, and the shares of lost,
+//! duplicated and changed packets with the probabilities in its options.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Setup, Tree};
@@ -14,7 +15,8 @@ fn tree(options: &str) -> Tree {
     Tree::of(&setup, MTU, 1).expect("there is a root")
 }
 
-/// Dequeues all packets until `end_ns`. Returns their departure times and cookies.
+/// Dequeues all packets that may leave from `from_ns` to `end_ns`. Returns their departure times
+/// and cookies.
 fn drain(tree: &mut Tree, from_ns: u64, end_ns: u64) -> Vec<(u64, u64)> {
     let (mut now, mut out) = (Instant(from_ns), Vec::new());
     loop {
@@ -26,7 +28,7 @@ fn drain(tree: &mut Tree, from_ns: u64, end_ns: u64) -> Vec<(u64, u64)> {
     }
 }
 
-/// Enqueues packets of 1,000 bytes, a microsecond apart. Returns the departure time and cookie of
+/// Enqueues packets of 1,000 bytes, one each microsecond. Returns the departure time and cookie of
 /// each packet that left.
 fn fates(options: &str, packets: u64) -> (Tree, Vec<(u64, u64)>) {
     let (mut tree, mut out) = (tree(options), Vec::new());
@@ -42,8 +44,8 @@ fn fates(options: &str, packets: u64) -> (Tree, Vec<(u64, u64)>) {
     (tree, out)
 }
 
-/// Checks that `count` is near `part` of 20,000 packets. The tolerance is five standard deviations,
-/// times `width` for events that come in bursts.
+/// Checks that `count` is near the share `part` of 20,000 packets. The tolerance is five standard
+/// deviations, times `width` if the events come in bursts.
 fn assert_near(count: usize, part: f64, width: f64) {
     let (mean, count) = (20_000.0 * part, f64::from(u32::try_from(count).expect("few")));
     let off = 5.0 * width * (mean * (1.0 - part)).sqrt();
@@ -84,7 +86,7 @@ proptest! {
             }
             free_ns = at_ns;
             expected.push((at_ns, cookie));
-            // A packet without delay leaves at once.
+            // A packet without delay may leave at the time of its arrival.
             left.extend(drain(&mut tree, now_ns, now_ns));
         }
         left.extend(drain(&mut tree, now_ns, u64::MAX));
@@ -94,7 +96,8 @@ proptest! {
 
 #[test]
 fn cells_take_their_time() {
-    // A packet of 1,000 bytes less 14 fills 21 cells of 48 bytes, which are sent as 53 bytes each.
+    // `netem` takes 14 bytes off the packet's 1,000 bytes. The rest fills 21 cells of 48 bytes,
+    // which are sent as 53 bytes each.
     let (_, out) = fates("rate 1mbps -14 48 5", 1);
     assert_eq!(out, [(START_NS + 21 * 53 * 1_000, 0)]);
 }
@@ -137,7 +140,8 @@ fn a_damaged_packet_differs_in_one_bit_and_its_duplicate_does_not() {
         bits.push(pkt.payload().iter().map(|byte| byte.count_ones()).sum::<u32>());
         assert_eq!((pkt.len, pkt.flow, pkt.cookie, pkt.mark), (200, 3, 9, 4));
     }
-    // The duplicate is made before the damage, and is then damaged separately.
+    // `netem` duplicates a packet before it damages the packet. The duplicate is then damaged
+    // separately.
     assert_eq!(bits, [1, 1]);
 }
 
@@ -168,15 +172,15 @@ fn slots_let_so_many_out_at_once() {
     let (_, out) = fates("slot 5ms packets 4", 10);
     let at = |slot: u64| START_NS + slot * 5_000_000;
     let times: Vec<u64> = out.iter().map(|(at_ns, _)| *at_ns).collect();
-    // The first packet opens a slot, which begins 5 ms later. Each further slot is planned when the
-    // one before is used up.
+    // The first packet plans a slot, which begins 5 ms later. When the packets of a slot are used
+    // up, the next slot is planned.
     assert_eq!(
         times,
         [[at(1); 4], [at(2); 4]].concat().into_iter().chain([at(3); 2]).collect::<Vec<_>>()
     );
 }
 
-/// Without the option `seed`, the seed of the tree determines all departures.
+/// The seed of the tree determines all departures if the option `seed` is not given.
 #[test]
 fn a_seed_settles_everything() {
     let options = "limit 9999 delay 2ms 1ms 25% loss 5% 10% duplicate 3% reorder 10% gap 3";
@@ -186,8 +190,8 @@ fn a_seed_settles_everything() {
     assert_ne!(fates(options, 500).1, fates(&other, 500).1);
 }
 
-/// The delay that `netem` adds does not count for the qdisc below it: for that qdisc, a packet is
-/// held only until the next dequeue.
+/// The delay that `netem` adds does not count for the qdisc below it: that qdisc sees a sojourn
+/// time only from the end of the delay until the next dequeue.
 #[test]
 fn a_queue_below_does_not_count_the_delay() {
     const MS: u64 = 1_000_000;

@@ -26,15 +26,17 @@ fn chains_that_leave_nothing_to_chance() {
     for (options, rounds) in [
         ("loss 0%", "."),
         ("loss 100%", "x"),
-        // States: gap (1), burst with loss (3), burst (2), loss in the gap (4). Options: p13 p31
-        // p32 p23 p14.
+        // The states of this loss model are gap (1, packets arrive), burst with loss (3), burst
+        // without loss (2), and a single loss in the gap (4). The options are the probabilities p13
+        // p31 p32 p23 p14 of moving from one state to another.
         ("loss state 0%", "."),
         ("loss state 100% 100%", "x."),
         ("loss state 100% 0% 0%", "x"),
         ("loss state 100% 0% 100% 100%", "x."),
         ("loss state 0% 0% 0% 0% 100%", "x."),
-        // States: good and bad. Options: p r 1-h 1-k. A packet sees the state before the state
-        // changes.
+        // The states of this loss model are good and bad. The options are p (good to bad), r (bad
+        // to good), 1-h (loss in the bad state) and 1-k (loss in the good state). A packet is
+        // judged by the state before the state changes.
         ("loss gemodel 0% 0%", "."),
         ("loss gemodel 0% 0% 100% 100%", "x"),
         ("loss gemodel 100% 100%", ".x"),
@@ -44,23 +46,24 @@ fn chains_that_leave_nothing_to_chance() {
         let whole: String = rounds.chars().cycle().take(200).collect();
         assert_eq!(lost(options), whole, "{options}");
     }
-    // Once the state is bad, it stays bad.
+    // With p = 100 % and r = 0 %, the state becomes bad and stays bad.
     assert_eq!(lost("loss gemodel 100% 0%"), format!(".{}", "x".repeat(199)));
 }
 
-/// As in Linux, 80 % and 60 % add up and wrap around to 40 %, so the chain never returns from a
-/// burst to the gap. Three of five transitions stay in the burst and lose the next packet, so five
-/// of eight packets are lost.
+/// As in Linux, p31 (80 %) and p32 (60 %) add up and wrap around to 40 %, so the chain never
+/// returns from a burst to the gap. After a loss, three of five transitions go to the state without
+/// loss, from which the next transition loses a packet again. The other two of five lose the next
+/// packet. So five of eight packets are lost.
 #[test]
 fn sums_above_certainty_wrap_around() {
     let marks = lost("loss state 100% 80% 60%");
     let count = marks.matches('x').count();
-    // Without the wrap-around, 40 % of the losses would be followed by the gap.
+    // Without the wrap-around, 40 % of the losses would be followed by a return to the gap.
     assert!((95..=155).contains(&count), "{count}");
     assert!(!marks.contains(".."), "a burst loses at least every other packet: {marks}");
 }
 
-/// The tolerance is five standard deviations for 200 packets.
+/// A quarter of 200 packets is lost. The tolerance is five standard deviations.
 #[test]
 fn a_quarter_is_lost() {
     for options in ["loss 25%", "loss random 25%", "loss gemodel 100% 100% 50% 0%"] {

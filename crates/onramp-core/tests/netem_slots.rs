@@ -1,5 +1,5 @@
-//! `netem`: slots limited by packets or bytes, the rate with packets that overtake, and the delay
-//! distribution that mixes a normal distribution and a Pareto distribution.
+//! `netem`: slots that are limited by packets or bytes, the rate when some packets overtake others,
+//! and the delay distribution that mixes a normal distribution and a Pareto distribution.
 //!
 //! Source: `tc-netem(8)`: "slot: defer delivering accumulated packets to within a slot, limited by
 //! packets and bytes"; "rate"; "reorder" with "gap"; "distribution"; and iproute2's
@@ -25,7 +25,8 @@ fn push(tree: &mut Tree, now_ns: u64, len: u32) {
     assert_eq!(tree.enqueue(Instant(now_ns), Packet::new(len)), Verdict::Queued);
 }
 
-/// Enqueues `packets` packets at once. Returns how many leave at each departure time.
+/// Enqueues `packets` packets at the same time, and dequeues all of them. Returns the number of
+/// packets that left at each departure time, in order.
 fn bursts(options: &str, packets: u32, len: u32) -> Vec<u32> {
     let mut tree = tree(options);
     (0..packets).for_each(|_| push(&mut tree, START_NS, len));
@@ -47,7 +48,8 @@ fn a_slot_ends_with_its_packets_or_its_bytes() {
     for (limits, expected) in [
         ("packets 3", &[3, 3, 3, 1][..]),
         ("packets 1", &[1; 10]),
-        // A slot ends when its bytes are used up, whether the last packet fits or not.
+        // A slot ends with the packet that uses up the slot's bytes, even if that packet is larger
+        // than the bytes that were left.
         ("bytes 3000", &[3, 3, 3, 1]),
         ("bytes 3001", &[4, 4, 2]),
         ("bytes 2999", &[3, 3, 3, 1]),
@@ -60,18 +62,19 @@ fn a_slot_ends_with_its_packets_or_its_bytes() {
     }
 }
 
-/// A packet that is not delayed overtakes delayed packets, but still occupies the link. Packets use
-/// the link in the order in which `netem` handles them: a packet with a negative delay waits on the
-/// link for the packets handled before it.
+/// A packet that is not delayed overtakes delayed packets, but still occupies the link. The link
+/// sends packets in the order in which `netem` handles them on arrival. So even a packet with a
+/// negative delay must wait until the link has sent the packets that arrived before it.
 #[test]
 fn the_wire_is_busy_behind_a_packet_that_overtook() {
-    // Every second packet overtakes, if it can. The delay is 1 ms, plus or minus up to 4 ms.
+    // With these options, every second packet overtakes, if there are packets to overtake. The
+    // delay is 1 ms, plus or minus up to 4 ms.
     let options = "delay 1ms 4ms rate 8mbit reorder 100% gap 2";
     let mut early = 0;
     for seed in 0..60 {
         let mut tree = tree(&format!("{options} seed {seed}"));
         push(&mut tree, START_NS, 1000);
-        // By now, the first packet is long due.
+        // At this time, the first packet is long due, and leaves.
         let late = Instant(START_NS + 50 * MS);
         assert!(matches!(tree.dequeue(late), Dequeue::Ready(_)));
         push(&mut tree, late.0, 1000);
@@ -79,15 +82,17 @@ fn the_wire_is_busy_behind_a_packet_that_overtook() {
         assert!(matches!(tree.dequeue(late), Dequeue::Ready(_)), "it overtakes");
         let Dequeue::NotBefore(then) = tree.dequeue(late) else { panic!("it is on the wire") };
         let took_ns = then.since(late);
-        // 1,000 bytes take a millisecond. The delay may come before and after that millisecond.
+        // On the link, 1,000 bytes take a millisecond. The random delay adds to that, unless it is
+        // negative.
         assert!((MS..=6 * MS).contains(&took_ns), "{took_ns}");
         early += u32::from(took_ns == MS);
     }
-    // Three of eight delays are negative.
+    // Three of eight random delays are negative. Those packets leave after exactly a millisecond.
     assert!((10..40).contains(&early), "{early}");
 }
 
-/// Checks the quantiles of a distribution with a mean delay of 100 ms and a deviation of 10 ms.
+/// The delays have the quantiles of the mixed distribution, with a mean delay of 100 ms and a
+/// deviation of 10 ms.
 #[test]
 fn the_mixture_has_its_quantiles() {
     let mut tree = tree("limit 100000 delay 100ms 10ms distribution paretonormal seed 5");
@@ -118,7 +123,8 @@ fn the_mixture_has_its_quantiles() {
         let place = delays.len() * usize::try_from(percent).expect("small") / 100;
         #[expect(clippy::cast_precision_loss, reason = "a tenth of a second")]
         let found = delays[place] as f64 / 1e6;
-        // There are few samples in the tail, so allow a larger difference.
+        // Few of the delays are in the tail of the distribution, so allow a larger difference
+        // there.
         let off = if percent < 98 { 0.2 } else { 0.7 };
         assert!((found - expected).abs() < off, "{percent} %: {found} ms, expected {expected} ms");
     }

@@ -1,10 +1,11 @@
-//! `pie`: when no packet is dropped although drops are likely, and when a packet is surely dropped.
+//! `pie`: when no packet is dropped although the drop probability is high, and when a packet is
+//! certainly dropped.
 //!
-//! Source: RFC 8033, section 4.1: no drop while the queue holds less than two packets (Linux: of
-//! the largest size), nor while the delay is below half of the target and the probability is below
-//! 0.2; section 4.4, the burst allowance; section 5.3, the departure rate; section 5.4,
-//! "De-randomization": no drop while the probabilities since the last drop add up to less than
-//! 0.85, and a sure drop from 8.5 on.
+//! Source: RFC 8033, section 4.1: no drop while the queue holds less than two packets (in Linux,
+//! two of the largest size), and none while the delay is below half of the target and the
+//! probability is below 0.2; section 4.4, the burst allowance; section 5.3, the departure rate;
+//! section 5.4, "De-randomization": no drop while the probabilities since the last drop add up to
+//! less than 0.85, and a sure drop from 8.5 on.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Dequeue, Verdict};
@@ -36,8 +37,8 @@ fn push(tree: &mut Tree, now: Instant, len: u32, came_ns: u64) -> Verdict {
     verdict
 }
 
-/// Lets packets wait for 200 ms each until the probability is above 0.6. Then removes all packets
-/// and lets the probability fall below `target_ppm`.
+/// Lets packets wait for 200 ms each until the drop probability is above 0.6. Then removes all
+/// packets and lets the probability fall below `target_ppm`.
 fn fallen_to(target_ppm: u64) -> (Tree, Instant) {
     let spec: Spec = "pie limit 5000 tupdate 20ms".parse().expect("a correct line");
     let mut tree = Tree::new(&spec, 1514);
@@ -55,8 +56,8 @@ fn fallen_to(target_ppm: u64) -> (Tree, Instant) {
     (tree, now)
 }
 
-/// Fills the queue to `held` packets of `len` bytes, and offers 200 more, one at a time, while one
-/// packet leaves for each that arrives. Returns how many were dropped.
+/// Fills the queue to `held` packets of `len` bytes. Then enqueues 200 more packets, and dequeues
+/// one packet after each. Returns how many packets were dropped.
 fn dropped(tree: &mut Tree, now: Instant, held: u32, len: u32, waited_ns: u64) -> usize {
     let came_ns = now.0 - waited_ns;
     while tree.backlog().packets < held {
@@ -74,8 +75,8 @@ fn dropped(tree: &mut Tree, now: Instant, held: u32, len: u32, waited_ns: u64) -
 
 #[test]
 fn two_largest_packets_are_no_queue() {
-    // The queue holds 3,027 bytes in the first case and 3,028 bytes, which is twice 1,514, in the
-    // second.
+    // In the first case, the queue holds 3,027 bytes, less than two packets of 1,514 bytes. In the
+    // second case, it holds 3,028 bytes, which is twice 1,514.
     let (mut tree, now) = fallen_to(600_000);
     assert_eq!(dropped(&mut tree, now, 3, 1009, 0), 0);
     let (mut tree, now) = fallen_to(600_000);
@@ -89,13 +90,13 @@ fn a_low_probability_spares_a_short_delay() {
         (230_000, 0, true),
         (200_000, 0, false),
         (200_000, 7, false),
-        // Half of the target of 15 ms is 7.5 ms.
+        // With a target of 15 ms, delays below 7.5 ms are spared.
         (200_000, 8, true),
         (100_000, 20, true),
     ] {
         let (mut tree, now) = fallen_to(ppm);
         assert!(self::ppm(&tree) > ppm * 9 / 10, "it was just below");
-        // The departing packet tells `pie` the current delay.
+        // `pie` learns the current delay from the departing packet.
         let _ = push(&mut tree, now, 1514, now.0 - waited_ms * MS);
         (0..3).for_each(|_| _ = push(&mut tree, now, 1514, now.0 - waited_ms * MS));
         let _ = tree.dequeue(now);
@@ -104,8 +105,8 @@ fn a_low_probability_spares_a_short_delay() {
     }
 }
 
-/// With a probability of `p`, a drop comes after 0.85 / p packets at the earliest and after 8.5 / p
-/// at the latest.
+/// With a drop probability of `p`, the packet that is dropped comes after at least 0.85 / p packets
+/// and after at most 8.5 / p packets since the last drop.
 #[test]
 fn drops_come_neither_too_early_nor_too_late() {
     let (mut tree, now) = fallen_to(300_000);
@@ -124,11 +125,13 @@ fn drops_come_neither_too_early_nor_too_late() {
         let _ = tree.dequeue(now);
     }
     let (least, most) = (gaps[1..].iter().min(), gaps.iter().max());
-    // The gap between two drops counts the dropped packet.
+    // The smallest gap between two drops is the number of packets without drops, plus one for the
+    // dropped packet.
     assert_eq!(least.copied(), Some((850_000 / p) + 1), "at {p} ppm");
     assert!(most.is_some_and(|most| *most <= 8_500_000 / p + 1), "{most:?} at {p} ppm");
-    // After the first 0.85 / p packets, each packet is dropped with probability p, which adds 1 / p
-    // packets on average. One packet is the last of the first part and the first of the second.
+    // For the first 0.85 / p packets of a gap, `pie` drops nothing. After that, each packet is
+    // dropped with probability p, which adds 1 / p packets on average. One packet belongs to both
+    // parts.
     #[expect(clippy::cast_precision_loss, reason = "small")]
     let (mean, p) = (gaps.iter().sum::<u64>() as f64 / gaps.len() as f64, p as f64 / 1e6);
     let expected = (0.85 / p).floor() + 1.0 / p;
@@ -148,27 +151,29 @@ fn in_byte_mode_a_packet_counts_by_its_length() {
         let (mut tree, now) = fallen_to(600_000);
         let line = format!("pie limit 5000 tupdate 20ms {options}");
         let spec: Spec = line.parse().expect("a correct line");
-        // The options are changed in place, so the probability stays.
+        // The options are changed in place, so the qdisc keeps its drop probability.
         let values = spec.values(1514);
         let mut drops = onramp_queue::PacketList::new();
         let mut cx = onramp_core::qdisc::Cx::new(now, &mut drops);
         assert!(tree.root().change(&values, &mut cx));
         let dropped = dropped(&mut tree, now, 20, len, 0);
         let p = f64::from(u32::try_from(ppm(&tree)).expect("small")) / 1e6 * part;
-        // The mean gap between drops, as in the test above, for 200 packets.
+        // The expected number of drops among 200 packets: 200 divided by the mean gap between drops
+        // (see the test above).
         let expected = 200.0 / ((0.85 / p).floor() + 1.0 / p);
         let dropped = f64::from(u32::try_from(dropped).expect("small"));
         assert!((dropped - expected).abs() < 16.0, "{options} {len}: {dropped} of {expected}");
     }
 }
 
-/// RFC 8033, 4.4: when the probability and the delay have fallen to zero, the next burst passes for
-/// 150 ms, however short the target is. Before that, a burst does not pass.
+/// RFC 8033, 4.4: when the drop probability and the delay have fallen to zero, the next burst may
+/// last for 150 ms without drops, however short the target is. While the probability is higher,
+/// drops begin earlier.
 #[test]
 fn a_queue_at_rest_lets_the_next_burst_pass() {
     let drops_in_a_burst = |mut tree: Tree, begin: Instant| {
-        // In each millisecond, ten packets arrive and one leaves. Each packet has waited for 300
-        // ms.
+        // A burst: in each millisecond, ten packets arrive and one leaves. Each packet has waited
+        // for 300 ms.
         let mut first = None;
         for ms in 0..300 {
             let now = begin.after(ms * MS);
@@ -181,7 +186,7 @@ fn a_queue_at_rest_lets_the_next_burst_pass() {
         }
         first.expect("it lasts too long")
     };
-    // At a probability of 20 %, the queue is not at rest.
+    // While the drop probability is still 20 %, the burst suffers drops early.
     let (tree, now) = fallen_to(200_000);
     assert!(drops_in_a_burst(tree, now) < 60);
     let (tree, now) = fallen_to(1);
@@ -189,8 +194,9 @@ fn a_queue_at_rest_lets_the_next_burst_pass() {
     assert!((150..300).contains(&first_ms), "{first_ms} ms");
 }
 
-/// RFC 8033, 5.3: while the queue holds at least 16,384 bytes, the departure rate is measured over
-/// that number of bytes, and an eighth of the difference is added to the average.
+/// RFC 8033, 5.3: while the queue holds at least 16,384 bytes, `pie` measures how fast that number
+/// of bytes departs. The average departure rate then moves by an eighth of its distance to the new
+/// value.
 #[test]
 fn the_departure_rate_is_an_average_of_measurements() {
     let line = "pie limit 5000 tupdate 20ms dq_rate_estimator";
@@ -201,8 +207,8 @@ fn the_departure_rate_is_an_average_of_measurements() {
     let mut now = Instant(START_NS);
     let mut average = 0.0_f64;
     for gap_us in [10, 5, 5, 2, 20] {
-        // The first packet begins a measurement and counts. 17 packets of 1,000 bytes are enough.
-        // The next measurement begins where the one before it ends.
+        // The first packet begins a measurement and is counted in it. A measurement ends after 17
+        // packets of 1,000 bytes, and the next measurement begins there.
         let gaps = if average == 0.0 { 16 } else { 17 };
         for n in 0..17 {
             now = now.after(if n < 17 - gaps { 0 } else { gap_us * 1_000 });

@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 const START_NS: u64 = 20_000 * MS;
 /// The target delay in seconds.
 const TARGET: f64 = 0.015;
-/// The gains in Hertz: 2 and 20 sixteenths, the default values.
+/// The gains of the controller (alpha and beta) in Hertz: 2 and 20 sixteenths, the default values.
 const ALPHA: f64 = 2.0 / 16.0;
 const BETA: f64 = 20.0 / 16.0;
 
@@ -28,7 +28,7 @@ fn probability(tree: &Tree) -> f64 {
     found as f64 / 2_f64.powi(56)
 }
 
-/// Returns the number by which RFC 8033 divides the gains while the probability is small.
+/// Returns the number by which RFC 8033 divides the gains when the drop probability is this small.
 fn divided_by(probability: f64) -> f64 {
     match probability {
         p if p < 0.000_001 => 2048.0,
@@ -41,13 +41,14 @@ fn divided_by(probability: f64) -> f64 {
     }
 }
 
-/// Returns the next probability when the delay goes from `before` to `delay` seconds.
+/// Returns the drop probability after an update, if the delay has changed from `before` to `delay`
+/// seconds.
 fn moved(old: f64, delay: f64, before: f64) -> f64 {
     let step = ALPHA * (delay - TARGET) + BETA * (delay - before);
     (old + step / divided_by(old)).max(0.0)
 }
 
-/// Returns the successive probabilities from 1.2 s on, checked each millisecond.
+/// Returns the sequence of drop probabilities from 1.2 s on, looked up each millisecond.
 fn course(tree: &mut Tree, count: usize, mut each_ms: impl FnMut(&mut Tree, Instant)) -> Vec<f64> {
     let mut seen = vec![probability(tree)];
     for ms in 1_200..10_000 {
@@ -69,8 +70,7 @@ fn push(tree: &mut Tree, now: Instant, came_ns: u64) {
     let _ = tree.enqueue(now, pkt);
 }
 
-/// Makes a tree in which, for 1.2 s, each departing packet has waited for 200 ms. Then the tree is
-/// empty.
+/// Makes a tree that is empty at 1.2 s. Up to then, each departing packet has waited for 200 ms.
 fn emptied() -> Tree {
     let spec: Spec = "pie limit 5000 tupdate 20ms".parse().expect("a correct line");
     let mut tree = Tree::new(&spec, 1514);
@@ -89,8 +89,9 @@ fn near(found: f64, expected: f64, which: usize) {
     assert!((found - expected).abs() < 1e-6, "update {which}: {found}, expected {expected}");
 }
 
-/// The first update still sees a delay of 200 ms, so the probability does not decay. From the
-/// second update on, both delays are zero.
+/// While the queue is idle, the probability decays by 1/64 per update. The first update does not
+/// decay the probability yet, because its previous delay is 200 ms. From the second update on, both
+/// delays are zero.
 #[test]
 fn an_idle_queue_forgets_a_64th_at_a_time() {
     let mut tree = emptied();
@@ -105,8 +106,8 @@ fn an_idle_queue_forgets_a_64th_at_a_time() {
     assert_eq!(seen.last(), Some(&0.0));
 }
 
-/// Packets that are held, none of which has left yet, say nothing about the delay. The queue is not
-/// idle, so the probability does not decay.
+/// If packets have arrived, but none of them has left yet, `pie` does not know their delay. The
+/// queue is not idle, so the probability does not decay.
 #[test]
 fn a_queue_that_holds_packets_does_not_forget() {
     let mut tree = emptied();

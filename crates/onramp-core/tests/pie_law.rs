@@ -1,4 +1,5 @@
-//! `pie` and `fq_pie`: the numbers of the control law, and its effect on a queue.
+//! `pie` and `fq_pie`: the numbers that the formula for the drop probability gives, and the effect
+//! of the drops on a queue.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Dequeue, Verdict};
@@ -28,8 +29,9 @@ fn push(tree: &mut Tree, now: Instant, flow: u64, ecn: u8) -> Verdict {
     tree.enqueue(now, pkt)
 }
 
-/// 1,500 packets arrive at once, and one leaves every 8 ms, so the delay grows with time. The table
-/// lists the probability in Linux after this number of seconds.
+/// 1,500 packets arrive at once, and one leaves every 8 ms, so the delay grows with time. Each
+/// entry has options, a number of seconds, and the drop probability that Linux reached after these
+/// seconds, in parts per million.
 #[test]
 fn the_probability_is_that_of_linux() {
     for (options, secs, ppm) in [
@@ -42,7 +44,7 @@ fn the_probability_is_that_of_linux() {
     ] {
         let mut tree = tree(&format!("pie limit 5000 {options}"));
         // Create the qdisc's state before the first packet. Updates happen when the clock reaches a
-        // multiple of 30 ms, or of 20 ms, so the next one comes 10 ms after the start.
+        // multiple of 30 ms, or of 20 ms, so the first update after the start comes 10 ms after it.
         let _ = tree.dequeue(Instant(START_NS - 60 * MS));
         for _ in 0..1500 {
             assert_eq!(push(&mut tree, Instant(START_NS), 0, 0), Verdict::Queued);
@@ -50,15 +52,16 @@ fn the_probability_is_that_of_linux() {
         for ms in (0..=secs * 1000).step_by(8) {
             let _ = tree.dequeue(Instant(START_NS + ms * MS));
         }
-        // `tc` rounds the probability and shows only its fractional part.
+        // `tc` rounds the probability and shows only its fractional part (the probability may
+        // exceed 1).
         let ours = stat(&tree, "prob_ppm") % 1_000_000;
         assert!(ours.abs_diff(ppm) <= 1, "{options}: {ours}");
     }
 }
 
-/// Runs a link of 8 Mbit/s, which sends one packet of 1,000 bytes each millisecond. `offered` times
-/// as many packets arrive, for `secs` seconds. Returns the delays of the packets that left in the
-/// last third, and the number of drops.
+/// Runs a queue in front of a link of 8 Mbit/s, which sends one packet of 1,000 bytes each
+/// millisecond, for `secs` seconds. Per millisecond, `offered` packets arrive on average. Returns
+/// the delays of the packets that left in the last third of the time, and the number of drops.
 fn run(tree: &mut Tree, offered: f64, secs: u32, ecn: u8) -> (Vec<u64>, u32) {
     let (mut delays, mut dropped, mut owed) = (Vec::new(), 0, 0.0);
     for ms in 0..u64::from(secs) * 1000 {
@@ -86,7 +89,7 @@ fn the_delay_comes_to_the_target() {
         let mean = delays.iter().sum::<u64>() / delays.len() as u64;
         let target = if options.starts_with("target") { 30 } else { 15 };
         assert!((target / 2..target * 2).contains(&mean), "{options}: {mean} ms");
-        // A sixth of the arriving packets cannot leave.
+        // One sixth of the arriving packets does not fit the link and must be dropped.
         assert!((10_000..13_000).contains(&dropped), "{options}: {dropped}");
         assert_eq!(stat(&tree, "dropped"), u64::from(dropped));
     }
@@ -119,8 +122,8 @@ fn marks_stand_in_while_few_are_needed() {
     let mut marked = tree("pie ecn");
     let (_, dropped) = run(&mut marked, 1.05, 30, 2);
     let marks = stat(&marked, "ecn_mark");
-    // These senders do not slow down, which drives the probability above 10 %. There, `pie` drops
-    // instead of marking.
+    // The senders in this test do not slow down when packets are marked, so the drop probability
+    // rises above 10 %. Above that, `pie` drops instead of marking.
     assert!(marks > 50 && dropped > 1000, "{marks} marks, {dropped} drops");
     let mut plain = tree("pie ecn");
     let (_, dropped) = run(&mut plain, 1.05, 30, 0);
@@ -136,8 +139,8 @@ fn the_limit_holds_and_says_so() {
     assert_eq!((stat(&tree, "overlimit"), stat(&tree, "maxq")), (1, 2));
 }
 
-/// The flow that fills the link loses packets. Another flow that needs little of the link loses
-/// none.
+/// `fq_pie` drops only packets of the flow that fills the link. A flow that needs little of the
+/// link loses none.
 #[test]
 fn fq_pie_drops_where_the_queue_is() {
     let mut tree = tree("fq_pie");
@@ -170,7 +173,8 @@ fn fq_pie_limits_memory() {
     assert_eq!((stat(&tree, "overmemory"), stat(&tree, "memory_used")), (1, 4 * 2304));
 }
 
-/// RFC 8033, 4.4: a burst of 150 ms passes, even if drops have become likely meanwhile.
+/// RFC 8033, 4.4: a burst passes without drops for 150 ms, even if the drop probability has become
+/// high meanwhile.
 #[test]
 fn a_burst_passes_and_no_more() {
     let line = "pie limit 100000 target 1ms tupdate 1ms alpha 32 beta 32";

@@ -1,4 +1,5 @@
-//! The action `police`: which packets conform, by the arithmetic of two token buckets.
+//! The action `police`: which packets conform (are within the rate), by the arithmetic of two token
+//! buckets.
 //!
 //! Source: RFC 2697 (a bucket of tokens, without colours); `tc-police(8)`: `peakrate` needs `mtu`,
 //! which is the depth of its bucket, and packets larger than `mtu` exceed. Without `mtu`, `tc`
@@ -11,7 +12,7 @@ use onramp_queue::Packet;
 
 const START_NS: u64 = 20_000_000_000;
 
-/// Makes a `prio` with a policer in front of it. `prio` takes the packets that conform.
+/// Makes a `prio` with a policer in front of it. Only packets that conform reach the `prio`.
 fn policed(options: &str) -> Tree {
     let mut setup = Setup::default();
     setup.apply("qdisc add dev e root handle 1: prio").expect("a correct line");
@@ -20,7 +21,7 @@ fn policed(options: &str) -> Tree {
     Tree::of(&setup, 1514, 0).expect("a root")
 }
 
-/// Whether a packet conforms that arrives `ns` nanoseconds after the start.
+/// Returns whether a packet that arrives `ns` nanoseconds after the start conforms.
 fn conforms(tree: &mut Tree, ns: u64, len: u32) -> bool {
     tree.enqueue(Instant(START_NS + ns), Packet::new(len)) == Verdict::Queued
 }
@@ -30,8 +31,8 @@ fn at_once(tree: &mut Tree, ns: u64, len: u32) -> usize {
     (0..100).filter(|_| conforms(tree, ns, len)).count()
 }
 
-/// However long the pause, the peak rate lets only one `mtu` pass at once. Then 1,000 bytes take
-/// half a millisecond.
+/// After any pause, the peak rate lets only `mtu` bytes pass at once. Then 1,000 bytes take half a
+/// millisecond.
 #[test]
 fn the_peak_holds_one_mtu() {
     let mut tree = policed("rate 8mbit burst 20000 peakrate 16mbit mtu 1000 drop");
@@ -40,24 +41,26 @@ fn the_peak_holds_one_mtu() {
     assert_eq!(at_once(&mut tree, 500_000, 1000), 1);
     assert_eq!(at_once(&mut tree, 5_000_000_000, 1000), 1);
     assert_eq!(at_once(&mut tree, 5_000_499_999, 1000), 0);
-    // A packet of half the size takes half the time.
+    // A packet of half the size needs half the time.
     assert_eq!(at_once(&mut tree, 5_000_500_000, 500), 2);
     let mut tree = policed("rate 8mbit burst 20000 peakrate 16mbit mtu 3500 drop");
     assert_eq!(at_once(&mut tree, 0, 1000), 3, "3,500 bytes hold three of 1,000");
 }
 
-/// At the peak rate, the burst lasts for a while: it holds 20 packets, each packet takes the tokens
-/// of one, and the tokens of half a packet arrive between two packets.
+/// At the peak rate, the burst lasts longer than 20 packets: the bucket holds tokens for 20
+/// packets, each packet takes the tokens of one, and the tokens of half a packet are added between
+/// two packets.
 #[test]
 fn the_burst_lasts_at_the_peak() {
     let mut tree = policed("rate 8mbit burst 20000 peakrate 16mbit mtu 1000 drop");
     let sent = (0..200).filter(|n| conforms(&mut tree, n * 500_000, 1000)).count();
-    // In 100 ms, the rate allows 100 packets and the burst 20 more. From the 40th packet on, every
-    // second packet conforms.
+    // Within 100 ms, the rate allows 100 packets and the burst 20 more. The bucket is empty after
+    // the first 40 packets. From then on, every second packet conforms.
     assert!((119..=120).contains(&sent), "{sent}");
 }
 
-/// After any pause, the bucket holds one burst. A packet that exceeds takes no tokens.
+/// After a pause of any length, the bucket holds one burst. A packet that exceeds the rate takes no
+/// tokens.
 #[test]
 fn the_rate_holds_its_burst() {
     let mut tree = policed("rate 8mbit burst 5000 drop");

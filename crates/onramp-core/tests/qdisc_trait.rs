@@ -49,14 +49,16 @@ fn a_qdisc_that_says_nothing_of_itself() {
     let mut cx = Cx::new(NOW, &mut drops);
     assert_eq!(qdisc.keep_passing(Packet::new(60), &mut cx), Verdict::Queued);
     assert_eq!(qdisc.backlog().packets, 1);
-    // The qdisc has no parameters, so it refuses any that are given.
+    // This qdisc has no parameters, so `change` refuses any that are given, and accepts a change
+    // without parameters.
     let with: Spec = "pfifo limit 9".parse().expect("a qdisc");
     let without: Spec = "blackhole".parse().expect("a qdisc");
     assert!(!qdisc.change(&with.values(1_514), &mut cx));
     assert!(qdisc.change(&without.values(1_514), &mut cx));
 }
 
-/// The help has a line for the kind, and one for each option, indented by two spaces.
+/// The help text of a kind has a line for the kind and a line for each option. The lines of options
+/// are indented by two spaces.
 #[test]
 fn help_names_every_option() {
     for kind in KINDS {
@@ -91,8 +93,8 @@ fn is_a_table<'a>(
     }
 }
 
-/// If several bands wait, the earliest of their times is announced, both at a dequeue and at a peek
-/// by the parent.
+/// If packets wait in several bands of a `prio`, it announces the earliest of the bands' times,
+/// both when it is dequeued and when its parent peeks at it.
 #[test]
 fn the_earliest_of_several_says_when() {
     for (first, second) in [(5, 3), (3, 5)] {

@@ -11,8 +11,8 @@ use onramp_queue::Packet;
 
 const NOW: Instant = Instant(20_000_000_000);
 
-/// Makes a tree with `classes` classes of weight 1, from 1:10 on, and class 1:1 of weight `heavy`.
-/// Each class has 200 packets of 1,000 bytes, the largest size.
+/// Makes a tree with `classes` classes of weight 1, numbered from 1:10 on, and a class 1:1 of
+/// weight `heavy`. Each class has 200 packets of 1,000 bytes, the largest size.
 fn world(classes: u16, heavy: u32) -> Tree {
     let mut setup = Setup::default();
     setup.apply("qdisc add dev e root handle 1: qfq").expect("a root");
@@ -33,7 +33,7 @@ fn world(classes: u16, heavy: u32) -> Tree {
     tree
 }
 
-/// Returns the classes of the next packets.
+/// Dequeues up to `packets` packets. Returns their classes in order.
 fn order(tree: &mut Tree, packets: usize) -> Vec<u16> {
     let pop = || match tree.dequeue(NOW) {
         Dequeue::Ready(pkt) => Some(Handle::from_priority(pkt.priority).minor),
@@ -42,13 +42,13 @@ fn order(tree: &mut Tree, packets: usize) -> Vec<u16> {
     std::iter::from_fn(pop).take(packets).collect()
 }
 
-/// Returns how many packets leave between two packets of class 1:1, each time.
+/// Returns the number of packets that leave between each two packets of class 1:1.
 fn rows(order: &[u16]) -> Vec<usize> {
     let rows = order.split(|minor| *minor == 1).map(<[u16]>::len);
     rows.filter(|len| *len > 0).collect()
 }
 
-/// In each turn of their aggregate, eight light classes are served in a row, because the
+/// In each turn of their aggregate, eight classes of weight 1 are served in a row, because the
 /// aggregate's budget is eight packets. With four classes, the budget is four packets.
 #[test]
 fn an_aggregate_sends_its_budget_in_a_row() {
@@ -65,8 +65,8 @@ fn an_aggregate_sends_its_budget_in_a_row() {
     }
 }
 
-/// Sixteen light classes form two aggregates. Class 1:1 has half of the total weight, so it sends
-/// as much as they do together, and is served between the two aggregates.
+/// Sixteen classes of weight 1 form two aggregates. Class 1:1 has half of the total weight, so it
+/// sends as much as both aggregates together, and is served between them.
 #[test]
 fn more_than_eight_classes_are_two_aggregates() {
     let order = order(&mut world(16, 16), 400);
@@ -76,7 +76,7 @@ fn more_than_eight_classes_are_two_aggregates() {
     assert!(heavy.abs_diff(150) <= 16, "{heavy}");
 }
 
-/// Each class gets its weight, whichever classes share its aggregate.
+/// Each class gets the share that its weight promises, whichever classes share its aggregate.
 #[test]
 fn classes_get_their_weights() {
     for (classes, heavy) in [(3, 1), (8, 4), (16, 8), (20, 60)] {
@@ -94,8 +94,8 @@ fn classes_get_their_weights() {
     }
 }
 
-/// Classes of an aggregate share by bytes, whatever the sizes of their packets: the rest of a turn
-/// counts for the next turn.
+/// Classes of an aggregate share by bytes, whatever the sizes of their packets: bytes that a class
+/// did not use in one turn count for its next turn.
 #[test]
 fn classes_of_an_aggregate_share_by_bytes() {
     let mut tree = world(0, 100);
@@ -116,8 +116,7 @@ fn classes_of_an_aggregate_share_by_bytes() {
     assert!(small.abs_diff(large) <= 3_000, "{small} and {large} bytes");
 }
 
-/// A class that leaves a full aggregate makes room in it. The ninth class to be created then
-/// becomes the eighth of the aggregate.
+/// When a class leaves a full aggregate, a class that is added later takes its place there.
 #[test]
 fn a_class_that_leaves_makes_room() {
     let mut tree = world(8, 8);

@@ -1,12 +1,15 @@
-//! `red`, `choke` and the RED of `sfq`: how the average falls while the queue is idle.
+//! `red`, `choke` and the RED of `sfq`: how the average queue length, which RED computes, falls
+//! while the queue is idle.
 //!
 //! Source: Floyd and Jacobson, "Random Early Detection Gateways", 1993, section 4: the average of
-//! an idle queue falls as if small packets had left meanwhile, by `(1 - w)^m`. `tc-red(8)` names
-//! the packet (`avpkt`) and the rate (`bandwidth`). `tc` turns them into a table of 256 cells, as
-//! in iproute2's `tc/tc_red.c` and Linux' `include/net/red.h`. Each cell covers 2^`Scell_log`
-//! microseconds. From the first cell on, the average is halved as often as `-ln(1 - w) * ticks /
-//! ticks of a packet` says, rounded to a whole number, where the time of the cell is taken for
-//! ticks of 64 ns. Before that, it falls along a straight line to its half.
+//! an idle queue falls as if m small packets had left meanwhile: it is multiplied by `(1 - w)^m`,
+//! where w is the weight of the average. The options `avpkt` and `bandwidth` of `tc-red(8)` give
+//! the size of such a packet and the rate at which they leave. `tc` turns these options into a
+//! table of 256 cells, as in iproute2's `tc/tc_red.c` and Linux' `include/net/red.h`. Each cell
+//! covers 2^`Scell_log` microseconds. From the first cell on, the average is halved as often as
+//! `-ln(1 - w) * ticks / ticks of a packet` says, rounded to a whole number, where the time of the
+//! cell is taken for ticks of 64 ns. Within the first cell, the average falls along a straight line
+//! to its half.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::Dequeue;
@@ -14,7 +17,7 @@ use onramp_core::{Instant, Tree};
 use onramp_queue::Packet;
 
 const START_NS: u64 = 20_000_000_000;
-/// The length of a cell in microseconds. With the parameters below, `tc -d` shows `ewma 3` and
+/// The length of a table cell in microseconds. For the parameters below, `tc -d` shows `ewma 3` and
 /// `Scell_log 13`.
 const CELL_US: u64 = 1 << 13;
 
@@ -29,7 +32,7 @@ fn push(tree: &mut Tree, us: u64, flow: u64) {
     let _ = tree.enqueue(Instant(START_NS + us * 1_000), pkt);
 }
 
-/// Whether the packet that leaves next is marked. `None` if no packet may leave.
+/// Dequeues a packet. Returns whether it is marked, or `None` if no packet may leave.
 fn pop(tree: &mut Tree, us: u64) -> Option<bool> {
     match tree.dequeue(Instant(START_NS + us * 1_000)) {
         Dequeue::Ready(pkt) => Some(pkt.ecn == 3),
@@ -37,8 +40,8 @@ fn pop(tree: &mut Tree, us: u64) -> Option<bool> {
     }
 }
 
-/// Holds `packets` packets for so long that their number becomes the average, because each arriving
-/// packet finds this number.
+/// Holds `packets` packets for so long that the average queue length becomes this number, because
+/// each arriving packet finds this number.
 fn hold(tree: &mut Tree, packets: u64, flow: impl Fn(u64) -> u64) {
     (0..packets).for_each(|n| push(tree, 0, flow(n)));
     for n in packets..packets + 200 {
@@ -48,8 +51,8 @@ fn hold(tree: &mut Tree, packets: u64, flow: impl Fn(u64) -> u64) {
     assert_eq!(u64::from(tree.backlog().packets), packets);
 }
 
-/// Whether a packet is marked that arrives `idle_us` microseconds after a queue with an average of
-/// `packets` packets became idle.
+/// Makes a queue with an average length of `packets` packets and empties it. Returns whether a
+/// packet that arrives `idle_us` microseconds later is marked.
 fn is_marked_after(line: &str, packets: u64, idle_us: u64) -> bool {
     let mut tree = tree(line);
     hold(&mut tree, packets, |n| n);
@@ -58,13 +61,15 @@ fn is_marked_after(line: &str, packets: u64, idle_us: u64) -> bool {
     pop(&mut tree, idle_us).expect("it came")
 }
 
-/// Above `max`, every packet is marked. Below `max`, the first packet is not.
+/// Options with which every packet is marked if the average is above `max`, and the first packet is
+/// not marked if the average is below `max`.
 const LINES: [&str; 2] = [
     "red limit 1000000 min 8333 max 25000 burst 13 avpkt 1000 bandwidth 10mbit ecn",
     "choke limit 1000 min 8 max 25 burst 13 avpkt 1000 bandwidth 10mbit ecn",
 ];
 
-/// An average of 40 packets falls to 25 when 15/40 of the first cell are over.
+/// `max` is 25 packets. An average of 40 packets falls to 25 when 15/40 of the first table cell are
+/// over.
 #[test]
 fn an_idle_average_falls_along_a_line_at_first() {
     let bound_us = CELL_US * 15 / 40;
@@ -75,11 +80,12 @@ fn an_idle_average_falls_along_a_line_at_first() {
     }
 }
 
-/// An average of 40 packets falls below 25 after one halving, an average of 76 after two halvings,
-/// and an average of 152 after three.
+/// `max` is 25 packets. An average of 76 packets falls below 25 after two halvings, and an average
+/// of 152 after three.
 #[test]
 fn an_idle_average_is_halved_by_the_table() {
-    // w = 1/8. At 10 Mbit/s, 1,000 bytes take 800 us, which are 12,500 ticks.
+    // The weight w of the average is 1/8. At 10 Mbit/s, 1,000 bytes take 800 us, which are 12,500
+    // ticks of 64 ns.
     let bits_per_cell = -(1.0_f64 - 1.0 / 8.0).ln() * 8192.0 / 12_500.0;
     for (packets, halvings) in [(76_u64, 2), (152, 3)] {
         let cells = (1..256_u32).find(|cells| f64::from(*cells) * bits_per_cell >= halvings.into());
@@ -91,8 +97,8 @@ fn an_idle_average_is_halved_by_the_table() {
     }
 }
 
-/// After more time than the table covers, the average is zero. A second idle time begins with the
-/// average at the end of the first one.
+/// After an idle time longer than the table covers, the average is zero. If a queue is idle twice,
+/// the second idle time begins with the average at the end of the first one.
 #[test]
 fn a_day_is_as_good_as_never() {
     for line in LINES {
@@ -100,7 +106,8 @@ fn a_day_is_as_good_as_never() {
         let mut tree = tree(line);
         hold(&mut tree, 76, |n| n);
         while pop(&mut tree, 0).is_some() {}
-        // Two idle times of one halving each take the average to 38 and then to 19.
+        // The average of 76 is halved twice, once in each idle time: to 38, at which the packet is
+        // marked, and to 19, at which it is not.
         let idle_us = 13 * CELL_US;
         push(&mut tree, idle_us, u64::MAX);
         assert_eq!(pop(&mut tree, idle_us), Some(true), "{line}");
@@ -112,8 +119,8 @@ fn a_day_is_as_good_as_never() {
 
 const SFQ: &str = "sfq redflowlimit 100000 min 8333 max 25000 burst 13 avpkt 1000 ecn";
 
-/// `sfq` gives the slot of a flow that has gone to the next flow, which begins with a new average.
-/// The same flow also begins with a new average when it comes back.
+/// When a flow of `sfq` has no packets, `sfq` may give its slot to another flow. That flow begins
+/// with a new average, and so does the same flow when it comes back.
 #[test]
 fn a_flow_of_sfq_begins_without_an_average() {
     for next in [1, 2] {
@@ -127,8 +134,9 @@ fn a_flow_of_sfq_begins_without_an_average() {
     }
 }
 
-/// After a change of the hash, a flow has a new average. It is learned from the flow's packets as
-/// they are enqueued again one after another, as if they had arrived at once.
+/// When `sfq` changes its hash, each flow begins with a new average. The flow's packets are
+/// enqueued again one after another, which gives the average that they would have if they had
+/// arrived at once.
 #[test]
 fn a_flow_of_sfq_has_the_average_of_its_packets_behind_a_perturbation() {
     const SECOND_US: u64 = 1_000_000;
@@ -136,7 +144,7 @@ fn a_flow_of_sfq_has_the_average_of_its_packets_behind_a_perturbation() {
         let mut tree = tree(&format!("{SFQ} perturb 1"));
         (0..packets).for_each(|_| push(&mut tree, 0, 1));
         let average = (0..packets).fold(0.0, |sum, held| sum * 7.0 / 8.0 + f64::from(held) / 8.0);
-        // The packet that arrives now is counted, too.
+        // The packet that the test pushes next also counts for the average.
         let average = average * 7.0 / 8.0 + f64::from(packets) / 8.0;
         push(&mut tree, SECOND_US, 1);
         let marks = std::iter::from_fn(|| pop(&mut tree, SECOND_US)).last();
@@ -144,8 +152,8 @@ fn a_flow_of_sfq_has_the_average_of_its_packets_behind_a_perturbation() {
     }
 }
 
-/// A change drops the packets that are held, and resets the average (`net/sched/sch_red.c`,
-/// `red_change`).
+/// A change of `red` drops the packets that it holds, and resets the average
+/// (`net/sched/sch_red.c`, `red_change`).
 #[test]
 fn a_change_begins_a_new_average() {
     let line = LINES[0];
@@ -172,7 +180,7 @@ fn an_average_of_the_maximum_is_too_long() {
         (format!("{choke} 39"), true),
         (format!("{choke} 40"), false),
     ] {
-        // After an idle time of zero, the average has not changed.
+        // The packet arrives without any idle time, so the average has not changed.
         assert_eq!(is_marked_after(&line, 40, 0), marked, "{line}");
     }
 }

@@ -23,7 +23,8 @@ fn stats(tree: &Tree) -> Vec<(&'static str, u64)> {
     all
 }
 
-/// Enqueues 1,000 packets. Once 25 packets are held, one leaves for every two that arrive.
+/// Enqueues 1,000 packets. While more than 25 packets are held, one packet leaves for every two
+/// that arrive.
 fn overload(options: &str, ecn: u8) -> (Tree, Vec<Option<DropReason>>) {
     let mut tree = tree(options);
     for number in 0..1_000 {
@@ -80,7 +81,8 @@ fn mistakes_are_told() {
 }
 
 proptest! {
-    /// If all backlogs are below `min`, so is their average, and then no packet is dropped.
+    /// If the queue is never longer than `min`, its average is not either, and no packet is
+    /// dropped.
     #[test]
     fn a_short_queue_loses_nothing(steps in prop::collection::vec((0_u32..10, 0_u64..3), 1..300)) {
         let mut tree = tree("min 10000 max 30000");

@@ -1,4 +1,4 @@
-//! Trees from lines of `tc`, built, and changed while they run.
+//! Trees of qdiscs that are described by lines of `tc`, built, and changed while they run.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::show::{Out, Style};
@@ -39,8 +39,8 @@ fn out(tree: &mut Tree) -> Vec<u64> {
     std::iter::from_fn(next).collect()
 }
 
-/// Each line after `>` is typed after the lines above. The lines below it are the answers: first
-/// ours, then the exit status of `tc` and the message of Linux.
+/// A script of lines and answers. A line after `>` is applied after all lines above it. Below it
+/// are the answers: first ours, then the exit status of `tc` and the message of Linux.
 const MISTAKES: &str = r#"
 > qdisc add dev eth0 root prio
 qdisc: "root": 1: is there already; use replace
@@ -218,12 +218,12 @@ fn a_change_keeps_what_it_does_not_give() {
     setup.apply("qdisc change dev e root fq_codel interval 50ms").expect("options");
     let root = setup.specs().next().expect("a root");
     assert_eq!(root.to_string(), "fq_codel limit 1000 target 7ms interval 50ms");
-    // A change to another kind is accepted as a new qdisc if the line gives no handle.
+    // If a `change` line names another kind of qdisc and no handle, it is accepted as a new qdisc.
     setup.apply("qdisc change dev e root pfifo limit 7").expect("another kind");
     assert_eq!(setup.specs().next().expect("a root").to_string(), "pfifo limit 7");
 }
 
-/// For each change, the options that `tc` showed on Linux after it.
+/// Each entry has a change, and the options that `tc` on Linux showed after that change.
 #[test]
 fn a_change_of_netem_keeps_what_linux_keeps() {
     let mut setup = setup(&[
@@ -238,13 +238,15 @@ fn a_change_of_netem_keeps_what_linux_keeps() {
         setup.apply(&format!("qdisc change dev e root netem {change}")).expect(change);
         assert_eq!(setup.specs().next().expect("a root").to_string(), left, "{change}");
     }
-    // The line must be valid alone, because `tc` checks it without knowing the current options.
+    // A `change` line must be valid by itself, because `tc` checks the line without knowing the
+    // qdisc's current options.
     let error =
         setup.apply("qdisc change dev e root netem delay 1ms gap 4").expect_err("no chance");
     assert_eq!(error.fault.code(), 1);
 }
 
-/// As in Linux, default qdiscs are listed after the root, the last one first.
+/// As in Linux, the default qdiscs of classes are listed after the root. The default qdisc of the
+/// last class is listed first.
 #[test]
 fn defaults_below_classes_are_listed_when_asked_for() {
     let mut setup = setup(&["qdisc add dev e root handle 1: htb default 3"]);
@@ -269,8 +271,8 @@ fn defaults_below_classes_are_listed_when_asked_for() {
     }
 }
 
-/// The messages of Linux for classes without options, for an `ingress`, and for `etf` without a
-/// clock.
+/// Refused lines have the messages of Linux: for classes without options, for an `ingress`, and for
+/// `etf` without a clock.
 #[test]
 fn what_is_refused_in_the_kernels_words() {
     let told = |setup: &mut Setup, line: &str| {
@@ -288,7 +290,8 @@ fn what_is_refused_in_the_kernels_words() {
         let line = "class add dev e0 parent 1: classid 1:6";
         assert_eq!(told(&mut setup, line), (2, said.to_owned()), "{kind}");
     }
-    // If classes do not nest, the class above is not looked up.
+    // In `drr`, a class cannot be below another class. The class that the line gives as parent is
+    // not looked up, so the line is accepted even if that class does not exist.
     let lines = ["class add dev e0 parent 1:9 classid 1:2 drr"];
     setup(&["qdisc add dev e0 root handle 1: drr", lines[0]]);
     let mut setup = Setup::default();
@@ -373,9 +376,9 @@ fn a_line_that_is_wrong_names_no_device() {
 #[test]
 fn packets_go_to_the_class_that_their_priority_names() {
     let mut tree = tree(&PRIO);
-    // The packets select: the third band of the root; the inner `prio`'s second band and first
-    // band; and the first band twice, where the second packet does not fit. A priority with the
-    // handle of the inner qdisc means nothing to the root, which puts the packet into its band 0.
+    // The first packet selects the third band of the root. The second selects the root's second
+    // band, which is the inner `prio`. The last three select the root's first band, where the third
+    // of them does not fit.
     for (cookie, priority) in [0x1_0003, 0x1_0002, 0x1_0001, 0x1_0001, 0x1_0001].iter().enumerate()
     {
         let _ = tree.enqueue(NOW, packet(cookie as u64, *priority));
@@ -406,7 +409,7 @@ fn a_qdisc_below_another_is_reached_through_both() {
     let mut tree = tree(&PRIO);
     tree.apply(NOW, "qdisc add dev eth0 parent 12:1 handle 20: pfifo limit 1").expect("a leaf");
     tree.apply(NOW, "filter add dev eth0 parent 1: matchall classid 1:2").expect("a filter");
-    // All packets go to the inner `prio`, whose band 0 takes priority 6.
+    // A filter sends all packets to the inner `prio`, whose band 0 takes packets with priority 6.
     for cookie in 0..3 {
         let _ = tree.enqueue(NOW, packet(cookie, 6));
     }
@@ -421,7 +424,7 @@ fn a_qdisc_below_another_is_reached_through_both() {
     assert_eq!((tree.drops().count(), tree.backlog().packets), (3, 0));
 }
 
-/// As in Linux, a qdisc with a single child finds it by any class number.
+/// As in Linux, a qdisc with a single child accepts any class number as the child's parent.
 #[test]
 fn a_place_for_one_child_is_found_by_any_number() {
     for kind in [
@@ -441,7 +444,8 @@ fn a_place_for_one_child_is_found_by_any_number() {
     }
 }
 
-/// Building these trees would take minutes if each line took time for each line before it.
+/// Building trees with many lines is fast. It would take minutes if each line took time for each
+/// line before it.
 #[test]
 fn a_tree_may_be_as_large_as_its_numbers_allow() {
     let mut broad = setup(&["qdisc add dev e root handle 1: htb"]);

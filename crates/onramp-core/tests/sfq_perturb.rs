@@ -4,11 +4,13 @@ use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::Packet;
 
-/// The timer fires when the clock reaches a multiple of the period. `START` is such a time.
+/// The timer of `perturb` fires when the clock reaches a multiple of the period. `START` is such a
+/// time.
 const START: Instant = Instant(21_000_000_000);
 const SEC: u64 = 1_000_000_000;
 
-/// Returns the buckets of eight flows with a packet each, after `seconds` seconds.
+/// Enqueues one packet of each of eight flows, waits for `seconds` seconds, and returns the buckets
+/// of the flows.
 fn places(perturb: u64, seconds: u64) -> Vec<u16> {
     let mut setup = Setup::default();
     let line = format!("qdisc add dev e root handle 1: sfq perturb {perturb}");
@@ -19,7 +21,7 @@ fn places(perturb: u64, seconds: u64) -> Vec<u16> {
         pkt.flow = flow;
         let _ = tree.enqueue(START, pkt);
     }
-    // The timer is checked only in calls of the qdisc, so enqueue one more packet.
+    // `sfq` checks its timer only when it is called, so enqueue one more packet.
     let now = START.after(seconds * SEC);
     let mut pkt = Packet::new(100);
     pkt.flow = 0;

@@ -1,4 +1,4 @@
-//! Compares `sfq` with a simple model: the same packets leave and the same packets are dropped.
+//! Compares `sfq` with a simple model: both send the same packets and drop the same packets.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,18 +9,19 @@ use onramp_core::{Handle, Instant};
 use onramp_queue::{DropReason, Packet, PacketList};
 use proptest::prelude::*;
 
-/// The packets of a flow, each with its number and its length in bytes.
+/// The packets of one flow, each with its number and its length in bytes.
 #[derive(Default)]
 struct Flow {
     packets: VecDeque<(u64, u32)>,
     credit: i64,
-    /// When the length of the flow's queue last changed.
+    /// The time, as the number of the operation, at which the length of the flow's queue last
+    /// changed.
     changed: u64,
 }
 
 struct Model {
     flows: BTreeMap<u32, Flow>,
-    /// The flows that have packets, in the order of service.
+    /// The keys of the flows that have packets, in the order in which they are served.
     ring: VecDeque<u32>,
     limit: usize,
     depth: usize,
@@ -35,7 +36,7 @@ impl Model {
         self.flows.values().map(|flow| flow.packets.len()).sum()
     }
 
-    /// Enqueues a packet. Returns the dropped packet and the reason, if a packet is dropped.
+    /// Enqueues a packet into the model. If a packet is dropped, returns its number and the reason.
     fn enqueue(&mut self, key: u32, number: u64, len: u32) -> Option<(u64, DropReason)> {
         self.clock += 1;
         if !self.flows.contains_key(&key) {
@@ -107,7 +108,7 @@ enum Op {
     Dequeue,
 }
 
-/// Returns the flow of packet `number`, which is the packet of the operation with that number.
+/// Returns the flow of packet `number`. Operation `number` is the one that enqueues this packet.
 fn of(ops: &[Op], number: u64) -> Option<u32> {
     match ops[usize::try_from(number).ok()?] {
         Op::Enqueue { flow, .. } => Some(flow),
@@ -196,7 +197,7 @@ proptest! {
         }
     }
 
-    /// Rehashing loses only packets that find no room.
+    /// When `perturb` moves flows to other buckets, only packets that find no room there are lost.
     #[test]
     fn a_perturbation_keeps_the_books(
         limit in 2_u32..100,
@@ -236,8 +237,8 @@ fn stat(qdisc: &dyn Qdisc, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{name} is a statistic"))
 }
 
-/// A flow whose queue never has fewer than 10 packets of 1,000 bytes, so that its average exceeds
-/// `max`.
+/// RED in `sfq` marks or drops packets of a flow that always has at least 10 packets of 1,000
+/// bytes, so that its average queue length exceeds `max`.
 #[test]
 fn red_watches_each_flow() {
     let red = "redflowlimit 30000 min 2000 max 6000 burst 6 probability 0.1";
@@ -251,7 +252,7 @@ fn red_watches_each_flow() {
         let mut drops = PacketList::new();
         let mut cx = Cx::new(Instant(0), &mut drops);
         for number in 0..2_000 {
-            // The second flow has a packet now and then, which has left before the next one
+            // The second flow has a single packet now and then, which leaves before the next one
             // arrives.
             for flow in [1, 2].into_iter().take(if number % 20 == 0 { 2 } else { 1 }) {
                 let mut pkt = packet(flow, number, 1000);

@@ -1,11 +1,12 @@
-//! Tests of a rate that several ports share, in virtual time.
+//! Tests a rate that several ports share (each gets a part of it), in virtual time.
 
 use onramp_core::{Instant, Rate, Share, SharedRate};
 
 const START: Instant = Instant(1_000_000_000);
 const SECOND: u64 = 1_000_000_000;
 
-/// A port that always has packets during its turns, and none between them.
+/// A port that takes part in a shared rate. It always has packets to send during its turns, and
+/// none between them.
 struct Port {
     share: Share,
     /// The times at which the port starts and stops having packets, alternately, in nanoseconds
@@ -23,8 +24,8 @@ impl Port {
         (passed % 2 == 1, self.turns.get(passed).copied().unwrap_or(u64::MAX))
     }
 
-    /// Does what an owner does at its time: sends as much as allowed, and sets the time of the next
-    /// call.
+    /// Runs the port once, as its owner would: sends as many packets as the shared rate allows now,
+    /// and sets the time of the next run.
     fn run(&mut self, now: Instant, packet: u32) {
         let (has_packets, changes) = self.at(now.since(START));
         self.share.update_active(now, has_packets);
@@ -43,8 +44,8 @@ impl Port {
     }
 }
 
-/// Lets `ports` send for `span` nanoseconds, each woken up to `late` nanoseconds late. Returns the
-/// bytes sent by each port.
+/// Lets `ports`, which are given by their turns, send for `span` nanoseconds. Each run comes up to
+/// `late` nanoseconds late. Returns the bytes sent by each port.
 fn play(rate: &SharedRate, ports: Vec<Vec<u64>>, span: u64, packet: u32, late: u64) -> Vec<u64> {
     let mut ports: Vec<Port> = ports
         .into_iter()
@@ -73,7 +74,8 @@ fn within(sum: u64, rate: Rate, span: u64, percent: f64, what: &str) {
     assert!(error.abs() <= percent, "{what}: {error:.3} % off");
 }
 
-/// All ports send all the time. Together they send at the rate, and each port gets its share.
+/// If all ports always have packets, they together send at the shared rate, and each port gets its
+/// share.
 #[test]
 fn the_sum_is_the_rate_at_1_to_64_ports() {
     for count in [1, 2, 3, 5, 8, 16, 31, 64] {
@@ -93,7 +95,8 @@ fn the_sum_is_the_rate_at_1_to_64_ports() {
     }
 }
 
-/// Ports come and go all the time, and at least one is always there.
+/// If ports start and stop having packets all the time, but at least one always has some, they
+/// together still send at the shared rate.
 #[test]
 fn the_sum_is_the_rate_while_ports_come_and_go() {
     for count in [2, 3, 8, 16, 64] {
@@ -123,8 +126,8 @@ fn the_sum_is_the_rate_while_ports_come_and_go() {
     }
 }
 
-/// Each port sends a packet now and then, and all ports together offer more than the rate. No port
-/// ever has a second packet in its queue, and still the sum equals the rate.
+/// Each port gets a packet now and then. No port ever holds more than one packet, but together they
+/// get more than the shared rate allows. Even so, they together send at the shared rate.
 #[test]
 fn packets_now_and_then_are_counted() {
     for count in [2, 4, 8, 32] {
@@ -133,8 +136,8 @@ fn packets_now_and_then_are_counted() {
         let mut shares: Vec<_> = (0..count).map(|member| shared.share(member)).collect();
         let mut queued = vec![0_u32; count];
         let (mut sent, mut dropped) = (0_u64, 0);
-        // Each port gets a packet every two milliseconds, one port after another, and has room for
-        // one packet.
+        // Each port gets a packet every two milliseconds, at a different time than the others, and
+        // has room for one packet.
         for step in 0..2_000_000_000_u64 / 10_000 {
             let now = START.after(step * 10_000);
             for (member, share) in shares.iter_mut().enumerate() {
@@ -160,7 +163,8 @@ fn packets_now_and_then_are_counted() {
     }
 }
 
-/// The last remaining port soon gets the whole rate, however slow the rate is.
+/// When all ports but one have stopped, the remaining one soon gets the whole rate, even if the
+/// rate is low.
 #[test]
 fn who_is_left_takes_over() {
     for rate in [Rate::bytes_per_second(125_000), Rate::bytes_per_second(12_500_000)] {
@@ -173,7 +177,8 @@ fn who_is_left_takes_over() {
     }
 }
 
-/// A port that had nothing to send has saved nothing. A port that was woken late catches up.
+/// A port saves nothing of its rate while it has nothing to send. A port that had something to
+/// send, but was woken late, catches up.
 #[test]
 fn idle_time_is_lost_and_late_time_is_not() {
     let shared = SharedRate::new(Rate::bytes_per_second(1_000_000), 1);
@@ -183,7 +188,7 @@ fn idle_time_is_lost_and_late_time_is_not() {
     share.charge(1_000);
     let next = START.after(1_000_000);
     assert_eq!(share.not_before(START), Some(next));
-    // The port is woken half a packet's time late.
+    // The port is woken late, by half the time that a packet takes.
     let late = next.after(500_000);
     assert_eq!(share.not_before(late), None);
     share.charge(1_000);

@@ -1,22 +1,23 @@
-//! A member's share of a rate, exact to the nanosecond: what the member is charged, when it counts
-//! the other members, and for how long it is counted itself. At 1 GB/s, a byte takes one nanosecond
-//! times the number of members that send.
+//! A member's share of a rate that several members divide, exact to the nanosecond: what the member
+//! must pay for, when it counts the other members, and for how long it is counted itself. At 1
+//! GB/s, a byte takes one nanosecond times the number of members that have something to send.
 
 use onramp_core::{Instant, Rate, Share, SharedRate};
 
 const START: Instant = Instant(1_000_000_000);
 const RATE: Rate = Rate::bytes_per_second(1_000_000_000);
 const MS: u64 = 1_000_000;
-/// Nanoseconds between two counts of the other members.
+/// The time in nanoseconds after which a member counts the other members again.
 const RECOUNT: u64 = 200_000;
 
-/// Returns the nanoseconds until the member may send or should ask again. 0 means that it may send
-/// now.
+/// Returns for how many nanoseconds the member must wait until it may send, or should ask again.
+/// Returns 0 if it may send now.
 fn wait(share: &mut Share, now: Instant) -> u64 {
     share.not_before(now).map_or(0, |then| then.since(now))
 }
 
-/// Returns how many members `member` counts when it joins at `now`.
+/// Returns the number of members, itself included, that member number `member` counts when it joins
+/// at `now`.
 fn members(rate: &SharedRate, member: usize, now: Instant) -> u64 {
     let mut share = rate.share(member);
     share.update_active(now, true);
@@ -24,7 +25,7 @@ fn members(rate: &SharedRate, member: usize, now: Instant) -> u64 {
     wait(&mut share, now) / 1_000
 }
 
-/// A new member owes nothing from the first nanosecond on, even if it was not used before.
+/// A member that has just been made may send at once, at any time.
 #[test]
 fn a_new_member_owes_nothing() {
     let mut share = SharedRate::new(RATE, 2).share(0);
@@ -35,7 +36,8 @@ fn a_new_member_owes_nothing() {
     assert_eq!(share.not_before(Instant(100)), None);
 }
 
-/// Each byte adds a debt of the nanoseconds that it takes at the rate, rounded up.
+/// Each byte that a member sends must be paid for with the time that it takes at the rate, rounded
+/// up to whole nanoseconds.
 #[test]
 fn each_byte_is_charged() {
     for (rate, bytes, ns) in [
@@ -44,7 +46,8 @@ fn each_byte_is_charged() {
         (Rate::bytes_per_second(2_000_000_000), 1, 1),
         (Rate::bytes_per_second(2_000_000_000), 3, 2),
         (Rate::bytes_per_second(500_000_000), 3, 6),
-        // A little less than a third of a byte per nanosecond.
+        // At a little less than a third of a byte per nanosecond, a byte takes a little more than 3
+        // ns, rounded up to 4.
         (Rate::bytes_per_second(333_333_333), 1, 4),
     ] {
         let mut share = SharedRate::new(rate, 1).share(0);
@@ -55,7 +58,8 @@ fn each_byte_is_charged() {
     }
 }
 
-/// A member that is woken late catches up by at most a millisecond of its share of the rate.
+/// A member that is woken late may catch up by at most the bytes of a millisecond at its share of
+/// the rate.
 #[test]
 fn late_by_a_millisecond_at_most() {
     for (rate, bytes_in_ms) in
@@ -74,7 +78,8 @@ fn late_by_a_millisecond_at_most() {
     }
 }
 
-/// When the clock goes back, time that passes again does not pay a debt a second time.
+/// When the clock goes back, the time that then passes a second time does not reduce a member's
+/// debt again.
 #[test]
 fn time_that_goes_back_does_not_pay() {
     let mut share = SharedRate::new(RATE, 1).share(0);
@@ -85,8 +90,8 @@ fn time_that_goes_back_does_not_pay() {
     assert_eq!(wait(&mut share, START.after(400)), 600);
 }
 
-/// A member that is alone waits until its debt is paid. A member among others asks again after at
-/// most 5 ms, because its share may have changed.
+/// A member that is alone waits until it has paid for all that it sent. A member among others asks
+/// again after at most 5 ms, because its share may have changed.
 #[test]
 fn who_has_siblings_asks_again_after_five_milliseconds() {
     for (bytes, alone, shared) in
@@ -104,8 +109,8 @@ fn who_has_siblings_asks_again_after_five_milliseconds() {
     }
 }
 
-/// A member counts the others when it joins, and every 200 us while it has something to send. Until
-/// the next count, it pays at the share that it knows.
+/// A member counts the others when it joins, and then every 200 us while it has something to send.
+/// Between two counts, it assumes the number of members of the last count.
 #[test]
 fn siblings_are_counted_every_two_hundred_microseconds() {
     let rate = SharedRate::new(RATE, 2);
@@ -120,11 +125,12 @@ fn siblings_are_counted_every_two_hundred_microseconds() {
         share.update_active(now, true);
         assert_eq!(wait(&mut share, now), MS - after, "it knows of none");
     }
-    // 200,000 bytes are paid for. The remaining bytes take twice as long.
+    // 200,000 bytes are already paid for. The member now counts two members, so its remaining bytes
+    // take twice as long.
     let now = START.after(RECOUNT);
     share.update_active(now, true);
     assert_eq!(wait(&mut share, now), 2 * (MS - RECOUNT));
-    // The other member leaves. That is noticed only at the next count.
+    // The other member is dropped. This member notices that only at its next count.
     drop(other);
     let before = now.after(RECOUNT - 1);
     share.update_active(before, true);
@@ -134,7 +140,8 @@ fn siblings_are_counted_every_two_hundred_microseconds() {
     assert_eq!(wait(&mut share, now), MS - RECOUNT - RECOUNT / 2);
 }
 
-/// A member that has nothing to send does not count the others, and pays at the share that it knew.
+/// A member that has nothing to send does not count the others. It pays for what it sent at the
+/// share that it knew before.
 #[test]
 fn who_has_nothing_to_send_counts_nobody() {
     let rate = SharedRate::new(RATE, 2);
@@ -148,8 +155,8 @@ fn who_has_nothing_to_send_counts_nobody() {
     assert_eq!(wait(&mut share, now), 10 * MS - RECOUNT);
 }
 
-/// A member that stopped counts for 200 us, or until it has paid for its last packet, and for as
-/// long again.
+/// A member that has stopped sending is counted by others until 200 us after the time at which its
+/// last packet is paid for.
 #[test]
 fn who_went_counts_for_a_while() {
     for debt in [0, 1_000, 700_000] {
@@ -165,15 +172,15 @@ fn who_went_counts_for_a_while() {
         assert_eq!(members(&rate, 1, paid.after(RECOUNT)), 1, "{debt}");
         assert_eq!(members(&rate, 1, paid.after(RECOUNT * 3 / 2)), 1, "{debt}");
     }
-    // A member that still has something to send counts for ever.
+    // A member that still has something to send is counted at any later time.
     let rate = SharedRate::new(RATE, 2);
     let mut share = rate.share(0);
     share.update_active(START, true);
     assert_eq!(members(&rate, 1, START.after(1 << 50)), 2);
 }
 
-/// Members that never joined do not count, at whatever time, and members that were dropped no
-/// longer count.
+/// A member that never joined is not counted, whatever the time is. A member that was dropped is no
+/// longer counted.
 #[test]
 fn nobody_counts_who_is_not_there() {
     let rate = SharedRate::new(RATE, 5);
@@ -187,7 +194,8 @@ fn nobody_counts_who_is_not_there() {
     }
 }
 
-/// Time in which a member had nothing to send earns no credit, but a debt stays.
+/// A member that had nothing to send for a while has no credit for that time, but must still pay
+/// for what it sent before.
 #[test]
 fn a_member_that_comes_back_has_its_debt_alone() {
     for (sent, waits) in [(0, 0), (5_000, 4_000)] {
@@ -203,8 +211,8 @@ fn a_member_that_comes_back_has_its_debt_alone() {
     }
 }
 
-/// A member should be taken only once. A member that is taken twice, and dropped once, is still
-/// limited.
+/// Each member's share should be taken only once. If it is taken twice, and one of the two is
+/// dropped, the other one still obeys the rate.
 #[test]
 fn a_member_that_was_taken_twice_is_limited() {
     let rate = SharedRate::new(RATE, 2);
@@ -217,8 +225,8 @@ fn a_member_that_was_taken_twice_is_limited() {
     assert_eq!(wait(&mut share, now), MS - RECOUNT);
 }
 
-/// Without a limit, nothing is owed, and no credit is saved for the time when there is a limit
-/// again.
+/// While the rate has no limit, members need not pay for what they send, and save no credit for a
+/// later time with a limit.
 #[test]
 fn no_limit_leaves_no_debt() {
     let rate = SharedRate::new(Rate::bytes_per_second(0), 1);

@@ -1,4 +1,5 @@
-//! How `tc` shows qdiscs: the line that was typed, and what iproute2 6.1 printed for it.
+//! How `tc` shows qdiscs. Each case has a line that was typed, and what iproute2 6.1 printed for it
+//! on Linux.
 //!
 //! A case begins with `> KIND OPTIONS`. The lines after it are marked by their first word: the
 //! options as text (`t`), with `-d` (`d`), as JSON (`j`), and as JSON with `-d` (`dj`). A `|` marks
@@ -13,11 +14,11 @@ use onramp_core::{Errno, Fault};
 
 const MTU: u32 = 1514;
 
-/// Options as shown on a device with its default queue length.
+/// These options are shown for a device with the default queue length.
 const OPTIONS: &str = include_str!("shown/options.txt");
 const STATISTICS: &str = include_str!("shown/statistics.txt");
 
-/// Returns what `write` writes with a style.
+/// Returns the text that `write` writes in a style (plain text or JSON, with or without details).
 fn written(style: Style, write: impl FnOnce(&mut Out)) -> String {
     let mut out = Out::new(style);
     out.open(None);
@@ -27,18 +28,19 @@ fn written(style: Style, write: impl FnOnce(&mut Out)) -> String {
     if !style.json {
         return text.replace('\n', "\\n") + "|";
     }
-    // The output is a list with one object.
+    // JSON output is a list with one object per qdisc, here one.
     let object = text.trim().strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     object.expect("a list").to_owned()
 }
 
-/// Returns the style that belongs to a mark.
+/// Returns the output style that a mark (such as `d` or `j`) stands for.
 fn style(mark: &str) -> Style {
     let details = mark.starts_with('d');
     Style { details, json: mark.ends_with('j'), stats: mark.starts_with('s'), ..Style::default() }
 }
 
-/// Returns for each case the typed line, the mark, and the printed text.
+/// Returns a row for each printed text of each case: the line that was typed, the mark, and the
+/// text.
 fn cases(text: &'static str) -> impl Iterator<Item = [&'static str; 3]> {
     let mut typed = "";
     text.lines().filter(|line| !line.is_empty()).filter_map(move |line| {
@@ -82,7 +84,7 @@ fn statistics_look_as_tc_writes_them() {
     }
 }
 
-/// Every kind with statistics of its own counts all the names that are shown.
+/// Each kind that prints statistics of its own has a counter for every name that it prints.
 #[test]
 fn what_is_shown_is_counted() {
     for (id, names) in [
@@ -102,7 +104,8 @@ fn what_is_shown_is_counted() {
 
 const INVALID: Fault = Fault::Kernel(Errno::Invalid, None);
 
-/// Refused lines, with the part of Linux that refuses: the client or the kernel.
+/// Lines that are refused, with the part of Linux that refuses each: the client (`tc`) or the
+/// kernel.
 const REFUSED: &[(&str, Fault)] = &[
     ("pfifo limit", Fault::Argument),
     ("pfifo limit -1", Fault::Usage),

@@ -1,5 +1,6 @@
-//! How `tc` shows the kinds that divide, shape and drop at random. The expected texts are in
-//! `shown_more/`, as `tc` 6.1 printed them on Linux 7.2.
+//! How `tc` shows the kinds of qdiscs that divide packets among classes, limit rates, or drop
+//! packets at random. The expected texts are in `shown_more/`, as `tc` 6.1 printed them on Linux
+//! 7.2.
 
 use onramp_core::Spec;
 use onramp_core::params::Site;
@@ -11,7 +12,7 @@ use onramp_queue::Packet;
 
 const MTU: u32 = 1514;
 
-/// Returns what `write` writes, as text or as the content of a JSON object.
+/// Returns what `write` writes, as plain text or as the content of a JSON object.
 fn written(style: Style, write: impl FnOnce(&mut Out)) -> String {
     let mut out = Out::new(style);
     out.open(None);
@@ -97,8 +98,8 @@ fn kind(id: &str) -> &'static Kind {
     KINDS.iter().find(|kind| kind.id == id).expect(id)
 }
 
-/// Parses counters of the form `name=value`. The names are leaked, because counters need names that
-/// live as long as the program.
+/// Parses counters of the form `name=value`. The names are leaked (never freed), because counters
+/// need names that live as long as the program.
 fn counted(words: &str) -> Extra {
     let pairs = words.split_ascii_whitespace().filter_map(|word| word.split_once('='));
     Extra(pairs.map(|(name, value)| (&*name.to_owned().leak(), value.parse().unwrap())).collect())
@@ -176,7 +177,8 @@ fn classes_are_shown_as_tc_shows_them() {
     );
 }
 
-/// A curve that a change does not give stays. If `rt` and `ls` are equal, they are shown as `sc`.
+/// Curves of a `hfsc` class that a change does not give stay as they were. If `rt` and `ls` of a
+/// class are equal, they are shown as `sc`.
 #[test]
 fn curves_are_shown_as_tc_shows_them() {
     let mut lines = vec!["qdisc add dev eth0 root handle 1: hfsc default 10".to_owned()];
@@ -209,7 +211,8 @@ fn curves_are_shown_as_tc_shows_them() {
     }
 }
 
-/// Bands of `ets` that a change keeps also keep their packets, however the bands are served.
+/// A change of `ets` keeps the packets of the bands that stay, even if bands become strict or are
+/// no longer strict.
 #[test]
 fn a_change_of_ets_keeps_packets() {
     let mut setup = Setup::default();
@@ -230,7 +233,7 @@ fn a_change_of_ets_keeps_packets() {
     assert_eq!(order, [0, 0, 1, 1], "the third band has gone with its packets");
 }
 
-/// Flows that hold packets are listed as classes.
+/// In some kinds, the flows that hold packets are listed as classes.
 #[test]
 fn flows_are_listed_as_classes() {
     let flow = |kind: &str, last: &str| {
@@ -247,7 +250,8 @@ fn flows_are_listed_as_classes() {
         Listed::new(None, &setup, MTU, &views).classes(Query::default(), &mut out);
         let id = kind.split(' ').next().expect("a kind");
         let shown = out.finish();
-        // In the other kinds, a priority selects a bucket, but in `cake` only a tin.
+        // In `fq_codel` and `sfq`, a packet's priority may select a bucket, which is the class
+        // number. In `cake`, it selects only a tin, and the bucket comes from a hash.
         let hashed = shown.split([':', ' ']).nth(3).expect("a number");
         let minor = if id == "cake" { hashed } else { "7" };
         let expected = format!(

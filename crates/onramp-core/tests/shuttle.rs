@@ -1,9 +1,9 @@
-//! Tests senders, a port, its runner and credits together, under random schedules.
+//! Runs senders, a port, its runner and credits together, under random schedules.
 //!
-//! loom tries every interleaving of two or three threads for one part. This test tries many
-//! schedules for the whole. `cargo xtask shuttle` runs it. If a packet is forgotten or a wake-up is
-//! lost, a thread sleeps for ever, which shuttle reports as a deadlock. shuttle does not check
-//! memory orderings.
+//! loom, another checker, tries every interleaving of two or three threads, but for one part only.
+//! This test tries many schedules of all parts together. `cargo xtask shuttle` runs it. If a packet
+//! is forgotten or a wake-up is lost, a thread sleeps for ever, which shuttle reports as a
+//! deadlock. shuttle does not check memory orderings.
 #![cfg(shuttle)]
 
 use std::sync::Arc;
@@ -22,12 +22,13 @@ use shuttle::thread::{self, Thread};
 const START: u64 = 1_000_000_000;
 const SENDERS: u64 = 3;
 const PACKETS: u64 = 4;
-/// Number of jobs that an additional thread submits for the tree, one after another.
+/// Number of jobs for the port's tree that an additional thread submits, one after another.
 const JOBS: u64 = 3;
 /// Number of threads that have to finish: the senders, and the thread that submits jobs.
 const ACTORS: u64 = SENDERS + 1;
 
-/// A device that takes a few packets and is then full for a while, or panics at the n-th packet.
+/// A device that takes two packets and then is full for a while. If `dies_with` is set, it panics
+/// at that packet.
 struct Narrow {
     info: DeviceInfo,
     full_until: u64,
@@ -74,7 +75,7 @@ impl World {
     }
 }
 
-/// The waker of an owner that is not the runner.
+/// How an owner that is not the runner asks the runner for visits.
 struct Call<'a>(&'a World, &'a Thread);
 
 impl PortWaker for Call<'_> {
@@ -88,7 +89,7 @@ impl PortWaker for Call<'_> {
     }
 }
 
-/// The waker that the runner itself uses while it visits.
+/// How the runner asks itself for visits, while it visits.
 struct OwnWaker<'a>(&'a World);
 
 impl PortWaker for OwnWaker<'_> {
@@ -139,7 +140,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits until `need` packets have come home, and helps meanwhile as senders do.
+/// Waits until `need` packets have come home. Meanwhile, helps the port, as senders do.
 fn wait(pool: &mut Pool, need: u32, world: &World, call: &Call<'_>, waker: &Waker) {
     while pool.returned() < need {
         if world.port.help(world.now(), call).is_some_and(|ran| ran.done > 0) {
@@ -182,12 +183,12 @@ fn send(world: &World, runner: &Thread) {
     }
     assert_eq!(u64::from(told), PACKETS);
     world.finished.fetch_add(1, SeqCst);
-    // Wake the runner, as `Runner::stop` does.
+    // All threads have finished. Wake the runner so that it ends, as `Runner::stop` does.
     world.alarm.set(0);
     runner.unpark();
 }
 
-/// A value that reports, when it is dropped, that its job is done or was dropped.
+/// A value inside a job. When it is dropped, it reports that the job has run or was dropped.
 struct Told(Arc<AtomicU64>, Thread);
 
 impl Drop for Told {
@@ -197,8 +198,8 @@ impl Drop for Told {
     }
 }
 
-/// Replaces the qdisc several times, and waits for each replacement. If a job is forgotten, this
-/// thread sleeps for ever.
+/// Replaces the qdisc several times, one after another, and waits for each replacement. If a job is
+/// forgotten, this thread sleeps for ever.
 fn control(world: &World, runner: &Thread) {
     let call = Call(world, runner);
     let done = Arc::new(AtomicU64::new(0));
@@ -253,8 +254,8 @@ fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
     assert_eq!(world.port.death().is_some(), dies_with.is_some());
 }
 
-/// Runs with two kinds of schedules: random ones, and ones with few preemptions at the worst
-/// places.
+/// Runs the test with two kinds of schedules: random ones, and ones with few preemptions at the
+/// worst places.
 fn check(qdisc: &'static str, mode: Mode, cap: u16, dies_with: Option<u64>) {
     let runs = std::env::var("ONRAMP_SHUTTLE_RUNS").map_or(2_000, |n| n.parse().expect("a number"));
     shuttle::check_random(move || run(qdisc, mode, cap, dies_with), runs);
@@ -279,7 +280,8 @@ fn dedicated() {
     check("fq maxrate 80mbit", Mode::Dedicated, 100, None);
 }
 
-/// The port dies at its fifth packet. Its senders learn of the death, and none hangs.
+/// The device panics at the fifth packet, so the port dies. Its senders learn of the death, and
+/// none hangs.
 #[test]
 fn a_death() {
     for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
@@ -287,8 +289,8 @@ fn a_death() {
     }
 }
 
-/// A device that puts every packet into a mailbox, where the packet stays, or panics at the n-th
-/// packet.
+/// A device that puts every packet into a mailbox, where the packet stays. If `dies_with` is set,
+/// it panics at that packet.
 struct Post {
     info: DeviceInfo,
     mailbox: Mailbox,
@@ -322,7 +324,8 @@ impl Device for Post {
     }
 }
 
-/// The parts of a link on which its senders wait: a port whose packets go to a mailbox, and a gate.
+/// The parts of a link on which its senders wait: a port whose packets go to a mailbox, and a gate,
+/// which tells senders whether the link is closed.
 struct Wires {
     port: Port<Post>,
     gate: Gate,
@@ -330,7 +333,8 @@ struct Wires {
     bells: Vec<Bell>,
 }
 
-/// A waker that ignores requests for visits, because here no packet is held for later.
+/// A substitute for the runner that ignores requests for visits, because here no packet is held for
+/// later.
 struct Tell<'a>(&'a Wires);
 
 impl PortWaker for Tell<'_> {
@@ -342,12 +346,13 @@ impl PortWaker for Tell<'_> {
 
     fn died(&self) {
         self.0.dead.store(true, SeqCst);
-        // Ring the bells, as a runner does when it is asked to.
+        // Ring the senders' bells (wake the senders), as a runner does when a port has died.
         self.0.bells.iter().for_each(Bell::ring);
     }
 }
 
-/// Sends until the link refuses, and waits for credit as senders of a link do.
+/// Sends packets, and waits for credit as senders of a link do, until the link is closed or its
+/// port has died.
 fn send_until_refused(wires: &Wires, mut pool: Pool) {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let is_refused = || wires.gate.is_closed() || wires.port.death().is_some();
@@ -374,8 +379,9 @@ fn send_until_refused(wires: &Wires, mut pool: Pool) {
     }
 }
 
-/// The senders' packets stay in a mailbox that no thread reads. Then the link is closed, or the
-/// port dies. Every sender must end: a sender that is not woken sleeps for ever.
+/// The senders' packets stay in a mailbox that no thread reads, so the senders wait for credit.
+/// Then the link is closed, or the port dies. Every sender must end: a sender that is not woken
+/// sleeps for ever.
 fn waits(dies_with: Option<u64>) {
     let mailbox = Mailbox::new(100);
     let reader = mailbox.open().expect("the first");
@@ -399,7 +405,7 @@ fn waits(dies_with: Option<u64>) {
         })
         .collect();
     if dies_with.is_none() {
-        // Close the link as `Handle::close` does.
+        // Close the link in the way of `Handle::close`.
         wires.gate.close();
         wires.bells.iter().for_each(Bell::ring);
     }
@@ -418,7 +424,7 @@ fn a_close_wakes_who_waits_for_a_reader() {
 
 #[test]
 fn a_death_wakes_who_waits_for_a_reader() {
-    // The fourth packet is among the first ones, but some packets arrive before it.
+    // The port dies at its fourth packet: early, but not at the first one.
     shuttle::check_random(|| waits(Some(4)), 2_000);
     shuttle::check_pct(|| waits(Some(4)), 2_000, 3);
 }

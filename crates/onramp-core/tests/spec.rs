@@ -1,4 +1,5 @@
-//! The command language: what it reads, what it writes, and its messages for mistakes.
+//! The language in which qdiscs are described: which lines are read, how they are written, and the
+//! messages for mistakes.
 
 use onramp_core::ConfigError;
 use onramp_core::Spec;
@@ -12,7 +13,7 @@ fn error(line: &str) -> ConfigError {
     line.parse::<Spec>().expect_err(line)
 }
 
-/// Typed lines, each followed by the answer.
+/// Lines as a user may type them, each followed by the error message that it gets.
 const MISTAKES: &str = r#"
 > 
 qdisc: the kind is missing: expected one of KINDS
@@ -92,7 +93,8 @@ fn mistakes_name_the_word_and_what_is_allowed() {
         let typed = typed.strip_prefix('>').expect("typed lines are marked").trim();
         assert_eq!(error(typed).to_string(), answer.replace("KINDS", &kinds), "{typed}");
     }
-    // For an unknown option, the message lists all options, including the words without a value.
+    // The message for an unknown option lists all options of the kind, including those that take no
+    // value.
     let text = error("fq foo 5").to_string();
     assert!(
         text.starts_with("qdisc fq: unexpected \"foo\": fq takes limit, flow_limit, "),
@@ -102,7 +104,7 @@ fn mistakes_name_the_word_and_what_is_allowed() {
     assert_eq!(error("fq maxrate x").key, "maxrate");
 }
 
-/// Lines that `tc qdisc add` accepts, with what `tc qdisc show` then writes.
+/// Each entry has options that `tc qdisc add` accepts, and what `tc qdisc show` then writes.
 #[test]
 fn shows_as_tc_does() {
     let cases = [
@@ -194,7 +196,7 @@ fn every_table_is_consistent() {
     }
 }
 
-/// Generates an option as a user could type it.
+/// Generates an option of a qdisc as a user could type it.
 fn option(param: &'static Param) -> BoxedStrategy<String> {
     let key = param.key;
     let words = match param.unit {
@@ -224,7 +226,7 @@ fn option(param: &'static Param) -> BoxedStrategy<String> {
     words.prop_map(move |words| format!("{key} {}", words.join(" "))).boxed()
 }
 
-/// Generates a service curve as a user could type it.
+/// Generates a service curve of `hfsc` as a user could type it.
 fn curve() -> impl Strategy<Value = String> {
     let (rate, ns) = (1..=u64::from(u32::MAX), 1_000..=u64::from(u32::MAX) * 1_000);
     prop_oneof![
@@ -236,7 +238,7 @@ fn curve() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Generates a value of this unit.
+/// Generates a value of this unit, as text.
 fn word(param: &'static Param, unit: Unit) -> BoxedStrategy<String> {
     let number = prop_oneof![Just(param.min), Just(param.max), param.min..=param.max];
     match unit {
@@ -247,7 +249,7 @@ fn word(param: &'static Param, unit: Unit) -> BoxedStrategy<String> {
             let names = &names[..names.len().min(most)];
             prop::sample::select(names).prop_map(str::to_owned).boxed()
         }
-        // The number as two's complement, within the bounds.
+        // Read the random bits as a number in two's complement, within the bounds.
         Unit::Signed => number
             .prop_map(|n| u32::try_from(n & 0xFFFF_FFFF).unwrap_or(0).cast_signed().to_string())
             .boxed(),
@@ -277,7 +279,7 @@ fn line() -> impl Strategy<Value = String> {
     })
 }
 
-/// A pattern for lines that are only partly correct.
+/// A pattern for random lines that are only partly correct.
 const ODD_LINE: &str = "((pfifo|bfifo|fq) )?\
     ([a-z_]{0,9} ?|limit |maxrate |weights |-?[0-9.e+]{0,9}(bit|kb|us|s)? ?){0,9}";
 
@@ -286,7 +288,7 @@ proptest! {
     fn what_is_written_reads_back(line in line(), mtu in any::<u32>()) {
         let spec: Spec = match line.parse() {
             Ok(spec) => spec,
-            // Each option is correct, but two options contradict each other.
+            // Each option of the line is correct, but two options may contradict each other.
             Err(ConfigError { at, key, value, .. }) => {
                 let kind = KINDS.iter().find(|kind| at == format!("qdisc {}", kind.id));
                 let known = kind.is_some_and(|k| k.params.iter().any(|param| param.key == key));
@@ -308,7 +310,8 @@ proptest! {
     }
 }
 
-/// In files that people write, rates and times need a unit, but counts, sizes and zero do not.
+/// In files that people write, rates and times must have a unit, as far as they are not zero.
+/// Counts and sizes need none.
 #[test]
 fn with_units_refuses_what_tc_would_guess() {
     for line in ["fq maxrate 8", "fq horizon 100", "fq ce_threshold 5", "fq timer_slack 1e3"] {

@@ -1,5 +1,5 @@
 //! `tbf` when its options change: a change fills both buckets (`net/sched/sch_tbf.c`, `tbf_change`)
-//! and keeps the packets that are held.
+//! and keeps the packets that `tbf` holds.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Setup, Tree};
@@ -24,7 +24,8 @@ fn push(tree: &mut Tree, packets: u32) {
     }
 }
 
-/// Returns how many packets leave at once, and in how many nanoseconds the next one may leave.
+/// Dequeues without letting time pass. Returns how many packets leave, and after how many
+/// nanoseconds the next one may leave.
 fn burst(tree: &mut Tree) -> (u32, u64) {
     let mut sent = 0;
     loop {
@@ -41,10 +42,11 @@ fn a_change_fills_the_bucket() {
     let mut tree = tree("rate 8mbit burst 5000 limit 100000");
     push(&mut tree, 40);
     assert_eq!(burst(&mut tree), (5, 1_000_000));
-    // At twice the rate, a packet takes half a millisecond. The bucket holds six packets.
+    // At twice the rate, a packet takes half a millisecond. The bucket now holds tokens for six
+    // packets.
     change(&mut tree, "rate 16mbit burst 6000 limit 100000");
     assert_eq!(burst(&mut tree), (6, 500_000));
-    // The same change fills the bucket again.
+    // A change to the same options fills the bucket again.
     change(&mut tree, "rate 16mbit burst 6000 limit 100000");
     assert_eq!(burst(&mut tree), (6, 500_000));
     assert_eq!(tree.backlog().packets, 40 - 17);
@@ -57,7 +59,7 @@ fn a_change_fills_the_bucket_of_the_peak() {
     assert_eq!(burst(&mut tree), (2, 500_000));
     change(&mut tree, "rate 8mbit burst 9000 limit 100000 peakrate 32mbit mtu 3000");
     assert_eq!(burst(&mut tree), (3, 250_000));
-    // Without a peak rate, only the burst limits.
+    // A change removes the peak rate, so only the burst limits.
     change(&mut tree, "rate 8mbit burst 9000 limit 100000");
     assert_eq!(burst(&mut tree), (9, 1_000_000));
     change(&mut tree, "rate 8mbit burst 9000 limit 100000 peakrate 16mbit mtu 1000");
@@ -80,7 +82,7 @@ fn a_change_says_what_fits() {
     }
 }
 
-/// A reset also leaves full buckets.
+/// After a reset, too, both buckets are full.
 #[test]
 fn a_reset_fills_the_bucket() {
     let mut tree = tree("rate 8mbit burst 5000 limit 100000");
@@ -91,8 +93,8 @@ fn a_reset_fills_the_bucket() {
     assert_eq!(burst(&mut tree), (5, 1_000_000));
 }
 
-/// Linux sets the limit of any FIFO below, in bytes or packets, and lists the limit there. A child
-/// that is not a FIFO keeps its own limit.
+/// Linux applies `tbf`'s limit to the child qdisc if that is a FIFO, in bytes or packets, and lists
+/// the limit there. A child that is not a FIFO keeps its own limit.
 #[test]
 fn the_limit_is_listed_at_the_fifo_below() {
     for (below, listed) in [

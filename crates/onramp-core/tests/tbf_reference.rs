@@ -13,8 +13,8 @@ fn spec(line: &str) -> Spec {
     line.parse().expect("a correct line")
 }
 
-/// Enqueues packets of these lengths at once. Returns when each leaves, in nanoseconds after the
-/// start.
+/// Enqueues packets of these lengths at once. Returns when each packet leaves, in nanoseconds after
+/// the start.
 fn departures(line: &str, lens: &[u32]) -> Vec<u64> {
     let mut tree = Tree::new(&spec(line), MTU);
     for len in lens {
@@ -41,13 +41,16 @@ fn a_burst_leaves_at_once_and_the_rest_at_the_rate() {
 
 #[test]
 fn the_link_adds_to_every_packet_and_to_the_burst() {
-    // Each packet counts as 1,024 bytes, and the bucket holds 2,024 bytes.
+    // With 24 bytes of overhead, each packet counts as 1,024 bytes, and the bucket holds 2,024
+    // bytes.
     let times = departures("tbf rate 8mbit burst 2000 limit 10k overhead 24", &[1000; 3]);
     assert_eq!(times, [0, 24_000, 1_048_000]);
-    // A packet of 60 bytes counts as 100 bytes, and the bucket holds 200 bytes.
+    // With a minimum size (`mpu`) of 100, a packet of 60 bytes counts as 100 bytes. The bucket
+    // holds 200 bytes.
     let times = departures("tbf rate 8mbit burst 200 limit 10k mpu 100", &[60; 3]);
     assert_eq!(times, [0, 0, 100_000]);
-    // A packet of 100 bytes takes three cells of 53 bytes, and the bucket also holds three cells.
+    // On an ADSL link, a packet of 100 bytes takes three cells of 53 bytes. The bucket also holds
+    // three cells.
     let times = departures("tbf rate 8mbit burst 144 limit 10k linklayer adsl", &[100; 3]);
     assert_eq!(times, [0, 159_000, 318_000]);
 }
@@ -55,7 +58,8 @@ fn the_link_adds_to_every_packet_and_to_the_burst() {
 #[test]
 fn the_peak_rate_spreads_a_burst() {
     let line = "tbf rate 8mbit burst 3000 limit 10k peakrate 16mbit mtu 1000";
-    // While 3,000 bytes leave at the peak rate, tokens for 1,500 more arrive, and so on.
+    // While the 3,000 bytes of the burst leave at the peak rate, tokens for 1,500 more bytes
+    // arrive, and while these leave, tokens for 750 more, and so on.
     let times = departures(line, &[1000; 7]);
     assert_eq!(times, [0, 500_000, 1_000_000, 1_500_000, 2_000_000, 3_000_000, 4_000_000]);
 }
@@ -105,8 +109,8 @@ fn what_is_larger_than_a_bucket_is_dropped() {
     }
 }
 
-/// The limit allows for `latency` at `rate` plus the burst, or at `peakrate` plus its burst, if
-/// that is less.
+/// The option `latency` sets the limit to what `rate` sends in that time plus the burst, or to what
+/// `peakrate` sends in that time plus the peak's burst, if that is less.
 #[test]
 fn latency_limits_what_is_held() {
     for (line, packets) in [
@@ -178,8 +182,8 @@ fn errors_name_what_is_missing_or_contradicts() {
 }
 
 proptest! {
-    /// Between any two packets, no more bytes leave than the burst and what the rate allows in that
-    /// time.
+    /// Between any two packets, no more bytes leave than the burst plus what the rate allows in
+    /// that time.
     #[test]
     fn no_span_has_more_than_rate_and_burst(
         lens in prop::collection::vec((60_u32..1515, 0_u64..3_000), 1..120),
@@ -207,8 +211,8 @@ proptest! {
     }
 }
 
-/// After a change to a smaller bucket, packets that could never leave are dropped, and the packets
-/// behind them leave.
+/// A change may make the bucket so small that packets could never leave. These packets are dropped,
+/// and the packets behind them leave.
 #[test]
 fn what_a_change_makes_too_large_is_dropped() {
     let mut setup = Setup::default();
@@ -224,7 +228,8 @@ fn what_a_change_makes_too_large_is_dropped() {
     assert!(matches!(tree.dequeue(START), Dequeue::Empty));
 }
 
-/// A change sets the limit of a FIFO below, in packets or bytes, but not of any other child.
+/// A change of `tbf`'s limit also sets the limit of its child if the child is a FIFO, in packets or
+/// bytes, but not of any other child.
 #[test]
 fn a_change_limits_the_fifo_below() {
     let held = |child: &str| {

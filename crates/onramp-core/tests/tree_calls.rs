@@ -1,4 +1,5 @@
-//! Which counters each call of a tree changes, and how a tree describes its qdiscs and classes.
+//! Which counters each call of a tree of qdiscs changes, and how a tree lists its qdiscs and
+//! classes.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Dequeue, Verdict};
@@ -19,7 +20,8 @@ fn bare(line: &str) -> Tree {
     Tree::new(&line.parse::<Spec>().expect(line), MTU)
 }
 
-/// Returns the counters: enqueued, made, sent, bytes sent, dropped.
+/// Returns the tree's counters: packets enqueued, packets made by qdiscs, packets sent, bytes sent,
+/// and packets dropped.
 fn counts(totals: Totals) -> [u64; 5] {
     let Totals { enqueued_packets, made_packets, sent_packets, sent_bytes, .. } = totals;
     [enqueued_packets, made_packets, sent_packets, sent_bytes, totals.dropped_packets()]
@@ -33,7 +35,7 @@ fn a_packet_passes_a_tree_that_holds_nothing() {
     assert_eq!(counts(tree.totals()), [2, 0, 2, 100, 0]);
     let root = tree.views()[0].counters;
     assert_eq!((root.packets, root.bytes), (2, 100), "it counts for the root, as in Linux");
-    // A single waiting packet is enough to prevent the bypass.
+    // If even a single packet waits in the tree, no other packet may bypass it.
     assert_eq!(tree.enqueue(NOW, Packet::new(50)), Verdict::Queued);
     assert_eq!(tree.pass_or_enqueue(NOW, Packet::new(60)).err(), Some(Verdict::Queued));
     assert_eq!((tree.backlog().packets, tree.backlog().bytes), (2, 110));
@@ -41,7 +43,7 @@ fn a_packet_passes_a_tree_that_holds_nothing() {
     assert_eq!(tree.keep_or_enqueue(NOW, Packet::new(1)), Verdict::Queued);
     assert_eq!(tree.pass_or_enqueue(NOW, Packet::new(60)).err(), Some(Verdict::Dropped));
     assert_eq!(counts(tree.totals()), [6, 0, 2, 100, 1]);
-    // Packets cannot bypass this root.
+    // No packet may bypass a tree whose root is a `tbf`, even if it is empty.
     let mut tree = bare("tbf rate 1mbit burst 3000 limit 9000");
     assert_eq!(tree.pass_or_enqueue(NOW, Packet::new(60)).err(), Some(Verdict::Queued));
     assert_eq!(counts(tree.totals()), [1, 0, 0, 0, 0]);
@@ -55,7 +57,8 @@ fn lists_are_counted_as_what_they_hold() {
     assert_eq!(counts(tree.totals()), [8, 0, 0, 0, 3]);
     assert_eq!(tree.totals().dropped(DropReason::Overlimit), 3);
     assert_eq!(tree.drops().map(|pkt| pkt.len).collect::<Vec<_>>(), [60, 70, 80]);
-    // Packets that were in the list before do not count.
+    // `dequeue_list` appends to this list. The packets that are already in it do not count towards
+    // the limit of the call.
     let mut out: PacketList = [Packet::new(1_000), Packet::new(2_000)].into_iter().collect();
     assert_eq!(tree.dequeue_list(NOW, 0, &mut out), Stopped::Full);
     assert_eq!((out.len(), counts(tree.totals())), (2, [8, 0, 0, 0, 3]));
@@ -81,7 +84,7 @@ fn single_packets_are_counted_by_their_bytes() {
     assert_eq!((root.packets, root.bytes, root.drops), (2, 1_400, 0));
 }
 
-/// Returns the buckets of twenty flows, which depend on the seed.
+/// Returns the buckets into which twenty flows are hashed. They depend on the seed.
 fn buckets(mut tree: Tree) -> Vec<Handle> {
     for flow in 0..20 {
         let mut pkt = Packet::new(100);
@@ -91,7 +94,7 @@ fn buckets(mut tree: Tree) -> Vec<Handle> {
     tree.views()[0].classes.iter().map(|class| class.handle).collect()
 }
 
-/// A tree of one qdisc uses the seed zero, and so does the qdisc that replaces it.
+/// A tree that is made of a single qdisc uses the seed zero, and so does a qdisc that replaces it.
 #[test]
 fn a_tree_without_a_seed_has_that_of_zero() {
     let line = "qdisc replace dev x root handle 5: fq_codel";
@@ -108,7 +111,7 @@ fn a_tree_without_a_seed_has_that_of_zero() {
     assert!((1..9).all(|seed| seeded(seed) != found));
 }
 
-/// Returns the handle, place and kind of each qdisc.
+/// Returns the handle, parent and kind of each qdisc.
 fn told(views: &[QdiscView]) -> Vec<String> {
     let row = |view: &QdiscView| {
         let place = view.parent.map_or_else(|| "root".to_owned(), |parent| parent.to_string());
@@ -117,7 +120,7 @@ fn told(views: &[QdiscView]) -> Vec<String> {
     views.iter().map(row).collect()
 }
 
-/// Returns each class, with the class above it and the qdisc below it.
+/// Returns the number of each class of the root, its parent class, and the qdisc below it.
 fn classes(tree: &mut Tree) -> Vec<(u16, Option<Handle>, Option<u16>)> {
     let rows = |view: &QdiscView| -> Vec<_> {
         let row = |class: &onramp_core::view::ClassView| {
@@ -140,8 +143,8 @@ fn what_a_device_has_by_itself_has_no_handle() {
     assert_eq!((views.len(), views[0].kind.id), (1, "fq_codel"));
 }
 
-/// As in Linux, the default children of some kinds are listed: as children of the class, or, if the
-/// qdisc has only one place, of the qdisc.
+/// As in Linux, some kinds list their default child qdiscs. The listed parent is the class, or the
+/// qdisc itself if it has only one place for a child.
 #[test]
 fn some_defaults_are_listed() {
     let cbs = "qdisc add dev x root handle 1: cbs idleslope 800000 sendslope -200000 \
@@ -158,7 +161,7 @@ fn some_defaults_are_listed() {
     let mut mqprio = tree(&["qdisc add dev x root handle 1: mqprio num_tc 2 \
                              map 0 1 queues 1@0 1@1 hw 0"]);
     assert_eq!(told(&mqprio.views()), ["1: root mqprio".to_owned(), fast(1), fast(2)]);
-    // The default children of other kinds are not listed.
+    // Other kinds do not list their default child qdiscs.
     for line in
         ["prio", "netem delay 1ms", "tbf rate 1mbit burst 3000 limit 9000", "multiq", "ets bands 2"]
     {
@@ -184,7 +187,7 @@ fn cbs_leaves_drops_to_its_child() {
 
 #[test]
 fn classes_are_listed_with_what_stands_above_and_below() {
-    // Classes are listed in the order in which they were added, each with its own qdisc.
+    // Each class is listed with its parent class and with the qdisc below it.
     let mut htb = tree(&[
         "qdisc add dev x root handle 1: htb",
         "class add dev x parent 1: classid 1:5 htb rate 9mbit",
@@ -210,7 +213,7 @@ fn classes_are_listed_with_what_stands_above_and_below() {
         "qdisc add dev x parent 1:2 handle 2: pfifo",
     ]);
     assert_eq!(classes(&mut prio), [(1, None, None), (2, None, Some(2)), (3, None, None)]);
-    // The root of `hfsc` is listed as a class itself.
+    // In `hfsc`, the root itself is listed as a class (number 0).
     let mut hfsc = tree(&[
         "qdisc add dev x root handle 1: hfsc",
         "class add dev x parent 1: classid 1:7 hfsc sc rate 1mbit",
@@ -220,7 +223,7 @@ fn classes_are_listed_with_what_stands_above_and_below() {
     assert_eq!(classes(&mut hfsc), [(0, None, None), (7, None, None), (8, above, None)]);
 }
 
-/// A packet of several datagrams counts as that many packets, whichever call it passes through.
+/// A packet that holds several datagrams counts as that many packets, in all calls of a tree.
 #[test]
 fn a_packet_of_several_counts_as_these() {
     let mut tree = bare("pfifo");

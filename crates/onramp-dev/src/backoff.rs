@@ -2,26 +2,26 @@
 
 use onramp_core::Instant;
 
-/// Waiting times that double from [`Backoff::FIRST_NS`] to [`Backoff::LAST_NS`] until the device
-/// sends a packet.
+/// Waiting times for a device that is full: they double from [`Backoff::FIRST_NS`] to
+/// [`Backoff::LAST_NS`], and start again when the device sends a packet.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     wait_ns: u64,
 }
 
 impl Backoff {
-    /// The first wait, nanoseconds: about as long as a gigabit link takes to send four full frames,
-    /// and no shorter than a timer can keep.
+    /// The first wait, in nanoseconds: about as long as a gigabit link takes to send four full
+    /// frames. A timer cannot keep a much shorter wait.
     pub(crate) const FIRST_NS: u64 = 50_000;
-    /// The longest wait, nanoseconds: 20 times the first one. A device that has room again is idle
-    /// for at most this millisecond.
+    /// The longest wait, in nanoseconds: 20 times the first one. So a device that has room again
+    /// stays unused for at most this millisecond.
     pub(crate) const LAST_NS: u64 = 1_000_000;
 
     pub(crate) const fn new() -> Self {
         Self { wait_ns: Self::FIRST_NS }
     }
 
-    /// Returns the time at which to try again, and doubles the next wait.
+    /// Returns the time at which to offer packets to the device again, and doubles the next wait.
     pub(crate) fn wait(&mut self, now: Instant) -> Instant {
         let at = now.after(self.wait_ns);
         self.wait_ns = (self.wait_ns * 2).min(Self::LAST_NS);

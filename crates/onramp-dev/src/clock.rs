@@ -1,5 +1,4 @@
 //! The crate's clock: all other files read the time through [`MonotonicClock`].
-//! packets.
 
 use onramp_core::{Clock, Instant};
 

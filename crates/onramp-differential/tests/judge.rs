@@ -216,8 +216,8 @@ fn draws_that_are_none_are_told_of() {
     assert!(told.iter().all(|last| last.contains("did they draw different numbers")), "{told:?}");
 }
 
-/// A qdisc whose result does not depend on random choices in this case has to agree exactly, even
-/// if its kind can be random.
+/// If no random choice affects the result of a case, our result has to agree exactly, even if the
+/// kind of qdisc can make random choices.
 #[test]
 fn without_chance_there_is_no_tolerance() {
     let plan = plan("netem", &["delay 5ms", "limit 30"], 500);
@@ -227,7 +227,8 @@ fn without_chance_there_is_no_tolerance() {
     assert!(!told.differences.is_empty());
 }
 
-/// Shrinking leaves a case that has only what is needed to show the difference.
+/// Shrinking a case leaves only the options, lines and packets that are needed to show the
+/// difference.
 #[test]
 fn a_case_gets_small() {
     let plan = plan("pfifo_head_drop", &["limit 5"], 400);

@@ -1,4 +1,4 @@
-//! Tests of the program's output and exit status.
+//! Tests the output and the exit status of the program `onramp-differential`.
 
 use std::process::{Command, Output};
 

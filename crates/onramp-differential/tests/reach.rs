@@ -1,4 +1,4 @@
-//! The generator produces every kind and every option in the table of kinds, except those that
+//! The generator of cases uses every kind and every option in the table of kinds, except those that
 //! `LEFT_OUT` lists with a reason.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +11,8 @@ use onramp_differential::generate;
 use onramp_differential::kinds::{self, ALL, LEFT_OUT};
 use onramp_differential::plan::{Line, Plan};
 
-/// Number of cases of each kind, and how many of them may change during the run. Cases with changes
-/// take longer to generate.
+/// Number of cases of each kind, and how many of these cases may have changes during the run. Cases
+/// with changes take longer to generate.
 const CASES: u64 = 90;
 const CHANGING: u64 = 8;
 
@@ -28,7 +28,8 @@ fn plans() -> &'static [Plan] {
     &PLANS
 }
 
-/// Returns the words by which an option may be given on a line.
+/// Returns the words of a `tc` line that can stand for an option: its name, its other names, and
+/// its values if these are words.
 fn words(param: &Param) -> Vec<&'static str> {
     let mut words = vec![param.key];
     words.extend(param.aliases);
@@ -84,8 +85,8 @@ fn every_kind_and_option_is_reached() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// Onramp accepts all but a few of the generated trees. Some trees are deep, some change during the
-/// run, and all ways of sending occur.
+/// Onramp accepts the lines of nearly all generated cases. Some trees are deep, some change during
+/// the run, and flows send in all ways that the generator knows.
 #[test]
 fn cases_are_valid_and_varied() {
     let (mut refused, mut lines, mut deepest) = (Vec::new(), 0, 0);

@@ -1,4 +1,5 @@
-//! A case's recording of our run is replaced if the judge finds no difference, and only then.
+//! The recording of our run in a case's file is replaced only if the judge finds no difference from
+//! the kernel.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +11,8 @@ use onramp_differential::oracle::{Answer, Kernel, Said, Silent};
 use onramp_differential::plan::Plan;
 use onramp_sim::recording::Case;
 
-/// A substitute for the kernel that plays plans on our own qdiscs with other seeds. If the string
-/// is not empty, netem loses this percentage of packets instead of the planned one.
+/// A substitute for the kernel that runs cases on our own qdiscs with other seeds. If the string is
+/// not empty, `netem` loses this percentage of packets instead of the percentage in the case.
 #[derive(Debug)]
 struct Loses(&'static str);
 
@@ -26,7 +27,8 @@ impl Kernel for Loses {
     }
 }
 
-/// Returns the tree's lines. If `share` is not empty, it replaces the percentage that netem loses.
+/// Returns the lines of the case's tree. If `share` is not empty, it replaces the percentage that
+/// `netem` loses.
 fn tree(plan: &Plan, share: &str) -> String {
     let line = |line: &dyn ToString| {
         let mut words: Vec<String> = line.to_string().split(' ').map(str::to_owned).collect();
@@ -39,7 +41,8 @@ fn tree(plan: &Plan, share: &str) -> String {
     plan.lines.iter().map(|it| line(it)).collect()
 }
 
-/// Returns the seed of a case that has `loss SHARE`, no changes, and no qdisc below netem.
+/// Returns the seed of a case that has the option `loss SHARE`, no changes, and no qdisc below
+/// `netem`.
 fn seed() -> u64 {
     let netem = kinds::kind("netem").expect("a kind");
     let fits = |seed: &u64| {
@@ -70,7 +73,7 @@ fn only_what_agrees_is_renewed() {
     assert!(text.contains("== figures\n") && case.unlike(1..9).is_empty());
     assert!(renew(folder.path(), &Loses("")), "again");
     assert_eq!(fs::read_to_string(&path).expect("a file"), text, "nothing has changed");
-    // A file whose name is not that of a case is reported and not changed.
+    // If the name of a file is not that of a case, the file is reported and not changed.
     fs::write(folder.path().join("notes.txt"), "").expect("a file");
     assert!(!renew(folder.path(), &Loses("")));
 }

@@ -1,9 +1,9 @@
-//! What each state of the intake's word allows, tested with one thread at a time. `stress.rs` and
-//! the loom models test several threads.
+//! Which operations each state of the intake allows, tested with one thread at a time. `stress.rs`
+//! and the loom models test several threads.
 
 use onramp_queue::{Credits, Full, Intake, Owner, Packet, PacketList, Pool, Pushed};
 
-/// A port whose device records the cookies of its packets.
+/// A port for tests: an intake whose value is the list of the cookies that were sent.
 type Port = Intake<Vec<u64>>;
 
 fn list(cookies: impl IntoIterator<Item = u64>) -> PacketList {
@@ -23,7 +23,7 @@ fn staged(port: &Port, cookies: impl IntoIterator<Item = u64>) {
     assert!(matches!(port.push(list(cookies)), Ok(Pushed::Staged { .. })));
 }
 
-/// Pushes packets and expects to become owner.
+/// Pushes packets, and expects that the push makes this thread the owner.
 fn owner(port: &Port, cookies: impl IntoIterator<Item = u64>) -> (Owner<'_, Vec<u64>>, PacketList) {
     match port.push(list(cookies)) {
         Ok(Pushed::Owner { owner, fresh }) => (owner, fresh),
@@ -97,7 +97,7 @@ fn the_cap_is_exact() {
         }
         assert_eq!(u64::from(port.waiting()), count);
         assert_eq!(cookies(owner.take()), (0..count).collect::<Vec<_>>());
-        // After the take there is room again.
+        // When the owner has taken the packets, there is room in the intake again.
         staged(&port, [1]);
         assert_eq!(cookies(owner.take()), [1]);
         assert!(owner.leave_idle().is_ok());
@@ -202,8 +202,8 @@ fn a_full_busy_intake_refuses() {
     assert!(owner.leave_idle().is_ok());
 }
 
-/// A push that finds no packet waiting is told so, because it must call a runner; later pushes are
-/// not.
+/// The result of a push says whether the push found no packet waiting. Such a push must call a
+/// runner, and later pushes need not.
 #[test]
 fn the_first_to_wait_is_told() {
     let first = |port: &Port, cookies: &[u64]| match port.push(list(cookies.iter().copied())) {
@@ -277,13 +277,13 @@ fn a_dropped_intake_sends_its_packets_home() {
     assert_eq!(pool.reclaim(|_| {}), 3);
 }
 
-/// An owner behaves like `&mut T`: it is `Sync` only if `T` is `Sync`.
+/// Like `&mut T`, an owner is `Sync` only if `T` is `Sync`.
 #[test]
 fn owners_are_as_thread_safe_as_their_value() {
     use std::cell::Cell;
 
-    /// For a type that is `Sync`, both implementations apply, so a call of `check` is ambiguous and
-    /// does not compile.
+    /// For a type that is `Sync`, both implementations apply, so a call of `check` would be
+    /// ambiguous and would not compile. It compiles here, so the type is not `Sync`.
     trait NotSync<Which> {
         fn check() {}
     }

@@ -1,4 +1,5 @@
-//! The list keeps order, packet count and byte count correct under all its operations.
+//! The packet list keeps the order, the packet count and the byte count correct under all of its
+//! operations.
 
 use std::collections::VecDeque;
 
@@ -62,7 +63,8 @@ fn appending_takes_all_of_the_other() {
     }
 }
 
-/// Compares every sequence of eight operations with the standard library's deque.
+/// Runs every sequence of eight operations on the list and on the standard library's deque, and
+/// compares the two.
 #[test]
 fn it_is_a_deque() {
     let (operations, steps) = if cfg!(miri) { (4_u32, 3) } else { (4, 8) };
@@ -101,7 +103,8 @@ fn it_is_a_deque() {
     }
 }
 
-/// A dropped list returns each packet to its own home, even if packets of several homes are mixed.
+/// When a list is dropped, each packet returns to its own home, even if the list has packets of
+/// several homes.
 #[test]
 fn dropped_packets_go_to_their_own_homes() {
     let credits = Credits { packets: 100, bytes: 100_000 };
@@ -132,7 +135,8 @@ fn dropped_packets_go_to_their_own_homes() {
     }
 }
 
-/// A list that is longer than one run of returning packets still returns completely.
+/// Packets return home in runs of limited length. A list that is longer than one run still returns
+/// completely.
 #[test]
 fn a_long_list_goes_home_whole() {
     let packets = if cfg!(miri) { 1_030 } else { 5_000 };

@@ -1,5 +1,5 @@
-//! Tests of the mailbox's public interface: which packets it accepts or returns, and what it tells
-//! its reader.
+//! Tests of the mailbox's public interface: which packets a mailbox accepts or gives back, and what
+//! it tells its reader.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -100,7 +100,7 @@ fn wakes_once_and_only_who_asked() {
     assert_eq!((rings.count(), others.count()), (1, 0));
     assert_eq!(reader.arm(&waker), Armed::Ready);
     assert_eq!(cookies(reader.take()), [1, 2]);
-    // A reader that is dropped while it waits takes its wake-up request with it.
+    // If a reader is dropped while it waits, its request to be woken ends too.
     assert_eq!(reader.arm(&waker), Armed::Armed);
     drop(reader);
     let mut next = mailbox.open().expect("nobody reads it");
@@ -139,8 +139,8 @@ impl Wake for Panics {
     }
 }
 
-/// If the reader's waker panics, the posting thread is not affected: its packets are delivered, and
-/// it can post again.
+/// If the reader's waker panics, the posting thread goes on: its packets are delivered, and it can
+/// post again.
 #[test]
 #[cfg_attr(miri, ignore = "what the panic says is left alone, which is a leak")]
 fn a_waker_that_panics_leaves_who_posts_alone() {
@@ -159,7 +159,7 @@ fn a_waker_that_panics_leaves_who_posts_alone() {
     assert_eq!(reader.arm(&waker), Armed::Armed);
     mailbox.post(packets(4..5)).expect("it fits");
     assert_eq!((rings.count(), cookies(reader.take())), (1, vec![4]));
-    // The end of the mailbox is reported even if the waker panics.
+    // A reader learns that the posting side was dropped, even if the reader's waker panics.
     assert_eq!(reader.arm(&bad), Armed::Armed);
     drop(mailbox);
     assert_eq!(woken.count(), 3);
@@ -172,8 +172,8 @@ fn none_for_nothing() {
     let _ = Mailbox::new(0);
 }
 
-/// Four threads post, and the reader parks when no packet is there: all packets arrive, and those
-/// of each thread arrive in order.
+/// Four threads post, and the reader sleeps when the mailbox is empty. All packets arrive, and
+/// those of each thread arrive in order.
 #[test]
 fn nothing_is_lost_between_threads() {
     const THREADS: usize = 4;

@@ -1,4 +1,5 @@
-//! No memory leaks, in whatever order pools, packets and bells are dropped.
+//! No memory leaks, in whatever order pools, their packets and their bells (by which other threads
+//! wake a sender) are dropped.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -12,7 +13,8 @@ impl Wake for Nothing {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Fails if `run` leaks memory. A first run makes the allocations that a thread makes only once.
+/// Fails if `run` leaks memory. Calls `run` once before, because some allocations are made only
+/// once in a thread.
 #[track_caller]
 fn all_is_freed(run: impl Fn()) {
     run();
@@ -21,7 +23,7 @@ fn all_is_freed(run: impl Fn()) {
     assert_eq!((left.count_current, left.bytes_current), (0, 0));
 }
 
-/// Makes a pool and packets of all sizes, some of which have already returned.
+/// Makes a pool and packets of all sizes, some of which have already come home.
 fn pool() -> (Pool, Vec<Packet>) {
     let mut pool = Pool::new(Credits { packets: 9, bytes: u32::MAX });
     let mut out: Vec<_> = [0, 128, 129, 600, 3_000, 65_535, 9, 9, 9]
@@ -66,8 +68,8 @@ fn lists_of_all_homes_go_at_once_or_one_by_one() {
             let ((one, mine), (other, theirs)) = (pool(), pool());
             let heap = (0..3).map(|len| Packet::with_payload(&vec![1; len * 100]));
             let mut list: PacketList = mine.into_iter().chain(theirs).chain(heap).collect();
-            // One home belongs to a pool that is still alive; the other is kept alive by its
-            // packets alone.
+            // The home of one pool's packets is kept alive by that pool, and the home of the other
+            // pool's packets only by the packets.
             drop(one);
             if !at_once {
                 list.by_ref().for_each(drop);
@@ -108,7 +110,8 @@ fn what_waits_goes_with_where_it_waits() {
     }
 }
 
-/// A sender that submits a guest again allocates nothing, because it already counts the guest.
+/// A guest is a packet that a sender submits, but that is not from the sender's pool. If the sender
+/// submits the guest again, it allocates nothing, because it already counts the guest.
 #[test]
 fn a_guest_is_noted_once() {
     let (mut first, mut second) = (pool().0, pool().0);
@@ -124,8 +127,8 @@ fn a_guest_is_noted_once() {
     assert!(first.has_guests() && second.has_guests());
 }
 
-/// A guest keeps the tokens of the senders that submitted it until it is dropped; these senders may
-/// be dropped before or after the guest.
+/// A guest (a packet submitted by senders that do not own it) keeps a token of each of these
+/// senders until it is dropped. The senders may be dropped before or after the guest.
 #[test]
 fn guests_go_with_their_packets() {
     for hosts_first in [true, false] {

@@ -1,7 +1,7 @@
-//! Stress tests: many threads make random choices with real interleavings, and every packet is
-//! accounted for.
+//! Stress tests: many threads make random choices at the same time, and every packet is accounted
+//! for.
 //!
-//! Run them also under miri and ThreadSanitizer: `cargo xtask miri`, `cargo xtask tsan`.
+//! These tests also run under miri and ThreadSanitizer: `cargo xtask miri`, `cargo xtask tsan`.
 
 use std::backtrace::Backtrace;
 use std::io::Write;
@@ -16,7 +16,7 @@ use onramp_queue::{
     Armed, Bell, Credits, DropReason, Full, Intake, Owner, Packet, PacketList, Pool, Pushed,
 };
 
-/// Parameters of one run.
+/// Parameters of one run of the stress test.
 #[derive(Clone, Copy)]
 struct Run {
     senders: u64,
@@ -49,11 +49,11 @@ impl Chance {
     }
 }
 
-/// The value behind the intake: a queue and a device. Its counts must be exact although no lock
-/// protects it.
+/// The value behind the intake, a queue and a device in one. Its counts must be exact although no
+/// lock protects them.
 struct Line {
     held: PacketList,
-    /// For each sender, the number that its next packet must have.
+    /// For each sender, the number that its next packet must have (packets keep their order).
     next: Vec<u64>,
     sent: u64,
     dropped: u64,
@@ -84,8 +84,8 @@ impl Line {
         }
     }
 
-    /// Removes at most `count` packets and frees them, in this thread or in a thread that only
-    /// frees packets.
+    /// Removes at most `count` packets from the queue and frees them, in this thread or in a thread
+    /// that only frees packets.
     fn transmit(&mut self, count: u64) {
         let mut done = PacketList::new();
         for _ in 0..count {
@@ -99,7 +99,8 @@ impl Line {
 }
 
 impl Port {
-    /// Does the owner's work until a random choice ends it.
+    /// Does the owner's work until no packet waits, or until a random choice makes the owner leave
+    /// the intake busy (pushes then only stage packets).
     fn run(&self, mut owner: Owner<'_, Line>, fresh: PacketList) {
         owner.enqueue(fresh);
         loop {
@@ -122,8 +123,8 @@ impl Port {
         }
     }
 
-    /// Does the runner's work: tries until it owns the intake, then works until it can leave the
-    /// intake idle.
+    /// Does the runner's work once: tries until it owns the intake, then works until it can leave
+    /// the intake idle.
     fn keep(&self) {
         let mut owner = loop {
             match self.intake.own() {
@@ -152,13 +153,13 @@ impl Wake for Unpark {
     }
 }
 
-/// A sender's counts of its packets.
+/// How many of its packets a sender has submitted, and what became of them.
 #[derive(Default)]
 struct Books {
     submitted: u64,
     sent: u64,
     dropped: u64,
-    /// Packets that were still out when their pool was dropped.
+    /// Packets of unknown fate: they were still out when their pool was dropped.
     unknown: u64,
 }
 
@@ -191,8 +192,8 @@ impl Sender<'_> {
                 self.reclaim(&mut pool);
             }
         }
-        // Senders with an even number wait until all packets are home; packets of the other senders
-        // may outlive their pool.
+        // Senders with an even number wait until all of their packets are home; packets of the
+        // other senders may outlive their pool.
         while self.id.is_multiple_of(2) && pool.out() > 0 {
             self.wait(&mut pool);
         }
@@ -262,7 +263,7 @@ fn fail_fast() {
     }));
 }
 
-/// Runs the stress test and compares all counts.
+/// Runs the stress test with these parameters and compares the counts of all threads.
 fn stress(run: Run) {
     fail_fast();
     let (freeing, freers): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel()).unzip();
@@ -316,7 +317,7 @@ fn balance(run: Run, books: impl Iterator<Item = Books>, mut line: Owner<'_, Lin
     assert_eq!(total.submitted, line.sent + line.dropped);
     assert!(total.sent <= line.sent && total.dropped <= line.dropped);
     assert_eq!(line.sent + line.dropped - total.sent - total.dropped, total.unknown);
-    // Ends the threads that free packets.
+    // Close the channels, which ends the threads that free packets.
     line.freeing.clear();
 }
 
@@ -338,7 +339,7 @@ fn one_packet_each() {
     stress(Run { senders, lives, packets_per_life, credits: 1, cap: 1, batch: 1, seed: 3 });
 }
 
-/// Packets from the heap: the allocator soon reuses their memory, often at the same address.
+/// Pushes packets from the heap, whose memory the allocator soon reuses at the same address.
 #[test]
 fn addresses_that_come_again() {
     let (senders, packets) = if cfg!(miri) { (3, 16) } else { (6, 20_000_u64) };
@@ -381,9 +382,9 @@ fn drain(mut owner: Owner<'_, u64>) {
     }
 }
 
-/// R6 in the list of bugs that Linux had: Linux did not reset the counter in one step with the
-/// list, so the limit could be exceeded. Here the cap is exact, whatever the owner does at the same
-/// time.
+/// Tests that the intake does not have the bug R6 of Linux. Linux did not reset the counter in one
+/// step with the list, so the limit could be exceeded. Here the cap is exact, whatever the owner
+/// does at the same time.
 #[test]
 fn r6_the_cap_is_exact() {
     const CAP: u16 = 50;
@@ -415,8 +416,8 @@ fn r6_the_cap_is_exact() {
             let accepted: u32 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
             (taken, accepted)
         });
-        // The intake accepted as many packets as were taken or still wait; if it refused some, it
-        // was full.
+        // The packets that the intake accepted were taken or still wait. If the intake refused
+        // packets, it was full at some time.
         assert_eq!(taken + intake.waiting(), accepted);
         assert!(accepted == pushers * 30 || accepted >= CAP.into());
         drop(owner.take());
@@ -424,7 +425,7 @@ fn r6_the_cap_is_exact() {
     }
 }
 
-/// State shared by a sender that waits for the bell and the thread that rings it.
+/// State shared by a sender and by the thread that rings the sender's bell (to wake the sender).
 struct Rings {
     bell: Bell,
     /// The round for which the bell was rung. Only the bell orders accesses to this number.
@@ -432,8 +433,8 @@ struct Rings {
     seen: AtomicU64,
 }
 
-/// Senders wait for packets or only for the bell while it rings: every ring is noticed, even while
-/// pools are dropped.
+/// Senders wait for packets, or only for the bell, while another thread rings their bells. They
+/// notice every ring, even while pools are dropped.
 #[test]
 fn every_ring_is_heard() {
     let (senders, rounds) = if cfg!(miri) { (2, 6) } else { (4, 5_000) };
@@ -463,7 +464,7 @@ fn every_ring_is_heard() {
                 thread::yield_now();
             }
         }
-        // Ringing also works for pools that are gone.
+        // A bell can also be rung when its pool is gone.
         rings.iter().for_each(|one| one.bell.ring());
     });
 }

@@ -1,4 +1,5 @@
-//! Builds the tests with all mutants in them, and leaves out the mutants that do not compile.
+//! Builds the tests with all mutants (changes of the source in one place) in them, and leaves out
+//! the mutants that do not compile.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -17,8 +18,8 @@ use super::tree::{self, Tree};
 use crate::Failure;
 use crate::shell::show;
 
-/// The largest number of build rounds. An error in one crate hides the errors of the crates that
-/// use it, so several rounds are needed.
+/// The largest number of times that the tests are built. An error in one crate hides the errors of
+/// the crates that use it, so several rounds are needed.
 const ROUNDS: usize = 40;
 
 /// Where the sources are, which crates are built, and where the results go.
@@ -34,7 +35,7 @@ pub(super) struct Place<'a> {
     pub judges: Vec<&'a str>,
 }
 
-/// A source file with the places in it that can be changed.
+/// A source file, with the places in it that mutants change.
 struct File {
     path: PathBuf,
     source: String,
@@ -43,7 +44,7 @@ struct File {
     rendered: Rendered,
 }
 
-/// All mutants of a project, before anything is compiled.
+/// All mutants of a project, before it is known which of them compile.
 pub(super) struct Mutants {
     files: Vec<File>,
     pub all: Vec<Mutant>,
@@ -95,7 +96,7 @@ impl Mutants {
         alive.filter(|(_, viable)| **viable).map(|(id, _)| id).collect()
     }
 
-    /// Leaves out these mutants. Returns how many of them were not left out before.
+    /// Leaves out these mutants. Returns how many of them had not been left out before.
     fn drop(&mut self, guilty: &HashSet<u32>) -> usize {
         let mut count = 0;
         for site in self.files.iter_mut().flat_map(|file| &mut file.sites) {
@@ -202,7 +203,7 @@ struct Complaint {
 /// A way to compile the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// As the project is normally tested.
+    /// As the project's tests are normally compiled.
     Plain,
     /// The models of `onramp-queue`, under the model checker loom.
     Loom,
@@ -227,7 +228,7 @@ fn cargo(place: &Place<'_>, tree: &Tree, way: Way, verb: &[&str]) -> Command {
                 command.args(["--package", name]);
             }
             command.arg("--tests").env("RUSTFLAGS", "--cap-lints=allow");
-            // Optimise a little, because the tests run thousands of times.
+            // Optimise the build a little, because the tests run thousands of times.
             command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
             "build"
         }
@@ -306,7 +307,7 @@ fn plan(
         programs.extend(messages.iter().filter_map(|message| program(message, *way)));
     }
     // Sort the programs, because cargo reports them in the order in which they are ready, and
-    // earlier recordings refer to them by index.
+    // recordings of earlier runs refer to them by index.
     programs.sort_by_key(|it| (it.package.clone(), it.target.clone(), it.models, it.path.clone()));
     let mut unviable: BTreeMap<String, usize> = BTreeMap::new();
     for mutant in mutants.all.iter().filter(|it| chosen.contains(&it.id)) {
@@ -348,8 +349,8 @@ fn program(message: &Value, way: Way) -> Option<Program> {
     })
 }
 
-/// Mutants that did not compile, by a file's path and content. The next run uses this list instead
-/// of compiling them again.
+/// Mutants that do not compile, by the path and the content of their file. The next run uses this
+/// list, so that it need not compile them again.
 type Memory = BTreeMap<String, Vec<String>>;
 
 fn path_of_memory(place: &Place<'_>) -> PathBuf {

@@ -1,5 +1,5 @@
-//! Packs what another machine needs to judge mutants: the test programs without symbols, the plan,
-//! and this program.
+//! Packs all that another machine needs to try mutants: the test programs without symbols, the
+//! plan, and the program `xtask`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::plan::{Plan, unable};
 use crate::shell::run;
 use crate::{Failure, Outcome};
 
-/// Folders of the copy whose files the tests read when they run.
+/// Folders of the project's copy whose files the tests read when they run.
 const DATA: &[&str] = &[
     "fuzz/corpus",
     "docs",
@@ -17,7 +17,7 @@ const DATA: &[&str] = &[
     "crates/onramp-sim/tests/kernel_draws",
 ];
 
-/// Fills the folder `dir`. On the other machine, `DIR/xtask mutants --plan DIR` judges the mutants.
+/// Fills the folder `dir`. On the other machine, `DIR/xtask mutants --plan DIR` tries the mutants.
 pub(super) fn write(plan: &Plan, dir: &Path) -> Outcome {
     let programs = dir.join("programs");
     fs::create_dir_all(&programs).map_err(|err| unable(dir, &err))?;
@@ -41,8 +41,8 @@ pub(super) fn write(plan: &Plan, dir: &Path) -> Outcome {
         }
     }
     plan.write(&dir.join("plan.json"))?;
-    // Copy through `/proc/self/exe`, because the file of this program may have been built anew
-    // meanwhile.
+    // Copy this program through `/proc/self/exe`, because its file may have been built anew since
+    // it was started.
     let program = dir.join("xtask");
     fs::copy("/proc/self/exe", &program).map_err(|err| unable(&program, &err))?;
     eprintln!("mutants: judge there with `{0}/xtask mutants --plan {0}`", dir.display());
@@ -53,8 +53,8 @@ fn strip(from: &Path, to: &Path) -> Outcome {
     run(Command::new("strip").arg(from).arg("-o").arg(to))
 }
 
-/// Reads the folder that [`write`](fn@write) filled. Tests look for files at the path that the copy
-/// had when they were built.
+/// Reads the folder that [`write`](fn@write) filled. Makes the copied files available at the path
+/// that they had when the tests were built, because the tests look for them there.
 pub(super) fn open(dir: &Path) -> Result<Plan, Failure> {
     let dir = dir.canonicalize().map_err(|err| unable(dir, &err))?;
     let mut plan = Plan::read(&dir.join("plan.json"))?;

@@ -14,44 +14,45 @@ use rustix::process::{
 use super::plan::Program;
 use crate::Failure;
 
-/// Bytes of memory that a test process may use. A mutant that needs more is collecting data without
+/// Bytes of memory that a test process may use. If a mutant needs more, it collects data without
 /// end.
 const MEMORY: u64 = 4 << 30;
 
-/// A test's running time is taken as at most twice its processor time plus this duration. The
-/// measured running time is too long on a busy machine, but the test may also have to wait.
+/// The running time that is recorded for a test is at most twice its processor time plus this
+/// duration. On a busy machine, the measured time is too long. But it may exceed the processor time
+/// for another reason: the test may have to wait.
 const WAITS: Duration = Duration::from_millis(500);
 
 /// How a test process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Passed,
-    /// This test reported a failure.
+    /// The test with this name reported a failure.
     Failed(String),
-    /// The process ended without the final report of the test harness.
+    /// The process ended without the report that the test harness prints at its end.
     Crashed,
     /// The process exceeded its time limit.
     Hung,
 }
 
-/// What a process may use.
+/// How much time a test process may use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub wall: Duration,
-    /// Processor time of all threads together, in whole seconds.
+    /// The largest processor time of all threads together, in whole seconds.
     pub cpu: Duration,
 }
 
 impl Limits {
-    /// Returns limits for tests that need `time` when nothing is wrong. The limits are generous,
-    /// because the machine may be busy.
+    /// Returns limits for tests that take `time` without a mutant. The limits are generous, because
+    /// the machine may be busy.
     pub(super) fn for_tests(time: Duration) -> Self {
         Self { wall: Duration::from_secs(10) + time * 12, cpu: Duration::from_secs(2) + time * 8 }
     }
 }
 
-/// Makes the command that runs the program in its folder, hidden from files and settings that a
-/// machine may have outside the tree.
+/// Makes the command that runs a test program in its folder, and hides from it the files and
+/// settings that this machine may have outside the project.
 pub(super) fn command(program: &Program, empty: &Path) -> Command {
     let mut command = Command::new(&program.path);
     command.current_dir(&program.folder).process_group(0);
@@ -78,7 +79,7 @@ pub(super) fn run(
     let mut child = command.spawn().map_err(failed)?;
     let pid = Pid::from_child(&child);
     let limit = |what, value: u64| {
-        // Setting a limit fails if the process has already ended, and then no limit is needed.
+        // Setting a limit fails if the process has already ended. Then no limit is needed.
         let limit = Rlimit { current: Some(value), maximum: Some(value + 1) };
         let _ = prlimit(Some(pid), what, limit);
     };
@@ -164,15 +165,15 @@ fn settle(
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     let has_ended = || waitid(WaitId::Pid(pid), look).is_ok_and(|status| status.is_some());
     if end.is_none() || end == Some(End::Crashed) {
-        // The process has closed its output, so it is about to end, or hangs on the way.
+        // The process has closed its output, so it is about to end, or hangs before its end.
         while !has_ended() && now() < late {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
     let ended = has_ended();
     let cpu = processor_time(pid);
-    // Killing the group is safe, because a process that has ended keeps its number until it is
-    // waited for.
+    // It is safe to kill the process group, because a process that has ended keeps its number until
+    // it is waited for.
     let _ = kill_process_group(pid, Signal::KILL);
     let status = child.wait()?;
     let spun = status.signal() == Some(Signal::XCPU.as_raw());

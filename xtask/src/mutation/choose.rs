@@ -1,4 +1,5 @@
-//! Selects the mutants of a run: by crate, by file, by changed lines, or as a random sample.
+//! Selects the mutants that a run tries: by crate, by file, by changed lines, or as a random
+//! sample.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -8,7 +9,7 @@ use super::plan::Mutant;
 use crate::Failure;
 use crate::shell::root;
 
-/// Ranges of line numbers, by file.
+/// Ranges of line numbers, by the path of their file.
 pub(super) type Lines = HashMap<String, Vec<RangeInclusive<usize>>>;
 
 /// Returns the lines that differ from the commit `base`. Without `base`, compares with the commit
@@ -38,7 +39,7 @@ fn git(args: &[&str]) -> Result<String, Failure> {
     Err(Failure::Unable(format!("`git {}`: {}", args.join(" "), text(&output.stderr))))
 }
 
-/// Returns the new lines of a diff that has no context lines.
+/// Returns the lines that a diff adds. The diff must have no context lines.
 fn lines_of(diff: &str) -> Lines {
     let (mut out, mut file) = (Lines::new(), String::new());
     for line in diff.lines() {
@@ -61,7 +62,8 @@ pub(super) fn stands_on(lines: &Lines, mutant: &Mutant) -> bool {
     ranges.is_some_and(|ranges| ranges.iter().any(|range| range.contains(&mutant.line)))
 }
 
-/// Returns the numbers of `count` random mutants of these. The same seed selects the same mutants.
+/// Returns `count` random numbers from these numbers of mutants. The same seed selects the same
+/// mutants.
 pub(super) fn sample(mutants: &[&Mutant], count: usize, seed: u64) -> HashSet<u32> {
     let mut rng = fastrand::Rng::with_seed(seed);
     rng.choose_multiple(mutants.iter(), count).into_iter().map(|mutant| mutant.id).collect()

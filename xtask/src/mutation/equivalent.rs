@@ -1,4 +1,5 @@
-//! Reads the list of mutants that no test can find, because the program behaves the same with them.
+//! Reads the list of mutants that no test can find, because the program behaves the same with and
+//! without them.
 //!
 //! A line without indent names a mutant in the form that `--keys` prints. The indented lines below
 //! it say why the mutant is equivalent. Lines that begin with `#` are comments.
@@ -10,7 +11,7 @@ use super::plan::Mutant;
 /// The reason why each mutant is equivalent, by the mutant's key.
 pub(super) type Equivalent = BTreeMap<String, String>;
 
-/// Reads the list. The error lists everything that is wrong with the list.
+/// Reads the list. The error message names everything that is wrong with the list.
 pub(super) fn parse(text: &str) -> Result<Equivalent, Vec<String>> {
     let (mut out, mut wrong) = (Equivalent::new(), Vec::new());
     let mut current: Option<String> = None;
@@ -40,7 +41,7 @@ pub(super) fn parse(text: &str) -> Result<Equivalent, Vec<String>> {
     if wrong.is_empty() { Ok(out) } else { Err(wrong) }
 }
 
-/// Returns a message for each entry that names none of these mutants.
+/// Returns a message for each entry of the list that names none of these mutants.
 pub(super) fn stale(list: &Equivalent, mutants: &[Mutant]) -> Vec<String> {
     let keys: HashSet<String> = mutants.iter().map(Mutant::key).collect();
     let gone = list.keys().filter(|key| !keys.contains(*key));

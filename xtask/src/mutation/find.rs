@@ -1,6 +1,6 @@
-//! Finds the places of a source file that can be changed, and the changes for each place.
+//! Finds the places of a source file at which mutants change it, and the changes for each place.
 //!
-//! These are left out: code that is evaluated at compile time (constants, statics, `const fn`,
+//! No places are found in: code that is evaluated at compile time (constants, statics, `const fn`,
 //! lengths of arrays, patterns), the inside of macros, tests, code for the model checkers, and the
 //! implementations of `Debug` and `Display`.
 
@@ -15,24 +15,24 @@ use syn::{Attribute, Block, Expr, ExprMatch, ImplItemFn, ItemFn, ItemImpl, Pat, 
 use super::node::{has_let, is_call, is_left_out, short};
 use super::swap;
 
-/// The kind of place, which determines the code written around the original. The variants for
-/// places of length zero come first.
+/// The kind of place. It determines the code that is written around the original code. The variants
+/// for places of length zero come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shape {
-    /// The start of a function's body: the mutants return at once.
+    /// The place is the start of a function's body. The mutants return at once.
     Body,
-    /// After the pattern of a match arm: the mutant does not take the arm.
+    /// The place is behind the pattern of a match arm. The mutant does not take the arm.
     Arm,
-    /// A statement: the mutant leaves it out.
+    /// The place is a statement. The mutant leaves it out.
     Statement,
-    /// An expression: the mutants are other expressions of the same type.
+    /// The place is an expression. The mutants are other expressions of the same type.
     Expression,
 }
 
 /// One way to change a place.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    /// Description of the change in words.
+    /// Description of the change in words, for reports.
     pub what: String,
     /// The text that replaces the original.
     pub text: String,
@@ -40,13 +40,14 @@ pub(super) struct Change {
     pub at: LineColumn,
 }
 
-/// A place that can be changed. Two places of a file are either nested or separate.
+/// A place of a source file that mutants change. Two places of a file are either nested or
+/// separate.
 #[derive(Clone, Debug)]
 pub(super) struct Site {
-    /// The place's range in the file, in bytes.
+    /// The range of the place in the file, in bytes.
     pub range: Range<usize>,
     pub shape: Shape,
-    /// The name of the function with its type, such as `Red::enqueue`.
+    /// The name of the function around the place, with its type, such as `Red::enqueue`.
     pub function: String,
     pub changes: Vec<Change>,
 }
@@ -54,7 +55,8 @@ pub(super) struct Site {
 /// The result of searching a file.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// The places in the order of rewriting: sorted by start, outer places first.
+    /// The places, in the order in which the file is rewritten: sorted by their start, outer places
+    /// first.
     pub sites: Vec<Site>,
     /// The bodies of functions, as ranges in the file, in bytes.
     pub functions: Vec<Range<usize>>,
@@ -83,11 +85,11 @@ struct Finder<'a> {
     source: &'a str,
     found: Found,
     sites: BTreeMap<Place, Site>,
-    /// Names of the types, traits and functions around the current node.
+    /// Names of the types, traits and functions around the piece of syntax that is visited now.
     names: Vec<String>,
-    /// The number of functions around the current node.
+    /// The number of functions around the piece of syntax that is visited now.
     depth: usize,
-    /// Variables that are declared without a value. Their first assignment cannot be removed.
+    /// Variables that are declared without a value. Mutants cannot remove their first assignment.
     unset: HashSet<String>,
 }
 
@@ -104,7 +106,7 @@ impl Finder<'_> {
         if changes.is_empty() || self.depth == 0 {
             return;
         }
-        // A place of length zero sorts before the places that start at the same byte, as if it were
+        // A place of length zero comes before the places that start at the same byte, as if it were
         // the longest.
         let length = if range.is_empty() { usize::MAX } else { range.end };
         let place = (range.start, std::cmp::Reverse(length), shape);
@@ -113,7 +115,7 @@ impl Finder<'_> {
         self.sites.entry(place).or_insert_with(fresh).changes.extend(changes);
     }
 
-    /// Adds an expression that may be replaced by each of `changes`.
+    /// Adds a place for an expression, with a mutant for each of `changes`.
     fn swap(&mut self, expr: &Expr, at: Span, changes: Vec<(String, String)>) {
         let shown = short(self.of(expr));
         let change = |(what, text): (String, String)| {
@@ -188,8 +190,8 @@ impl Finder<'_> {
         }
     }
 
-    /// Adds a change of a literal or a constant. Its own text says little, so the description shows
-    /// the whole line.
+    /// Adds a mutant of a literal or a constant. Its own text says little, so the description shows
+    /// the whole source line.
     fn around(&mut self, expr: &Expr, change: Option<(String, String)>) {
         let Some((what, text)) = change else { return };
         let range = expr.span().byte_range();
@@ -206,8 +208,8 @@ impl Finder<'_> {
         self.swap(expr, expr.span(), vec![change]);
     }
 
-    /// Adds the negation of a condition that has no operator. Conditions with an operator get
-    /// another operator instead.
+    /// Adds a mutant that negates a condition that has no operator. If a condition has an operator,
+    /// mutants replace the operator instead.
     fn condition(&mut self, expr: &Expr) {
         match expr {
             Expr::Call(_) | Expr::MethodCall(_) | Expr::Path(_) | Expr::Field(_) => {
@@ -279,7 +281,7 @@ impl Finder<'_> {
 
 impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_expr(&mut self, expr: &'ast Expr) {
-        // An expression with attributes of its own is not replaced, but its parts may be.
+        // An expression with attributes of its own gets no mutants, but its parts may.
         let marked = self.of(expr).starts_with('#');
         if marked && self.of(expr).starts_with("#[cfg") {
             return;
@@ -309,8 +311,9 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_expr_reference(&mut self, it: &'ast syn::ExprReference) {
-        // A reference to constants may have to live for the whole program. A reference to a
-        // computed value cannot, so skip these.
+        // A reference to constants may have to live for the whole program. The mutant's expression
+        // is computed when the program runs, and a reference to it cannot live so long. So skip
+        // these references.
         let constant = matches!(
             &*it.expr,
             Expr::Lit(_)
@@ -331,8 +334,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_field_value(&mut self, field: &'ast syn::FieldValue) {
-        // A constructor without arguments usually makes the default value already, so replacing it
-        // by the default changes nothing.
+        // Skip a constructor without arguments: it usually makes the default value already, so a
+        // mutant that replaces it by the default would change nothing.
         let computed = match &field.expr {
             Expr::Field(_) | Expr::MethodCall(_) => true,
             Expr::Call(it) => !it.args.is_empty(),

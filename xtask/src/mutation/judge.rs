@@ -1,5 +1,5 @@
-//! Runs the tests that reach a mutant until one fails. Tests of the mutant's own crate come first,
-//! and cheap tests before expensive ones.
+//! For each mutant, runs the tests that reach it until one of them fails. Tests of the mutant's own
+//! crate come first, and cheap tests before expensive ones.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -16,22 +16,22 @@ use super::plan::{Mutant, Plan, unable};
 use super::record::{Test, label};
 use crate::Failure;
 
-/// Tests are started in portions. The first portion has tests that take this long together, and
-/// each further portion takes four times as long.
+/// Tests are started in portions. The tests of the first portion take this long together, and those
+/// of each further portion four times as long as the portion before.
 const PORTION: Duration = Duration::from_millis(50);
 
 /// The result for a mutant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Fate {
-    /// This test failed.
+    /// The test with this name failed, so it has found the mutant.
     Found(String),
-    /// This test did not end in time. Whether a test hangs can depend on what else the machine
-    /// does.
+    /// The test with this name did not end in time. Whether a test hangs can depend on what else
+    /// the machine does.
     Hung(String),
-    /// A process with tests ended in an abnormal way.
+    /// The process that ran the tests ended in an abnormal way.
     Crashed(String),
-    /// `ran` tests passed, of `reach` tests that reach the mutant.
+    /// `reach` tests reach the mutant. `ran` of them were run, and none failed.
     Survived { ran: usize, reach: usize },
     /// No test reaches the mutant.
     Unreached,
@@ -43,7 +43,7 @@ impl Fate {
     }
 }
 
-/// A line of the file of results. The file's first line is different: it holds the plan's
+/// A line of the file of results. Only the file's first line is different: it holds the plan's
 /// fingerprint.
 #[derive(Debug, Serialize, Deserialize)]
 struct Entry {
@@ -54,17 +54,20 @@ struct Entry {
     trusted: bool,
 }
 
-/// Settings of a run that are not part of the plan.
+/// Settings of a run that are not part of the plan: how many tests run at a time, for how long, and
+/// which old results count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub jobs: usize,
-    /// The longest time that tests may take for one mutant, measured without mutants.
+    /// For each mutant, tests are run until their running times (measured without a mutant) add up
+    /// to more than this time.
     pub budget: Duration,
-    /// Whether a mutant that a test of an earlier build found counts as found.
+    /// Whether a mutant counts as found if a test of an earlier build found it.
     pub trust: bool,
 }
 
-/// Judges these mutants of the plan. Mutants that are already in the file of results are skipped.
+/// Runs the tests for these mutants of the plan. Skips mutants whose results are already in the
+/// file of results.
 pub(super) fn judge(
     plan: &Plan,
     tests: &[Test],
@@ -102,8 +105,9 @@ pub(super) fn judge(
     Ok(results.into_inner().expect("no worker panics").0)
 }
 
-/// Returns the results of an earlier run of the same plan, and the file to continue. From a run of
-/// another plan, nothing is taken over, or, with `trust`, the mutants that were found.
+/// Returns the results of an earlier run of the same plan, and the file to continue. If the results
+/// are from a run of another plan, none of them are used, or with `trust` only those of mutants
+/// that were found.
 fn resume(
     path: &Path,
     fingerprint: u64,
@@ -115,7 +119,8 @@ fn resume(
     let mut known = HashMap::new();
     if same || trust {
         let entries = old.lines().skip(1).map_while(|line| serde_json::from_str(line).ok());
-        // If a mutant has several entries, the last one counts, because it replaces the others.
+        // If the file has several entries for a mutant, the last one counts, because it replaces
+        // the others.
         let counts = |entry: &Entry| match trust {
             true => same || entry.fate.is_found(),
             false => !entry.trusted,
@@ -141,11 +146,11 @@ struct Judge<'a> {
     tests: &'a [Test],
     empty: std::path::PathBuf,
     budget: Duration,
-    /// Indices of the tests that reach a place, cheapest first, by the number of the place's first
-    /// mutant.
+    /// For each place (by the number of its first mutant), the indices of the tests that reach it,
+    /// cheapest first.
     reach: HashMap<u32, Vec<usize>>,
-    /// The tests that found mutants of a function, by function. They probably find its next mutant
-    /// too.
+    /// For each function, the indices of the tests that found its last mutants. They probably find
+    /// its next mutant too.
     lucky: Mutex<HashMap<String, Vec<usize>>>,
 }
 
@@ -201,7 +206,8 @@ impl<'a> Judge<'a> {
         Ok(Fate::Survived { ran: ran.len(), reach: reach.len() })
     }
 
-    /// Splits tests into portions that are started together. Each portion has tests of one program.
+    /// Splits tests into portions that are started together. The tests of a portion belong to one
+    /// program.
     fn portions(&self, tests: &[&usize]) -> Vec<Vec<usize>> {
         let mut portions = Vec::new();
         let (mut rest, mut size) = (tests, PORTION);
@@ -228,8 +234,8 @@ impl<'a> Judge<'a> {
         portions
     }
 
-    /// Runs the tests of a portion, which are all of one program. Returns the result and the test
-    /// if one of them finds the mutant.
+    /// Runs the tests of a portion, which belong to one program. If one of them finds the mutant,
+    /// returns the result and that test.
     fn run(
         &self,
         mutant: &Mutant,
@@ -246,7 +252,7 @@ impl<'a> Judge<'a> {
         let by_name = |name: &str| {
             portion.iter().copied().find(|&index| self.tests[index].name == name || name.is_empty())
         };
-        // The process does not say which of the tests it was.
+        // When a process hangs or crashes, it does not say which of its tests was the cause.
         let some = || {
             let first = label(program, &self.tests[portion[0]].name);
             match portion.len() {
@@ -263,8 +269,8 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Runs the tests up to two more times. Returns how the first failing run ended, or `None` if
-    /// no run fails, because a test that fails only now and then has found nothing.
+    /// Runs the tests up to two more times. Returns how the first run with a failure ended, or
+    /// `None` if neither run fails: a test that fails only now and then has found nothing.
     fn again(&self, mutant: &Mutant, portion: &[usize]) -> Result<Option<End>, Failure> {
         for _ in 0..2 {
             let end = self.start(mutant, portion)?;

@@ -1,4 +1,4 @@
-//! Answers questions about a piece of Rust syntax.
+//! Answers questions about a piece of Rust syntax, to find the places that mutants change.
 
 use syn::{Attribute, Expr};
 
@@ -13,7 +13,7 @@ pub(super) fn is_call(expr: &Expr) -> bool {
 }
 
 /// Whether the expression contains `let`, as conditions of `if let` do. Such an expression cannot
-/// stand anywhere else.
+/// stand anywhere but in a condition.
 pub(super) fn has_let(expr: &Expr) -> bool {
     match expr {
         Expr::Let(_) => true,
@@ -38,7 +38,7 @@ pub(super) fn is_left_out(attrs: &[Attribute]) -> bool {
     })
 }
 
-/// Returns the text as one line of limited length.
+/// Shortens the text to one line of limited length.
 pub(super) fn short(text: &str) -> String {
     const LONGEST: usize = 72;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! The plan of a run: the mutants, and the programs that contain the tests.
+//! The plan of a run of mutation testing: the mutants, and the programs that contain the tests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -9,28 +9,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 
-/// One change of one place.
+/// A mutant: one change of one place in the source.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Mutant {
-    /// The number that selects this mutant.
+    /// The number that selects this mutant when a test program runs.
     pub id: u32,
-    /// The number of the first mutant of the same place. Tests record this number when they reach
-    /// the place.
+    /// The number of the first mutant of the same place. When a test reaches the place, it records
+    /// this number.
     pub base: u32,
-    /// The file, relative to the root of the project.
+    /// The source file, as a path relative to the root of the project.
     pub path: String,
     pub line: usize,
-    /// The column, counted from 1.
+    /// The column of the place, counted from 1.
     pub column: usize,
     pub function: String,
     pub what: String,
-    /// Distinguishes mutants of a function that have the same description: 1, 2, and so on.
+    /// Distinguishes mutants of a function that have the same description. Counts 1, 2, and so on.
     pub nth: usize,
 }
 
 impl Mutant {
-    /// Returns the name of the mutant in the list of equivalent mutants. The name stays the same
-    /// when lines move.
+    /// Returns the name by which the list of equivalent mutants calls this mutant. The name stays
+    /// the same when lines move.
     pub(super) fn key(&self) -> String {
         let Self { path, function, what, nth, .. } = self;
         let nth = if *nth == 1 { String::new() } else { format!(" #{nth}") };
@@ -45,7 +45,7 @@ impl fmt::Display for Mutant {
     }
 }
 
-/// Sets [`Mutant::nth`] of each mutant.
+/// Sets the field [`Mutant::nth`] of each mutant.
 pub(super) fn count_alike(mutants: &mut [Mutant]) {
     let mut seen: HashMap<String, usize> = HashMap::new();
     for mutant in mutants {
@@ -64,26 +64,28 @@ pub(super) struct Program {
     pub folder: PathBuf,
     /// The package that the program tests.
     pub package: String,
-    /// The cargo target: the library, or one of the files in `tests`.
+    /// The cargo target that the program is built from: the library, or one of the files in
+    /// `tests`.
     pub target: String,
     /// Whether the program understands the arguments of Rust's test harness.
     pub harness: bool,
-    /// Whether the tests are models, which try all interleavings and may take longer.
+    /// Whether the tests are loom models, which try all interleavings and may take longer.
     pub models: bool,
 }
 
-/// Everything that is needed to judge mutants without sources and without cargo.
+/// Everything that is needed to try mutants without the sources and without cargo.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Plan {
     /// A number that changes when the sources or the tests change.
     pub fingerprint: u64,
     pub mutants: Vec<Mutant>,
-    /// For each file, how many mutants were left out because they do not compile.
+    /// For each source file, how many of its mutants were left out because they do not compile.
     pub unviable: Vec<(String, usize)>,
     pub programs: Vec<Program>,
-    /// The copy of the project, whose files some tests read.
+    /// The folder with the copy of the project, whose files some tests read.
     pub tree: PathBuf,
-    /// Mutants that no test can find, and why.
+    /// Mutants that no test can find because they are equivalent to the original, with the reason
+    /// for each.
     pub equivalent: BTreeMap<String, String>,
 }
 
@@ -93,7 +95,7 @@ impl Plan {
         fs::write(path, text).map_err(|err| unable(path, &err))
     }
 
-    /// Leaves out the tests of crates that have none of the mutants. Changes the fingerprint,
+    /// Leaves out the tests of crates in which the plan has no mutants. Changes the fingerprint,
     /// because results with and without these tests must not be mixed.
     pub(super) fn only_own_tests(&mut self) {
         let (mutants, before) = (&self.mutants, self.programs.len());

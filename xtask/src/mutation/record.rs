@@ -1,5 +1,5 @@
-//! Runs each test alone on the original code, and records which places it reaches and how long it
-//! takes.
+//! Runs each test alone on the original code. Records how long the test takes, and which of the
+//! places that mutants change it reaches.
 
 use std::fs;
 use std::path::Path;
@@ -13,13 +13,13 @@ use super::child::{self, End, Limits};
 use super::plan::{Plan, Program, unable};
 use crate::Failure;
 
-/// Tests that take longer than this are left out.
+/// A test that takes longer than this is left out.
 const LONGEST: Duration = Duration::from_secs(3);
-/// Models that take longer than this are left out.
+/// A loom model that takes longer than this is left out.
 const LONGEST_MODEL: Duration = Duration::from_secs(20);
 
-/// Tests that need more than the source tree: network namespaces, a browser, programs of other
-/// projects. Each entry has the package and the beginning of the test's name.
+/// Tests that need more than the source tree: network namespaces, a browser or programs of other
+/// projects. Each entry has a package and the beginning of the names of such tests.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("onramp", "host_kernel::"),
     ("onramp", "devices::kernel::"),
@@ -28,28 +28,29 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("onramp-daemon", "watch::prometheus::"),
 ];
 
-/// A test, its running time, and the places that it reaches.
+/// A test, its running time, and the places of mutants that it reaches.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Test {
-    /// Index of the program in the plan.
+    /// Index of the test's program in the plan.
     pub program: usize,
-    /// Name of the test. Empty if the program is a single test.
+    /// Name of the test. Empty if the program is a single test without a harness.
     pub name: String,
     pub time: Duration,
-    /// The places that the test reaches, each by the number of its first mutant.
+    /// The places of mutants that the test reaches, each by the number of its first mutant.
     pub reached: Vec<u32>,
 }
 
-/// The tests that can judge, and the tests that cannot, with the reasons.
+/// The tests that can be used to find mutants, and the tests that cannot, with the reasons.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Recorded {
-    /// The fingerprint of the plan that was recorded.
+    /// The fingerprint of the plan whose tests were recorded.
     fingerprint: u64,
     pub tests: Vec<Test>,
     pub left_out: Vec<String>,
 }
 
-/// Runs all tests, `jobs` at a time. Uses the folder `work` for files.
+/// Runs all tests of the plan and records what they reach, `jobs` tests at a time. Uses the folder
+/// `work` for files.
 pub(super) fn record(plan: &Plan, work: &Path, jobs: usize) -> Result<Recorded, Failure> {
     let empty = work.join("empty");
     fs::create_dir_all(&empty).map_err(|err| unable(&empty, &err))?;
@@ -107,13 +108,13 @@ fn list(program: &Program, empty: &Path) -> Result<Vec<String>, Failure> {
     let output = command.args(["--list", "--format", "terse"]).output();
     let output = output.map_err(|err| unable(&program.path, &err))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // The other tests of the crate do not run under the model checker.
+    // The other tests of the crate do not run under the model checker loom.
     let wanted = |name: &&str| !program.models || name.starts_with("loom::");
     let names = text.lines().filter_map(|line| line.strip_suffix(": test")).filter(wanted);
     Ok(names.map(str::to_owned).collect())
 }
 
-/// Runs one test. Returns its recording, or the reason why the test cannot judge.
+/// Runs one test. Returns its recording, or the reason why the test cannot be used.
 fn one(
     plan: &Plan,
     index: usize,
@@ -147,7 +148,7 @@ fn one(
     Ok(Ok(Test { program: index, name: name.to_owned(), time, reached }))
 }
 
-/// Returns the name of a test as people write it.
+/// Returns the name of a test as it is shown to people.
 pub(super) fn label(program: &Program, name: &str) -> String {
     let Program { package, target, .. } = program;
     let name = if name.is_empty() { target.as_str() } else { name };

@@ -1,19 +1,20 @@
 //! Writes a source file in which every mutant is a branch that is chosen when the program runs.
 //!
-//! In the original of a place, the places nested in it are rewritten too. The mutants of the place
-//! keep the nested places unchanged, because only one mutant is active at a time. So the text grows
-//! linearly with the depth of nesting, not exponentially.
+//! Places may be nested. In the branch with the original code of a place, the places nested in it
+//! are rewritten too. In the branches of its mutants, they are not, because only one mutant is
+//! active at a time. So the rewritten text grows linearly with the depth of nesting, not
+//! exponentially.
 
 use std::ops::Range;
 
 use super::find::{Shape, Site};
 
-/// A place with the number of its first mutant. The other mutants have the following numbers.
+/// A place with the number of its first mutant. Its other mutants have the numbers after that.
 #[derive(Clone, Debug)]
 pub(super) struct Numbered {
     pub site: Site,
     pub base: u32,
-    /// For each change, whether it compiles.
+    /// For each mutant of the place, whether it compiles.
     pub viable: Vec<bool>,
 }
 
@@ -28,15 +29,15 @@ impl Numbered {
     }
 }
 
-/// A range of bytes in the rewritten text, and the mutants that are to blame for a compiler error
-/// in that range.
+/// A range of bytes in the rewritten text. If the compiler reports an error in that range,
+/// `mutants` are to blame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub bytes: Range<usize>,
     pub mutants: Range<u32>,
 }
 
-/// The rewritten text, and the mutants that belong to each region of it.
+/// The rewritten text, and its regions with the mutants that belong to each.
 #[derive(Debug, Default)]
 pub(super) struct Rendered {
     pub text: String,
@@ -44,7 +45,7 @@ pub(super) struct Rendered {
 }
 
 impl Rendered {
-    /// Returns the mutants of the smallest region that contains `bytes`.
+    /// Returns the mutants of the smallest region that contains all of `bytes`.
     pub(super) fn guilty(&self, bytes: &Range<usize>) -> Option<Range<u32>> {
         let holds =
             |at: &Range<usize>| at.start <= bytes.start && bytes.end <= at.end && !at.is_empty();
@@ -53,8 +54,8 @@ impl Rendered {
     }
 }
 
-/// Rewrites `source`. `sites` are sorted, outer places first. `functions` are the bodies of
-/// functions.
+/// Rewrites `source`. `sites` are the places, sorted, outer places first. `functions` are the
+/// ranges of the bodies of functions.
 pub(super) fn render(source: &str, sites: &[Numbered], functions: &[Range<usize>]) -> Rendered {
     let mut writer =
         Writer { source, out: Rendered::default(), starts: Vec::new(), ends: Vec::new() };
@@ -63,7 +64,8 @@ pub(super) fn render(source: &str, sites: &[Numbered], functions: &[Range<usize>
     writer.span(0..source.len(), &alive);
     let (starts, ends) = (std::mem::take(&mut writer.starts), std::mem::take(&mut writer.ends));
     let mut out = writer.out;
-    // For an error outside of every place, blame all mutants of the function as a last resort.
+    // If a compiler error is outside of every place, blame all mutants of the function around the
+    // error.
     for body in functions {
         let within =
             |site: &&Numbered| body.start < site.site.range.start && site.site.range.end < body.end;
@@ -76,8 +78,8 @@ pub(super) fn render(source: &str, sites: &[Numbered], functions: &[Range<usize>
     out
 }
 
-/// Returns where a byte of the source is in the rewritten text. `moves` has pairs of old and new
-/// positions, in order.
+/// Returns the position in the rewritten text of a byte of the source. `moves` has pairs of old and
+/// new positions, in order.
 fn moved(moves: &[(usize, usize)], at: usize) -> usize {
     let next = moves.partition_point(|(old, _)| *old <= at);
     let (old, new) = next.checked_sub(1).map_or((0, 0), |index| moves[index]);
@@ -87,10 +89,11 @@ fn moved(moves: &[(usize, usize)], at: usize) -> usize {
 struct Writer<'a> {
     source: &'a str,
     out: Rendered,
-    /// For each copied piece of the original: where it starts in the source and in the new text.
+    /// For each piece of the original that was copied: its start in the source and in the rewritten
+    /// text.
     starts: Vec<(usize, usize)>,
-    /// The same pieces, for mapping the end of a range: the end of a body lies after everything
-    /// that was inserted into the body.
+    /// The same pieces, for finding the new end of a range: the end of a function's body lies after
+    /// everything that was inserted into the body.
     ends: Vec<(usize, usize)>,
 }
 
@@ -102,8 +105,8 @@ impl Writer<'_> {
         self.out.text += &self.source[range];
     }
 
-    /// Writes the original text of `range`, with the places `sites`, which lie in the range,
-    /// rewritten.
+    /// Writes the original text of `range`, but rewrites the places `sites`, which lie in the
+    /// range.
     fn span(&mut self, range: Range<usize>, sites: &[&Numbered]) {
         let mut at = range.start;
         let mut rest = sites;
@@ -151,7 +154,8 @@ impl Writer<'_> {
         self.out.regions.push(Region { bytes, mutants: numbered.ids() });
     }
 
-    /// Writes a match arm for each mutant that compiles. The last arm takes all remaining numbers.
+    /// Writes a match arm for each mutant of the place that compiles. The last arm takes all
+    /// remaining numbers.
     fn mutants(&mut self, numbered: &Numbered) {
         let viable = |&(place, _): &(usize, _)| numbered.viable[place];
         let mut changes = numbered.site.changes.iter().enumerate().filter(viable).peekable();

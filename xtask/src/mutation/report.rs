@@ -1,4 +1,5 @@
-//! Reports scores by area, and the mutants that survived.
+//! Reports how many mutants were found in each area of the project, and which mutants survived (no
+//! test failed with them).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use super::judge::Fate;
 use super::plan::{Mutant, Plan, area};
 
-/// Counts of the mutants of an area, by result.
+/// For the mutants of one area: how many of them had which result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// Number of mutants that compile.
@@ -22,14 +23,14 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Returns the percentage of mutants found, of those that a test could find. Returns 100 if
-    /// there are none.
+    /// Returns the percentage of mutants that were found, of those that a test could find. Returns
+    /// 100 if there are none of these.
     pub(super) fn score(&self) -> f64 {
         let of = self.found + self.survived + self.unreached;
         if of == 0 { 100.0 } else { 100.0 * share(self.found, of) }
     }
 
-    /// Returns an error message if the score is below `percent`.
+    /// Returns an error message if less than `percent` of the mutants were found.
     pub(super) fn lacks(&self, percent: f64) -> Option<String> {
         let score = self.score();
         (score < percent).then(|| format!("mutants: {score:.1} % found, but {percent} % required"))
@@ -49,7 +50,7 @@ fn share(part: usize, of: usize) -> f64 {
     part as f64 / of as f64
 }
 
-/// The plan's mutants with their results.
+/// The mutants of a plan, with their results.
 #[derive(Debug)]
 pub(super) struct Report<'a> {
     pub plan: &'a Plan,
@@ -66,7 +67,7 @@ impl Report<'_> {
         self.plan.equivalent.contains_key(&mutant.key())
     }
 
-    /// Returns the counts by area.
+    /// Returns the counts of results for each area.
     pub(super) fn tallies(&self) -> BTreeMap<String, Tally> {
         let mut out: BTreeMap<String, Tally> = BTreeMap::new();
         for mutant in &self.plan.mutants {
@@ -96,7 +97,8 @@ impl Report<'_> {
         out
     }
 
-    /// Returns a message for each mutant that is listed as equivalent, although a test finds it.
+    /// Returns a message for each mutant that is listed as equivalent to the original, although a
+    /// test finds it.
     pub(super) fn wrongly_listed(&self) -> Vec<String> {
         let found = self.plan.mutants.iter().filter(|it| self.is_equivalent(it)).filter_map(|it| {
             let fate = self.fate(it).filter(|fate| fate.is_found())?;
@@ -105,7 +107,7 @@ impl Report<'_> {
         found.collect()
     }
 
-    /// Returns a line for each mutant that survived.
+    /// Returns a line of text for each mutant that survived and is not listed as equivalent.
     pub(super) fn survivors(&self) -> Vec<String> {
         let line = |mutant: &Mutant| {
             let fate = self.fate(mutant).filter(|fate| !fate.is_found())?;
@@ -115,14 +117,14 @@ impl Report<'_> {
         self.plan.mutants.iter().filter_map(line).collect()
     }
 
-    /// Returns the counts of all areas together.
+    /// Returns the counts of results of all areas together.
     pub(super) fn all(&self) -> Tally {
         let mut all = Tally::default();
         self.tallies().values().for_each(|tally| all.add(tally));
         all
     }
 
-    /// Returns the table of scores as text.
+    /// Returns the table of results by area, as text.
     pub(super) fn table(&self) -> String {
         let tallies = self.tallies();
         let mut groups: BTreeMap<String, Tally> = BTreeMap::new();
@@ -155,7 +157,7 @@ impl Report<'_> {
         out
     }
 
-    /// Returns the scores as JSON, for programs.
+    /// Returns the results by area as JSON, for programs.
     pub(super) fn json(&self) -> Value {
         let areas: Vec<Value> = self
             .tallies()

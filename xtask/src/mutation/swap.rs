@@ -1,11 +1,11 @@
-//! Chooses the replacements of operators, literals, methods and return values.
+//! Chooses by what mutants replace operators, literals, methods and return values.
 
 use syn::{BinOp, GenericArgument, Lit, PathArguments, ReturnType, Type};
 
 /// Returns the operators that replace `op`.
 pub(super) fn binary(op: &BinOp) -> &'static [&'static str] {
     match op {
-        // For a comparison: move the boundary, and negate.
+        // For a comparison: one operator moves the boundary, and one negates the comparison.
         BinOp::Lt(_) => &["<=", ">="],
         BinOp::Le(_) => &["<", ">"],
         BinOp::Gt(_) => &[">=", "<="],
@@ -38,7 +38,7 @@ pub(super) fn binary(op: &BinOp) -> &'static [&'static str] {
     }
 }
 
-/// Whether the operator changes its left operand.
+/// Whether the operator changes its left operand, as `+=` does.
 pub(super) fn assigns(op: &BinOp) -> bool {
     matches!(
         op,
@@ -76,7 +76,8 @@ pub(super) fn literal(lit: &Lit) -> Option<String> {
     }
 }
 
-/// Whether a name is a constant `LIKE_THIS`. The bounds of a type's range do not count.
+/// Whether a name is written `LIKE_THIS`, as constants are. Returns false for the bounds of a
+/// type's range, such as `MAX`.
 pub(super) fn is_constant(name: &str) -> bool {
     let bounds = ["MAX", "MIN", "BITS", "EPSILON", "INFINITY", "NEG_INFINITY", "NAN"];
     let loud = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
@@ -91,14 +92,15 @@ const METHODS: &[(&str, &str)] = &[
     ("checked_add", "checked_sub"),
 ];
 
-/// Returns the method that replaces method `name` with `args` arguments, if there is one.
+/// Returns the method that a mutant calls instead of the method `name` with `args` arguments.
+/// Returns `None` if there is none.
 pub(super) fn method(name: &str, args: usize) -> Option<&'static str> {
     let pair = METHODS.iter().find(|(one, other)| *one == name || *other == name);
     pair.filter(|_| args == 1).map(|(one, other)| if *one == name { *other } else { *one })
 }
 
-/// Returns values that a function could return without doing its work. An empty string stands for a
-/// function that returns nothing.
+/// Returns values that a mutant of a function can return at once, without doing the function's
+/// work. For a function that returns nothing, that is an empty string.
 pub(super) fn values(output: &ReturnType) -> Vec<String> {
     match output {
         ReturnType::Default => vec![String::new()],

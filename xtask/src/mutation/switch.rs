@@ -1,8 +1,9 @@
-//! Tells which mutant is active in this process. Written by `cargo xtask mutants`.
+//! Tells which mutant is active in this process. This file was written by `cargo xtask mutants`.
 //!
-//! `MUTANT=N` activates mutant N. `MUTANT_RECORD=FILE` activates no mutant: each place that is
-//! reached writes a byte to the file, at the offset that is the number of its first mutant. Without
-//! either, the program runs the original code.
+//! The environment variable `MUTANT=N` activates mutant N. `MUTANT_RECORD=FILE` activates no
+//! mutant, but records which places are reached: each of them writes a byte to the file, at the
+//! offset that is the number of the place's first mutant. Without either variable, the program runs
+//! the original code.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -17,8 +18,8 @@ static STATE: AtomicU32 = AtomicU32::new(UNREAD);
 static FILE: OnceLock<Option<File>> = OnceLock::new();
 static SEEN: [AtomicU64; 1 << 13] = [const { AtomicU64::new(0) }; 1 << 13];
 
-/// Returns which of the mutants `base` to `base + count - 1` is active, counted from 1, or 0 if
-/// none of them is.
+/// If one of the mutants `base` to `base + count - 1` is active, returns its place among them,
+/// counted from 1. Otherwise returns 0.
 #[inline]
 pub fn at(base: u32, count: u32) -> u32 {
     let state = STATE.load(Relaxed);

@@ -1,5 +1,5 @@
-//! Tests of each operator on a small source, of the places that are left out, and of a weak test
-//! that lets a mutant survive.
+//! Tests the mutants of each operator on a small source, the places that get no mutants, and a weak
+//! test that does not find a mutant.
 
 use std::fs;
 use std::path::Path;
@@ -14,13 +14,14 @@ use super::render::{Numbered, render};
 use super::report::{Report, Tally};
 use super::{EQUIVALENT, equivalent, libraries, read_list};
 
-/// Returns the changes of `fn f() -> T { CODE }` as `replaced X by Y`, without the place.
+/// Returns the mutants of `fn f() -> T { CODE }`, each described as `replaced X by Y`, without the
+/// place.
 fn changes(code: &str) -> Vec<String> {
     let source = format!("fn f() -> T {{ {code} }}");
     of(&source).into_iter().map(|(what, _)| what).collect()
 }
 
-/// Returns the changes of a source, each as a description and as the new text.
+/// Returns the mutants of a source, each with its description and the new text.
 fn of(source: &str) -> Vec<(String, String)> {
     let sites = find(source).expect("it is Rust").sites;
     let changes = sites.into_iter().flat_map(|site| site.changes);
@@ -28,7 +29,8 @@ fn of(source: &str) -> Vec<(String, String)> {
     changes.map(|change| (words(&change.what), change.text)).collect()
 }
 
-/// Returns the source with all its mutants, with runs of white space reduced to one space.
+/// Returns the source rewritten with all its mutants, in which white space is reduced to single
+/// spaces.
 fn rewritten(source: &str) -> String {
     let found = find(source).expect("it is Rust");
     let mut base = 0;
@@ -310,7 +312,8 @@ fn it_fails_at_first() {
 }
 ";
 
-/// Runs everything on a project of one function whose test does not check the boundary.
+/// Runs the whole mutation testing on a small project, whose test does not check the boundary of a
+/// comparison. The mutant of that comparison survives.
 #[test]
 fn a_weak_test_leaves_a_survivor() {
     let dir = tempfile::tempdir().expect("there is room");
@@ -323,7 +326,7 @@ fn a_weak_test_leaves_a_survivor() {
     put("Cargo.toml", "[workspace]\nresolver = \"3\"\nmembers = [\"crates/*\"]\n");
     let manifest = "[package]\nname = \"sample\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
     put("crates/sample/Cargo.toml", manifest);
-    // One mutant of `text` does not compile: it subtracts a string from a string.
+    // One mutant of the sample does not compile, because it subtracts a string from a string.
     put("crates/sample/src/lib.rs", &SAMPLE.replace("length + S", "length.to_string() + &S"));
     put("crates/sample/tests/weak.rs", WEAK);
     let (fates, plan) = whole_run(project);
@@ -342,7 +345,8 @@ fn a_weak_test_leaves_a_survivor() {
     let boundary = "crates/sample/src/lib.rs:2:12: fits: replaced <= by < in `length <= limit` … ";
     assert_eq!(survivors[0], format!("{boundary}SURVIVED 2 tests"));
     let tally = report.tallies()["sample"];
-    // The test also does not check whether `spins` returns something other than 0.
+    // Another mutant survives, because the test does not check whether `spins` may return something
+    // other than 0.
     assert_eq!((tally.survived, tally.unreached, survivors.len()), (2, 1, 3));
 }
 
@@ -358,8 +362,8 @@ fn whole_run(project: &Path) -> (std::collections::HashMap<String, Fate>, Plan) 
     let fates = judge(&plan, &recorded.tests, &work, bounds).expect("it judges");
     let again = judge(&plan, &recorded.tests, &work, bounds).expect("it judges");
     assert_eq!(again, fates, "what is known is not judged again");
-    // In another build whose tests find nothing, mutants found earlier stay found only with
-    // `trust`.
+    // In a later build whose tests find nothing, mutants that an earlier build found count as found
+    // only with `trust`.
     let other = Plan { fingerprint: plan.fingerprint + 1, ..plan.clone() };
     let trusting = judge(&other, &[], &work, Bounds { trust: true, ..bounds }).expect("it judges");
     for (key, fate) in &fates {

@@ -1,7 +1,8 @@
-//! The copy of the project in which the mutants are built.
+//! The copy of the project in which the mutants are built into the code.
 //!
 //! A file is written only if it changes, so that cargo builds no more than necessary. The files in
-//! a crate's `tests` become one program, which links once and starts once for each mutant.
+//! a crate's folder `tests` become one program, which is linked once and started once for each
+//! mutant.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,14 +15,14 @@ const SWITCH: &str = include_str!("switch.rs");
 const SWITCH_MANIFEST: &str = "[package]\nname = \"mutant-switch\"\nversion = \"0.0.0\"\n\
                                edition = \"2024\"\n\n[lib]\npath = \"lib.rs\"\n";
 
-/// The name of the program that contains the tests of a crate.
+/// The name of the program into which the tests of a crate are merged.
 pub(super) const MERGED: &str = "merged_tests";
 
 /// The folder that holds the copy.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub root: PathBuf,
-    /// Test programs that cannot be merged with the others, as `crates/NAME/tests/PROGRAM`.
+    /// Test programs that cannot be merged with the others, each as `crates/NAME/tests/PROGRAM`.
     pub apart: BTreeSet<PathBuf>,
 }
 
@@ -50,7 +51,7 @@ fn walk(root: &Path, below: &Path, out: &mut Vec<PathBuf>) -> std::io::Result<()
 }
 
 impl Tree {
-    /// Copies the project. `mutated` returns the new text of a file, or `None` if the file is
+    /// Copies the project. For each file, `mutated` returns the new text, or `None` if the file is
     /// copied as it is.
     pub(super) fn write(
         &self,
@@ -61,8 +62,8 @@ impl Tree {
         let mut wanted = files(from)?;
         for path in &wanted {
             let whole = from.join(path);
-            // Cargo has added the crate `mutant-switch` to the copy of the lock file, so keep that
-            // copy if it is newer.
+            // In the copy, cargo has added the crate `mutant-switch` to the lock file. So keep that
+            // lock file if it is newer than the project's.
             if path == Path::new("Cargo.lock") && is_newer(&self.root.join(path), &whole) {
                 continue;
             }
@@ -104,8 +105,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Excludes the test program of a file from merging. Returns false if the program was excluded
-    /// before, or if the file belongs to no test program.
+    /// If a file belongs to a test program, excludes that program from merging. Returns false if
+    /// the program was excluded before, or if the file belongs to no test program.
     pub(super) fn take_apart(&mut self, path: &Path) -> bool {
         let program: PathBuf = path.iter().take(4).collect();
         let is_test = path.iter().nth(2).is_some_and(|name| name == "tests");
@@ -117,8 +118,8 @@ impl Tree {
         self.apart.contains(&program.with_extension(""))
     }
 
-    /// Returns the names and files (relative to the crate) of a crate's programs that are not
-    /// merged.
+    /// Returns the names and files (relative to the crate) of those test programs of a crate that
+    /// are not merged.
     fn apart_in(&self, from: &Path, name: &str) -> Vec<(String, String)> {
         let tests = Path::new("crates").join(name).join("tests");
         let own = self.apart.iter().filter_map(|program| program.strip_prefix(&tests).ok());
@@ -131,7 +132,7 @@ impl Tree {
         own.map(with_file).collect()
     }
 
-    /// Writes a file if its content differs.
+    /// Writes a file if the content on disk is different.
     pub(super) fn put(&self, path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         let path = self.root.join(path);
         if fs::read(&path).is_ok_and(|old| old == bytes) {
@@ -155,8 +156,8 @@ fn in_crate<'a>(path: &'a Path, crates: &[&'a str]) -> Option<(&'a str, &'a Path
     crates.iter().find_map(|name| Some((*name, rest.strip_prefix(name).ok()?)))
 }
 
-/// Returns the manifest with a dependency on `mutant-switch`, and with one program for all tests
-/// that can be merged.
+/// Returns the manifest (`Cargo.toml`) of a crate, with a dependency on `mutant-switch` added, and
+/// with one program for all tests that can be merged.
 fn manifest(bytes: &[u8], apart: &[(String, String)]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text = text.replacen("[package]\n", "[package]\nautotests = false\n", 1);
@@ -168,8 +169,8 @@ fn manifest(bytes: &[u8], apart: &[(String, String)]) -> String {
     text
 }
 
-/// Returns the source of the merged test program. It has the tests that run under Rust's test
-/// harness and have no allocator of their own.
+/// Returns the source of the merged test program of a crate. It includes the tests that run under
+/// Rust's test harness and have no allocator of their own.
 fn merged(tests: &Path, apart: &[(String, String)]) -> Result<String, Failure> {
     let manifest = tests.parent().expect("a crate's folder").join("Cargo.toml");
     let manifest = fs::read_to_string(&manifest).map_err(|err| unable(&manifest, &err))?;
@@ -196,8 +197,8 @@ fn merged(tests: &Path, apart: &[(String, String)]) -> Result<String, Failure> {
     Ok(out)
 }
 
-/// Rewrites a file of a test program that is now a module of the merged program: paths from the old
-/// root need one more step.
+/// Rewrites a file of a test program, which is now a module of the merged program. Paths from the
+/// root of the old program need one more step.
 fn within_merged(whole: &Path, rest: &Path, bytes: Vec<u8>) -> Vec<u8> {
     let Ok(below) = rest.strip_prefix("tests") else { return bytes };
     let Some(first) = below.iter().next() else { return bytes };

@@ -1,4 +1,5 @@
-//! Tests random trees, three levels deep, of all kinds with and without classes.
+//! Tests random trees that are three levels deep and mix all kinds of qdiscs, with and without
+//! classes.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Backlog, ClassKind, KINDS, Kind, Qdisc};
@@ -7,10 +8,10 @@ use proptest::prelude::*;
 
 use crate::{Books, MTU, Op, conserves_work, must_be_given, ops};
 
-/// Flows, marks and priorities are below this number.
+/// Packets in these tests have flows, marks and priorities below this number.
 const MARKS: u32 = 8;
 
-/// A place in a tree. The number selects the kind of qdisc at this place.
+/// A node of a tree. The number selects the kind of the node's qdisc.
 #[derive(Clone, Debug)]
 enum Place {
     Leaf(usize),
@@ -25,7 +26,7 @@ fn places() -> impl Strategy<Value = Place> {
     })
 }
 
-/// Returns the leaf qdiscs to choose from.
+/// Returns the `tc` options of all qdiscs without classes that a tree may have as leaves.
 fn leaves() -> Vec<String> {
     let kinds = KINDS.iter().filter(|kind| matches!(kind.classes, ClassKind::None));
     let bare = |kind: &Kind| match kind.id {
@@ -46,7 +47,7 @@ fn leaves() -> Vec<String> {
     lines
 }
 
-/// Returns the kinds with classes that may stand at this level.
+/// Returns the kinds with classes that may stand at this level of a tree.
 fn inner_kinds(level: u32) -> Vec<&'static Kind> {
     let has_classes = |kind: &&Kind| !matches!(kind.classes, ClassKind::None);
     KINDS
@@ -56,7 +57,7 @@ fn inner_kinds(level: u32) -> Vec<&'static Kind> {
         .collect()
 }
 
-/// Returns the options of a qdisc with this number of classes.
+/// Returns the kind and options of a qdisc that has this number of classes.
 fn with_classes(kind: &Kind, classes: usize) -> String {
     match kind.params.iter().find(|param| param.key == "bands") {
         Some(bands) if matches!(kind.classes, ClassKind::Fixed(_)) => {
@@ -67,7 +68,8 @@ fn with_classes(kind: &Kind, classes: usize) -> String {
     }
 }
 
-/// Returns the options of the `n`-th class, where the kind's defaults would not do.
+/// Returns the options of the `n`-th class of a qdisc. Returns an empty string if the kind's
+/// defaults will do.
 fn class_options(kind: &Kind, n: usize) -> String {
     match kind.id {
         "drr" => format!("quantum {}", 300 << n),
@@ -103,8 +105,8 @@ impl Scribe {
             Place::Inner(number, below) => {
                 let kinds = inner_kinds(level);
                 let kind = kinds[number % kinds.len()];
-                // A qdisc with one class does not choose a class, and filters do not choose between
-                // transmit queues.
+                // This qdisc is one that chooses a class by filters: a qdisc with only one class
+                // has no choice to make, and filters do not choose between transmit queues.
                 let chooses = kind.params.iter().any(|param| param.key == "bands")
                     || matches!(kind.classes, ClassKind::Added { .. });
                 let several = chooses || kind.quirks.stands_at_root;
@@ -120,7 +122,8 @@ impl Scribe {
                             kind.id
                         ));
                     }
-                    // The first and the last mark have no filter.
+                    // The first and the last mark get no filter, so that some packets match no
+                    // filter.
                     for mark in
                         (1..MARKS - 1).filter(|mark| chooses && mark_goes(*mark, level, below) == n)
                     {
@@ -138,7 +141,7 @@ impl Scribe {
     }
 }
 
-/// Returns which of the children takes packets with this mark.
+/// Returns the index of the child to which packets with this mark go.
 fn mark_goes(mark: u32, level: u32, below: &[Place]) -> usize {
     (mark as usize >> level) % below.len()
 }

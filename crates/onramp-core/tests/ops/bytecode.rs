@@ -1,6 +1,6 @@
-//! Runs arbitrary bytes as a program, classic BPF or eBPF. A program that is accepted ends without
-//! a fault, and gives the same result as a simple interpreter of the same instructions. Used for
-//! fuzzing, and for the corpus that fuzzing produced.
+//! Reads arbitrary bytes as a filter program, in classic BPF or eBPF, and runs the program if our
+//! checks accept it. It must end without a fault, and give the same result as a simple interpreter
+//! of the same instructions. Used for fuzzing, and to replay the corpus that fuzzing produced.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use onramp_core::dissect::{Dissected, Keys};
 use onramp_core::filter::{Bpf, Ebpf};
 use onramp_queue::{Layer, Packet};
 
-/// The bytes that are left. After the last byte, reads return zeros.
+/// The bytes that were not read yet. After the last byte, reads return zeros.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -26,7 +26,7 @@ impl Bytes<'_> {
 ///
 /// # Panics
 ///
-/// If an accepted program fails, or gives a wrong result.
+/// Panics if an accepted program fails, or gives a wrong result.
 pub(crate) fn run(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let [kind, mark, length] = bytes.take();
@@ -52,7 +52,7 @@ struct Classic {
     k: u32,
 }
 
-/// Known opcodes, so that not all programs are refused.
+/// Known opcodes. A byte selects one of them, so that not all programs are refused.
 const CODES: [u16; 50] = [
     0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x00, 0x80, 0x60, 0x01, 0x81, 0x61, 0xb1, 0x02, 0x03, 0x84,
     0x05, 0x06, 0x16, 0x07, 0x87, 0x04, 0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x44, 0x4c, 0x54,
@@ -64,7 +64,8 @@ fn classic(bytes: &mut Bytes<'_>, pkt: &Packet) {
     let mut program = Vec::new();
     while !bytes.0.is_empty() {
         let [code, yes, no, size] = bytes.take();
-        // Most numbers are small. Some are addresses of fields outside the packet.
+        // Make most operands small numbers, and some of them the addresses at which classic BPF
+        // programs read fields that are not part of the packet's bytes (such as its mark).
         let k = match size % 8 {
             0..=3 => u32::from(size >> 3),
             4 | 5 => bytes.take::<1>()[0].into(),
@@ -90,8 +91,8 @@ fn classic(bytes: &mut Bytes<'_>, pkt: &Packet) {
     }
 }
 
-/// Evaluates a classic program in a simple way. The error says what a program that passed the
-/// checks must not do.
+/// Evaluates a classic program in a simple way. Returns an error if the program does something that
+/// our checks should not have accepted.
 fn evaluate(program: &[Classic], pkt: &Packet) -> Result<u32, &'static str> {
     let dissected = Dissected::of(pkt);
     let len = dissected.len(pkt);
@@ -165,7 +166,7 @@ fn evaluate(program: &[Classic], pkt: &Packet) -> Result<u32, &'static str> {
     Err("it does not end")
 }
 
-/// First address of the fields outside the packet.
+/// First address of the fields that are not part of the packet's bytes (such as its mark).
 const BESIDE: u32 = 0xffff_f000;
 
 fn beside(at: u32, keys: &Keys, pkt: &Packet) -> Option<u32> {
@@ -199,10 +200,10 @@ fn sum(code: u16, a: u64, b: u64) -> Option<Option<u64>> {
     })
 }
 
-/// Opcodes of eBPF whose results do not depend on memory addresses. Two opcodes are left out:
-/// negation in 64 bits, because the reference interpreter panics at the smallest number, and the
-/// 32-bit remainder by a register, because the reference interpreter keeps the upper half when it
-/// divides by zero.
+/// Opcodes of eBPF whose results depend neither on memory addresses nor on the packet. Two opcodes
+/// are left out: negation in 64 bits, because the reference interpreter panics at the smallest
+/// number, and the 32-bit remainder by a register, because the reference interpreter keeps the
+/// upper half when it divides by zero.
 const PURE: [u8; 68] = [
     0x07, 0x0f, 0x17, 0x1f, 0x27, 0x2f, 0x37, 0x3f, 0x47, 0x4f, 0x57, 0x5f, 0x67, 0x6f, 0x77, 0x7f,
     0x97, 0x9f, 0xa7, 0xaf, 0xb7, 0xbf, 0xc7, 0xcf, 0x04, 0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c,
@@ -210,7 +211,8 @@ const PURE: [u8; 68] = [
     0xd4, 0xdc, 0x61, 0x69, 0x71, 0x79, 0x62, 0x6a, 0x72, 0x7a, 0x63, 0x6b, 0x73, 0x7b, 0x05, 0x15,
     0x1d, 0x2d, 0x3d, 0x4d,
 ];
-/// More such opcodes: jumps on 64 and on 32 bits.
+/// More opcodes whose results depend neither on memory addresses nor on the packet: jumps that
+/// compare 64 or 32 bits.
 const JUMPS: [u8; 40] = [
     0x25, 0x35, 0x45, 0x55, 0x5d, 0x65, 0x6d, 0x75, 0x7d, 0xa5, 0xad, 0xb5, 0xbd, 0xc5, 0xcd, 0xd5,
     0xdd, 0x16, 0x1e, 0x26, 0x2e, 0x36, 0x3e, 0x46, 0x4e, 0x56, 0x5e, 0x66, 0x6e, 0x76, 0x7e, 0xa6,
@@ -227,8 +229,8 @@ fn instruction(code: u8, registers: u8, at: i16, k: i32) -> [u8; 8] {
 
 fn extended(bytes: &mut Bytes<'_>, pure: bool, pkt: &Packet) {
     let mut program = Vec::new();
-    // Give every register a value. In a program that is not pure, r6 and r7 hold the context and
-    // the packet.
+    // Give every register a value. In a program that is not pure (that uses the packet or memory
+    // addresses), r6 and r7 hold the context and the packet.
     if pure {
         for register in 0..10 {
             let value = i32::from_le_bytes(bytes.take());
@@ -261,7 +263,8 @@ fn one(bytes: &mut Bytes<'_>, pure: bool) -> [u8; 8] {
     let known = PURE.get(place).or_else(|| JUMPS.get(place.checked_sub(PURE.len())?));
     let impure = place.checked_sub(PURE.len() + JUMPS.len()).filter(|_| !pure);
     let known = known.or_else(|| IMPURE.get(impure?)).copied();
-    // If there is no other opcode, a pure program moves a constant.
+    // If the byte selects no opcode, a pure program (one without packet access and memory
+    // addresses) moves a constant instead.
     let code = known.unwrap_or(if pure { 0xb7 } else { code });
     let mut k = match size % 4 {
         0 | 1 => i32::from(size >> 2),
@@ -273,7 +276,8 @@ fn one(bytes: &mut Bytes<'_>, pure: bool) -> [u8; 8] {
     let small = i16::from(at.cast_signed());
     let fields = |to: u8, from: u8, at, k| instruction(code, from << 4 | to, at, k);
     match (class, code) {
-        // A pure program uses only its stack as memory, aligned or not, inside its bounds or not.
+        // A pure program uses only its stack as memory. The access may be aligned or not, and
+        // inside the bounds of the stack or not.
         (1, _) if pure => fields(to % 10, 10, small * 4, 0),
         (2, _) if pure => fields(10, 0, small * 4, k),
         (3, _) if pure => fields(10, from % 10, small * 4, 0),
@@ -283,7 +287,8 @@ fn one(bytes: &mut Bytes<'_>, pure: bool) -> [u8; 8] {
         (_, 0x85) => fields(0, 0, 0, if at < 200 { 26 } else { k }),
         (5 | 6, 0x05) => fields(0, 0, small % 16, 0),
         (5 | 6, _) => {
-            // The reference interpreter treats these constants as unsigned.
+            // In these jumps, the reference interpreter takes a constant for unsigned, so make it
+            // positive.
             if pure && class == 5 && !matches!(code >> 4, 4 | 6 | 7 | 12 | 13) {
                 k &= i32::MAX;
             }

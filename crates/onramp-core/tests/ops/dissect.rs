@@ -1,6 +1,6 @@
-//! Dissects arbitrary bytes. Each field that is found must be at the place that is reported for it,
-//! and another crate must find the same fields. Used for fuzzing, for the corpus that fuzzing
-//! produced, and for packets that a test makes.
+//! Reads the packet headers in arbitrary bytes. Each field that our code finds must be at the place
+//! that our code reports, and another crate must find the same fields. Used for fuzzing, to replay
+//! the corpus that fuzzing produced, and for packets that a test makes.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -10,17 +10,17 @@ use onramp_queue::{Layer, Packet};
 
 const ETH_LEN: usize = 14;
 const VLANS: [u16; 2] = [0x8100, 0x88a8];
-/// EtherTypes of tags and tunnels that the other crate skips, but Linux does not.
+/// EtherTypes of tags and tunnels that the other crate reads through, but Linux does not.
 const OTHERS_ALONE: [u16; 2] = [0x9100, 0x88e5];
-/// The largest number of extension headers that we skip.
+/// The largest number of IPv6 extension headers that our code skips.
 const HEADERS_MAX: usize = 15;
 const AH: u8 = 51;
 
-/// Dissects the bytes. The first byte says what kind of packet they are.
+/// Reads the headers in the bytes. The first byte says what kind of packet they are.
 ///
 /// # Panics
 ///
-/// If a reported field is not there, or the other crate finds something else.
+/// Panics if a field is not at the reported place, or if the other crate finds something else.
 pub(crate) fn run(bytes: &[u8]) {
     let Some((&kind, payload)) = bytes.split_first() else { return };
     let mut pkt = Packet::with_payload(payload);
@@ -45,14 +45,14 @@ pub(crate) fn run(bytes: &[u8]) {
     compare(&whole);
 }
 
-/// Returns the fields found in a frame.
+/// Returns the fields that our code finds in a frame.
 pub(crate) fn keys(frame: &[u8]) -> Keys {
     let mut pkt = Packet::with_payload(frame);
     pkt.set_layer(Layer::Ethernet);
     Dissected::of(&pkt).keys().clone()
 }
 
-/// Returns `N` bytes at `at`, which must exist.
+/// Returns the `N` bytes of the frame at `at`, and panics if the frame ends before.
 fn there<const N: usize>(frame: &[u8], at: usize) -> [u8; N] {
     let found = frame.get(at..).and_then(|rest| rest.first_chunk());
     *found.unwrap_or_else(|| panic!("{N} bytes at {at} of {}", frame.len()))
@@ -62,7 +62,7 @@ fn word(frame: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(there(frame, at))
 }
 
-/// Checks that each field is inside the frame, at the place that is reported for it.
+/// Checks that each field is inside the frame, at the place that our code reports for it.
 fn check(frame: &[u8], keys: &Keys) {
     let known = |at: usize| frame.len() >= at;
     if known(12) {
@@ -131,10 +131,11 @@ pub(crate) fn compare(frame: &[u8]) {
     assert_eq!(ours.network, ETH_LEN + 4 * theirs.link_exts.len());
     let tag = theirs.vlan_ids().first().map(|id| id.value());
     assert_eq!(ours.vlan.map(|vlan| vlan.id), tag);
-    // The other crate trusts lengths that are too short, and stops at headers that are not
-    // complete. Its iterator over extension headers then reads beyond such a header.
+    // The comparison must leave out some packets: the other crate trusts lengths that are too
+    // short, and stops at headers that are not complete. Its iterator over extension headers then
+    // reads beyond such a header.
     let whole = theirs.stop_err.is_none();
-    // Returns where a header begins in the frame.
+    // Returns the offset at which a header begins in the frame.
     let place = |part: &[u8]| part.as_ptr() as usize - frame.as_ptr() as usize;
     let (payload, passed_by) = match &theirs.net {
         Some(LaxNetSlice::Ipv4(ip)) if ours.ethertype == 0x0800 => {
@@ -155,8 +156,7 @@ pub(crate) fn compare(frame: &[u8]) {
             if !whole {
                 return;
             }
-            // Both implementations skip these headers. Ours looks no further than a fragment
-            // header.
+            // Both crates skip these headers. Our code looks no further than a fragment header.
             let more: Vec<_> = ip.extensions().clone().into_iter().collect();
             let last = more.len().saturating_sub(1);
             let known = more.iter().enumerate().all(|(at, header)| match header {

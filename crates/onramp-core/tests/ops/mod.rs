@@ -1,5 +1,5 @@
-//! Builds a tree of qdiscs from arbitrary bytes and runs operations on it. Used for fuzzing, and
-//! for the corpus that fuzzing produced.
+//! Builds a tree of qdiscs from arbitrary bytes and runs operations on it. Used for fuzzing, and to
+//! replay the corpus that fuzzing produced.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,13 @@ use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::{Packet, PacketList};
 
 const MTU: u32 = 1514;
-/// The largest depth of the tree, in qdiscs.
+/// The largest depth of the tree: how many qdiscs may be one below the other.
 const DEPTH: u32 = 3;
-/// When the tree is drained, the largest number of waits in a row that end with another wait.
+/// The largest number of announced times in a row at which no packet may leave after all, while the
+/// tree is emptied.
 const PATIENCE: u32 = 10_000;
 
-/// The bytes that are left. After the last byte, reads return zeros.
+/// The bytes that were not read yet. After the last byte, reads return zeros.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -28,11 +29,11 @@ impl Bytes<'_> {
     }
 }
 
-/// Builds the tree and runs the operations that the bytes describe.
+/// Builds the tree that the bytes describe, and runs the operations that they describe.
 ///
 /// # Panics
 ///
-/// If a qdisc breaks its contract.
+/// Panics if a qdisc breaks its contract.
 pub(crate) fn run(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let mut lines = Vec::new();
@@ -50,7 +51,8 @@ pub(crate) fn run(bytes: &[u8]) {
     books.drain(&lines);
 }
 
-/// Reads any text as lines of `tc`. Each line must give an error or a tree that can be built.
+/// Reads any text as lines of `tc`. Lines may be refused, but the tree that the accepted lines
+/// describe must be buildable.
 pub(crate) fn set_up(text: &str) {
     let mut setup = Setup::default();
     for line in text.lines() {
@@ -89,7 +91,7 @@ fn plant(bytes: &mut Bytes<'_>, place: &str, depth: u32, lines: &mut Vec<String>
     }
 }
 
-/// Returns the options that a kind requires.
+/// Returns the options that must be given for a kind.
 fn required(kind: &Kind) -> &'static str {
     match kind.id {
         "tbf" => "rate 1mbit burst 3kb limit 20kb",
@@ -153,7 +155,7 @@ impl Books {
         }
     }
 
-    /// Dequeues once. Returns the time at which to try again if no packet may leave now.
+    /// Dequeues one packet. If no packet may leave now, returns the time at which to try again.
     fn dequeue(&mut self) -> Option<Instant> {
         match self.tree.dequeue(self.now) {
             Dequeue::Ready(pkt) => self.gone(&pkt),
@@ -185,7 +187,7 @@ impl Books {
         );
     }
 
-    /// Dequeues all packets that can leave without a command.
+    /// Dequeues until the tree is empty, or holds only packets that wait for a command.
     fn drain(&mut self, lines: &[String]) {
         let (mut waits, stubborn) = (0, lines.iter().any(|line| line.contains(": plug")));
         while self.tree.backlog().packets > 0 {

@@ -1,10 +1,11 @@
-//! Busy ports: packets are collected and sent as a batch.
+//! Busy ports: senders only stage packets, which are collected and sent as a batch.
 
 use onramp_core::{COLLECT, QUOTA, Ran, TICK_NS};
 
 use crate::world::{START, World};
 
-/// Pushes packets one by one, all at the same time, until the port is busy. Returns their number.
+/// Pushes packets one by one, without letting time pass, until the port is busy. Returns the number
+/// of packets.
 pub(crate) fn make_busy(world: &mut World) -> u64 {
     for count in 1.. {
         assert!(world.push(1).is_some(), "nobody collects yet");
@@ -17,7 +18,7 @@ pub(crate) fn make_busy(world: &mut World) -> u64 {
     unreachable!()
 }
 
-/// Pushes enough packets for the port to stay busy at the end of the tick.
+/// Pushes enough packets in this tick for the port to be still busy when the tick ends.
 fn fill_tick(world: &mut World) {
     assert_eq!(world.push(u64::from(QUOTA)), None);
     assert_eq!(world.help(), Some(Ran { done: QUOTA, again: false }));
@@ -45,7 +46,7 @@ fn the_same_packets_over_several_ticks_do_not() {
     world.check();
 }
 
-/// Packets of a tick that is long over do not make the port busy.
+/// Packets of a tick that ended long ago do not help to make the port busy.
 #[test]
 fn many_packets_long_ago_do_not() {
     let mut world = World::new("pfifo", 1000);
@@ -63,7 +64,8 @@ fn many_packets_long_ago_do_not() {
     assert_eq!(world.stats().busy, 1);
 }
 
-/// Only the push that makes the list too long sends. Other pushes never send.
+/// At a busy port, only the push that fills the list of staged packets sends. All other pushes only
+/// stage.
 #[test]
 fn a_busy_port_collects_what_comes() {
     let mut world = World::new("pfifo limit 10000", 4_000);
@@ -93,7 +95,7 @@ fn a_visit_ends_it_when_little_came() {
     make_busy(&mut world);
     fill_tick(&mut world);
     world.pass(TICK_NS);
-    // The tick just ended had many packets. From now on, few packets arrive.
+    // The tick that has just ended had many packets. In the next tick, few packets arrive.
     let _ = world.visit();
     assert_eq!(world.push(1), None);
     world.pass(TICK_NS);
@@ -124,8 +126,8 @@ fn a_visit_keeps_it_when_much_came() {
     assert!(!world.port.is_busy());
 }
 
-/// A visit that comes early, for a packet in the qdisc, does not decide whether the port stays
-/// busy.
+/// The runner may visit before the tick is over, because a packet in the qdisc is due. Such a visit
+/// does not decide whether the port stays busy.
 #[test]
 fn a_visit_before_the_tick_is_over_changes_nothing() {
     let mut world = World::new("pfifo", 1000);
@@ -142,8 +144,7 @@ fn a_visit_before_the_tick_is_over_changes_nothing() {
     }
 }
 
-/// Only the runner ends a busy period, whatever senders and helpers do. No packet stays staged
-/// longer than two ticks.
+/// At a busy port, no packet stays staged longer than two ticks.
 #[test]
 fn packets_lie_two_ticks_at_most() {
     let mut world = World::new("pfifo", 1000);
@@ -169,7 +170,8 @@ fn who_is_out_of_credit_sends_what_waits() {
     assert_eq!(world.stats().helped, 1);
     assert!(world.port.is_busy());
     world.check();
-    // Only the runner knows that it has watched the port for a whole tick.
+    // However much time passes, a helper does not end the busy period: only the runner knows that
+    // it has watched the port for a whole tick.
     for _ in 0..3 {
         world.pass(TICK_NS);
         assert_eq!(world.help(), Some(Ran { done: 0, again: false }));

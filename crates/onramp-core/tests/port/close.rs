@@ -9,7 +9,8 @@ use crate::world::{Notes, World};
 
 #[test]
 fn everything_held_is_purged() {
-    // One packet is stuck in the burst, more are in the qdisc, and the latest are in the intake.
+    // The port holds packets in three places: a burst that the device did not take, packets in the
+    // qdisc, and the latest packets in the intake.
     let mut world = World::new("pfifo", 1000);
     world.make_stuck();
     let _ = world.push(69);
@@ -76,7 +77,8 @@ fn closing_twice_is_closing_once() {
     world.check();
 }
 
-/// A port that has an owner is not closed. The caller must try again.
+/// Closing a port fails while the port has an owner, and then changes nothing. The caller must try
+/// again.
 #[test]
 fn an_owned_port_is_not_closed() {
     let mut world = World::new("pfifo", 100);

@@ -1,4 +1,5 @@
-//! Tests each count of a port's snapshot against the operations that were made.
+//! Tests each count of a port's snapshot (its statistics) against the operations that the test
+//! made.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,8 +14,8 @@ use crate::busy::make_busy;
 use crate::regressions::Sink;
 use crate::world::{MTU, Notes, START, World, packet};
 
-/// Returns the counts that are not histograms: enqueued, made, sent, bytes, held, runs, helped,
-/// busy, bursts.
+/// Returns the counts of a snapshot that are not histograms: packets enqueued, packets made by
+/// qdiscs, packets sent, bytes sent, packets held, runs, runs by helpers, busy periods and bursts.
 fn counts(stats: &PortSnapshot) -> [u64; 9] {
     [
         stats.enqueued,
@@ -39,17 +40,20 @@ fn a_port_that_did_nothing_counted_nothing() {
     }
 }
 
-/// The packets have 100 bytes. The device takes four, then three, then all. One thread helps once.
+/// The port's packets have 100 bytes. The device takes four packets, then three, then all that are
+/// left. One thread helps once.
 #[test]
 fn each_count_counts_its_own() {
     let mut world = World::new("pfifo limit 9", 100);
     world.wire().room = Some(4);
-    // Of 20 packets, the device is offered 9, the qdisc holds 9, and 2 are dropped at the limit.
+    // Of 20 packets, 9 are offered to the device (which takes 4), 9 are in the qdisc, and 2 are
+    // dropped because the qdisc is full.
     assert_eq!(world.push(20), Some(Ran { done: 6, again: false }));
     let stats = world.stats();
     assert_eq!(counts(&stats), [20, 0, 4, 400, 14, 1, 0, 0, 1]);
     assert_eq!(stats.dropped, [(DropReason::Overlimit, 2)]);
-    // The device is not called before its retry time, but the call of `help` is counted.
+    // Before the retry time of the device, a run does not call the device. The run of the thread
+    // that helps is counted.
     assert_eq!(world.help(), Some(Ran { done: 0, again: false }));
     assert_eq!(counts(&world.stats()), [20, 0, 4, 400, 14, 2, 1, 0, 1]);
     world.wire().room = Some(3);
@@ -63,7 +67,8 @@ fn each_count_counts_its_own() {
     world.check();
 }
 
-/// A sender that only stages packets does not own the port: the packets are held, but not enqueued.
+/// A sender that only stages packets at a busy port is not an owner: the packets count as held, but
+/// not as enqueued.
 #[test]
 fn staged_packets_are_held_and_not_enqueued() {
     let mut world = World::new("pfifo", 1_000);
@@ -77,13 +82,13 @@ fn staged_packets_are_held_and_not_enqueued() {
     world.settle();
     let stats = world.stats();
     assert_eq!((stats.enqueued, stats.sent, stats.held), (world.pushed, world.pushed, 0));
-    // The port was busy once, and is no longer busy.
+    // The port has been busy once, and is no longer busy.
     assert_eq!(stats.busy, 1);
     let _ = make_busy(&mut world);
     assert_eq!(world.stats().busy, 2);
 }
 
-/// Packets that a qdisc makes count as enqueued, and have a count of their own.
+/// Packets that a qdisc makes count as enqueued, and also have a count of their own.
 #[test]
 fn packets_that_were_made_are_counted() {
     let mut world = World::new("netem duplicate 100%", 1_000);
@@ -100,20 +105,22 @@ fn drops_are_counted_by_reason() {
     world.wire().fails = Some(DropReason::Refused);
     world.wire().room = Some(0);
     let _ = world.push(33);
-    // The burst offered to the device has 15 packets, and 15 wait in the qdisc.
+    // The device, which takes nothing, is offered a burst of 15 packets. Another 15 wait in the
+    // qdisc, and 3 do not fit.
     assert_eq!(world.stats().dropped, [(DropReason::Overlimit, 3)]);
     world.wire().room = None;
     world.settle();
     let stats = world.stats();
-    // The device fails every third of the 30 packets that it got.
+    // The device drops every third of the 30 packets that it gets.
     assert_eq!(stats.dropped.len(), 2);
     assert!(stats.dropped.contains(&(DropReason::Overlimit, 3)));
     assert!(stats.dropped.contains(&(DropReason::Refused, 10)));
     assert_eq!((stats.sent, stats.sent_bytes, stats.held), (20, 2_000, 0));
 }
 
-/// `tc -s` shows for the root that a packet is requeued each time the device leaves it
-/// (`net/sched/sch_generic.c`, `dev_requeue_skb`, which counts each packet).
+/// `tc -s` shows for the root qdisc how many packets were requeued. Each packet counts each time
+/// that the device does not take it (`net/sched/sch_generic.c`, `dev_requeue_skb`, which counts
+/// each packet).
 #[test]
 fn a_packet_is_requeued_each_time_the_device_leaves_it() {
     let mut world = World::new("pfifo", 1000);
@@ -132,7 +139,7 @@ fn a_packet_is_requeued_each_time_the_device_leaves_it() {
     assert_eq!((requeues(&world), world.stats().held), (9, 0));
 }
 
-/// Returns the view of the root qdisc of a port that has no owner.
+/// Returns the view (state and counters) of the root qdisc of a port that has no owner.
 pub(crate) fn view<D: Device>(port: &Port<D>) -> QdiscView {
     let setup = Setup::of("pfifo".parse::<Spec>().expect("a qdisc"));
     let found = Arc::new(Mutex::new(None));
@@ -145,8 +152,8 @@ pub(crate) fn view<D: Device>(port: &Port<D>) -> QdiscView {
 }
 
 /// A qdisc that drops packets at enqueue if 7 divides their cookies, and at dequeue if 3 divides
-/// their cookies. For each packet that leaves with a cookie of one more than a multiple of three,
-/// the qdisc makes another packet.
+/// their cookies. For each packet that leaves and whose cookie is one more than a multiple of
+/// three, the qdisc makes another packet.
 #[derive(Debug, Default)]
 struct Leaky(PacketList);
 
@@ -191,8 +198,8 @@ impl Qdisc for Leaky {
     }
 }
 
-/// Whenever a qdisc drops or makes packets, the port, its tree and the result of the run count the
-/// same.
+/// If a qdisc drops or makes packets, the port, the tree of qdiscs and the result of the run all
+/// report the same numbers.
 #[test]
 fn drops_and_packets_made_are_counted_whenever_they_occur() {
     for at_once in [1_u64, 20] {
@@ -204,8 +211,8 @@ fn drops_and_packets_made_are_counted_whenever_they_occur() {
             let ran = port.xmit(list, START, &Notes::default()).expect("there is room");
             done += ran.expect("the port is idle").done;
         }
-        // Dropped at enqueue: 0, 7 and 14. Dropped at dequeue: 3, 6, 9, 12, 15 and 18. Duplicated:
-        // 1, 4, 10, 13, 16 and 19.
+        // Of the packets 0 to 19, these are dropped at enqueue: 0, 7 and 14. Dropped at dequeue: 3,
+        // 6, 9, 12, 15 and 18. Duplicated: 1, 4, 10, 13, 16 and 19.
         let drops = [(DropReason::Filter, 3), (DropReason::Overlimit, 6)];
         let (made, sent) = (6, 20 - 3 - 6 + 6);
         let stats = port.snapshot();

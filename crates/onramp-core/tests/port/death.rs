@@ -8,18 +8,18 @@ use onramp_queue::{Credits, DropReason, Packet, PacketList, Pool};
 
 use crate::world::{MTU, START};
 
-/// Where the panic occurs.
+/// Where the panic occurs, in the qdisc or in the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Enqueue(u32),
     Dequeue(u32),
-    /// In the device, after it has sent this many packets, while it holds another one.
+    /// In the device, when it has sent this many packets of a burst.
     Transmit(u32),
-    /// In the second dequeue of the qdisc, and again when the qdisc is dropped.
+    /// In the second dequeue from the qdisc, and again when the qdisc is dropped.
     Drop,
 }
 
-/// A FIFO that panics.
+/// A FIFO qdisc that panics where it is told to.
 #[derive(Debug)]
 struct Brittle {
     list: PacketList,
@@ -102,9 +102,9 @@ impl PortWaker for Undertaker {
     }
 }
 
-/// Pushes ten packets of a pool, then one more. Returns the port, how often it died, and how many
-/// of the eleven packets were reported as sent, as dropped with the port, and as dropped for
-/// another reason.
+/// Pushes ten packets of a pool, then one more. Returns the port, how often the runner learned of
+/// its death, and how many of the eleven packets were reported as sent, as dropped with the port,
+/// and as dropped for another reason.
 fn dies(at: At) -> (Port<Fragile>, u32, [u32; 3]) {
     let left = if let At::Transmit(left) = at { Some(left) } else { None };
     let device = Fragile { info: DeviceInfo::new("fragile".to_owned(), MTU), left };
@@ -129,7 +129,8 @@ fn dies(at: At) -> (Port<Fragile>, u32, [u32; 3]) {
     (port, waker.0.get(), fates)
 }
 
-/// Wherever the panic occurs, no packet is lost, no thread hangs, and the counts balance.
+/// Wherever the panic occurs, all packets come back to their pool, no thread hangs, and the port's
+/// counts balance.
 #[test]
 fn a_panic_kills_the_port_and_nothing_else() {
     let at = [
@@ -154,13 +155,13 @@ fn a_panic_kills_the_port_and_nothing_else() {
         assert_eq!((stats.sent, stats.held), (0, 0), "{at:?}");
         assert_eq!(stats.dropped, [(DropReason::PortDead, 11)], "{at:?}");
         assert!(port.is_quiet() && !port.is_busy(), "{at:?}");
-        // Closing a dead port changes nothing.
+        // Closing a dead port drops nothing more.
         let ran = port.close(START, &Undertaker::default()).expect("nobody is inside");
         assert_eq!(ran.done, 0);
     }
 }
 
-/// Packets that were sent before the panic still count as sent.
+/// When a port dies, packets that were sent before the panic still count as sent.
 #[test]
 fn a_death_counts_only_what_was_held() {
     let mut wire = crate::world::World::new("pfifo", 100);
@@ -176,7 +177,7 @@ fn a_death_counts_only_what_was_held() {
     assert_eq!(wire.dropped(DropReason::PortDead), 5);
 }
 
-/// A qdisc that panics while its port is closed.
+/// A qdisc that panics when its port is closed.
 #[test]
 fn a_panic_while_closing() {
     let device = Fragile { info: DeviceInfo::new("fragile".to_owned(), MTU), left: None };

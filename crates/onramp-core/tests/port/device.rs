@@ -1,4 +1,4 @@
-//! Devices that are full, and devices that fail.
+//! How a port works with devices that are full, and with devices that drop packets.
 
 use onramp_core::{Ran, TICK_NS};
 use onramp_queue::DropReason;
@@ -13,7 +13,7 @@ fn a_full_device_is_asked_again_when_it_said() {
     assert_eq!(world.waker.due(), Some(START.after(50_000)));
     assert_eq!(world.stats().held, 7);
     world.check();
-    // The device is not called before its retry time, whatever arrives.
+    // Until its retry time, a full device is not called, whatever arrives.
     world.wire().room = None;
     for _ in 0..9 {
         world.pass(5_000);
@@ -47,8 +47,8 @@ fn a_device_that_stays_full_is_asked_once_each_time() {
     assert_eq!(world.sent(), (0..10).collect::<Vec<_>>());
 }
 
-/// A device that leaves packets without giving a retry time breaks its contract, but no packet is
-/// lost.
+/// A device that does not take all packets, but gives no retry time, breaks its contract, but no
+/// packet is lost.
 #[test]
 fn a_device_that_does_not_say_when_is_asked_after_a_tick() {
     let mut world = World::new("pfifo", 1000);
@@ -62,7 +62,8 @@ fn a_device_that_does_not_say_when_is_asked_after_a_tick() {
     world.check();
 }
 
-/// The rest of the burst that a full device left is filled up with further packets, up to a quota.
+/// The packets that a full device did not take are offered again, together with further packets, in
+/// a burst of up to 64 packets.
 #[test]
 fn what_a_full_device_left_goes_first_and_counts() {
     let mut world = World::new("pfifo", 1000);
@@ -110,8 +111,8 @@ fn packets_that_the_device_fails_are_drops() {
     world.check();
 }
 
-/// The number of packets in front of the qdisc is bounded by the cap, even if packets arrive faster
-/// than the qdisc is fed.
+/// The number of packets in front of the qdisc (in the intake, and taken from it but not yet
+/// enqueued) is bounded by the port's cap, even if packets arrive faster than they are enqueued.
 #[test]
 fn the_inbox_is_bounded_by_the_cap() {
     let mut world = World::new("pfifo limit 100000", 1000);
@@ -134,8 +135,9 @@ fn the_inbox_is_bounded_by_the_cap() {
     assert_eq!(world.stats().sent, world.pushed);
 }
 
-/// Threads read the clock before they own the port, so their time may be late. No thread waits for
-/// that. The port's time stands still instead of going back.
+/// A thread reads the clock before it owns the port, so its time may be older than the time of the
+/// previous owner. In that case, the port keeps the newer time: its time stands still instead of
+/// going back.
 #[test]
 fn time_never_goes_back() {
     let mut world = World::new("fq", 1000);
@@ -143,7 +145,7 @@ fn time_never_goes_back() {
     world.pass(10_000_000);
     let fresh = world.packets(8);
     assert!(world.port.xmit(fresh, world.now, &world.waker).unwrap().is_some());
-    // A thread that read the clock 10 ms ago pushes now.
+    // Now a thread pushes that read the clock 10 ms ago.
     let fresh = world.packets(8);
     let ran = world.port.xmit(fresh, START, &world.waker).unwrap();
     assert_eq!(ran, Some(Ran { done: 8, again: false }));
@@ -154,8 +156,8 @@ fn time_never_goes_back() {
     world.check();
 }
 
-/// Packets that a device has handed on to another device count as sent, although nothing has
-/// dropped them yet.
+/// If a device hands packets on to another device, which finishes them later, the port counts these
+/// packets as sent.
 #[test]
 fn what_a_device_hands_on_is_sent() {
     let mut world = World::new("pfifo", 1000);
@@ -171,7 +173,7 @@ fn what_a_device_hands_on_is_sent() {
     assert_eq!(world.next_visit(), Ran { done: 4, again: false });
     let bytes = world.wire().elsewhere.bytes();
     assert_eq!((world.stats().sent, world.stats().sent_bytes), (6, bytes));
-    // Packets that were handed on count towards the quota.
+    // Packets that a device hands on count towards the quota of a run like others.
     assert_eq!(world.push(200), Some(Ran { done: 64, again: true }));
     world.settle();
     assert!(world.port.is_quiet());

@@ -1,5 +1,5 @@
-//! The limits of a port as numbers, not by the constants in the code. A change of a constant
-//! changes what the port promises, and must be made here as well.
+//! The limits of a port, given here as numbers and not by the constants in the code. Whoever
+//! changes such a constant changes what the port promises, and must change the number here as well.
 
 use onramp_core::{Mode, Ran};
 use onramp_queue::{Packet, PacketList};
@@ -7,10 +7,10 @@ use onramp_queue::{Packet, PacketList};
 use crate::busy::make_busy;
 use crate::world::{START, World};
 
-/// A tick is 100 µs.
+/// The length of a tick, 100 µs.
 const TICK_NS: u64 = 100_000;
 
-/// Pushes one packet at each of these times after the start, in nanoseconds.
+/// For each of these times, in nanoseconds after the start, pushes one packet at that time.
 fn push_at(world: &mut World, after_ns: impl IntoIterator<Item = u64>) {
     for ns in after_ns {
         world.now = START.after(ns);
@@ -18,7 +18,8 @@ fn push_at(world: &mut World, after_ns: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// The packet that opens a tick counts for the tick before.
+/// Twenty-four packets within a tick make a port busy. The first packet after the end of a tick
+/// opens the next tick, but does not count for it.
 #[test]
 fn twenty_four_packets_in_a_tick_make_it_busy() {
     let mut world = World::new("pfifo", 1_000);
@@ -35,7 +36,7 @@ fn a_tick_is_a_hundred_microseconds() {
     let mut world = World::new("pfifo", 1_000);
     push_at(&mut world, (0..24).map(|n| n * 4_000).chain([TICK_NS]));
     assert!(!world.port.is_busy(), "the 24th came in the next tick");
-    // The last packet opened a new tick, whose count begins at zero.
+    // The last packet opened a new tick, for which no packet counts yet.
     push_at(&mut world, (1..=23).map(|n| TICK_NS + n));
     assert!(!world.port.is_busy());
     push_at(&mut world, [2 * TICK_NS - 1]);
@@ -68,8 +69,8 @@ fn twelve_packets_in_a_tick_keep_it_busy_and_eleven_do_not() {
     world.check();
 }
 
-/// Whenever a packet arrives, and whenever the runner visits, a busy port sends the packet within
-/// 200 µs.
+/// A busy port sends each packet within 200 µs, at whatever time the packet arrives and the runner
+/// visits.
 #[test]
 fn a_busy_port_leaves_no_packet_lying_for_more_than_two_ticks() {
     for after in [0, 1, 50_000, TICK_NS - 1, TICK_NS, TICK_NS + 1, 199_999] {
@@ -109,7 +110,8 @@ fn a_run_sends_sixty_four_packets() {
 fn a_run_feeds_the_qdisc_two_hundred_and_fifty_six_packets() {
     let mut world = World::new("pfifo limit 10000", 1_000);
     assert_eq!(world.push(900), Some(Ran { done: 64, again: true }));
-    // The packets that the next run will send may wait in front of the qdisc.
+    // Each run enqueues 256 packets. It does so only while more packets wait in front of the qdisc
+    // than the next run will send.
     for enqueued in [256, 512, 768, 836, 900] {
         assert_eq!(world.stats().enqueued, enqueued);
         world.check();
@@ -117,8 +119,8 @@ fn a_run_feeds_the_qdisc_two_hundred_and_fifty_six_packets() {
     }
 }
 
-/// A run counts the packets that a qdisc makes by splitting. It feeds the qdisc no more than 256
-/// packets, except for the parts of the last one.
+/// A run enqueues no more than 256 packets. Packets that the qdisc makes by splitting count, but
+/// the last packet may be split into more.
 #[test]
 fn what_a_qdisc_makes_counts_for_what_a_run_feeds_it() {
     const DATAGRAMS: u64 = 40;
@@ -152,25 +154,25 @@ fn a_busy_port_collects_a_thousand_packets() {
     world.check();
 }
 
-/// Packets that the qdisc makes are enqueued, leave, and are counted like those that arrived.
+/// Packets that the qdisc makes are counted, held and sent like those that arrived.
 #[test]
 fn duplicates_are_counted() {
     let mut world = World::new("netem duplicate 100% delay 1ms limit 150", 1_000);
     let _ = world.push(100);
     let stats = world.stats();
-    // The last packet that fits takes its duplicate along.
+    // If the last packet that fits the limit is duplicated, its duplicate is taken, too.
     let dropped: u64 = stats.dropped.iter().map(|(_, n)| n).sum();
     assert_eq!((stats.enqueued, stats.made, stats.held, dropped), (200, 100, 150, 50));
     let _ = world.settle();
     let stats = world.stats();
     assert_eq!((stats.sent, stats.held), (150, 0));
-    // No packet is left that could be lost when the port is closed.
+    // The port holds no packet any more, so closing it drops nothing.
     assert!(world.port.close(world.now, &world.waker).is_some());
     assert_eq!(world.stats().dropped.iter().map(|(_, n)| n).sum::<u64>(), 50);
 }
 
-/// Packets that the next run sends wait in order of arrival. Packets beyond those are enqueued, so
-/// that the qdisc can schedule them by priority.
+/// A run leaves as many packets in front of the qdisc, in order of arrival, as the next run will
+/// send. It enqueues the packets beyond those, so that the qdisc can schedule them by priority.
 #[test]
 fn a_run_lets_those_compete_that_the_next_one_does_not_send() {
     let mut world = World::new("pfifo_fast", 1_000);
@@ -190,8 +192,8 @@ fn a_run_lets_those_compete_that_the_next_one_does_not_send() {
     world.check();
 }
 
-/// However long the list and however small the limit, packets that a run leaves for the next one
-/// are not dropped.
+/// Packets that a run leaves in front of the qdisc for the next run are not dropped, however long
+/// the list and however small the qdisc's limit.
 #[test]
 fn what_a_run_leaves_is_not_dropped() {
     let mut world = World::new("pfifo limit 10", 1_000);
@@ -201,8 +203,9 @@ fn what_a_run_leaves_is_not_dropped() {
     assert_eq!((world.stats().sent, world.stats().dropped), (200, Vec::new()));
 }
 
-/// A burst is no longer than a quota. In inline mode, where the rest would wait for the runner, a
-/// run sends four bursts if a burst costs the device no system call.
+/// A burst has at most 64 packets (a quota), and a run sends one burst. In inline mode, the rest
+/// would have to wait for the runner, so a run sends four bursts there, if a burst costs the device
+/// no system call.
 #[test]
 fn a_run_sends_four_bursts_where_they_cost_nothing() {
     for (mode, calls, most) in [
@@ -220,7 +223,7 @@ fn a_run_sends_four_bursts_where_they_cost_nothing() {
     }
 }
 
-/// The bounds are the same for packets that the qdisc already held: four bursts of a quota each.
+/// If the packets are already in the qdisc, a run also sends at most four bursts of 64 packets.
 #[test]
 fn four_bursts_are_all_that_a_run_sends_of_a_long_queue() {
     let mut world = World::with("pfifo limit 10000", 1_000, Mode::Inline, None);
@@ -235,8 +238,8 @@ fn four_bursts_are_all_that_a_run_sends_of_a_long_queue() {
     assert_eq!(world.wire().offered, [64, 64, 64, 64, 64, 64, 64, 64, 64, 24]);
 }
 
-/// A runner that alone sends for its port visits again at once, even after lists have waited. So it
-/// sends one burst per run.
+/// In dedicated mode, only the runner sends, and it visits again at once. So a run sends one burst,
+/// even if bursts cost no system call.
 #[test]
 fn a_dedicated_keeper_sends_one_burst() {
     let mut world = World::with("pfifo limit 10000", 1_000, Mode::Dedicated, None);
@@ -250,11 +253,12 @@ fn a_dedicated_keeper_sends_one_burst() {
     assert_eq!(world.visit(), Ran { done: 64, again: true });
 }
 
-/// All 256 packets are sent, even if a burst ends early and one packet is left of the quota.
+/// A run of four quotas sends 256 packets, even if one of its bursts has to end early.
 #[test]
 fn four_bursts_are_two_hundred_and_fifty_six_packets() {
-    // Two bursts of 64 packets, one of 63 packets after which a large packet does not fit, and one
-    // of 64 with the large packet first.
+    // The bursts of the run are 64 and 64 packets, then 63 (the large packet does not fit the limit
+    // in bytes after them), then 64 with the large packet first, and then one more packet to make
+    // 256.
     let mut world = World::with("bfifo limit 6500", 1_000, Mode::Inline, None);
     world.wire().calls = 0;
     let _ = world.push(1);
@@ -271,8 +275,7 @@ fn four_bursts_are_two_hundred_and_fifty_six_packets() {
     assert_eq!(world.wire().offered, [1, 64, 64, 63, 64, 1]);
 }
 
-/// A run takes more packets from the intake only while at most 64 packets wait in front of the
-/// qdisc.
+/// A run takes new packets from the intake only if at most 64 packets wait in front of the qdisc.
 #[test]
 fn a_run_takes_more_while_sixty_four_wait() {
     for (waits, taken) in [(63, true), (64, true), (65, false)] {
@@ -283,14 +286,14 @@ fn a_run_takes_more_while_sixty_four_wait() {
         assert_eq!(world.stats().held, 20 + waits, "a burst and the qdisc have ten each");
         let _ = world.push(2);
         let ran = world.visit();
-        // The qdisc has no room for any of the packets.
+        // The qdisc and the burst are full, so all packets that are enqueued are dropped.
         assert_eq!(world.stats().held, if taken { 20 } else { 22 }, "{waits}");
         assert_eq!(u64::from(ran.done), if taken { waits + 2 } else { waits });
     }
 }
 
-/// Packets that arrive through a port belong to sockets, which have their own limits. As in Linux,
-/// these packets do not count towards the memory limit of `fq_codel`.
+/// Packets that arrive through a port belong to sockets, which have memory limits of their own. As
+/// in Linux, these packets do not count towards the memory limit of `fq_codel`.
 #[test]
 fn packets_of_a_port_are_charged_to_their_senders() {
     let line = "fq_codel memory_limit 2000 target 4s interval 4s noecn drop_batch 1";

@@ -1,5 +1,6 @@
-//! Tests the histograms of a port. Every test compares those that count per call of the device
-//! ([`World::check`]). The tests here are for the time in the intake and for values of many sizes.
+//! Tests the histograms of a port. The histograms with an entry for each call of the device are
+//! checked in every test of a port, by [`World::check`]. The tests here check the time in the
+//! intake, and values of many sizes.
 
 use crate::busy::make_busy;
 use crate::world::{Buckets, World};
@@ -12,14 +13,15 @@ fn staging_is_the_wait_of_the_oldest_once_a_take() {
     for wait in [1, 2, 3, 1_000, 1_023, 1_024, 65_535, 65_536, 90_000] {
         (0..5).for_each(|_| assert_eq!(world.push(1), None));
         world.pass(wait);
-        // Packets that arrive later do not change the wait of the oldest packet.
+        // When a run takes packets from the intake, only the wait of the oldest packet is counted.
+        // These later packets do not change it.
         (0..5).for_each(|_| assert_eq!(world.push(1), None));
         let _ = world.visit();
         waits.push(wait);
         assert_eq!(world.stats().staging_ns, Buckets::of(&waits).0, "after {wait}");
         world.check();
     }
-    // No packet arrived, so there is nothing to count.
+    // This run takes no packets from the intake, so it adds no entry.
     let _ = world.help();
     assert_eq!(world.stats().staging_ns, Buckets::of(&waits).0);
 }
@@ -35,7 +37,9 @@ fn a_batch_is_one_entry() {
     assert_eq!(stats.burst_packets[6], 1, "32 to 63");
 }
 
-/// The staging time covers only the time in the intake, however long the qdisc holds the packet.
+/// The staging histogram covers only the time that packets spend in the intake, however long the
+/// qdisc holds them after that. The sojourn histogram covers all of the time until the device takes
+/// them.
 #[test]
 fn sojourn_is_the_time_to_the_device_and_staging_is_not() {
     let mut world = World::new("pfifo", 1_000);

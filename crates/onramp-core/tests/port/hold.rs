@@ -1,4 +1,5 @@
-//! Senders that wait for answers: their packets are not collected for long.
+//! If senders push a burst and then wait for its answers, collecting packets only delays the burst.
+//! A port notices that and stops collecting.
 
 use onramp_core::{QUOTA, TICK_NS};
 
@@ -12,8 +13,8 @@ fn world() -> World {
     world
 }
 
-/// Pushes a burst and waits until all of it has left. Returns true if the burst stayed staged until
-/// the runner's visit.
+/// Pushes a burst and lets the runner visit until all of it has left. Returns true if the port only
+/// staged the burst, so that it waited for the runner's visit.
 fn burst(world: &mut World) -> bool {
     for _ in 0..QUOTA {
         let _ = world.push(1);
@@ -30,7 +31,8 @@ fn burst(world: &mut World) -> bool {
     lay
 }
 
-/// Senders push a burst every half tick, 100,000 bursts in all: nearly all bursts are sent at once.
+/// Senders push 100,000 bursts, one every half tick, and each waits until its burst has left. After
+/// a while, the port stops collecting, and sends nearly all bursts at once.
 #[test]
 fn bursts_that_lay_in_vain_end_the_collecting() {
     let mut world = world();
@@ -39,7 +41,8 @@ fn bursts_that_lay_in_vain_end_the_collecting() {
     assert!((2..1_000).contains(&lay), "{lay}");
 }
 
-/// If each burst costs the device a system call, collecting packets remains cheaper.
+/// If each burst costs the device a system call, the port goes on collecting, because one call for
+/// many packets is cheaper.
 #[test]
 fn a_device_that_makes_calls_goes_on_collecting() {
     let mut world = world();
@@ -48,14 +51,16 @@ fn a_device_that_makes_calls_goes_on_collecting() {
     assert!((0..1_000).all(|_| burst(&mut world)));
 }
 
-/// A single pause is taken for an accident, because a thread may lose its processor.
+/// If senders pause only once, the port goes on collecting. A single pause may be an accident,
+/// because a thread may lose its processor.
 #[test]
 fn a_single_pause_changes_nothing() {
     let mut world = world();
     let _ = make_busy(&mut world);
     for round in 0..100 {
         (0..QUOTA).for_each(|_| assert_eq!(world.push(1), None, "round {round}"));
-        // In every other round, senders continue until the runner visits.
+        // In every other round, a sender also pushes just before the runner visits, so that there
+        // is no pause.
         world.pass(TICK_NS);
         if round % 2 == 0 {
             assert_eq!(world.push(1), None);
@@ -69,8 +74,8 @@ fn a_single_pause_changes_nothing() {
     }
 }
 
-/// After the bursts comes a steady stream. Its packets are collected again when the period without
-/// collecting ends.
+/// When the port has stopped collecting because of bursts, and a steady stream of packets follows,
+/// the port collects again after a while.
 #[test]
 fn a_stream_is_collected_again() {
     let mut world = world();
@@ -89,8 +94,8 @@ fn a_stream_is_collected_again() {
     world.check();
 }
 
-/// If the rest would only wait for the runner, an owner continues, up to four quotas. The runner is
-/// asked to visit at once for the rest.
+/// At a port that has stopped collecting, an owner sends up to four quotas, because the rest would
+/// only wait for the runner. For what is left then, the runner is asked to visit at once.
 #[test]
 fn an_owner_goes_on_for_four_quotas() {
     let mut world = world();

@@ -1,4 +1,4 @@
-//! A thread that finds the port idle sends, up to a quota.
+//! A thread that pushes to an idle port becomes its owner and sends, up to a quota of packets.
 
 use onramp_core::{QUOTA, QUOTA_NS, Ran, TICK_NS};
 use onramp_queue::{DropReason, Full};
@@ -39,7 +39,8 @@ fn a_quota_leaves_the_rest_to_the_keeper() {
     assert_eq!(world.wire().offered, [QUOTA]);
     assert!(world.port.is_busy());
     assert_eq!(world.stats().held, 136);
-    // A sender only makes sure that the runner visits, and the runner then visits at every tick.
+    // The request for the runner's visit is two ticks ahead. It only makes sure that the runner
+    // knows of the busy port, which it then visits at every tick.
     assert_eq!(world.waker.due(), Some(START.after(2 * TICK_NS)));
     world.check();
     assert_eq!(world.next_visit(), Ran { done: QUOTA, again: true });
@@ -59,7 +60,8 @@ fn a_quota_that_ends_with_the_last_packet_leaves_nothing() {
     assert_eq!(world.stats().held, 0);
 }
 
-/// The owner also sends packets that arrive while it works. The pushing thread does not.
+/// Packets that another thread pushes while the owner works are sent by the owner, not by the
+/// pushing thread.
 #[test]
 fn the_owner_looks_again_before_it_leaves() {
     let mut world = World::new("pfifo", 100);
@@ -73,7 +75,7 @@ fn the_owner_looks_again_before_it_leaves() {
     world.check();
 }
 
-/// An owner sends at most one quota for other threads, however many packets arrive meanwhile.
+/// In one run, an owner sends at most one quota, however many packets other threads push meanwhile.
 #[test]
 fn a_run_is_bounded_also_when_packets_keep_coming() {
     let mut world = World::new("pfifo limit 10000", 1000);
@@ -102,14 +104,15 @@ fn the_cap_gives_packets_back() {
     world.pushed -= 10;
     world.check();
     assert_eq!(world.stats().held, stuck + 31);
-    // There is room for nine packets, and with them the batch is full: the thread that fills it
-    // sends all.
+    // There is room for nine more packets. They fill the list of staged packets, so the thread that
+    // pushes them sends.
     assert!(world.push(9).is_some());
     assert_eq!(world.stats().held, stuck + 40);
     world.check();
 }
 
-/// A run does not end when the qdisc is empty while packets wait in front of it.
+/// A run asks for another run if packets still wait in front of the qdisc, even if the qdisc itself
+/// is empty.
 #[test]
 fn what_waits_before_the_qdisc_is_more_to_do() {
     let mut world = World::new("pfifo limit 10", 1000);
@@ -131,7 +134,8 @@ fn drops_of_the_qdisc_are_counted_and_leave() {
     let mut world = World::new("pfifo limit 10", 100);
     world.wire().room = Some(0);
     let ran = world.push(30);
-    // Ten packets were offered to the device, and ten wait in the qdisc.
+    // Of the 30 packets, ten were offered to the device (which is full), ten wait in the qdisc, and
+    // ten were dropped.
     assert_eq!(ran, Some(Ran { done: 10, again: false }));
     assert_eq!(world.dropped(DropReason::Overlimit), 10);
     assert_eq!(world.stats().dropped, [(DropReason::Overlimit, 10)]);
@@ -142,8 +146,9 @@ fn drops_of_the_qdisc_are_counted_and_leave() {
     world.check();
 }
 
-/// If the device takes all packets, none is dropped, however long the list and however small the
-/// limit. Linux would not drop either, because there the packets would arrive one by one.
+/// If the device takes all packets, no packet of a list is dropped, however long the list and
+/// however small the qdisc's limit. Linux would drop none either, because there the packets would
+/// arrive one by one.
 #[test]
 fn a_list_that_came_at_once_is_no_backlog() {
     for (qdisc, most) in [("pfifo limit 1", 1), ("pfifo limit 10", 10), ("bfifo limit 700", 7)] {
@@ -156,14 +161,14 @@ fn a_list_that_came_at_once_is_no_backlog() {
     let mut world = World::new("fq flow_limit 7", 100);
     assert_eq!(world.push(30), Some(Ran { done: 30, again: false }));
     assert_eq!(world.sent(), (0..30).collect::<Vec<_>>());
-    // No packet fits the limit, so all are dropped, as in Linux.
+    // With a limit of 0, no packet fits, so all are dropped, as in Linux.
     let mut world = World::new("pfifo limit 0", 100);
     assert_eq!(world.push(30), Some(Ran { done: 30, again: false }));
     assert_eq!(world.dropped(DropReason::Overlimit), 30);
     world.check();
 }
 
-/// An owner whose burst took too long begins no further burst, and leaves the rest to the runner.
+/// If a burst takes too long, the owner begins no further burst, and leaves the rest to the runner.
 #[test]
 fn a_quota_has_a_bound_in_time() {
     let mut world = World::new("pfifo limit 10", 100);

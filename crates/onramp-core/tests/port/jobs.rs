@@ -1,4 +1,5 @@
-//! Jobs that other threads submit for a port's tree.
+//! Jobs (functions that other threads submit) that the owner of a port runs on the port's tree of
+//! qdiscs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -9,7 +10,7 @@ use onramp_queue::DropReason;
 
 use crate::world::{MTU, Notes, Script, World};
 
-/// The value inside a job that counts how often the job was done and how often it was dropped.
+/// A value inside a job that counts how often the job ran and how often it was dropped.
 struct Counted(Arc<[AtomicU32; 2]>);
 
 impl Drop for Counted {
@@ -52,7 +53,7 @@ fn a_free_port_does_it_at_once_and_sends_nothing() {
     }
 }
 
-/// After a job, an empty port needs no visit.
+/// If a job runs on a port without packets, the runner need not visit the port afterwards.
 #[test]
 fn an_idle_port_stays_idle() {
     let world = World::new("fq", 1_000);
@@ -65,7 +66,8 @@ fn an_idle_port_stays_idle() {
     world.check();
 }
 
-/// Jobs that are submitted while the device transmits are done in order when the device returns.
+/// Jobs that are submitted while the device transmits run when the device returns, in the order in
+/// which they were submitted.
 #[test]
 fn an_owned_port_does_it_later() {
     let mut world = World::new("pfifo", 1_000);
@@ -110,7 +112,7 @@ fn a_job_that_panics_kills_the_port() {
     world.check();
 }
 
-/// Packets that a job drops are counted, and return to their homes.
+/// Packets that a job drops are counted, and their memory returns to their homes.
 #[test]
 fn what_a_job_drops_is_counted() {
     let mut world = World::new("pfifo limit 500", 1_000);
@@ -127,7 +129,7 @@ fn what_a_job_drops_is_counted() {
     assert_eq!(world.sent().len(), 64);
 }
 
-/// Closed ports still do jobs, and a late clock does not bring packets back.
+/// A closed port still runs jobs, even if the job's thread read the clock before the close.
 #[test]
 fn a_closed_port_still_does_it() {
     let mut world = World::new("pfifo", 1_000);
@@ -140,7 +142,7 @@ fn a_closed_port_still_does_it() {
     world.check();
 }
 
-/// Makes a job that submits another such job, `left` times in a row.
+/// Makes a job that submits another such job when it runs, `left` times in a row.
 pub(crate) fn chain(port: Arc<Port<Script>>, done: Arc<AtomicU32>, left: u32) -> Job {
     Box::new(move |_, _| {
         done.fetch_add(1, SeqCst);
@@ -151,8 +153,8 @@ pub(crate) fn chain(port: Arc<Port<Script>>, done: Arc<AtomicU32>, left: u32) ->
     })
 }
 
-/// A thread that submits a job does only a few jobs of other threads, because senders need the port
-/// too.
+/// A thread that submits a job runs only a few jobs of other threads in that call, because senders
+/// need the port too.
 #[test]
 fn who_brings_a_job_does_few_of_others() {
     let mut world = World::new("pfifo", 1_000);
@@ -167,7 +169,7 @@ fn who_brings_a_job_does_few_of_others() {
     world.settle();
 }
 
-/// If jobs take long, an owner that has done one begins no other.
+/// If a job takes long, the owner that has run it begins no other job.
 #[test]
 fn jobs_that_take_long_are_done_one_at_a_time() {
     let world = World::new("pfifo", 1_000);
@@ -177,8 +179,9 @@ fn jobs_that_take_long_are_done_one_at_a_time() {
     assert_eq!(done.load(SeqCst), 1);
 }
 
-/// A thread whose job is refused wakes the runner, because an owner that leaves at that moment may
-/// have found the lock on the jobs taken.
+/// If the list of waiting jobs is full, a job is refused, and the thread that brought it wakes the
+/// runner. Otherwise the waiting jobs could stay: an owner that leaves at that moment may have
+/// found the list locked.
 #[test]
 fn who_finds_no_room_calls_the_keeper() {
     let world = World::new("pfifo", 1_000);
@@ -200,8 +203,8 @@ fn who_finds_no_room_calls_the_keeper() {
     assert!(world.port.death().is_none());
 }
 
-/// When a job panics, the jobs behind it are dropped, so that threads that wait for them learn at
-/// once that the port is dead.
+/// When a job panics, the jobs behind it are dropped, so that the threads that wait for these jobs
+/// learn at once that the port is dead.
 #[test]
 fn jobs_behind_one_that_panics_are_dropped() {
     let world = World::new("pfifo", 1_000);
@@ -219,7 +222,8 @@ fn jobs_behind_one_that_panics_are_dropped() {
     assert_eq!(counts(&done), [0, 1]);
 }
 
-/// A qdisc that never releases its packets does not block its replacement.
+/// A qdisc that never releases its packets can still be replaced. Its packets move to the new
+/// qdisc.
 #[test]
 fn what_never_leaves_does_not_stop_a_change() {
     let line = "cbs idleslope 900 sendslope -100 hicredit 100 locredit -100";

@@ -1,4 +1,4 @@
-//! Packets that arrive as one list: they may delay other packets, but do not cause drops.
+//! Packets that are pushed as one list may delay packets of other senders, but do not cause drops.
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -8,16 +8,17 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::world::{World, packet};
 
-/// Sends a flow of one packet every `gap_ns` nanoseconds to a device that takes everything. The
-/// sender helps when the port holds `credits` packets, and the runner visits `late_ns` nanoseconds
-/// after the time it was asked for. Returns the numbers of dropped and sent packets.
+/// Sends 30,000 packets of one flow, one every `gap_ns` nanoseconds, to a device that takes
+/// everything. When the port holds `credits` packets, the sender helps. The runner visits `late_ns`
+/// nanoseconds after the time for which a visit was requested. Returns the numbers of dropped and
+/// sent packets.
 fn stream(qdisc: &str, calls: u32, gap_ns: u64, credits: u64, late_ns: u64) -> (u64, u64) {
     let mut world = World::new(qdisc, 16_384);
     world.wire().calls = calls;
     for _ in 0..30_000 {
         world.pass(gap_ns);
         if world.waker.due().is_some_and(|due| due.after(late_ns) <= world.now) {
-            // Once the runner is awake, it visits at once whenever it is asked to.
+            // The runner is awake now, so it visits at once whenever a visit is requested.
             while world.waker.due().is_some_and(|due| due <= world.now) {
                 let _ = world.visit();
             }
@@ -53,8 +54,8 @@ fn collected_lists_and_limits() {
     }
 }
 
-/// A flow that waits for its time does not cause drops of another flow, whose packets the device
-/// takes.
+/// A flow whose packet waits for its departure time does not cause drops of another flow, whose
+/// packets the device can take.
 #[test]
 fn one_waiting_packet_costs_others_theirs() {
     for waits in [false, true] {
@@ -82,7 +83,8 @@ fn one_waiting_packet_costs_others_theirs() {
     }
 }
 
-/// A qdisc during each of whose enqueues another sender pushes a packet.
+/// A qdisc during each of whose enqueues another sender pushes a packet, so that a run never finds
+/// the intake empty.
 #[derive(Debug)]
 struct Busy {
     list: PacketList,
@@ -165,7 +167,8 @@ fn one_call(mode: Mode, held: bool) -> u64 {
         world.xmit(list, now, &Nobody).expect("room")
     };
     if held {
-        // Let two bursts stay staged in vain, so that the port stops collecting.
+        // Let two bursts wait for the runner although nothing else arrives, so that the port stops
+        // collecting.
         for _ in 0..30 {
             let _ = push(1, now);
         }
@@ -192,9 +195,9 @@ fn one_call_is_bounded() {
     }
 }
 
-/// Fills the qdisc with 90 packets of each of `flows` bulk flows while the device is full. Then the
-/// device takes everything, and one packet of another flow (in a better band) arrives. Returns how
-/// many packets leave before that packet.
+/// Fills the qdisc with 90 packets of each of `flows` flows while the device is full. Then the
+/// device takes everything again, and one packet of another flow arrives, with priority `priority`.
+/// Returns how many packets leave before that packet.
 fn overtaken(qdisc: &str, flows: u64, priority: u32, mode: Mode) -> usize {
     let mut world = World::with(qdisc, 16_384, mode, None);
     world.wire().room = Some(0);
@@ -236,8 +239,9 @@ fn a_sparse_flow_is_not_kept_out() {
             ("pfifo_fast txqueuelen 5000", 50, 6),
         ] {
             let before = overtaken(qdisc, flows, priority, mode);
-            // For `fq`, each other flow may send its initial quantum of ten packets first. For
-            // other kinds, only packets already on their way may.
+            // In `fq`, each of the other flows may send its initial quantum of ten packets before
+            // that packet. In other kinds, only the packets of a burst that the device did not take
+            // may leave before it.
             let most = if qdisc.starts_with("fq") { 2_800 } else { 64 };
             assert!(before <= most, "{mode:?}, {qdisc}, {priority}: {before} of 4,501 before it");
         }
@@ -257,8 +261,8 @@ mod storm {
         Ones(u64, u64),
         List(u64, u64),
         Help,
-        /// Makes the visits that are due up to a time, each of them late by a given number of
-        /// nanoseconds.
+        /// Lets a given time pass. Visits that become due in that time are made, each of them late
+        /// by a given number of nanoseconds.
         PortWaker(u64, u64),
         Back(u64),
         Room(Option<u32>),
@@ -359,8 +363,8 @@ mod storm {
             assert_eq!(world.stats().dropped.iter().map(|(_, n)| n).sum::<u64>(), 0);
         }
         world.wire().room = None;
-        // If the runner visits on time, all packets that may leave have left after three ticks and
-        // a retry.
+        // Now the runner visits on time. All packets that need not wait for a departure time have
+        // left after three ticks and a retry of the device.
         if !paced {
             let until = world.now.after(3 * TICK_NS + world.wire().retry_ns + 3_000_000);
             while let Some(due) = world.waker.due().filter(|due| *due <= until) {
@@ -411,7 +415,8 @@ mod storm {
     }
 }
 
-/// Small packets leave as one burst. Large packets that fit the limit leave, too.
+/// A limit in bytes counts the bytes of the packets: small packets leave as one burst. Large
+/// packets that fit the limit are sent, too.
 #[test]
 fn a_limit_in_bytes_counts_the_bytes_that_come() {
     for (limit, bursts, large) in

@@ -1,5 +1,5 @@
-//! Tests of a port in virtual time: one thread, a device that follows a script, and a runner that
-//! records what it is asked for.
+//! Tests of a port in virtual time: one thread, a device that follows a script, and in place of a
+//! runner an object that records which visits are requested.
 
 mod busy;
 mod close;

@@ -1,4 +1,5 @@
-//! The modes of a port, which determine the thread that sends, and a qdisc that replaces another.
+//! The modes of a port, which determine the thread that sends, and the replacement of a port's
+//! qdisc by another.
 
 use onramp_core::Spec;
 use onramp_core::{Mode, QUOTA, Rate, SharedRate};
@@ -16,8 +17,8 @@ fn replace(world: &World, qdisc: &str) {
     assert!(done, "nobody is inside");
 }
 
-/// In dedicated mode, a push stages its packets and wakes the runner if nothing was waiting. Only
-/// the runner sends.
+/// In dedicated mode, only the runner sends. A push only stages packets, and wakes the runner if no
+/// packets were waiting.
 #[test]
 fn dedicated_leaves_all_to_the_keeper() {
     let mut world = world("pfifo", Mode::Dedicated);
@@ -46,8 +47,8 @@ fn dedicated_leaves_all_to_the_keeper() {
     world.check();
 }
 
-/// In inline mode, the runner is asked to send the rest after a quota. Otherwise the port is left
-/// idle.
+/// In inline mode, an owner sends one quota and asks the runner to send the rest. If nothing is
+/// left, the runner is not needed.
 #[test]
 fn inline_hands_over_after_a_quota() {
     let mut world = world("pfifo", Mode::Inline);
@@ -63,14 +64,15 @@ fn inline_hands_over_after_a_quota() {
     world.check();
 }
 
-/// Packets in the burst, in the qdisc and in the intake move to the new qdisc, in this order.
+/// When the qdisc is replaced, all packets of the port move to the new qdisc: first those of the
+/// burst that the device did not take, then those of the old qdisc, then those of the intake.
 #[test]
 fn what_is_held_moves_over() {
     for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
         let mut world = world("fq maxrate 1mbit initial_quantum 0 flow_limit 500", mode);
         world.wire().room = Some(0);
         world.enqueue(300);
-        // The device is offered the first packets and takes none.
+        // The device is offered the first packets, but takes none of them.
         world.pass(5_000_000);
         let _ = world.visit();
         let _ = world.push(40);
@@ -83,7 +85,7 @@ fn what_is_held_moves_over() {
     }
 }
 
-/// Packets keep their departure times when the qdisc is replaced.
+/// When the qdisc is replaced, packets keep their departure times.
 #[test]
 fn a_new_fq_keeps_departure_times() {
     let mut world = world("fq timer_slack 0", Mode::Hybrid);
@@ -110,8 +112,8 @@ fn a_smaller_qdisc_drops_and_says_so() {
     assert_eq!(world.sent(), (0..74).collect::<Vec<_>>());
 }
 
-/// The shared rate is 1,000 bytes per millisecond, and packets have 100 bytes. The port waits, and
-/// the runner knows until when.
+/// The port shares a rate of 1,000 bytes per millisecond. Its packets have 100 bytes, so one packet
+/// leaves every 100 us, and the runner is asked to visit at these times.
 #[test]
 fn a_share_of_a_rate_holds_packets_back() {
     let share = SharedRate::new(Rate::bytes_per_second(1_000_000), 1).share(0);
@@ -129,8 +131,8 @@ fn a_share_of_a_rate_holds_packets_back() {
     }
 }
 
-/// A device that gave a retry time is called at that time, even if more packets wait in front of
-/// the qdisc than one run enqueues.
+/// If the device gave a retry time, the runner visits at that time, and not earlier, even if more
+/// packets wait in front of the qdisc than one run enqueues.
 #[test]
 fn a_full_device_is_asked_when_it_said() {
     let mut world = World::new("pfifo limit 10000", 4_000);
@@ -144,8 +146,8 @@ fn a_full_device_is_asked_when_it_said() {
     assert_eq!(world.sent(), (0..600).collect::<Vec<_>>());
 }
 
-/// So many packets wait in front of the qdisc that the runner leaves the rest in the intake. The
-/// runner is then asked to visit again.
+/// If too many packets wait in front of the qdisc, a run takes no more packets from the intake. The
+/// runner is then asked to visit again for those packets.
 #[test]
 fn what_was_not_taken_is_not_forgotten() {
     let mut world = World::with("pfifo limit 10", 400, Mode::Dedicated, None);

@@ -1,4 +1,5 @@
-//! Pacing through a port: exact to the nanosecond, and driven by the runner alone.
+//! Pacing through a port: packets leave at their times, exact to the nanosecond, and only the
+//! visits of the runner drive them.
 
 use onramp_core::Instant;
 use onramp_queue::PacketList;
@@ -10,14 +11,14 @@ const GAP_NS: u64 = 100_000;
 
 #[test]
 fn nothing_leaves_before_its_time() {
-    // Every packet is paced separately: the initial quantum is 0, and each packet uses up a
-    // quantum.
+    // Options with which `fq` paces every packet separately: the initial quantum is 0, and each
+    // packet uses up a quantum.
     let mut world =
         World::new("fq maxrate 800kbit initial_quantum 0 quantum 256 timer_slack 0", 99);
     let _ = world.push(3);
     let mut last = world.wire().sent.len();
     while let Some(due) = world.waker.due() {
-        // A nanosecond before the due time, no packet leaves.
+        // A nanosecond before the second packet is due, no packet leaves.
         world.now = Instant(due.0 - 1);
         let _ = world.help();
         assert_eq!(world.wire().sent.len(), last, "early at {}", world.now.since(START));
@@ -49,8 +50,8 @@ fn a_paced_flow_keeps_its_rate_to_the_nanosecond() {
     world.check();
 }
 
-/// With Linux's defaults, a flow may send a quantum at once. Over any span of time, it sends no
-/// more than the rate allows plus that quantum.
+/// With Linux's default options, a flow may send a quantum at once. Over any span of time, the flow
+/// sends no more than its rate allows plus that quantum.
 #[test]
 fn a_paced_flow_never_exceeds_its_rate_by_more_than_a_quantum() {
     let mut world = World::new("fq maxrate 8mbit flow_limit 100000 timer_slack 0", 30_000);
@@ -60,7 +61,7 @@ fn a_paced_flow_never_exceeds_its_rate_by_more_than_a_quantum() {
     let sent = world.wire().sent.clone();
     assert_eq!(sent.len() as u64, count);
     // The initial quantum, ten times the largest packet, is spent at the start and never granted
-    // again.
+    // again. So the sum begins after it.
     let free = sent.iter().take_while(|(_, at)| *at == START).count();
     assert!(free * 100 >= 10_000 && free * 100 <= 10_000 + 2_000, "{free}");
     let paced = &sent[free..];
@@ -75,8 +76,8 @@ fn a_paced_flow_never_exceeds_its_rate_by_more_than_a_quantum() {
     assert!((7_900_000..=8_100_000).contains(&rate), "{rate} bit/s");
 }
 
-/// If the runner visits late, a flow loses only the delay that it can make up for, and never sends
-/// early.
+/// If the runner visits late by less than half a gap, the flow catches up in the next gap. A flow
+/// never sends early.
 #[test]
 fn a_late_keeper_makes_nobody_early() {
     let line = "fq maxrate 8mbit initial_quantum 0 quantum 256 flow_limit 100000 limit 100000 \
@@ -98,7 +99,7 @@ fn a_late_keeper_makes_nobody_early() {
     }
 }
 
-/// Packets leave at their earliest departure times, even if they arrive in another order.
+/// Each packet leaves exactly at its departure time, even if packets arrive in another order.
 #[test]
 fn departure_times_are_kept_to_the_nanosecond() {
     let mut world = World::new("fq timer_slack 0", 100);
@@ -122,7 +123,8 @@ fn departure_times_are_kept_to_the_nanosecond() {
     world.check();
 }
 
-/// A packet that may leave earlier than the waiting packets moves the runner's visit forward.
+/// When a packet arrives that may leave before the waiting packets, the runner is asked for an
+/// earlier visit.
 #[test]
 fn an_earlier_packet_asks_for_an_earlier_visit() {
     let mut world = World::new("fq timer_slack 0", 100);
@@ -139,10 +141,10 @@ fn an_earlier_packet_asks_for_an_earlier_visit() {
     assert_eq!(world.sent(), [1, 2, 0]);
 }
 
-/// A packet without a pacing rate may overtake packets of its flow that wait for their time, as on
-/// the fast path of Linux's `fq`: no other packet is about to leave, so `fq` does not look up the
-/// flow. The same happens to a flow whose pacing rate is removed, and to two flows with the same
-/// hash.
+/// A packet without a pacing rate may overtake packets of its flow that wait for their time. As in
+/// Linux, `fq` has a fast path: if no other packet is about to leave, a new packet leaves at once,
+/// and `fq` does not look up its flow. Packets may also be overtaken in this way if the sender
+/// removes the flow's pacing rate, or if two flows have the same hash.
 #[test]
 fn packets_without_a_rate_overtake_paced_ones_of_their_flow() {
     let mut world = World::new("fq initial_quantum 0 quantum 100 timer_slack 0", 100);
@@ -153,8 +155,8 @@ fn packets_without_a_rate_overtake_paced_ones_of_their_flow() {
             let _ = world.port.xmit(list, world.now, &world.waker).expect("there is room");
         }
     };
-    // At 1,000 bytes per second, 100 bytes take 100 ms. The first packet leaves at once, and the
-    // others follow.
+    // At 1,000 bytes per second, 100 bytes take 100 ms. The first packet leaves at once, the second
+    // after 100 ms and the third after 200 ms.
     push(&mut world, 1_000);
     assert_eq!(world.sent(), [0]);
     push(&mut world, 0);
@@ -166,13 +168,15 @@ fn packets_without_a_rate_overtake_paced_ones_of_their_flow() {
     world.check();
 }
 
-/// While packets of other flows are about to leave, there is no fast path. Then each packet waits
-/// behind the packets of its flow, paced or not.
+/// While packets of other flows are about to leave, `fq` does not use its fast path (by which a
+/// packet may leave at once). Then each packet waits behind the earlier packets of its flow, paced
+/// or not.
 #[test]
 fn beside_other_flows_a_flow_keeps_its_order() {
     let mut world = World::new("fq initial_quantum 0 quantum 100 timer_slack 0", 100);
     world.wire().room = Some(0);
-    // One burst waits for the device, and another flow waits in the qdisc.
+    // One burst waits for the device, which takes nothing, and the packets of the other flows wait
+    // in the qdisc.
     for flow in [1, 2, 3] {
         let list = (0..64).map(|n| packet(1_000 * flow + n, flow, START)).collect();
         world.pushed += 64;

@@ -1,4 +1,5 @@
-//! A port takes part in a shared rate only while it has something to send.
+//! A port takes part in a shared rate (one rate that several ports divide among them) only while
+//! the port has something to send.
 
 use onramp_core::{Instant, Mode, Rate, SharedRate};
 use onramp_queue::PacketList;
@@ -8,20 +9,21 @@ use crate::world::{START, World, packet};
 /// At this rate, 100 bytes take 800 ns.
 const RATE: Rate = Rate::bytes_per_second(125_000_000);
 
-/// A member that stopped sending counts for at most 200 us, or until its last packet is paid for.
-/// After this many nanoseconds, it no longer counts.
+/// A member of the rate that has stopped sending still counts as a member until 200 us after its
+/// last packet is paid for. After this many nanoseconds, it no longer counts.
 const FORGOTTEN_NS: u64 = 300_000;
 
-/// Returns a port that is one of two members of a shared rate, and the rate, from which the test
-/// takes the other member.
+/// Returns a port that is one of the two members of a shared rate, and the rate itself, from which
+/// the test can take the other member.
 fn world() -> (World, SharedRate) {
     let rate = SharedRate::new(RATE, 2);
     let world = World::with("pfifo limit 10000", 10_000, Mode::Hybrid, Some(rate.share(0)));
     (world, rate)
 }
 
-/// Whether the port still takes part in the rate when it has not run for a while. If it does, a
-/// member that joins then gets half of the rate, otherwise all of it.
+/// Whether the port takes part in the shared rate, although it has not run for a while. To find
+/// out, the other member joins: it gets half of the rate if the port takes part, and otherwise all
+/// of it.
 fn has_a_part(rate: &SharedRate, now: Instant) -> bool {
     let now = now.after(FORGOTTEN_NS);
     let mut other = rate.share(1);
@@ -45,8 +47,8 @@ fn a_port_with_nothing_has_none() {
     assert!(!has_a_part(&rate, world.now), "to be looked at is nothing to send");
 }
 
-/// Each packet must be paid for before the next one leaves. Even a single waiting packet makes the
-/// port take part.
+/// A port that waits for the shared rate takes part in it, even if only one packet waits. Each
+/// packet must be paid for before the next one leaves.
 #[test]
 fn a_port_that_waits_for_the_rate_has_one() {
     for held in [1, 2, 30] {
@@ -55,7 +57,7 @@ fn a_port_that_waits_for_the_rate_has_one() {
         assert_eq!(world.stats().held, held);
         assert_eq!(world.waker.due(), Some(world.now.after(800)));
         assert!(has_a_part(&rate, world.now), "{held}");
-        // The second packet leaves at its time and not before.
+        // The second packet leaves exactly at its time.
         world.pass(799);
         assert_eq!(world.visit().done, 0);
         world.pass(1);
@@ -67,8 +69,8 @@ fn a_port_that_waits_for_the_rate_has_one() {
     }
 }
 
-/// A port that was woken late may send a quota at once, and still takes part because it has more
-/// packets.
+/// If the runner visits late, the port may send a quota at once. It still takes part in the rate
+/// afterwards, because it has more packets.
 #[test]
 fn a_port_that_has_used_up_its_quota_has_one() {
     let (mut world, rate) = world();
@@ -79,7 +81,8 @@ fn a_port_that_has_used_up_its_quota_has_one() {
     assert!(has_a_part(&rate, world.now));
 }
 
-/// A port whose packets the qdisc holds back for a later time has nothing to send now.
+/// A port whose qdisc holds back all of the port's packets for a later time has nothing to send
+/// now, and does not take part in the rate.
 #[test]
 fn a_port_whose_packets_wait_for_their_time_has_none() {
     let rate = SharedRate::new(RATE, 2);
@@ -90,7 +93,8 @@ fn a_port_whose_packets_wait_for_their_time_has_none() {
     let _ = world.port.xmit(PacketList::from_iter([pkt]), world.now, &world.waker);
     assert_eq!((world.stats().held, world.waker.due()), (1, Some(world.now.after(5_000_000))));
     assert!(!has_a_part(&rate, world.now));
-    // The second of two packets that may leave at once waits for the rate.
+    // Two more packets arrive that may leave at once. The second of them must wait for the rate, so
+    // the port takes part.
     let list = [packet(1, 2, world.now), packet(2, 2, world.now)].into_iter().collect();
     world.pushed = 3;
     let _ = world.port.xmit(list, world.now, &world.waker);

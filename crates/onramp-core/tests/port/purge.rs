@@ -1,5 +1,5 @@
-//! A sender that comes to a closed or dead port works for others no longer than at any other port:
-//! it drops a quota of packets and its own, and leaves the rest to the runner.
+//! When a sender pushes to a closed or dead port, it must drop the packets that the port holds. It
+//! drops its own and at most a quota of others, and leaves the rest to the runner.
 
 use std::sync::Barrier;
 use std::thread;
@@ -9,10 +9,10 @@ use onramp_queue::{Credits, DropReason, PacketList, Pool};
 
 use crate::world::{Notes, START, World, packet};
 
-/// The number of packets that a sender enqueues for others in one call, and that it drops for
-/// others at a closed port.
+/// A quota: the largest number of other senders' packets that a sender enqueues in one call, or
+/// drops at a closed port.
 const QUOTA: u64 = 256;
-/// Many times the quota.
+/// A number of packets that is many times the quota.
 const MANY: u64 = 9_000;
 
 const MODES: [Mode; 2] = [Mode::Hybrid, Mode::Inline];
@@ -26,13 +26,13 @@ fn laden(mode: Mode, queued: u64, waiting: u64) -> World {
         world.enqueue(queued);
     }
     if waiting > 0 {
-        // The list arrives while another thread is in the device. The owner enqueues at most a
-        // quota of it.
+        // The list arrives while another thread, the owner, is in the device. The owner enqueues at
+        // most a quota of it.
         world.pass(1_000_000);
         let list = world.packets(waiting);
         world.wire().comes = Some(list);
         if world.push(1).is_none() {
-            let _ = world.help(); // The busy port only staged the packet.
+            let _ = world.help(); // The busy port only staged the packet, so make a run.
         }
         assert!(world.wire().comes.is_none(), "the device was asked");
     }
@@ -40,18 +40,20 @@ fn laden(mode: Mode, queued: u64, waiting: u64) -> World {
     world
 }
 
-/// Pushes `own` packets. Meanwhile another thread tries to close the port and finds that it has an
-/// owner.
+/// Pushes `own` packets. While the device transmits, another thread tries to close the port, and
+/// cannot, because the port has an owner. The owner must then close the port.
 fn push_into_the_close(world: &mut World, own: u64) -> Ran {
     world.pass(1_000_000);
     world.wire().closes = Some(true);
-    // A busy port only stages the packets. Then a waiting sender helps.
+    // If the port is busy, the push only stages the packets. Then a thread that waits for credit
+    // helps.
     let ran = world.push(own).or_else(|| world.help()).expect("nobody is inside");
     assert_eq!(world.wire().closes.take(), Some(false), "it was owned");
     ran
 }
 
-/// Checks the counts of a port of whose packets only a part was dropped.
+/// Checks that the counts of a port balance while only a part of its packets has been dropped, and
+/// that the runner is asked to drop the rest.
 #[track_caller]
 fn tells_the_truth(world: &World, reason: DropReason) {
     let stats = world.stats();
@@ -61,8 +63,8 @@ fn tells_the_truth(world: &World, reason: DropReason) {
     assert!(stats.held == 0 || comes, "the runner comes at once");
 }
 
-/// A sender drops at most a quota and its own packets. The runner drops the rest of the packets in
-/// the qdisc and in front of it.
+/// A sender that finds that its port was closed meanwhile drops at most a quota of others' packets,
+/// and its own. The runner drops the rest.
 #[test]
 fn a_sender_that_meets_a_close_drops_a_quota() {
     for mode in MODES {
@@ -78,7 +80,8 @@ fn a_sender_that_meets_a_close_drops_a_quota() {
             assert_eq!(world.stats().held, held + own - dropped, "{what}");
             tells_the_truth(&world, DropReason::Purged);
             world.check();
-            // Packets that arrive before the runner's visit do not increase the work of a sender.
+            // More senders push before the runner visits. Each of them drops no more than a quota
+            // and its own packets.
             for own in [1, 64, 500] {
                 let before = world.dropped(DropReason::Purged);
                 let _ = world.push(own);
@@ -94,8 +97,8 @@ fn a_sender_that_meets_a_close_drops_a_quota() {
     }
 }
 
-/// One visit of the runner drops everything in the qdisc. The intake bounds the packets in front of
-/// the qdisc.
+/// One visit of the runner drops everything that a closed port holds. The visit is bounded
+/// nevertheless, because the intake limits the packets in front of the qdisc.
 #[test]
 fn the_keeper_drops_all() {
     for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
@@ -111,8 +114,8 @@ fn the_keeper_drops_all() {
     }
 }
 
-/// Three threads push without pause into a closed port, and each of them owns it now and then. None
-/// of them drops more than a quota of the packets of the others.
+/// Three threads push without pause into a closed port, so that each of them owns the port now and
+/// then. In one call, a thread drops no more than a quota of packets of the other threads.
 #[test]
 fn nobody_works_for_all_at_a_closed_port() {
     const LIST: u32 = 64;
@@ -137,8 +140,8 @@ fn nobody_works_for_all_at_a_closed_port() {
                     Err(_full) => {}
                 }
                 if notes.due().is_some() {
-                    // The runner would visit now. Here, the thread that was asked to wake the
-                    // runner visits itself.
+                    // A runner would visit now. This test has no runner, so the thread that was
+                    // asked to wake it makes the visit.
                     let _ = port.visit(START, &notes);
                 }
             }
@@ -154,8 +157,8 @@ fn nobody_works_for_all_at_a_closed_port() {
     assert_eq!(world.stats().held, 0);
 }
 
-/// A device panics in a sender's call while its port holds thousands of packets of others. The
-/// runner's visit drops these packets, and the sender goes on.
+/// A device panics in a sender's call while the port holds thousands of packets of other senders.
+/// The sender returns without dropping them, and the runner's next visit drops them.
 #[test]
 fn the_sender_that_meets_a_panic_buries_nobody() {
     for mode in MODES {
@@ -176,7 +179,7 @@ fn the_sender_that_meets_a_panic_buries_nobody() {
         assert_eq!(pool.returned(), 0, "{mode:?}: nobody has buried them yet");
         assert_eq!(world.stats().held, 5_002, "{mode:?}");
         tells_the_truth(&world, DropReason::PortDead);
-        // Other senders come to the port before the runner does.
+        // Other senders push before the runner visits, and drop nothing either.
         for own in [1, 64, 500] {
             let _ = world.push(own);
             let _ = world.help();
@@ -192,14 +195,15 @@ fn the_sender_that_meets_a_panic_buries_nobody() {
         let mut dead = 0;
         pool.reclaim(|fate| dead += u32::from(fate.drop_reason == Some(DropReason::PortDead)));
         assert_eq!(dead, 5_000, "{mode:?}: each is told");
-        // From now on, packets are dropped in the call that brings them.
+        // After the runner's visit, the call that pushes packets to the dead port drops them.
         let ran = world.push(70).expect("the port is idle");
         assert_eq!((ran.done, ran.again), (70, false));
         tells_the_truth(&world, DropReason::PortDead);
     }
 }
 
-/// If few packets are held when a port dies, they are dropped at once, and no visit is needed.
+/// If a port holds few packets when it dies, they are dropped in the same call, and the runner need
+/// not visit.
 #[test]
 fn a_port_with_few_packets_is_buried_at_once() {
     for mode in MODES {
@@ -214,14 +218,16 @@ fn a_port_with_few_packets_is_buried_at_once() {
     }
 }
 
-/// A port that is closed after its death, or dies while it is closed, drops its packets only once.
+/// If a port is closed after its death, its packets are dropped only once. A port that is closed
+/// first calls its device no more, so the device cannot panic.
 #[test]
 fn a_close_finds_a_dead_port() {
     for closes_first in [false, true] {
         let mut world = laden(Mode::Hybrid, MANY, 0);
         world.wire().panics = true;
         if closes_first {
-            // The device had given a retry time, but is not called any more after the close.
+            // The device has given a retry time. After the close, the device is not called at that
+            // time any more.
             let _ = world.port.close(world.now, &world.waker).expect("nobody is inside");
         }
         world.pass(1_000_000);
@@ -235,9 +241,9 @@ fn a_close_finds_a_dead_port() {
     }
 }
 
-/// A sender drops exactly up to 256 packets of others and its own, if that is everything. With one
-/// more packet in the qdisc, the sender drops only the burst that the device left, and the runner
-/// visits at once to drop the rest.
+/// A sender at a port that is closed in its call drops everything if that is at most 256 packets of
+/// others and its own. If the qdisc holds one packet more, the sender drops only the burst that the
+/// device did not take, and the runner is asked to visit at once and drop the rest.
 #[test]
 fn a_sender_has_time_for_a_quota_and_its_own() {
     for (mode, own) in [(Mode::Inline, 3), (Mode::Inline, 200), (Mode::Hybrid, 0)] {
@@ -251,7 +257,8 @@ fn a_sender_has_time_for_a_quota_and_its_own() {
             let what = format!("{mode:?}, {queued} and {own}");
             let dropped = if all { queued + own } else { 64 };
             assert_eq!((u64::from(ran.done), ran.again), (dropped, !all), "{what}");
-            // The retry time of the device no longer causes a visit.
+            // After the close, a visit is due at once or not at all. The device's retry time no
+            // longer counts.
             let at_once = world.waker.due().is_some_and(|due| due == world.now);
             assert_eq!(at_once, !all, "{what}");
             assert_eq!(world.stats().held, queued + own - dropped, "{what}");
@@ -262,8 +269,9 @@ fn a_sender_has_time_for_a_quota_and_its_own() {
     }
 }
 
-/// When a port dies in a sender's call, the sender drops up to 256 packets of others and its own.
-/// With one more packet, the runner drops everything.
+/// When a port dies in a sender's call, the sender drops everything if that is at most 256 packets
+/// of others and its own. If the port holds one packet more, the sender drops nothing and the
+/// runner drops everything.
 #[test]
 fn a_sender_buries_a_quota_and_its_own() {
     for own in [2, 100] {
@@ -285,7 +293,7 @@ fn a_sender_buries_a_quota_and_its_own() {
     }
 }
 
-/// Packets that a qdisc made are dropped when the port dies, too.
+/// When a port dies, packets that its qdisc made are dropped, too.
 #[test]
 fn what_was_made_dies_with_its_port() {
     let mut world = World::new("netem delay 1ms duplicate 100%", 100);

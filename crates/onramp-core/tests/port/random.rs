@@ -1,4 +1,4 @@
-//! Random sequences of operations: no packet is lost, invented or left behind.
+//! Random sequences of operations on a port: no packet is lost, invented or left behind.
 
 use onramp_core::Spec;
 use onramp_core::{Instant, Mode, Rate, SharedRate};
@@ -9,27 +9,28 @@ use crate::world::{START, World, packet};
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Number of packets, their flow, and the nanoseconds until they may leave (0 = at once).
+    /// Pushes packets: their number, their flow, and the nanoseconds until they may leave (0 = at
+    /// once).
     Push(u64, u64, u64),
-    /// Number of packets that arrive while the device transmits.
+    /// Pushes one packet, and lets this many packets arrive while the device transmits.
     Meanwhile(u64),
     Help,
-    /// The runner visits, at its time or too early.
+    /// The runner visits, at the requested time or before it.
     Visit,
     Pass(u64),
     Back(u64),
     Room(Option<u32>),
     Fails(bool),
-    /// Number of system calls that a burst costs the device.
+    /// From now on, a burst costs the device this many system calls.
     Calls(u32),
-    /// Another qdisc of the same kind replaces the current one.
+    /// A new qdisc of the same kind replaces the port's qdisc.
     Replace,
     Close,
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    // Some flows ask for departure times, and others do not. In a flow that did both, no order
-    // would be promised.
+    // In some flows all packets have departure times, in the others none. A flow with both kinds of
+    // packets would have no promised order.
     let when = prop_oneof![
         4 => (0_u64..5).prop_map(|flow| (flow, 0)),
         1 => (5_u64..8, 1_u64..2_000_000),
@@ -50,7 +51,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    // A few cases close the port in the middle. Packets that arrive later are purged.
+    // In a few sequences, the port is closed in the middle. Packets that arrive later are purged.
     let closed = prop_oneof![9 => Just(None), 1 => (0_usize..120).prop_map(Some)];
     (proptest::collection::vec(op(), 1..120), closed).prop_map(|(mut ops, close)| {
         if let Some(at) = close {
@@ -60,7 +61,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
-/// What the test knows about its packets, by cookie.
+/// What the test knows about its packets: for each cookie, the flow and the earliest departure
+/// time.
 #[derive(Debug, Default)]
 struct Made {
     flow: Vec<u64>,
@@ -91,8 +93,8 @@ fn step(world: &mut World, qdisc: &str, made: &mut Made, op: &Op) {
             }
         }
         Op::Meanwhile(count) => {
-            // The packets arrive during the next burst, if there is one before the next such
-            // operation.
+            // The packets arrive while the device transmits a burst. If no burst follows the push,
+            // they do not arrive.
             if world.wire().comes.is_none() && !world.port.is_busy() {
                 let one = made.packets(1, 9, world.now, 0);
                 let list = made.packets(count, 9, world.now, 0);
@@ -144,7 +146,7 @@ fn run(qdisc: &str, cap: u16, mode: Mode, ops: &[Op], in_order: bool) {
         step(&mut world, qdisc, &mut made, op);
         world.check();
     }
-    // From here on, only the runner works, and all packets leave.
+    // From here on, the device takes everything, and only the runner works. All packets must leave.
     (world.wire().room, world.wire().fails) = (None, None);
     world.settle();
     world.check();

@@ -1,6 +1,7 @@
-//! Tests for bugs that Linux had after its lock-free list was added (2025): R1, R3 and R8. The
-//! other tests are in `onramp/tests/link/regressions.rs` (R2, R4, R7), `onramp/tests/stress.rs`
-//! (R5) and `onramp-queue/tests/stress.rs` (R6).
+//! Tests that ports do not have the bugs that Linux had after its lock-free list was added in 2025.
+//! The bugs are numbered R1 to R8, and this file tests R1, R3 and R8. The other tests are in
+//! `onramp/tests/link/regressions.rs` (R2, R4, R7), `onramp/tests/stress.rs` (R5) and
+//! `onramp-queue/tests/stress.rs` (R6).
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Backlog, Cx, Dequeue, KINDS, Kind, Peek, Qdisc, Verdict};
@@ -11,28 +12,31 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::world::{MTU, Notes, START, World, packet};
 
-/// Whether a kind with default options and without classes sends its packets at once.
+/// Whether this kind of qdisc, with default options and without classes, lets packets leave at
+/// once.
 fn sends(kind: &Kind) -> bool {
     let Ok(spec) = kind.id.parse::<Spec>() else { return false };
     let mut tree = Tree::new(&spec, MTU);
-    // A shaper lets the first packet out, but not the second.
+    // With these options, a shaper lets the first packet leave at once, but not the second.
     (0..2).all(|cookie| {
         let _ = tree.enqueue(START, packet(cookie, 0, START));
         matches!(tree.dequeue(START), Dequeue::Ready(_))
     })
 }
 
-/// R1: batching moved the bottleneck to the dequeue side, and drops were freed under the lock.
+/// The bug R1 in Linux: batching moved the bottleneck to the dequeue side, and drops were freed
+/// under the lock.
 ///
-/// With ten times the packets that the device takes, small packets of 1,000 flows, an owner's run
-/// still sends its whole quota and enqueues at most four times the quota, for every kind of qdisc.
+/// In this test, ten times as many packets arrive as the device takes, in small packets of 1,000
+/// flows. For every kind of qdisc, a run of an owner still sends its whole quota, and enqueues at
+/// most four times the quota.
 #[test]
 fn r1_overload_takes_nothing_from_what_is_sent() {
     for kind in KINDS.iter().filter(|kind| sends(kind)) {
         let mut per_run = Vec::new();
         for overload in [1, 2, 10] {
-            // `etf` drops packets without a departure time. In deadline mode, it does not wait for
-            // the time.
+            // `etf` drops packets without a departure time. In deadline mode, `etf` sends a packet
+            // without waiting for its time.
             let timed = kind.id == "etf";
             let line = if timed { "etf clockid TAI deadline_mode" } else { kind.id };
             let mut world = World::with(line, 2_000, Mode::Dedicated, None);
@@ -68,11 +72,11 @@ fn r1_overload_takes_nothing_from_what_is_sent() {
     }
 }
 
-/// R3: bulk dequeues of over 1,000 packets overran the ring, and packets that were put back
-/// bypassed the scheduler.
+/// The bug R3 in Linux: bulk dequeues of over 1,000 packets overran the device's ring, and packets
+/// that were put back bypassed the scheduler.
 ///
-/// No burst is larger than a quota. After the packets that a full device left, at most a quota, the
-/// qdisc decides the order.
+/// Here, no burst is larger than a quota. After the at most 64 packets that a full device did not
+/// take, the qdisc decides which packets leave next.
 #[test]
 fn r3_a_burst_is_bounded_and_nothing_bypasses_the_qdisc() {
     let mut world = World::new("pfifo_fast", 2_000);
@@ -99,7 +103,8 @@ fn r3_a_burst_is_bounded_and_nothing_bypasses_the_qdisc() {
     assert!(sent.iter().filter(|cookie| **cookie < 500).is_sorted());
 }
 
-/// A qdisc that drops every other packet at dequeue, and sometimes all packets that are left.
+/// A qdisc that drops a packet in every other dequeue, and all packets that it holds in every
+/// seventh.
 #[derive(Debug, Default)]
 struct Picky {
     list: PacketList,
@@ -137,10 +142,12 @@ impl Qdisc for Picky {
     }
 }
 
-/// R8: a leaf's drop at dequeue was subtracted twice in its parent, which then stalled for ever.
+/// The bug R8 in Linux: when a leaf qdisc dropped a packet at dequeue, the packet was subtracted
+/// twice in the leaf's parent, which then stalled for ever.
 ///
-/// A port keeps no separate count of the packets in its qdisc. Drops at dequeue, even of all
-/// packets, neither stall the port nor unbalance its counts, with or without a shared rate.
+/// A port keeps no separate count of the packets in its qdisc. So packets that the qdisc drops at
+/// dequeue, even if it drops all, neither stall the port nor unbalance its counts, with or without
+/// a shared rate.
 #[test]
 fn r8_drops_in_dequeue_are_counted_once() {
     for shared in [false, true] {
@@ -188,8 +195,8 @@ impl Device for Sink {
     }
 }
 
-/// The clock jumps an hour ahead, and back again. No packet is lost, no packet leaves before its
-/// time, and nothing stalls for longer than the clock takes to catch up.
+/// The clock jumps an hour ahead, and later back again. No packet is lost, none leaves before its
+/// time, and no packet waits longer than the clock needs to catch up.
 #[test]
 fn a_clock_that_jumps() {
     const HOUR: u64 = 3_600_000_000_000;
@@ -200,7 +207,7 @@ fn a_clock_that_jumps() {
             world.pass(HOUR);
             let _ = world.push(30);
             world.settle();
-            world.now = START; // The clock jumps back.
+            world.now = START; // Here the clock jumps back by the hour.
             let _ = world.push(30);
             let _ = world.help();
             world.check();

@@ -1,5 +1,5 @@
-//! Jobs and the limits of an owner: how many jobs are done in one run, who is woken for the others,
-//! and what happens to them when the port dies or closes.
+//! Jobs and the limits of an owner: how many jobs an owner runs before it leaves, who is woken for
+//! the other jobs, and what happens to them when the port dies or closes.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,8 @@ use crate::busy::make_busy;
 use crate::jobs::{chain, counted, counts, give};
 use crate::world::{MTU, Notes, Script, World, packet};
 
-/// Makes a job that puts another qdisc at the root. The packets of the old qdisc are dropped.
+/// Makes a job that applies a `tc` line to the port's tree. If the line replaces the root qdisc,
+/// the packets of the old root are dropped.
 fn edit(line: &str) -> Job {
     let mut setup = Setup::of("pfifo".parse::<Spec>().expect("a qdisc"));
     let change: Change = setup.change(line).expect(line);
@@ -23,7 +24,8 @@ fn edit(line: &str) -> Job {
 
 const PURGES: &str = "qdisc replace dev x root handle 5: pfifo";
 
-/// Makes a job that stages `count` packets while it runs, as another thread would.
+/// Makes a job that pushes `count` packets while it runs, as another thread would. The port only
+/// stages them.
 fn pushes(world: &mut World, count: u64) -> Job {
     let (port, now, list) = (world.port.clone(), world.now, world.packets(count));
     Box::new(move |_, _| {
@@ -32,7 +34,8 @@ fn pushes(world: &mut World, count: u64) -> Job {
     })
 }
 
-/// An owner looks for jobs twice. Jobs that are submitted meanwhile wait for the next owner.
+/// An owner looks for jobs twice, and then leaves. Jobs that are submitted after its second look
+/// wait for the next owner.
 #[test]
 fn an_owner_looks_for_jobs_twice() {
     let mut world = World::new("pfifo", 1_000);
@@ -40,8 +43,8 @@ fn an_owner_looks_for_jobs_twice() {
     let done = Arc::<AtomicU32>::default();
     assert!(!give(&world, chain(world.port.clone(), done.clone(), 9)), "jobs are left");
     assert_eq!((done.load(SeqCst), world.waker.due()), (2, Some(world.now)));
-    // Another thread may hold the lock and need the processor, so the runner visits only after a
-    // tick.
+    // Another thread may hold the lock of the list of jobs and need this processor, so the runner
+    // is asked to visit only after a tick.
     for expected in [4, 6, 8] {
         assert_eq!(world.visit(), Ran { done: 0, again: false });
         assert_eq!(done.load(SeqCst), expected);
@@ -53,7 +56,8 @@ fn an_owner_looks_for_jobs_twice() {
     assert!(world.port.is_quiet());
 }
 
-/// If jobs take long, each run does one, and the runner visits at once for the next.
+/// If jobs take long, each run does one job, and the runner is asked to visit at once for the next
+/// one.
 #[test]
 fn jobs_that_are_left_call_the_keeper_at_once() {
     let mut world = World::new("pfifo", 1_000);
@@ -70,7 +74,8 @@ fn jobs_that_are_left_call_the_keeper_at_once() {
     world.check();
 }
 
-/// However slow jobs are, at most `JOBS_MAX` jobs wait, and the owner holds at most as many.
+/// However slow jobs are, at most `JOBS_MAX` jobs wait in the list, and the owner holds at most as
+/// many that it has taken from the list.
 #[test]
 fn the_owner_takes_no_more_jobs_than_may_wait() {
     const BROUGHT: u32 = 2_000;
@@ -92,7 +97,8 @@ fn the_owner_takes_no_more_jobs_than_may_wait() {
     assert_eq!(counts(&done)[0], 5 * BROUGHT - world.wire().crowded, "all were done");
 }
 
-/// For jobs as for packets, the time of a port stands still rather than going back.
+/// If a job is submitted with an older time than the port's, the job sees the port's time: the time
+/// of a port stands still rather than going back.
 #[test]
 fn a_job_has_the_time_of_its_port() {
     let mut world = World::new("pfifo", 1_000);
@@ -112,8 +118,8 @@ fn a_job_has_the_time_of_its_port() {
     assert_eq!(world.wire().sent.last(), Some(&(1, late)));
 }
 
-/// A thread that submits a job to an owned port wakes the runner, because the owner may not look
-/// for jobs again.
+/// A thread that submits a job to a port that has an owner wakes the runner, because the owner may
+/// not look for jobs again.
 #[test]
 fn a_job_for_an_owned_port_calls_the_keeper() {
     let world = World::new("pfifo", 1_000);
@@ -129,7 +135,7 @@ fn a_job_for_an_owned_port_calls_the_keeper() {
     assert_eq!(*told.lock().unwrap(), Some((false, Some(now))));
 }
 
-/// A runner that visits in the same moment in which it is asked to.
+/// A runner that visits as soon as it is asked, within the same call.
 struct AtOnce<'a>(&'a Port<Script>);
 
 impl PortWaker for AtOnce<'_> {
@@ -138,8 +144,8 @@ impl PortWaker for AtOnce<'_> {
     }
 }
 
-/// If the runner visits while a job is being refused, it finds the waiting jobs. The lock on the
-/// jobs is free.
+/// If the runner visits while a job is being refused because too many jobs wait, the runner can run
+/// the waiting jobs: the thread that refuses does not hold the lock of the list of jobs.
 #[test]
 fn a_keeper_may_come_while_a_job_is_refused() {
     let world = World::new("pfifo", 1_000);
@@ -159,7 +165,7 @@ fn a_keeper_may_come_while_a_job_is_refused() {
     assert_eq!(counts(&done), [all, all]);
 }
 
-/// A value that panics when it is dropped.
+/// A value whose destructor panics.
 struct Grumpy;
 
 impl Drop for Grumpy {
@@ -168,7 +174,8 @@ impl Drop for Grumpy {
     }
 }
 
-/// A port that dies drops its waiting jobs in the same call, even if dropping one panics.
+/// A port that dies drops all of its waiting jobs in the same call, even if a destructor of a job
+/// panics.
 #[test]
 fn a_death_drops_all_jobs_at_once() {
     let mut world = World::new("pfifo", 1_000);
@@ -187,20 +194,21 @@ fn a_death_drops_all_jobs_at_once() {
     assert!(world.port.is_quiet());
 }
 
-/// The result of a run counts the packets that its jobs dropped.
+/// The number of packets in the result of a run includes the packets that jobs dropped in the run.
 #[test]
 fn a_run_tells_what_its_jobs_dropped() {
     let mut world = World::new("pfifo", 1_000);
     world.wire().room = Some(1);
     world.wire().jobs = [edit(PURGES)].into_iter().collect();
-    // A burst of 64 packets, of which one leaves. The other 36 packets are in the qdisc.
+    // The device is offered a burst of 64 packets and takes one. The other 36 packets are in the
+    // qdisc, and the job drops them.
     assert_eq!(world.push(100), Some(Ran { done: 1 + 36, again: false }));
     assert_eq!(world.stats().dropped, [(DropReason::Purged, 36)]);
     world.check();
 }
 
-/// When a new `netem` takes over packets and duplicates them, the duplicates count as made by the
-/// job.
+/// When a job replaces the qdisc by a `netem` that duplicates the packets it takes over, the
+/// duplicates count as made.
 #[test]
 fn what_a_job_makes_is_counted() {
     let mut world = World::new("netem delay 1ms", 1_000);
@@ -213,7 +221,8 @@ fn what_a_job_makes_is_counted() {
     assert_eq!((world.stats().sent, world.stats().held), (20, 0));
 }
 
-/// If the port is closed while a job runs, the thread that runs the job closes the port for good.
+/// If the port is closed while a job runs on it, the thread that runs the job drops all of the
+/// port's packets before it returns.
 #[test]
 fn a_close_during_a_job_drops_all_at_once() {
     for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
@@ -233,7 +242,8 @@ fn a_close_during_a_job_drops_all_at_once() {
     }
 }
 
-/// After a job, packets that are held may leave earlier, so the runner is asked to visit at once.
+/// A job may change when held packets may leave, so the runner is asked to visit at once after the
+/// job.
 #[test]
 fn a_job_beside_packets_calls_the_keeper_at_once() {
     let mut world = World::new("pfifo", 1_000);
@@ -242,8 +252,7 @@ fn a_job_beside_packets_calls_the_keeper_at_once() {
     assert_eq!(world.waker.due(), Some(world.now.after(50_000)));
     assert!(give(&world, Box::new(|_, _| ())));
     assert_eq!(world.waker.due(), Some(world.now));
-    // The runner is also asked to visit at once if a job leaves no packets, or if a job brings the
-    // first packets.
+    // The runner is also asked to visit at once if the job drops all packets that the port held.
     let mut world = World::new("fq timer_slack 0", 1_000);
     let mut pkt = packet(0, 1, world.now);
     pkt.txtime_ns = world.now.after(5_000_000).0;
@@ -255,7 +264,8 @@ fn a_job_beside_packets_calls_the_keeper_at_once() {
     world.check();
 }
 
-/// A packet that was staged during a job needs a visit at once, whether the port was busy or idle.
+/// If a packet is staged while a job runs, the runner is asked to visit at once after the job,
+/// whether the port was busy or idle before.
 #[test]
 fn what_was_staged_during_a_job_calls_the_keeper_at_once() {
     for busy in [false, true] {
@@ -277,7 +287,8 @@ fn what_was_staged_during_a_job_calls_the_keeper_at_once() {
     }
 }
 
-/// After a job, a busy port stays busy, and the runner visits at the same time as without the job.
+/// After a job that finds no packets, a busy port stays busy, and the time of the runner's visit
+/// stays the same.
 #[test]
 fn a_job_leaves_a_busy_port_as_it_was() {
     let mut world = World::new("pfifo", 1_000);

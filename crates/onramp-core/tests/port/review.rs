@@ -1,5 +1,5 @@
-//! A member of a shared rate, a waker or a broken qdisc or device does not harm other ports and
-//! senders.
+//! Neither a member of a shared rate, nor a waker, nor a broken qdisc or device harms other ports
+//! and senders.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
@@ -14,8 +14,8 @@ use onramp_queue::{Armed, Credits, DropReason, Packet, PacketList, Pool};
 
 use crate::world::{MTU, START, World, packet};
 
-/// Two ports share 1 MB/s, and the first has packets. Returns how many packets the first sends in
-/// 100 ms, while `meanwhile` runs on the second every 100 µs.
+/// Two ports share a rate of 1 MB/s. The first port always has packets. Every 100 µs, calls
+/// `meanwhile` with the second port. Returns how many packets the first port sends in 100 ms.
 fn sent_beside(mut meanwhile: impl FnMut(&mut World)) -> u64 {
     let rate = SharedRate::new(Rate::bytes_per_second(1_000_000), 2);
     let mut worlds: Vec<_> = (0..2)
@@ -41,7 +41,7 @@ fn a_lone_member_has_the_whole_rate() {
     assert!((980..=1_020).contains(&sent), "{sent}");
 }
 
-/// A port that is only visited has nothing to send.
+/// A port without packets does not take part in the rate, even if threads help it again and again.
 #[test]
 fn a_visit_takes_nothing_from_others() {
     let sent = sent_beside(|other| {
@@ -50,7 +50,7 @@ fn a_visit_takes_nothing_from_others() {
     assert!((980..=1_020).contains(&sent), "{sent}");
 }
 
-/// A port that is closed while it holds packets no longer takes part in the rate.
+/// A port that is closed while it holds packets no longer takes part in the shared rate.
 #[test]
 fn a_closed_port_takes_nothing_from_others() {
     let mut step = 0;
@@ -78,7 +78,7 @@ fn a_dead_port_takes_nothing_from_others() {
     assert!((980..=1_020).contains(&sent), "{sent}");
 }
 
-/// A port whose packets are due later has nothing to send now.
+/// A port whose packets may leave only later does not take part in the shared rate now.
 #[test]
 fn a_packet_for_later_takes_nothing_from_others() {
     let rate = SharedRate::new(Rate::bytes_per_second(1_000_000), 2);
@@ -105,19 +105,19 @@ impl Drop for Bomb {
     }
 }
 
-/// How a qdisc or device breaks.
+/// How the test's qdisc or device breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// It panics in the second call of `backlog`.
+    /// The qdisc panics in the second call of `backlog`.
     Backlog,
-    /// It panics with a value that panics when it is dropped.
+    /// The qdisc panics with a value whose destructor panics.
     Bomb,
-    /// It panics after the device has handed over packets that never arrived.
+    /// The device hands over packets that the port never gave it, and then the qdisc panics.
     Forged,
-    /// It panics in the second dequeue, which is that of a replacement, and again when it is
-    /// dropped.
+    /// The qdisc panics in the second dequeue, which happens when it is replaced, and again when it
+    /// is dropped.
     Twice,
-    /// It panics with an ordinary message.
+    /// The qdisc panics with an ordinary message.
     Plain,
 }
 
@@ -240,7 +240,8 @@ impl Wake for Grenade {
     }
 }
 
-/// A waker that panics harms neither the port, whether dead or alive, nor other senders.
+/// If a waker panics that a sender has registered, the port, whether it is dead or alive, and the
+/// other senders still work.
 fn wakes(how: Option<How>) {
     let device = Forger(DeviceInfo::new("forger".to_owned(), MTU), false);
     let qdisc: Box<dyn Qdisc> = match how {

@@ -1,4 +1,5 @@
-//! Replacing a qdisc that defers its packets. The clock of the old qdisc runs ahead to the times
+//! Replacing a qdisc that defers its packets (says that they may leave only later). To move the
+//! packets to the new qdisc, the old qdisc is dequeued with a clock that runs ahead to the times
 //! that the qdisc announces, as long as packets leave.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -13,7 +14,7 @@ use crate::counts::view;
 use crate::jobs::give;
 use crate::world::{MTU, World};
 
-/// How many times in a row a packet may be deferred.
+/// How many times in a row a qdisc may defer a packet before its replacement gives up.
 const WAITS: u32 = 64;
 
 /// A qdisc that defers each packet `waits` times, by `gap_ns` nanoseconds each time.
@@ -22,12 +23,12 @@ struct Stubborn {
     list: PacketList,
     waits: u32,
     gap_ns: u64,
-    /// How many times the next packet will still be deferred.
+    /// How many times the qdisc will still defer its next packet.
     left: u32,
-    /// Until this is true, the qdisc lets no packet out, and records no dequeue.
+    /// Until this is true, the qdisc lets no packet leave, and records no dequeue.
     begun: Arc<AtomicBool>,
     asked: Arc<Mutex<Vec<Instant>>>,
-    /// Whether the qdisc makes another packet for each packet that leaves.
+    /// Whether the qdisc makes another packet each time a packet leaves.
     makes: bool,
 }
 
@@ -77,8 +78,8 @@ fn replace(world: &World, qdisc: Box<dyn Qdisc>) {
     assert!(world.port.replace(qdisc, world.now, &world.waker).expect("few jobs wait"));
 }
 
-/// Replaces a stubborn qdisc that holds `packets` packets by the qdisc `line`. Returns the times at
-/// which the old qdisc was dequeued.
+/// Makes a port with a [`Stubborn`] qdisc that holds `packets` packets, and replaces it by the
+/// qdisc `line`. Returns the port, and the times at which the old qdisc was dequeued meanwhile.
 fn takes_over(packets: u64, waits: u32, gap_ns: u64, makes: bool, line: &str) -> (World, Vec<u64>) {
     let mut world = World::new("pfifo", 1_000);
     let (begun, asked) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<_>>>::default());
@@ -94,8 +95,9 @@ fn takes_over(packets: u64, waits: u32, gap_ns: u64, makes: bool, line: &str) ->
     (world, asked)
 }
 
-/// The first dequeue comes exactly at the announced time. Later ones come a nanosecond after it,
-/// because some qdiscs round down.
+/// When a qdisc is replaced, it is dequeued again at the time that it announces. The first such
+/// dequeue of a packet comes exactly at the announced time. Later ones come a nanosecond after it,
+/// because some qdiscs round the time down.
 #[test]
 fn its_clock_runs_to_the_times_that_it_names() {
     let (_, asked) = takes_over(2, 3, 1_000, false, "pfifo");
@@ -105,8 +107,8 @@ fn its_clock_runs_to_the_times_that_it_names() {
     assert_eq!(asked[8..], [2 * 3_002], "now it is empty");
 }
 
-/// Each packet may be deferred sixty-four times. A qdisc that defers a packet more often is taken
-/// to never release it.
+/// The old qdisc may defer each packet up to sixty-four times. If it defers a packet more often,
+/// its replacement drops the packets, because the qdisc may never release them.
 #[test]
 fn it_may_put_off_each_packet_so_many_times() {
     for (waits, moves) in [(0, true), (1, true), (WAITS, true), (WAITS + 1, false)] {
@@ -120,7 +122,8 @@ fn it_may_put_off_each_packet_so_many_times() {
     }
 }
 
-/// A qdisc that announces a time that has already come never releases its packets.
+/// If the old qdisc defers a packet until a time that has already come, its packets are dropped,
+/// because it would never release them.
 #[test]
 fn who_waits_for_now_waits_for_ever() {
     let (world, asked) = takes_over(3, 1, 0, false, "pfifo");
@@ -128,8 +131,8 @@ fn who_waits_for_now_waits_for_ever() {
     world.check();
 }
 
-/// Packets that the old qdisc makes while it is emptied count as made by the change, and move to
-/// the new qdisc, too.
+/// If the old qdisc makes packets while it is emptied, they count as made, and move to the new
+/// qdisc, too.
 #[test]
 fn what_it_makes_moves_over() {
     let (mut world, _) = takes_over(5, 0, 0, true, "pfifo");
@@ -139,8 +142,8 @@ fn what_it_makes_moves_over() {
     assert_eq!((world.stats().sent, world.stats().dropped), (10, Vec::new()));
 }
 
-/// Packets that do not fit the new qdisc count as its drops. Packets that the old qdisc did not
-/// release count for no other qdisc.
+/// Packets that do not fit the new qdisc count as drops of the new qdisc. Packets that the old
+/// qdisc did not release are dropped by the port, and count for neither qdisc.
 #[test]
 fn the_new_one_counts_its_own_drops() {
     let (world, _) = takes_over(5, 0, 0, false, "pfifo limit 3");
@@ -152,7 +155,8 @@ fn the_new_one_counts_its_own_drops() {
     assert_eq!((view(&world.port).counters.drops, view(&world.port).drops), (0, Vec::new()));
 }
 
-/// Whether sojourn times are measured is a setting of the port, which the new qdisc inherits.
+/// Whether a port measures sojourn times is a setting of the port, so it also holds for the new
+/// qdisc.
 #[test]
 fn the_new_one_measures_as_the_old_one_did() {
     for measures in [false, true] {

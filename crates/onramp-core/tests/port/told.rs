@@ -1,4 +1,5 @@
-//! The visits that a port asks its runner for, and when.
+//! What a port tells its runner: which visits it requests, and when it asks the runner to check for
+//! a visit that is overdue.
 
 use std::cell::{Cell, RefCell};
 
@@ -8,8 +9,8 @@ use onramp_queue::{DropReason, Full};
 use crate::busy::make_busy;
 use crate::world::{Script, World};
 
-/// A thread that sends makes the runner check whether a visit is overdue. The runner's regular
-/// visits need no request.
+/// A thread that sends asks the runner to check whether a visit is overdue. A visit of the runner
+/// itself does not ask for that.
 #[test]
 fn who_sends_reminds_the_keeper() {
     let mut world = World::new("pfifo", 1_000);
@@ -27,8 +28,8 @@ fn who_sends_reminds_the_keeper() {
     assert_eq!(world.waker.checked(), None, "who only stages has no time for that");
 }
 
-/// In dedicated mode, a thread that finds nothing waiting wakes the runner. Every other thread
-/// makes the runner check whether it is overdue.
+/// In dedicated mode, a thread that stages packets wakes the runner if no packets were waiting.
+/// Otherwise the thread asks the runner to check whether its visit is overdue.
 #[test]
 fn who_stages_for_a_dedicated_keeper_calls_or_reminds_it() {
     let mut world = World::with("pfifo", 1_000, Mode::Dedicated, None);
@@ -49,7 +50,8 @@ fn who_stages_for_a_dedicated_keeper_calls_or_reminds_it() {
     assert_eq!(world.stats().helped, 0);
 }
 
-/// Packets that arrive while the runner visits wait for its next visit, which follows at once.
+/// In dedicated mode, packets that arrive while the runner visits are sent in its next visit, which
+/// follows at once.
 #[test]
 fn what_comes_during_a_dedicated_visit_is_not_forgotten() {
     let mut world = World::with("pfifo", 1_000, Mode::Dedicated, None);
@@ -62,8 +64,7 @@ fn what_comes_during_a_dedicated_visit_is_not_forgotten() {
     assert_eq!(world.waker.due(), None);
 }
 
-/// In dedicated mode, no push makes the list so long that another thread must send, however large
-/// the cap.
+/// In dedicated mode, no pushing thread ever becomes an owner, however many packets wait.
 #[test]
 fn a_dedicated_port_has_no_other_owner() {
     let mut world = World::with("pfifo limit 100000", u16::MAX, Mode::Dedicated, None);
@@ -76,8 +77,8 @@ fn a_dedicated_port_has_no_other_owner() {
     assert_eq!(world.stats().runs, 0);
 }
 
-/// A port that waits for its device asks the runner to visit at the retry time. It asks for no
-/// visit after the device took everything.
+/// A port whose device is full asks the runner to visit at the device's retry time. When the device
+/// has taken everything, the port asks for no visit.
 #[test]
 fn a_device_that_took_all_calls_nobody() {
     let mut world = World::new("pfifo", 1_000);
@@ -90,7 +91,8 @@ fn a_device_that_took_all_calls_nobody() {
     world.check();
 }
 
-/// A device may take the whole burst and still give a retry time.
+/// A device may take the whole burst and still give a retry time, before which the port must not
+/// call it.
 #[test]
 fn a_device_that_rests_is_asked_when_it_said() {
     let mut world = World::new("pfifo", 1_000);
@@ -108,19 +110,19 @@ fn a_device_that_rests_is_asked_when_it_said() {
     world.check();
 }
 
-/// An owner that exceeds its time still finds out when the remaining packets may leave, if none may
-/// leave now.
+/// If a run has taken too long, its owner sends no more, but still finds out when the remaining
+/// packets may leave. If that is later, the runner is asked to visit then, and not at once.
 #[test]
 fn an_owner_that_is_late_still_knows_when_the_rest_may_go() {
     let line = "fq maxrate 800kbit initial_quantum 0 quantum 256 timer_slack 0";
     let mut world = World::new(line, 99);
     world.waker.takes(QUOTA_NS);
-    // The third packet uses up the 256 bytes of the quantum.
+    // The third packet of 100 bytes uses up `fq`'s quantum of 256 bytes.
     assert_eq!(world.push(6), Some(Ran { done: 3, again: false }));
     assert!(world.waker.due().is_some_and(|due| due > world.now), "{:?}", world.waker.due());
 }
 
-/// A port that was never used starts at whatever time the clock shows.
+/// The time of a new port may be any time, even zero.
 #[test]
 fn time_may_begin_at_nothing() {
     let mut world = World::new("pfifo", 100);
@@ -146,21 +148,21 @@ fn a_close_asks_the_device_for_nothing() {
     assert_eq!(world.dropped(DropReason::Purged), 9);
 }
 
-/// A runner with only the required method.
+/// A runner that implements only the required method of the trait `PortWaker`.
 struct Plain;
 
 impl PortWaker for Plain {
     fn visit_by(&self, _at: Instant) {}
 }
 
-/// The default implementation of `elapsed` needs no clock, and returns 0.
+/// The default implementation of `PortWaker::elapsed` needs no clock, and always returns 0.
 #[test]
 fn without_a_clock_no_time_passes() {
     assert_eq!([Instant(0), Instant(5), Instant::MAX].map(|now| Plain.elapsed(now)), [0; 3]);
 }
 
-/// A runner that records what it learns of a port's death, and whether the death was visible at
-/// that time.
+/// A runner that records each report of a port's death, and whether other threads could see the
+/// death at that time.
 struct Undertaker<'a> {
     port: &'a Port<Script>,
     learned: RefCell<Vec<(&'static str, bool)>>,
@@ -181,8 +183,8 @@ impl PortWaker for Undertaker<'_> {
     }
 }
 
-/// The runner learns of a death before any thread can see it, and again when the reason is
-/// available. A later panic is not another death.
+/// A port that dies tells its runner twice: before any other thread can see the death, and when the
+/// reason can be read. A later panic is not another death.
 #[test]
 fn a_keeper_learns_of_a_death_before_and_after_it_can_be_seen() {
     let mut world = World::new("pfifo", 100);

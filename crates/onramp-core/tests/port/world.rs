@@ -1,4 +1,4 @@
-//! A port, its device, its runner and its clock, all controlled by the test.
+//! A port for tests, with its device, its runner and its clock, all controlled by the test.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -11,48 +11,49 @@ use onramp_core::{
 use onramp_queue::{DropReason, Packet, PacketList};
 
 pub(crate) const MTU: u32 = 1_000;
-/// The time at the beginning. It is not zero, because some fields use zero for "never".
+/// The time at which the tests begin. It is not zero, because some fields use zero for "never".
 pub(crate) const START: Instant = Instant(1_000_000_000);
 
 /// What the scripted device has done, and what it will do.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
-    /// Cookies of the packets that the device took, with the times.
+    /// Cookies of the packets that the device took and did not drop, with the times.
     pub(crate) sent: Vec<(u64, Instant)>,
     /// Number of packets in each burst that the device was offered.
     pub(crate) offered: Vec<u32>,
-    /// Histograms of the burst sizes, and of the age of the oldest packet that the device took in
-    /// each call.
+    /// The expected histograms of the port: the sizes of the bursts, and for each call in which the
+    /// device took packets, the age of the oldest packet.
     offered_by_size: Buckets,
     ages: Buckets,
     /// Number of packets that the device takes before it is full. `None` means any number.
     pub(crate) room: Option<u32>,
-    /// Nanoseconds from the time the device is full until its retry time.
+    /// Nanoseconds from a call of the device until the retry time that the device gives.
     pub(crate) retry_ns: u64,
     /// Number of system calls that the device reports for a burst.
     pub(crate) calls: u32,
     /// Whether the device gives no retry time when it is full.
     pub(crate) sulks: bool,
-    /// Whether the device gives a retry time although it has taken everything.
+    /// Whether the device gives a retry time although it has taken all packets.
     pub(crate) rests: bool,
-    /// If set, the device drops every third packet, by cookie, for this reason.
+    /// If set, the device drops each packet whose cookie is a multiple of three, for this reason.
     pub(crate) fails: Option<DropReason>,
-    /// Packets that arrive during the next call of the device.
+    /// Packets that another thread pushes during the next call of the device.
     pub(crate) comes: Option<PacketList>,
-    /// Number of those packets that the port gave back.
+    /// Number of packets of `comes` that the port refused because it was full.
     pub(crate) refused: u64,
-    /// If set, another thread tries to close the port during the device's call. Afterwards: whether
-    /// the port could be closed.
+    /// If set, another thread tries to close the port during each call of the device, and stores
+    /// here whether the port could be closed.
     pub(crate) closes: Option<bool>,
     /// Jobs that another thread submits during the next call of the device, and the number of jobs
     /// that the port refused.
     pub(crate) jobs: Jobs,
     pub(crate) crowded: u32,
-    /// Whether the device hands packets on to another device instead of finishing them.
+    /// Whether the device hands the packets that it takes to another device (`elsewhere`) instead
+    /// of finishing them.
     pub(crate) hands_on: bool,
-    /// The packets that the device has handed on.
+    /// The packets that the device has handed to another device.
     pub(crate) elsewhere: PacketList,
-    /// Whether the device panics.
+    /// Whether the device panics when it is called.
     pub(crate) panics: bool,
 }
 
@@ -72,7 +73,7 @@ impl FromIterator<Job> for Jobs {
     }
 }
 
-/// A histogram, counted independently of the port's own histograms.
+/// A histogram that the test counts itself, to compare it with the port's histogram.
 #[derive(Debug)]
 pub(crate) struct Buckets(pub(crate) [u64; BUCKETS]);
 
@@ -101,8 +102,8 @@ pub(crate) struct Script {
     port: Arc<OnceLock<Weak<Port<Self>>>>,
 }
 
-/// A runner that records the earliest visit it was asked for, and when it was last told to check
-/// for an overdue visit.
+/// A substitute for the runner. Records the earliest visit that was requested, the time that
+/// `elapsed` returns, and when it was last asked to check for an overdue visit.
 #[derive(Debug, Default)]
 pub(crate) struct Notes(Cell<Option<Instant>>, Cell<u64>, Cell<Option<Instant>>);
 
@@ -124,29 +125,29 @@ impl PortWaker for Notes {
         self.2.set(Some(now));
     }
 
-    /// Returns a fixed time for each call.
+    /// Returns the time that was set by [`Notes::takes`], whatever the clock shows.
     fn elapsed(&self, _: Instant) -> u64 {
         self.1.get()
     }
 }
 
 impl Notes {
-    /// From now on, `elapsed` tells an owner that it has worked for `ns` nanoseconds.
+    /// From now on, `elapsed` says that the owner has worked for `ns` nanoseconds.
     pub(crate) fn takes(&self, ns: u64) {
         self.1.set(ns);
     }
 
-    /// Forgets the visits that the runner was asked for.
+    /// Forgets which visits were requested.
     pub(crate) fn forget(&self) {
         self.0.set(None);
     }
 
-    /// Returns when the runner was last told to check for an overdue visit, and forgets it.
+    /// Returns when the runner was last asked to check for an overdue visit, and forgets that time.
     pub(crate) fn checked(&self) -> Option<Instant> {
         self.2.take()
     }
 
-    /// Returns when the next visit is due.
+    /// Returns the earliest requested visit that was not yet made.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.0.get()
     }
@@ -174,7 +175,7 @@ impl Device for Script {
         let before = done.len();
         let port = self.port.get().and_then(Weak::upgrade).expect("the world is alive");
         if let Some(list) = wire.comes.take() {
-            // As far as the port can tell, another thread pushes.
+            // This thread owns the port. To the port, the push looks like one of another thread.
             match port.xmit(list, now, &Notes::default()) {
                 Ok(ran) => assert_eq!(ran, None, "it has an owner"),
                 Err(full) => wire.refused += u64::from(full.0.len()),
@@ -234,7 +235,8 @@ impl World {
         self.wire.lock().unwrap()
     }
 
-    /// Makes the next `count` packets, all of one flow, numbered by their cookies.
+    /// Makes the next `count` packets, all of one flow. Their cookies count all packets of the
+    /// test.
     pub(crate) fn packets(&mut self, count: u64) -> PacketList {
         let first = self.pushed;
         self.pushed += count;
@@ -247,8 +249,8 @@ impl World {
         self.port.xmit(list, self.now, &self.waker).expect("there is room")
     }
 
-    /// Makes the device take nothing, and the port busy. Returns the number of packets that the
-    /// port holds.
+    /// Makes the device take nothing, and makes the port busy. Returns the number of packets that
+    /// the port then holds.
     pub(crate) fn make_stuck(&mut self) -> u64 {
         self.wire().room = Some(0);
         let _ = self.push(1);
@@ -258,7 +260,7 @@ impl World {
         31
     }
 
-    /// Pushes `count` packets, and has all of them enqueued into the qdisc at the current time.
+    /// Pushes `count` packets, and visits until all of them are in the qdisc, at the current time.
     pub(crate) fn enqueue(&mut self, count: u64) {
         let _ = self.push(count);
         while self.stats().enqueued < self.pushed || self.waker.due() == Some(self.now) {
@@ -270,7 +272,7 @@ impl World {
         self.port.help(self.now, &self.waker)
     }
 
-    /// Visits as a runner does at its time: forgets the requested visits, then visits.
+    /// Visits the port as the runner does: forgets the requested visits, then visits.
     pub(crate) fn visit(&self) -> Ran {
         self.waker.forget();
         let ran = self.port.visit(self.now, &self.waker).expect("nobody is inside");
@@ -280,13 +282,13 @@ impl World {
         ran
     }
 
-    /// Advances the time to the visit that the runner was asked for, and visits.
+    /// Advances the time to the requested visit, and visits.
     pub(crate) fn next_visit(&mut self) -> Ran {
         self.now = self.now.max(self.waker.due().expect("the runner was asked"));
         self.visit()
     }
 
-    /// Lets the runner visit until no visit is due. Returns the number of visits.
+    /// Visits whenever a visit is due, until none is requested. Returns the number of visits.
     pub(crate) fn settle(&mut self) -> u32 {
         let mut visits = 0;
         while self.waker.due().is_some() {

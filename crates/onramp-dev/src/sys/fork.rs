@@ -42,7 +42,7 @@ pub fn forks() -> u32 {
     FORKS.load(Relaxed)
 }
 
-/// Exit status of a child in which the closure `f` of [`in_child`] panicked.
+/// Exit status of a child in which the closure of [`run_in_child`] panicked.
 const PANICKED: i32 = 101;
 
 /// Runs `f` in a child process: a copy of this process that has only the calling thread. The child

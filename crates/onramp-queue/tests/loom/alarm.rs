@@ -1,4 +1,5 @@
-//! Models of threads that request visits and a thread that makes the visits: no wake-up is lost.
+//! Models of threads that request visits and of a thread that sleeps and makes the visits: no
+//! wake-up is lost.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
@@ -24,17 +25,18 @@ impl Rounds {
         })
     }
 
-    /// Leaves work at a place, to be done at `at`, and wakes the sleeper if necessary.
+    /// Leaves work at a place, to be done at the time `at`, and wakes the thread that makes visits
+    /// if necessary.
     fn ask(&self, place: usize, at: u64, sleeper: &Thread) {
-        // Relaxed: only the note orders this write.
+        // Relaxed: the note of the due time orders this write.
         self.todo[place].store(true, Relaxed);
         if at < self.due[place].note(at) && self.alarm.set(at) {
             sleeper.unpark();
         }
     }
 
-    /// Makes one round at `now`. Returns how many pieces of work were done, and when to make the
-    /// next round.
+    /// Makes one round of visits at `now`. Returns how many pieces of work were done, and when to
+    /// make the next round.
     fn round(&self, now: u64) -> (u32, u64) {
         self.alarm.rise();
         self.look(now)
@@ -44,8 +46,8 @@ impl Rounds {
         let (mut done, mut next) = (0, NEVER);
         for (due, todo) in self.due.iter().zip(&self.todo) {
             if due.take(now) {
-                // A load may see an old value, where a swap could not; so the model notices missing
-                // orderings.
+                // A load may see an old value, and a swap could not. So with a load, the model
+                // notices missing orderings.
                 done += u32::from(todo.load(Relaxed));
                 todo.store(false, Relaxed);
             }
@@ -55,8 +57,8 @@ impl Rounds {
     }
 }
 
-/// Two threads request visits for the same time. The sleeper does both pieces of work; if a wake-up
-/// is lost, it sleeps for ever, which the checker reports as a deadlock.
+/// Two threads request visits for the same time. The thread that makes visits does both pieces of
+/// work. If a wake-up is lost, it sleeps for ever, which the checker reports as a deadlock.
 ///
 /// Broken by: due-note-release, due-take-acquire, alarm-rise-left-out.
 #[test]
@@ -84,8 +86,9 @@ fn the_sleeper_comes() {
     });
 }
 
-/// One thread requests an early visit, another a late one without waking anybody. When the early
-/// time comes, the round also sees the late request, or the sleeper is woken for it.
+/// One thread requests a visit at an early time, and another thread requests one at a later time,
+/// which wakes nobody. When the early time comes, the round also sees the later request, or the
+/// visiting thread is woken for it.
 ///
 /// Broken by: alarm-set-release, alarm-rise-acquire.
 #[test]
@@ -95,7 +98,7 @@ fn a_later_time_is_not_forgotten() {
         let sleeper = thread::current();
         let woken = Arc::new(AtomicBool::new(false));
         rounds.ask(0, 5, &sleeper);
-        // The sleeper rests until 5.
+        // The visiting thread sleeps until time 5.
         assert_eq!(rounds.alarm.rest(5), 5);
         let late = {
             let (rounds, woken) = (rounds.clone(), woken.clone());
@@ -119,7 +122,7 @@ fn a_later_time_is_not_forgotten() {
     });
 }
 
-/// Two threads visit the same place: exactly one of them takes the note.
+/// Two threads visit the same place: exactly one of them takes the note (the request for a visit).
 #[test]
 fn one_of_two_takes_a_note() {
     check(3, || {
@@ -134,9 +137,9 @@ fn one_of_two_takes_a_note() {
     });
 }
 
-/// A complete runner: it ends when it is told to stop, whichever thread requests a visit at the
-/// same time and whichever request used the wake-up. It does not sleep although a visit was
-/// requested before.
+/// A complete runner (the thread that makes visits) is told to stop while another thread requests a
+/// visit. The runner ends, whichever of the two wakes it, and does not sleep although it was told
+/// to stop.
 #[test]
 fn it_stops_and_misses_nothing() {
     check(3, || {
@@ -170,8 +173,9 @@ fn it_stops_and_misses_nothing() {
     });
 }
 
-/// Two threads make visits. One is a stand-in, which takes an overdue note, finds the place owned,
-/// and requests another visit from the other thread. The work is done.
+/// Two threads make visits: the home thread, and a stand-in that helps when a visit is overdue. The
+/// stand-in takes the request for a visit, but finds the place owned, and so requests another visit
+/// from the home thread. The work is done.
 #[test]
 fn a_stand_in_gives_back_what_it_took() {
     check(3, || {
@@ -192,7 +196,7 @@ fn a_stand_in_gives_back_what_it_took() {
             }
         });
         if rounds.due[0].take(5) {
-            // A visit that cannot own the port returns `None`; the stand-in then requests another
+            // A visit of a port that has an owner does nothing. The stand-in then requests another
             // visit.
             let before = rounds.due[0].note(4);
             if 4 < before && rounds.alarm.set(4) {
@@ -203,8 +207,8 @@ fn a_stand_in_gives_back_what_it_took() {
     });
 }
 
-/// Like [`the_sleeper_comes`], but each round looks only at marked places: the marks provide the
-/// ordering that the due times provide elsewhere.
+/// Like [`the_sleeper_comes`], but each round looks only at marked places (places for which a visit
+/// was requested). The marks provide the ordering that the due times provide in the other models.
 ///
 /// Broken by: mark-set-release, mark-clear-acquire.
 #[test]
@@ -213,7 +217,7 @@ fn a_marked_place_is_seen_to() {
         let rounds = Rounds::new();
         let marks = Arc::new(Marks::new(2));
         let ask = |rounds: &Rounds, marks: &Marks, place: usize, sleeper: &Thread| {
-            // Relaxed: as in `Rounds::ask`, only the note orders this write.
+            // Relaxed: as in `Rounds::ask`, the note of the due time orders this write.
             rounds.todo[place].store(true, Relaxed);
             if 5 < rounds.due[place].note(5) {
                 marks.set(place);

@@ -1,5 +1,6 @@
-//! Models of the gate. One thread changes the gate and then looks for something; another thread
-//! leaves something and then looks at the gate. At least one of the two threads notices the other.
+//! Models of the gate (a byte that says whether a link is closed). One thread changes the gate and
+//! then looks for what another thread left. That other thread leaves something and then looks at
+//! the gate. At least one of the two threads notices the other.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
@@ -8,8 +9,8 @@ use onramp_queue::{Gate, Intake, Owner};
 
 use crate::{check, spawn};
 
-/// A thread adds a place while another thread closes the gate: the closing thread finds the place,
-/// or the adding thread finds the gate closed.
+/// One thread adds a place (a port) while another thread closes the gate. Either the closing thread
+/// finds the place, or the adding thread finds the gate closed.
 ///
 /// Broken by: gate-close-unfenced, gate-look-unfenced.
 #[test]
@@ -19,8 +20,8 @@ fn a_close_meets_a_new_place() {
         let adder = spawn({
             let (gate, places) = (gate.clone(), places.clone());
             move || {
-                // Release, together with the acquire below: a link publishes its ports in the same
-                // way.
+                // Release: pairs with the acquire load of `places` below. A link publishes its
+                // ports in the same way.
                 places.store(2, Release);
                 gate.has_closed_since()
             }
@@ -31,8 +32,8 @@ fn a_close_meets_a_new_place() {
     });
 }
 
-/// Takes what was left in the port. Returns false if nothing was left, or if another thread owns
-/// the port.
+/// Takes what an owner has left in the port. Returns false if nothing was left, or if another
+/// thread owns the port.
 fn sweep(port: &Intake<u32>) -> bool {
     port.own().is_some_and(|mut owner: Owner<'_, u32>| {
         let left = std::mem::take(&mut *owner);
@@ -41,8 +42,9 @@ fn sweep(port: &Intake<u32>) -> bool {
     })
 }
 
-/// A late thread leaves something in a port while another thread shuts the gate: the shutting
-/// thread finds what was left, or the late thread finds the gate shut.
+/// One thread leaves something in a port while another thread shuts the gate (from then on, no
+/// runner visits the ports). Either the shutting thread finds what was left, or the leaving thread
+/// finds the gate shut.
 ///
 /// Broken by: gate-shut-unfenced, gate-is-shut-unfenced.
 #[test]

@@ -1,4 +1,5 @@
-//! Models of the intake and of the hand-over of the value behind it.
+//! Models of the intake, and of how its value (a qdisc and a device) passes from one owner to the
+//! next.
 
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -8,7 +9,7 @@ use onramp_queue::{Full, Intake, Owner, Packet, PacketList, Pushed};
 
 use crate::{check, join, spawn};
 
-/// A port whose device records the cookies of its packets.
+/// A port for tests: an intake whose value is the list of the cookies that were sent.
 type Port = Intake<Vec<u64>>;
 
 fn packet(cookie: u64) -> Packet {
@@ -25,7 +26,7 @@ fn cookies(list: PacketList) -> Vec<u64> {
     list.map(|pkt| pkt.cookie).collect()
 }
 
-/// Pushes packets, and does the owner's work if the push makes this thread the owner.
+/// Pushes packets. If the push makes this thread the owner, does the owner's work.
 fn send(port: &Port, list: PacketList) {
     match port.push(list) {
         Ok(Pushed::Staged { .. }) => {}
@@ -37,7 +38,7 @@ fn send(port: &Port, list: PacketList) {
     }
 }
 
-/// Works until no packet waits.
+/// Works as owner until no packet waits.
 fn run(mut owner: Owner<'_, Vec<u64>>) {
     loop {
         let list = owner.take();
@@ -49,8 +50,8 @@ fn run(mut owner: Owner<'_, Vec<u64>>) {
     }
 }
 
-/// Checks that the port is at rest: no packet waits and nobody owns the port. Returns the packets
-/// taken.
+/// Checks that the port is at rest: no packet waits and no thread owns the port. Returns the
+/// cookies of the packets that were sent.
 fn at_rest(port: &Port) -> Vec<u64> {
     assert_eq!(port.waiting(), 0, "nothing is left behind");
     let owner = port.own().expect("nobody owns it");
@@ -62,8 +63,8 @@ fn in_order(sent: &[u64], of: &[u64]) {
     assert_eq!(seen, of, "each once, in the order sent");
 }
 
-/// Two senders push into an idle intake: each packet is taken once, in its sender's order, by one
-/// owner at a time.
+/// Two senders push into an idle intake. Each packet is taken once, the packets of each sender in
+/// order, and by one owner at a time.
 ///
 /// Broken by: intake-idle-acquire, intake-push-release, intake-take-acquire,
 /// intake-leave-idle-release, intake-leave-idle-unchecked, list-restore-linked.
@@ -105,8 +106,8 @@ fn three_senders() {
     });
 }
 
-/// The intake has room for one more packet, and two senders push: one packet is accepted, and the
-/// other sender gets back its own packet and nothing else.
+/// The intake has room for one more packet, and two senders push one packet each. One packet is
+/// accepted, and the other sender gets back exactly its own packet.
 ///
 /// Broken by: list-restore-linked.
 #[test]
@@ -131,7 +132,7 @@ fn the_cap_is_exact() {
     });
 }
 
-/// A thread that becomes owner by `own` sees everything that the previous owner did.
+/// A thread that becomes the owner by calling `own` sees everything that the previous owner did.
 ///
 /// Broken by: intake-own-acquire, intake-leave-idle-release.
 #[test]
@@ -148,7 +149,8 @@ fn own_follows_an_owner() {
     });
 }
 
-/// An owner that leaves the intake busy tells the runner first; the runner then takes all packets.
+/// An owner that is about to leave the intake busy (pushes then only stage packets) tells the
+/// runner. The runner then takes all packets.
 ///
 /// Broken by: intake-leave-busy-release, intake-leave-busy-empty, intake-own-acquire.
 #[test]
@@ -188,8 +190,8 @@ fn a_runner_takes_over() {
     });
 }
 
-/// The intake was left busy without a runner: the push that completes a batch becomes owner, and
-/// sees all packets and the value.
+/// An owner has left the intake busy (pushes only stage packets), and there is no runner. The push
+/// that completes a batch becomes the owner, and sees all packets and what the previous owner did.
 ///
 /// Broken by: intake-push-acquire, intake-push-release, intake-push-never-owns.
 #[test]
@@ -216,8 +218,8 @@ fn a_batch_is_taken_by_who_completes_it() {
     });
 }
 
-/// An owner leaves the intake busy while other threads push: one of the pushers becomes owner, or
-/// all packets are left for the next owner.
+/// An owner leaves the intake busy (pushes then only stage packets) while two threads push. Either
+/// one of them becomes the owner, or all packets wait for the next owner.
 ///
 /// Broken by: intake-leave-busy-release, intake-push-acquire, intake-leave-busy-empty.
 #[test]
@@ -233,8 +235,8 @@ fn an_owner_leaves_busy_under_pushes() {
         owner.push(1);
         owner.leave_busy();
         join(threads);
-        // Packets that were pushed before the owner left wait for the runner; here this thread acts
-        // as the runner.
+        // Packets that were pushed before the owner left wait for the runner. In this model, this
+        // thread acts as the runner.
         run(port.own().expect("whoever took the batch has left"));
         let mut sent = at_rest(&port);
         sent.sort_unstable();
@@ -242,9 +244,9 @@ fn an_owner_leaves_busy_under_pushes() {
     });
 }
 
-/// A thread that finds the intake quiet sees what the owner wrote outside the value, however the
-/// owner left. (The owner writes twice, because after a thread has yielded, loom shows it no values
-/// from before the yield.)
+/// A thread that finds the intake quiet (no owner, and no packet waiting) sees what the last owner
+/// wrote outside the intake's value, if that owner left the intake idle. (The owner writes twice,
+/// because after a thread has yielded, loom shows it no values from before the yield.)
 ///
 /// Broken by: intake-quiet-acquire, intake-leave-idle-release.
 #[test]
@@ -252,8 +254,8 @@ fn quiet_means_that_the_books_are_done() {
     quiet(|owner| assert!(owner.leave_idle().is_ok(), "nothing waits"));
 }
 
-/// A thread that finds the intake quiet sees what the owner wrote outside the value, if the owner
-/// leaves the intake busy.
+/// A thread that finds the intake quiet (no owner, and no packet waiting) sees what the last owner
+/// wrote outside the intake's value, if that owner left the intake busy.
 ///
 /// Broken by: intake-quiet-acquire, intake-leave-busy-release.
 #[test]
@@ -285,9 +287,9 @@ fn quiet(leave: fn(Owner<'_, Vec<u64>>)) {
     });
 }
 
-/// The intake was left busy, and only the runner takes packets: a push that finds no packet waiting
-/// calls the runner. The runner takes nothing at its first visit (as with a full inbox), and calls
-/// itself for the packets that still wait.
+/// An owner has left the intake busy (pushes only stage packets), and only the runner takes
+/// packets. A push that finds no packet waiting calls the runner. At its first visit, the runner
+/// takes nothing, and calls itself for the packets that still wait.
 ///
 /// Broken by: intake-push-never-first.
 #[test]

@@ -1,5 +1,5 @@
-//! Models of the mailbox: posting threads, a reader that sleeps, and readers that replace each
-//! other.
+//! Models of the mailbox: threads that post packets, a reader that sleeps, and readers that replace
+//! each other.
 
 use std::task::Waker;
 
@@ -31,7 +31,7 @@ fn open() -> (Arc<Mailbox>, Reader) {
     (Arc::new(mailbox), reader)
 }
 
-/// Sleeps until there may be a packet.
+/// Sleeps until there may be a packet in the mailbox.
 fn wait(reader: &mut Reader, sleep: &Sleep, waker: &Waker) {
     match reader.arm(waker) {
         Armed::Ready => {}
@@ -40,7 +40,7 @@ fn wait(reader: &mut Reader, sleep: &Sleep, waker: &Waker) {
     }
 }
 
-/// Reads `count` packets, sleeping as often as necessary.
+/// Reads `count` packets from the mailbox, and sleeps whenever it is empty.
 fn read(reader: &mut Reader, count: usize) -> Vec<u64> {
     let (sleep, waker) = Sleep::new();
     let mut got = Vec::new();
@@ -53,7 +53,8 @@ fn read(reader: &mut Reader, count: usize) -> Vec<u64> {
     got
 }
 
-/// Two threads post to a reader that sleeps when no packet waits: all packets arrive, in order.
+/// Two threads post packets to a reader that sleeps when the mailbox is empty. All packets arrive,
+/// in order.
 ///
 /// Broken by: mailbox-post-release, mailbox-take-acquire, mailbox-arm-unchecked,
 /// mailbox-arm-release, mailbox-post-acquire.
@@ -73,7 +74,8 @@ fn a_sleeping_reader_is_woken() {
     });
 }
 
-/// A reader makes a new request with another waker while it is being woken.
+/// A reader asks to be woken by another waker while its first waker is being called. It is still
+/// woken.
 ///
 /// Broken by: mailbox-arm-acquire, mailbox-wake-release, mailbox-arm-lent.
 #[test]
@@ -102,8 +104,9 @@ fn the_waker_changes_hands() {
     });
 }
 
-/// A reader closes the mailbox while a thread posts, and a second reader opens it. Each packet is
-/// read by a reader or given back to the poster, and the second reader sees what the first one did.
+/// A reader closes the mailbox while a thread posts, and a second reader opens the mailbox. Each
+/// packet is read by one of the readers or given back to the posting thread, and the second reader
+/// sees what the first reader did.
 ///
 /// Broken by: mailbox-open-acquire, mailbox-close-release, mailbox-post-release.
 #[test]
@@ -144,7 +147,8 @@ fn readers_come_and_go() {
     });
 }
 
-/// The posting side is dropped: a sleeping reader notices the end after it has read everything.
+/// The posting side of a mailbox is dropped. A sleeping reader is woken, and notices the end after
+/// it has read all packets.
 ///
 /// Broken by: mailbox-end-acquire, mailbox-end-silent, mailbox-arm-unchecked.
 #[test]

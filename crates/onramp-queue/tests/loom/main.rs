@@ -1,9 +1,10 @@
 //! Models for the loom checker, which runs every interleaving of a few threads with every value
 //! that the memory model lets them see.
 //!
-//! `cargo xtask loom` runs the models. The comment of each model lists what breaks it (`Broken
-//! by:`): names of weakened orderings and of left-out steps, marked in the source by `mutant::or`
-//! and `mutant::is`. `cargo xtask mutants-loom` proves each entry.
+//! `cargo xtask loom` runs the models. The comment of each model lists the changes of the source
+//! that make the model fail (`Broken by:`). Each name there is a weakened ordering or a left-out
+//! step, which the source marks by `mutant::or` or `mutant::is`. `cargo xtask mutants-loom` checks
+//! each entry of these lists.
 #![cfg(loom)]
 
 mod alarm;
@@ -22,8 +23,8 @@ use std::sync::Arc;
 use loom::thread::{JoinHandle, yield_now};
 
 thread_local! {
-    /// Whether a spawned thread runs before the thread that spawned it continues. loom runs all
-    /// threads of a model on one system thread, so each test has its own value.
+    /// Whether, in this test, a spawned thread runs before the thread that spawned it continues.
+    /// loom runs all threads of a model on one system thread, so each test has its own value.
     static SPAWNED_FIRST: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -32,8 +33,8 @@ thread_local! {
 /// more, which takes twenty minutes.)
 ///
 /// loom looks for other interleavings only at accesses that conflict with the *last* access, so it
-/// can miss some interleavings, depending on which thread starts. So this function checks both
-/// starts.
+/// can miss some interleavings, depending on which thread starts. So this function checks the model
+/// twice: with the spawning thread first, and with the spawned thread first.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let model = Arc::new(model);
     for spawned_first in [false, true] {
@@ -53,7 +54,7 @@ fn spawn<T: 'static>(run: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
     thread
 }
 
-/// Waits for all threads.
+/// Waits until all these threads have ended.
 fn join<T, const N: usize>(threads: [JoinHandle<T>; N]) {
     for thread in threads {
         thread.join().unwrap();

@@ -1,5 +1,5 @@
-//! Models of credits: packets come home from other threads, and wake the sender that waits for
-//! them.
+//! Models of credits: packets come home to their pool from other threads, and wake the sender that
+//! waits for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +11,8 @@ use onramp_queue::{Armed, Credits, Packet, PacketList, Pool};
 
 use crate::{check, join, spawn};
 
-/// A sleep that a waker ends. A sleep that never ends is a deadlock, which loom reports.
+/// A sleep that ends when its waker is called. If the waker is never called, there is a deadlock,
+/// which loom reports.
 pub(crate) struct Sleep(pub(crate) Notify);
 
 impl Sleep {
@@ -27,7 +28,7 @@ impl Wake for Sleep {
     }
 }
 
-/// Makes a pool with all its packets out and submitted.
+/// Makes a pool of this many packets. All of them are taken out and submitted.
 pub(crate) fn pool(packets: u32) -> (Pool, PacketList) {
     let mut pool = Pool::new(Credits { packets, bytes: 1_000 });
     let take = |cookie| {
@@ -44,12 +45,12 @@ pub(crate) fn split<const N: usize>(mut list: PacketList) -> [Packet; N] {
     std::array::from_fn(|_| list.pop_front().expect("a packet for each"))
 }
 
-/// Drops each packet in a thread of its own.
+/// Drops each packet of the list in a thread of its own.
 pub(crate) fn drop_on_threads<const N: usize>(list: PacketList) -> [JoinHandle<()>; N] {
     split(list).map(|pkt| spawn(move || drop(pkt)))
 }
 
-/// Waits, as a sender does, until `need` packets have come home.
+/// Waits, as a sender does, until `need` packets have come home to the pool.
 fn wait(pool: &mut Pool, sleep: &Sleep, waker: &Waker, need: u32) {
     loop {
         match pool.arm(waker, need) {
@@ -60,8 +61,7 @@ fn wait(pool: &mut Pool, sleep: &Sleep, waker: &Waker, need: u32) {
     }
 }
 
-/// A sender that needs two packets waits for both; the thread that returns the last packet wakes
-/// it.
+/// A sender waits for two packets. The thread that returns the second of them wakes the sender.
 ///
 /// Broken by: pool-arm-release, pool-arm-unchecked, pool-put-acquire, pool-put-release.
 #[test]
@@ -77,7 +77,7 @@ fn who_waits_is_woken() {
     });
 }
 
-/// A sender that asks for more packets than are out is woken when all of them are home.
+/// A sender waits for more packets than are out of its pool. It is woken when all of them are home.
 #[test]
 fn who_asks_for_too_much_is_woken() {
     check(3, || {
@@ -90,7 +90,8 @@ fn who_asks_for_too_much_is_woken() {
     });
 }
 
-/// A sender reduces the number of packets it needs while a packet comes home.
+/// A sender that waits for packets makes a smaller request, while a packet comes home. It is woken
+/// if the smaller request needs it.
 ///
 /// Broken by: pool-arm-unchecked.
 #[test]
@@ -109,8 +110,8 @@ fn a_smaller_need_is_not_missed() {
     });
 }
 
-/// A sender makes a new request with another waker while it is being woken: the waker changes
-/// hands.
+/// While the waker of a sender is being called, the sender makes a new request with another waker.
+/// The new request uses the new waker, and in the end no waker is kept.
 ///
 /// Broken by: pool-arm-acquire, pool-wake-release, pool-put-without-waking.
 #[test]
@@ -134,8 +135,8 @@ fn the_waker_changes_hands() {
     });
 }
 
-/// A sender makes a new request while it is being woken, with the same waker that is about to be
-/// called: that call serves the new request, and the sender sleeps until then.
+/// While the waker of a sender is being called, the sender makes a new request with the same waker.
+/// The call that is under way serves the new request, and the sender sleeps until that call.
 ///
 /// Broken by: pool-put-acquire, pool-arm-acquire, pool-wake-release, pool-put-without-waking.
 #[test]
@@ -154,8 +155,9 @@ fn the_waker_on_its_way_will_do() {
     });
 }
 
-/// A sender makes a new request with another waker while it is being woken: the sender is told to
-/// look again until the new waker is armed, and then sleeps.
+/// While the waker of a sender is being called, the sender makes a new request with another waker.
+/// During that call, the request returns `Busy`, so the sender tries again. After the call, the new
+/// waker is stored, and later wakes the sender.
 ///
 /// Broken by: pool-put-acquire, pool-arm-acquire, pool-wake-release, pool-put-without-waking.
 #[test]
@@ -180,7 +182,7 @@ fn another_waker_has_to_be_armed() {
     assert!(busy.load(Relaxed), "in one order it is just being woken");
 }
 
-/// A sender cancels its request and makes a new one: it is still woken.
+/// A sender cancels its request to be woken and makes a new one. It is still woken.
 ///
 /// Broken by: pool-arm-unchecked.
 #[test]
@@ -199,8 +201,8 @@ fn a_request_is_taken_back() {
     });
 }
 
-/// Packets come home from two threads while the pool takes them in: each completion is reported
-/// once.
+/// Packets come home from two threads while the pool takes in the packets that are home. The
+/// completion of each packet is reported once.
 ///
 /// Broken by: pool-put-release, pool-reclaim-acquire.
 #[test]
@@ -218,8 +220,8 @@ fn every_fate_is_told_once() {
     });
 }
 
-/// A packet is taken again and comes home again, while another thread is returning a packet on top
-/// of it.
+/// A packet that came home is taken out again and comes home again, while another thread is
+/// returning a second packet. No packet is lost.
 ///
 /// Broken by: pool-put-release, pool-reclaim-acquire.
 #[test]
@@ -238,8 +240,8 @@ fn a_node_comes_home_twice() {
     });
 }
 
-/// The pool is dropped while its packets are out: the last packet frees the shared home, and no
-/// earlier packet does.
+/// The pool is dropped while its packets are out. The last packet that comes home frees the home's
+/// memory, and no earlier packet does.
 ///
 /// Broken by: pool-close-acquire, pool-close-release, pool-put-acquire, pool-put-release.
 #[test]
@@ -252,7 +254,8 @@ fn a_pool_goes_before_its_packets() {
     });
 }
 
-/// A run of packets comes home at once while the pool is dropped.
+/// Several packets come home in one step while the pool is dropped. The home's memory is freed
+/// once.
 ///
 /// Broken by: pool-close-acquire, pool-close-release, pool-put-acquire, pool-put-release.
 #[test]
@@ -267,7 +270,8 @@ fn a_pool_goes_before_a_run() {
     });
 }
 
-/// The pool is dropped while another thread wakes its sender: the waker is called or dropped, once.
+/// The pool is dropped while another thread wakes the pool's sender. The waker is called or
+/// dropped, and only once.
 ///
 /// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, pool-wake-acquire,
 /// pool-put-without-waking.
@@ -298,8 +302,8 @@ fn a_waker_is_forgotten_during_a_wake_up() {
         drop(waker);
         let threads = drop_on_threads::<2>(out);
         if pool.forget_waker() {
-            // The thread that took the waker out has called it or is about to; the packet that it
-            // returned is home.
+            // If a returning thread has taken the waker, that thread has called it or is about to,
+            // and its packet is home.
             assert!(Arc::strong_count(&sleep) == 1 || pool.returned() > 0);
         }
         wait(&mut pool, &other_sleep, &other, 2);
@@ -311,8 +315,8 @@ fn a_waker_is_forgotten_during_a_wake_up() {
     });
 }
 
-/// A sender forgets its waker while a packet comes home, and then drops the pool: the order of the
-/// two does not matter.
+/// A sender drops its waker (`forget_waker`) while a packet comes home, and then drops the pool.
+/// The waker is not kept, whichever happens first.
 ///
 /// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, pool-put-without-waking.
 #[test]

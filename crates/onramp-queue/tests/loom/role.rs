@@ -1,5 +1,6 @@
-//! Models of a runner's role, which one thread holds at a time: the role changes hands, and no work
-//! is missed.
+//! Models of a runner's role: the duty to visit the runner's ports, which one thread holds at a
+//! time. Another thread, the watch, takes over the role if its holder is blocked in a device. No
+//! work is missed when the role changes hands.
 
 use loom::sync::atomic::Ordering::Relaxed;
 use loom::sync::{Arc, Notify};
@@ -8,9 +9,9 @@ use onramp_queue::{Alarm, NEVER, PacketList, Post};
 use crate::whole::{HOME, NOW, WATCH, World};
 use crate::{check, join, spawn};
 
-/// The holder of the role is in a call of another port's device. The watch relieves the holder, or
-/// comes too late for that. The thread that then has the role sends a packet that was left
-/// meanwhile.
+/// The holder of the role is in a call of another port's device. The watch (a thread that
+/// supervises the runner) takes over the role, or finds that the holder has come back. Meanwhile a
+/// sender leaves a packet in a port. The thread that then has the role sends the packet.
 ///
 /// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
 /// alarm-rise-left-out, post-out-release, post-relieve-acquire, post-back-unchecked.
@@ -43,8 +44,9 @@ fn a_role_changes_hands_and_nothing_is_missed() {
     });
 }
 
-/// The holder of the role is in a call of the port's own device, and requests another visit when
-/// the device releases it: the thread that then has the role makes the visit.
+/// The holder of the role is in a call of a device, and then requests another visit of that
+/// device's port, because a packet is left. The watch may have taken over the role meanwhile. The
+/// thread that then has the role makes the visit.
 ///
 /// Broken by: post-back-unchecked, mark-set-release, mark-clear-acquire.
 #[test]
@@ -68,7 +70,8 @@ fn a_role_is_lost_and_a_note_passed_on() {
     });
 }
 
-/// A job arrives for a port whose device blocks the holder of the role.
+/// A job arrives for a port while a device call for this port blocks the holder of the role. The
+/// job is done by the holder or by the watch, whichever has the role then.
 ///
 /// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
 /// alarm-rise-left-out, due-note-release, due-take-acquire, post-back-unchecked.
@@ -89,8 +92,8 @@ fn a_job_waits_for_a_device() {
     });
 }
 
-/// A sender that waits for room in a port requests a visit while the device of that port blocks the
-/// holder of the role, or while the holder is about to enter the device: the request is honoured.
+/// A sender that waits for room in a port requests a visit. At that time, the device of that port
+/// blocks the holder of the role, or the holder is about to call the device. The visit is made.
 ///
 /// Broken by: post-back-unchecked, alarm-set-acquire, alarm-rise-release, due-note-release,
 /// due-take-acquire.
@@ -114,8 +117,8 @@ fn a_wish_is_heard() {
     });
 }
 
-/// The watch hands its role to an idle thread while a runner goes out: the new watch finds that the
-/// runner is out.
+/// The watch (the thread that supervises runners) hands its role to an idle thread, while a runner
+/// calls a device that may block. The new watch finds that the runner is in that call.
 ///
 /// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
 /// alarm-rise-left-out.
@@ -124,8 +127,9 @@ fn a_spare_thread_watches() {
     check(3, || watch_is_handed_over(true));
 }
 
-/// The watch hands its role to a new thread, which watches before it has the role, and a runner
-/// goes out meanwhile: the new watch finds that the runner is out.
+/// The watch (the thread that supervises runners) hands its role to a new thread, which begins to
+/// watch before it has the role. Meanwhile a runner calls a device that may block. The new watch
+/// finds that the runner is in that call.
 ///
 /// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
 /// alarm-rise-left-out.
@@ -163,7 +167,7 @@ fn watch_is_handed_over(waits_for_role: bool) {
     let old = spawn({
         let (watch, beds) = (watch.clone(), beds.clone());
         move || {
-            // From now on this thread has a runner's role.
+            // From now on, this thread has the role of a runner and not of the watch.
             watch.hand_over(NEW);
             beds[usize::from(NEW)].notify();
         }
@@ -175,7 +179,8 @@ fn watch_is_handed_over(waits_for_role: bool) {
     join([new, old]);
 }
 
-/// The link stops a runner whose role changes hands: the thread that has the role notices the stop.
+/// The link stops a runner while its role changes hands. The thread that has the role then notices
+/// the stop.
 ///
 /// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
 /// alarm-rise-left-out, post-back-unchecked.
@@ -185,7 +190,7 @@ fn a_role_that_changes_hands_is_stopped() {
         let world = World::new(1);
         let (theirs, others) = (world.clone(), world.clone());
         let stop = |world: &World, me: u16| {
-            // Models the runner's `run` function without a place to visit.
+            // Models the runner's `run` function without any port to visit.
             loop {
                 world.alarm.rise();
                 if world.done.load(Relaxed) == 1 {

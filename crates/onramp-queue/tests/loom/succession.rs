@@ -1,4 +1,5 @@
-//! Models of a port that is removed and of its successor: the packets of a flow keep their order.
+//! Models of a port that is removed and of the port that takes over its flows (its successor): the
+//! packets of a flow keep their order.
 
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering::Relaxed;
@@ -8,17 +9,19 @@ use onramp_queue::{Gate, Intake, NEVER, Owner, Packet, PacketList, Pushed, Succe
 
 use crate::{check, join, spawn};
 
-/// The flow key of all packets.
+/// The flow key of all packets in these models.
 const KEY: u64 = 7;
 
-/// Two ports, of which the first is removed.
+/// Two ports, of which the first is removed and the second is its successor.
 struct Ports {
     gate: Gate,
     ports: [Intake<()>; 2],
     successions: [Succession; 2],
-    /// Twice the number of the last packet that was sent; one less while that packet is being sent.
+    /// Twice the number of the last packet that was sent, or one less while that packet is being
+    /// sent.
     sent: AtomicU32,
-    /// Whether the first port stays, because it was found busy twice.
+    /// Whether the first port is not removed after all, because it held packets both times when
+    /// `remove` looked.
     stays: AtomicBool,
 }
 
@@ -33,10 +36,10 @@ impl Ports {
         })
     }
 
-    /// Models `Port::run`: sends all packets that came. The counts use plain loads and stores, so
-    /// that a thread sees what another thread sent only if something orders the accesses. (Two
-    /// stores are needed, because after a thread has yielded, loom shows it no values from before
-    /// the yield.)
+    /// Models `Port::run`: as owner, sends all packets that have arrived. The counts use plain
+    /// loads and stores, so that a thread sees what another thread sent only if something orders
+    /// the accesses. (Two stores are needed, because after a thread has yielded, loom shows it no
+    /// values from before the yield.)
     fn run(&self, mut owner: Owner<'_, ()>, mut fresh: PacketList) {
         loop {
             fresh.append(&mut owner.take());
@@ -59,14 +62,15 @@ impl Ports {
         }
     }
 
-    /// Models `Shared::is_leaving`. In this model the patience never ends.
+    /// Models `Shared::is_leaving`: whether senders must wait with packets for this port. In this
+    /// model the time for which they wait has no limit.
     fn is_leaving(&self, port: usize) -> bool {
         let succession = &self.successions[port];
         let waits = |patience| !self.ports[port].is_quiet() && patience > 0;
         succession.is_leaving() || succession.is_gone() && waits(succession.patience())
     }
 
-    /// Models `Shared::successor`.
+    /// Models `Shared::successor`: returns the port that takes over the flow from `port`.
     fn successor(&self, mut port: usize) -> usize {
         loop {
             match self.successions[port].successor(KEY) {
@@ -85,7 +89,8 @@ impl Ports {
         Some(self.successor(0)).filter(|successor| self.successions[*successor].is_open())
     }
 
-    /// Sends packet `number`. Returns false if the port accepts no packets and is not removed.
+    /// Sends packet `number`. Waits while the flow's port is being removed. Returns false if the
+    /// removal was given up, so that no port takes the packet.
     fn send(&self, number: u64) -> bool {
         let mut packet = Packet::new(1);
         (packet.cookie, packet.flow) = (number, KEY);
@@ -104,7 +109,7 @@ impl Ports {
         true
     }
 
-    /// Models `Link::remove_port`, which waits until the port holds nothing; the model gives up
+    /// Models `Link::remove_port`, which waits until the port holds no packets. The model gives up
     /// after two attempts.
     fn remove(&self) {
         self.successions[0].leave();
@@ -120,8 +125,8 @@ impl Ports {
     }
 }
 
-/// A sender sends two packets of a flow while their port is removed and another thread works at the
-/// port: the second packet stays behind the first, whichever way each packet takes.
+/// A sender sends two packets of a flow while their port is removed and another thread works as
+/// owner of the port. The second packet stays behind the first, whichever port takes each of them.
 ///
 /// Broken by: succession-state-acquire, succession-go-release, intake-quiet-acquire.
 #[test]

@@ -1,4 +1,5 @@
-//! Models of senders that wait for packets which do not come home, and of the bell that wakes them.
+//! Models of senders that wait for packets that do not come home, and of the bell (a flag and a
+//! waker by which other threads wake a sender).
 
 use std::sync::Arc as StdArc;
 
@@ -11,7 +12,8 @@ use onramp_queue::{Armed, Gate, Pool};
 use crate::pool::{Sleep, drop_on_threads, pool, split};
 use crate::{check, join, spawn};
 
-/// An event that happens once. Only the bell orders it.
+/// A flag that is set once, for an event such as the closing of a link. Its accesses are relaxed,
+/// so only the bell orders them.
 #[derive(Clone)]
 struct Event(Arc<AtomicBool>);
 
@@ -46,12 +48,13 @@ fn wait(
     }
 }
 
-/// Checks that nobody keeps the waker of a sleep that is over.
+/// Checks that no thread keeps the waker of a sleep that is over.
 fn let_go<const N: usize>(sleeps: [StdArc<Sleep>; N]) {
     assert!(sleeps.iter().all(|sleep| StdArc::strong_count(sleep) == 1));
 }
 
-/// A link closes while a sender waits for a packet that another thread keeps: the wait ends.
+/// A sender waits for a packet that another thread keeps. When the link closes, the bell ends the
+/// wait.
 ///
 /// Broken by: bell-ring-acquire, bell-ring-forgets, pool-arm-deaf, pool-arm-release.
 #[test]
@@ -72,7 +75,7 @@ fn a_close_ends_a_wait() {
     });
 }
 
-/// A port dies while a sender waits for a packet that another thread keeps: the wait ends.
+/// A sender waits for a packet that another thread keeps. When a port dies, the bell ends the wait.
 ///
 /// Broken by: bell-ring-release, bell-ring-forgets, pool-arm-deaf.
 #[test]
@@ -93,8 +96,8 @@ fn a_death_ends_a_wait() {
     });
 }
 
-/// A sender waits only for the bell, and a packet comes home: the packet does not wake the sender,
-/// and the bell does.
+/// A sender waits only for the bell, and meanwhile a packet comes home. The packet does not wake
+/// the sender, but the bell does.
 ///
 /// Broken by: bell-ring-release, pool-arm-deaf.
 #[test]
@@ -118,8 +121,8 @@ fn a_listener_hears_the_bell() {
     });
 }
 
-/// The bell rings while the packet comes home that a sender waits for: the sender notices both
-/// events.
+/// The bell rings at the same time as the packet comes home for which a sender waits. The sender
+/// notices both.
 ///
 /// Broken by: bell-ring-release, bell-ring-acquire, pool-put-acquire, pool-put-release.
 #[test]
@@ -150,7 +153,7 @@ fn a_ring_meets_a_packet() {
     });
 }
 
-/// Two threads ring, each for its own event: the sender notices both events.
+/// Two threads ring the bell, each for its own event. The sender notices both events.
 ///
 /// Broken by: bell-ring-release, bell-ring-acquire, pool-rung-acquire, pool-arm-acquire.
 #[test]
@@ -175,8 +178,8 @@ fn two_ring() {
     });
 }
 
-/// A sender forgets its waker while the bell rings, and then listens with another waker: the sender
-/// notices the event, and nobody keeps a waker.
+/// A sender drops its waker while the bell rings, and then waits for the bell with another waker.
+/// The sender notices the event, and no thread keeps one of the wakers.
 ///
 /// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, bell-ring-acquire.
 #[test]
@@ -200,8 +203,8 @@ fn a_ring_meets_a_waker_that_is_forgotten() {
     });
 }
 
-/// A sender takes its packets in, which cancels its request, while the bell rings: the sender
-/// notices the event.
+/// A sender takes its packets in, which cancels its request to be woken, while the bell rings. The
+/// sender notices the event for which the bell rang.
 ///
 /// Broken by: bell-ring-release, bell-ring-acquire, bell-ring-forgets, pool-arm-deaf.
 #[test]
@@ -228,8 +231,8 @@ fn a_ring_meets_a_reclaim() {
     });
 }
 
-/// A pool is dropped while its bell rings and its last packet comes home: one of the three threads
-/// frees the shared home.
+/// A pool is dropped while its bell rings and its last packet comes home. Exactly one of the three
+/// threads frees the home that they share.
 ///
 /// Broken by: bell-drop-release, bell-drop-acquire, pool-wake-acquire, pool-forget-acquire.
 #[test]
@@ -252,7 +255,8 @@ fn a_pool_goes_as_its_bell_rings() {
     });
 }
 
-/// A pool, its bell and its last packet are dropped, in any order.
+/// A pool, its bell and its last packet are dropped by three threads, in any order. The home that
+/// they share is freed once.
 ///
 /// Broken by: bell-drop-acquire, pool-close-acquire, pool-close-release,
 /// pool-put-acquire, pool-put-release.
@@ -269,8 +273,8 @@ fn a_bell_a_pool_and_a_packet_go() {
     });
 }
 
-/// A waiting sender takes one packet back while another comes home: together they satisfy the
-/// request, and the thread that completes it wakes the sender.
+/// A sender waits for two packets. It takes one of them back itself while another thread returns
+/// the other one. Both count for the request, and whichever comes second calls the sender's waker.
 ///
 /// Broken by: pool-put-release, pool-reclaim-acquire.
 #[test]
@@ -292,8 +296,8 @@ fn what_is_taken_back_counts() {
     });
 }
 
-/// A waiting sender takes its packet back while the bell rings: one of the two events wakes the
-/// sender.
+/// A sender that waits for a packet takes that packet back itself while the bell rings. One of the
+/// two events wakes the sender.
 ///
 /// Broken by: bell-ring-acquire, bell-ring-release, pool-arm-deaf.
 #[test]

@@ -1,9 +1,9 @@
-//! Models of the parts together, as a link uses them: a port, its runner, a thread that stands in
-//! for the runner, and jobs.
+//! Models of the parts together, as a link uses them: a port, its runner, the watch (a thread that
+//! takes over if a device blocks the runner), and jobs.
 //!
-//! Each thread sleeps on its own `Notify`, which passes on earlier writes only when the sleep ends.
-//! (loom's `unpark` passes them on at once, even to a thread that is awake. That would hide the
-//! ordering that the alarm must provide.)
+//! In these models, each thread sleeps on its own `Notify`, which passes on earlier writes only
+//! when the sleep ends. (loom's `unpark` passes them on at once, even to a thread that is awake.
+//! That would hide the ordering that the alarm must provide.)
 
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
@@ -13,32 +13,34 @@ use onramp_queue::{Alarm, Due, Intake, Marks, NEVER, Owner, Packet, PacketList, 
 
 use crate::{check, join, spawn};
 
-/// The only time in these models; everything is due at it.
+/// The only time in these models. All work and all visits are due at this time.
 pub(crate) const NOW: u64 = 5;
-/// The numbers of the two threads: the runner, and the watch that supervises it.
+/// The numbers of the two threads: the runner, and the watch (a thread that supervises the runner
+/// and takes over its role).
 pub(crate) const HOME: u16 = 0;
 pub(crate) const WATCH: u16 = 1;
 
 const JOBS: u8 = 2;
 
-/// A port, its runner's role, and a bed (a `Notify` to sleep on) for each of the two threads that
-/// may hold that role.
+/// A port, the role of its runner (the duty to make visits, which one thread holds at a time), and
+/// a bed (a `Notify` on which a thread sleeps) for each of the two threads that may hold that role.
 pub(crate) struct World {
-    /// The value behind the intake: the number of packets that were taken in and wait to be sent.
+    /// The port. The value behind its intake is the number of packets that were taken from the
+    /// intake and wait to be sent.
     pub(crate) port: Intake<u32>,
     wants: AtomicU8,
     jobs: Mutex<u32>,
-    /// Whether a thread waits until the port accepts packets.
+    /// Whether a sender waits until the port accepts packets.
     wanted: AtomicBool,
     pub(crate) due: Due,
     pub(crate) marks: Marks,
     pub(crate) alarm: Alarm,
     pub(crate) post: Post,
-    /// Number of rounds, which the holder of the role counts with a load and a store.
+    /// Number of rounds of visits, which the holder of the role counts with a load and a store.
     pub(crate) rounds: AtomicU32,
     pub(crate) beds: [Notify; 2],
-    /// Number of packets that were sent plus jobs that were done; `all` is the number that there
-    /// are in total.
+    /// Number of packets that were sent plus number of jobs that were done. `all` is that number
+    /// when all work is done.
     pub(crate) done: AtomicU32,
     all: u32,
 }
@@ -73,7 +75,7 @@ impl World {
         }
     }
 
-    /// Models `SlotWaker::wake_by`.
+    /// Models `SlotWaker::wake_by`: sets the alarm and wakes the holder of the role if necessary.
     fn wake(&self) {
         if self.alarm.set(NOW) {
             self.beds[usize::from(self.post.holder())].notify();
@@ -86,14 +88,14 @@ impl World {
         self.due.note(NOW);
     }
 
-    /// Counts finished work. The thread that finishes the last piece wakes all threads.
+    /// Counts finished pieces of work. The thread that finishes the last piece wakes all threads.
     fn did(&self, count: u32) {
         if count > 0 && self.done.fetch_add(count, Relaxed) + count == self.all {
             self.beds.iter().for_each(Notify::notify);
         }
     }
 
-    /// Models `Port::run` for a port that holds nothing back.
+    /// Models `Port::run` for a port whose packets may all leave at once.
     pub(crate) fn run(
         &self,
         mut owner: Owner<'_, u32>,
@@ -120,7 +122,8 @@ impl World {
         self.wants.load(Relaxed) & JOBS != 0
     }
 
-    /// Models `Port::take_requests`: an owner never waits for a lock.
+    /// Models `Port::take_requests`: the owner does the jobs, unless another thread holds their
+    /// lock, for which an owner never waits.
     fn take_requests(&self) {
         if let Ok(mut jobs) = self.jobs.try_lock() {
             self.did(std::mem::take(&mut *jobs));
@@ -128,7 +131,8 @@ impl World {
         }
     }
 
-    /// Models `Port::with` and `Port::attend`: a job for the owner of the port.
+    /// Models `Port::with` and `Port::attend`: submits a job, and does it if this thread can own
+    /// the port.
     pub(crate) fn with(&self) {
         *self.jobs.lock().unwrap() += 1;
         self.wants.fetch_or(JOBS, Relaxed);
@@ -148,7 +152,8 @@ impl World {
         }
     }
 
-    /// Models a sender whose packet has to wait: as owner, the sender leaves the port busy.
+    /// Models a sender that becomes the owner but cannot send now: it leaves the packet in the port
+    /// and the port busy.
     pub(crate) fn send_later(&self) {
         match self.port.push(packet()) {
             Ok(Pushed::Staged { .. }) => {}
@@ -161,7 +166,7 @@ impl World {
         }
     }
 
-    /// Models a sender that, as owner, sends.
+    /// Models a sender that becomes the owner and sends.
     fn send(&self) {
         match self.port.push(packet()) {
             Ok(Pushed::Staged { .. }) => {}
@@ -170,7 +175,7 @@ impl World {
         }
     }
 
-    /// Models `Port::visit`, and the request for the next visit.
+    /// Models `Port::visit`. If another thread owns the port, requests another visit.
     pub(crate) fn work(&self, visit_now: impl Fn()) {
         match self.port.own() {
             Some(owner) => self.run(owner, PacketList::new(), visit_now),
@@ -183,15 +188,16 @@ impl World {
         self.grant();
     }
 
-    /// Models `Slot::want_room`, and the request for a visit.
+    /// Models `Slot::want_room`: a sender that waits for room says so and requests a visit.
     pub(crate) fn want_room(&self) {
         self.wanted.store(true, Release);
         self.visit_now();
     }
 
-    /// Models `Slot::take_wish` for a port that has room: ends the wait of the sender.
+    /// Models `Slot::take_wish` for a port that has room: ends the wait of the sender, if one
+    /// waits.
     fn grant(&self) {
-        // Acquire: as in `Slot::take_wish`. Relaxed: the note of the visit orders the load.
+        // Acquire: as in `Slot::take_wish`. Relaxed: the request of the visit orders the load.
         if self.wanted.load(Relaxed) && self.wanted.swap(false, Acquire) {
             self.did(1);
         }
@@ -217,7 +223,8 @@ impl World {
         }
     }
 
-    /// Ends a visit by the holder of the role. Returns the time of the next visit.
+    /// After a visit by the holder of the role, marks the place again if another visit was
+    /// requested. Returns the time of that visit.
     fn look_again(&self, place: usize) -> u64 {
         let due = self.due.at();
         if due != NEVER {
@@ -239,8 +246,8 @@ impl World {
         true
     }
 
-    /// The watch looks once, and serves as runner if it can take the role. Returns whether it took
-    /// the role.
+    /// As the watch, looks once whether the runner is in a call of a device. If so, tries to take
+    /// over the role and serves as runner. Returns whether it took over the role.
     pub(crate) fn watch(&self) -> bool {
         let relieved = self.post.is_out().is_some_and(|out| self.post.relieve(out, WATCH));
         if relieved {
@@ -249,8 +256,8 @@ impl World {
         relieved
     }
 
-    /// The holder returns from a visit, and continues to serve if it still has the role. Returns
-    /// whether it has the role.
+    /// As the holder of the role, returns from a call of a device, and continues to serve if it
+    /// still has the role. Returns whether it has the role.
     pub(crate) fn back(&self) -> bool {
         let back = self.post.come_back(HOME, NOW);
         self.grant();
@@ -258,7 +265,8 @@ impl World {
             self.look_again(0);
             self.serve(HOME);
         } else if self.due.at() != NEVER {
-            // The note was made for a holder that is awake, so nobody has been woken for it.
+            // The visit was requested by this thread, which was awake and needed no wake-up. Now
+            // another thread has the role, and must be woken.
             self.marks.set(0);
             self.wake();
         }
@@ -271,8 +279,8 @@ impl World {
     }
 }
 
-/// Two senders leave packets in a busy port. Each has told the runner, or adds its packet to those
-/// of the other: the runner sends both packets.
+/// Two senders leave packets in a busy port. Each sender requests a visit from the runner, or adds
+/// its packet to that of the other sender. The runner sends both packets.
 ///
 /// Broken by: intake-leave-busy-empty, intake-leave-idle-unchecked, mark-set-release,
 /// mark-clear-acquire.
@@ -289,8 +297,8 @@ fn the_runner_empties_a_busy_port() {
     });
 }
 
-/// The runner is late: another runner comes by, takes the note, and sends the packets or requests
-/// another visit.
+/// If the port's own runner is late, another runner takes over the request for the visit. It either
+/// sends the packets or requests another visit from the port's own runner.
 ///
 /// Broken by: alarm-set-release, alarm-rise-acquire, intake-leave-idle-release,
 /// intake-take-acquire.
@@ -301,7 +309,8 @@ fn another_runner_comes_by() {
         let (theirs, others) = (world.clone(), world.clone());
         let runner = spawn(move || theirs.serve(HOME));
         let other = spawn(move || {
-            // The visiting runner does not touch the marks, because they belong to the home runner.
+            // The other runner does not touch the marks, because only the port's own runner uses
+            // them.
             if others.marks.iter().count() > 0 && others.due.at() <= NOW && others.due.take(NOW) {
                 others.visit(|| others.visit_now());
             }
@@ -313,8 +322,8 @@ fn another_runner_comes_by() {
     });
 }
 
-/// A job arrives while a sender sends: the sender, the runner or the submitting thread does the
-/// job.
+/// A job arrives while a sender sends. The job is done, by the sender, by the runner or by the
+/// thread that submitted it.
 ///
 /// Broken by: intake-own-acquire, intake-leave-busy-empty, intake-leave-idle-unchecked,
 /// mark-clear-acquire.

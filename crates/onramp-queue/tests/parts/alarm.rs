@@ -1,4 +1,4 @@
-//! Due times, marks and alarms, compared with the minimum of some numbers and with a set of places.
+//! Compares due times and alarms with the minimum of some numbers, and marks with a set of numbers.
 
 use std::collections::BTreeSet;
 
@@ -51,13 +51,14 @@ fn a_sleeper_rests_until_the_earlier_of_its_time_and_what_was_set() {
         let alarm = Alarm::default();
         alarm.set(set);
         assert_eq!((alarm.rest(next), alarm.at()), (until, until), "{set} and {next}");
-        // A later request for an earlier time finds the sleeper resting.
+        // `set` says whether the sleeper has to be woken for a request: only if the requested time
+        // is earlier than the time until which the sleeper rests.
         assert_eq!(alarm.set(until.min(NEVER - 1)), until == NEVER);
     }
 }
 
-/// Makes marks for `places` places, sets those that `of` selects, and returns the marks and the
-/// equivalent set of numbers.
+/// Makes marks for `places` places and sets those that `of` selects. Returns the marks, and a set
+/// with the numbers of the marked places.
 fn marked(places: usize, of: impl Fn(usize) -> bool) -> (Marks, BTreeSet<usize>) {
     let (marks, mut model) = (Marks::new(places), BTreeSet::new());
     model.extend((0..places).filter(|place| of(*place)));

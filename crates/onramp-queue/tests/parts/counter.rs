@@ -1,4 +1,4 @@
-//! Counters, and the names of drop reasons.
+//! Tests counters, and the names of drop reasons.
 
 use std::collections::HashSet;
 

@@ -1,8 +1,9 @@
-//! The gate, compared with four booleans under every sequence of five changes.
+//! Compares the gate (a byte that says whether a link is closed or changed) with four booleans,
+//! under every sequence of five changes.
 
 use onramp_queue::Gate;
 
-/// Returns the answers of all the gate's questions, in a fixed order.
+/// Returns the answers of all questions that a gate can be asked, in a fixed order.
 fn asked(gate: &Gate) -> [bool; 6] {
     [
         gate.is_open(),

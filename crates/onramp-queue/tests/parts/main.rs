@@ -1,5 +1,5 @@
-//! The small parts of the crate, tested with one thread at a time, each against a simple model. The
-//! loom models test the parts that several threads share.
+//! The small parts of the crate, tested with one thread at a time, each compared with a simple
+//! model. The loom models test the parts with several threads.
 
 mod alarm;
 mod counter;

@@ -28,8 +28,8 @@ fn queue_and_layer_are_what_was_said_last() {
     assert_eq!(Packet::new(1).duplicate().chosen_queue(), None);
 }
 
-/// A packet that a pool hands out again has also lost the properties that its `Debug` output does
-/// not show.
+/// When a pool hands out a packet again, the packet has lost all properties that it had before,
+/// also those that its `Debug` output does not show.
 #[test]
 fn a_packet_taken_again_has_no_queue_and_no_layer() {
     let mut pool = Pool::new(Credits { packets: 1, bytes: 100 });
@@ -62,7 +62,7 @@ fn a_payload_is_cut_at_the_size_of_its_datagrams() {
     assert_eq!(sizes(99, 100), [99]);
     assert_eq!(sizes(3, 1), [1, 1, 1]);
     assert_eq!(sizes(PAYLOAD_MAX, u16::MAX), [PAYLOAD_MAX]);
-    // An empty payload is still one datagram.
+    // A packet with an empty payload is still one datagram.
     assert_eq!((sizes(0, 0), sizes(0, 100), sizes(1, 0)), (vec![0], vec![0], vec![1]));
 }
 

@@ -1,4 +1,4 @@
-//! The successors that take over the flows of a place that is removed.
+//! The successors (other places) that take over the flows of a place (a port) that is removed.
 
 use std::collections::HashSet;
 
@@ -28,8 +28,8 @@ fn a_place_goes_by_steps() {
     assert_eq!(place.successor(1), Some(4), "it stays the successor");
 }
 
-/// There are 256 groups of flows: if a place has 300 successors, the first 256 get flows and the
-/// others get none.
+/// The flows of a place are divided into 256 groups. If a place has 300 successors, the first 256
+/// get a group each, and the others get none.
 #[test]
 fn flows_reach_as_many_successors_as_there_are_groups() {
     let successors: Vec<usize> = (0..300).collect();
@@ -38,9 +38,9 @@ fn flows_reach_as_many_successors_as_there_are_groups() {
     assert_eq!(reached, (0..256).collect());
 }
 
-/// Flows whose keys differ in any one bit can have different successors. (The key is multiplied by
-/// an odd number, so flipping only the highest bit of the key flips the highest bit of the
-/// product.)
+/// Two flows whose keys differ in only one bit can have different successors, whichever bit that
+/// is. (The key is multiplied by an odd number, so flipping only the highest bit of the key flips
+/// the highest bit of the product.)
 #[test]
 fn each_bit_of_a_key_counts() {
     let successors: Vec<usize> = (0..256).collect();
@@ -59,7 +59,8 @@ fn to_skip_needs_two_that_went() {
     went.skip(3, &open);
     open.skip(3, &went);
     assert_eq!((went.successor(1), open.successor(1)), (Some(3), None));
-    // Only flows whose successor is the skipped place get a new successor.
+    // If the flows' successor was removed too, they get its successor instead. The flows of the
+    // other successor keep theirs.
     let both = gone(&[3, 4]);
     both.skip(3, &gone(&[8]));
     let successors: HashSet<_> = (0..1_000).filter_map(|key| both.successor(key)).collect();

@@ -1,4 +1,4 @@
-//! Wakers may run arbitrary code; a thread knows whether it is inside a waker.
+//! Wakers may run any code. A thread can find out whether it runs inside a waker.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::task::{Wake, Waker};
 
 use onramp_queue::{Armed, Credits, Packet, Pool, hold_wakes, is_in_waker};
 
-/// Makes a pool with one packet out; the pool calls `waker` when the packet comes home.
+/// Makes a pool with one packet out. When that packet comes home, the pool calls `waker`.
 fn armed(waker: &Waker) -> (Pool, Packet) {
     let mut pool = Pool::new(Credits { packets: 1, bytes: 1 });
     let pkt = pool.take(1).expect("a credit");
@@ -42,7 +42,8 @@ fn a_thread_knows_that_it_is_in_a_waker() {
     assert!(!is_in_waker());
     assert_eq!(*outer.seen.lock().expect("one thread"), [true, true], "also behind the inner one");
     assert_eq!(*inner.seen.lock().expect("one thread"), [true, true]);
-    // Wakers that were held back are called later, and still count as wakers.
+    // While `hold_wakes` is in force, wakers are not called. They are called later, and then the
+    // thread counts as inside a waker.
     let held = Arc::new(Notes::default());
     let (_pool, pkt) = armed(&Waker::from(held.clone()));
     let hold = hold_wakes();

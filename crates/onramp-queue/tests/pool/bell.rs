@@ -1,5 +1,5 @@
-//! Senders that wait for the bell instead of packets, and packets that senders take back while they
-//! wait.
+//! Senders that wait for the bell (a flag and a waker by which other threads wake a sender) instead
+//! of packets, and packets that senders take back while they wait.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use onramp_queue::{Armed, Packet, Pool};
 
 use super::{Calls, pool};
 
-/// Makes a pool with `packets` packets out.
+/// Makes a pool of `packets` packets, all of which are taken out.
 fn pool_out(packets: u32) -> (Pool, Vec<Packet>) {
     let mut pool = pool(packets, 1_000);
     let out = std::iter::from_fn(|| pool.take(8)).collect();
@@ -41,7 +41,8 @@ fn a_ring_that_nobody_heard_is_kept() {
     bell.ring();
     assert_eq!(pool.arm(&waker, 1), Armed::Ready);
     assert_eq!(pool.arm(&waker, 1), Armed::Armed, "it was heard once");
-    // Only a new wake-up request notices an earlier ring; other operations leave the ring pending.
+    // If the bell rings while no sender waits, only the next request to be woken notices it. Other
+    // operations do not.
     pool.disarm();
     bell.ring();
     pool.disarm();
@@ -64,7 +65,8 @@ fn a_listener_is_woken_by_the_bell_alone() {
     bell.ring();
     assert_eq!(calls.count(), 1);
     assert_eq!(pool.listen(&waker), Armed::Ready);
-    // A request to listen replaces a request for packets, and is replaced by one.
+    // A request to be woken only by the bell replaces a request to be woken by packets, and the
+    // other way round.
     assert_eq!(pool.arm(&waker, 2), Armed::Armed);
     assert_eq!(pool.listen(&waker), Armed::Armed);
     drop(out.pop());
@@ -107,7 +109,8 @@ fn a_bell_a_pool_and_its_packets_go_in_any_order() {
         }
         drop(waker);
         assert_eq!(Arc::strong_count(&calls), 1);
-        // A pool does not wait if it is gone or if all its packets are home.
+        // The waker is called only if the packets came home before the pool was dropped. The bell
+        // has not called it: by the time it rings, the request is answered or the pool is gone.
         let place = |what| order.iter().position(|at| *at == what);
         assert_eq!(calls.count(), u32::from(place(1) < place(0)), "{order:?}");
     }
@@ -130,7 +133,7 @@ fn what_is_taken_back_is_one_less_to_come() {
             pool.take_back(one);
         }
         assert_eq!((calls.count(), pool.returned(), pool.out()), (1, 1, 3));
-        // The request has been answered, so further packets do not count for it.
+        // The request to be woken was answered, so further packets do not count for it.
         pool.take_back(out.pop().expect("one of four"));
         drop(out.pop());
         assert_eq!((calls.count(), pool.returned(), pool.out()), (1, 2, 2));
@@ -145,7 +148,8 @@ fn to_take_back_all_that_is_waited_for_wakes() {
     assert_eq!(pool.arm(&waker, 2), Armed::Armed);
     out.drain(..).for_each(|pkt| pool.take_back(pkt));
     assert_eq!((calls.count(), pool.returned(), pool.out()), (1, 0, 0));
-    // A packet taken back without a pending request, or from another pool, wakes nobody.
+    // A sender that takes a packet back is not woken if it has no request, or if the packet is from
+    // another pool.
     let (mut others, mut strangers) = pool_out(1);
     let (one, other) = (pool.take(8).expect("a credit"), pool.take(8).expect("a credit"));
     assert_eq!(pool.arm(&waker, 1), Armed::Armed);
@@ -154,7 +158,8 @@ fn to_take_back_all_that_is_waited_for_wakes() {
     assert_eq!(pool.arm(&waker, 1), Armed::Armed);
     pool.take_back(strangers.pop().expect("theirs"));
     assert_eq!((calls.count(), pool.out(), others.reclaim(|_| {})), (1, 1, 1));
-    // The packet counted once for the request; cancelling the request removes that count.
+    // The packet from before has counted once for the request. When the request is cancelled, that
+    // count is removed.
     pool.disarm();
     assert_eq!((pool.returned(), pool.out()), (0, 1));
     drop(other);

@@ -1,4 +1,5 @@
-//! The packets that a sender submitted, its own and others', until they are sent or dropped.
+//! A sender counts the packets that it has submitted until they are sent or dropped: those of its
+//! own pool, and guests (packets that are not from its pool).
 
 use onramp_queue::{DropReason, Packet, PacketList, Pool};
 
@@ -47,8 +48,8 @@ fn what_was_not_accepted_is_not_below() {
     pool.revoke(&mut list);
     assert_eq!((pool.out(), pool.below(), pool.has_guests()), (2, 0, false));
     assert!(list.front().is_some_and(|pkt| pkt.drop_reason.is_none()));
-    // A packet that is submitted after all has a completion; one that comes home unsubmitted has
-    // none.
+    // One packet is submitted after all, and has a completion when it comes home. The other comes
+    // home without having been submitted, and has none.
     let mut one: PacketList = list.pop_front().into_iter().collect();
     pool.submit(&mut one, 6);
     pool.take_back(list.pop_front().expect("the other one"));
@@ -78,8 +79,8 @@ fn others_packets_are_guests_until_they_are_dropped() {
     assert_eq!((theirs.below(), ours.returned()), (0, 0));
 }
 
-/// A packet that no link accepted has no completion. A packet that another link accepted before
-/// keeps its completion.
+/// A packet that no link accepted has no completion. If another link has accepted the packet
+/// before, a refusal does not take away its completion.
 #[test]
 fn a_refusal_leaves_the_fate_as_it_was() {
     let (mut first, mut owner) = (pool(1, 8), pool(1, 8));
@@ -93,7 +94,7 @@ fn a_refusal_leaves_the_fate_as_it_was() {
         assert_eq!(owner.reclaim(|_| told += 1), 1);
         told
     };
-    // No link accepted the packet, whichever senders tried, and however often.
+    // In these cases, no link accepts the packet, whichever senders submit it, and however often.
     for asked in [0b01, 0b10, 0b11] {
         let mut list: PacketList = owner.take(8).into_iter().collect();
         for _ in 0..2 {
@@ -106,15 +107,16 @@ fn a_refusal_leaves_the_fate_as_it_was() {
         }
         assert_eq!(told(&mut owner, list), 0, "asked {asked:b}");
     }
-    // The link of the packet's own sender accepted it; a receiver then tries to send it on and is
-    // refused.
+    // The link of the packet's own sender accepted the packet. Then a receiver tries to send it on,
+    // and its link refuses.
     let mut list: PacketList = owner.take(8).into_iter().collect();
     owner.submit(&mut list, 1);
     refused(&mut first, &mut list);
     refused(&mut owner, &mut list);
     assert_eq!((owner.below(), first.has_guests()), (1, false));
     assert_eq!(told(&mut owner, list), 1);
-    // The link of another sender accepted the packet; the link of its own sender refused it.
+    // The link of another sender accepted the packet, and the link of the packet's own sender
+    // refused it.
     let mut list: PacketList = owner.take(8).into_iter().collect();
     first.submit(&mut list, 1);
     refused(&mut owner, &mut list);
@@ -122,9 +124,9 @@ fn a_refusal_leaves_the_fate_as_it_was() {
     assert_eq!((told(&mut owner, list), first.has_guests()), (1, false));
 }
 
-/// A packet that circulates among senders records each of them only once. So it may circulate for
-/// ever without using more memory. (A chain of records, each freed by the one before, would also
-/// overflow the stack.)
+/// Senders that submit the same packet in turn record it only once each. So a packet may circulate
+/// among senders for ever without using more memory. (A chain of records, each freed by the one
+/// before, would also overflow the stack.)
 #[test]
 fn a_guest_may_go_round_for_ever() {
     let turns = if cfg!(miri) { 20 } else { 50_000 };
@@ -143,8 +145,8 @@ fn a_guest_may_go_round_for_ever() {
     }
 }
 
-/// A packet that is sent on counts for each sender that submitted it. If a sender is refused, the
-/// packet counts for the earlier senders only.
+/// A packet that is sent on counts for each sender that submitted it. If a link then refuses the
+/// packet, it no longer counts for that link's sender, but still for the earlier senders.
 #[test]
 fn a_guest_is_of_all_that_submitted_it() {
     let (mut first, mut second, mut owner) = (pool(1, 8), pool(1, 8), pool(1, 8));
@@ -154,14 +156,15 @@ fn a_guest_is_of_all_that_submitted_it() {
     assert_eq!((first.has_guests(), second.has_guests()), (true, true));
     second.revoke(&mut list);
     assert_eq!((first.has_guests(), second.has_guests()), (true, false));
-    // The packet circulates: each sender counts it once, and a refusal does not change that.
+    // The packet circulates among the senders. Each sender counts it once, and a later refusal does
+    // not change that.
     for turn in 3..50 {
         second.submit(&mut list, turn);
         first.submit(&mut list, turn);
     }
     second.revoke(&mut list);
     assert_eq!((first.has_guests(), second.has_guests()), (true, true));
-    // The packet's own sender submits it, is refused, and submits it again.
+    // The sender whose pool owns the packet submits it, is refused, and submits it again.
     owner.submit(&mut list, 50);
     owner.revoke(&mut list);
     assert_eq!((owner.below(), first.has_guests()), (0, true));
@@ -169,11 +172,11 @@ fn a_guest_is_of_all_that_submitted_it() {
     owner.submit(&mut list, 52);
     owner.revoke(&mut list);
     assert_eq!(owner.below(), 1, "it was below before the last attempt");
-    // The packet's own sender takes it back, and may be the last sender that counts it.
+    // The sender whose pool owns the packet takes it back. Then no other sender counts it any more.
     owner.take_back(list.pop_front().expect("the only one"));
     assert_eq!((first.has_guests(), second.has_guests()), (false, false));
     assert_eq!((owner.out(), owner.below()), (0, 0));
-    // A packet that was submitted by a sender that is gone comes home as usual.
+    // If a sender that submitted the packet was dropped, the packet comes home as usual.
     let mut list: PacketList = owner.take(8).into_iter().collect();
     second.submit(&mut list, 3);
     drop(second);

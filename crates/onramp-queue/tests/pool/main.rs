@@ -73,7 +73,7 @@ fn bytes_are_limited_but_one_packet_may_always_go() {
 #[test]
 fn a_charge_is_what_was_asked_for() {
     let mut pool = pool(10, 65_535);
-    // While a packet is out, the byte limit applies to the next one.
+    // While a packet is out, the limit on bytes applies to the next packet.
     let _out = pool.take(0).unwrap();
     for payload in [0, 1, 128, 129, 512, 513, 2_048, 2_049, PAYLOAD_MAX] {
         for submitted in [true, false] {
@@ -169,8 +169,8 @@ fn only_submitted_packets_have_a_fate() {
     assert_eq!(pool.reclaim(|_| panic!("told twice")), 0);
 }
 
-/// If the closure that receives completions panics, its completion still counts as reported, and
-/// the next call reports the others. All packets are taken in at once.
+/// The closure that receives completions may panic. The completion that it was given counts as
+/// reported, and the next call reports the others. All packets that are home are taken in at once.
 #[test]
 fn a_panic_while_fates_are_told_keeps_no_packet_out() {
     let sizes = [128, 512, 2_048, 0, 128];
@@ -198,14 +198,15 @@ fn a_panic_while_fates_are_told_keeps_no_packet_out() {
         assert_eq!(pool.reclaim(|_| told += 1), 0);
         assert_eq!(told, 5, "each once");
         assert_eq!(pool.reclaim(|_| panic!("told twice")), 0);
-        // The pool hands out the same memory again, each packet once, and all credits are back.
+        // The pool hands out the memory of the returned packets again, each packet once, and all
+        // credits can be used again.
         let again = take(&mut pool);
         let mut after: Vec<_> = again.iter().map(address).collect();
         before.sort_unstable();
         after.sort_unstable();
         assert_eq!(before, after);
         assert!(!pool.has_room(0));
-        // A new wake-up request counts only packets that come home from now on.
+        // A new request to be woken counts only packets that come home from now on.
         assert_eq!(pool.arm(&waker, 5), Armed::Armed);
         drop(again);
         assert_eq!((calls.count(), pool.reclaim(|_| {}), pool.out()), (2, 5, 0));
@@ -219,7 +220,8 @@ fn a_packet_is_taken_back() {
     ours.take_back(mine);
     assert_eq!((ours.out(), ours.returned()), (0, 0));
     assert!(ours.has_room(100));
-    // A packet of another pool returns to its own home; a packet from the heap is freed.
+    // If a sender gives back a packet of another pool, it returns to its own home. If it gives back
+    // a packet from the heap, that is freed.
     let stranger = theirs.take(100).unwrap();
     ours.take_back(stranger);
     ours.take_back(Packet::new(1));
@@ -268,7 +270,8 @@ fn requests_replace_each_other() {
     assert_eq!(Arc::strong_count(&old), 1, "replaced, hence dropped");
     drop(out.pop());
     assert_eq!((old.count(), new.count(), pool.returned()), (0, 1, 2));
-    // A cancelled request wakes nobody, and the count of returned packets stays correct.
+    // A request that was cancelled wakes nobody. The pool still counts the packets that return
+    // meanwhile.
     assert_eq!(pool.arm(&new_waker, 3), Armed::Armed);
     pool.disarm();
     pool.disarm();
@@ -348,7 +351,7 @@ fn a_pool_may_go_before_its_packets_or_after() {
     assert_eq!(calls.count(), 1);
 }
 
-/// A waker may run any code, and may even drop the pool whose packet triggered it.
+/// A waker may run any code. It may even drop the pool whose returned packet caused the call.
 #[test]
 fn a_waker_may_drop_its_pool() {
     struct Owns(std::sync::Mutex<Option<Pool>>);
@@ -381,7 +384,8 @@ fn a_forgotten_waker_is_dropped_and_not_called() {
     assert!(pool.forget_waker(), "once more changes nothing");
     drop(out.pop());
     assert_eq!((calls.count(), pool.returned()), (0, 2), "no packet is lost count of");
-    // After a request whose waker was already called, no waker is left to forget.
+    // When the waker of a request was called, the pool has no waker left, so `forget_waker` finds
+    // none.
     let (other, waker) = Calls::new();
     assert_eq!(pool.arm(&waker, 3), Armed::Armed);
     drop(waker);
@@ -392,7 +396,8 @@ fn a_forgotten_waker_is_dropped_and_not_called() {
     assert_eq!(calls.count(), 0);
 }
 
-/// A disarmed pool may keep its waker for the next request; `forget_waker` drops the waker.
+/// When a request is cancelled, the pool may keep its waker for the next request. `forget_waker`
+/// drops that waker.
 #[test]
 fn a_disarmed_waker_can_be_forgotten() {
     let mut pool = pool(1, 1_000);
@@ -407,8 +412,7 @@ fn a_disarmed_waker_can_be_forgotten() {
     assert_eq!((calls.count(), pool.reclaim(|_| {})), (0, 1));
 }
 
-/// A waker is called only after the pool has released it: during the call, the pool has no waker to
-/// forget.
+/// A pool releases a waker before it is called. So during the call, `forget_waker` finds none.
 #[test]
 fn a_waker_may_forget_itself() {
     struct Owns(std::sync::Mutex<Option<Pool>>, AtomicU32);

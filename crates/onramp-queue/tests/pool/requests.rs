@@ -1,5 +1,5 @@
-//! The wake-up requests that a sender can make, and what happens when a request is replaced,
-//! cancelled or answered.
+//! The requests to be woken that a sender can make of its pool, and what happens when a request is
+//! replaced, cancelled or answered.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
@@ -21,7 +21,7 @@ fn a_pool_tells_what_it_was_made_with() {
     assert_eq!((pool.credits(), pool.out(), pool.below(), pool.returned()), (credits, 0, 0, 0));
 }
 
-/// Returns how many packets can be taken, and gives them back at once.
+/// Returns how many packets can be taken out of the pool, and gives them back at once.
 fn room(pool: &mut Pool) -> usize {
     let all: Vec<_> = std::iter::from_fn(|| pool.take(8)).collect();
     let count = all.len();
@@ -37,7 +37,8 @@ fn a_pool_may_be_allowed_less_for_a_while() {
         assert_eq!(room(&mut pool), expected, "allowed {allowed}");
         assert_eq!(pool.credits().packets, 5, "what it was made with stays");
     }
-    // Fewer packets are allowed than are out: there is no room until enough of them are back.
+    // More packets are out than the pool now allows. No packet can be taken until enough of them
+    // are back.
     let mut out: Vec<_> = std::iter::from_fn(|| pool.take(8)).collect();
     pool.allow(2);
     for left in [4, 3, 2] {
@@ -49,7 +50,8 @@ fn a_pool_may_be_allowed_less_for_a_while() {
     assert!(pool.has_room(8));
 }
 
-/// A smaller request that is answered immediately ends the larger request that was made before it.
+/// If a sender replaces its request by a smaller one that is answered at once, the larger request
+/// has ended, too.
 #[test]
 fn an_answer_ends_the_request_before() {
     let (mut pool, mut out) = pool_out(3);
@@ -61,7 +63,7 @@ fn an_answer_ends_the_request_before() {
     assert_eq!((calls.count(), pool.returned()), (0, 3), "nobody asked for the third");
 }
 
-/// A waker stored for a request that has ended is not called for later events.
+/// When a request has ended, its waker is not called for later events.
 #[test]
 fn who_took_the_request_back_hears_no_bell() {
     let (mut pool, mut out) = pool_out(3);
@@ -74,7 +76,7 @@ fn who_took_the_request_back_hears_no_bell() {
     bell.ring();
     assert_eq!(calls.count(), 0, "disarmed");
     assert_eq!(pool.arm(&waker, 1), Armed::Ready, "it rang");
-    // A reclaim that takes packets in also ends the request.
+    // `reclaim` ends the request if it takes packets in.
     assert_eq!(pool.arm(&waker, 2), Armed::Armed);
     drop(out.pop());
     assert_eq!(pool.reclaim(|_| {}), 1);
@@ -82,7 +84,8 @@ fn who_took_the_request_back_hears_no_bell() {
     bell.ring();
     assert_eq!(calls.count(), 0, "reclaimed");
     assert_eq!(pool.arm(&waker, 1), Armed::Ready, "it rang");
-    // A sender that the bell has woken is not woken again by a packet.
+    // When the bell (by which other threads wake a sender) has woken a sender, a packet that comes
+    // home does not wake it again.
     assert_eq!(pool.arm(&waker, 1), Armed::Armed);
     bell.ring();
     drop(out.pop());
@@ -94,7 +97,8 @@ fn who_took_the_request_back_hears_no_bell() {
     assert_eq!((calls.count(), pool.reclaim(|_| {}), pool.out()), (2, 2, 0));
 }
 
-/// Only the bell wakes a listener, however many packets the listener itself takes and gives back.
+/// A listener (a sender that waits only for the bell) is woken by nothing else, however many
+/// packets it takes out and gives back itself.
 #[test]
 fn a_listener_may_take_and_give_back_for_ever() {
     let mut pool = pool(2, 1_000);
@@ -111,7 +115,8 @@ fn a_listener_may_take_and_give_back_for_ever() {
     assert_eq!(calls.count(), 1);
 }
 
-/// The largest pool: a listener is not woken even if all packets but one come home.
+/// Even in the largest pool, a listener (a sender that waits only for the bell) is not woken when
+/// all packets but one come home.
 #[test]
 #[cfg_attr(miri, ignore = "too many packets for an interpreter")]
 fn a_listener_with_a_large_pool() {
@@ -124,7 +129,8 @@ fn a_listener_with_a_large_pool() {
     assert_eq!(pool.returned(), Credits::PACKETS_MAX - 1);
 }
 
-/// The second-largest possible request: packets that were taken back count for it, too.
+/// A request for nearly all packets of the largest pool also counts packets that the sender takes
+/// back itself.
 #[test]
 #[cfg_attr(miri, ignore = "too many packets for an interpreter")]
 fn a_large_request_counts_what_is_taken_back() {
@@ -153,8 +159,9 @@ impl Wake for Home {
     }
 }
 
-/// The packets of a dropped list return in runs of up to 1,024, with one exchange for each run: a
-/// sender that waits for one packet finds the whole run when it is woken.
+/// The packets of a dropped list return home in runs of up to 1,024 packets, with one atomic
+/// exchange for each run. A sender that waits for one packet finds the whole first run at home when
+/// it is woken.
 #[test]
 fn packets_go_home_in_runs() {
     for (packets, found) in [(1, 1), (5, 5), (1_024, 1_024), (1_025, 1_024), (3_000, 1_024)] {

@@ -109,7 +109,7 @@ fn a_super_packet_that_is_one_datagram_joins_its_neighbours() {
 fn without_segmentation_a_super_packet_is_cut_here() {
     // Without segmentation, each datagram of a super-packet is a message. These super-packets need
     // several messages, more messages than one call holds, and more parts than the arrays of
-    // [`Messages`](crate::sys::Messages) hold.
+    // `Messages` hold.
     for (len, size) in [(10_001, 1_000), (65_535, 100), (2_000, 1)] {
         let mut queue = queue([]);
         queue.builder.segments_max = 1;
