@@ -1,4 +1,5 @@
-//! A client of the daemon, which `onramp tc` and `onramp ip` use.
+//! A client of the daemon; the commands `onramp tc` and `onramp ip` use it to send their work to
+//! the daemon.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -46,13 +47,13 @@ impl fmt::Display for ClientError {
 
 impl std::error::Error for ClientError {}
 
-/// The result of a batch.
+/// The daemon's answer to a batch of commands.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// Number of commands that were tried.
     pub tried: usize,
-    /// The replies of commands that printed something or failed, each with the index of its command
-    /// in the batch.
+    /// The replies of those commands that printed something or failed, each with the index of its
+    /// command in the batch.
     pub said: Vec<(usize, Reply)>,
 }
 
@@ -91,23 +92,24 @@ impl Client {
         Ok(Self { reader: BufReader::new(stream), id: 0 })
     }
 
-    /// Asks the daemon to execute a command, and returns its reply.
+    /// Asks the daemon to execute one command, and returns the reply.
     ///
     /// # Errors
     ///
-    /// [`ClientError`] if the daemon could not be asked. An error message of the command itself is
-    /// in the reply.
+    /// [`ClientError`] if the daemon could not be asked or gave no usable answer. A command that
+    /// failed is not an error here: its error message is in the reply.
     pub fn exec<S: AsRef<str>>(&mut self, argv: &[S], folder: &str) -> Result<Reply, ClientError> {
         let argv: Vec<&str> = argv.iter().map(AsRef::as_ref).collect();
         let answer = self.ask(json!({ "argv": argv, "cwd": folder }))?;
         Ok(Reply { code: answer.code, out: answer.out, err: answer.err })
     }
 
-    /// Asks the daemon to execute commands until one fails; with `force`, all of them.
+    /// Asks the daemon to execute commands until one fails or, if `force` is true, to execute all
+    /// of them.
     ///
     /// # Errors
     ///
-    /// [`ClientError`] if the daemon could not be asked.
+    /// [`ClientError`] if the daemon could not be asked or gave no usable answer.
     pub fn batch(
         &mut self,
         commands: &[Vec<String>],
@@ -127,8 +129,8 @@ impl Client {
     fn ask(&mut self, mut request: serde_json::Value) -> Result<Answer, ClientError> {
         self.id += 1;
         (request["v"], request["id"]) = (VERSION.into(), self.id.into());
-        // A failed write is reported only if nothing can be read: a daemon that refuses the client
-        // sends its reason without reading the request.
+        // A failed write of the request is reported only if no answer can be read: a daemon that
+        // refuses the client sends the reason of the refusal without reading the request.
         let sent = self.reader.get_ref().write_all(&crate::wire::line(&request));
         let mut line = String::new();
         let read = self.reader.read_line(&mut line).map_err(ClientError::Lost)?;

@@ -14,7 +14,8 @@ const FILE_MAX: u64 = 16 << 20;
 ///
 /// # Errors
 ///
-/// Returns what is wrong, with the name of the file and the line. The host is then unchanged.
+/// Returns what is wrong, with the name of the file and the line. In this case the host is
+/// unchanged.
 pub(crate) async fn load(hub: &Hub, file: &Path) -> Result<Vec<String>, String> {
     let name = file.display();
     let unread = |why: &dyn std::fmt::Display| format!("cannot read {name}: {why}");

@@ -6,8 +6,9 @@ use tracing::debug;
 
 use crate::wire::{self, Asked, Command, Request, Said};
 
-/// Executes the request in `line` at once, without waiting for turns, and returns the reply. The
-/// daemon executes requests in turns instead.
+/// Executes the request in `line` at once and returns the reply. The caller must own the host
+/// alone; the daemon itself lets its clients use the host one after another, through its
+/// [`Hub`](crate::Hub).
 #[must_use]
 pub fn answer(host: &mut Host, line: &[u8]) -> Vec<u8> {
     match wire::parse(line) {

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use crate::snapshot::Stats;
 
-/// Why nothing can be shown.
+/// Why `onramp top` or `onramp monitor` can show nothing (or nothing more).
 #[derive(Debug)]
 pub enum FeedError {
     /// No daemon listens at this path.
     Absent(PathBuf, io::Error),
-    /// The daemon has ended.
+    /// The daemon has ended, or the connection to it broke.
     Gone,
     /// The daemon refuses the request, and says why.
     Refused(String),
@@ -45,7 +45,7 @@ impl fmt::Display for FeedError {
 
 impl std::error::Error for FeedError {}
 
-/// One line from the daemon.
+/// One line from the daemon: an event, statistics, or an error message.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Told {
     pub(crate) stats: Option<Stats>,
@@ -55,7 +55,8 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Reads a line; a line with an error message becomes [`FeedError::Refused`].
+    /// Reads one line from the daemon; if the line contains an error message, returns it as
+    /// [`FeedError::Refused`].
     pub(crate) fn read(line: &str) -> Result<Self, FeedError> {
         let told: Self = serde_json::from_str(line)
             .map_err(|error| FeedError::Strange(format!("{error}: {}", line.trim_end())))?;
@@ -79,8 +80,8 @@ pub fn watch(path: &Path, what: &str, options: &Value) -> Result<UnixStream, Fee
         request[key] = value.clone();
     }
     let line = request.to_string() + "\n";
-    // An error is ignored here: a daemon that refuses the client sends its reason without reading,
-    // and the reason is read later.
+    // An error of this write is ignored: a daemon that refuses the client sends the reason without
+    // reading the request, and the reason is read later.
     let _ = stream.write_all(line.as_bytes());
     Ok(stream)
 }
@@ -121,14 +122,16 @@ impl Remote {
         Ok(Self { stream: BufReader::with_capacity(1 << 16, stream), line: Vec::new() })
     }
 
-    /// Reads the next line; `None` if it has not completely arrived, or contains no statistics.
+    /// Reads the next line from the daemon; `None` if the line has not completely arrived, or
+    /// contains no statistics.
     fn next(&mut self) -> Result<Option<Stats>, FeedError> {
         let read = self.stream.by_ref().read_until(b'\n', &mut self.line);
         match read {
             Ok(0) => return Err(FeedError::Gone),
             Ok(_) if self.line.last() == Some(&b'\n') => {}
             Ok(_) => return Ok(None),
-            // The bytes that came before stay in `line`.
+            // The part of the line that has already arrived stays in `line`, and the next call
+            // continues there.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(_) => return Err(FeedError::Gone),
         }
@@ -142,7 +145,8 @@ impl Feed for Remote {
         let set = self.stream.get_ref().set_nonblocking(true);
         set.map_err(|_| FeedError::Gone)?;
         let mut latest = None;
-        // A caller that was slow needs only the newest statistics.
+        // If the caller was slow, several sets of statistics have arrived; the caller needs only
+        // the newest.
         while let Some(stats) = self.next()? {
             latest = Some(stats);
         }

@@ -25,7 +25,8 @@ fn known(figure: Option<f64>, write: impl Fn(f64) -> String) -> String {
     figure.map_or_else(|| "-".to_owned(), write)
 }
 
-/// Formats `value` with three digits and the matching unit; each unit is 1000 times the one before.
+/// Formats `value` with three digits and the unit that fits its size; each unit is 1000 times the
+/// unit before it.
 fn scaled(mut value: f64, units: &[&str]) -> String {
     let mut unit = 0;
     while unit + 1 < units.len() && value >= 999.5 {

@@ -1,8 +1,8 @@
 //! Metrics, the web page and an interface for programs, over HTTP.
 //!
-//! All of it is read-only unless the server was started with control. Web pages of other sites that
-//! a browser shows at the same time can neither read answers nor send commands: see
-//! `http/guard.rs`.
+//! All of it is read-only unless the server was started with control (the permission to execute
+//! commands). Web pages of other sites that a browser shows at the same time can neither read
+//! answers nor send commands: see `http/guard.rs`.
 
 mod events;
 mod guard;
@@ -36,8 +36,8 @@ pub use self::sampler::Sampler;
 use crate::metrics::{self, Detail};
 use crate::snapshot::{Device, Query, Sort};
 
-/// The devices that the server shows, and the executor of its commands. Both methods may block, so
-/// they are called only on blocking threads.
+/// The devices that the HTTP server shows, and the executor of the server's commands. `devices` and
+/// `exec` may block, so they are called only on blocking threads.
 pub trait Source: Send + Sync + 'static {
     /// Returns all devices in their present state.
     fn devices(&self) -> Vec<Device>;
@@ -45,22 +45,23 @@ pub trait Source: Send + Sync + 'static {
     /// Executes a command from the web page, for example the words `tc`, `qdisc`, `show`.
     fn exec(&self, words: &[String]) -> Reply;
 
-    /// Waits until `devices` or `exec` may be called. The caller keeps the returned turn until that
-    /// call has returned.
+    /// Waits until the caller may call `devices` or `exec`: only one caller may at a time. The
+    /// caller keeps the returned turn until that call has returned.
     fn turn(&self) -> Pin<Box<dyn Future<Output = Turn> + Send>> {
         Box::pin(std::future::ready(Box::new(()) as Turn))
     }
 }
 
-/// A caller's turn, which ends when it is dropped; turns come one after another.
+/// A caller's permission to use the devices, which no other caller has at the same time. Dropping
+/// it lets the next caller go on.
 pub type Turn = Box<dyn Send>;
 
 /// Limits for HTTP clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Maximum number of connections at a time.
+    /// Maximum number of connections that are open at a time.
     pub connections: usize,
-    /// Maximum number of connections that listen to the event stream at a time.
+    /// Maximum number of connections that listen to the event stream at the same time.
     pub listeners: usize,
     /// How long a request may take to arrive, and how long the server waits for a client to read
     /// any byte of an answer.
@@ -83,24 +84,25 @@ impl Default for Limits {
     }
 }
 
-/// State from which the server answers requests.
+/// What the server needs to answer requests.
 #[derive(Debug)]
 struct Site {
     sampler: Arc<Sampler>,
     limits: Limits,
     control: bool,
     listeners: Arc<Semaphore>,
-    /// Serialises commands: one runs at a time.
+    /// Makes commands run one after another: the holder of this lock may execute a command.
     commands: Arc<Semaphore>,
-    /// Limits how many long documents are written at a time, because each needs memory.
+    /// Limits how many long documents are written at the same time, because each document needs
+    /// memory while it is being written.
     writers: Arc<Semaphore>,
     page: web::Page,
 }
 
 /// Serves HTTP clients until `stop` is ready, then ends the connections cleanly and returns.
 ///
-/// If `control` is true, the server executes commands from the web page. An error concerns only one
-/// client's connection, and ends that connection.
+/// If `control` is true, the server executes commands that the web page sends. An error on one
+/// client's connection ends only that connection.
 pub async fn serve(
     listener: TcpListener,
     sampler: Arc<Sampler>,
@@ -127,8 +129,8 @@ pub async fn serve(
             Some(_) = clients.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    // If there is no place left, the stream is dropped here, which closes the
-                    // connection.
+                    // If the maximum number of connections is reached, the stream is dropped here,
+                    // which closes the connection.
                     if let Ok(place) = Arc::clone(&room).try_acquire_owned() {
                         let (site, stopped) = (Arc::clone(&site), stopped.clone());
                         clients.spawn(async move {
@@ -137,7 +139,8 @@ pub async fn serve(
                         });
                     }
                 }
-                // Most likely there are no file descriptors left: other connections must end first.
+                // `accept` most likely failed because no file descriptor is left. Until other
+                // connections end, another attempt would fail, too.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },
         }
@@ -147,7 +150,7 @@ pub async fn serve(
     let _ = tokio::time::timeout(Duration::from_secs(1), goodbye).await;
 }
 
-/// Serves one connection.
+/// Serves one client's connection until the client leaves or the server stops.
 async fn client(stream: TcpStream, site: Arc<Site>, mut stopped: watch::Receiver<bool>) {
     let Ok(local) = stream.local_addr() else { return };
     let limits = site.limits;
@@ -162,7 +165,7 @@ async fn client(stream: TcpStream, site: Arc<Site>, mut stopped: watch::Receiver
     let connection = builder.max_buf_size(limits.head_bytes).serve_connection(stream, service);
     let mut connection = pin!(connection);
     tokio::select! {
-        // An error of one client concerns nobody else.
+        // An error on this connection is ignored, because it concerns no other client.
         _ = connection.as_mut() => {}
         () = told(&mut stopped) => {
             connection.as_mut().graceful_shutdown();
@@ -171,9 +174,10 @@ async fn client(stream: TcpStream, site: Arc<Site>, mut stopped: watch::Receiver
     }
 }
 
-/// Waits until it is time to stop.
+/// Waits until the server is told to stop.
 async fn told(stopped: &mut watch::Receiver<bool>) {
-    // An error means that the sender is gone, which also means that it is time to stop.
+    // An error means that the task that would tell the server to stop is gone, so the server stops,
+    // too.
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
@@ -210,7 +214,7 @@ async fn answer(
     done.unwrap_or_else(|(status, why)| reply::error(status, &why))
 }
 
-/// A response, or the status and message of an error.
+/// Either a response, or the status code and the message of an error response.
 type Answer = Result<Response, (StatusCode, String)>;
 
 async fn metrics(query: &str, site: &Site) -> Answer {
@@ -253,7 +257,7 @@ async fn snapshot(query: &str, site: &Site) -> Answer {
     Ok(reply::whole(StatusCode::OK, reply::JSON, text))
 }
 
-/// Parses the query of an event stream.
+/// Parses the query part of the URL of an event stream: which rows to show.
 fn selection(query: &str) -> Result<Query, (StatusCode, String)> {
     let mut selection = Query::default();
     for (key, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -280,7 +284,7 @@ fn selection(query: &str) -> Result<Query, (StatusCode, String)> {
     Ok(selection)
 }
 
-/// A command from the web page.
+/// A command from the web page, as the body of an HTTP request.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Command {
@@ -313,8 +317,8 @@ async fn exec(request: Request<Incoming>, site: &Arc<Site>, local: SocketAddr) -
     Ok(reply::whole(StatusCode::OK, reply::JSON, document.to_string()))
 }
 
-/// Runs `act` on a blocking thread. `act` keeps `place` until it has returned, even if nobody waits
-/// for its result any more.
+/// Runs `act` on a blocking thread. That thread holds `place` (one of a limited number of permits)
+/// until `act` has returned, even if nobody waits for the result any more.
 async fn in_place<T: Send + 'static>(
     place: OwnedSemaphorePermit,
     act: impl FnOnce() -> T + Send + 'static,

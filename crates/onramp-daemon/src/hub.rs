@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use onramp_host::Host;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
-/// A host that many tasks use one after another, in the order in which they ask. A `Hub` is cheap
-/// to clone.
+/// A host that many tasks share: one task uses it at a time, in the order in which they ask. A
+/// `Hub` is cheap to clone.
 ///
 /// Each task's work on the host runs on a blocking thread, so that a long listing does not stop the
 /// daemon from reading other requests.
@@ -18,7 +18,7 @@ pub struct Hub {
     turn: Arc<Turn<()>>,
 }
 
-/// The work on the host panicked, which is a bug. The host stays usable.
+/// Error: a command or other work on the host panicked, which is a bug. The host can still be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Died;
 
@@ -37,7 +37,7 @@ impl Hub {
         Self { host: Arc::new(Mutex::new(host)), turn: Arc::default() }
     }
 
-    /// Returns the host itself, for threads that may block.
+    /// Returns the host itself, without waiting for a turn, for callers on threads that may block.
     #[must_use]
     pub const fn host(&self) -> &Arc<Mutex<Host>> {
         &self.host
@@ -71,7 +71,7 @@ impl Hub {
 
 fn act_on<T>(host: &Mutex<Host>, act: impl FnOnce(&mut Host) -> T) -> Result<T, Died> {
     let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
-    // `AssertUnwindSafe` is sound here: the host is back behind its lock before any other code
-    // looks at it.
+    // `AssertUnwindSafe` is sound here: after a panic, no other code sees the host before it is
+    // back behind its lock.
     catch_unwind(AssertUnwindSafe(|| act(&mut host))).map_err(|_| Died)
 }

@@ -1,8 +1,8 @@
 //! The daemon: it owns a [`Host`](onramp_host::Host) and serves it on a Unix socket and over HTTP.
 //!
-//! [`serve::run`] runs the daemon; [`client`] implements `onramp tc` and `onramp ip`. The module
-//! [`wire`] defines the protocol between daemon and client; `docs/json.md` describes the protocol
-//! for users.
+//! [`serve::run`] runs the daemon; [`client`] is the part of `onramp tc` and `onramp ip` that asks
+//! the daemon. The module [`wire`] defines the protocol between daemon and client; `docs/json.md`
+//! describes the protocol for users.
 #![forbid(unsafe_code)]
 
 pub mod client;

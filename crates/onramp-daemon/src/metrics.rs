@@ -1,7 +1,7 @@
 //! The counters of a host's devices in the format that Prometheus reads.
 //!
-//! All series are made from a snapshot. So nothing has to be registered, and series of deleted
-//! objects disappear.
+//! All series are made from a snapshot of the devices. So no object has to be registered, and the
+//! series of a deleted object disappear with it.
 
 mod tables;
 mod text;
@@ -14,10 +14,11 @@ use self::tables::{CLASSES, DEVICES, QDISCS, QUEUES, Table};
 use self::text::{Labels, Text, Type};
 use crate::snapshot::{Class, Counts, Device, Histogram, Qdisc, Queue, Snapshot};
 
-/// Content type of the document.
+/// Content type of the document of metrics.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Level of detail. Each level includes the levels before it.
+/// Level of detail: for which objects the document has series. Each level includes the levels
+/// before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
     /// Series for devices.
@@ -50,7 +51,8 @@ impl Detail {
     }
 }
 
-/// Writes the document for all devices in `snapshot`, or for the one called `device`.
+/// Writes the document of metrics for all devices in `snapshot`, or only for the device called
+/// `device`.
 #[must_use]
 pub fn write(snapshot: &Snapshot, device: Option<&str>, detail: Detail) -> String {
     let all = Things::new(snapshot, device, detail);
@@ -81,7 +83,7 @@ pub fn write(snapshot: &Snapshot, device: Option<&str>, detail: Detail) -> Strin
     text.finish()
 }
 
-/// All objects that have series, with their labels.
+/// All objects for which series are written, each with the labels of its series.
 #[derive(Default)]
 struct Things<'a> {
     devices: Vec<(Labels, Sum)>,
@@ -90,9 +92,10 @@ struct Things<'a> {
     classes: Vec<(Labels, &'a Class)>,
 }
 
-/// A device, with the sums over its queues.
+/// The values of a device, with the sums over all of its queues.
 struct Sum {
-    /// The labels of the device's information series.
+    /// Labels of the device's information series (a series that carries facts about the device as
+    /// labels).
     info: Labels,
     up: bool,
     mtu: u32,
@@ -159,7 +162,8 @@ impl Sum {
                 *all.drops.entry(reason.clone()).or_default() += count;
             }
         }
-        // A series that exists before the first drop shows that drop as a step.
+        // Each reason for drops has a series from the start, with the value 0, so that the first
+        // drop shows as an increase.
         for reason in DropReason::ALL {
             all.drops.entry(reason.name().into()).or_default();
         }
@@ -194,7 +198,7 @@ fn qdiscs(text: &mut Text, qdiscs: &[(Labels, &Qdisc)]) {
     histogram(text, &QDISC_SOJOURN, qdiscs, |qdisc| qdisc.sojourn_ns.as_ref());
 }
 
-/// Writes a family for each row of a table, with a sample for each object.
+/// Writes a family of series for each row of a table, with one sample for each object.
 fn table<T>(text: &mut Text, rows: &[Table<T>], things: &[(Labels, impl Borrow<T>)]) {
     if things.is_empty() {
         return;
@@ -241,13 +245,14 @@ fn statistics<T, V: IntoIterator<Item = (crate::snapshot::Name, i64)>>(
 struct Buckets {
     name: &'static str,
     about: &'static str,
-    /// Powers of two that are the buckets' upper bounds.
+    /// The exponents of the powers of two that are the upper bounds of the buckets.
     powers: &'static [u8],
-    /// Divisor that converts a value to the unit of the series.
+    /// Divisor that converts a measured value to the unit of the series.
     unit: f64,
 }
 
-/// Bounds from a microsecond to 17 s, each four times the one before.
+/// Exponents of the bounds from 2^10 ns (a microsecond) to 2^34 ns (17 s); each bound is four times
+/// the bound before it.
 const TIMES: &[u8] = &[10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34];
 
 const SOJOURN: Buckets = Buckets {
@@ -278,8 +283,8 @@ const QDISC_SOJOURN: Buckets = Buckets {
     unit: 1e9,
 };
 
-/// Writes a histogram for each object that has counted something. Objects that never counted
-/// anything get no series, because there are many of them.
+/// Writes a histogram for each object that has counted at least one value. Objects that never
+/// counted anything get no histogram, because there are many of them.
 fn histogram<'a, T>(
     text: &mut Text,
     buckets: &Buckets,
@@ -290,7 +295,8 @@ fn histogram<'a, T>(
         .powers
         .iter()
         .map(|&power| {
-            // The largest value below the power of two, so that `le` is exact.
+            // The bound that is written (`le`: less than or equal) is the largest value below the
+            // power of two, because a bucket does not contain the power of two itself.
             let greatest = 2f64.powi(power.into()) - 1.0;
             (power.into(), (greatest / buckets.unit).to_string())
         })

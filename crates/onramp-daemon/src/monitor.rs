@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::feed::{FeedError, Told};
 
-/// What to show, and how.
+/// Which events `onramp monitor` shows, and in which form.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Whether to print each event as one JSON object per line.
@@ -35,7 +35,7 @@ impl Options {
     }
 }
 
-/// An event, as the daemon reports it.
+/// An event, as the daemon reports it in one line of JSON.
 #[derive(Debug, Deserialize)]
 struct Event {
     unix_us: u64,
@@ -44,8 +44,8 @@ struct Event {
     line: String,
 }
 
-/// Writes the events in `lines` to `out`, until `lines` ends or the reader of `out` closes the
-/// pipe.
+/// Reads events, one per line, from `lines`, and writes them to `out` as people or programs read
+/// them. Ends when `lines` ends or when the reader of `out` closes the pipe.
 ///
 /// # Errors
 ///
@@ -70,7 +70,8 @@ pub fn run(
     }
 }
 
-/// Returns the text to write for a line of the daemon; `None` if the line is not to be shown.
+/// Returns the text to write for one line that the daemon sent; `None` if the options exclude the
+/// event in the line.
 fn text(line: &str, options: &Options) -> Result<Option<String>, FeedError> {
     let told = Told::read(line)?;
     if let Some(lost) = told.lost {
@@ -178,7 +179,8 @@ up 4: d1: <UP> mtu 1500
             let events = events.iter().map(|name| (*name).to_owned()).collect();
             let device = device.map(str::to_owned);
             let shown = shown(&Options { device, events, ..Options::default() });
-            // Lost events may have been of any kind, so the loss is always shown.
+            // A message that events were lost is always shown, because the lost events may have
+            // been of any kind.
             assert!(shown.contains("lost 12 events"));
             shown.lines().filter(|line| !line.starts_with("lost")).count()
         };
@@ -208,7 +210,8 @@ up 4: d1: <UP> mtu 1500
         assert!(matches!(ended, Err(FeedError::Strange(_))));
     }
 
-    /// A writer that fails after `0` complete lines with the error kind `1`.
+    /// A writer that accepts as many complete lines as field `0` says, and then fails with the
+    /// error kind in field `1`.
     struct Full(usize, io::ErrorKind);
 
     impl Write for Full {
@@ -235,7 +238,8 @@ up 4: d1: <UP> mtu 1500
         assert!(matches!(error, FeedError::Show(_)), "{error}");
     }
 
-    /// The device is printed once, whether or not the line already contains it.
+    /// A printed line names the event's device exactly once, whether or not the daemon's line
+    /// already contains it.
     #[test]
     fn lines_name_their_devices() {
         let line = |what: &str, line: &str| {
@@ -256,7 +260,8 @@ up 4: d1: <UP> mtu 1500
             ("changed", "filter dev d0 parent 1:", "filter", "changed filter dev d0 parent 1:"),
             ("added", "qdisc", "qdisc", "added qdisc dev d0"),
             ("up", "3: d0: <UP>", "link", "up 3: d0: <UP>"),
-            // Events of dropped packets, whatever the line begins with.
+            // An event of dropped packets is about `packets`, even if its line begins with the word
+            // `qdisc`.
             ("dropped", "qdisc of packets", "packets", "dropped qdisc of packets"),
         ] {
             assert_eq!(line(what, text), (kind, format!("{time} {shown}")));

@@ -11,16 +11,16 @@ pub(crate) const READY: &str = "READY=1";
 /// Message: the daemon is ending.
 pub(crate) const STOPPING: &str = "STOPPING=1";
 
-/// Returns the message that the daemon is reading its configuration again; [`READY`] follows when
-/// it has finished.
+/// Returns the message that the daemon has begun to read its configuration again. The daemon sends
+/// [`READY`] when it has finished.
 pub(crate) fn reloading() -> String {
     let now = clock_gettime(ClockId::Monotonic);
     let usec = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1_000);
     format!("RELOADING=1\nMONOTONIC_USEC={usec}")
 }
 
-/// Sends `what` to the service manager, if there is one (`$NOTIFY_SOCKET`: a path, or `@` and an
-/// abstract name).
+/// Sends `what` to the service manager, if there is one. The environment variable `$NOTIFY_SOCKET`
+/// holds its address: a path, or `@` and an abstract name.
 pub(crate) fn tell(what: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else { return };
     let address = match path.to_str().and_then(|path| path.strip_prefix('@')) {

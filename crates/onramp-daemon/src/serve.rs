@@ -24,11 +24,11 @@ use crate::socket::{Socket, find_path};
 use crate::watch::Watched;
 use crate::{config, notify};
 
-/// How long clients may take to receive the replies to their requests when the daemon ends.
+/// How long the daemon, when it ends, waits for clients to receive the replies to their requests.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long devices may send the packets that they hold when the daemon ends.
+/// How long the daemon, when it ends, waits for devices to send the packets that they hold.
 const FLUSH: Duration = Duration::from_millis(500);
-/// How long the daemon waits after `accept` failed.
+/// How long the daemon waits after `accept` failed, before it accepts clients again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Settings of a daemon.
@@ -38,7 +38,8 @@ pub struct Options {
     pub socket: Option<PathBuf>,
     /// File of commands that the daemon executes at start, and follows again after SIGHUP.
     pub config: Option<PathBuf>,
-    /// Address at which the daemon serves metrics and the web page; `None`: it serves neither.
+    /// Address at which the daemon serves the metrics and the web page; with `None` it serves
+    /// neither.
     pub metrics: Option<SocketAddr>,
     /// Whether the web page may change the configuration.
     pub web_control: bool,
@@ -115,19 +116,21 @@ impl Daemon {
         Ok(Self { options, hub, socket, listener, web })
     }
 
-    /// Returns the hub with the daemon's host.
+    /// Returns the hub through which the daemon's tasks use the host.
     #[must_use]
     pub const fn hub(&self) -> &Hub {
         &self.hub
     }
 
-    /// Returns the address of metrics and web page; `None` if the daemon serves neither.
+    /// Returns the address at which the daemon serves metrics and web page; `None` if it serves
+    /// neither.
     #[must_use]
     pub fn web_address(&self) -> Option<SocketAddr> {
         self.web.as_ref().and_then(|web| web.local_addr().ok())
     }
 
-    /// Serves clients until the future that `until` returns is ready, then shuts down cleanly.
+    /// Serves clients until the future that `until` returns is ready (for example because of a
+    /// signal), then shuts down cleanly.
     pub async fn serve<F: Future<Output = ()>>(
         self,
         until: impl FnOnce(Hub, Option<PathBuf>) -> F,
@@ -167,12 +170,13 @@ impl Daemon {
         notify::tell(notify::STOPPING);
         drop(listener);
         drop(socket);
-        let _ = end.send(true); // An error means that no client is left.
+        let _ = end.send(true); // An error means that all clients have already left.
         let rest = async { while clients.sessions.join_next().await.is_some() {} };
         if timeout(GRACE, rest).await.is_err() {
             warn!("some clients did not read their replies in time");
         }
-        // A command may still be running and may never end, so the wait for the host is limited.
+        // A command may still be using the host and may never end, so the daemon waits only a
+        // limited time for its turn to close the host.
         let closed = timeout(FLUSH + GRACE, hub.with(|host| host.close(FLUSH))).await;
         if !matches!(closed, Ok(Ok(()))) {
             error!("cannot close the devices properly");
@@ -181,7 +185,7 @@ impl Daemon {
     }
 }
 
-/// The clients that the daemon serves.
+/// The clients that the daemon serves at present, and what it needs to serve more.
 struct Clients {
     hub: Hub,
     watched: Watched,
@@ -220,7 +224,7 @@ impl Clients {
     }
 }
 
-/// Listens for clients of the metrics and the web page.
+/// Opens the address at which the daemon serves the metrics and the web page.
 async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
     let listening = TcpListener::bind(address).await;
     let listener = listening
@@ -238,7 +242,8 @@ fn is_ours(stream: &UnixStream) -> Result<(), String> {
     may_ask(peer.uid(), rustix::process::geteuid().as_raw())
 }
 
-/// Returns an error unless the user ID `peer` may use a daemon of the user ID `own`.
+/// Returns an error unless a client with the user ID `peer` may use a daemon that runs with the
+/// user ID `own`.
 fn may_ask(peer: u32, own: u32) -> Result<(), String> {
     if peer == own || peer == 0 {
         return Ok(());
@@ -317,7 +322,8 @@ mod tests {
         {
             assert_eq!(may_ask(peer, own).is_ok(), may, "{peer} asks {own}");
         }
-        // User ID 1 has no special rights.
+        // A daemon that runs with user ID 1 does not accept clients with other user IDs, except
+        // root's.
         let why = "user 1 may not use this daemon; only user 5 and root may";
         assert_eq!(may_ask(1, 5), Err(why.to_owned()));
     }

@@ -51,16 +51,17 @@ pub(crate) struct Session {
     pace: Pace,
 }
 
-/// What a client sent next.
+/// What a client sent next, or how its requests ended.
 #[derive(Debug)]
 enum Next {
     Line(Vec<u8>),
     End,
-    /// The request is invalid, and the following bytes cannot be understood either.
+    /// The client sent something that is not a request, and the bytes after it cannot be understood
+    /// either.
     Lost(String),
 }
 
-/// Error: the client is gone or does not read, so the session ends.
+/// Error: the client has left or does not read its replies, so the session ends.
 #[derive(Debug)]
 struct Gone;
 
@@ -103,14 +104,14 @@ impl Session {
         }
     }
 
-    /// Streams what the client watches, until the client leaves, the client sends anything else, or
-    /// the daemon ends.
+    /// Sends the client the stream that it asked for, until the client leaves, the client sends
+    /// anything else, or the daemon ends.
     async fn tell(&mut self, id: Option<u64>, mut watch: Watch, mut ending: watch::Receiver<bool>) {
         let Self { reader, writer, .. } = self;
         let telling = async {
             while let Some(line) = watch.next(id).await {
-                // A slow reader is no problem, because nobody waits for this write: the reader only
-                // misses some lines.
+                // This write may wait for a slow reader, because it delays no other client: the
+                // slow reader only misses some lines.
                 if writer.write_all(&line).await.is_err() {
                     return;
                 }
@@ -152,13 +153,15 @@ impl Session {
                 Ok(said) => said.reply(id),
                 Err(died) => wire::refusal(id, &died.to_string()),
             },
-            // `answer` handles this request and never passes it to this function.
+            // The function `answer` handles requests to watch, and never passes one to this
+            // function.
             Request::Watch(..) => wire::refusal(id, "this connection has nothing to watch"),
         }
     }
 
-    /// Executes the commands of a batch in portions of [`TURN`]. Each command counts as a request
-    /// for the client's rate.
+    /// Executes the commands of a batch in portions of [`TURN`] commands, so that other clients get
+    /// their turns in between. For the limit on the client's rate, each command counts as a
+    /// request.
     async fn batch(&mut self, commands: Vec<Command>, force: bool) -> Result<Said, Died> {
         let mut said = Said::default();
         let mut commands = commands.into_iter().peekable();
@@ -184,7 +187,7 @@ impl Session {
     }
 }
 
-/// Tells a client that it is refused.
+/// Tells a client that the daemon refuses to serve it, and why.
 pub(crate) fn refuse(mut stream: UnixStream, why: &str, patience: Duration) {
     let refusal = wire::refusal(None, why);
     tokio::spawn(async move {
@@ -194,7 +197,8 @@ pub(crate) fn refuse(mut stream: UnixStream, why: &str, patience: Duration) {
     });
 }
 
-/// Reads a line. Once a client has begun a line, it must complete the line in time.
+/// Reads a line from the client. Once a client has sent the first byte of a line, it must complete
+/// the line within the time limit.
 async fn next(reader: &mut BufReader<OwnedReadHalf>, limits: Limits) -> Result<Next, Gone> {
     let mut line = Vec::new();
     let mut deadline = None;
@@ -230,13 +234,13 @@ fn slow(len: usize, limits: Limits) -> String {
     format!("got {len} bytes of a request, but no line end within {:?}", limits.patience)
 }
 
-/// Limits the rate of requests: a burst of one second's worth passes at once, later requests are
-/// spaced evenly.
+/// Limits the rate of requests: a burst of as many requests as the rate allows in one second passes
+/// at once; later requests are spaced evenly.
 #[derive(Debug)]
 struct Pace {
     interval: Duration,
     ahead: Duration,
-    /// Time at which the next request would be on time.
+    /// Time at which the next request comes exactly at the allowed rate.
     due: Instant,
 }
 
@@ -249,7 +253,7 @@ impl Pace {
         Self { interval: second / rate.max(1), ahead: second, due }
     }
 
-    /// Waits until `commands` more requests are within the rate.
+    /// Waits until `commands` more requests are allowed by the rate.
     async fn wait(&mut self, commands: usize) {
         let now = Instant::now();
         if let Some(late) = now.checked_sub(self.ahead) {
@@ -268,7 +272,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Returns how long `commands` requests wait.
+    /// Passes `commands` requests, and returns how long they waited.
     async fn waits(pace: &mut Pace, commands: usize) -> Duration {
         let begin = Instant::now();
         pace.wait(commands).await;
@@ -283,15 +287,17 @@ mod tests {
         }
         assert_eq!(waits(&mut pace, 1).await, 100 * MS);
         assert_eq!(waits(&mut pace, 3).await, 300 * MS);
-        // After 250 ms, two requests pass at once, and the third waits for half its interval.
+        // At ten requests per second, 250 ms without requests allow two requests at once; the third
+        // waits for the missing 50 ms.
         sleep_until(Instant::now() + 250 * MS).await;
         assert_eq!(waits(&mut pace, 2).await, Duration::ZERO);
         assert_eq!(waits(&mut pace, 1).await, 50 * MS);
-        // However long the client is silent, its burst is one second's worth.
+        // However long the client has been silent, it may send at most one second's worth of
+        // requests at once.
         sleep_until(Instant::now() + 5_000 * MS).await;
         assert_eq!(waits(&mut pace, 10).await, Duration::ZERO);
         assert_eq!(waits(&mut pace, 1).await, 100 * MS);
-        // A batch larger than the burst waits for the part beyond the burst.
+        // A batch with more commands than the burst allows waits for the commands beyond the burst.
         sleep_until(Instant::now() + 5_000 * MS).await;
         assert_eq!(waits(&mut pace, 25).await, 1_500 * MS);
     }

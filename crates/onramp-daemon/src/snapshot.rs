@@ -1,5 +1,5 @@
-//! The counters of a host's devices as plain values, from which all listings, metrics and streams
-//! are made.
+//! The counters of a host's devices as plain values. All listings, metrics and streams of the
+//! daemon are made from them.
 
 pub(crate) mod histogram;
 mod rates;
@@ -25,7 +25,7 @@ pub type Name = Cow<'static, str>;
 /// Counts, keyed by name.
 pub type Counts = BTreeMap<Name, u64>;
 
-/// The state of all devices at one moment.
+/// A snapshot: the state of all devices at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Type of the document: `onramp.snapshot`.
@@ -57,7 +57,7 @@ pub struct Device {
     pub mtu: u32,
     /// Default `limit` of `pfifo` and similar qdiscs, in packets.
     pub txqueuelen: u32,
-    /// Name of the other end of a `veth`; `None` for other devices.
+    /// Name of the device at the other end of a `veth`; `None` for other devices.
     pub peer: Option<String>,
     /// Transmit queues of the device.
     pub queues: Vec<Queue>,
@@ -70,7 +70,7 @@ pub struct Queue {
     pub queue: usize,
     /// Number of packets that were given to the qdisc, plus packets that the qdisc made.
     pub enqueued_packets: u64,
-    /// Number of packets in `enqueued_packets` that the qdisc made.
+    /// Number of packets, out of `enqueued_packets`, that the qdisc itself made.
     pub made_packets: u64,
     /// Number of packets that the device accepted.
     pub sent_packets: u64,
@@ -78,25 +78,27 @@ pub struct Queue {
     pub sent_bytes: u64,
     /// Number of packets dropped, by reason.
     pub drops: Counts,
-    /// Number of packets that wait: staged, queued, or dequeued but not yet accepted by the device.
+    /// Number of packets that wait in this queue: staged, in the qdisc, or dequeued but not yet
+    /// accepted by the device.
     pub held_packets: u64,
-    /// Number of times that a thread became owner of the queue.
+    /// Number of times that a thread became the owner of the queue.
     pub runs: u64,
-    /// Number of times that a sender without credit became owner of the queue.
+    /// Number of times that a sender that had no credit left became the owner of the queue.
     pub helped: u64,
-    /// Number of times that the queue became busy.
+    /// Number of times that the queue became busy (senders then only stage packets; another thread
+    /// sends them).
     pub busy: u64,
-    /// Number of calls of the device.
+    /// Number of calls to the device with packets to send.
     pub bursts: u64,
     /// Distribution of the number of packets per call of the device.
     pub burst_packets: Histogram,
-    /// Distribution of the time that the oldest packet of a take had waited in the intake, in
-    /// nanoseconds.
+    /// Distribution, in nanoseconds, of the time that packets waited in the intake; each time that
+    /// the owner takes packets from the intake, the oldest one is counted.
     pub staging_ns: Histogram,
-    /// Distribution of the time from push to device for the oldest packet of a burst, in
-    /// nanoseconds.
+    /// Distribution, in nanoseconds, of the time from push to device; of each burst that the device
+    /// is given, the oldest packet is counted.
     pub sojourn_ns: Histogram,
-    /// Qdiscs of the queue, parents first.
+    /// Qdiscs of the queue; each qdisc stands after its parent.
     pub qdiscs: Vec<Qdisc>,
 }
 
@@ -105,11 +107,11 @@ pub struct Queue {
 pub struct Qdisc {
     /// Handle of the qdisc.
     pub handle: String,
-    /// Handle of the class or qdisc above; `None` for the root.
+    /// Handle of the class or qdisc directly above this qdisc; `None` for the root qdisc.
     pub parent: Option<String>,
     /// Kind of the qdisc.
     pub kind: Name,
-    /// Packets that passed the qdisc, and packets that it holds.
+    /// Number of packets that left the qdisc, were dropped or wait.
     #[serde(flatten)]
     pub traffic: Traffic,
     /// Number of packets dropped, by reason.
@@ -128,23 +130,25 @@ pub struct Qdisc {
 pub struct Class {
     /// Handle of the class.
     pub handle: String,
-    /// Handle of the class above; `None` if the class stands directly below the qdisc.
+    /// Handle of the class directly above this class; `None` if the class stands directly below its
+    /// qdisc.
     pub parent: Option<String>,
-    /// Handle of the qdisc below the class; `None` if there is none.
+    /// Handle of the qdisc attached below the class; `None` if there is none.
     pub leaf: Option<String>,
-    /// Packets that passed the class, and packets that it holds.
+    /// Number of packets that left the class, were dropped or wait.
     #[serde(flatten)]
     pub traffic: Traffic,
     /// Statistics that only this kind of class has.
     pub statistics: BTreeMap<Name, i64>,
 }
 
-/// Packets that passed a qdisc or a class, and packets that it holds.
+/// The packet counts that qdiscs and classes have in common: packets that left, were dropped or
+/// wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Number of bytes that left.
+    /// Number of bytes in packets that left the qdisc or class.
     pub sent_bytes: u64,
-    /// Number of packets that left.
+    /// Number of packets that left the qdisc or class.
     pub sent_packets: u64,
     /// Number of packets dropped.
     pub dropped_packets: u64,
@@ -152,7 +156,7 @@ pub struct Traffic {
     pub overlimits: u64,
     /// Number of packets that the device did not accept at the first attempt.
     pub requeues: u64,
-    /// Number of bytes that wait.
+    /// Number of bytes in packets that wait.
     pub backlog_bytes: u64,
     /// Number of packets that wait.
     pub backlog_packets: u64,

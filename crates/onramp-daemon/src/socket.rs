@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Directory of the socket if nobody chooses a path and `$XDG_RUNTIME_DIR` is not set.
+/// Directory of the socket if the user names no path and `$XDG_RUNTIME_DIR` is not set.
 const SYSTEM: &str = "/run/onramp";
-/// Maximum number of clients that wait for `accept`.
+/// Maximum number of clients that have connected and wait until the daemon accepts them.
 const BACKLOG: i32 = 4_096;
 
 /// The socket file of a daemon. Dropping it removes the file.
@@ -37,7 +37,7 @@ pub fn find_path() -> PathBuf {
     named.map_or_else(default_path, PathBuf::from)
 }
 
-/// Returns the path of the socket if nobody chooses one: `$XDG_RUNTIME_DIR/onramp.sock`, or
+/// Returns the path that the socket has if the user names none: `$XDG_RUNTIME_DIR/onramp.sock`, or
 /// `/run/onramp/onramp.sock` if that variable is not set to an absolute path.
 #[must_use]
 pub fn default_path() -> PathBuf {
@@ -51,12 +51,13 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// Returns what prevents it from opening: a running daemon, named by its process ID; a file
-    /// that is not a socket; or an error of the system.
+    /// Returns what prevents the socket from opening: a running daemon, named by its process ID; a
+    /// file that is not a socket; or an error of the system.
     pub(crate) fn open(path: &Path) -> Result<(Self, UnixListener), String> {
         let name = path.display();
         if path == Path::new(SYSTEM).join("onramp.sock") {
-            // This is the only directory that the daemon creates itself.
+            // The system's default directory is the only directory that the daemon creates; any
+            // other directory must exist.
             let made = DirBuilder::new().recursive(true).mode(0o755).create(SYSTEM);
             made.map_err(|error| format!("cannot make {SYSTEM}: {error}; try --socket PATH"))?;
         }
@@ -69,8 +70,8 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // The files belong to this daemon while it holds the lock. If removing them fails, nothing
-        // more can be done.
+        // While this daemon holds the lock, the socket file and the lock file are its own, so it
+        // may remove them. If removing them fails, nothing more can be done.
         let _ = fs::remove_file(&self.path);
         let _ = fs::remove_file(&self.lock.path);
     }
@@ -102,8 +103,8 @@ impl Lock {
                 Err(rustix::io::Errno::WOULDBLOCK) => return Err(busy(socket)),
                 Err(error) => return Err(failed(error.into())),
             }
-            // Another daemon that ended in the meantime may have removed the file that this daemon
-            // locked; then try again.
+            // Another daemon that ended in the meantime may have removed the lock file that this
+            // daemon has just locked. Then try again with a new file.
             let ours = file.metadata().map_err(failed)?;
             if fs::metadata(&path).is_ok_and(|there| there.ino() == ours.ino()) {
                 return Ok(Self { path, file });
@@ -127,7 +128,7 @@ fn busy(socket: &Path) -> String {
     format!("a daemon{who} serves {name} already; end it, or give another --socket")
 }
 
-/// Removes the socket that a dead daemon left.
+/// Removes the socket file that a dead daemon left.
 fn clear(path: &Path) -> Result<(), String> {
     let name = path.display();
     match fs::symlink_metadata(path) {
@@ -146,8 +147,8 @@ fn clear(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Listens for the daemon's own user only. The socket gets its mode before its path, so that no
-/// other user can connect in between.
+/// Opens the socket so that only the daemon's own user can connect. The socket gets its access
+/// rights before it gets its path, so that no other user can connect in between.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -17,7 +17,7 @@ use crate::snapshot::{Query, Sort};
 /// How often the keyboard is polled.
 const PULSE: Duration = Duration::from_millis(50);
 
-/// What to print in batch mode, for programs and for paper.
+/// What to print in batch mode, in which `onramp top` writes plain text for programs and for paper.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// Number of tables to print; `None`: print without end.
@@ -28,7 +28,7 @@ pub struct Batch {
     pub query: Query,
 }
 
-/// Prints one table for each set of statistics, except the first, which has no rates.
+/// Prints one table for each set of statistics, except for the first set, which has no rates.
 ///
 /// # Errors
 ///
@@ -48,7 +48,7 @@ pub fn print(feed: &mut impl Feed, batch: &Batch, out: &mut impl Write) -> Resul
         };
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => {}
-            // A reader that closes the pipe has seen enough; this is no error.
+            // If the reader of the output closes the pipe, it has read enough; this is no error.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             Err(error) => return Err(FeedError::Show(error)),
         }
@@ -98,17 +98,17 @@ fn live(
     }
 }
 
-/// What to do after a key.
+/// What `onramp top` does after a key press.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Continue.
+    /// Continue to show the table.
     On,
-    /// Quit.
+    /// Quit `onramp top`.
     Quit,
 }
 
 impl View {
-    /// Handles a key.
+    /// Changes the view as a key press says. Returns whether to quit.
     pub fn key(&mut self, key: KeyEvent) -> Step {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && key.code == KeyCode::Char('c') {

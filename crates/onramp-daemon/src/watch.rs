@@ -1,7 +1,7 @@
-//! The streams for clients that watch: statistics at regular intervals, and events.
+//! The streams of clients that watch the devices: statistics at regular intervals, and events.
 //!
 //! The daemon never waits for these clients. A client that reads too slowly misses old statistics,
-//! which are worthless anyway. It also loses the oldest events, and is told how many.
+//! which are worthless anyway. It also misses the oldest events, and is told how many it missed.
 
 mod drops;
 
@@ -23,14 +23,15 @@ use crate::hub::{Died, Hub};
 use crate::snapshot::{Device, Query, RateMeter};
 use crate::wire;
 
-/// Maximum memory for events that slow clients have not read yet, in bytes. `KEPT` is the resulting
-/// number of events.
+/// Maximum memory, in bytes, for events that slow clients have not read yet. `KEPT` is the number
+/// of events that fit into that memory.
 const KEPT_BYTES: usize = 16 << 20;
 const KEPT: usize = KEPT_BYTES / Event::LINE_MAX;
-/// How often the daemon looks for new drops, and whether anybody still listens.
+/// How often the daemon looks for new drops, and checks whether any client still listens to events.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The streams of a host that clients can watch. Cheap to clone.
+/// The streams of a host that clients can watch: statistics and events. A `Watched` is cheap to
+/// clone.
 #[derive(Clone, Debug)]
 pub struct Watched {
     sampler: Arc<Sampler>,
@@ -41,7 +42,8 @@ pub struct Watched {
 #[derive(Debug)]
 struct Events {
     told: broadcast::Sender<Arc<Value>>,
-    /// Whether a listener on the host passes events on.
+    /// Whether a listener is registered at the host that passes the host's events on to the
+    /// clients.
     telling: Mutex<bool>,
 }
 
@@ -64,7 +66,7 @@ impl Source for Hub {
 }
 
 impl Watched {
-    /// Makes the streams of the hub's host.
+    /// Makes the streams of the host that `hub` shares.
     #[must_use]
     pub fn new(hub: Hub) -> Self {
         let told = broadcast::Sender::new(KEPT);
@@ -81,11 +83,11 @@ impl Watched {
         &self.sampler
     }
 
-    /// Starts to watch the stream called `what` with these options.
+    /// Lets a client watch the stream called `what` with these options, and returns the stream.
     ///
     /// # Errors
     ///
-    /// A message for people that says what cannot be understood.
+    /// A message for people that says which part of the request cannot be understood.
     pub(crate) async fn watch(
         &self,
         what: &str,
@@ -119,15 +121,16 @@ impl Watched {
             !std::mem::replace(&mut *telling, true)
         };
         if first {
-            // Runs as a separate task, so that it continues if the first client leaves: other
-            // clients may have come.
+            // The registration at the host runs as a task of its own, so that it continues even if
+            // the first client leaves: other clients may have come in the meantime.
             let begun = tokio::spawn(self.clone().begin());
             begun.await.unwrap_or(Err(Died)).map_err(|died| died.to_string())?;
         }
         Ok(receiver)
     }
 
-    /// Starts to listen to the host. If that fails, the next client that watches tries again.
+    /// Registers a listener for the events of the host. If that fails, the next client that watches
+    /// tries again.
     async fn begin(self) -> Result<(), Died> {
         let events = Arc::downgrade(&self.events);
         let theirs = events.clone();
@@ -145,7 +148,7 @@ fn read<'de, T: Deserialize<'de>>(options: Map<String, Value>) -> Result<T, Stri
     T::deserialize(Value::Object(options)).map_err(|error| error.to_string())
 }
 
-/// Options for watching statistics.
+/// Options that a client may give when it watches statistics.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Looking {
@@ -176,7 +179,7 @@ impl Looking {
     }
 }
 
-/// One client's stream.
+/// The stream that one client watches.
 #[derive(Debug)]
 pub(crate) enum Watch {
     Stats { sampler: Arc<Sampler>, ticks: Interval, meter: Box<RateMeter>, query: Query },
@@ -213,11 +216,12 @@ fn line(id: Option<u64>, key: &str, what: &impl serde::Serialize) -> Vec<u8> {
     wire::line(&json!({"v": wire::VERSION, "id": id, key: what}))
 }
 
-/// Passes an event of the host on to all listeners. Returns false if the streams no longer exist.
+/// Passes an event of the host on to all clients that watch events. Returns false if the streams no
+/// longer exist, so that the host stops calling.
 fn tell(events: &Weak<Events>, event: &Event) -> bool {
     let Some(events) = events.upgrade() else { return false };
     if events.told.receiver_count() > 0 {
-        // An error means that the last listener has left in the meantime.
+        // An error means that the last client has left in the meantime.
         let _ = events.told.send(Arc::new(document(event)));
     }
     true
@@ -230,7 +234,7 @@ fn document(event: &Event) -> Value {
     json!({"unix_us": unix_us, "what": what.name(), "device": device, "line": line})
 }
 
-/// Reports dropped packets as events while anybody listens.
+/// Reports dropped packets as events while any client watches events.
 async fn tell_drops(sampler: Arc<Sampler>, events: Weak<Events>) {
     let mut drops = Drops::default();
     let mut ticks = interval(PERIOD);
@@ -242,7 +246,8 @@ async fn tell_drops(sampler: Arc<Sampler>, events: Weak<Events>) {
             drops = Drops::default();
             continue;
         }
-        // A snapshot that panicked is already logged; the next one may succeed.
+        // If taking the snapshot panicked, the panic is already logged, and the next snapshot may
+        // succeed.
         let Ok(snapshot) = sampler.snapshot().await else { continue };
         for event in drops.since(&snapshot) {
             let _ = events.told.send(Arc::new(event));

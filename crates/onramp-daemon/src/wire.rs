@@ -16,7 +16,7 @@ pub const LINE_MAX: usize = 1 << 20;
 /// The programs whose commands the daemon executes.
 pub const PROGRAMS: [&str; 2] = ["tc", "ip"];
 
-/// A request, and the number that its reply must repeat.
+/// A client's request, and the number that the reply must repeat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
     /// The request's number, if it has one.
@@ -32,12 +32,12 @@ pub enum Request {
     Exec(Command),
     /// Execute commands one after another, until one fails.
     Batch {
-        /// The commands, in order.
+        /// The commands, in the order in which they are executed.
         commands: Vec<Command>,
         /// Whether to continue after a command that failed.
         force: bool,
     },
-    /// Stream something from now on: its name, and options.
+    /// Begin to stream something: the name of the stream (`stats` or `events`), and its options.
     Watch(String, Map<String, Value>),
 }
 
@@ -50,12 +50,12 @@ pub struct Command {
     pub folder: PathBuf,
 }
 
-/// Why a request is wrong, and the request's number if it could be read.
+/// Why a request is invalid, and the request's number if the number could be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     /// The request's number, if it could be read.
     pub id: Option<u64>,
-    /// What is wrong, and what would be right.
+    /// What is wrong with the request, and what would be right.
     pub why: String,
 }
 
@@ -86,7 +86,7 @@ pub fn parse(line: &[u8]) -> Result<Asked, Wrong> {
     request.map(|request| Asked { id, request }).map_err(|why| Wrong { id, why })
 }
 
-/// Parses the rest of a request after its number was removed.
+/// Parses the rest of a request, after the request's number was removed.
 fn body(mut object: Map<String, Value>) -> Result<Request, String> {
     match object.remove("v") {
         Some(Value::Number(version)) if version.as_u64() == Some(VERSION) => {}
@@ -175,18 +175,19 @@ pub fn refusal(id: Option<u64>, why: &str) -> Vec<u8> {
     reply(id, &Reply { code: 2, out: String::new(), err })
 }
 
-/// Returns the reply to a request to watch `what`: the stream begins after this line.
+/// Returns the reply to a client that asked to watch `what`: the lines of the stream follow this
+/// line.
 #[must_use]
 pub fn watching(id: Option<u64>, what: &str) -> Vec<u8> {
     line(&json!({ "v": VERSION, "id": id, "watching": what }))
 }
 
-/// Limit on the bytes that the replies of a batch take together. The reply that reaches the limit
-/// is still completed.
+/// Limit, in bytes, on all replies of a batch together. The reply with which the limit is reached
+/// is still complete.
 pub const SAID_MAX: usize = 16 << 20;
 
-/// The replies of a batch so far, in JSON form. They are stored only once, however much the
-/// commands print.
+/// The replies to the commands of a batch so far, already in JSON form, so that what the commands
+/// print is stored only once.
 #[derive(Debug, Default)]
 pub struct Said {
     json: Vec<u8>,
@@ -194,7 +195,7 @@ pub struct Said {
     failed: bool,
 }
 
-/// The reply of a command that printed something or failed.
+/// The reply to one command of a batch that printed something or failed.
 #[derive(Serialize)]
 struct Spoken<'a> {
     command: usize,
@@ -204,19 +205,20 @@ struct Spoken<'a> {
 }
 
 impl Said {
-    /// Returns the number of commands that were tried.
+    /// Returns the number of commands of the batch that were tried so far.
     #[must_use]
     pub const fn tried(&self) -> usize {
         self.tried
     }
 
-    /// Whether the limit is reached, so that no more commands may be tried.
+    /// Whether the replies have reached the limit [`SAID_MAX`], so that no more commands may be
+    /// tried.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.json.len() >= SAID_MAX
     }
 
-    /// Adds the reply of the next command.
+    /// Adds the reply to the command that was tried next.
     pub fn add(&mut self, reply: &Reply) {
         if *reply != Reply::default() {
             self.write(reply);
@@ -224,8 +226,8 @@ impl Said {
         self.tried += 1;
     }
 
-    /// Adds the message that the next command is not tried, because the replies before it take too
-    /// many bytes.
+    /// Adds an error message in place of the next command's reply: the command is not tried,
+    /// because the replies before it take too many bytes.
     pub fn refuse(&mut self) {
         let err = format!(
             "onramp: the batch ends here: its replies take more than {} MiB; ask for less, or use \
@@ -283,7 +285,7 @@ mod tests {
         serde_json::from_slice(&reply).expect("JSON")
     }
 
-    /// One command that failed, with whatever code, makes the batch fail.
+    /// If one command of a batch failed, with whatever exit code, the whole batch has failed.
     #[test]
     fn a_batch_fails_with_any_of_its_commands() {
         for (replies, code, places) in [

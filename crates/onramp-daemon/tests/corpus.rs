@@ -1,4 +1,4 @@
-//! Repeats the inputs that fuzzing of the protocol found to be interesting.
+//! Executes again the inputs that fuzzing of the protocol found to be interesting.
 
 #[path = "ops/protocol.rs"]
 mod ops;
@@ -19,7 +19,7 @@ fn the_corpus_is_answered() {
     assert!(count > 0, "{} is empty", corpus.display());
 }
 
-/// Words of the grammar in any order.
+/// A command that consists of words of the grammar in any order.
 fn words() -> impl Strategy<Value = String> {
     let word = prop::sample::select(vec![
         "qdisc", "class", "filter", "link", "add", "del", "replace", "change", "show", "set",

@@ -1,9 +1,9 @@
-//! Configuring a host from a text of commands, completely or not at all.
+//! Configures a host as a text of commands describes it, either completely or not at all.
 //!
-//! The text is first tried on a trial host whose devices send nothing. Then the real host is
-//! brought to the state that the trial host reached. Devices that did not change stay. Trees in
-//! which only parameters differ are changed in place; other trees are replaced, and the packets
-//! that they hold are moved or dropped.
+//! The commands of the text are first tried on a trial host, whose devices send nothing. Then the
+//! real host is brought to the state that the trial host reached. Devices that did not change stay.
+//! Trees of qdiscs in which only parameters differ are changed in place; other trees are replaced,
+//! and the packets that they hold are moved or dropped.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use super::netdev::{Netdev, Netdevs};
 use super::{Host, Line, Lines, Reply, ip};
 use crate::tc::{self, TcError};
 
-/// A device as far as commands can describe it.
+/// The description of a device, as far as commands can set its properties.
 #[derive(Clone, Debug)]
 struct Described {
     name: String,
@@ -25,11 +25,12 @@ struct Described {
     made: String,
     /// The name of the other end of a `veth`.
     peer: Option<String>,
-    /// Whether the command that made another device, its peer, also made this device.
+    /// Whether this device is the second end of a pair, which was made by the command that made the
+    /// first end (its peer).
     is_second: bool,
-    /// The addresses that the device uses.
+    /// The socket addresses that the device uses; no other device can use them at the same time.
     addresses: Vec<SocketAddr>,
-    /// The number of the line that made the device.
+    /// The number of the line in the text that makes the device.
     line: usize,
     mtu: u32,
     txqueuelen: u32,
@@ -67,7 +68,8 @@ impl Described {
 }
 
 impl Described {
-    /// Whether this device can be made only after the device `there` is gone.
+    /// Whether this device can be made only after the device `there` is gone, because both use the
+    /// same name or address.
     fn waits_for(&self, there: &Self) -> bool {
         let names = [Some(&self.name), self.peer.as_ref()];
         names.contains(&Some(&there.name))
@@ -78,24 +80,26 @@ impl Described {
 /// The number of the line that failed, and the reply to it.
 type Failed = (usize, Reply);
 
-/// The beginning of a step that makes a device.
+/// The words with which each command begins that makes a device.
 const MAKE: &str = "ip link add dev ";
 
 impl Host {
-    /// Brings the host to the state that `text` describes. The text has the [lines](Lines) of a
-    /// batch. If one of them cannot be carried out, the host is left as it was. Returns the
-    /// commands that were carried out; lines of a tree that was replaced begin with `-` and `+`.
+    /// Brings the host to the state that `text` describes. The text consists of commands in
+    /// [lines](Lines), like a file for `tc -batch`. If one of the commands cannot be carried out,
+    /// the host is left as it was. Returns the commands that were carried out on the host. Where a
+    /// tree of qdiscs was replaced, the lines of the old tree begin with `-` and those of the new
+    /// tree with `+`.
     ///
     /// File names in the text are relative to `folder`.
     ///
-    /// Devices that an earlier text made and this text does not mention are deleted. Devices that
-    /// were made in another way are left alone.
+    /// Devices that an earlier text made and that this text does not mention are deleted. Devices
+    /// that were made in another way, and not by a text, are left alone.
     ///
     /// # Errors
     ///
-    /// Returns the number of the line that cannot be carried out, from 1 on, and the reply to it.
-    /// If a device cannot get the wanted properties, the number is that of the line that makes the
-    /// device.
+    /// Returns the number (from 1 on) of the line whose command cannot be carried out, and the
+    /// reply to the command. If a device cannot get the wanted properties, the line is the one that
+    /// makes the device.
     pub fn configure(&mut self, text: &str, folder: &Path) -> Result<Vec<String>, (usize, Reply)> {
         let mut trial = Self::new();
         trial.devices.is_trial = true;
@@ -120,13 +124,14 @@ impl Host {
         Ok(commands)
     }
 
-    /// Makes the wanted devices with their wanted properties, or leaves all devices as they were.
+    /// Gives the host the wanted devices with their wanted properties. If that fails, restores all
+    /// devices as they were.
     fn follow_or_stay(&mut self, wanted: &[Described]) -> Result<Vec<String>, Failed> {
         let before = Described::all(&self.devices);
         let mut steps = Vec::new();
         let Err((line, mut reply)) = self.follow(wanted, &mut steps) else { return Ok(steps) };
-        // A step failed that the trial could not check, for example because another process uses
-        // the address.
+        // A step failed that the trial host could not check, for example because another process
+        // uses the address.
         let was = |name: &str| before.iter().any(|device| device.name == name);
         for name in wanted.iter().map(|device| &device.name).filter(|name| !was(name)) {
             let is_ours = steps.iter().any(|step| step.starts_with(&format!("{MAKE}{name} ")));
@@ -141,14 +146,16 @@ impl Host {
         Err((line, reply))
     }
 
-    /// Makes the wanted devices with their wanted properties, and records the steps.
+    /// Gives the host the wanted devices with their wanted properties. Adds each command that was
+    /// carried out to `steps`.
     fn follow(&mut self, wanted: &[Described], steps: &mut Vec<String>) -> Result<(), Failed> {
         let going = self.going(wanted);
         let stays = |name: &String| {
             self.devices.get(name).is_some() && !going.iter().any(|device| device.name == *name)
         };
         let missing = wanted.iter().filter(|device| !device.is_second && !stays(&device.name));
-        // Take the steps that may fail before the steps that cannot be undone.
+        // Make those devices first that can be made beside the present ones: making a device may
+        // fail, and deleting devices cannot be undone.
         let (late, early): (Vec<_>, Vec<_>) =
             missing.partition(|device| going.iter().any(|there| device.waits_for(there)));
         let make = |host: &mut Self, device: &Described, steps: &mut Vec<String>| {
@@ -175,8 +182,8 @@ impl Host {
         Ok(())
     }
 
-    /// Returns the devices that have to be deleted, because they are no longer wanted or have to be
-    /// made differently.
+    /// Returns the host's devices that have to be deleted, because they are no longer wanted or
+    /// because they have to be made anew with other properties.
     fn going(&self, wanted: &[Described]) -> Vec<Described> {
         let wanted: BTreeMap<&str, &Described> =
             wanted.iter().map(|device| (device.name.as_str(), device)).collect();
@@ -200,7 +207,7 @@ impl Host {
         Ok(())
     }
 
-    /// Sets the properties of a device that can change.
+    /// Gives a device the wanted values of those properties that can change.
     fn set(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
         let Some(device) = self.devices.get(&wanted.name) else { return Ok(()) };
         let mut line = String::new();
@@ -219,7 +226,7 @@ impl Host {
         self.ip(commands, format!("link set dev {}{line}", wanted.name))
     }
 
-    /// Gives a device its tree.
+    /// Gives a device the wanted tree of qdiscs.
     fn grow(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
         let Some(device) = self.devices.get(&wanted.name) else { return Ok(()) };
         let there = device.link.setup();

@@ -17,7 +17,7 @@ pub(crate) use self::types::TYPES;
 
 use std::sync::Arc;
 
-/// A type of devices.
+/// A type of devices, such as `dummy` or `veth`.
 #[derive(Debug)]
 pub(crate) struct Type {
     /// Name of the type.
@@ -26,34 +26,36 @@ pub(crate) struct Type {
     pub(crate) help: &'static str,
     /// Options that may follow the name of the type.
     pub(crate) options: &'static [Opt],
-    /// Name that `ip link` shows for the link layer of such devices: `ether`, `loopback`, `none`.
+    /// Name that `ip link` shows for the link layer of devices of this type: `ether`, `loopback`,
+    /// `none`.
     pub(crate) layer: &'static str,
-    /// Flags that `ip link` shows between `<` and `>` whether the device is up or not.
+    /// Flags that `ip link` shows between `<` and `>` for devices of this type, whether the device
+    /// is up or not.
     pub(crate) flags: &'static [&'static str],
-    /// Whether such a device knows that its wire works. `ip link` then shows the state `UP` instead
-    /// of `UNKNOWN`.
+    /// Whether a device of this type knows that its wire works. If so, `ip link` shows the state
+    /// `UP` instead of `UNKNOWN`.
     pub(crate) carrier: bool,
     /// Size of the link header, bytes.
     pub(crate) header: u32,
-    /// Size of the largest packet without its link header, bytes: the minimum, the default and the
-    /// maximum.
+    /// Sizes of the largest packet, without its link header, that devices of this type can have,
+    /// bytes: the minimum, the default and the maximum.
     pub(crate) mtu: [u32; 3],
-    /// Whether the default qdisc is `noqueue`, because the device sends at once or has no queue to
-    /// wait in (`IFF_NO_QUEUE`).
+    /// Whether the default qdisc of such devices is `noqueue`, because they send at once or have no
+    /// queue to wait in (`IFF_NO_QUEUE`).
     pub(crate) no_queue: bool,
-    /// Makes the devices below the links: of the new device, and of the other end if the type makes
-    /// pairs.
+    /// Makes the parts of devices that lie below their links: one for the new device, and one for
+    /// the other end if the type makes pairs.
     pub(crate) make: fn(&Request<'_>) -> Result<Vec<End>, Refusal>,
 }
 
-/// Returns an error with what the real kernel said of a socket.
+/// Returns an error that contains what the real kernel said when a socket was opened.
 fn refusal(what: &str, address: SocketAddr, error: &std::io::Error) -> Refusal {
     let said = error.to_string();
     let said = said.split(" (os error").next().unwrap_or_default();
     Refusal::new(&format!("RTNETLINK answers: {said}"), format!("cannot {what} {address}"))
 }
 
-/// An option of a type, and the operand that follows it.
+/// An option that devices of a type can have, and the operand that follows the option.
 #[derive(Debug)]
 pub(crate) struct Opt {
     pub(crate) key: &'static str,
@@ -65,24 +67,24 @@ pub(crate) struct Opt {
 /// The operand of an option of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
-    /// An address and a port: `127.0.0.1:4000`.
+    /// An address and a port, such as `127.0.0.1:4000`.
     Address,
-    /// The name of the other end, and other properties that `ip link add` accepts: `name v1 mtu
-    /// 1400`.
+    /// The name of the other end of the pair, and other properties that `ip link add` accepts:
+    /// `name v1 mtu 1400`.
     Peer,
 }
 
-/// The options of a type that a command gave, with their addresses.
+/// The options that a command gave after the type of a device; each has an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Given(pub(crate) Vec<(&'static str, SocketAddr)>);
 
 impl Given {
-    /// Returns the address that was given for `key`, or `None` if there is none.
+    /// Returns the address that was given for the option `key`, or `None` if there is none.
     pub(crate) fn address(&self, key: &str) -> Option<SocketAddr> {
         self.0.iter().find(|(given, _)| *given == key).map(|(_, address)| *address)
     }
 
-    /// Replaces the address that was given for `key`.
+    /// Replaces the address that was given for the option `key`.
     pub(crate) fn set(&mut self, key: &str, address: SocketAddr) {
         self.0.iter_mut().filter(|(given, _)| *given == key).for_each(|place| place.1 = address);
     }
@@ -91,27 +93,27 @@ impl Given {
 /// The properties that a new device shall have.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    /// Numbers of transmit queues: of the device, and of the other end of a pair.
+    /// Numbers of transmit queues: first of the device, then of the other end of a pair.
     pub(crate) queues: [usize; 2],
-    /// Sizes of the largest packets without the link header, bytes: of the device, and of the other
-    /// end.
+    /// Sizes of the largest packets without the link header, bytes: first of the device, then of
+    /// the other end of a pair.
     pub(crate) mtu: [u32; 2],
     /// The options of the type.
     pub(crate) given: &'a Given,
 }
 
-/// The part of a device below its link.
+/// The part of a device below its link: what takes the packets that the link sends.
 pub(crate) struct End {
     /// The device's transmit queues.
     pub(crate) queues: Vec<Box<dyn Device>>,
-    /// State that the queues share.
+    /// State that all queues of the device share.
     pub(crate) end: Arc<LinkEnd>,
-    /// A socket whose received datagrams the device shall send.
+    /// A socket, if the device has one, whose received datagrams the device shall send.
     pub(crate) listener: Option<Listener>,
 }
 
-/// Error: why a device could not be made. It has the text that the kernel would print, and a hint
-/// what to do.
+/// Error: why a device could not be made, with the text that the kernel would print and a hint what
+/// to do.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     /// The error as `ip` prints it: `RTNETLINK answers: …`, `Error: ….`
@@ -132,8 +134,8 @@ impl From<BuildError> for Refusal {
     }
 }
 
-/// Returns stand-ins for a device of this type, or for both ends of a pair. They are used while
-/// commands are only tried.
+/// Returns stand-ins for the part below the link, for a device of this type or for both ends of a
+/// pair. They are used while commands are only tried.
 pub(crate) fn trial(kind: &Type, request: &Request<'_>) -> Vec<End> {
     let is_pair = kind.options.iter().any(|option| option.what == Operand::Peer);
     let end = |place: usize| {

@@ -1,9 +1,9 @@
-//! Events of a host, for listeners.
+//! Events: what a host reports to listeners when something on it changes.
 
 use std::time::SystemTime;
 
-/// An event: a change of a device, or of a qdisc, class or filter on it. Listeners receive it: see
-/// [`Host::listen`](super::Host::listen).
+/// An event: a change of a device, or of a qdisc, class or filter on a device. A function
+/// registered with [`Host::listen`](super::Host::listen) receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Time of the event.

@@ -17,7 +17,7 @@ use self::words::{Fault, Words};
 use super::Reply;
 use super::netdev::Netdevs;
 
-/// Output of a command, or the error.
+/// What a command printed, or the error.
 type Done = Result<String, Fault>;
 
 /// The options of `ip` before its object.
@@ -30,8 +30,8 @@ struct Options {
     one_line: bool,
 }
 
-/// An option of `ip`, and its effect. Where an abbreviation fits several options, the first one
-/// wins.
+/// An option of `ip`, and the function that applies it. If an abbreviation fits several options, it
+/// means the first of them.
 type Switch = (&'static str, fn(&mut Options) -> Done);
 
 const GO_ON: fn(&mut Options) -> Done = |_| Ok(String::new());
@@ -78,7 +78,7 @@ pub(crate) fn exec(devices: &mut Netdevs, words: &[&str]) -> Reply {
 fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     let options = switches(words)?;
     let Some(object) = words.next() else { return Err(Fault::usage(help::IP)) };
-    // `l` means `link`, as in `ip`, where `link` comes before `l2tp`.
+    // The abbreviation `l` means `link` here as in `ip`, which looks up `link` before `l2tp`.
     match object {
         _ if begins(object, "link") => link(devices, words, options),
         _ if begins(object, "help") => Err(Fault::usage(help::IP)),
@@ -86,7 +86,7 @@ fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     }
 }
 
-/// Reads the options in front of the object.
+/// Reads the options that stand in front of the object (such as `link`).
 fn switches(words: &mut Words<'_>) -> Result<Options, Fault> {
     let mut options = Options::default();
     while let Some(word) = words.peek().filter(|word| word.starts_with('-')) {

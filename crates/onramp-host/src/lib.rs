@@ -35,8 +35,8 @@ pub use self::tc::{TcError, tc};
 /// What a command printed, and its exit status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// The exit status: 0 (success), 1 (not understood), 2 (not carried out), 255 (an argument is
-    /// wrong).
+    /// The exit status: 0 (success), 1 (not understood), 2 (understood but not carried out), 255
+    /// (an argument is wrong).
     pub code: u8,
     /// The command's standard output.
     pub out: String,
@@ -64,8 +64,8 @@ pub struct DeviceView {
     pub peer: Option<String>,
     /// The counters of the transmit queues of the device.
     pub queues: Vec<PortSnapshot>,
-    /// The qdiscs of the device, each with the number of the transmit queue in front of which it
-    /// stands; parents before their children.
+    /// The qdiscs of the device; a parent stands before its children. With each qdisc stands the
+    /// number of the transmit queue to which it belongs.
     pub qdiscs: Vec<(usize, QdiscView)>,
 }
 
@@ -152,8 +152,8 @@ impl Host {
     }
 
     /// Returns a receiver of the packets that arrive at a device from now on. At a `veth`, these
-    /// are the packets that the other end sends; at a `loopback`, the packets that the device
-    /// itself sends. Packets that arrive while there is no receiver are counted and freed.
+    /// are the packets that the other end of the pair sends; at a `loopback`, the packets that the
+    /// device itself sends. Packets that arrive while there is no receiver are counted and freed.
     ///
     /// Returns `None` if there is no such device, if there is a receiver already, or if nothing
     /// arrives at devices of this type.
@@ -162,7 +162,8 @@ impl Host {
         self.devices.get(name)?.receiver()
     }
 
-    /// Closes all devices. The packets that they hold may leave until `timeout` has passed.
+    /// Closes all devices. They go on sending the packets that they hold until `timeout` has
+    /// passed; the packets left then are dropped.
     pub fn close(&mut self, timeout: Duration) {
         self.devices.close(timeout);
     }
@@ -173,7 +174,7 @@ impl Host {
         self.listeners.push(Box::new(listener));
     }
 
-    /// Calls the listeners for the events that happened.
+    /// Calls the listeners for the events that have happened since the last call of this function.
     #[expect(clippy::disallowed_methods, reason = "an event is a report")]
     fn tell(&mut self) {
         for (what, device, mut line) in std::mem::take(&mut self.devices.happened) {
@@ -187,17 +188,19 @@ impl Host {
     }
 }
 
-/// Greatest size of a program for filters, bytes. It is far above the size that a program may have.
+/// Greatest size of a file with a filter program, bytes. It is far above the size that such a
+/// program may have.
 const FILE_MAX: u64 = 1 << 20;
 
 /// Reads a file of at most `max` bytes. Pipes are refused, because reading one could block.
 ///
 /// # Errors
 ///
-/// Fails if the file cannot be read, is not a regular file, or is longer than `max` bytes.
+/// Returns an error if the file cannot be read, is not a regular file, or is longer than `max`
+/// bytes.
 pub fn read_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let mut options = fs::File::options();
-    // Check the opened file, and not its name, which may belong to another file by then.
+    // Check the kind of the opened file, and not of the path, which may name another file by then.
     let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));

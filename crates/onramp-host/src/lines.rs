@@ -1,11 +1,12 @@
-//! Reader for files of commands: configurations, and `tc -batch FILE`.
+//! Reads files of commands: configurations, and the files of `tc -batch FILE`.
 //!
 //! Source: behaviour of iproute2's `-batch`, tried: `#` begins a comment, also within a word; a
-//! backslash at the end of a line continues it; quotes, single or double, keep a word together.
+//! backslash at the end of a line continues the command on the next line; quotes, single or double,
+//! make one word of the text between them.
 
 use std::io::{self, BufRead};
 
-/// A command of a file, split into words.
+/// A command that a file contains, split into words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// The number of the command's last line in the file, from 1 on.
@@ -14,8 +15,8 @@ pub struct Line {
     pub words: Vec<String>,
 }
 
-/// Iterator over the commands of a file. Empty lines and comments are skipped. An item is an error
-/// if the file cannot be read.
+/// Iterator over the commands of a file. It skips empty lines and comments. If the file cannot be
+/// read, it returns an error as an item.
 #[derive(Debug)]
 pub struct Lines<R> {
     reader: R,
@@ -23,18 +24,18 @@ pub struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Returns an iterator over the commands that `reader` contains.
+    /// Returns an iterator over the commands that `reader` supplies.
     pub const fn new(reader: R) -> Self {
         Self { reader, number: 0 }
     }
 
-    /// Returns the reader of the commands.
+    /// Returns the reader from which the commands are read.
     pub const fn reader(&self) -> &R {
         &self.reader
     }
 
-    /// Returns the next line without its comment, and whether the command continues on the
-    /// following line. `None`: the file has ended.
+    /// Returns the next line of the file without its comment, and whether the command continues on
+    /// the following line. `None` means that the file has ended.
     fn line(&mut self) -> io::Result<Option<(String, bool)>> {
         let mut line = String::new();
         if self.reader.read_line(&mut line)? == 0 {
@@ -52,7 +53,7 @@ impl<R: BufRead> Lines<R> {
         }))
     }
 
-    /// Returns the next command that has words, or `None` at the end of the file.
+    /// Returns the next command that has at least one word, or `None` at the end of the file.
     fn command(&mut self) -> io::Result<Option<Line>> {
         loop {
             let Some((mut whole, mut goes_on)) = self.line()? else { return Ok(None) };
@@ -109,7 +110,7 @@ mod tests {
         let words = |line: &str| line.split('|').map(str::to_owned).collect::<Vec<_>>();
         let want = [
             (3, words("qdisc|add|dev|d0|root")),
-            // A `#` begins a comment anywhere, also within quotes.
+            // A `#` begins a comment anywhere, even between quotes.
             (6, words("qdisc|show|dev|d 0|a ")),
             (7, words("class")),
             (8, words("filter")),

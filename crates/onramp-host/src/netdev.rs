@@ -42,9 +42,10 @@ pub(crate) struct Netdev {
     pub(crate) address: [u8; 6],
     /// The link through which the device sends.
     pub(crate) link: Link,
-    /// The part of the device below its link.
+    /// The part of the device below its link: it takes the packets that the link sends.
     pub(crate) end: Arc<LinkEnd>,
-    /// The thread that sends the datagrams received by the device's listening socket.
+    /// The thread that sends the datagrams received by the device's listening socket; `None` if the
+    /// device has no such socket.
     pub(crate) relay: Option<Relay>,
 }
 
@@ -64,17 +65,18 @@ impl Netdev {
         self.describe();
     }
 
-    /// Returns the size of the largest packet with its link header, bytes (`psched_mtu`). Qdiscs
-    /// use this value.
+    /// Returns the size of the largest packet including its link header, bytes (`psched_mtu`).
+    /// Qdiscs use this value.
     pub(crate) fn packet_max(&self) -> u32 {
         self.mtu.saturating_add(self.kind.header)
     }
 
-    /// Returns the kind of the qdisc at the root, as `ip link` shows it.
+    /// Returns the kind of the device's root qdisc, as `ip link` shows it.
     pub(crate) fn qdisc(&self) -> &'static str {
         match self.link.setup().root_id() {
             Some(kind) => kind,
-            // No qdisc was set, and the device was never up.
+            // No command has added a qdisc, and the device was never up, so it has no default qdisc
+            // yet.
             None if !self.was_up => "noop",
             None => self.default_qdisc(),
         }
@@ -84,7 +86,8 @@ impl Netdev {
         default_qdisc(self.kind, self.txqueuelen, self.queues)
     }
 
-    /// Tells the device's tree the present properties of the device.
+    /// Tells the device's tree of qdiscs the present properties of the device, such as the size of
+    /// its largest packet.
     pub(crate) fn describe(&self) {
         let facts = Facts {
             fallback: self.default_qdisc().parse().ok(),
@@ -103,8 +106,8 @@ impl Netdev {
         self.end.receiver()
     }
 
-    /// Returns what the device received and sent. Packets that its qdiscs dropped are not counted
-    /// here.
+    /// Returns counters of the packets that the device received and sent. Packets that its qdiscs
+    /// dropped are not counted here.
     pub(crate) fn counters(&self) -> DeviceCounters {
         let stats = self.link.stats();
         let dropped = stats.dropped.iter().filter(|(reason, _)| is_devices(**reason));
@@ -113,15 +116,16 @@ impl Netdev {
         DeviceCounters { received: self.end.received(), sent }
     }
 
-    /// Closes the device, after at most `timeout`.
+    /// Closes the device, which may go on sending the packets that it holds until `timeout` has
+    /// passed.
     pub(crate) fn close(mut self, timeout: Duration) -> CloseReport {
-        // First end the thread that sends through the link.
+        // First end the relay's thread, because it sends through the link.
         drop(self.relay.take());
         self.link.close(timeout)
     }
 }
 
-/// Returns the kind of qdisc that a device has by default.
+/// Returns the kind of qdisc that the device has if no command has added one.
 pub(crate) fn default_qdisc(kind: &Type, txqueuelen: u32, queues: usize) -> &'static str {
     if kind.no_queue || txqueuelen == 0 {
         "noqueue"
@@ -132,7 +136,7 @@ pub(crate) fn default_qdisc(kind: &Type, txqueuelen: u32, queues: usize) -> &'st
     }
 }
 
-/// Whether devices, and not qdiscs, drop packets for this reason.
+/// Whether packets with this drop reason were dropped by a device, and not by a qdisc.
 fn is_devices(reason: DropReason) -> bool {
     matches!(
         reason,
@@ -155,9 +159,9 @@ pub(crate) type Happened = (What, String, String);
 pub(crate) struct Netdevs {
     by_index: BTreeMap<u32, Netdev>,
     by_name: BTreeMap<String, u32>,
-    /// The greatest number that a device has or had.
+    /// The greatest number that any device has or had.
     last: u32,
-    /// What happened since the host last took this list, oldest first.
+    /// The changes that happened since the host last took this list, oldest first.
     pub(crate) happened: Vec<Happened>,
     /// Whether there is a listener for events.
     pub(crate) is_heard: bool,
@@ -186,18 +190,18 @@ impl Netdevs {
         self.by_index.values()
     }
 
-    /// Returns a new number, which no device has or had.
+    /// Returns a new device number, which no device has or had.
     pub(crate) fn new_index(&mut self) -> u32 {
         self.last += 1;
         self.last
     }
 
-    /// Returns the greatest number that a device has or had.
+    /// Returns the greatest device number that a device has or had.
     pub(crate) const fn last(&self) -> u32 {
         self.last
     }
 
-    /// Whether no device has or had this number.
+    /// Whether no device has or had the number `index`.
     pub(crate) fn is_fresh(&self, index: u32) -> bool {
         index > self.last
     }
@@ -210,14 +214,15 @@ impl Netdevs {
         self.by_index.insert(device.index, device);
     }
 
-    /// Removes the device with this name from the host and returns it. The device still works until
-    /// it is closed.
+    /// Removes the device with this name from the host and returns it. The device goes on working
+    /// until it is closed.
     pub(crate) fn remove(&mut self, name: &str) -> Option<Netdev> {
         let index = self.by_name.remove(name)?;
         self.by_index.remove(&index)
     }
 
-    /// Renames the device `name`, if it exists, to `new`. No other device has the name `new`.
+    /// Renames the device `name`, if it exists, to `new`. The caller has checked that no device has
+    /// the name `new`.
     pub(crate) fn rename(&mut self, name: &str, new: &str) {
         let Some(index) = self.by_name.remove(name) else { return };
         self.by_name.insert(new.to_owned(), index);
@@ -227,8 +232,8 @@ impl Netdevs {
         }
     }
 
-    /// Returns the first free name that consists of `prefix` and a number. A name equal to `taken`
-    /// is not free.
+    /// Returns the first free device name that consists of `prefix` and a number. The name `taken`
+    /// counts as used.
     pub(crate) fn free_name(&self, prefix: &str, taken: Option<&str>) -> String {
         let mut names = (0..=u32::MAX).map(|number| format!("{prefix}{number}"));
         let free = |name: &String| {
@@ -237,7 +242,7 @@ impl Netdevs {
         names.find(free).unwrap_or_default()
     }
 
-    /// Closes all devices. Those that still send have at most `timeout` for all of them together.
+    /// Closes all devices. Together they have at most `timeout` to send the packets that they hold.
     pub(crate) fn close(&mut self, timeout: Duration) {
         self.by_name.clear();
         let devices = std::mem::take(&mut self.by_index);

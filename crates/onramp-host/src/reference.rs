@@ -1,18 +1,19 @@
-//! The words of `tc` and `ip` as tables, for manual pages, completion and documentation.
+//! The words of the commands `tc` and `ip` as tables, from which manual pages, completion and
+//! documentation are made.
 //!
-//! The options that follow a kind of qdisc or filter are in other tables:
+//! The options of the kinds of qdiscs and filters are in other tables:
 //! [`KINDS`](onramp_core::qdisc::KINDS) and [`filter::reference`](onramp_core::filter::reference).
 
 use super::device::{Operand, TYPES};
 
-/// A program that the daemon provides: `tc` or `ip`.
+/// A program whose commands the daemon executes: `tc` or `ip`.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     /// Name of the program.
     pub name: &'static str,
     /// Description of the program, one line.
     pub about: &'static str,
-    /// Options that may stand before the object.
+    /// Options that may stand before the object (`tc -s qdisc show`: `-s`).
     pub switches: &'static [Word],
     /// Objects of the program's commands.
     pub objects: &'static [Object],
@@ -25,7 +26,7 @@ pub struct Object {
     pub name: &'static str,
     /// Description of the object, one line.
     pub about: &'static str,
-    /// The verbs that apply to the object.
+    /// The verbs that may follow the object.
     pub verbs: &'static [Verb],
 }
 
@@ -36,9 +37,9 @@ pub struct Verb {
     pub name: &'static str,
     /// Description of the verb, one line.
     pub about: &'static str,
-    /// Words that may follow the verb, in any order, before a kind.
+    /// Words that may follow the verb, in any order, before a kind of qdisc or filter.
     pub words: &'static [Word],
-    /// What follows these words.
+    /// What follows the words in `words`.
     pub then: Then,
 }
 
@@ -64,15 +65,16 @@ pub enum Takes {
     Handle,
     /// A handle of a class or a qdisc: `1:20`.
     Class,
-    /// One of these words, or another word.
+    /// One of these words; another word may be allowed, too.
     OneOf(&'static [&'static str]),
-    /// A value. The string is the placeholder that documentation shows for it.
+    /// A value, such as a number. The string is the placeholder that documentation shows for the
+    /// value.
     Value(&'static str),
     /// A type of devices.
     Type,
 }
 
-/// What follows the words of a verb.
+/// What follows after a verb and its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// Nothing follows.
@@ -124,10 +126,10 @@ const fn verb(name: &'static str, about: &'static str, words: &'static [Word], t
     Verb { name, about, words, then }
 }
 
-/// The programs that the daemon provides.
+/// The programs whose commands the daemon executes.
 pub const PROGRAMS: &[Program] = &[TC, IP];
 
-/// The tables of `tc`.
+/// The tables for the commands of `tc`.
 pub const TC: Program = Program {
     name: "tc",
     about: "configures qdiscs, classes and filters of the daemon's devices",
@@ -266,7 +268,7 @@ const FILTER: &[Word] = &[
     word("handle", Takes::Value("FILTERID"), "handle of the filter; its form depends on the kind"),
 ];
 
-/// The tables of `ip`.
+/// The tables for the commands of `ip`.
 pub const IP: Program = Program {
     name: "ip",
     about: "makes, changes and shows the daemon's devices",
@@ -346,10 +348,10 @@ pub struct DeviceType {
     pub name: &'static str,
     /// Description of the type, one line.
     pub help: &'static str,
-    /// Options that may follow the name of the type.
+    /// Options that may follow the name of the type in a command.
     pub options: Vec<DeviceOption>,
     /// Size of the largest packet without its link header, bytes: the minimum, the default and the
-    /// maximum. Zero: there is no such bound.
+    /// maximum. Zero means that there is no such bound.
     pub mtu: [u32; 3],
     /// Whether devices of this type have no qdisc unless one is added.
     pub no_queue: bool,
@@ -362,7 +364,7 @@ pub struct DeviceOption {
     pub key: &'static str,
     /// Placeholder for the operand of the option.
     pub operand: &'static str,
-    /// Whether the option is mandatory.
+    /// Whether a device of the type cannot be made without the option.
     pub needed: bool,
     /// Description of the option, one line.
     pub help: &'static str,
@@ -397,8 +399,8 @@ mod tests {
     use super::*;
     use crate::Host;
 
-    /// Returns the exit status and the error text of a command on a host with one device and a
-    /// tree.
+    /// Carries out a command on a host that has one device with a tree of qdiscs. Returns the exit
+    /// status and the error text.
     fn said(line: &str) -> (u8, String) {
         let mut host = Host::new();
         let mut exec = |line: &str| {
@@ -412,8 +414,8 @@ mod tests {
         (reply.code, reply.err)
     }
 
-    /// Returns the error if the command `line` failed because `word` was not understood, and `None`
-    /// otherwise.
+    /// Carries out the command `line`. Returns its error text if the command failed because the
+    /// word `word` was not understood, and `None` otherwise.
     fn is_unknown(line: &str, word: &str) -> Option<String> {
         let (_, err) = said(line);
         let signs = ["is unknown", "hat is", "no such kind", "unexpected"];
@@ -422,7 +424,7 @@ mod tests {
         unknown.then(|| format!("{line}: {err}"))
     }
 
-    /// Returns an example of this operand.
+    /// Returns an example of a value for this operand.
     fn example(takes: Takes) -> &'static str {
         match takes {
             Takes::Nothing => "",
@@ -440,7 +442,7 @@ mod tests {
     fn every_word_of_the_tables_is_understood() {
         let mut bad = Vec::new();
         for Program { name, switches, objects, .. } in PROGRAMS {
-            // The client handles the option that reads files.
+            // This option reads files, so the client handles it, and not the daemon.
             for switch in switches.iter().filter(|switch| switch.name != "-b") {
                 let line = format!("{name} {} {} show", switch.name, objects[0].name);
                 bad.extend(is_unknown(&line, switch.name));

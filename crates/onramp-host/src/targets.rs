@@ -1,4 +1,4 @@
-//! The devices of a host as targets of `tc` commands, and the events that these commands cause.
+//! How commands of `tc` find the devices of a host, and which events these commands cause.
 
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, QdiscView, Query, mq};
@@ -13,8 +13,8 @@ impl Netdev {
         Target { name: &self.name, link: &self.link, mtu: self.packet_max() }
     }
 
-    /// Returns the views of the device's running qdiscs, each with the number of its transmit
-    /// queue.
+    /// Returns the views (states and counters) of the device's qdiscs, each with the number of its
+    /// transmit queue.
     pub(super) fn views(&self) -> Vec<(usize, QdiscView)> {
         let queues = self.link.all_views().into_iter();
         let queues: Vec<_> =
@@ -99,7 +99,8 @@ fn told(setup: &Setup, mtu: u32, line: &str, change: &Change) -> Vec<(What, Stri
     told
 }
 
-/// Returns whether a command can only have added something new, and not changed it.
+/// Returns whether the command can only have added a new object, and cannot have changed an
+/// existing one.
 fn is_new(line: &str) -> bool {
     line.split(' ').nth(1) == Some("add")
 }

@@ -22,10 +22,11 @@ use onramp::{Link, PortError};
 
 pub use self::link::tc;
 
-/// An option before the object, and its effect on the output.
+/// An option that stands before the object (such as `qdisc`), and its effect on the output.
 type Switch = (&'static str, fn(&mut Style));
 
-/// The options before the object. Where an abbreviation fits several options, the first one wins.
+/// The options that may stand before the object. If an abbreviation fits several options, it means
+/// the first of them.
 const SWITCHES: &[Switch] = &[
     ("-stats", |style| style.stats = true),
     ("-statistics", |style| style.stats = true),
@@ -74,16 +75,16 @@ Usage: tc filter { add | del | change | replace } dev STRING
        tc filter show dev STRING [ root | ingress | egress | parent CLASSID ]
 ";
 
-/// A device that commands may name.
+/// A device that commands of `tc` may name.
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) name: &'a str,
     pub(crate) link: &'a Link,
-    /// Size of the largest packet, link header included, bytes.
+    /// Size of the largest packet including its link header, bytes.
     pub(crate) mtu: u32,
 }
 
-/// The devices that commands may name.
+/// The devices that commands of `tc` may name.
 pub(crate) trait Targets {
     /// Returns the device with this name.
     fn target(&self, name: &str) -> Option<Target<'_>>;
@@ -99,9 +100,10 @@ pub(crate) trait Targets {
 pub enum TcError {
     /// The command cannot be understood, or what it asks for is impossible. Nothing has changed.
     Config(ConfigError),
-    /// A port did not make the change.
+    /// A port (transmit queue) of the link did not make the change.
     Port(PortError),
-    /// The command is not one for a link, or it asked for help. The field is what `tc` prints then.
+    /// The command is none that can be carried out on a link, or it asked for help. The field holds
+    /// what `tc` prints in this case.
     Reply(Reply),
 }
 
@@ -143,8 +145,8 @@ impl From<TcError> for Reply {
     fn from(error: TcError) -> Self {
         match error {
             TcError::Config(error) => refused(&error),
-            // The port will make the change later, without another command, so the exit status is
-            // 0.
+            // `Late` means that the port will still make the change, without another command, so
+            // the exit status is 0.
             TcError::Port(error @ PortError::Late(_)) => said(0, error.to_string()),
             TcError::Port(error) => {
                 said(2, format!("RTNETLINK answers: Device or resource busy\n{error}"))
@@ -154,10 +156,10 @@ impl From<TcError> for Reply {
     }
 }
 
-/// Output of a command, with a warning that may be empty; or an error.
+/// What a command printed, with a warning that may be empty; or the error.
 type Done = Result<(String, &'static str), TcError>;
 
-/// Warning for filters on packets that arrive.
+/// Warning for filters that would classify packets that arrive at the device.
 const UNASKED: &str = concat!(
     "Warning: onramp does not apply filters of ingress and clsact to packets yet; it only stores ",
     "and lists them. Filters at the root qdisc are applied.\n"
@@ -184,7 +186,7 @@ pub(crate) fn run(devices: &mut dyn Targets, words: &[&str]) -> Done {
     }
 }
 
-/// Reads the options in front of the object.
+/// Reads the options that stand in front of the object.
 fn switches<'a, 'w>(mut words: &'a [&'w str]) -> Result<(Style, &'a [&'w str]), Reply> {
     let mut style = Style::default();
     while let Some((word, rest)) = words.split_first().filter(|(word, _)| word.starts_with('-')) {
@@ -249,7 +251,7 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
     }
     let name = words.iter().position(|word| *word == "dev").and_then(|at| words.get(at + 1));
     one_by_one(object, words)?;
-    // As `tc` does, report an unknown device last, after any other error in the line.
+    // As `tc` does, report a device that does not exist only if the line has no other error.
     let line = [&[object, verb][..], words].concat().join(" ");
     let Some(target) = name.and_then(|name| devices.target(name)) else {
         return Err(no_device(&line, name.copied()));
@@ -263,8 +265,9 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
     Ok((String::new(), if unasked { UNASKED } else { "" }))
 }
 
-/// Checks that each argument is a single word, because lines are split into words again later.
-/// Expressions of filters may be one argument of several words.
+/// Checks that each argument is a single word, because the arguments are joined to a line that is
+/// split into words again later. Only in commands about filters may an argument consist of several
+/// words (an expression).
 fn one_by_one(object: &str, words: &[&str]) -> Result<(), Reply> {
     let split = |word: &str| word.is_empty() || word.contains(char::is_whitespace);
     let names = |at: usize| object != "filter" || at > 0 && words[at - 1] == "dev";
@@ -274,8 +277,8 @@ fn one_by_one(object: &str, words: &[&str]) -> Result<(), Reply> {
     })
 }
 
-/// Returns the error of a line whose device does not exist. Another error in the line takes
-/// precedence.
+/// Returns the error for a command whose device does not exist. If the line has another error,
+/// returns that one instead.
 fn no_device(line: &str, name: Option<&str>) -> TcError {
     let said_before = Setup::default().apply(line).err();
     let said_before = said_before.filter(|error| !matches!(error.fault, Fault::Kernel(..)));
@@ -290,8 +293,8 @@ fn no_device(line: &str, name: Option<&str>) -> TcError {
     }
 }
 
-/// Returns what `tc` prints for an error, with this library's own explanation where Linux gives
-/// none.
+/// Returns what `tc` prints for an error; where Linux gives no explanation, Onramp's own
+/// explanation is added.
 fn refused(error: &ConfigError) -> Reply {
     let text = match error.fault {
         Fault::Usage => error.to_string(),
@@ -360,7 +363,7 @@ fn list(target: &Target<'_>, name: Option<&str>, object: &str, query: Query, out
     }
 }
 
-/// Reads which qdiscs or classes shall be listed.
+/// Reads the words that say which qdiscs or classes shall be listed.
 fn query<'w>(object: &str, words: &[&'w str]) -> Result<(Option<&'w str>, Query), Reply> {
     let (mut device, mut query) = (None, Query::default());
     let mut words = words.iter().copied();
@@ -418,7 +421,7 @@ fn get_filter(devices: &dyn Targets, words: &[&str], style: Style) -> Done {
     Ok((out.finish(), ""))
 }
 
-/// Lists the filters of one place on one device. Without a device, lists nothing.
+/// Lists the filters at one place (a parent) of one device. If no device is named, lists nothing.
 fn show_filters(devices: &dyn Targets, words: &[&str], mut out: Out) -> Result<String, Reply> {
     if words.contains(&"help") {
         return Err(usage(FILTER_HELP));
@@ -433,7 +436,7 @@ fn show_filters(devices: &dyn Targets, words: &[&str], mut out: Out) -> Result<S
     let link = devices.target(name).ok_or_else(missing)?.link;
     let setup = link.setup();
     let (place, _) = setup.filter_query(&line).map_err(|error| refused(&error))?;
-    // Ask the ports only if counters shall be shown.
+    // Ask the ports for what the filters counted only if counters shall be shown.
     let counted = if out.style.stats { link.filters(place) } else { Vec::new() };
     setup.show_counted(&line, &counted, &mut out).map_err(|error| refused(&error))?;
     Ok(out.finish())
@@ -455,7 +458,8 @@ fn usage(text: &str) -> Reply {
 mod tests {
     use super::*;
 
-    /// A change that a port makes later is as good as made; one that no port makes has failed.
+    /// A change that a port will make later (`Late`) exits with 0 like a change that is made; a
+    /// change that the port will not make (`Blocked`) exits with 2.
     #[test]
     fn a_change_that_is_late_exits_with_0() {
         for (error, code) in [(PortError::Late(7), 0), (PortError::Blocked(7), 2)] {

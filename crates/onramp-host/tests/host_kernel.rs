@@ -1,6 +1,6 @@
-//! Gives the same lines of `tc` to the real `tc` on a kernel's device and to a host with a device
-//! of its own. Both have to end with the same status, print the same text, and list the same tree
-//! after each line.
+//! Gives the same `tc` commands to the real `tc`, on a device of the kernel, and to a host with a
+//! device of its own. After each command, both must have the same exit status, print the same text,
+//! and list the same tree.
 //!
 //! Needs root, `ip` and `tc` (`apt-get install iproute2`), and a kernel with `htb` and `tbf`.
 
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 use onramp_host::Host;
 
-/// The listings that are compared after each line.
+/// The listings that are compared after each command.
 const LISTINGS: &[&str] = &[
     "qdisc show dev v0",
     "-d qdisc show dev v0",
@@ -32,7 +32,7 @@ impl Namespace {
         space.run("ip", &["netns", "add", name])?;
         let link = ["-n", name, "link"];
         let ip = |words: &[&str]| space.run("ip", &[&link[..], words].concat());
-        // Disable IPv6, so that only the test sends packets.
+        // Disable IPv6, so that the kernel sends no packets on its own.
         for quiet in ["all", "default"] {
             let file = format!("/proc/sys/net/ipv6/conf/{quiet}/disable_ipv6");
             let script = format!("test ! -e {file} || echo 1 > {file}");
@@ -76,7 +76,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Replaces handles that the kernel chose: their numbers are shared by the whole kernel, so they
+/// Replaces the handles that the kernel chose. The whole kernel shares their numbers, so they
 /// differ from run to run.
 fn without_own_handles(text: &str) -> String {
     let own = |word: &str| {
@@ -90,7 +90,8 @@ fn without_own_handles(text: &str) -> String {
     words.collect()
 }
 
-/// Returns lines of `tc`, in groups that each begin on a device without a qdisc of its own.
+/// Returns commands of `tc`, in groups. At the beginning of each group, the device has no qdisc but
+/// its default one.
 fn turns() -> Vec<Vec<String>> {
     let mut turns: Vec<Vec<String>> = Vec::new();
     let mut turn = |lines: Vec<String>| turns.push(lines);
@@ -325,7 +326,8 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-/// Gives a line to both sides. Returns both exit statuses and outputs if they differ.
+/// Gives a command to the real `tc` and to the host. Returns both exit statuses and outputs if they
+/// differ.
 fn differs(space: &Namespace, host: &mut Host, words: &str) -> Option<String> {
     let theirs = space.tc(words);
     let line = format!("tc {words}");

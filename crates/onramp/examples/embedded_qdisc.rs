@@ -1,5 +1,6 @@
-//! A qdisc inside the caller's own loop: no threads, no sockets and no clock of its own, and the
-//! caller keeps the buffers. Run: `cargo run --release -p onramp --example embedded_qdisc`.
+//! A qdisc inside the program's own loop: the qdisc has no threads, no sockets and no clock, and
+//! the program keeps the buffers of its packets. Run: `cargo run --release -p onramp --example
+//! embedded_qdisc`.
 
 use onramp::Spec;
 use onramp::qdisc::Dequeue;
@@ -9,8 +10,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let spec: Spec = "fq maxrate 10mbit flow_limit 8 quantum 2500 initial_quantum 2500".parse()?;
     let mut tree = Tree::new(&spec, 1514);
 
-    // The caller's buffers. A packet carries only the number of its buffer, as its cookie. Packets
-    // come from a pool, so nothing is allocated once the pool has been filled.
+    // The program's buffers. A packet of the qdisc carries, as its cookie, only the number of its
+    // buffer. The packets come from a pool, so nothing is allocated once the pool has been filled.
     let frames: Vec<Vec<u8>> = (0..20_u8).map(|n| vec![n; 1_250]).collect();
     let mut pool = Pool::new(Credits { packets: 1_000, bytes: 0 });
 
@@ -34,7 +35,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let at_us = (now.0 - 1_000_000_000) / 1_000;
                 println!("{at_us:5} us: frame {:2}, {} bytes", packet.cookie, frame.len());
             }
-            // A real loop would poll its sockets until that time.
+            // A real loop would poll its sockets until the time at which the qdisc can send the
+            // next packet.
             Dequeue::NotBefore(then) => now = then,
             Dequeue::Empty => break,
         }

@@ -19,14 +19,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let video = sender.flow(to).with_pacing_rate("8mbit".parse::<Rate>()?);
     let audio = sender.flow(to).with_priority(INTERACTIVE);
 
-    // A key frame of 40 packets. At line rate it would be a burst that routers drop. Paced, it
-    // takes 40 ms, and the audio does not wait behind it.
+    // A key frame of 40 packets. Sent at line rate, it would be a burst of which routers drop
+    // packets. Paced, it takes 40 ms, and the audio packets need not wait behind it.
     for part in 0..40_u8 {
         sender.send(&video, &[part; 1_000])?;
     }
     sender.send(&audio, b"audio")?;
 
-    // Give one packet a departure time: 50 ms from now.
+    // Give one packet a departure time: it leaves 50 ms from now.
     let mut marker = sender.packet(&audio, b"marker")?;
     marker.txtime_ns = (link.now() + Duration::from_millis(50)).0;
     sender.submit(&audio, marker).map_err(|rejected| rejected.why)?;

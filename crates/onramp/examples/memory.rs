@@ -1,5 +1,5 @@
-//! Measures what the parts of a link cost in bytes, as the allocator counts them. The result is the
-//! table "Memory" of `docs/performance.md`.
+//! Measures how many bytes the parts of a link cost, as the allocator counts them. The result is
+//! the table "Memory" of `docs/performance.md`.
 //!
 //! ```text
 //! cargo run --release -p onramp --example memory [-- --json FILE]
@@ -27,10 +27,11 @@ struct Args {
     json: Option<PathBuf>,
 }
 
-/// Number of objects that are made of each kind. Their total cost is divided by this number.
+/// Number of objects of a kind that are made for one measurement; their total cost is divided by
+/// this number.
 const COUNT: usize = 10_000;
 
-/// Returns the number of bytes that are allocated now.
+/// Returns the number of bytes that the process has allocated at present.
 fn live() -> usize {
     let stats = ALLOCATOR.stats();
     stats.bytes_allocated - stats.bytes_deallocated
@@ -55,12 +56,13 @@ fn root(qdisc: &str) -> Vec<String> {
     vec![format!("qdisc add dev x root handle 1: {qdisc}")]
 }
 
-/// Returns the cost of a packet with room for this many bytes of payload.
+/// Returns the cost, in bytes, of a packet with room for `payload` bytes of payload.
 fn packet(payload: usize) -> usize {
     let link = null("pfifo");
     let mut sender = link.sender();
     let flow = sender.flow(None);
-    // The first packet of a sender allocates more than itself, so measure the second.
+    // With its first packet, a sender allocates more than that packet, so measure the second
+    // packet.
     let first = sender.packet(&flow, &vec![0; payload]).expect("there are credits");
     let bytes = vec![0; payload];
     let (cost, second) = cost(|| sender.packet(&flow, &bytes).expect("there are credits"));
@@ -73,7 +75,8 @@ fn null(qdisc: &str) -> Link {
     link.expect("the link is in order")
 }
 
-/// Returns the cost of a sender that has sent a packet of 120 bytes and got it back.
+/// Returns the cost of a sender that has sent a packet of 120 bytes, which has come home to the
+/// sender's pool.
 fn idle_sender() -> usize {
     let link = null("fq");
     let used = || {
@@ -90,7 +93,8 @@ fn idle_sender() -> usize {
     bytes / count
 }
 
-/// Returns the cost of a flow of `qdisc` that holds a packet, without the packet.
+/// Returns the cost of a flow in the qdisc `qdisc` that holds a packet. The cost of the packet
+/// itself is not included.
 fn backlogged_flow(qdisc: &str) -> usize {
     let mut tree = tree(&root(qdisc));
     let packets: Vec<_> = (1..).take(COUNT).map(flow_packet).collect();
@@ -99,11 +103,13 @@ fn backlogged_flow(qdisc: &str) -> usize {
             let _ = tree.enqueue(Instant(1), packet);
         }
     });
-    // The list that held the packets was freed inside the measurement, so add its size.
+    // The list that held the packets was freed during the measurement, which made the cost seem
+    // smaller, so add the size of the list.
     (bytes + COUNT * size_of::<Packet>()) / COUNT
 }
 
-/// Returns the cost of an empty flow that `fq` remembers in order to pace the flow's next packet.
+/// Returns the cost of an empty flow of the qdisc `fq`, which remembers the flow in order to pace
+/// its next packet.
 fn remembered_flow() -> usize {
     let mut tree = tree(&root("fq maxrate 1gbit"));
     let (bytes, ()) = cost(|| {
@@ -121,13 +127,14 @@ fn flow_packet(flow: u64) -> Packet {
     packet
 }
 
-/// Returns the cost of each additional flow of `qdisc`, which allocates all `flows` from the start.
+/// Returns the cost of one flow in a qdisc that allocates all of its flows at the start; it is
+/// computed from trees with two different numbers of flows.
 fn flow_of_table(qdisc: &str, flows: [usize; 2]) -> usize {
     let [few, many] = flows.map(|flows| cost(|| tree(&root(&format!("{qdisc} flows {flows}")))).0);
     (many - few) / (flows[1] - flows[0])
 }
 
-/// Returns the cost of a class with its own `pfifo`.
+/// Returns the cost of a class of a qdisc, together with the class's own `pfifo`.
 fn class(kind: &str, options: &str) -> usize {
     let root = root(kind);
     let class = |minor| format!("class add dev x parent 1: classid 1:{minor:x} {kind} {options}");
@@ -137,7 +144,7 @@ fn class(kind: &str, options: &str) -> usize {
     (full - empty) / COUNT
 }
 
-/// Returns the cost of an unused port with its `pfifo_fast`.
+/// Returns the cost of a port that was never used, together with its `pfifo_fast`.
 fn port() -> usize {
     let mut setup = Setup::default();
     setup.apply("qdisc add dev x root handle 1: mq").expect("a root");
@@ -180,7 +187,8 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a row of the JSON table. Its text has no characters that JSON would have to escape.
+/// Returns a row of the table in JSON. The text `what` contains no characters that JSON would have
+/// to escape.
 fn row(what: &str, bytes: usize) -> String {
     format!("  {{\"what\": \"{what}\", \"bytes\": {bytes}}}")
 }

@@ -34,7 +34,8 @@ const QDISCS: &[&str] = &[
     "pfifo_fast",
 ];
 const MODES: [Mode; 3] = [Mode::Hybrid, Mode::Inline, Mode::Dedicated];
-/// Long enough for all held packets to leave at the slowest rate used here.
+/// Time limit for a flush; long enough for all packets that a link holds to leave at the slowest
+/// rate used in this test.
 const REST: Duration = Duration::from_secs(60);
 const DEAD: &str = "the soak kills this device";
 
@@ -73,7 +74,8 @@ impl Device for Moody {
             0 if self.mortal && self.rng.u32(0..20) == 0 => panic!("{DEAD}"),
             0..=9 => {
                 self.full_until = now.after(self.rng.u64(0..3_000_000));
-                // The port asks a device that does not say when it has room again after one tick.
+                // If the device does not say when it will have room again, the port asks again
+                // after one tick.
                 let retry_at = self.rng.bool().then_some(self.full_until);
                 return Transmitted { calls: 1, messages: 0, retry_at };
             }
@@ -104,7 +106,7 @@ impl Device for Moody {
     }
 }
 
-/// What the senders know of their packets, summed over all senders.
+/// What the senders know about the fate of their packets: the sums over all senders.
 #[derive(Debug, Default)]
 struct Told {
     accepted: AtomicU64,
@@ -122,7 +124,8 @@ fn sender(link: &Link, told: &Arc<Told>) -> Sender {
     sender
 }
 
-/// Sends in all possible ways until `stop` is set, then waits for the completion of all packets.
+/// Sends packets in all possible ways until `stop` is set, then waits until all packets of its
+/// sender are completed.
 fn live(link: &Link, told: &Arc<Told>, stop: &AtomicBool, mut rng: Rng) {
     let mut me = sender(link, told);
     while !stop.load(Ordering::Relaxed) {
@@ -139,8 +142,8 @@ fn live(link: &Link, told: &Arc<Told>, stop: &AtomicBool, mut rng: Rng) {
                 0 => {
                     me.cork();
                     let n = (0..20).filter(|_| me.try_send(&flow, payload).is_ok()).count();
-                    // Packets that a cork holds back count as accepted, because a sender submits
-                    // them before it waits.
+                    // Packets that a cork still holds back count as accepted, because the sender
+                    // submits them before its next wait.
                     let _ = me.uncork();
                     n as u64
                 }
@@ -163,7 +166,7 @@ fn live(link: &Link, told: &Arc<Told>, stop: &AtomicBool, mut rng: Rng) {
                 _ => match me.send(&flow, payload) {
                     Ok(()) => 1,
                     Err(SendError::Closed) => return finish(me),
-                    Err(_) => break, // The flow's port died, so use another flow.
+                    Err(_) => break, // The flow's port has died, so use another flow.
                 },
             };
             told.accepted.fetch_add(accepted, Ordering::Relaxed);
@@ -176,7 +179,7 @@ fn live(link: &Link, told: &Arc<Told>, stop: &AtomicBool, mut rng: Rng) {
     finish(me);
 }
 
-/// Waits for all packets that the sender has in flight, and drops the sender.
+/// Waits until all packets of the sender have come home, and drops the sender.
 fn finish(mut sender: Sender) {
     assert!(sender.flush(REST), "a sender waits forever: {sender:?}");
 }
@@ -195,8 +198,8 @@ fn meddle(link: &Link, rng: &mut Rng, taken: &Arc<AtomicU64>) {
     assert!(stats.sent + stats.dropped_total() <= stats.submitted, "{stats:?}");
 }
 
-/// Runs one link for about a second. Returns the number of packets that the link carried, or what
-/// was wrong.
+/// Runs one link for about a second. Returns the number of packets that the link carried, or a
+/// message that says what was wrong.
 fn second(seed: u64) -> Result<u64, String> {
     let mut rng = Rng::with_seed(seed);
     let taken = Arc::new(AtomicU64::new(0));
@@ -237,9 +240,11 @@ fn second(seed: u64) -> Result<u64, String> {
     let taken = of(&taken);
     let books = stats.submitted == stats.sent + stats.dropped_total() && stats.held == 0;
     let fates = (sent, dropped) == (stats.sent, stats.dropped_total());
-    // A device that dies may have taken packets that the link counts as dropped.
+    // The device took `taken` packets. A device that died may have taken some packets that the link
+    // counts as dropped.
     let wire = stats.sent <= taken && taken <= stats.sent + dead;
-    // Packets that a cork held back when its link closed were accepted, but not submitted.
+    // If the link was closed early, some packets that a cork held back count as accepted here, but
+    // were never submitted.
     let all = accepted == stats.submitted || closes;
     if books && fates && wire && all {
         Ok(stats.submitted)
@@ -301,7 +306,7 @@ fn main() -> Result<(), String> {
         seed = seed.wrapping_add(1);
         lives += 1;
         let now = resident();
-        // After some links, the memory that the allocator keeps has settled.
+        // After ten links, the amount of memory that the allocator keeps no longer changes much.
         if lives == 10 {
             warm = now;
         }

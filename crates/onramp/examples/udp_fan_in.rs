@@ -10,7 +10,8 @@ const THREADS: usize = 64;
 const DATAGRAMS: u32 = 2_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The destinations: sockets that nobody reads, so the kernel drops datagrams that do not fit.
+    // The destinations of the packets: sockets from which nobody reads, so the kernel drops
+    // datagrams for which they have no room.
     let sinks =
         (0..THREADS).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
 
@@ -22,7 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             scope.spawn(move || {
                 let flow = sender.flow(to);
                 for number in 0..DATAGRAMS {
-                    // Blocks while this thread has sent faster than the link.
+                    // Blocks while the link has no room for a packet of this thread, which is
+                    // faster than the link.
                     sender.send(&flow, &number.to_be_bytes()).expect("the link is open");
                 }
             });

@@ -26,19 +26,20 @@ use crate::shared::{BoxDevice, LinkConfig, Setup, SocketCounters};
 /// Greatest default number of ports of a link that binds its own sockets. The default is one port
 /// for each processor, up to this number.
 const PORTS_DEFAULT_MAX: usize = 8;
-/// Greatest number of ports of a link.
+/// Greatest number of ports that a link may have.
 const PORTS_MAX: usize = 65_535;
-/// Default limit on the number of ports that a link may have over its lifetime.
+/// Default limit on the number of ports that a link may have over its lifetime, removed ports
+/// included.
 const PORTS_MAX_DEFAULT: usize = 64;
-/// Qdisc in front of each port if the caller names none.
+/// Qdisc in front of each port's device if the caller names none.
 const DEFAULT: &str = "fq";
 /// Greatest number of runners of a link.
 const RUNNERS_MAX: usize = 64;
-/// Default cap of one port's intake, packets. Credits bound the packets of each sender in the
-/// intake; this cap bounds the packets of all senders together.
+/// Default cap of one port's intake, packets. The credits of a sender bound how many of its packets
+/// are in the intake; this cap bounds the packets of all senders together.
 const BURST_DEFAULT: u16 = 16_384;
-/// Default credits of a sender. 96 packets is below fq's default `flow_limit` of 100, so a sender
-/// that waits for room loses no packet to that limit.
+/// Default number of packets that a sender may have in flight. 96 is below fq's default
+/// `flow_limit` of 100 packets, so a sender that waits for room loses no packet to that limit.
 const CREDITS_DEFAULT: Credits = Credits { packets: 96, bytes: 1 << 20 };
 
 /// Builder of a [`Link`]. Its methods set options; [`build`](Self::build) makes the link.
@@ -82,8 +83,8 @@ pub enum BuildError {
     Device(DeviceError),
     /// The system could not start a runner thread.
     Runner(io::Error),
-    /// A runner thread could not be pinned to a processor. The fields are the number of the
-    /// processor and the kernel's error.
+    /// A runner thread could not be pinned to a processor (made to run only there). The fields are
+    /// the number of the processor and the kernel's error.
     Pin(usize, io::Error),
     /// An option is out of its range. The fields are the name of the option, the value given, and
     /// the allowed range.
@@ -121,8 +122,8 @@ impl fmt::Display for BuildError {
 impl std::error::Error for BuildError {}
 
 impl Link {
-    /// Returns the builder of a link over devices of any kind. Each device becomes a port. Use it
-    /// for devices other than UDP sockets, such as a [`Device`] of your own.
+    /// Returns the builder of a link over devices of any kind. Each device becomes the device of
+    /// one port. Use it for devices other than UDP sockets, such as a [`Device`] of your own.
     pub fn devices(devices: impl IntoIterator<Item = Box<dyn Device>>) -> LinkBuilder {
         LinkBuilder::new(Source::Devices(devices.into_iter().collect()))
     }
@@ -148,7 +149,7 @@ impl LinkBuilder {
     }
 
     /// Sets the number of ports (transmit queues). Each port has its own socket and its own qdisc,
-    /// as below Linux's `mq`.
+    /// like the queues below Linux's `mq`.
     ///
     /// Default: one port for each processor, at most 8, if the link binds its own sockets. A link
     /// over given sockets or devices has one port for each of them, and [`build`](Self::build)
@@ -177,7 +178,7 @@ impl LinkBuilder {
 
     /// Sets the tree of qdiscs, classes and filters in front of each port, instead of a single
     /// [`qdisc`](Self::qdisc). If the root of the tree is `mq`, each port gets the part of the tree
-    /// below the class with its number: class `1:1` is the first port.
+    /// below one class of the `mq`: class `1:1` belongs to the first port, and so on.
     ///
     /// Use a tree if packets need classes or filters. If the tree has no qdisc at its root,
     /// [`build`](Self::build) returns [`BuildError::Qdisc`].
@@ -218,10 +219,10 @@ impl LinkBuilder {
     /// packets and 1 MiB. If more than 85 senders for each port share the link, each of them gets
     /// fewer packets. The range is 1 to 32768 packets.
     ///
-    /// Raise it if a sender gets [`Full`](crate::TrySendError::Full) although the device is idle,
-    /// or sends in bursts longer than 96 packets. Lower it to keep queues and delays short. Credits
-    /// above the packet limit of a flow in the qdisc (100 packets under `fq`) let the qdisc drop
-    /// packets of a sender that waits for room.
+    /// Raise the number of packets if a sender gets [`Full`](crate::TrySendError::Full) although
+    /// the device is idle, or sends in bursts longer than 96 packets. Lower it to keep queues and
+    /// delays short. If it exceeds the limit of the qdisc for the packets of one flow (100 packets
+    /// under `fq`), the qdisc may drop packets even of a sender that waits for room.
     #[must_use]
     pub fn credits(mut self, credits: Credits) -> Self {
         self.credits = credits;
@@ -231,9 +232,9 @@ impl LinkBuilder {
     /// Sets the greatest number of packets that may wait in each port's intake, as Linux's
     /// `net.core.qdisc_max_burst` does. Default: 16384 packets. The range is 1 to 65535 packets.
     ///
-    /// Credits normally keep an intake far below this cap. Raise it only if
-    /// [`LinkStats::refused`](crate::LinkStats::refused) grows; lower it to bound the memory that
-    /// very many senders can fill.
+    /// Credits normally keep the number of packets in an intake far below this cap. Raise the cap
+    /// only if [`LinkStats::refused`](crate::LinkStats::refused) grows; lower it to bound the
+    /// memory that very many senders can fill.
     #[must_use]
     pub fn burst(mut self, burst: u16) -> Self {
         self.burst = burst;
@@ -243,8 +244,8 @@ impl LinkBuilder {
     /// Sets the size of the largest packet on the wire, in bytes, link header included. `fq` and
     /// other qdiscs derive their quantum from this size. Default: the size that the device reports.
     ///
-    /// Change it if the path carries smaller or larger packets than the device reports, for example
-    /// jumbo frames.
+    /// Change this size if the path carries smaller or larger packets than the device reports, for
+    /// example jumbo frames.
     #[must_use]
     pub fn mtu(mut self, mtu: u32) -> Self {
         self.mtu = Some(mtu);
@@ -267,8 +268,8 @@ impl LinkBuilder {
     /// runner. In [`Mode::Dedicated`], where runners alone transmit, the default is one runner for
     /// each port, but no more than there are processors.
     ///
-    /// Raise it if one runner cannot serve all ports in time, for example if many ports pace their
-    /// packets.
+    /// Raise the number if one runner cannot serve all ports in time, for example if many ports
+    /// pace their packets.
     #[must_use]
     pub fn runners(mut self, runners: usize) -> Self {
         self.runners = Some(runners);
@@ -276,10 +277,10 @@ impl LinkBuilder {
     }
 
     /// Pins the runner threads to these processors: the first runner to the first processor, and so
-    /// on, starting over when there are more runners than processors. Default: the kernel chooses
-    /// the processors.
+    /// on. If there are more runners than processors in the list, the list starts over. Default:
+    /// the kernel chooses the processors.
     ///
-    /// Set it if processors are reserved for networking. If a runner cannot be pinned,
+    /// Set this option if processors are reserved for networking. If a runner cannot be pinned,
     /// [`build`](Self::build) returns [`BuildError::Pin`].
     #[must_use]
     pub fn runner_cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
@@ -290,9 +291,9 @@ impl LinkBuilder {
     /// Sets a rate limit that all ports share. The rate counts bytes on the wire, headers included.
     /// Ports that have packets to send get equal parts of the rate. Default: no limit.
     ///
-    /// Set it if the link as a whole must not exceed a rate although it has several ports: a rate
-    /// in the qdisc limits each port by itself. [`Link::set_rate`] changes the rate later, but only
-    /// of a link that was built with one.
+    /// Set this limit if the link as a whole must not exceed a rate although it has several ports:
+    /// a rate in the qdisc limits each port by itself. [`Link::set_rate`] changes the rate later,
+    /// but only of a link that was built with a rate.
     #[must_use]
     pub fn rate(mut self, rate: Rate) -> Self {
         self.rate = Some(rate);
@@ -303,19 +304,19 @@ impl LinkBuilder {
     /// (see [`Link::add_port`]). Default: 64, or the initial number of ports if that is larger. The
     /// range is from the initial number of ports to 65535.
     ///
-    /// Raise it if the program adds and removes ports often: the number of a removed port is not
-    /// used again.
+    /// Raise this number if the program adds and removes ports often: the number of a removed port
+    /// is not used again.
     #[must_use]
     pub fn ports_max(mut self, ports: usize) -> Self {
         self.ports_max = Some(ports);
         self
     }
 
-    /// Sets whether each qdisc measures the sojourn time of packets, from push to dequeue: see
-    /// [`Link::measure`](Link::measure). Default: false.
+    /// Sets whether each qdisc measures the sojourn time of packets (the time from push to
+    /// dequeue): see [`Link::measure`](Link::measure). Default: false.
     ///
-    /// Set it to see queueing delays from the first packet on. Measuring costs time for each
-    /// packet.
+    /// Set it to true to see queueing delays from the first packet on. Measuring costs time for
+    /// each packet.
     #[must_use]
     pub fn measure(mut self, measures: bool) -> Self {
         self.measures = measures;
@@ -326,7 +327,8 @@ impl LinkBuilder {
     ///
     /// # Errors
     ///
-    /// Returns a [`BuildError`] that names what was wrong. No thread and no socket is left behind.
+    /// Returns a [`BuildError`] that names what was wrong. In this case, no thread and no socket is
+    /// left behind.
     pub fn build(self) -> Result<Link, BuildError> {
         let tree = self.tree.map_err(BuildError::Qdisc)?;
         if !(1..=Credits::PACKETS_MAX).contains(&self.credits.packets) {
@@ -362,7 +364,7 @@ impl LinkBuilder {
     }
 }
 
-/// Returns the tree, adapted to a link over these devices.
+/// Returns the tree of qdiscs that the options describe, adapted to a link over these devices.
 fn of_link(
     mut tree: onramp_core::Setup,
     devices: &[BoxDevice],
@@ -387,7 +389,7 @@ fn processors() -> usize {
 }
 
 impl Source {
-    /// Makes the devices, one for each port.
+    /// Makes the devices of the link, one for each port.
     fn open(self, ports: Option<usize>) -> Result<(Vec<BoxDevice>, SocketCounters), BuildError> {
         let given = match &self {
             #[cfg(feature = "udp")]

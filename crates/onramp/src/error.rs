@@ -92,25 +92,28 @@ pub enum PortError {
     /// The link has had as many ports as it was made for
     /// ([`LinkBuilder::ports_max`](crate::LinkBuilder::ports_max)). The field is that number.
     TooMany(usize),
-    /// There is no port with this number, or the port was removed.
+    /// There is no port with this number any more, or there never was one.
     Unknown(usize),
-    /// The port with this number cannot be removed, because it is the last one, or because a root
-    /// in front of it serves all ports. The flows need this port. Close the link instead.
+    /// The port with this number cannot be removed, because it is the link's last port, or because
+    /// it is the first port and one qdisc at the root serves all flows through it. Close the link
+    /// instead.
     Last(usize),
-    /// The description of the qdisc or tree is wrong, or a line asks for what cannot be done.
+    /// The description of the qdisc or tree is wrong, or the line asks for a change that is not
+    /// possible.
     Config(ConfigError),
-    /// The owner of the port with this number is still with its device. The port makes the change
-    /// when the owner is back. All other ports have made the change.
+    /// The owner of the port with this number has been calling its device for too long. The port
+    /// makes the change when the owner returns from the device. All other ports have made the
+    /// change.
     Late(usize),
     /// The device of the port with this number blocks, and so many changes already wait for the
-    /// port that it takes no more. That port stays as it is. All other ports make the change.
+    /// port that it accepts no more. That port stays as it is. All other ports make the change.
     Blocked(usize),
     /// The port with this number is dead: see [`Link::deaths`](crate::Link::deaths).
     Dead(usize),
     /// The link has no rate of its own ([`LinkBuilder::rate`](crate::LinkBuilder::rate)).
     NoRate,
-    /// A waker made this call while a port of the link was being added or removed, maybe by the
-    /// thread that runs the waker. Waiting could deadlock, so let a task make the call instead.
+    /// A waker made this call while another thread was adding or removing a port of the link, or
+    /// while its own thread was. Waiting could deadlock, so let a task make the call instead.
     Nested,
     /// The thread that watches devices which may block could not be started.
     Thread(std::io::Error),

@@ -1,27 +1,27 @@
-//! Flows: where the packets of a flow go, and how qdiscs schedule these packets.
+//! Flows: to which port the packets of a flow go, and how qdiscs schedule these packets.
 
 use std::net::SocketAddr;
 
 use onramp_core::Rate;
 
-/// Bytes that Linux counts in a qdisc besides the payload: the headers of UDP, IPv4 or IPv6, and
-/// Ethernet.
+/// Bytes that a packet counts in a qdisc of Linux besides its payload: the headers of UDP, IPv4 or
+/// IPv6, and Ethernet.
 const OVERHEAD_V4: u32 = 8 + 20 + 14;
 const OVERHEAD_V6: u32 = 8 + 40 + 14;
 
-/// Chooses the port (transmit queue) of a flow. If one qdisc serves all ports of a device of a host
-/// (crate `onramp-host`), the choice has no effect: all flows go through the first port.
+/// How the port (transmit queue) of a flow is chosen. If one qdisc serves all ports of a device of
+/// a host (crate `onramp-host`), the choice has no effect: all flows go through the first port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
-    /// The next port in turn. The flow stays on that port. Suits most programs.
+    /// A new flow gets the next port in turn, and stays on that port. Suits most programs.
     #[default]
     Turn,
     /// The port with this number.
     Port(usize),
     /// The port that this hash selects. The caller computes the hash from the flow. Qdiscs treat
-    /// flows of equal hashes as one flow, unless ports were added or removed between the creation
-    /// of these flows. If only some of these flows are paced, packets of the unpaced flows may
-    /// overtake packets of the paced flows: see [`Flow::set_pacing_rate`].
+    /// flows of equal hashes as one flow, unless ports were added or removed after the first of
+    /// these flows was made and before the last. If only some of these flows are paced, packets of
+    /// the unpaced flows may overtake packets of the paced flows: see [`Flow::set_pacing_rate`].
     Hash(u64),
     /// The port that belongs to the processor on which the sender runs (Linux: XPS). When a sender
     /// moves to another processor, it changes its port only after all packets that it has in flight
@@ -81,11 +81,12 @@ impl Flow {
     /// Sets the pacing rate of packets that are sent from now on. The rate counts bytes on the
     /// wire, headers included.
     ///
-    /// Packets keep the rate with which they were sent. If the flow then stops being paced, its
-    /// later packets, which have no rate, may overtake earlier packets that still wait for their
-    /// time under `fq`: `fq` sends packets that need not wait at once, as Linux's does
-    /// (`fq_fastpath_check`, `net/sched/sch_fq.c`, 7.2). A sender that needs the order may lower
-    /// and raise the rate, but should [flush](crate::Sender::flush) before it removes the rate.
+    /// A packet keeps the rate that its flow had when the packet was sent. If the flow then stops
+    /// being paced, its later packets, which have no rate, may overtake earlier packets that still
+    /// wait for their time under `fq`: `fq` sends packets that need not wait at once, as Linux's
+    /// does (`fq_fastpath_check`, `net/sched/sch_fq.c`, 7.2). A sender that needs the order may
+    /// lower and raise the rate, but should [flush](crate::Sender::flush) before it removes the
+    /// rate.
     pub fn set_pacing_rate(&mut self, rate: Rate) {
         self.pacing_rate = rate.as_bytes_per_second();
     }
@@ -98,8 +99,8 @@ impl Flow {
         self
     }
 
-    /// Returns the flow with this mark (`SO_MARK`). The mark is for devices and qdiscs of the
-    /// caller: no qdisc of this library reads the mark.
+    /// Returns the flow with this mark (`SO_MARK`). Devices and qdiscs that the program itself
+    /// provides can use the mark: no qdisc of this library reads it.
     #[must_use]
     pub fn with_mark(mut self, mark: u32) -> Self {
         self.mark = mark;
@@ -124,7 +125,7 @@ impl Flow {
         self.key
     }
 
-    /// Returns the number of the port that was chosen when the flow was made. Packets take another
+    /// Returns the number of the port that was chosen when the flow was made. Packets go to another
     /// port if that port was removed since, if one qdisc serves all ports, or if the flow is mapped
     /// by processor ([`Mapping::Cpu`]).
     #[must_use]

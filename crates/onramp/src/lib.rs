@@ -13,7 +13,8 @@
 //! | `tc` (with `link`) | trees of qdiscs, classes and filters, from lines of `tc` | nothing |
 //! | `ebpf` (default) | filters that are eBPF programs | `tc` |
 //!
-//! Without any of them, the crate is [`Tree`] and the qdiscs: no threads, no sockets, no `libc`.
+//! Without any of these features, the crate consists of [`Tree`] and the qdiscs: no threads, no
+//! sockets, no `libc`.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "link")]

@@ -1,4 +1,4 @@
-//! Commands of `tc` for a link: text, or typed parts.
+//! Commands of `tc` for a link: lines of text, or values made of typed parts.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,8 @@ pub struct Line(Typed);
 #[derive(Clone, Debug)]
 enum Typed {
     Text(String),
-    /// A command from parts. The link adds the missing name of the device.
+    /// A command that is made of typed parts, in which the name of the device is missing. The link
+    /// adds the name.
     Parts(Command),
 }
 
@@ -28,7 +29,7 @@ impl From<String> for Line {
     }
 }
 
-/// Implements conversions from the commands that are made of parts.
+/// Implements the conversions to a line from the commands that are made of typed parts.
 macro_rules! lines {
     ($($name:ident)*) => {$(
         impl From<$name> for Line {
@@ -43,8 +44,8 @@ lines! { Qdisc Class Filter Command }
 
 impl Line {
     /// Returns the text of this line for a device called `device`: without a leading `tc`, and with
-    /// `dev DEVICE` where the line names no device. A line that has an object and no verb lists the
-    /// object.
+    /// `dev DEVICE` if the line names no device. A line that names an object (such as `qdisc`) but
+    /// no verb lists the objects.
     #[must_use]
     pub fn on(&self, device: &str) -> String {
         let line = match &self.0 {

@@ -16,19 +16,21 @@ use crate::runner::{StartError, ThreadGroup};
 use crate::shared::{BoxDevice, CloseReport, Handle, Setup, Shared};
 use crate::stats::LinkStats;
 
-/// A device with one or more ports (transmit queues), each with a qdisc in front. Cheap to clone:
-/// all clones are handles of the same link.
+/// A device with one or more ports (transmit queues), each with a qdisc in front. A `Link` is cheap
+/// to clone: all clones are handles of the same link.
 ///
-/// When the last handle and the last [`Sender`] are dropped, the link closes without waiting, and
-/// drops the packets that it still holds. Call [`Link::close`] to give these packets time to leave.
-/// If a device blocks, it delays the thread that drops the last handle by a second at most.
+/// When the last handle and the last [`Sender`] of a link are dropped, the link closes without
+/// waiting, and drops the packets that it still holds. Call [`Link::close`] to give these packets
+/// time to leave. If a device blocks, it delays the thread that drops the last handle by a second
+/// at most.
 #[derive(Clone, Debug)]
 pub struct Link {
     pub(crate) handle: Arc<Handle>,
 }
 
 impl Link {
-    /// Starts a link over `devices`, whose runners are pinned to the processors `cpus`, in turn.
+    /// Starts a link over `devices`, and pins its runners to the processors `cpus`: each runner to
+    /// the next processor, starting over at the end of the list.
     pub(crate) fn start(
         setup: Setup,
         devices: Vec<BoxDevice>,
@@ -42,7 +44,8 @@ impl Link {
             }
         }
         shared.share_out(0);
-        // From here on, dropping the handle ends the threads that were started.
+        // From here on, the handle owns the link: if this function fails, dropping the handle ends
+        // the threads that were started.
         let handle = Arc::new(Handle { shared: shared.clone() });
         for me in 0..shared.rig.runners.len() {
             let cpu = cpus.get(me % cpus.len().max(1)).copied();
@@ -75,12 +78,13 @@ impl Link {
     }
 
     /// Returns the counters of the link, its ports and its runners. The counters are read one after
-    /// another, so they match each other exactly only when nobody sends.
+    /// another, so they agree with each other exactly only when nobody sends.
     #[must_use]
     pub fn stats(&self) -> LinkStats {
         let shared = self.shared();
-        // Read the counters of the ports before those of the senders, so that a packet that moves
-        // in between counts as held, and not as a negative number.
+        // Read the counters of the ports before those of the senders. Then a packet that moves in
+        // between counts as held by the link; in the other order, more packets could have left than
+        // were submitted.
         let ports = shared.slots.iter().map(|slot| slot.port.snapshot()).collect();
         let mut stats = LinkStats::new(ports, shared.sender_totals());
         for runner in &shared.rig.runners {
@@ -92,9 +96,9 @@ impl Link {
         stats
     }
 
-    /// Returns the counters of the UDP sockets that the builder made or was given, one entry for
-    /// each port. Empty for a link over other devices. A device that was added later has counters
-    /// of its own, which are not included.
+    /// Returns the counters of the UDP sockets over which the link was built, one entry for each
+    /// port. Empty for a link over other devices. A device that was added later has counters of its
+    /// own, which are not included.
     #[cfg(feature = "udp")]
     #[must_use]
     pub fn udp_stats(&self) -> &[Arc<UdpStats>] {
@@ -102,15 +106,16 @@ impl Link {
     }
 
     /// Returns the numbers of the ports that are dead, each with the message of the panic of its
-    /// qdisc or device. Other ports go on. A dead port drops all packets that it held or still
-    /// gets, as [`port_dead`](onramp_queue::DropReason::PortDead).
+    /// qdisc or device. Other ports are not affected. A dead port drops all packets that it held or
+    /// still gets, counted as [`port_dead`](onramp_queue::DropReason::PortDead).
     #[must_use]
     pub fn deaths(&self) -> Vec<(usize, String)> {
         let slots = self.shared().slots.iter().enumerate();
         slots.filter_map(|(port, slot)| Some((port, slot.port.death()?.to_owned()))).collect()
     }
 
-    /// Blocks until the link holds no packet, at most for `timeout`. Returns true if it holds none.
+    /// Blocks until the link holds no packet, but at most for `timeout`. Returns true if the link
+    /// holds no packet.
     ///
     /// While other threads go on sending, the link may never become empty. If another thread closes
     /// the link, the call returns soon after that close ends. Packets that a cork holds back are

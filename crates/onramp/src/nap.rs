@@ -1,9 +1,10 @@
-//! Sleep intervals of a thread that polls a condition because no other thread wakes it.
+//! How long a thread sleeps between two checks of a condition that no other thread tells it about.
 
 use std::time::Duration;
 
-/// The length of the next sleep. It starts short, because most waits are short, and grows to about
-/// a ninth of the time waited so far, so that a long wait uses little processor time.
+/// The length of the next sleep between two checks. The sleeps are short at first, because most
+/// waits are short. They grow to about a ninth of the time waited so far, so that a long wait uses
+/// little processor time.
 #[derive(Debug)]
 pub(crate) struct Nap(Duration);
 
@@ -13,7 +14,8 @@ impl Nap {
     /// Length of the longest sleep.
     const LONGEST: Duration = Duration::from_millis(20);
 
-    /// Returns the length of the sleep to take now, at most `left` nanoseconds.
+    /// Returns the length of the sleep to take now, which is at most `left` nanoseconds, and makes
+    /// the next one longer.
     pub(crate) fn next(&mut self, left: u64) -> Duration {
         let nap = self.0.min(Duration::from_nanos(left));
         self.0 = (self.0 * 9 / 8).min(Self::LONGEST);
@@ -39,7 +41,8 @@ mod tests {
         assert!(naps.is_sorted());
         assert_eq!(naps[0], Nap::FIRST * 9 / 8);
         assert_eq!(naps[99], Nap::LONGEST);
-        // A wait of two seconds takes two hundred sleeps, not forty thousand.
+        // Because the sleeps grow, a wait of two seconds takes at most two hundred sleeps. If all
+        // were as short as the first, it would take forty thousand.
         let until_longest: Duration = naps.iter().take_while(|nap| **nap < Nap::LONGEST).sum();
         assert!(until_longest < Duration::from_millis(200), "{until_longest:?}");
     }

@@ -1,14 +1,15 @@
-//! The runners ("softirq"): threads that serve ports whose packets no other thread is about to
-//! send.
+//! The runners ("softirq" in Linux): threads that serve ports whose packets no other thread is
+//! about to send.
 //!
-//! A runner sleeps until the earliest time for which any of its ports asked. It then visits the
-//! ports that are due. While a visit ends at its quota, the runner starts another round at once, a
-//! bounded number of times and for a bounded time. A port that asks for a visit wakes the runner
-//! only if the visit is due before the runner wakes by itself. With several runners, each port has
-//! one runner as its home; another runner visits the port when its home runner is late, because
-//! that runner lost its processor or a device blocks it.
+//! Each port asks for a visit (one turn in which a thread serves the port) at a certain time. A
+//! runner sleeps until the earliest of these times. It then makes a round: it visits all ports
+//! whose time has come. If a visit ends because the port has sent as many packets as one visit may
+//! (its quota), the runner makes another round at once, a bounded number of times and for a bounded
+//! time. A port that asks for a visit wakes the runner only if the runner would otherwise wake too
+//! late. With several runners, each port belongs to one of them; another runner visits the port
+//! when its own runner is late, because that runner lost its processor or a device blocks it.
 //!
-//! A runner is a role, not a thread: while a device keeps the thread that has the role, another
+//! A runner is a role that a thread has: while a device keeps the thread that has the role, another
 //! thread takes the role over ([`thread_group`]).
 //!
 //! Source: Linux `kernel/softirq.c` (restart in place a bounded number of times, for at most 2 ms;
@@ -27,35 +28,36 @@ use crate::slots::{Slot, Slots};
 
 pub(crate) use thread_group::{StartError, ThreadGroup};
 
-/// Number of consecutive rounds with a visit that ends at its quota before a runner yields to other
-/// threads.
+/// Number of rounds that a runner makes one after another without sleeping, because a visit ended
+/// at its quota, before it yields to other threads.
 const RESTARTS: u32 = 10;
-/// Longest time for which a runner goes on with such rounds, nanoseconds.
+/// Longest time for which a runner makes such rounds without sleeping, nanoseconds.
 const RESTART_NS: u64 = 2_000_000;
-/// A port that has been due for this long is served by any runner, nanoseconds.
+/// If a port's visit is late by this much, any runner serves the port, nanoseconds.
 const LATE_NS: u64 = 1_000_000;
-/// Limit of the delay, in ticks, before a port that was found owned is visited again. The delay is
-/// one tick, then two, four, and so on. The port's owner is about to leave the port, or is with a
-/// device that blocks.
+/// Longest delay, in ticks, until a runner visits a port again that another thread owned at the
+/// last visit. The delay is one tick at first and doubles each time: that other thread is either
+/// about to leave the port, or calls a device that blocks.
 const VAIN_TICKS: u64 = 64;
-/// How often a runner checks whether a port accepts packets again while a sender waits for that,
-/// nanoseconds.
+/// While a sender waits until a port accepts packets again, a runner checks the port at this
+/// interval, nanoseconds.
 pub(crate) const WISH_NS: u64 = 1_000_000;
 
-/// State that a runner shares with the threads that wake it.
+/// State of a runner that it shares with the threads that wake it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Runner {
     alarm: Alarm,
-    /// The thread that has the role of this runner.
+    /// Which thread has the role of this runner at present.
     post: Post,
     stop: AtomicBool,
-    /// Whether something happened of which all waiting threads have to learn.
+    /// Whether something happened (such as the death of a port) because of which all waiting
+    /// senders have to check their condition again.
     rings: AtomicBool,
     pub(crate) stats: RunnerStats,
 }
 
-/// Counters of a runner. Only the thread that has the role writes them.
+/// Counters of a runner. Only the thread that has the role of the runner writes them.
 #[derive(Debug, Default)]
 pub(crate) struct RunnerStats {
     pub(crate) wakeups: Counter,
@@ -63,14 +65,14 @@ pub(crate) struct RunnerStats {
     pub(crate) idle: Counter,
     pub(crate) visits: Counter,
     pub(crate) restarts: Counter,
-    /// Number of times another thread took the role over, and number of these takeovers after which
-    /// no thread was available as watch.
+    /// Number of times that another thread took over the role, because a device kept the runner's
+    /// thread; and how often no thread was left after that to watch the runners.
     pub(crate) stand_ins: Counter,
     pub(crate) unwatched: Counter,
 }
 
 impl Runner {
-    /// Makes the role of a runner, which the thread with this number has at first.
+    /// Makes a runner. The thread with this number is the first to have the role.
     pub(crate) fn new(number: u16) -> Self {
         Self {
             alarm: Alarm::default(),
@@ -81,56 +83,57 @@ impl Runner {
         }
     }
 
-    /// Ends the runner after its present round.
+    /// Makes the runner end after its present round.
     pub(crate) fn stop(&self, threads: &ThreadGroup) {
         // Release: pairs with the acquire in `run`.
         self.stop.store(true, Ordering::Release);
         self.call(threads);
     }
 
-    /// Makes the runner tell all waiting threads to look again.
+    /// Makes the runner wake all waiting senders, so that they check their condition again.
     fn announce(&self, threads: &ThreadGroup) {
         // Release: publishes what happened; pairs with the acquire in `run`.
         self.rings.store(true, Ordering::Release);
         self.call(threads);
     }
 
-    /// Makes sure that the runner does another round, even if another caller already used up its
-    /// wake-up.
+    /// Makes sure that the runner makes another round, even if it has just been woken for another
+    /// reason.
     fn call(&self, threads: &ThreadGroup) {
         self.alarm.set(0);
         threads.wake(self.post.holder());
     }
 }
 
-/// The runners and threads that serve a link, and the gate that says whether the link is open.
+/// The runners and the threads of a link, and the gate (flags that say whether the link is open,
+/// closing or closed).
 #[derive(Debug)]
 pub(crate) struct Rig {
-    /// Whether new packets may be refused, and why.
+    /// Whether the link is open, closing or closed, and whether its ports have changed.
     pub(crate) gate: Gate,
     pub(crate) runners: Box<[Runner]>,
     pub(crate) threads: Box<ThreadGroup>,
 }
 
 impl Rig {
-    /// Makes this number of runners, without threads yet.
+    /// Makes `runners` runners, whose threads are not started yet.
     pub(crate) fn new(runners: usize) -> Self {
         let (gate, threads) = (Gate::default(), Box::new(ThreadGroup::new(runners)));
         Self { gate, runners: (0..).map(Runner::new).take(runners).collect(), threads }
     }
 }
 
-/// What runners need to know of a link.
+/// A link, as far as its runners need to know it.
 pub(crate) trait Serves<D> {
     fn rig(&self) -> &Rig;
     fn slots(&self) -> &Slots<D>;
-    /// Whether a port accepts packets now.
+    /// Whether a port accepts packets at present.
     fn has_room(&self, slot: &Slot<D>) -> bool;
-    /// Tells all waiting threads to look again.
+    /// Wakes all waiting senders, so that they check their condition again.
     fn ring(&self);
 }
 
-/// Requests visits of a runner to one port.
+/// The waker of one port: requests that a runner visit the port.
 pub(crate) struct SlotWaker<'a, D> {
     pub(crate) rig: &'a Rig,
     pub(crate) slot: &'a Slot<D>,
@@ -163,7 +166,7 @@ impl<D: Device> PortWaker for SlotWaker<'_, D> {
     fn check_overdue(&self, now: Instant) {
         let slot = self.slot;
         if self.rig.runners.len() > 1 && slot.visits.due.at().saturating_add(LATE_NS) <= now.0 {
-            // The port's own runner should have come long ago, so call the next runner.
+            // The port's own runner should have come long ago, so wake the next runner instead.
             self.wake_by(slot.known.home + 1, now);
         }
     }
@@ -177,21 +180,23 @@ impl<D: Device> PortWaker for SlotWaker<'_, D> {
     }
 
     fn died(&self) {
-        // Waiting threads have to look again. The runner tells them, because the calling thread may
-        // be a sender, and there may be many waiting threads.
+        // Senders that wait for the dead port have to check their condition again. The first runner
+        // wakes them, because the calling thread may be a sender, and waking many waiting threads
+        // takes time.
         self.rig.runners[0].announce(&self.rig.threads);
     }
 }
 
-/// The number of a runner, and the number of the thread that has its role.
+/// The number of a runner, and the number of the thread that has the role of this runner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seat {
     pub(crate) me: usize,
     pub(crate) number: u16,
 }
 
-/// Receives the requests of a port while the runner itself visits it. The runner is awake, so its
-/// own requests need no wake-up.
+/// The waker of a port while the runner with this number visits it. If the port belongs to this
+/// runner, the request wakes no thread: the runner is awake, and reads the request before it
+/// sleeps.
 struct OwnWaker<'a, D>(SlotWaker<'a, D>, usize);
 
 impl<D: Device> PortWaker for OwnWaker<'_, D> {
@@ -217,7 +222,7 @@ impl<D: Device> PortWaker for OwnWaker<'_, D> {
     }
 }
 
-/// Serves as a runner until the runner is stopped or another thread has taken the role over.
+/// Makes rounds as a runner, until the runner is stopped or another thread has taken the role over.
 fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) {
     let runner = &shared.rig().runners[seat.me];
     let (mut restarts, mut began) = (0, clock.now());
@@ -225,11 +230,12 @@ fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) {
     // Acquire: pairs with the release in `stop`.
     while !runner.stop.load(Ordering::Acquire) {
         runner.alarm.rise();
-        // Acquire: as above. `stop` may have set the alarm from which this runner rose.
+        // Acquire: as above. The flag is read again, because `stop` may have set the alarm which
+        // has just woken this runner.
         if runner.stop.load(Ordering::Acquire) {
             return;
         }
-        // Acquire: sees what happened before; pairs with the release in `announce`.
+        // Acquire: makes visible what happened before `announce`; pairs with the release there.
         if runner.rings.swap(false, Ordering::Acquire) {
             shared.ring();
         }
@@ -248,8 +254,8 @@ fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) {
     }
 }
 
-/// Visits all ports that are due. Returns the number of visits, and the time of the next round,
-/// where 0 means at once. Returns `None` if another thread has taken the role over.
+/// Makes one round: visits all ports that are due. Returns the number of visits, and the time of
+/// the next round, where 0 means at once. Returns `None` if another thread has taken the role over.
 fn round<S: Serves<D>, D: Device>(
     shared: &S,
     seat: Seat,
@@ -279,7 +285,8 @@ fn round<S: Serves<D>, D: Device>(
     Some((visits, next))
 }
 
-/// Visits one port. Returns `None` if the visit took so long that another thread has the role now.
+/// Visits one port. Returns `None` if the visit took so long that another thread has taken the role
+/// over.
 fn visit<S: Serves<D>, D: Device>(
     shared: &S,
     seat: Seat,
@@ -292,20 +299,21 @@ fn visit<S: Serves<D>, D: Device>(
     let mut waker = OwnWaker(SlotWaker { rig, slot, clock }, seat.me);
     let may_block = slot.known.may_block;
     if may_block {
-        // Do this even if there is no watch yet: a watch that starts meanwhile then sees that this
-        // thread is out.
+        // Record that this thread is out (with a device that may block), even if no thread watches
+        // the runners yet: if the watch starts in the meantime, it sees that this thread is out.
         runners[seat.me].post.go_out(seat.number, now.0);
         threads.look_after(now);
     }
     let ran = slot.port.visit(now, &waker);
     let is_ours = !may_block || runners[seat.me].post.come_back(seat.number, now.0);
     if !is_ours {
-        waker.1 = usize::MAX; // From here on, this thread requests visits like any other thread.
+        waker.1 = usize::MAX; // From here on, this thread's requests must wake a runner.
     }
     again(&waker, slot, ran, now);
     if ran.is_some_and(|ran| ran.again) && rig.gate.is_shut() {
-        // A device had kept this thread for so long that the close no longer waits for it, so this
-        // thread has to purge the port.
+        // The device had kept this thread for so long that the close of the link has stopped
+        // waiting for it. So this thread has to purge (drop and count) the packets that are left in
+        // the port.
         while slot.port.close(clock.now(), &waker).is_some_and(|ran| ran.again) {}
     }
     if slot.take_wish() {
@@ -319,8 +327,8 @@ fn visit<S: Serves<D>, D: Device>(
     if is_ours {
         return Some(());
     }
-    // Requests of the port during the visit were noted for a runner that is awake. This thread is
-    // no longer a runner, so it wakes the thread that is.
+    // During the visit, requests of the port woke no thread, because a runner reads them before it
+    // sleeps. But this thread is no longer a runner, so it wakes the thread that has the role now.
     let due = slot.visits.due.at();
     if due != NEVER {
         slot.mark();
@@ -329,7 +337,8 @@ fn visit<S: Serves<D>, D: Device>(
     None
 }
 
-/// Requests another visit, if the result of the last one calls for it.
+/// Requests another visit to the port if the result `ran` of the last visit calls for it. `None`
+/// means that another thread owned the port.
 fn again<D: Device>(waker: &impl PortWaker, slot: &Slot<D>, ran: Option<Ran>, now: Instant) {
     let vain = slot.visited(ran.is_none());
     match ran {
@@ -342,7 +351,8 @@ fn again<D: Device>(waker: &impl PortWaker, slot: &Slot<D>, ran: Option<Ran>, no
     }
 }
 
-/// Sleeps until `next`, or until another thread sets the alarm to an earlier time.
+/// Sleeps until the time `next`, or until another thread sets the alarm to an earlier time and
+/// wakes this thread.
 fn sleep(alarm: &Alarm, next: u64, clock: &impl Clock) {
     let wake_at = alarm.rest(next);
     let now = clock.now().0;

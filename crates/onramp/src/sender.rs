@@ -22,34 +22,36 @@ pub use room::Ready;
 /// [`Sender::SLICE`] in nanoseconds.
 const SLICE_NS: u64 = 300_000;
 
-/// Sends packets through a link, for one thread. A sender holds the thread's packets and credits.
-/// It is `Send` but not `Sync`: it may move to another thread, but two threads cannot share it.
+/// Sends packets through a link, for one thread. A sender holds the thread's packets and credits. A
+/// `Sender` is `Send` but not `Sync`: it may move to another thread, but two threads cannot share
+/// it.
 ///
-/// [`Link::sender`](crate::Link::sender) makes one. When a sender is dropped, it submits the
+/// [`Link::sender`](crate::Link::sender) makes a sender. When a sender is dropped, it submits the
 /// packets that a cork held back, and may wait for room to do so.
 pub struct Sender {
     handle: Arc<Handle>,
     pool: Pool,
     end: Arc<SenderEnd>,
     waker: ThreadWaker,
-    /// Packets that a cork holds back, by port. Empty when there is no cork.
+    /// Packets that a cork holds back, by port. The list is empty when the sender is not corked.
     corked: Vec<PacketList>,
-    /// Number of the port at which [`help`](Self::help) continues its search for work.
+    /// Number of the port at which [`help`](Self::help) continues to look for packets that no other
+    /// thread is sending.
     helps_from: usize,
-    /// Port of the flows that are mapped by processor.
+    /// Port to which this sender sends the packets of flows that are mapped by processor.
     cpu_port: usize,
-    /// When the thread last yielded its processor to other threads.
+    /// Time at which the thread last yielded its processor to other threads.
     slice_start: Instant,
     /// Whether the thread has sent for longer than a slice since `slice_start`.
     slice_over: bool,
-    /// Whether the last call found no credit and returned `Full`.
+    /// Whether the last call that takes a packet found no credit and returned `Full`.
     told_full: bool,
     on_complete: Option<Box<dyn FnMut(Completion) + Send>>,
 }
 
 impl Sender {
     /// How long a sender sends before it yields its processor, if the link has more senders than
-    /// there are processors: see [`give_way`](Self::give_way). The value is well below the time
+    /// there are processors: see [`give_way`](Self::give_way). The time is well below the time
     /// slices of Linux (2.8 ms and more).
     pub const SLICE: Duration = Duration::from_nanos(SLICE_NS);
 
@@ -78,12 +80,12 @@ impl Sender {
     /// Returns a new flow to `dest`. With `None`, packets go to the address to which the link's
     /// socket is connected.
     ///
-    /// Every call makes another flow, on the next port in turn. Packets that one sender sends on
-    /// one flow keep their order, with two exceptions under `fq`, as in Linux. First, a packet that
-    /// has a departure time (`txtime_ns`) leaves at that time. It may delay the packets after it,
-    /// and still later packets may overtake those, so give packets with departure times a flow of
-    /// their own. Second, a packet without a pacing rate may overtake paced packets that still wait
-    /// for their time ([`Flow::set_pacing_rate`]).
+    /// Every call makes another flow, on the next port in turn. The packets that one sender sends
+    /// on one flow keep their order, with two exceptions under `fq`, as in Linux. First, a packet
+    /// that has a departure time (`txtime_ns`) leaves at that time. It may delay the packets that
+    /// come directly after it, and packets that come still later may overtake all of these, so give
+    /// packets with departure times a flow of their own. Second, a packet without a pacing rate may
+    /// overtake paced packets that still wait for their time ([`Flow::set_pacing_rate`]).
     #[must_use]
     pub fn flow(&self, dest: impl Into<Option<SocketAddr>>) -> Flow {
         self.flow_with(dest, Mapping::Turn)
@@ -119,17 +121,18 @@ impl Sender {
     }
 
     /// Stages one datagram: pushes it into the intake of the flow's port. Never blocks. If this
-    /// thread becomes owner of the port, it also sends packets, up to a quota.
+    /// thread thereby becomes the owner of the port, it also sends packets from the port, up to a
+    /// quota.
     ///
     /// Use this call where the thread must not wait, and [`send`](Self::send) where it may.
     ///
     /// # Errors
     ///
     /// Returns a [`TrySendError`], and stages nothing. `Full` is returned immediately, even if
-    /// sending staged packets would free credit. A caller that waits for room sends such packets,
-    /// and so does a second call, if no other thread owns the port. So a caller that would drop the
-    /// datagram should try once more, or have more [credits](crate::LinkBuilder::credits) than the
-    /// packets of its longest burst.
+    /// sending staged packets would free credit. Calls that wait for room send such packets, and so
+    /// does a second call of this method, if no other thread owns the port. So a caller that would
+    /// drop the datagram should try once more, or have more [credits](crate::LinkBuilder::credits)
+    /// than the packets of its longest burst.
     ///
     /// # Panics
     ///
@@ -280,8 +283,9 @@ impl Sender {
         Ok(pkt)
     }
 
-    /// Takes a packet from the pool after the credit has run out. If the previous call returned
-    /// `Full` and the caller did not wait since, this call works at ports to free credit.
+    /// Takes a packet from the pool when no credit is left. If the previous call returned `Full`
+    /// and the caller has not waited since then, this call sends packets that are staged at ports,
+    /// in order to free credit.
     #[cold]
     fn take_slowly(&mut self, flow: &Flow, payload: usize) -> Option<Packet> {
         self.reclaim();
@@ -295,20 +299,20 @@ impl Sender {
         taken
     }
 
-    /// Stages a packet. Never blocks.
+    /// Submits a packet that this or another sender has [made](Self::packet): stages it in the
+    /// intake of the flow's port. Never blocks.
     ///
-    /// A packet that holds several datagrams ([`gso_size`](onramp_queue::Meta::gso_size)) is
-    /// charged with the headers of each datagram, unless the caller has changed the packet's
-    /// length.
+    /// A packet that holds several datagrams ([`gso_size`](onramp_queue::Meta::gso_size)) counts
+    /// with the headers of each datagram, unless the caller has changed the packet's length.
     ///
     /// On a closed link or a dead port, the packet is accepted and dropped at once (drop reason
-    /// `purged` or `port_dead`), like a packet that was being sent when the link closed or the port
-    /// died.
+    /// `purged` or `port_dead`). The same happens to a packet that is being sent at the moment when
+    /// the link closes or the port dies.
     ///
     /// # Errors
     ///
-    /// Gives the packet back: with `Full` when the port's intake is at its cap, with `Closed` in a
-    /// child of `fork`.
+    /// Gives the packet back in the error: with `Full` when the port's intake is at its cap, with
+    /// `Closed` in a child of `fork`.
     ///
     /// # Panics
     ///
@@ -333,8 +337,8 @@ impl Sender {
         }
         self.end.counters.refused.add(1);
         let packet = list.pop_front().unwrap_or_else(|| unreachable!("it was one packet"));
-        // A copy of the link in a forked child accepts no packet, and its original may be closed,
-        // too.
+        // In a forked child, the link is a copy that accepts no packet, even if the link in the
+        // parent is still open.
         let closed = self.shared().is_copy();
         Err(Rejected {
             packet,
@@ -343,7 +347,7 @@ impl Sender {
     }
 
     /// Returns why packets of `flow` are refused for good, or `None` if they are not. If `flow` is
-    /// mapped by processor and its port is dead, chooses another port.
+    /// mapped by processor and its port is dead, first chooses another port for it.
     #[cold]
     fn refusal(&mut self, flow: &Flow) -> Option<TrySendError> {
         let port = if flow.by_cpu { self.cpu_port } else { flow.port };
@@ -351,9 +355,9 @@ impl Sender {
         if !flow.by_cpu || why != TrySendError::PortDead {
             return Some(why);
         }
-        // The cork holds back packets for the dead port. If that port is removed and gets a
-        // successor, the successor would get these packets after newer ones. So newer packets go to
-        // the dead port, too.
+        // A cork holds back packets for the dead port. If that port is removed, its successor gets
+        // these packets when the cork ends, which would be after newer packets. So newer packets go
+        // to the dead port as well.
         if self.corked.get(self.cpu_port).is_some_and(|held| !held.is_empty()) {
             return None;
         }
@@ -370,14 +374,14 @@ impl Sender {
         self.corked.resize_with(ports, PacketList::new);
     }
 
-    /// Submits the packets that a cork held back, and ends the cork. On a closed link, packets that
-    /// their port does not accept are dropped and counted as
+    /// Submits the packets that a cork held back, and ends the cork. If the link is closed, packets
+    /// that their port does not accept are dropped and counted as
     /// [`purged`](onramp_queue::DropReason::Purged).
     ///
     /// # Errors
     ///
-    /// Returns `Full` if the cork still holds back some of the packets. The cork stays: wait for
-    /// room and try again.
+    /// Returns `Full` if some of the packets did not fit. The cork goes on holding these packets
+    /// back: wait for room and call this method again.
     pub fn uncork(&mut self) -> Result<(), TrySendError> {
         let mut corked = std::mem::take(&mut self.corked);
         for port in 0..corked.len() {
@@ -393,9 +397,9 @@ impl Sender {
         Ok(())
     }
 
-    /// Marks the packets that the cork of a closed link held back as purged, and counts them. The
-    /// packets were accepted, so they are counted and completed like others; they are dropped
-    /// together with the list.
+    /// Marks packets as purged that the cork of a closed link held back, and counts them as
+    /// submitted and purged, because the sender had accepted them. The packets are dropped together
+    /// with the list, which completes them like others.
     #[cold]
     fn purge(&mut self, list: &mut PacketList) {
         let counters = &self.end.counters;
@@ -406,13 +410,13 @@ impl Sender {
     }
 
     /// Yields the processor if this thread has sent for longer than [`SLICE`](Self::SLICE) and the
-    /// link has more senders than there are processors. Returns how long the thread was away.
-    /// [`send`](Self::send) and the waiting calls yield by themselves; a loop of `try_send` that
-    /// never sleeps should call this method.
+    /// link has more senders than there are processors. Returns how long other threads ran
+    /// meanwhile. [`send`](Self::send) and the waiting calls yield by themselves; a loop of
+    /// `try_send` that never sleeps should call this method.
     ///
-    /// Without it, the kernel would take the processor away after a few milliseconds, most likely
-    /// in the middle of a run, and all other senders would wait for that owner. Here the thread
-    /// owns no port.
+    /// If the thread never yielded, the kernel would take its processor away after a few
+    /// milliseconds, most likely while the thread owns a port and sends; all other senders would
+    /// then wait for that owner. During this call, the thread owns no port.
     #[inline]
     pub fn give_way(&mut self) -> Duration {
         if !self.slice_over {
@@ -429,20 +433,20 @@ impl Sender {
     }
 
     /// Registers `f`, which is called with the fate of every packet of this sender: sent, or
-    /// dropped and why. The calls are made in the sender's thread, from any method of this sender
-    /// that takes credits back, in no particular order. A later registration replaces an earlier
-    /// one.
+    /// dropped and why. The calls are made in no particular order, in the sender's thread, from any
+    /// method of this sender that takes credits back. A later registration replaces an earlier one.
     ///
-    /// Each packet reports to the sender that made it, even if another sender submitted it. Packets
-    /// that were allocated on the heap report to nobody. If `f` panics, the sender stays usable,
-    /// and its next call reports the fates that were left over.
+    /// The fate of each packet is reported to the sender that made it, even if another sender
+    /// submitted it. The fates of packets that were allocated on the heap are reported to nobody.
+    /// If `f` panics, the sender stays usable, and its next call reports the fates that were left
+    /// over.
     pub fn on_complete(&mut self, f: impl FnMut(Completion) + Send + 'static) {
         self.on_complete = Some(Box::new(f));
     }
 
     /// Takes back the credits of packets that were sent or dropped, and returns the number of these
-    /// packets. Other methods do it by themselves when credit runs out; call it to have completions
-    /// reported earlier.
+    /// packets. Other methods do so by themselves when credit runs out; call this method to have
+    /// completions reported earlier.
     pub fn reclaim(&mut self) -> u32 {
         let on_complete = &mut self.on_complete;
         self.pool.reclaim(|completion| {
@@ -467,7 +471,8 @@ impl Sender {
         self.pool.repeated()
     }
 
-    /// Returns the port for the next packets of `flow`, not counting ports that took over from it.
+    /// Returns the port to which `flow` leads. If that port was removed, its successor still has to
+    /// be looked up.
     #[inline]
     fn port_of(&mut self, flow: &Flow) -> usize {
         if flow.by_cpu { self.port_by_cpu() } else { flow.port }
@@ -476,9 +481,10 @@ impl Sender {
     fn port_by_cpu(&mut self) -> usize {
         if self.pool.below() <= self.pool.returned() {
             self.reclaim();
-            // Packets that came home may be others than those that this sender submitted, and a
-            // cork may hold packets for the old port. So the sender changes its port only if it has
-            // no packet of either kind.
+            // A packet that was made and never submitted also comes home, so check now that none in
+            // flight is left. Besides, packets of other senders that this sender submitted may be
+            // in flight, and a cork may hold packets for the old port. Only without any of these
+            // does the sender change its port.
             let moves = self.pool.below() == 0
                 && !self.pool.has_guests()
                 && self.corked.iter().all(PacketList::is_empty);
@@ -494,13 +500,13 @@ impl Sender {
     }
 }
 
-/// Returns whether a slice that began at `start` is over.
+/// Whether a slice that began at `start` is over at the time `now`.
 fn is_over(start: Instant, now: Instant) -> bool {
     now.since(start) > SLICE_NS
 }
 
-/// Charges a packet of several datagrams with the headers of each. Its length so far includes the
-/// headers of one datagram.
+/// Makes a packet that holds several datagrams count with the headers of each datagram. So far, its
+/// length includes the headers of one datagram.
 #[cold]
 fn charge_all(packet: &mut Packet, overhead: u32) {
     let payload = packet.payload().len();

@@ -1,4 +1,4 @@
-//! State that the senders, the handles and the runners of a link share.
+//! The state of a link that its senders, handles and runners share.
 
 mod close;
 
@@ -25,24 +25,26 @@ use crate::{PortError, TrySendError};
 /// The device of a port. The devices of one link may be of different kinds.
 pub(crate) type BoxDevice = Box<dyn Device>;
 
-/// What the UDP sockets of a link count, each in its place.
+/// The counters of the link's UDP sockets, in the order of the ports.
 #[cfg(feature = "udp")]
 pub(crate) type SocketCounters = Vec<Arc<onramp_dev::UdpStats>>;
 #[cfg(not(feature = "udp"))]
 pub(crate) type SocketCounters = ();
 
-/// Number of packets that all senders together should have in flight, for each port. This number
-/// fits into the caches of the processors and is below fq's default `limit` of 10,000 packets.
+/// Number of packets that all senders together should have in flight, for each port. So many
+/// packets fit into the caches of the processors, and are fewer than fq's default `limit` of 10,000
+/// packets.
 const CREDITS_PER_PORT: u32 = 8_192;
 /// Number of packets that every sender may have in flight, however many senders there are (unless
 /// the builder gave it fewer credits).
 const CREDITS_MIN: u32 = 4;
 
-/// Greatest number of removed ports into which packets may still be on their way. A flow passes at
-/// most these ports, and its own port, on the way to its successor.
+/// Greatest number of removed ports that are not settled yet: packets that other threads were
+/// pushing when the port was removed may still come. To find its successor, a flow passes at most
+/// these ports and its own.
 const UNSETTLED_MAX: usize = 16;
 
-/// State that the senders, the handles and the runners of a link share.
+/// The state of a link that its senders, handles and runners share.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Shared {
@@ -51,9 +53,9 @@ pub(crate) struct Shared {
     written: Written,
 }
 
-/// Number of packets that each sender may have in flight. Every sender reads the number for each
-/// packet. Senders that come and go write the number only if it changes, which happens only while
-/// there are few senders.
+/// The fair share: the number of packets that each sender may have in flight. Every sender reads
+/// this number for each packet. When senders come and go, the number is written only if it changes,
+/// which happens only while there are few senders.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Fair(AtomicU32);
@@ -62,37 +64,38 @@ struct Fair(AtomicU32);
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Read {
-    /// Identity of the link, unique in the process.
+    /// Number of the link, unique in the process.
     pub(crate) id: u64,
     pub(crate) slots: Slots<BoxDevice>,
     pub(crate) rig: Rig,
     pub(crate) clock: MonotonicClock,
     pub(crate) credits: Credits,
     processors: u32,
-    /// How often the process had forked when the link was made.
+    /// How often the process had forked when the link was made. If the process has forked since,
+    /// this is the copy of a link in a forked child.
     forks: u32,
     #[cfg_attr(not(feature = "udp"), expect(dead_code, reason = "there are no sockets"))]
     pub(crate) udp: SocketCounters,
     pub(crate) rate: Option<SharedRate>,
 }
 
-/// Fields that are written when flows, senders and ports come and go.
+/// Fields that are written only when flows, senders and ports come and go.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Written {
     next_flow: AtomicU64,
-    /// What was lost before the first close began.
+    /// The number of packets that had been lost when the first close began.
     before_close: OnceLock<Lost>,
     live: AtomicU32,
     senders: Mutex<Senders>,
-    /// A thread that adds or removes ports holds this lock for the whole operation. It is locked
-    /// before `plan`.
+    /// A thread that adds or removes ports holds this lock for the whole operation. A thread that
+    /// takes both locks takes this one before `plan`.
     changing: Mutex<Changing>,
     plan: Mutex<LinkConfig>,
 }
 
-/// Making a flow, or a sender that changes nobody's share of credits, writes to no cache line that
-/// sending threads read.
+/// Making a flow writes to no cache line that sending threads read. Neither does making a sender,
+/// unless that changes the number of packets that each sender may have in flight.
 const _: () = {
     const LINES: usize = 128;
     let (fair, written) = (offset_of!(Shared, fair), offset_of!(Shared, written));
@@ -108,10 +111,11 @@ impl Deref for Shared {
     }
 }
 
-/// A lock that the calling thread holds. While the thread holds the lock, wakers that it is about
-/// to call are kept back; they are called after the unlock, because a waker may take the same lock.
+/// A lock that the calling thread holds. While it holds the lock, calls of wakers are postponed
+/// until after the unlock, because a waker may take the same lock.
 pub(crate) struct Locked<'a, T> {
-    // Fields are dropped in this order: first unlock, then call the wakers.
+    // Fields are dropped in this order: first, the lock is released; then, the postponed wakers are
+    // called.
     guard: MutexGuard<'a, T>,
     _held: Option<HeldWakes>,
 }
@@ -129,17 +133,18 @@ impl<T> DerefMut for Locked<'_, T> {
     }
 }
 
-/// What threads that remove ports need to know.
+/// State for threads that remove ports.
 #[derive(Debug, Default)]
 pub(crate) struct Changing {
-    /// Numbers of removed ports, the oldest first; and of those among them into which packets may
-    /// still be on their way.
+    /// Numbers of the removed ports, the oldest first; and of those among them that are not settled
+    /// yet: packets that other threads were pushing into them may still come.
     gone: Vec<usize>,
     unsettled: VecDeque<usize>,
 }
 
-/// Configuration of new ports. A thread that changes all ports holds the lock until it has told
-/// each port. A thread that adds a port also holds the lock meanwhile, so no port misses a change.
+/// Configuration with which new ports are made. A thread that changes all ports keeps this lock
+/// until it has given the change to each port. A thread that adds a port also keeps this lock while
+/// it does so. So no port misses a change.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkConfig {
     pub(crate) tree: Arc<onramp_core::Setup>,
@@ -151,40 +156,43 @@ pub(crate) struct LinkConfig {
     pub(crate) mtu: Option<u32>,
     /// Whether each qdisc measures the sojourn time of packets.
     pub(crate) measures: bool,
-    /// Whether one qdisc at the root serves all ports together, as in Linux. If false, each port
+    /// Whether one qdisc at the root may serve all ports together, as in Linux. If false, each port
     /// has a root of its own.
     pub(crate) shares_root: bool,
 }
 
 impl LinkConfig {
-    /// Builds the tree of a port whose device reports that its packets have at most `mtu` bytes.
+    /// Builds the tree of qdiscs for a port whose device reports that its packets have at most
+    /// `mtu` bytes.
     pub(crate) fn build(&self, port: usize, mtu: u32) -> Option<Box<dyn Qdisc>> {
         self.tree.build_port(port, self.mtu(mtu), self.seed(port))
     }
 
-    /// Returns the size of the largest packet, in bytes, of a port whose device reports `mtu`.
+    /// Returns the size in bytes of the largest packet of a port whose device reports the size
+    /// `mtu`.
     pub(crate) fn mtu(&self, mtu: u32) -> u32 {
         self.mtu.unwrap_or(mtu)
     }
 
-    /// Returns the seed of a port.
+    /// Returns the seed of the random numbers of a port.
     pub(crate) fn seed(&self, port: usize) -> u64 {
-        // A good generator turns neighbouring seeds into unrelated random numbers.
+        // Neighbouring seeds do no harm: a good generator makes unrelated random numbers of them.
         self.seed.wrapping_add(port as u64)
     }
 }
 
-/// The senders of a link, present and past, with their counters.
+/// The senders of a link with their counters: those that exist, and the sums over those that were
+/// dropped.
 #[derive(Debug, Default)]
 struct Senders {
     live: Vec<Arc<SenderEnd>>,
     gone: Totals,
-    /// The share of credits at the time all senders were last told to look at it, or a smaller
-    /// share since.
+    /// The fair share (packets that each sender may have in flight) when all waiting senders were
+    /// last woken because it had grown; or a smaller share, if it has fallen since.
     told_share: u32,
 }
 
-/// Parameters from which a link is made.
+/// The parameters with which a link is made.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) plan: LinkConfig,
@@ -195,8 +203,8 @@ pub(crate) struct Setup {
     pub(crate) udp: SocketCounters,
 }
 
-/// Owned by links and senders, but not by the runners, so that the runners end when the last link
-/// and the last sender are dropped.
+/// Keeps a link open. Links and senders own it together, but runners do not. So when the last link
+/// and the last sender are dropped, the link closes and its runners end.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
@@ -249,8 +257,8 @@ impl Shared {
         Self { read, fair: Fair(AtomicU32::new(u32::MAX)), written }
     }
 
-    /// Whether this is the copy of a link in a forked child. The copy has no runners, and some of
-    /// its locks may stay locked forever. It sends nothing and waits for nothing.
+    /// Whether this is the copy of a link in a forked child. The child has no runners, and some of
+    /// the copy's locks may stay locked forever. So the copy sends nothing and waits for nothing.
     #[inline]
     pub(crate) fn is_copy(&self) -> bool {
         onramp_dev::forks() != self.forks
@@ -262,7 +270,7 @@ impl Shared {
         self.rig.gate.is_closed() || self.is_copy()
     }
 
-    /// Locks out all other threads that add or remove ports.
+    /// Locks out all other threads that add or remove ports, until the returned lock is dropped.
     ///
     /// # Errors
     ///
@@ -273,8 +281,9 @@ impl Shared {
         }
         let lock = &self.written.changing;
         let guard = if is_in_waker() {
-            // A waker runs here. Its thread may hold the lock itself, or may be the runner that a
-            // removal waits for, so waiting could deadlock.
+            // This call is made by a waker. The thread that runs the waker may hold the lock
+            // itself, or may be a runner for which a removal of a port waits, so waiting for the
+            // lock could deadlock.
             match lock.try_lock() {
                 Err(TryLockError::WouldBlock) => return Err(PortError::Nested),
                 Err(TryLockError::Poisoned(lock)) => lock.into_inner(),
@@ -288,8 +297,8 @@ impl Shared {
     }
 
     /// Locks the configuration of new ports. While the lock is held, no other thread adds or
-    /// changes ports, and this thread calls no wakers. Returns `None` if this is a copy in a forked
-    /// child, where another thread may have held the lock when the process forked.
+    /// changes ports, and wakers that this thread would call are postponed. Returns `None` in a
+    /// forked child, where the lock may have been held by another thread when the process forked.
     pub(crate) fn plan(&self) -> Option<Locked<'_, LinkConfig>> {
         if self.is_copy() {
             return None;
@@ -305,8 +314,9 @@ impl Shared {
         self.plan().filter(|_| !self.is_closed())
     }
 
-    /// Adds a port over `device`. Returns `None` if there is no room for another port. The caller
-    /// holds the lock on `plan`, and distributes the credits anew afterwards.
+    /// Adds a port over `device`, and returns its number. Returns `None` if the link may have no
+    /// further port. The caller holds the lock on `plan`, and shares the credits out anew
+    /// afterwards.
     pub(crate) fn add_port(&self, device: BoxDevice, plan: &LinkConfig) -> Option<usize> {
         let port = self.slots.len();
         if port >= self.slots.capacity() {
@@ -325,26 +335,28 @@ impl Shared {
         self.slots.add(Slot::new(port, mtu, may_block, home))
     }
 
-    /// Returns the port with this number, which this link has given out.
+    /// Returns the port with this number, which must be the number of a port of this link.
     #[inline]
     pub(crate) fn slot(&self, port: usize) -> &Slot<BoxDevice> {
         self.slots.get(port).unwrap_or_else(|| unreachable!("ports stay: {port}"))
     }
 
-    /// Whether a port accepts no packet now. Only a hint: it may change at any time.
+    /// Whether a port accepts no packet at present. The result is only a hint, because it may
+    /// change at any time.
     pub(crate) fn is_full(&self, port: usize) -> bool {
         let slot = self.slot(port);
         slot.port.is_full() || self.is_leaving(slot)
     }
 
-    /// Whether a port accepts no packets but still holds some: it is about to be removed, or was
-    /// removed while packets were on their way in. Packets that go to its successors meanwhile
-    /// could overtake these packets. A dead port does not count, because it drops its packets.
+    /// Whether a port accepts no packets although it may still hold some: it is about to be
+    /// removed, or it was removed while other threads were pushing packets into it. If newer
+    /// packets went to its successors meanwhile, they could overtake these packets. A dead port
+    /// does not count, because it drops its packets.
     pub(crate) fn is_leaving(&self, slot: &Slot<BoxDevice>) -> bool {
         let succession = &slot.known.succession;
         let waits = |patience| {
-            // A sender that put a packet into this port sees the port not quiet until the packet
-            // has left, so its next packet does not overtake that packet.
+            // A sender whose own packet is in this port sees that the port is not quiet (not empty)
+            // until that packet has left, so the sender's next packet cannot overtake it.
             !slot.port.is_quiet()
                 && slot.port.death().is_none()
                 && !self.rig.gate.is_closed()
@@ -353,10 +365,11 @@ impl Shared {
         succession.is_leaving() || succession.is_gone() && waits(succession.patience())
     }
 
-    /// Settles removed ports: those for whose packets no sender waits any more, and as many others
-    /// as needed so that a flow passes few ports on its way. A packet that is still on its way into
-    /// one of the latter may then be overtaken. Such a packet has been on its way for as long as
-    /// the removal of [`UNSETTLED_MAX`] ports took.
+    /// Settles removed ports: flows no longer wait for packets that may still be in such a port,
+    /// and no longer pass it on the way to their successor. Ports whose waiting time is over are
+    /// settled, and further ones, the oldest first, while more than [`UNSETTLED_MAX`] are not
+    /// settled. A packet that is still on its way into one of the latter may be overtaken; but it
+    /// has been on its way for as long as the removal of [`UNSETTLED_MAX`] ports took.
     pub(crate) fn settle(&self, changing: &mut Changing) {
         let now = self.clock.now().0;
         while let Some(&oldest) = changing.unsettled.front() {
@@ -372,7 +385,7 @@ impl Shared {
         }
     }
 
-    /// Records that a port was removed.
+    /// Records that `port` was removed.
     pub(crate) fn note_gone(&self, port: usize, changing: &mut Changing) {
         changing.gone.push(port);
         changing.unsettled.push_back(port);
@@ -387,14 +400,15 @@ impl Shared {
         SlotWaker { rig: &self.read.rig, slot, clock: &self.read.clock }
     }
 
-    /// Whether every packet goes to the port of its flow, and no packet is refused.
+    /// Whether every packet goes to the port of its flow and no packet is refused: the link is
+    /// open, and no port has been removed or has died.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.rig.gate.is_open() && !self.is_copy()
     }
 
-    /// Returns why packets of the flow `key` of `port` are refused for good, or `None` if they are
-    /// not.
+    /// Returns why the packets of a flow (its `port` and its `key`) are refused for good, or `None`
+    /// if they are not.
     #[cold]
     pub(crate) fn refusal(&self, port: usize, key: u64) -> Option<TrySendError> {
         if self.is_closed() {
@@ -404,27 +418,29 @@ impl Shared {
         slot.port.death().map(|_| TrySendError::PortDead)
     }
 
-    /// Returns the port that serves the flow `key` of `port`: `port` itself, or the port that took
-    /// over from it.
+    /// Returns the port that serves a flow whose own port is `port` and whose key is `key`: either
+    /// `port` itself, or the port that took over the flow.
     #[inline]
     pub(crate) fn route(&self, port: usize, key: u64) -> usize {
         if self.rig.gate.is_open() { port } else { self.successor(self.front(port), key) }
     }
 
-    /// Returns the port whose tree serves the flows of `port`.
+    /// Returns the port whose tree serves the flows of `port`: the first port if one root serves
+    /// all ports, otherwise `port` itself.
     pub(crate) fn front(&self, port: usize) -> usize {
         if self.rig.gate.is_one() { 0 } else { port }
     }
 
-    /// Returns the ports whose trees serve flows: all ports, or only the first.
+    /// Returns the range of ports whose trees serve flows: all ports, or only the first one if one
+    /// root serves all ports.
     pub(crate) fn fronts(&self) -> Range<usize> {
         if self.rig.gate.is_one() { 0..1 } else { 0..usize::MAX }
     }
 
-    /// Sends all flows through the first port if the root of the tree serves all of them together,
-    /// and otherwise each flow through its own port. Returns true if this is a change. Then the
-    /// trees of all ports have to be rebuilt without the packets that they hold, because newer
-    /// packets could overtake those packets.
+    /// Follows a change of the tree: if one root serves all ports, sends all flows through the
+    /// first port; otherwise, sends each flow through its own port. Returns true if this is
+    /// different from before. Then the trees of all ports have to be rebuilt without the packets
+    /// that they hold, because newer packets could overtake those packets.
     pub(crate) fn follow(&self, plan: &LinkConfig) -> bool {
         let first = self.slot(0);
         let one = plan.shares_root
@@ -458,11 +474,11 @@ impl Shared {
         self.written.next_flow.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns an open port for `n`, and a living one if there is one. Consecutive values of `n`
-    /// spread evenly over the ports.
+    /// Returns a port that accepts packets for the number `n`, and one that is alive if there is
+    /// any. Consecutive values of `n` spread evenly over the ports.
     pub(crate) fn spread(&self, n: u64) -> usize {
         if !self.rig.gate.has_changed() {
-            // All ports are alive and none was removed.
+            // All ports are alive, and none was removed.
             return usize::try_from(n % self.ports().max(1) as u64).unwrap_or(0);
         }
         let living = |port: &usize| self.slot(*port).port.death().is_none();
@@ -473,21 +489,21 @@ impl Shared {
         } else {
             self.slots.open().nth(index(open.max(1)))
         };
-        // No open port is left: all were removed meanwhile, and the link is closing.
+        // No port accepts packets any more: all were removed meanwhile, and the link is closing.
         port.unwrap_or(0)
     }
 
-    /// Returns the number of packets that each of the present senders may have in flight.
+    /// Returns the number of packets that each sender may have in flight at present.
     #[inline]
     pub(crate) fn fair_credits(&self) -> u32 {
         self.fair.0.load(Ordering::Relaxed) // Relaxed: any recent number will do.
     }
 
-    /// Distributes the credits of all open ports anew, after the number of senders changed by
-    /// `change`.
+    /// Shares the credits of all open ports out among the senders anew, after the number of senders
+    /// has changed by `change`.
     pub(crate) fn share_out(&self, change: i32) {
-        // The lock lets one thread at a time do this, so that the last result comes from the last
-        // numbers.
+        // The lock lets only one thread at a time share out credits, so that the last result is
+        // computed from the last numbers.
         let Some(mut senders) = self.senders() else { return };
         let ports = if self.rig.gate.is_one() { 1 } else { self.slots.open().count() };
         let ports = u32::try_from(ports).unwrap_or(u32::MAX);
@@ -500,8 +516,9 @@ impl Shared {
         if self.fair.0.load(Ordering::Relaxed) != share {
             self.fair.0.store(share, Ordering::Relaxed); // Relaxed: any recent number will do.
         }
-        // A sender that waits because of a small share may have room now. The bell does not ring
-        // for every sender that goes, because every ring makes all waiting senders look.
+        // A sender that waits because its share was too small may have room now. Waiting senders
+        // are not woken each time another sender is dropped, because every time all of them have to
+        // check again.
         let useful = share.min(self.credits.packets);
         let grown = useful >= senders.told_share.saturating_mul(2)
             || useful == self.credits.packets && senders.told_share < useful;
@@ -514,7 +531,7 @@ impl Shared {
         }
     }
 
-    /// Whether there are more senders than processors.
+    /// Whether the link has more senders than the machine has processors.
     pub(crate) fn crowded(&self) -> bool {
         // Relaxed: any recent number will do.
         self.written.live.load(Ordering::Relaxed) > self.processors
@@ -537,8 +554,8 @@ impl Shared {
         }
     }
 
-    /// Returns the sums of the counters of all senders, past senders included. All zero in a copy
-    /// of the link.
+    /// Returns the sums of the counters of all senders, dropped senders included. In a forked
+    /// child, all sums are zero.
     pub(crate) fn sender_totals(&self) -> Totals {
         let Some(senders) = self.senders() else { return Totals::default() };
         let mut totals = senders.gone;
@@ -548,18 +565,19 @@ impl Shared {
         totals
     }
 
-    /// Makes every thread that waits for its packets to come home look at the gate and the ports
-    /// again.
+    /// Wakes every waiting sender (rings its bell), so that it checks again whether the link is
+    /// open and what became of its port.
     pub(crate) fn ring_all(&self) {
         let Some(senders) = self.senders() else { return };
         let ends = senders.live.clone();
-        // A waker is arbitrary code, which may make or drop a sender and so take this lock.
+        // Release the lock first: a waker is arbitrary code, which may make or drop a sender and so
+        // take this lock.
         drop(senders);
         ends.iter().for_each(|end| end.bell.ring());
     }
 
-    /// Locks the list of senders. Returns `None` if this is a copy in a forked child, where another
-    /// thread may have held the lock when the process forked.
+    /// Locks the list of senders. Returns `None` in a forked child, where the lock may have been
+    /// held by another thread when the process forked.
     fn senders(&self) -> Option<MutexGuard<'_, Senders>> {
         if self.is_copy() {
             return None;
@@ -568,7 +586,7 @@ impl Shared {
     }
 }
 
-/// The waker of a port that no other thread knows yet.
+/// The waker of a port that no other thread knows yet, so nobody needs to be woken.
 struct Nobody;
 
 impl PortWaker for Nobody {

@@ -1,4 +1,5 @@
-//! The ports of a link. Ports may be added, and their numbers never change.
+//! The ports of a link. Ports may be added while others look them up, and the number of a port
+//! never changes.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -8,7 +9,8 @@ use std::sync::{Arc, OnceLock};
 use onramp_core::{Device, Port};
 use onramp_queue::{Due, Marks, Succession};
 
-/// A port, facts about the port, and the time at which it wants to be visited.
+/// A port of a link, with fixed facts about the port and with the time at which the port wants to
+/// be visited by a runner.
 #[repr(C)]
 pub(crate) struct Slot<D> {
     pub(crate) port: Port<D>,
@@ -23,29 +25,31 @@ pub(crate) struct Known {
     pub(crate) mtu: u32,
     /// Whether the port's device may block its caller for a long time.
     pub(crate) may_block: bool,
-    /// Number of the runner that is responsible for the port.
+    /// Number of the runner that serves the port.
     pub(crate) home: usize,
-    /// The mark that tells the runners that the port has noted a visit, and the port's index among
-    /// the marks.
+    /// The set of marks of all ports, and the index of this port's mark. A set mark tells the
+    /// runners that the port wants a visit.
     mark: Option<(Arc<Marks>, usize)>,
-    /// Whether the port accepts packets, and which ports take over after its removal.
+    /// Whether the port accepts packets, and which ports take over its flows after its removal.
     pub(crate) succession: Succession,
 }
 
-/// Fields that owners and runners write.
+/// Fields that the port's owners and the runners write.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Visits {
     pub(crate) due: Due,
-    /// Number of times the port asked for a visit, and number of these requests that woke a runner.
+    /// Number of times that the port asked for a visit, and how many of these requests woke a
+    /// runner.
     pub(crate) asked: AtomicU64,
     pub(crate) woke: AtomicU64,
-    /// Whether a thread waits until the port accepts packets again: see [`Slot::want_room`].
+    /// Whether a sender waits until the port accepts packets again: see [`Slot::want_room`].
     wanted: AtomicBool,
-    /// Whether the port's tree differs from the link's description of it, because the port could
-    /// not be told of a change. Only the thread that holds the lock on the plan writes this flag.
+    /// Whether the port's tree is stale: it differs from the link's description of the tree,
+    /// because the port could not be told of a change. Only a thread that holds the lock on the
+    /// plan (the link's configuration) writes this flag.
     stale: AtomicBool,
-    /// Number of consecutive visits that found the port owned.
+    /// Number of consecutive visits in which another thread owned the port.
     vain: AtomicU8,
 }
 
@@ -65,7 +69,8 @@ impl<D: Device> Slot<D> {
         Self { port, known, visits: Visits::default() }
     }
 
-    /// Whether the port has missed a change of its tree.
+    /// Whether the port has missed a change of its tree, so that the whole tree has to be built
+    /// anew.
     pub(crate) fn is_stale(&self) -> bool {
         self.visits.stale.load(Ordering::Relaxed) // Relaxed: the lock on the plan guards the flag.
     }
@@ -74,38 +79,39 @@ impl<D: Device> Slot<D> {
         self.visits.stale.store(stale, Ordering::Relaxed); // Relaxed: as above.
     }
 
-    /// Makes the next round of a runner look at the port.
+    /// Sets the port's mark, so that a runner looks at the port in its next round.
     pub(crate) fn mark(&self) {
         if let Some((marks, port)) = &self.known.mark {
             marks.set(*port);
         }
     }
 
-    /// Removes the mark, because a runner is about to look at the port.
+    /// Clears the port's mark, because a runner is about to look at the port.
     pub(crate) fn unmark(&self) {
         if let Some((marks, port)) = &self.known.mark {
             marks.clear(*port);
         }
     }
 
-    /// Notes that a thread waits until the port accepts packets again. The caller requests a visit
-    /// afterwards.
+    /// Records that a sender waits until the port accepts packets again. The caller requests a
+    /// visit of a runner afterwards.
     pub(crate) fn want_room(&self) {
         // Release: pairs with the acquire in `take_wish`.
         self.visits.wanted.store(true, Ordering::Release);
     }
 
-    /// Takes the note of [`want_room`](Self::want_room) away. Returns whether there was one.
+    /// Takes away the record that a sender waits (see [`want_room`](Self::want_room)). Returns
+    /// whether there was one.
     pub(crate) fn take_wish(&self) -> bool {
-        // Relaxed: the thread that sets the flag requests a visit afterwards, and that request
-        // orders the two.
+        // Relaxed: a thread that sets the flag requests a visit afterwards, and that request orders
+        // the flag before the visit.
         self.visits.wanted.load(Ordering::Relaxed)
             // Acquire: pairs with the release in `want_room`.
             && self.visits.wanted.swap(false, Ordering::Acquire)
     }
 
-    /// Records whether a visit found the port owned. Returns the number of consecutive visits that
-    /// did.
+    /// Records whether another thread owned the port during a visit. Returns the number of
+    /// consecutive visits in which one did.
     pub(crate) fn visited(&self, owned: bool) -> u8 {
         // Relaxed: only the visiting thread writes the number, and a stale number only changes the
         // time of the next visit.
@@ -129,13 +135,13 @@ impl<D> Slot<D> {
     }
 }
 
-/// Ports by number. One thread at a time adds ports (its caller holds a lock); any number of
-/// threads look ports up.
+/// The ports of a link by number. One thread at a time adds ports (its caller holds a lock); any
+/// number of threads look ports up meanwhile.
 pub(crate) struct Slots<D> {
-    /// Each port is boxed, so that room for ports that do not exist yet costs little memory.
+    /// Each port is boxed, so that places for ports that do not exist yet cost little memory.
     cells: Box<[OnceLock<Box<Slot<D>>>]>,
     len: AtomicUsize,
-    /// Marks of the ports that may want a visit.
+    /// The marks of all ports. The port of a set mark may want a visit of a runner.
     marks: Arc<Marks>,
 }
 
@@ -145,7 +151,8 @@ impl<D> Slots<D> {
         Self { cells, len: AtomicUsize::new(0), marks: Arc::new(Marks::new(capacity)) }
     }
 
-    /// Adds a port and returns its number. Returns `None` and drops the port if there is no room.
+    /// Adds a port and returns its number. If there is no place for it, returns `None` and drops
+    /// the port.
     pub(crate) fn add(&self, mut slot: Slot<D>) -> Option<usize> {
         let port = self.len();
         slot.known.mark = Some((self.marks.clone(), port));
@@ -155,7 +162,7 @@ impl<D> Slots<D> {
         Some(port)
     }
 
-    /// Returns the number of ports that were ever added.
+    /// Returns the number of ports that were ever added, removed ports included.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         // Acquire: pairs with the release in `add`.
@@ -173,13 +180,13 @@ impl<D> Slots<D> {
         self.cells.get(port)?.get().map(|slot| &**slot)
     }
 
-    /// Returns the ports that may want a visit.
+    /// Returns the marked ports, which may want a visit of a runner.
     pub(crate) fn marked(&self) -> impl Iterator<Item = &Slot<D>> {
         self.marks.iter().filter_map(|port| self.get(port))
     }
 
-    /// Returns a few of the ports that may want a visit, and the number at which to continue: see
-    /// [`Marks::some`].
+    /// Returns a few of the marked ports, which may want a visit, and the number at which the next
+    /// call should continue: see [`Marks::some`].
     pub(crate) fn some_marked(
         &self,
         from: usize,
@@ -188,7 +195,7 @@ impl<D> Slots<D> {
         (some.filter_map(|port| Some((port, self.get(port)?))), next)
     }
 
-    /// Returns all ports in order, removed ones included.
+    /// Returns all ports in the order of their numbers, removed ports included.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot<D>> {
         (0..self.len()).filter_map(|port| self.get(port))
     }

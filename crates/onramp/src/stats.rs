@@ -15,17 +15,19 @@ pub use onramp_core::stats::PortSnapshot;
 pub(crate) struct SenderCounters {
     pub(crate) submitted: Counter,
     pub(crate) refused: Counter,
-    /// Number of packets that a cork held back when the link was closed.
+    /// Number of packets that a cork still held back when the link was closed, and that were
+    /// dropped for this reason.
     pub(crate) purged: Counter,
     pub(crate) waits: Counter,
     pub(crate) parks: Counter,
 }
 
-/// The part of a sender that its link keeps.
+/// The part of a sender that its link keeps: its counters, and the means to wake it.
 #[derive(Debug)]
 pub(crate) struct SenderEnd {
     pub(crate) counters: SenderCounters,
-    /// Wakes the sender, even if no packet of the sender is in the link.
+    /// The bell of the sender (a flag and a waker), by which other threads wake the sender even if
+    /// no packet of it is in the link.
     pub(crate) bell: Bell,
 }
 
@@ -49,20 +51,21 @@ impl Totals {
     }
 }
 
-/// What a link has done since it was made. [`Link::stats`](crate::Link::stats) returns it.
+/// Counters of what a link has done since it was made. [`Link::stats`](crate::Link::stats) returns
+/// them.
 ///
-/// While no packet moves, `submitted + made = sent + dropped (all reasons) + held`. While packets
-/// move, `submitted` is raised where necessary so that it never falls behind the packets that left,
-/// because the counters are read one after another.
+/// While no packet moves, `submitted + made = sent + dropped (all reasons) + held`. The counters
+/// are read one after another, so while packets move, `submitted` may be read too low; it is then
+/// raised to the number of packets that left.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LinkStats {
-    /// Number of packets accepted from senders.
+    /// Number of packets that the link accepted from senders.
     pub submitted: u64,
-    /// Number of packets that qdiscs created: the duplicates of `netem`. No sender is told what
+    /// Number of packets that qdiscs created (the duplicates of `netem`). No sender is told what
     /// became of such a packet.
     pub made: u64,
-    /// Number of packets given back to senders because a port's intake was at its cap.
+    /// Number of packets that were given back to senders because a port's intake was at its cap.
     pub refused: u64,
     /// Number of packets that the devices took.
     pub sent: u64,
@@ -70,33 +73,34 @@ pub struct LinkStats {
     pub sent_bytes: u64,
     /// Number of packets dropped, by drop reason. Reasons that never occurred are left out.
     pub dropped: BTreeMap<DropReason, u64>,
-    /// Number of packets that are now staged in an intake or queued in a qdisc.
+    /// Number of packets that are staged in an intake or wait in a qdisc at present.
     pub held: u64,
-    /// Number of times a sender had to wait for room.
+    /// Number of times that a sender had to wait for room.
     pub waits: u64,
-    /// Number of times a sender slept while it waited for room.
+    /// Number of times that a sender slept while it waited for room.
     pub parks: u64,
-    /// Number of times a runner woke.
+    /// Number of times that a runner woke.
     pub runner_wakeups: u64,
-    /// Number of times a runner woke and found nothing to do, because another thread had done the
-    /// work.
+    /// Number of times that a runner woke and found nothing to do, because another thread had done
+    /// the work.
     pub runner_idle_wakeups: u64,
     /// Number of visits of runners to ports.
     pub runner_visits: u64,
-    /// Number of times a runner started another round of visits without sleeping first.
+    /// Number of times that a runner started another round of visits without sleeping first.
     pub runner_restarts: u64,
-    /// Number of times another thread took over the role of a runner whose thread a device kept.
+    /// Number of times that another thread took over the role of a runner, because a device kept
+    /// the runner's thread.
     pub runner_stand_ins: u64,
-    /// Number of these takeovers after which no thread was available to watch the runners, because
-    /// too many devices block or the system has no more threads. Until a thread is available again,
-    /// the timers of other ports may be late.
+    /// Number of takeovers of a runner's role after which no thread was left to watch the runners,
+    /// because too many devices block or the system has no more threads. Until a thread is
+    /// available again, the timers of other ports may be late.
     pub runner_unwatched: u64,
-    /// Number of times a port asked for a visit of a runner.
+    /// Number of times that a port asked for a visit of a runner.
     pub runner_calls: u64,
-    /// Number of these requests that had to wake a runner. The other requests found the runner
-    /// awake, or about to come in time.
+    /// Number of requests for a visit that had to wake a runner. For the other requests, the runner
+    /// was awake, or about to wake in time.
     pub runner_notifies: u64,
-    /// Counters of each port, by port number.
+    /// Counters of each port, in the order of the port numbers.
     pub ports: Vec<PortSnapshot>,
 }
 
@@ -113,7 +117,8 @@ impl LinkStats {
         let out: u64 = sent + dropped.values().sum::<u64>();
         let made: u64 = ports.iter().map(|port| port.made).sum();
         Self {
-            // A sender counts a packet after its push, when the packet may have left already.
+            // A sender counts a packet only after its push, when the packet may already have left.
+            // So raise the number if more packets have left.
             submitted: totals.submitted.max(out.saturating_sub(made)),
             made,
             refused: totals.refused,
@@ -162,13 +167,14 @@ mod tests {
 
     use super::*;
 
-    /// Returns the counters of a port that has counted nothing.
+    /// Returns the counters of a port that has counted nothing yet.
     fn port() -> Port {
         let spec: Spec = "pfifo".parse().expect("a qdisc");
         onramp_core::Port::new(spec.build(1_514), onramp_dev::Null::default(), 9).snapshot()
     }
 
-    /// Each field gets a value of its own, so that the test notices when two fields are swapped.
+    /// Each counter gets a value that no other has, so that the test notices if two counters are
+    /// swapped.
     #[test]
     fn a_link_sums_up_its_ports_and_senders() {
         let (mut first, mut second) = (port(), port());
@@ -195,14 +201,14 @@ mod tests {
         assert_eq!(stats.dropped, dropped.into());
         assert_eq!(stats.dropped_total(), 75);
         assert_eq!(stats.ports.iter().map(|port| port.sent).collect::<Vec<_>>(), [20, 40]);
-        // Only a cork purges packets before a port has them. Without such packets, the reason
-        // `Purged` is absent.
+        // Without packets that a cork held back when the link closed, the drop reason `Purged` is
+        // absent here.
         let stats = LinkStats::new(vec![port()], Totals::default());
         assert!(stats.dropped.is_empty());
     }
 
-    /// Packets that left count as submitted even if their sender has not counted them yet. Packets
-    /// that a qdisc created do not count as submitted.
+    /// Packets that have left count as submitted, even if their sender has not counted them yet.
+    /// Packets that a qdisc created do not count as submitted.
     #[test]
     fn what_is_out_was_submitted() {
         let mut out = port();

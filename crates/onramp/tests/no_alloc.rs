@@ -1,8 +1,8 @@
-//! Limits on memory: no allocation for a packet, little memory for a flow, and nothing left at the
-//! end.
+//! Limits on memory: a link allocates nothing for a packet and little for a flow, and leaves
+//! nothing allocated at the end.
 //!
-//! The allocator counts for the whole process. So this test runs without a test harness, whose
-//! threads allocate at any time.
+//! The allocator counts the allocations of the whole process. So this test runs without a test
+//! harness, whose threads allocate at any time.
 
 use std::alloc::System;
 use std::hint::black_box;
@@ -23,7 +23,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const LONG: Duration = Duration::from_secs(50);
 const CREDITS: u32 = 64;
 
-/// Returns the number of allocations and reallocations while `work` runs.
+/// Returns the number of allocations and reallocations that the process makes while `work` runs.
 fn allocations(work: impl FnOnce()) -> usize {
     let before = ALLOCATOR.stats();
     work();
@@ -31,14 +31,14 @@ fn allocations(work: impl FnOnce()) -> usize {
     change.allocations + change.reallocations
 }
 
-/// Returns the number of bytes that are allocated now.
+/// Returns the number of bytes that the process has allocated at present.
 fn live() -> usize {
     let Stats { bytes_allocated, bytes_deallocated, .. } = ALLOCATOR.stats();
     bytes_allocated - bytes_deallocated
 }
 
-/// Waits until at most `bytes` bytes are allocated. The runner frees the packets that it holds a
-/// little later.
+/// Waits until at most `bytes` bytes are allocated, because the runner frees the packets that it
+/// holds a little later. Returns false if that takes too long.
 fn settles_at(bytes: usize) -> bool {
     (0..10_000).any(|_| {
         thread::sleep(Duration::from_micros(500));
@@ -56,7 +56,7 @@ fn udp(qdisc: &str) -> Link {
     started(Link::udp("127.0.0.1:0").ports(2).qdisc(qdisc).build().expect("it binds"))
 }
 
-/// Waits until the runner has allocated what a thread allocates at its start.
+/// Waits until the runner's thread has allocated what a thread allocates at its start.
 fn started(link: Link) -> Link {
     while link.stats().runner_wakeups == 0 {
         thread::sleep(Duration::from_micros(100));
@@ -64,8 +64,9 @@ fn started(link: Link) -> Link {
     link
 }
 
-/// Makes a sender allocate everything that it ever allocates: a packet for each credit, the waker
-/// of its thread, and its flow in the qdisc, which single packets may bypass.
+/// Makes a sender allocate all that it will ever need: a packet for each credit, the waker of its
+/// thread, and its flow in the qdisc. (Many packets are sent for the flow, because a single packet
+/// may bypass it.)
 fn warm_up(sender: &mut Sender, flow: &Flow) {
     let packets: Vec<_> = std::iter::from_fn(|| sender.packet(flow, &[0; 120]).ok()).collect();
     assert!(packets.len() >= 16, "a fair share of the credits");
@@ -108,9 +109,9 @@ fn a_send_allocates_nothing(link: &Link, dest: Option<std::net::SocketAddr>) {
     assert!(sender.flush(LONG));
 }
 
-/// Checks threads that share a link, its runner included. Memory for flows that wait at the same
-/// time may still grow in the first phases; an allocation for each packet would show in every
-/// phase.
+/// Checks that threads that share a link, and the link's runner, allocate nothing for a packet. In
+/// the first phases, memory for flows that wait at the same time may still grow; an allocation for
+/// each packet would show in every phase.
 fn many_threads_allocate_nothing(qdisc: &str, dest: Option<std::net::SocketAddr>, link: &Link) {
     const THREADS: usize = 16;
     const PHASES: usize = 8;
@@ -143,15 +144,16 @@ fn many_threads_allocate_nothing(qdisc: &str, dest: Option<std::net::SocketAddr>
             }));
         }
     });
-    // The last phase ends together with its threads, which may then free and allocate.
+    // The last phase is not checked, because it ends together with its threads, which may then free
+    // and allocate.
     assert!(counts[..PHASES - 1].contains(&0), "{THREADS} threads, {qdisc}: {counts:?}");
     assert!(link.stats().sent >= (600 * PHASES * THREADS) as u64 / 4);
 }
 
 fn idle_flows_cost_little() {
     const FLOWS: usize = 10_000;
-    // A packet that finds an unpaced fq empty bypasses all flows and makes none. An fq that holds
-    // packets back also has a calendar of 18 KB.
+    // Without pacing, a packet that finds the fq empty bypasses the flows, so no flow is made. An
+    // fq that paces also has a calendar, which takes 18 KB.
     for (qdisc, flows, fixed) in [("fq maxrate 1gbit", FLOWS as u64, 22_000), ("fq", 0, 5_000)] {
         let spec: Spec = qdisc.parse().expect("a qdisc");
         let before = live();
@@ -203,7 +205,7 @@ fn idle_senders_cost_little() {
     drop(senders);
 }
 
-/// Greatest cost of an unused port with its `pfifo_fast`, bytes.
+/// Greatest memory that an unused port may cost, together with its `pfifo_fast`, bytes.
 const PORT_BYTES: usize = 4_096;
 
 fn idle_ports_cost_little() {
@@ -222,7 +224,7 @@ fn idle_ports_cost_little() {
 
 fn senders_that_go_leave_nothing() {
     let link = null("fq");
-    // Use one flow, because fq keeps the flows that it has seen for a while.
+    // All senders use one flow, because fq keeps flows for a while after their last packet.
     let flow = link.sender().flow(None);
     warm_up(&mut link.sender(), &flow);
     let round = || {
@@ -261,10 +263,11 @@ fn links_that_go_leave_nothing() {
     assert!(settles_at(before), "{} bytes more", live().wrapping_sub(before));
 }
 
-/// Greatest cost of a class with its own `pfifo`, bytes. `docs/performance.md` states this limit.
+/// Greatest memory that a class may cost, together with its own `pfifo`, bytes.
+/// `docs/performance.md` states this limit.
 const CLASS_BYTES: usize = 1_100;
 
-/// Greatest cost of a flow that holds a packet, without the packet, bytes.
+/// Greatest memory that a flow with one packet may cost, not counting the packet, bytes.
 const FLOW_BYTES: usize = 150;
 
 fn classes_and_flows_cost_little() {

@@ -1,6 +1,6 @@
-//! Stress test in which everything happens at once: threads that send, wait, read counters, start,
-//! end and close. For ThreadSanitizer, and for machines with many processors. `ONRAMP_STRESS_SCALE`
-//! multiplies the number of rounds (default 1).
+//! Stress test in which everything happens at once: threads send, wait, read counters, start, end
+//! and close the link. It is meant for ThreadSanitizer and for machines with many processors. The
+//! environment variable `ONRAMP_STRESS_SCALE` multiplies the number of rounds (default 1).
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,7 +13,7 @@ use fastrand::Rng;
 use onramp::dev::{MonotonicClock, Null, Receiver, loopback};
 use onramp::{Clock, Credits, Device, Link, Sender, TrySendError};
 
-/// Longer than any wait that ends.
+/// Time limit for waits; longer than any wait that ends takes.
 const LONG: Duration = Duration::from_secs(120);
 const THREADS: u64 = 8;
 const STEPS: u32 = 120;
@@ -23,7 +23,7 @@ fn scale() -> u64 {
     text.parse().expect("ONRAMP_STRESS_SCALE is a whole number")
 }
 
-/// Runs one sender with random calls. Returns the number of packets that the link accepted.
+/// Makes random calls of one sender. Returns the number of packets that the link accepted.
 fn live(mut sender: Sender, rng: &mut Rng) -> u64 {
     let completed = std::sync::Arc::new(AtomicU64::new(0));
     let theirs = completed.clone();
@@ -81,8 +81,8 @@ fn live(mut sender: Sender, rng: &mut Rng) -> u64 {
     accepted
 }
 
-/// Runs one sender that only pushes and never waits. Returns the number of packets that the link
-/// accepted.
+/// Makes random calls of one sender that push packets and never wait. Returns the number of packets
+/// that the link accepted.
 fn push(mut sender: Sender, rng: &mut Rng) -> u64 {
     let flow = sender.flow(None);
     let mut accepted = 0;
@@ -104,9 +104,9 @@ fn push(mut sender: Sender, rng: &mut Rng) -> u64 {
     accepted
 }
 
-/// Checks that no count of a sender is lost. `LinkStats` never shows fewer submitted packets than
-/// packets that left, so a lost count would not show after the packets left. Here hardly any packet
-/// leaves, so the number of submitted packets is what the senders counted.
+/// Checks that no sender's count of submitted packets is lost. `LinkStats` never shows fewer
+/// submitted packets than packets that left, so a lost count would not show once the packets have
+/// left. Here, hardly any packet leaves, so the link shows what the senders counted.
 fn counts(burst: u16, seed: u64) {
     let mut rng = Rng::with_seed(seed);
     let (device, _receives_nothing) = loopback(30);
@@ -138,7 +138,8 @@ fn no_count_is_lost() {
     }
 }
 
-/// Receives irregularly until the device is gone. Returns the number of packets that arrived.
+/// Receives packets, with pauses at random, until the device is dropped. Returns the number of
+/// packets that arrived.
 fn receive(mut receiver: Receiver, mut rng: Rng) -> u64 {
     let mut count = 0;
     while receiver.recv_timeout(LONG).is_some() {
@@ -150,7 +151,7 @@ fn receive(mut receiver: Receiver, mut rng: Rng) -> u64 {
     count
 }
 
-/// Reads everything that can be read, until it is told to stop.
+/// Reads the link's counters and makes other calls that change nothing, until `stop` is set.
 fn look(link: &Link, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let stats = link.stats();
@@ -188,7 +189,8 @@ fn round(qdisc: &str, burst: u16, seed: u64) {
                 })
                 .collect();
             scope.spawn(|| look(&link, &stop));
-            // Close the link when enough packets were sent, or when all workers have ended.
+            // Close the link when a random number of packets was sent, or when all workers have
+            // ended.
             while link.stats().sent < close_at && workers.iter().any(|w| !w.is_finished()) {
                 thread::sleep(Duration::from_micros(200));
             }
@@ -196,7 +198,7 @@ fn round(qdisc: &str, burst: u16, seed: u64) {
             workers.into_iter().for_each(|worker| worker.join().expect("a worker panicked"));
             stop.store(true, Ordering::Relaxed);
         });
-        // No thread is inside a port any more, so none can hold a packet.
+        // All threads have ended, so no thread owns a port, and no port holds a packet.
         let stats = link.stats();
         drop(link);
         (stats, arrived.join().expect("the receiver panicked"))
@@ -236,9 +238,11 @@ fn an_intake_for_few() {
     rounds("fq limit 40 flow_limit 20", 4);
 }
 
-/// R5 of the faults that Linux had: a data race on a limit that was changed under traffic.
+/// R5 of the faults that Linux had: a data race on a limit that was changed while packets were
+/// sent.
 ///
-/// Here qdiscs, their parameters, the rate and the ports change while threads send.
+/// In this test, qdiscs, their parameters, the rate and the ports of a link change while threads
+/// send.
 #[test]
 fn r5_parameters_change_under_load() {
     let devices = (0..2).map(|_| Box::new(Null::default()) as Box<dyn Device>);

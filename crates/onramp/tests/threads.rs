@@ -1,5 +1,5 @@
-//! The number of threads that a link has. The tests of this process run one after another, because
-//! each counts all threads.
+//! The number of threads that a link has. The tests in this file run one after another, because
+//! each counts the threads of all links of the process.
 
 #[path = "link/common.rs"]
 #[expect(dead_code, reason = "other tests need the rest")]
@@ -17,21 +17,21 @@ use onramp::{Device, Link, Mapping, Mode};
 use crate::common::{LONG, balanced, in_time, until};
 use crate::trap::Trap;
 
-/// Returns the number of threads that all links of this process have.
+/// Returns the number of threads that the links of this process have, all links together.
 fn threads() -> usize {
     let tasks = fs::read_dir("/proc/self/task").expect("this is Linux").flatten();
-    // The thread may have ended since it was listed.
+    // A thread may have ended since it was listed. Then it is not counted.
     let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
     tasks.filter_map(name).filter(|name| name.starts_with("onramp-run")).count()
 }
 
-/// Runs `test` while no other test has threads, and checks that no thread is left after it.
+/// Runs `test` while no other test runs, and checks that no thread of a link is left after it.
 fn alone(test: impl FnOnce() + Send + 'static) {
     static ALONE: Mutex<()> = Mutex::new(());
     in_time(move || {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         test();
-        // A thread that was waited for may still be listed for a moment.
+        // A thread that has ended may still be listed for a moment.
         until("the threads are gone", || threads() == 0);
     });
 }
@@ -40,8 +40,7 @@ fn null() -> Box<dyn Device> {
     Box::new(Null::default())
 }
 
-/// A link whose devices never block, or that has only one port, has its runners and no other
-/// thread.
+/// A link whose devices never block, or that has only one port, has no threads but its runners.
 #[test]
 fn a_link_without_devices_that_block_has_its_runners() {
     alone(|| {
@@ -69,8 +68,8 @@ fn a_link_without_devices_that_block_has_its_runners() {
     });
 }
 
-/// A link with several ports, one of them over a device that may block, has a watch thread. This
-/// also holds if the port is added later.
+/// A link with several ports, one of whose devices may block, has one more thread, which watches
+/// the runners. The thread is started even if such a port is added later.
 #[test]
 fn a_link_with_a_device_that_may_block_has_a_watch() {
     alone(|| {
@@ -94,13 +93,15 @@ fn a_link_with_a_device_that_may_block_has_a_watch() {
     });
 }
 
-/// Devices block and return again and again. The same threads stand in for the runners each time.
+/// Devices block runners and return again and again. Each time, the same threads take over the
+/// roles of the runners, so the number of threads does not grow.
 #[test]
 fn devices_that_block_again_and_again_cost_no_more_threads() {
     alone(|| {
         let traps = [Trap::new(), Trap::new()];
         let devices: Vec<_> = traps.iter().map(|trap| trap.device()).chain([null()]).collect();
-        // In dedicated mode, senders never call the device, so only runners block.
+        // In the mode `Dedicated`, senders never call the device, so the devices block only
+        // runners.
         let link = Link::devices(devices).mode(Mode::Dedicated).runners(1).build().unwrap();
         let mut sender = link.sender();
         let flows = [0, 1, 2].map(|port| sender.flow_with(None, Mapping::Port(port)));

@@ -1,4 +1,4 @@
-//! The event stream: statistics as server-sent events.
+//! The event stream of the HTTP server: statistics as server-sent events.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,7 +22,8 @@ pub(super) fn stream(query: &str, site: &Arc<Site>, stopped: watch::Receiver<boo
         return Err((StatusCode::SERVICE_UNAVAILABLE, why));
     };
     let stats = site.sampler.listen();
-    // The channel holds one event; a client that does not read misses the events in between.
+    // The channel holds one event. If the client does not read that event, the client misses the
+    // statistics that come in the meantime.
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         send(query, stats, sender, stopped).await;
@@ -37,8 +38,8 @@ async fn send(
     sender: mpsc::Sender<Bytes>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    // A client that joins other listeners gets the latest statistics at once instead of waiting for
-    // the next.
+    // If other clients are already listening, the new client gets the latest statistics at once
+    // instead of waiting for the next ones.
     stats.mark_changed();
     loop {
         tokio::select! {
@@ -64,7 +65,7 @@ fn event(latest: &Stats, query: &Query) -> Option<Bytes> {
     Some(format!("retry: 2000\nevent: stats\ndata: {text}\n\n").into())
 }
 
-/// The body of the response.
+/// The body of the response to a client that listens to the event stream.
 struct Events(mpsc::Receiver<Bytes>);
 
 impl Body for Events {

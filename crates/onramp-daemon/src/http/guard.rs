@@ -1,24 +1,25 @@
 //! Protection against web pages of other sites.
 //!
 //! A page of another site may make a browser send requests to this server. The page cannot read the
-//! answers, and the browser sends only "simple" requests without asking this server first. A
+//! answers, and without asking this server first the browser sends only "simple" requests. A
 //! command is not a simple request, because its content type is JSON. A page may also make its own
-//! host name resolve to this server's address (DNS rebinding), and would then count as the same
-//! site. But then the browser sends that name as `Host`.
+//! host name resolve to this server's address (DNS rebinding), so that the browser takes the page
+//! and this server for the same site. But then the browser sends that host name in the `Host`
+//! header.
 
 use std::net::{IpAddr, SocketAddr};
 
 use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::{StatusCode, http::uri::Authority};
 
-/// Refuses requests on a loopback address whose `Host` is neither `localhost` nor a loopback
-/// address.
+/// If this server listens on a loopback address: refuses requests whose `Host` header names neither
+/// `localhost` nor a loopback address.
 pub(super) fn host(headers: &HeaderMap, local: SocketAddr) -> Result<(), &'static str> {
     if !local.ip().to_canonical().is_loopback() {
         return Ok(());
     }
     match named(headers) {
-        // Old programs (HTTP/1.0) send no `Host` header.
+        // Old programs (HTTP/1.0) send no `Host` header, and are accepted.
         None if !headers.contains_key(header::HOST) => Ok(()),
         Some(Named::Localhost) => Ok(()),
         Some(Named::Address(address)) if address.to_canonical().is_loopback() => Ok(()),
@@ -26,7 +27,8 @@ pub(super) fn host(headers: &HeaderMap, local: SocketAddr) -> Result<(), &'stati
     }
 }
 
-/// Refuses a command unless it comes from this server's own page, or from no page at all.
+/// Refuses a command unless it comes from this server's own page, or from a program that is no web
+/// page at all.
 pub(super) fn command(headers: &HeaderMap, local: SocketAddr) -> Result<(), (StatusCode, String)> {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     let kind = text(header::CONTENT_TYPE).unwrap_or_default();
@@ -36,8 +38,8 @@ pub(super) fn command(headers: &HeaderMap, local: SocketAddr) -> Result<(), (Sta
         return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, why.to_owned()));
     }
     let forbidden = |why: &str| Err((StatusCode::FORBIDDEN, why.to_owned()));
-    // Anybody may own a host name and let it point here, so only addresses and `localhost` are
-    // accepted.
+    // Anybody may own a host name and make it resolve to this server's address. So a command is
+    // accepted only if its `Host` header is an address or `localhost`.
     if named(headers).is_none() {
         return forbidden(&format!(
             "commands are accepted only at the address of this host: {}",
@@ -55,7 +57,7 @@ pub(super) fn command(headers: &HeaderMap, local: SocketAddr) -> Result<(), (Sta
     Ok(())
 }
 
-/// A host that no other site can own.
+/// A value of the `Host` header that no other site can own.
 enum Named {
     Localhost,
     Address(IpAddr),

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep};
 pub(super) struct Patient<S> {
     stream: S,
     patience: Duration,
-    /// Timer that runs while a write waits; `None` if no write waits.
+    /// Timer that runs while a write waits for the other end; `None` if no write waits.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
@@ -104,7 +104,7 @@ mod tests {
             let written = ours.write_all(&[1; 64]).await;
             (written.map_err(|error| error.kind()), ours.write_all(&[2; 64]).await)
         });
-        // The reader is slow, but within the time limit.
+        // The reader is slow, but reads within the time limit, so no write fails.
         for _ in 0..4 {
             sleep(Duration::from_secs(4)).await;
             let mut some = [0; 16];
@@ -117,7 +117,7 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
     }
 
-    /// A stream that records which operation was called, and is never ready.
+    /// A stream that is never ready, and records which of its operations were called.
     #[derive(Default)]
     struct Stuck {
         vectored: bool,
@@ -165,7 +165,8 @@ mod tests {
         Patient::new(Stuck { vectored, ..Stuck::default() }, Duration::from_secs(5))
     }
 
-    /// Each kind of write has the same time limit, counted from its start.
+    /// Each of the ways to write (plain, vectored, flush, shutdown) has the same time limit,
+    /// counted from the start of the operation.
     #[tokio::test(start_paused = true)]
     async fn every_way_to_write_has_an_end() {
         use std::io::IoSlice;
@@ -187,7 +188,8 @@ mod tests {
         }
     }
 
-    /// A successful write ends the wait: the next write has the full time limit again.
+    /// A write that succeeds ends the wait: the time limit of the next write is counted from the
+    /// start of that write.
     #[tokio::test(start_paused = true)]
     async fn a_wait_ends_with_what_is_written() {
         let (ours, mut theirs) = tokio::io::duplex(4);
@@ -202,7 +204,7 @@ mod tests {
             assert!(written.is_ok() && read.is_ok());
             theirs.read_exact(&mut [0; 4]).await.expect("it was written");
         }
-        // Reads have no time limit.
+        // The time limit applies only to writes: a read may wait as long as it likes.
         theirs.write_all(b"x").await.expect("there is room");
         let mut some = [0; 1];
         assert_eq!(ours.read(&mut some).await.ok(), Some(1));

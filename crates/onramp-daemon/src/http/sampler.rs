@@ -1,4 +1,4 @@
-//! Reads the devices once for all clients that ask at about the same time.
+//! Reads the state of the devices once for all clients that ask at about the same time.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,21 +11,23 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::Source;
 use crate::snapshot::{RateMeter, Snapshot, Stats};
 
-/// A request within this time after the last snapshot gets the same snapshot.
+/// A client that asks within this time after a snapshot was taken gets that snapshot instead of a
+/// new one.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// The latest snapshot, and when it was taken.
 type Latest = Option<(Instant, Arc<Snapshot>)>;
 
-/// Takes a snapshot of the devices when a client asks, and once per period while a client listens.
+/// Takes a snapshot of the devices (their present counters) when a client asks, and once per period
+/// while at least one client listens.
 pub struct Sampler {
     source: Arc<dyn Source>,
     began: Instant,
     period: Duration,
     latest: Arc<Turn<Latest>>,
     stats: watch::Sender<Option<Arc<Stats>>>,
-    /// Whether a task takes periodic snapshots. The lock is held only to check or change this,
-    /// never while waiting.
+    /// Whether a task is taking snapshots periodically for listeners. The lock is held only to
+    /// check or change this flag, never while waiting.
     looking: Mutex<bool>,
 }
 
@@ -36,8 +38,8 @@ impl fmt::Debug for Sampler {
 }
 
 impl Sampler {
-    /// Makes a sampler of the devices of `source`. For listeners, it takes a snapshot every
-    /// `period`.
+    /// Makes a sampler of the devices of `source`. While clients listen, the sampler takes a
+    /// snapshot every `period`.
     #[must_use]
     pub fn new(source: Arc<dyn Source>, period: Duration) -> Arc<Self> {
         Arc::new(Self {
@@ -56,7 +58,7 @@ impl Sampler {
         Arc::clone(&self.source)
     }
 
-    /// Returns all devices in their present state, or as they were at most 100 ms ago.
+    /// Returns the state of all devices, which is at most 100 ms old.
     ///
     /// # Errors
     ///
@@ -71,8 +73,8 @@ impl Sampler {
         self.look(latest).await
     }
 
-    /// Takes a snapshot. Snapshots are taken one at a time: the next caller waits for this one to
-    /// finish, even if this one's caller has given up.
+    /// Takes a snapshot. Snapshots are taken one at a time: the next caller waits until this
+    /// snapshot is finished, even if the caller that asked for this snapshot has given up.
     async fn look(&self, mut latest: OwnedMutexGuard<Latest>) -> Result<Arc<Snapshot>, JoinError> {
         let (source, began) = (self.source(), self.began);
         let turn = source.turn().await;
@@ -87,8 +89,8 @@ impl Sampler {
         spawn_blocking(look).await
     }
 
-    /// Returns a channel that receives statistics every period. Its value is `None` until the first
-    /// snapshot.
+    /// Returns a channel that receives statistics once every period. The channel's value is `None`
+    /// until the first snapshot has been taken.
     #[must_use]
     pub fn listen(self: &Arc<Self>) -> watch::Receiver<Option<Arc<Stats>>> {
         let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +101,7 @@ impl Sampler {
         self.stats.subscribe()
     }
 
-    /// Takes snapshots until nobody listens any more.
+    /// Takes a snapshot every period, until no client listens any more.
     async fn keep_looking(self: Arc<Self>) {
         let mut meter = RateMeter::default();
         let mut ticks = interval(self.period);
@@ -113,7 +115,8 @@ impl Sampler {
                     return;
                 }
             }
-            // A snapshot that panicked is already logged; the next one may succeed.
+            // If reading the devices panicked, the panic is already logged, and the next snapshot
+            // may succeed.
             let latest = Arc::clone(&self.latest).lock_owned().await;
             let Ok(snapshot) = self.look(latest).await else { continue };
             self.stats.send_replace(Some(Arc::new(meter.update(&snapshot))));

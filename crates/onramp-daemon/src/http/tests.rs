@@ -1,4 +1,4 @@
-//! Queries and limits of the HTTP server.
+//! Tests of the HTTP server's queries and limits.
 
 use super::*;
 
@@ -40,7 +40,8 @@ fn a_query_selects() {
     }
 }
 
-/// An internal failure is reported as status 500, whatever went wrong.
+/// A request that fails because of a fault inside the server is answered with status 500, whatever
+/// the fault was.
 #[test]
 fn what_breaks_is_our_own_fault() {
     let (status, why) = broken("it died");

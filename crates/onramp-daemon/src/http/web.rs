@@ -1,4 +1,5 @@
-//! The web page: one file that needs no other file, and that the browser forbids to load any other.
+//! The web page: a single file. It needs no other file, and its security policy forbids the browser
+//! to load one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -29,8 +30,8 @@ impl Page {
             .replace("{style}", STYLE)
             .replace("{script}", SCRIPT);
         let hash = |part: &str| STANDARD.encode(Sha256::digest(part));
-        // The policy names the hashes of our own script and style, so the browser runs no code that
-        // somebody else inserted.
+        // The security policy names the hashes of the page's own script and style, so the browser
+        // runs no code that somebody else inserted into the page.
         let policy = format!(
             "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; \
              connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
@@ -67,7 +68,8 @@ mod tests {
             assert!(!namespace.contains(outside), "{outside}");
         }
         assert!(!page.policy.contains("unsafe"), "{}", page.policy);
-        // The policy would make the browser ignore such attributes.
+        // The page has no `style` or `onclick` attributes, because its security policy would make
+        // the browser ignore them.
         assert!(!page.text.contains(" style=\"") && !page.text.contains(" onclick="));
     }
 }

@@ -1,4 +1,4 @@
-//! The document of metrics, parsed by an independent reader.
+//! The document of metrics, read back by a parser that is written independently of the writer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::snapshot::tests::{at, nested, steady};
 
-/// Returns the samples by name and labels. Panics if the format is broken.
+/// Returns the samples of a document, keyed by name and labels. Panics if the document's format is
+/// broken.
 fn read(text: &str) -> BTreeMap<String, f64> {
     let (mut samples, mut families) = (BTreeMap::new(), BTreeSet::new());
     let mut family = String::new();
@@ -83,7 +84,8 @@ fn histograms_add_up() {
     let samples = read(&write(&snapshot, None, Detail::Device));
     let get = |name: &str| samples[&format!("onramp_sojourn_seconds{name}")];
     let bucket = |le: &str| get(&format!("_bucket{{device=\"d0\",le=\"{le}\"}}"));
-    // 99 values lie between 1.024 and 2.048 µs, and one between 1.05 and 2.1 ms.
+    // The sojourn times: 99 values lie between 1.024 and 2.048 µs, and one lies between 1.05 and
+    // 2.1 ms.
     let expected = [("0.000001023", 0.0), ("0.000004095", 99.0), ("0.001048575", 99.0)];
     for (le, count) in expected {
         assert_eq!(bucket(le), count, "{le}");
@@ -103,7 +105,8 @@ proptest! {
     #[test]
     fn labels_are_escaped(name in any::<String>()) {
         let text = write(&at(1, vec![steady(&name, 1, 1, 1)]), None, Detail::Device);
-        // Not `lines`, because `\r` is an ordinary character in this format.
+        // Split at `\n` only: `str::lines` would also remove a `\r`, which is an ordinary character
+        // in this format.
         let start = "onramp_device_up{device=\"";
         let found: Vec<_> = text.split('\n').filter_map(|line| line.strip_prefix(start)).collect();
         prop_assert_eq!(found.len(), 1);
@@ -125,7 +128,7 @@ proptest! {
     }
 }
 
-/// Prometheus' own checker accepts the document.
+/// `promtool`, Prometheus' own checker, accepts the document.
 #[test]
 fn promtool_is_content() {
     let spawned = Command::new("promtool")
@@ -187,9 +190,9 @@ fn counted() -> Device {
         helped: first + 8,
         busy: first + 9,
         bursts: first + 10,
-        // Bursts of one packet, and a burst of 512 to 1,023 packets.
+        // The queues counted bursts of one packet, and a burst of 512 to 1,023 packets.
         burst_packets: Histogram::new(&[0, first + 11, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
-        // Times from 512 to 1,023 ns, and times from 2^34 ns on.
+        // The queues counted times from 512 to 1,023 ns, and times from 2^34 ns on.
         staging_ns: Histogram::new(&[&[0; 10][..], &[first + 12], &[0; 24], &[2]].concat()),
         sojourn_ns: Histogram::new(&[first + 13]),
         qdiscs: Vec::new(),
@@ -206,7 +209,7 @@ fn counted() -> Device {
     }
 }
 
-/// The device's samples are the sums over both queues.
+/// The values of the device's series are the sums over both queues.
 #[test]
 fn a_device_is_the_sum_of_its_queues() {
     let mut samples = read(&write(&at(1, vec![counted()]), None, Detail::Device));
@@ -254,13 +257,14 @@ fn a_device_is_the_sum_of_its_queues() {
         let told = take(&format!("onramp_{name}_sum{{{labels}}}"));
         assert!((told - sum).abs() <= sum * 1e-12, "{name}: {told}, not {sum}");
     };
-    // 1,122 bursts of one packet, counted as 1.5 packets each, and two bursts counted as 768
-    // packets each.
+    // The sum of a histogram is estimated from the middles of its buckets: 1,122 bursts of one
+    // packet count as 1.5 packets each, and two bursts of 512 to 1,023 packets as 768 packets each.
     let powers = [1, 3, 7, 15, 31, 63, 127, 255, 511, 1023].map(|bound: u32| bound.to_string());
     let bounds =
         powers.each_ref().map(|bound| (&**bound, if bound == "1023" { 1124 } else { 1122 }));
     histogram("burst_packets", &bounds, 1124, 1122.0 * 1.5 + 2.0 * 768.0);
-    // From 2^10 ns to 2^34 ns, each bound four times the one before.
+    // The upper bounds of the buckets for times go from 2^10 ns to 2^34 ns; each is four times the
+    // bound before it.
     let times = [
         "0.000001023",
         "0.000004095",
@@ -316,7 +320,7 @@ fn every_figure_has_its_series() {
     assert_eq!(samples[&format!("onramp_drops_total{{{queue},reason=\"late\"}}")], 1005.0);
     for (what, labels, first) in [
         ("qdisc", "handle=\"1:\",parent=\"root\"", 600),
-        // A class without a parent stands directly below the qdisc.
+        // A class without a parent stands directly below its qdisc.
         ("class", "class=\"1:2\",parent=\"1:\"", 500),
     ] {
         let names = [
@@ -335,8 +339,8 @@ fn every_figure_has_its_series() {
     }
 }
 
-/// The exact text of the document: the type of a family stands before its samples, and each sample
-/// takes one line.
+/// The exact text of a document: the line with the type of a family stands before the family's
+/// samples, and each sample takes one line.
 #[test]
 fn the_text_is_as_prometheus_has_it() {
     let mut text = Text::default();
@@ -360,7 +364,8 @@ c{k="\"q\"\\\n",l="",le="+Inf"} 7
     assert_eq!(text.finish(), expected);
 }
 
-/// Without a peer the label `peer` is empty, and a device that is down has the value 0.
+/// The label `peer` of a device without a peer is empty, and the series `up` of a device that is
+/// down has the value 0.
 #[test]
 fn a_device_alone() {
     let device = Device { peer: None, up: false, ..counted() };

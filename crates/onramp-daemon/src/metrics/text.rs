@@ -10,7 +10,7 @@ pub(super) enum Type {
     Histogram,
 }
 
-/// Labels, as they are written between the braces.
+/// Labels of a series, in the form in which they are written between the braces.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Labels(String);
 
@@ -48,7 +48,7 @@ impl Text {
         self.end(value);
     }
 
-    /// Writes a sample with one additional label.
+    /// Writes a sample that has one label in addition to `labels`.
     pub(super) fn labelled(
         &mut self,
         name: &str,

@@ -1,5 +1,5 @@
-//! Each field of a snapshot and its source; all fields have different numbers, so that a mix-up is
-//! found.
+//! Each field of a snapshot holds the value of the right counter. All counters have different
+//! values in these tests, so that a mix-up is found.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Backlog, KINDS};
@@ -10,7 +10,8 @@ use onramp_host::Host;
 
 use super::*;
 
-/// Makes the buckets of a histogram with `count` values in one bucket.
+/// Makes a histogram with all of its `count` values in one bucket, and returns the counts of the
+/// buckets.
 fn histogram(bucket: usize, count: u64) -> [u64; BUCKETS] {
     let mut counts = [0; BUCKETS];
     counts[bucket] = count;
@@ -114,13 +115,15 @@ fn every_field_of_a_qdisc_and_of_a_class_has_its_count() {
         classes: vec![class],
     };
     assert_eq!(Qdisc::from(&qdisc()), expected);
-    // A root qdisc has no parent, and a qdisc that measures no sojourn times has no histogram.
+    // In a snapshot, a root qdisc has no parent, and a qdisc that measures no sojourn times has no
+    // histogram.
     let mut plain = qdisc();
     (plain.parent, plain.sojourn_ns) = (None, None);
     assert_eq!(Qdisc::from(&plain), Qdisc { parent: None, sojourn_ns: None, ..expected });
 }
 
-/// Qdiscs appear with their queues, even if a queue that has ended reported no counters.
+/// A snapshot shows each qdisc in its transmit queue, even if that queue has ended and no counters
+/// were reported for it.
 #[test]
 fn every_field_of_a_device_is_what_it_was_told() {
     let mut host = Host::new();
@@ -142,7 +145,8 @@ fn every_field_of_a_device_is_what_it_was_told() {
     assert_eq!(device.peer.as_deref(), Some("veth0"));
     let queues = device.queues.iter().map(|queue| (queue.queue, queue.runs, queue.qdiscs.len()));
     assert_eq!(queues.collect::<Vec<_>>(), [(0, 108, 0), (1, 108, 2), (2, 0, 0), (3, 0, 1)]);
-    // A qdisc of a queue just behind the last reported one, and a qdisc of the last one.
+    // Counters are reported for queues 0 and 1; there is a qdisc of queue 2, just behind the last
+    // reported queue, and a qdisc of queue 1.
     let mut next = host.devices().swap_remove(0);
     (next.queues, next.qdiscs) = (vec![port(), port()], vec![(2, qdisc()), (1, qdisc())]);
     let queues = Device::from(&next).queues;

@@ -51,9 +51,9 @@ impl Histogram {
         gained.map_or_else(|| self.clone(), |counts| Self::new(&counts))
     }
 
-    /// Returns the `q`-quantile: the value that a share `q` of all values do not exceed. It assumes
-    /// that the values of a bucket are spread evenly over the bucket. `None` if nothing was
-    /// counted.
+    /// Returns the `q`-quantile: the value that a share `q` of all counted values do not exceed.
+    /// The estimate assumes that the values of a bucket are spread evenly over the bucket. `None`
+    /// if nothing was counted.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let rank = q.clamp(0.0, 1.0) * as_f64(self.total());
@@ -70,8 +70,8 @@ impl Histogram {
         None
     }
 
-    /// Returns an estimate of the sum of all values, with each value taken as the middle of its
-    /// bucket.
+    /// Returns an estimate of the sum of all counted values; each value is taken as the middle of
+    /// its bucket.
     #[must_use]
     pub fn sum(&self) -> f64 {
         let middle = |bucket| {
@@ -88,7 +88,7 @@ impl Histogram {
     }
 }
 
-/// Returns the smallest value of a bucket, and the first value above the bucket.
+/// Returns the smallest value that a bucket counts, and the first value above the bucket.
 fn bounds(bucket: usize) -> (f64, f64) {
     let power = |exponent: usize| 2f64.powi(i32::try_from(exponent).unwrap_or(i32::MAX));
     match bucket {
@@ -129,8 +129,8 @@ mod tests {
         assert_eq!(one.quantile(0.0), Some(1024.0));
         assert_eq!(one.quantile(0.5), Some(1536.0));
         assert_eq!(one.quantile(1.0), Some(2048.0));
-        // Three of the four values lie in 1024..2048, so the median lies two thirds into that
-        // bucket.
+        // Three of the four values lie in the bucket 1024..2048, so the median (the second value)
+        // lies two thirds into that bucket.
         let four = counted(&[1500, 1600, 1700, 1 << 20]);
         assert_eq!(four.quantile(0.5), Some(1024.0 + 1024.0 * 2.0 / 3.0));
         assert_eq!(four.quantile(0.75), Some(2048.0));
@@ -143,7 +143,8 @@ mod tests {
         assert_eq!(after.since(&before), counted(&[1600, 1 << 20]));
         assert_eq!(after.since(&Histogram::default()), after);
         assert_eq!(after.since(&after), Histogram::default());
-        // A counter that decreased was reset.
+        // If a counter has decreased, it was reset, so everything that it shows has been counted
+        // since.
         assert_eq!(before.since(&after), before);
         let mut sum = before.clone();
         sum.add(&after.since(&before));

@@ -7,20 +7,22 @@ use serde::{Deserialize, Serialize};
 use super::histogram::as_f64;
 use super::{Class, Counts, Device, Histogram, Name, Qdisc, Queue, Snapshot, Traffic};
 
-/// The current traffic on all devices.
+/// The current traffic on all devices: counts and rates, with one row for each object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
     /// Type of the document: `onramp.stats`.
     pub schema: Name,
     /// Version of the document format; it increases with each incompatible change.
     pub version: u32,
-    /// Time of the snapshot, in milliseconds since 1970 (UTC).
+    /// Time of the newer snapshot, in milliseconds since 1970 (UTC).
     pub unix_ms: u64,
-    /// Time span of the rates, in seconds; `None` for the first snapshot, which has no rates.
+    /// Time between the two snapshots from which the rates are computed, in seconds; `None` for the
+    /// first snapshot, which has no rates.
     pub seconds: Option<f64>,
-    /// All objects as a tree: the rows below a row follow it, with a depth one greater.
+    /// All objects as a tree: a row is followed by the rows below it, whose depth is greater by
+    /// one.
     pub rows: Vec<Row>,
-    /// Number of rows that the query left out.
+    /// Number of rows that the client's query excluded.
     pub omitted: usize,
 }
 
@@ -29,7 +31,7 @@ pub struct Stats {
 pub struct Row {
     /// The type of the object.
     pub what: What,
-    /// Identifier that is the same for the same object in every document.
+    /// Identifier of the object, which is the same in every document.
     pub id: String,
     /// Depth in the tree; devices have depth 0.
     pub depth: usize,
@@ -47,13 +49,13 @@ pub struct Row {
     /// Handle of the qdisc or class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handle: Option<String>,
-    /// Handle of the class or qdisc above.
+    /// Handle of the class or qdisc directly above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// Whether the device is up; `None` unless the row is a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up: Option<bool>,
-    /// Number of bytes that left.
+    /// Number of bytes in packets that left.
     pub sent_bytes: u64,
     /// Number of packets that left.
     pub sent_packets: u64,
@@ -65,9 +67,9 @@ pub struct Row {
     pub packets_per_second: Option<f64>,
     /// Packets dropped per second.
     pub drops_per_second: Option<f64>,
-    /// Number of packets that wait.
+    /// Number of packets that wait at present.
     pub backlog_packets: u64,
-    /// Number of bytes that wait, where they are counted.
+    /// Number of bytes that wait at present; `None` for objects that do not count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backlog_bytes: Option<u64>,
     /// Median of the sojourn time, in nanoseconds.
@@ -94,7 +96,7 @@ pub enum What {
     Class,
 }
 
-/// Packets dropped for one reason.
+/// The number and the rate of packets that were dropped for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reason {
     /// Number of packets dropped since counting began.
@@ -118,7 +120,7 @@ impl Row {
     }
 }
 
-/// Computes rates from successive snapshots.
+/// Computes the rates between successive snapshots.
 #[derive(Debug, Default)]
 pub struct RateMeter {
     before: Option<(u64, HashMap<String, Past>)>,
@@ -162,12 +164,13 @@ impl RateMeter {
     }
 }
 
-/// Fills in the rates of a row over `seconds`. An object that is new counts everything that it has
-/// done.
+/// Fills in the rates of a row over the last `seconds`. For an object that was not in the previous
+/// snapshot, everything that it has counted belongs to this time.
 fn rate(row: &mut Row, now: &Past, past: Option<&Past>, seconds: f64) {
     let past = past.filter(|past| past.device == now.device && past.kind == now.kind);
     let per_second = |now: u64, then: u64| {
-        // A counter that decreased was reset.
+        // If a counter has decreased, it was reset, so everything that it shows has been counted
+        // since.
         Some(six_digits(as_f64(now.checked_sub(then).unwrap_or(now)) / seconds))
     };
     let then = past.map_or([0; 3], |past| past.counts);
@@ -196,14 +199,14 @@ pub(crate) fn six_digits(figure: f64) -> f64 {
     (figure * scale).round() / scale
 }
 
-/// The rows of a tree while they are being written.
+/// The rows of the document, collected in the order of the tree.
 #[derive(Default)]
 struct Rows {
     rows: Vec<Row>,
     counted: Vec<Past>,
 }
 
-/// The qdiscs of a queue, indexed by their parent.
+/// The qdiscs of a queue, with an index from each parent's handle to the qdiscs below it.
 struct Below<'a> {
     queue: &'a Queue,
     qdiscs: HashMap<&'a str, Vec<usize>>,
@@ -270,7 +273,8 @@ impl Rows {
         }
         let mut below = Below { queue, qdiscs, done: vec![false; queue.qdiscs.len()] };
         for at in 0..queue.qdiscs.len() {
-            // Parents come first, so a qdisc that is not done yet has no parent in this queue.
+            // Qdiscs are listed after their parents, and a qdisc is written together with its
+            // parent. So a qdisc that is not written yet has no parent in this queue.
             self.qdisc(device, &mut below, at, 2);
         }
     }
@@ -308,14 +312,15 @@ impl Rows {
         self.leaves(device, below, &qdisc.handle, depth + 1);
     }
 
-    /// Writes the qdiscs below a class, or below a qdisc without classes.
+    /// Writes the qdiscs directly below `parent`, which is a class, or a qdisc without classes.
     fn leaves(&mut self, device: &Device, below: &mut Below<'_>, parent: &str, depth: usize) {
         for leaf in below.qdiscs.get(parent).cloned().unwrap_or_default() {
             self.qdisc(device, below, leaf, depth);
         }
     }
 
-    /// Writes the classes below `parent`, each followed by everything below the class.
+    /// Writes the classes directly below the class `parent` (if empty: directly below the qdisc).
+    /// Each class is followed by everything below it.
     fn classes(
         &mut self,
         device: &Device,

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::rates::six_digits;
 use super::*;
 
-/// Traffic of an object until the moment `step`, with numbers that no other object has.
+/// Traffic that an object has counted until the moment `step`. The numbers depend on `first`, so
+/// that no two objects have equal numbers.
 fn traffic(first: u64, step: u64) -> Traffic {
     Traffic {
         sent_bytes: (first + 1) * 1000 * step,
@@ -18,14 +19,15 @@ fn traffic(first: u64, step: u64) -> Traffic {
     }
 }
 
-/// A histogram with a hundred values for each `step`, all in one bucket.
+/// A histogram that counts a hundred values in each step, all in one bucket.
 fn waits(bucket: usize, step: u64) -> Histogram {
     let mut counts = vec![0; bucket + 1];
     counts[bucket] = 100 * step;
     Histogram::new(&counts)
 }
 
-/// A device with two queues; the second has `tbf` with its class and a leaf qdisc.
+/// A device with two queues; the second queue has a `tbf` qdisc with its class, and a leaf qdisc
+/// below that class.
 fn device(step: u64) -> Device {
     let queue = |queue: usize, first: u64, bucket, qdiscs| Queue {
         queue,
@@ -73,7 +75,7 @@ fn device(step: u64) -> Device {
     }
 }
 
-/// Returns the rows of the second of two snapshots, taken two seconds apart.
+/// Returns the rows that are computed from two snapshots, taken two seconds apart.
 fn rows() -> Value {
     let mut meter = RateMeter::default();
     meter.update(&Snapshot::of(vec![device(1)], 1_000_000_000, 4000));
@@ -83,8 +85,8 @@ fn rows() -> Value {
     serde_json::to_value(&stats.rows).expect("JSON")
 }
 
-/// The rates cover the two seconds between moments 1 and 3, so they equal the traffic of one
-/// moment.
+/// The rates are computed over two seconds in which the traffic makes two steps, so each rate
+/// equals the traffic of one step.
 #[test]
 fn every_field_of_a_row() {
     let late = |packets, per_second: f64| json!({"packets": packets, "per_second": per_second});
@@ -93,8 +95,9 @@ fn every_field_of_a_row() {
         "up": false, "sent_bytes": 36_000, "sent_packets": 360, "dropped_packets": 132,
         "bytes_per_second": 12_000.0, "packets_per_second": 120.0, "drops_per_second": 4.0,
         "backlog_packets": 122,
-        // Half of the 400 values lie in the lower bucket, and 196 of the 200 values in the upper
-        // bucket do not exceed the percentile.
+        // Half of the 400 sojourn times lie in the lower of two buckets, so the median is the
+        // border between the buckets. 196 of the 200 values in the upper bucket do not exceed the
+        // 99th percentile.
         "sojourn_p50_ns": 2048.0, "sojourn_p99_ns": 2_076_180.0,
         "drops": {"late": late(12, 4.0), "overlimit": late(120, 0.0)},
     });
@@ -126,7 +129,8 @@ fn every_field_of_a_row() {
         }
         row
     };
-    // 1024 plus 99 hundredths of 1024.
+    // The 99th percentile of values that all lie in the bucket from 1024 to 2048 ns: 1024 plus 99
+    // hundredths of 1024.
     let tbf = with(
         below("qdisc", "1:", 2, 100),
         json!({
@@ -136,7 +140,7 @@ fn every_field_of_a_row() {
     );
     let class = with(below("class", "1:1", 3, 300), json!({"kind": "tbf", "parent": "1:"}));
     let leaf = with(below("qdisc", "2:", 4, 200), json!({"kind": "pfifo", "parent": "1:1"}));
-    // The second queue's values lie in the bucket that begins at 2^20.
+    // The sojourn times of the second queue lie in the bucket that begins at 2^20 ns.
     let second = queue(1, 70, [1_572_860.0, 2_086_670.0]);
     let expected = [device, queue(0, 50, [1536.0, 2037.76]), second, tbf, class, leaf];
     let rows = rows();
@@ -166,7 +170,7 @@ fn figures_have_six_digits() {
     }
 }
 
-/// If the clock goes back or stands still, there are no rates.
+/// If the clock does not advance between two snapshots, or goes back, no rates are computed.
 #[test]
 fn rates_take_time() {
     let mut meter = RateMeter::default();
@@ -197,7 +201,8 @@ fn rows_are_called_by_their_kind_and_handle() {
     }
 }
 
-/// Makes a tree from ids and depths; `figure` returns the value to sort by, if it is known.
+/// Makes a tree of rows from ids and depths. `figure` returns the value by which a row is sorted;
+/// `None` if it is unknown.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -253,7 +258,8 @@ fn what_stands_side_by_side_is_sorted() {
         assert_eq!(ids(&stats), sorted, "{sort:?}");
         assert_eq!(stats.omitted, 0);
     }
-    // A backlog is always known.
+    // A backlog is never unknown: rows without one count as zero, so `b` stands before `d` as in
+    // the tree.
     let mut stats = tree(&rows, figure);
     stats.select(&Query { sort: Sort::Backlog, ..Query::default() });
     let sorted = ["c", "c/1", "a", "a/2", "a/2/y", "a/2/x", "a/1", "a/1/x", "a/3", "b", "d"];
@@ -261,13 +267,14 @@ fn what_stands_side_by_side_is_sorted() {
     let mut stats = tree(&rows, figure);
     stats.select(&Query::default());
     assert_eq!(ids(&stats), rows.map(|(id, _)| id));
-    // Rows whose parents are missing are not lost.
+    // Rows whose parent rows are missing are not lost when the rows are sorted.
     let mut stats = tree(&[("a/1/x", 2), ("a/1", 1), ("a", 0), ("b", 0)], figure);
     stats.select(&Query { sort: Sort::Rate, ..Query::default() });
     assert_eq!(ids(&stats), ["a/1", "a/1/x", "a", "b"]);
 }
 
-/// Devices with few rows keep all of them; the other devices share the rest equally.
+/// If only a limited number of rows may be shown, devices with few rows keep all of them, and the
+/// other devices share the remaining number equally.
 #[test]
 fn devices_share_what_room_there_is() {
     let of = |device: &str, count: usize| {
@@ -294,7 +301,7 @@ fn devices_share_what_room_there_is() {
         let count = |device: &str| stats.rows.iter().filter(|row| row.device == device).count();
         assert_eq!(["a", "b", "c"].map(count), counts, "{limit}");
         assert_eq!(stats.omitted, 23 - counts.iter().sum::<usize>());
-        // Each device keeps its first rows.
+        // Of each device, the first rows are kept.
         let first = |(at, row): (usize, &Row)| row.id.ends_with(&format!("/{at}"));
         for device in ["a", "b", "c"] {
             let rows = stats.rows.iter().filter(|row| row.device == device);
@@ -303,7 +310,8 @@ fn devices_share_what_room_there_is() {
     }
 }
 
-/// A kept row is shown with the rows above it, but without their siblings.
+/// The row that a query names as `keep` is shown together with the rows above it in the tree, but
+/// without the siblings of those rows.
 #[test]
 fn a_row_is_kept_with_what_is_above_it() {
     let rows = [
@@ -404,13 +412,13 @@ fn filters_find_words() {
 
 #[test]
 fn quantiles_of_nothing_and_beyond() {
-    // A histogram that was read from JSON may have empty buckets at the end.
+    // The counts of a histogram that was read from JSON may end with empty buckets.
     let read: Histogram = serde_json::from_str("[0, 4, 0, 0]").expect("counts");
     let quantiles = [-1.0, 0.0, 0.5, 1.0, 2.0].map(|q| read.quantile(q));
     assert_eq!(quantiles, [1.0, 1.0, 1.5, 2.0, 2.0].map(Some));
     let none: Histogram = serde_json::from_str("[0, 0]").expect("counts");
     assert_eq!((none.quantile(0.5), none.total(), none.sum()), (None, 0, 0.0));
-    // A quantile on the border of two buckets is taken from the lower one.
+    // A quantile exactly on the border of two buckets is computed from the lower bucket.
     let two: Histogram = serde_json::from_str("[1, 1, 2]").expect("counts");
     assert_eq!([0.25, 0.5, 0.75, 1.0].map(|q| two.quantile(q)), [0.0, 2.0, 3.0, 4.0].map(Some));
     assert_eq!((two.total(), two.sum()), (4, 0.0 + 1.5 + 2.0 * 3.0));

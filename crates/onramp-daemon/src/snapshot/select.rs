@@ -10,17 +10,18 @@ use super::{Row, Stats, What};
 pub struct Query {
     /// Show only rows of this device.
     pub device: Option<String>,
-    /// Show only rows that contain all of these words, and the rows above them in the tree.
+    /// Show only rows whose description contains all of these words, and the rows above them in the
+    /// tree.
     pub filter: Option<String>,
-    /// The sort order among siblings.
+    /// The order in which rows with the same parent are sorted.
     pub sort: Sort,
     /// Maximum number of rows; rows left out are counted in [`Stats::omitted`].
     pub limit: Option<usize>,
-    /// The `id` of a row that is shown in any case.
+    /// The `id` of a row that is shown even if it exceeds the limit.
     pub keep: Option<String>,
 }
 
-/// The column to sort by, largest value first.
+/// The column by which the rows are sorted, largest value first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sort {
@@ -73,7 +74,7 @@ impl Sort {
             Self::P99 => row.sojourn_p99_ns,
             Self::Drops => row.drops_per_second,
         };
-        // An unknown value sorts after zero.
+        // A value that is unknown sorts after the value zero.
         figure.unwrap_or(-1.0)
     }
 }
@@ -98,13 +99,13 @@ impl Stats {
     }
 }
 
-/// Keeps the rows that match, and all rows above them in the tree.
+/// Keeps the rows that match all words of `filter`, and all rows above them in the tree.
 fn retain_matching(rows: &mut Vec<Row>, filter: &str) {
     let words: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
     let mut text = String::new();
     let mut wanted = vec![false; rows.len()];
-    // Iterate from last to first: the rows above a match at depth `above` are those with a smaller
-    // depth.
+    // Iterate from the last row to the first: once a row at depth `above` is kept, the next row
+    // with a smaller depth is its parent, and is kept, too.
     let mut above = 0;
     for (row, wanted) in rows.iter().zip(&mut wanted).rev() {
         describe(row, &mut text);
@@ -123,7 +124,7 @@ fn keep_wanted(rows: &mut Vec<Row>, wanted: Vec<bool>) {
     rows.retain(|_| wanted.next() == Some(true));
 }
 
-/// Writes the text in which the filter searches for its words.
+/// Writes the description of a row, in which the words of the filter are searched.
 fn describe(row: &Row, text: &mut String) {
     text.clear();
     text.push_str(&row.device);
@@ -151,7 +152,7 @@ fn describe(row: &Row, text: &mut String) {
     text.make_ascii_lowercase();
 }
 
-/// Returns the same tree with siblings sorted.
+/// Returns the same tree of rows, with the rows below each parent sorted.
 fn sorted(rows: Vec<Row>, sort: Sort) -> Vec<Row> {
     let depths: Vec<usize> = rows.iter().map(|row| row.depth).collect();
     let weights: Vec<f64> = rows.iter().map(|row| sort.weight(row)).collect();
@@ -167,8 +168,8 @@ fn siblings(
     range: std::ops::Range<usize>,
     order: &mut Vec<usize>,
 ) {
-    // Rows that are no deeper than the first row of the range are its siblings, even if their depth
-    // is smaller.
+    // All rows in the range that are no deeper than its first row count as siblings of that row,
+    // even if their depth is smaller because a parent row is missing.
     let Some(&depth) = depths[range.clone()].first() else { return };
     let starts: Vec<usize> = range.clone().filter(|&at| depths[at] <= depth).collect();
     let ends = starts.iter().copied().skip(1).chain([range.end]);
@@ -180,7 +181,8 @@ fn siblings(
     }
 }
 
-/// Keeps `limit` rows, shared among the devices, and also the row `keep` with the rows above it.
+/// Keeps `limit` rows, shared among the devices. The row `keep` and the rows above it in the tree
+/// are kept in addition.
 fn cut(rows: &mut Vec<Row>, limit: usize, keep: Option<&str>) {
     let mut wanted = shares(rows, limit);
     let kept = keep.and_then(|keep| rows.iter().position(|row| row.id == keep));

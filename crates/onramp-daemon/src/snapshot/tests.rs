@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A device with `queues` queues, each with `fq`, at the moment `step` of steady traffic.
+/// A device with `queues` queues, each with an `fq` qdisc, whose traffic is steady; `step` is the
+/// moment at which its counters were read.
 pub(crate) fn steady(name: &str, index: u32, queues: usize, step: u64) -> Device {
     let queue = |number: usize| {
         let weight = number as u64 + 1;
@@ -116,18 +117,19 @@ fn rates_are_differences_by_time() {
 fn what_is_new_or_began_anew_has_done_it_all_since() {
     let mut meter = RateMeter::default();
     meter.update(&at(0, vec![steady("d0", 1, 1, 10)]));
-    // A new device with the name of an old one, and a second device.
+    // The second snapshot has a new device with the name of the old one (but another index), and a
+    // second new device: everything that they have counted belongs to the last interval.
     let stats = meter.update(&at(2, vec![steady("d0", 2, 1, 20), steady("d1", 3, 1, 4)]));
     assert_eq!(stats.rows[0].packets_per_second, Some(1000.0));
     assert_eq!(stats.rows[3].packets_per_second, Some(200.0));
-    // Counters that decreased were reset.
+    // Counters that have decreased were reset, so all that they show belongs to the last interval.
     let stats = meter.update(&at(3, vec![steady("d0", 2, 1, 3)]));
     assert_eq!(stats.rows[0].packets_per_second, Some(300.0));
     assert!(stats.rows[0].sojourn_p50_ns.is_some());
     // A second snapshot at the same time yields no rates.
     let stats = meter.update(&at(3, vec![steady("d0", 2, 1, 3)]));
     assert_eq!(stats.seconds, None);
-    // A different qdisc with the same handle.
+    // A qdisc of another kind with the same handle is a new qdisc.
     let mut other = steady("d0", 2, 1, 4);
     other.queues[0].qdiscs[0].kind = "pfifo".into();
     let stats = meter.update(&at(4, vec![other]));
@@ -154,7 +156,7 @@ fn classes_stand_below_classes_and_qdiscs_below_them() {
     assert_eq!(labels[..6], named);
 }
 
-/// A `tbf` without classes: its inner qdisc stands directly below it.
+/// A `tbf` that lists no classes: its inner qdisc stands directly below it in the tree.
 #[test]
 fn a_qdisc_stands_below_a_qdisc() {
     let mut device = nested("d0", 1);
@@ -165,8 +167,8 @@ fn a_qdisc_stands_below_a_qdisc() {
     assert_eq!(ids(&stats)[2..], [("d0/0/1:", 2), ("d0/0/0:@1:", 3)]);
 }
 
-/// If a qdisc's parent is not in the queue, or the parents form a circle, no row is lost and none
-/// appears twice.
+/// If a qdisc's parent is not in its queue, or if the parents form a circle, each row still appears
+/// exactly once.
 #[test]
 fn odd_trees_lose_nothing() {
     let mut device = nested("d0", 1);
@@ -219,7 +221,8 @@ fn rows_are_sorted_and_cut() {
     let names = |stats: &Stats| stats.rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>();
     let cut = selected(Query { limit: Some(4), ..Query::default() });
     assert_eq!((names(&cut).join(" "), cut.omitted), ("d0 d0/0 eth1 eth1/0".into(), 11));
-    // One device has seven rows and the other eight: the smaller one keeps its whole share.
+    // Fourteen rows are kept. One device has seven rows and keeps all of them, its equal share; the
+    // other has eight and loses one.
     let cut = selected(Query { limit: Some(14), ..Query::default() });
     assert_eq!((names(&cut).len(), cut.rows[6].id.as_str()), (14, "d0/2/8003:"));
     let keep = Some("eth1/0/10:".to_owned());
@@ -241,8 +244,8 @@ fn documents_can_be_read_again() {
     assert_eq!(serde_json::from_str::<Stats>(&text).expect("it can be read"), stats);
 }
 
-/// Returns the keys that a section of docs/json.md documents, and the keys of an object, both
-/// sorted.
+/// Returns the keys that a section of docs/json.md documents, and the keys that a JSON object has,
+/// both sorted.
 fn keys(heading: &str, object: &serde_json::Value) -> [Vec<String>; 2] {
     let document = include_str!("../../../../docs/json.md");
     let section = document.lines().skip_while(|line| *line != heading).skip(1);
@@ -273,7 +276,8 @@ fn all_keys_are_documented() {
     let stats = serde_json::to_value(selected(Query::default())).expect("it can be written");
     let [documented, there] = keys("## `onramp.stats`, version 1", &stats);
     assert_eq!(documented, there);
-    // The table lists the keys that all rows have; the document lists the other keys below it.
+    // The section's table lists the keys that every row has; other keys are documented below the
+    // table.
     let [documented, _] = keys("### Each of `rows` of `onramp.stats`", &stats);
     for row in stats["rows"].as_array().expect("rows") {
         let lacking = documented.iter().find(|key| row.get(key).is_none());

@@ -1,4 +1,4 @@
-//! The table as plain text.
+//! The table of `onramp top` as plain text.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::snapshot::{Stats, histogram};
 
 const HEAD: [&str; 7] = ["RATE", "PACKETS/S", "BACKLOG", "P50", "P99", "DROPS/S", "REASONS"];
 
-/// Returns a header, a line for each row, and an empty line.
+/// Returns the table as text: a header, a line for each row, and an empty line.
 pub(super) fn table(stats: &Stats) -> String {
     let names: Vec<String> =
         stats.rows.iter().map(|row| "  ".repeat(row.depth) + &row.label()).collect();

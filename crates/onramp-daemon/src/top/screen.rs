@@ -20,7 +20,7 @@ const HELP: &[(&str, &str)] = &[
     ("q", "quit"),
 ];
 
-/// Draws the whole screen.
+/// Draws the whole screen of `onramp top`.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     let layout =
         [Constraint::Length(1), Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)];
@@ -92,7 +92,7 @@ fn footline(view: &View) -> Words<'static> {
     words.into()
 }
 
-/// Draws the rows that fit, including the selected row.
+/// Draws as many rows as fit on the screen. The selected row is always among them.
 fn table(frame: &mut Frame<'_>, view: &mut View, area: Rect) {
     let fits = usize::from(area.height.saturating_sub(1)).max(1);
     view.from = view.from.min(view.at).max((view.at + 1).saturating_sub(fits));
@@ -117,7 +117,8 @@ fn table(frame: &mut Frame<'_>, view: &mut View, area: Rect) {
 }
 
 fn heads(sort: Sort) -> Cells<'static> {
-    // Each column title, with the sort order that the column stands for.
+    // The column titles; each title stands with the sort order that sorts by its column, if there
+    // is one.
     let heads = [
         ("NAME", None),
         ("RATE", Some(Sort::Rate)),

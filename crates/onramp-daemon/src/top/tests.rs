@@ -12,7 +12,8 @@ use super::*;
 use crate::snapshot::tests::{at, nested, steady};
 use crate::snapshot::{RateMeter, Stats};
 
-/// Statistics with rates: `d0` has three queues, `eth1` has `htb`, `wide0` has twenty queues.
+/// Statistics with rates, of these devices: `d0` has three queues, `eth1` has an `htb` qdisc,
+/// `wide0` has twenty queues.
 fn look(second: u64) -> Stats {
     let devices = |step| {
         let mut down = steady("spare0", 4, 1, 0);
@@ -71,7 +72,8 @@ fn a_screen_has_all_that_matters() {
     let d0: Vec<&str> = line("d0 dummy");
     let expected = "▾ d0 dummy, 3 queues 4.80Mbit 600 21 1.54us 2.05us 30 overlimit 30";
     assert_eq!(d0.join(" "), expected);
-    // A device's only queue is not shown; the queues of a device with many are collapsed.
+    // If a device has only one queue, that queue has no row of its own. If a device has many
+    // queues, they are collapsed at first.
     assert_eq!(line("fq_codel 10:").first(), Some(&"fq_codel"));
     assert!(line("spare0").contains(&"down"));
     assert!(screen.iter().any(|line| line.starts_with("  ▸ queue 19")));
@@ -148,7 +150,7 @@ fn the_chosen_row_is_on_the_screen() {
     assert!(screen_of(&mut view, 100, 12)[10].contains("fq 8001:"));
     view.key(KeyEvent::new(KeyCode::Home, KeyModifiers::NONE));
     assert!(screen_of(&mut view, 100, 12)[3].contains("d0"));
-    // Drawing works however small the terminal is.
+    // Drawing never fails, however small the terminal is.
     for (width, height) in [(1, 1), (2, 4), (20, 3), (300, 2)] {
         screen_of(&mut view, width, height);
         view.help = true;
@@ -182,7 +184,7 @@ fn many_queues() {
     assert!(screen[4].contains("queue 9999"), "{screen:#?}");
 }
 
-/// A feed that returns statistics from a list.
+/// A source of statistics (a `Feed`) that returns prepared statistics from a list.
 struct Given(VecDeque<Stats>);
 
 impl Feed for Given {

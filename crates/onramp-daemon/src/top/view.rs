@@ -9,33 +9,34 @@ use crate::snapshot::{Query, Row, Sort, Stats, What};
 /// The queues of a device with more queues than this are collapsed at first.
 const FEW_QUEUES: usize = 4;
 
-/// The table, and the user's position in it.
+/// The table of `onramp top`, and the user's position in it.
 #[derive(Debug, Default)]
 pub struct View {
     pub(super) sort: Sort,
     pub(super) filter: String,
     pub(super) paused: bool,
     pub(super) help: bool,
-    /// The filter before the user began to edit it; `None` if the user is not editing.
+    /// The filter as it was before the user began to edit it; `None` if the user is not editing the
+    /// filter.
     typed: Option<String>,
     stats: Option<Stats>,
     lines: Vec<Line>,
-    /// Rows that the user opened or closed, by their `id`.
+    /// The rows that the user opened (true) or closed (false), by the row's `id`.
     by_hand: HashMap<String, bool>,
     all_open: bool,
-    /// The `id` of the selected row; `at` is its index.
+    /// The `id` of the selected row; its index in `lines` is the field `at`.
     chosen: Option<String>,
     pub(super) at: usize,
-    /// Index of the first row on the screen.
+    /// Index of the first row that the screen shows.
     pub(super) from: usize,
 }
 
-/// A row as it is shown.
+/// A row of the table, in the form in which it is shown.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) row: Row,
     pub(super) depth: usize,
-    /// Whether the rows below this row are shown; `None` if there are none.
+    /// Whether the rows below this row in the tree are shown; `None` if there are no rows below it.
     pub(super) open: Option<bool>,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct Sum {
 }
 
 impl View {
-    /// Makes a view without statistics.
+    /// Makes a view that has no statistics to show yet.
     #[must_use]
     pub fn new(sort: Sort, filter: &str) -> Self {
         Self { sort, filter: filter.to_owned(), ..Self::default() }
@@ -91,7 +92,7 @@ impl View {
         sum
     }
 
-    /// Rebuilds the lines from the statistics.
+    /// Rebuilds the lines of the table from the latest statistics.
     fn refresh(&mut self) {
         let Some(stats) = &self.stats else { return };
         let mut stats = stats.clone();
@@ -105,8 +106,8 @@ impl View {
         self.chosen = self.lines.get(self.at).map(|line| line.row.id.clone());
     }
 
-    /// Returns the rows that are not below a closed row. A device's only queue is left out, because
-    /// it would repeat what the device's row shows.
+    /// Returns the rows that are not hidden below a closed row. A device's only queue is left out,
+    /// because it would repeat what the device's row shows.
     fn shown(&self, rows: Vec<Row>) -> Vec<Line> {
         let devices = rows.iter().filter(|row| row.what == What::Device);
         let (mut alone, mut many) = (HashSet::new(), HashSet::new());
@@ -167,8 +168,9 @@ impl View {
         self.chosen = self.lines.get(self.at).map(|line| line.row.id.clone());
     }
 
-    /// Opens or closes the selected row. If that is already done, moves to the row below (open) or
-    /// to the row above it in the tree (close).
+    /// Opens or closes the selected row. If the row is already open, opening moves the selection to
+    /// the row below; if the row is already closed, closing moves the selection to the row above it
+    /// in the tree.
     pub(super) fn open(&mut self, open: bool) {
         let Some(line) = self.lines.get(self.at) else { return };
         match line.open {
@@ -213,7 +215,8 @@ impl View {
         self.refresh();
     }
 
-    /// Removes the filter when escape is pressed. Returns whether there was a filter to remove.
+    /// Removes the filter, because the user pressed escape. Returns whether there was a filter to
+    /// remove.
     pub(super) fn clear_filter(&mut self, key: KeyCode) -> bool {
         let clears = key == KeyCode::Esc && !self.filter.is_empty();
         if clears {
@@ -224,7 +227,8 @@ impl View {
     }
 }
 
-/// Returns the reasons of present drops with their rates, highest first.
+/// Returns the reasons for which packets are dropped at present, with their rates, highest rate
+/// first.
 pub(super) fn reasons(row: &Row) -> String {
     let mut now: Vec<_> = row
         .drops

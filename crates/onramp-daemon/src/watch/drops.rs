@@ -1,4 +1,4 @@
-//! Finds bursts of drops: drops that happened since the previous snapshot.
+//! Finds the packets that were dropped since the previous snapshot.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::snapshot::{Counts, Device, Name, Qdisc, Queue, Snapshot};
 
-/// The drop counts of the previous snapshot, by place and reason.
+/// The drop counts of the previous snapshot, by place (device, queue, qdisc) and reason.
 #[derive(Debug, Default)]
 pub(super) struct Drops {
     before: Option<HashMap<Key, u64>>,
@@ -17,8 +17,8 @@ pub(super) struct Drops {
 type Key = (u32, usize, Option<(Name, String, Option<String>)>, Name);
 
 impl Drops {
-    /// Returns an event for each qdisc and reason whose count has grown. The first snapshot yields
-    /// no events.
+    /// Returns an event for each qdisc and reason whose drop count has grown since the previous
+    /// snapshot. For the first snapshot, there are no events.
     pub(super) fn since(&mut self, snapshot: &Snapshot) -> Vec<Value> {
         let mut now = HashMap::new();
         let mut events = Vec::new();
@@ -47,8 +47,9 @@ impl Drops {
     }
 }
 
-/// Returns the drops of each qdisc itself, and those of the queue outside all qdiscs. A qdisc's own
-/// counter also includes the drops below the qdisc, which are subtracted here.
+/// Returns, for each qdisc, the drops of the qdisc itself, and for the whole queue, the drops
+/// outside all qdiscs. A counter of a qdisc or queue also includes the drops of the qdiscs below,
+/// so these are subtracted here.
 fn shares(queue: &Queue) -> Vec<(Option<&Qdisc>, Counts)> {
     let mut below: HashMap<&str, usize> = HashMap::new();
     for (at, qdisc) in queue.qdiscs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The streams that watching clients receive.
+//! The streams that clients get when they watch statistics or events.
 
 use onramp_host::What;
 
@@ -79,7 +79,8 @@ async fn what_happens_on_the_host_is_told() {
     assert!(event["unix_us"].as_u64() > Some(1_600_000_000_000_000), "{event}");
     let (events, hub) = (Arc::downgrade(&watched.events), watched.hub.clone());
     drop((watch, watched));
-    // When the last watcher is gone, the listener on the host is removed, too.
+    // When the last client that watches events has left, the listener that was registered at the
+    // host is removed.
     assert!(events.upgrade().is_none());
     assert_eq!(hub.exec(&["ip", "link", "del", "d0"].map(str::to_owned)).code, 0);
 }
@@ -109,12 +110,13 @@ fn drops_are_told_of_whoever_dropped() {
     assert_eq!((&told[1]["packets"], &told[1]["handle"]), (&120.into(), &"10:".into()));
     let told = drops.since(&at(3, device(125, 6, 8)));
     assert_eq!(lines(&told), ["3 packets on d0 queue 0 no_buffers"]);
-    // A device with the name of an earlier device, but another index.
+    // A device with the name of an earlier device but with another index is a new device: all of
+    // its drops are new.
     let told = drops.since(&at(4, vec![steady("d0", 9, 1, 2)]));
     assert_eq!(lines(&told), ["10 packets on d0 fq 8001: overlimit"]);
 }
 
-/// An event about drops has all its keys.
+/// An event that reports drops has all documented keys.
 #[test]
 fn an_event_of_drops_is_whole() {
     let mut drops = Drops::default();
@@ -141,12 +143,14 @@ fn an_event_of_drops_is_whole() {
         }),
     ];
     assert_eq!(look(1, 5), expected);
-    // A counter that decreased was reset and yields no event, and neither does an unchanged one.
+    // A counter that has decreased was reset and causes no event, and neither does an unchanged
+    // counter.
     assert_eq!(look(2, 3), [] as [Value; 0]);
     assert_eq!(lines(&look(3, 4)).len(), 2);
 }
 
-/// Drops below a qdisc without classes are not counted twice.
+/// A qdisc without classes also counts the drops of the qdisc below it; an event reports these
+/// drops only for the qdisc below.
 #[test]
 fn drops_below_a_qdisc_are_not_its_own() {
     let mut drops = Drops::default();
@@ -160,8 +164,8 @@ fn drops_below_a_qdisc_are_not_its_own() {
             drops: [("overlimit".into(), count)].into(),
             ..Qdisc::default()
         };
-        // The last qdisc names itself as its parent. That counts as no parent, so its drops are
-        // subtracted from those of the queue.
+        // The last qdisc names itself as its parent. Such a qdisc counts as one without a parent,
+        // so its drops are subtracted from the drops of the queue.
         queue.qdiscs = vec![
             qdisc("1:", None, root),
             qdisc("2:", Some("1:"), leaf),
@@ -178,7 +182,8 @@ fn drops_below_a_qdisc_are_not_its_own() {
         "5 packets on d0 tbf 3: overlimit",
     ];
     assert_eq!(lines(&told), expected);
-    // The counters may have been read at different times, so a difference never falls below zero.
+    // The counters of a qdisc and of the qdisc below it may have been read at different times. If a
+    // difference would be negative, it counts as zero.
     assert_eq!(lines(&look(2, [11, 20, 5])), ["13 packets on d0 tbf 2: overlimit"]);
 }
 
@@ -214,8 +219,8 @@ async fn looks_are_selected() {
     }
 }
 
-/// Statistics come once per second by default. A client that paused gets one line for the whole
-/// pause.
+/// Clients get statistics once per second unless they ask for another interval. A client that did
+/// not read for a while gets one set of statistics, which covers the whole time.
 #[tokio::test(start_paused = true)]
 async fn looks_are_a_second_apart() {
     for (asked, seconds) in [(json!({}), 1.0), (json!({"interval_ms": 100}), 0.1)] {
@@ -226,12 +231,12 @@ async fn looks_are_a_second_apart() {
         assert_eq!([next().await, next().await], [json!(seconds), json!(seconds)]);
         tokio::time::sleep(Duration::from_millis(3_550)).await;
         assert_eq!(next().await, json!(3.55));
-        // Missed statistics are not sent afterwards.
+        // Statistics that the client missed are not sent afterwards.
         assert_eq!([next().await, next().await], [json!(seconds), json!(seconds)]);
     }
 }
 
-/// However many clients listen, each receives each event once.
+/// However many clients watch events, each client gets each event exactly once.
 #[tokio::test]
 async fn listeners_hear_everything_once() {
     let watched = watched();
@@ -250,7 +255,8 @@ async fn listeners_hear_everything_once() {
     }
 }
 
-/// When a device drops packets, the next snapshot reports them as an event.
+/// When a device has dropped packets, the next snapshot finds the drops, and clients get them as an
+/// event.
 #[tokio::test(start_paused = true)]
 async fn drops_on_the_host_are_told() {
     let hub = host(&["d0"]);
@@ -270,7 +276,8 @@ async fn drops_on_the_host_are_told() {
     drop_one();
     let watched = Watched::new(hub.clone());
     let mut watch = watched.watch("events", Map::new()).await.expect("it can be watched");
-    // The first snapshot reports nothing, because its drops happened before.
+    // The first snapshot causes no event, because its drops happened before the client began to
+    // watch.
     tokio::time::sleep(Duration::from_millis(500)).await;
     drop_one();
     drop_one();

@@ -7,8 +7,8 @@ use onramp_host::Reply;
 
 use super::*;
 
-/// A daemon that sends prepared answers, whatever it receives; at the end it returns the requests
-/// that it received.
+/// A daemon that sends prepared answers, whatever the client asks. When it ends, it returns the
+/// requests that it received.
 struct Scripted {
     folder: tempfile::TempDir,
     thread: JoinHandle<Vec<Value>>,
@@ -81,7 +81,8 @@ fn strange_answers_are_told() {
         assert_eq!(error.to_string(), format!("unexpected answer from the daemon: {told}"));
         daemon.heard();
     }
-    // An answer that does not belong to a batch is an error, which shows the answer's message.
+    // If the daemon answers a batch with something that is not the reply to a batch, the client
+    // returns an error that contains the answer's message.
     let (mut client, daemon) = Scripted::start(&["{\"v\":1,\"code\":2,\"err\":\"onramp: no\"}\n"]);
     let error = client.batch(&[], "/", false).expect_err("it is refused");
     assert_eq!(error.to_string(), "unexpected answer from the daemon: onramp: no");

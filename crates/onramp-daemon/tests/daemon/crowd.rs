@@ -1,4 +1,4 @@
-//! A thousand clients at once, among others that hang or send garbage.
+//! A thousand clients use the daemon at once, beside other clients that hang or send garbage.
 
 use super::*;
 
@@ -17,13 +17,13 @@ fn a_thousand_clients_are_served_beside_those_that_hang_and_babble() {
             0 => {}
             1 => client.write(b"{\"v\":1,\"argv\":[\"ip"),
             2 => client.write(b"\0\xff\xff garbage\n{}\n[[[[\n"),
-            // This client sends requests and does not read the replies.
+            // This client sends requests and never reads the replies.
             _ => client.write(format!("{}\n", command("ip -d link")).repeat(50).as_bytes()),
         }
         hanging.push(client);
     }
     let clients: Vec<Conversation> = (0..CLIENTS).map(|_| daemon.connect()).collect();
-    // All clients are connected; 16 threads send their requests in turn.
+    // All clients stay connected; 16 threads send the requests of the clients in turn.
     std::thread::scope(|scope| {
         let mut clients = clients.into_iter().enumerate().collect::<Vec<_>>();
         while !clients.is_empty() {
@@ -47,7 +47,8 @@ fn a_thousand_clients_are_served_beside_those_that_hang_and_babble() {
     drop(hanging);
 }
 
-/// Returns a request; each client creates its own device, uses it and deletes it.
+/// Returns the request that a client sends in this round: in the course of its rounds, each client
+/// creates a device of its own, uses it and deletes it.
 fn request(number: usize, round: usize) -> Value {
     let line = match round {
         0 => format!("ip link add c{number} type dummy"),
@@ -61,7 +62,7 @@ fn request(number: usize, round: usize) -> Value {
     request
 }
 
-/// Each connection needs two open files in this process.
+/// Each connection needs two open files, because client and daemon are in this process.
 fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

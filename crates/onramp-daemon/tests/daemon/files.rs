@@ -21,7 +21,8 @@ fn a_configuration_is_a_file_that_is_not_too_long() {
     assert!(made.is_ok_and(|status| status.success()));
     std::fs::write(&long, vec![b'\n'; (16 << 20) + 1]).expect("a file");
     std::fs::write(&good, "ip link add d0 type dummy\n").expect("a file");
-    // A named pipe as configuration does not block the daemon.
+    // If the configuration file is a named pipe, the daemon does not wait until somebody writes to
+    // the pipe.
     let (tell, told) = mpsc::channel();
     let thread = std::thread::Builder::new().spawn(move || {
         for path in [pipe, long, good] {

@@ -18,11 +18,13 @@ fn a_request_has_a_greatest_length() {
     client.write(&longest);
     assert_eq!(client.read()["code"], 0, "as long as may be");
     longest.insert(0, b' ');
-    // The daemon may close the connection before all of the request was written.
+    // The daemon may close the connection before the client has written the whole request, so an
+    // error of this write is ignored.
     let _ = client.0.get_ref().write_all(&longest);
     let reply = client.read();
     assert!(reply["err"].as_str().is_some_and(|err| err.contains("1048576")), "{reply}");
-    // When the daemon closes the connection, unread data is lost; that is correct.
+    // When the daemon closes a connection, what the client sent and the daemon has not read is
+    // lost; this may appear as an error of the connection, which is correct.
     let mut rest = Vec::new();
     assert!(client.0.read_to_end(&mut rest).map_or(true, |_| rest.is_empty()));
 }
@@ -36,9 +38,9 @@ fn who_begins_a_request_has_to_end_it() {
     let reply = slow.read();
     assert!(reply["err"].as_str().is_some_and(|err| err.contains("no line end")), "{reply}");
     assert!(slow.has_ended());
-    // A client that sends nothing may stay connected.
+    // A client that sends nothing at all may stay connected.
     assert_eq!(idle.ask(&command("ip link"))["code"], 0);
-    // A client that closes its side in the middle of a request gets an error message.
+    // A client that closes its sending side in the middle of a request gets an error message.
     let mut half = daemon.connect();
     half.write(b"{\"v\":1,");
     half.0.get_ref().shutdown(std::net::Shutdown::Write).expect("it is shut");
@@ -54,7 +56,7 @@ fn who_does_not_read_is_cut_off_and_keeps_nobody_waiting() {
         let add = format!("ip link add device{number} type dummy");
         assert_eq!(client.ask(&command(&add))["code"], 0);
     }
-    // Each reply has about 50 KiB, so a few replies fill the socket's buffer.
+    // Each reply has about 50 KiB, so the replies to a few requests fill the socket's buffer.
     let deaf = daemon.connect();
     let request = format!("{}\n", command("ip -d -s link"));
     deaf.0.get_ref().set_nonblocking(true).expect("it may be asked");
@@ -85,7 +87,8 @@ fn too_many_clients_are_told_so() {
     assert!(fourth.has_ended());
     drop(clients.pop());
     let begin = now();
-    // The daemon must first notice that the client has left.
+    // The place of the client that left is free only after the daemon has noticed that the client
+    // left.
     while daemon.connect().ask(&command("ip link"))["code"] != 0 {
         assert!(now() - begin < PATIENCE, "its place was never free again");
     }
@@ -99,7 +102,8 @@ fn requests_beyond_the_rate_wait_and_are_not_lost() {
     for _ in 0..150 {
         assert_eq!(client.ask(&command("ip link"))["code"], 0);
     }
-    // One second's worth of requests passes at once, and the other 50 at 100 per second.
+    // At 100 requests per second, the first 100 requests pass at once, and the other 50 pass at the
+    // allowed rate.
     assert!(now() - begin >= Duration::from_millis(400), "{:?}", now() - begin);
 }
 
@@ -111,7 +115,7 @@ fn a_batch_says_no_more_than_fits() {
         let add = format!("ip link add device{number} type dummy");
         assert_eq!(client.ask(&command(&add))["code"], 0);
     }
-    // Each command prints about 25 KiB, so all of them would print 75 MiB.
+    // Each command prints about 25 KiB, so all commands of the batch together would print 75 MiB.
     let (count, listing) = (3_000, ["ip", "-s", "-d", "link"]);
     let request = json!({ "v": 1, "id": 5, "batch": vec![listing; count], "force": true });
     client.write(format!("{request}\n").as_bytes());
@@ -150,7 +154,7 @@ fn who_reads_a_byte_now_and_then_does_not_read() {
     }
     let batch = json!({ "v": 1, "batch": vec![["ip", "-s", "-d", "link"]; 60] });
     client.write(format!("{batch}\n").as_bytes());
-    // The reply has about 1.5 MiB; the client reads it in small pieces at 256 KiB per second.
+    // The reply has about 1.5 MiB, and the client reads it in small pieces, at 256 KiB per second.
     let (begin, mut bite, mut read, mut ended) = (now(), [0; 16 << 10], 0, false);
     loop {
         match client.0.get_mut().read(&mut bite) {

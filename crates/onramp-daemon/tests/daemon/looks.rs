@@ -1,4 +1,4 @@
-//! Snapshots whose callers give up waiting.
+//! Callers that ask for a snapshot of the devices and give up waiting for it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -9,8 +9,8 @@ use onramp_host::Reply;
 
 use super::*;
 
-/// Counts the snapshots in progress, and the largest number at a time. Each waits until the test
-/// releases it.
+/// A source of snapshots that counts the snapshots in progress, and the largest number in progress
+/// at the same time. Each snapshot waits until the test releases it.
 #[derive(Default)]
 struct Slow {
     now: AtomicUsize,

@@ -22,7 +22,7 @@ use onramp_host::Host;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-/// Timeout that is long enough for anything that is expected to happen.
+/// Time limit for waits; longer than anything that is expected to happen takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A daemon in its own thread. Dropping it shuts the daemon down cleanly.

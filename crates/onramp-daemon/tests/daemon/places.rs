@@ -1,4 +1,5 @@
-//! Files that may stand in the place of a socket or of its lock.
+//! The daemon starts at a path where other files are in the place of the socket or of its lock
+//! file.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,7 +13,8 @@ fn open(path: PathBuf) -> Result<Daemon, String> {
     runtime.expect("a runtime").block_on(Daemon::open(options, Host::new()))
 }
 
-/// Only the user can open the lock file. An existing lock file is used without changing it.
+/// Only the daemon's user can open the lock file. If there is already a file in its place, the
+/// daemon uses that file without changing its contents.
 #[test]
 fn a_lock_is_private_and_keeps_what_it_has() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -31,7 +33,7 @@ fn a_lock_is_private_and_keeps_what_it_has() {
 fn what_is_no_stale_socket_is_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let refusal = |path: PathBuf| open(path).expect_err("it is refused");
-    // A socket of another type: the daemon cannot tell whether it is stale.
+    // A socket of another type is refused, because the daemon cannot tell whether it is stale.
     let datagram = folder.path().join("datagram");
     let _socket = UnixDatagram::bind(&datagram).expect("it binds");
     let told = refusal(datagram.clone());
@@ -43,7 +45,8 @@ fn what_is_no_stale_socket_is_left_alone() {
     let told = format!("{} is not a socket; give another --socket", link.display());
     assert_eq!(refusal(link.clone()), told);
     assert!(datagram.exists() && fs::symlink_metadata(&link).is_ok());
-    // A directory in the place of the lock file, and a missing directory.
+    // The socket cannot be opened if there is a directory in the place of its lock file, or if its
+    // own directory does not exist.
     let path = folder.path().join("other");
     let lock = folder.path().join("other.lock");
     fs::create_dir(&lock).expect("a folder");
@@ -57,7 +60,8 @@ fn what_is_no_stale_socket_is_left_alone() {
     assert_eq!(refusal(nowhere), told);
 }
 
-/// The error for a path in use names the process that uses it, and the path.
+/// If the path is already in use by a daemon, the error message names the process that uses it, and
+/// the path.
 #[test]
 fn a_place_that_is_taken_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -71,8 +75,8 @@ fn a_place_that_is_taken_is_named() {
     assert_eq!(open(path).expect_err("it is refused"), told);
 }
 
-/// The error for a wrong configuration names the line; a missing configuration file is an error,
-/// too.
+/// The error message about a wrong configuration names the line. A configuration file that does not
+/// exist is an error, too.
 #[test]
 fn a_configuration_is_wrong_in_a_line() {
     let folder = tempfile::tempdir().expect("a folder");

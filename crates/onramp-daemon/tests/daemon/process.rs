@@ -18,8 +18,9 @@ use tracing::span::{Attributes, Id, Record};
 
 use super::*;
 
-/// Variable that tells the process its role; for a daemon, the value is the path of its
-/// configuration.
+/// Environment variable that tells this test program, when a test starts it as a second process,
+/// what to do there (its role): "paths" prints socket paths; otherwise the process is a daemon, and
+/// the value may be the path of its configuration.
 const ROLE: &str = "ONRAMP_TEST_ROLE";
 
 /// Writes the daemon's log messages to standard error, one per line.
@@ -51,7 +52,7 @@ impl tracing::Subscriber for Log {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut message = Message(String::new());
         event.record(&mut message);
-        // An error means that nobody reads standard error any more.
+        // An error means that nobody reads standard error any more, so it is ignored.
         let _ = writeln!(std::io::stderr(), "{} {}", event.metadata().level(), message.0);
     }
 
@@ -60,7 +61,8 @@ impl tracing::Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// The process that the tests of this file start. Without its role, this test does nothing.
+/// The process that the tests of this file start: this test, in another process of this program.
+/// Unless the environment variable with the role is set, the test does nothing.
 #[test]
 fn the_process() {
     let Some(role) = std::env::var_os(ROLE) else { return };
@@ -74,8 +76,8 @@ fn the_process() {
     serve::run(Options { config, ..Options::default() }).expect("it begins");
 }
 
-/// Prepares this program as a process with a low limit of open files, which has these environment
-/// variables and none of the test's own.
+/// Prepares the start of this program as another process with a low limit of open files. Of the
+/// environment variables that matter, the process gets only the given ones, not the test's own.
 fn process(role: &str, variables: &[(&str, &str)]) -> Command {
     let own = std::env::current_exe().expect("it runs");
     let mut command = Command::new("sh");
@@ -89,7 +91,8 @@ fn process(role: &str, variables: &[(&str, &str)]) -> Command {
     command
 }
 
-/// A daemon with its socket in a directory, with its log and its messages to the service manager.
+/// A daemon in another process, with its socket in a directory, with its log, and with the socket
+/// on which the test receives the daemon's messages to the service manager.
 struct Managed {
     child: Child,
     log: Lines<BufReader<ChildStderr>>,
@@ -130,7 +133,7 @@ impl Managed {
         client.exec(&["ip", "-br", "link"], "/").expect("it answers").out
     }
 
-    /// Sends a signal, and checks that the daemon shuts down cleanly.
+    /// Sends a signal to the daemon, and checks that the daemon shuts down cleanly.
     #[track_caller]
     fn ends(mut self, signal: Signal, name: &str) {
         self.signal(signal);
@@ -144,13 +147,13 @@ impl Managed {
 
 impl Drop for Managed {
     fn drop(&mut self) {
-        // The process has already ended if the test has passed.
+        // If the test has passed, the process has already ended, and killing it fails.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Returns the monotonic time in microseconds, the clock that a service manager uses.
+/// Returns the monotonic time in microseconds; a service manager uses the same clock.
 fn now_us() -> i64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
@@ -170,7 +173,7 @@ fn a_service_manager_hears_what_it_does() {
     daemon.logged(&format!("INFO {role}: carried out all of it, in 1 steps"));
     daemon.logged(&format!("INFO listening at {}", daemon.socket.display()));
     assert!(daemon.devices().starts_with("d0 "));
-    // The daemon has raised its limit of open files to the maximum.
+    // The daemon was started with a low limit of open files, and has raised it to the maximum.
     let limits = format!("/proc/{}/limits", daemon.child.id());
     let limits = fs::read_to_string(limits).expect("it lives");
     let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
@@ -200,8 +203,8 @@ fn a_service_manager_hears_what_it_does() {
     daemon.ends(Signal::TERM, "SIGTERM");
 }
 
-/// The service manager's socket has an abstract name, and the daemon has no configuration to
-/// reload.
+/// The address of the service manager's socket is an abstract name, and the daemon has no
+/// configuration to read again.
 #[test]
 fn without_a_configuration_there_is_nothing_to_reload() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -213,11 +216,13 @@ fn without_a_configuration_there_is_nothing_to_reload() {
     daemon.signal(Signal::HUP);
     daemon.logged("INFO SIGHUP: nothing to read, because the daemon was started without --config");
     assert_eq!(daemon.devices(), "");
-    // The next message is the one about the end.
+    // The reload caused no message to the service manager: the next message is the one that the
+    // daemon is ending.
     daemon.ends(Signal::INT, "SIGINT");
 }
 
-/// The socket's path is `$ONRAMP_SOCKET`, or in `$XDG_RUNTIME_DIR`, or the system's default.
+/// The path of the socket is `$ONRAMP_SOCKET`; if that is not set, the socket is in
+/// `$XDG_RUNTIME_DIR`, or else at the system's default path.
 #[test]
 fn the_socket_is_where_the_environment_says() {
     let system = "/run/onramp/onramp.sock";

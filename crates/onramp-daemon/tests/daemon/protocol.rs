@@ -1,4 +1,4 @@
-//! Requests and replies.
+//! Requests that clients send to the daemon, and the daemon's replies.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn a_command_is_done_and_answered() {
     let shown = client.ask(&command("ip -br link"));
     assert_eq!(shown["id"], Value::Null);
     assert!(shown["out"].as_str().is_some_and(|out| out.starts_with("d0 ")), "{shown}");
-    // Other connections see the same devices.
+    // A client on another connection sees the same devices.
     let again = daemon.connect().ask(&command("ip link add d0 type dummy"));
     assert_eq!(again["code"], 2);
     assert!(again["err"].as_str().is_some_and(|err| err.contains("File exists")), "{again}");
@@ -51,7 +51,7 @@ fn a_batch_stops_at_the_first_error_or_goes_on() {
     assert_eq!(said, json!({ "v": 1, "id": 3, "code": 0, "tried": 0, "said": [] }));
 }
 
-/// Invalid requests, and a part of the error message for each.
+/// Invalid requests, each with a part of the error message that the client gets.
 const WRONG: &[(&[u8], &str)] = &[
     (b"", "not JSON"),
     (b"garbage", "not JSON"),
@@ -96,7 +96,7 @@ fn what_is_wrong_with_a_request_is_said() {
     assert_eq!((&reply["id"], &reply["code"]), (&json!(9), &json!(2)));
     let reply = client.ask(&json!({ "v": 1, "id": -1, "argv": ["tc"] }));
     assert!(reply["id"].is_null() && reply["code"] == 2, "{reply}");
-    // After invalid requests, the client is still served.
+    // After a client has sent invalid requests, the daemon still serves it.
     assert_eq!(client.ask(&command("ip link"))["code"], 0);
 }
 

@@ -49,7 +49,7 @@ fn a_live_daemon_is_not_disturbed() {
 fn the_socket_of_a_dead_daemon_is_taken_over() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("onramp.sock");
-    // A listener that has ended leaves its socket, and a killed daemon leaves its lock file.
+    // A daemon that has died may leave its socket and its lock file: a new daemon replaces them.
     drop(UnixListener::bind(&path).expect("it binds"));
     std::fs::write(folder.path().join("onramp.sock.lock"), "").expect("a lock");
     let daemon = open(path.clone()).expect("it takes over");
@@ -65,7 +65,7 @@ fn what_is_not_ours_is_left_alone() {
     std::fs::write(&file, "mine").expect("a file");
     assert!(refusal(file.clone()).contains("is not a socket"));
     assert_eq!(std::fs::read_to_string(&file).expect("still there"), "mine");
-    // Another program listens at the path without holding our lock.
+    // Another program listens at the path without holding the lock that daemons hold.
     let other = folder.path().join("other");
     let _listener = UnixListener::bind(&other).expect("it binds");
     assert!(refusal(other).contains("serves"));
@@ -76,7 +76,7 @@ fn what_is_not_ours_is_left_alone() {
     assert!(refusal(long).contains("cannot listen"));
 }
 
-/// Of many daemons that start at once with the same path, one serves.
+/// If many daemons start at the same time with the same path, exactly one of them serves.
 #[test]
 fn only_one_of_many_gets_the_socket() {
     let folder = tempfile::tempdir().expect("a folder");

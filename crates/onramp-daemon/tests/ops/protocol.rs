@@ -7,7 +7,8 @@ use onramp_daemon::{dispatch, wire};
 use onramp_host::Host;
 use serde_json::{Value, json};
 
-/// Lines with these words are skipped, because they would use up the machine's memory or ports.
+/// Lines that contain one of these words are skipped, because they would use up the machine's
+/// memory or ports.
 const LEFT_OUT: [&str; 3] = ["numtxqueues", "udp", "/"];
 
 /// Executes each line as a request, or, if the line begins with `tc` or `ip`, as a command of words
@@ -26,12 +27,13 @@ pub(crate) fn run(bytes: &[u8]) {
             check(request, &dispatch::answer(&mut host, request));
         }
     }
-    // This command must work whatever came before.
+    // This command must succeed, whatever the lines before it did.
     let listing = wrapped(b"tc -s -d -j qdisc show").expect("a command");
     check(&listing, &dispatch::answer(&mut host, &listing));
 }
 
-/// Wraps a line in a request, if the line is a command.
+/// Turns a line that is a command into a request of the protocol; `None` if the line is not a
+/// command.
 fn wrapped(line: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(line).ok()?;
     let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();

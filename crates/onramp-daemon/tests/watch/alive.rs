@@ -1,4 +1,4 @@
-//! A daemon with its socket and its web page, in a thread of the test.
+//! Runs a daemon with its socket and its web page, in a thread of the test.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -64,7 +64,8 @@ impl Alive {
         reply.out
     }
 
-    /// Starts to watch `what`, and returns the stream after the daemon has confirmed the request.
+    /// Asks the daemon to stream `what`, and returns the stream after the daemon has confirmed the
+    /// request.
     pub(crate) fn watch(&self, what: &str, options: &Value) -> BufReader<UnixStream> {
         let stream = feed::watch(&self.socket(), what, options).expect("it listens");
         let mut stream = BufReader::new(stream);

@@ -1,4 +1,4 @@
-//! Every response of the HTTP server, with its head.
+//! Every kind of response that the HTTP server gives, with status and headers.
 
 use std::io::{Read as _, Write as _};
 
@@ -52,7 +52,8 @@ fn what_is_wrong_is_said_and_how_it_would_be_right() {
     assert_eq!((status, header(&head, "allow"), body.as_str()), (405, Some("GET"), ""));
 }
 
-/// Every response forbids browsers to cache it, to embed it in another page, and to guess its type.
+/// The headers of every response forbid browsers to cache the response, to embed it in another
+/// page, and to guess its type.
 #[test]
 fn every_answer_is_guarded() {
     let server = Server::start(MadeUp::default(), true);
@@ -81,7 +82,7 @@ fn every_answer_is_guarded() {
     }
 }
 
-/// The response to `HEAD` has the same head as the response to `GET`, and no body.
+/// The response to a `HEAD` request has the same headers as the response to `GET`, and no body.
 #[test]
 fn a_head_is_that_of_the_answer() {
     let server = Server::start(MadeUp::default(), false);
@@ -111,7 +112,8 @@ fn a_command_is_answered_as_it_went() {
     let why = reply["error"].as_str().unwrap_or_default();
     let head = "expected {\"argv\":[\"tc\", …]}: unknown field `x`";
     assert!(status == 400 && why.starts_with(head), "{why}");
-    // A command of the largest allowed size, and one that is a byte longer.
+    // A command of the largest allowed size is accepted, and a command that is one byte longer is
+    // refused.
     let fits = |length: usize| format!("{{\"argv\":[\"{}\"]}}", "a".repeat(length - 13));
     assert_eq!(exec(&fits(64 << 10)).0, 200);
     assert_eq!(exec(&fits((64 << 10) + 1)).0, 413);
@@ -121,8 +123,8 @@ fn a_command_is_answered_as_it_went() {
     assert_eq!((status, body), (403, json!({"error": why}).to_string() + "\n"));
 }
 
-/// A connection beyond the limit is closed without a response; when another connection ends, a new
-/// one is accepted.
+/// When all allowed connections are in use, a new connection is closed without a response. When one
+/// of them ends, a new one is accepted.
 #[test]
 fn connections_have_places() {
     let limits = Limits { connections: 2, ..Limits::default() };
@@ -139,7 +141,8 @@ fn connections_have_places() {
     super::tool::until("a place", || ask(&mut server.connect()).then_some(()));
 }
 
-/// When the server stops, a listener's stream ends in the regular way instead of being cut off.
+/// When the server stops, the event stream of a listening client ends in the regular way instead of
+/// being cut off.
 #[test]
 fn streams_end_as_they_should() {
     let server = Server::start(MadeUp::default(), false);
@@ -156,7 +159,8 @@ fn streams_end_as_they_should() {
     assert!(text.contains("content-type: text/event-stream\r\n"), "{text}");
 }
 
-/// When all places for listeners are taken, the next listener is refused and told their number.
+/// When as many clients listen to event streams as are allowed, the next one is refused and told
+/// how many listen.
 #[test]
 fn listeners_have_places() {
     let limits = Limits { listeners: 0, ..Limits::default() };

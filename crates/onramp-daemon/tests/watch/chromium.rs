@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::tool::Running;
 
-/// Flags that keep the browser independent of the machine's settings and of the network.
+/// Command-line flags that make the browser independent of the machine's settings and of the
+/// network.
 const FLAGS: &[&str] = &[
     "--headless",
     "--no-sandbox",
@@ -101,7 +102,7 @@ impl Browser {
         }
     }
 
-    /// Returns the errors that the page has reported so far.
+    /// Returns the errors (of scripts, for example) that the page has reported so far.
     pub(crate) fn complaints(&self) -> &[String] {
         &self.complaints
     }
@@ -174,7 +175,7 @@ impl Browser {
     }
 }
 
-/// A picture, pixel by pixel.
+/// A picture as an array of pixels.
 pub(crate) struct Picture {
     width: u32,
     height: u32,

@@ -69,7 +69,7 @@ fn top_sees_devices_come_and_go() {
     assert_eq!(gone.to_string(), "the daemon has ended");
 }
 
-/// A watcher that does not read delays nobody, and is told how many events it missed.
+/// A watching client that does not read delays nobody, and is told how many events it missed.
 #[test]
 fn a_watcher_that_sleeps_loses_the_oldest() {
     let daemon = Alive::start();
@@ -98,7 +98,7 @@ fn a_watcher_that_sleeps_loses_the_oldest() {
     assert!(lost > 0 && told >= 4096, "{told} told, {lost} lost");
 }
 
-/// A complete daemon serves the web page and the metrics.
+/// A daemon that runs with all of its parts serves the web page and the metrics.
 #[test]
 fn the_daemon_serves_its_page() {
     let daemon = Alive::start();
@@ -110,10 +110,11 @@ fn the_daemon_serves_its_page() {
     };
     assert!(get("/").contains("data-control=\"yes\""));
     daemon.exec("ip link add dev d0 type dummy");
-    // A snapshot may be up to a tenth of a second old, so the device may appear late.
+    // The server may answer from a snapshot that is up to a tenth of a second old, so a new device
+    // may appear late.
     until("the device", || {
         get("/metrics").contains("\nonramp_device_up{device=\"d0\"} 0\n").then_some(())
     });
-    // A watcher does not keep the daemon from ending.
+    // A client that watches does not keep the daemon from ending.
     let _watcher = daemon.watch("stats", &json!({"interval_ms": 100}));
 }

@@ -49,7 +49,7 @@ fn the_snapshot_is_json() {
     assert_eq!(one["devices"][0]["peer"], "lan1");
 }
 
-/// Reads the next event of a stream.
+/// Reads the next event of an event stream.
 fn event(stream: &mut TcpStream, rest: &mut String) -> Value {
     let mut some = [0; 4096];
     loop {
@@ -65,7 +65,7 @@ fn event(stream: &mut TcpStream, rest: &mut String) -> Value {
         let count = stream.read(&mut some).expect("an event");
         assert!(count > 0, "the stream ended");
         let text = String::from_utf8_lossy(&some[..count]).replace('\r', "");
-        // Skip the lines with the sizes of the chunks.
+        // Skip the lines that hold the sizes of the chunks (HTTP's chunked encoding).
         rest.extend(text.split_inclusive('\n').filter(|line| {
             let bare = line.trim_end();
             line.len() < 2 || !bare.bytes().all(|c| c.is_ascii_hexdigit()) || bare.is_empty()
@@ -157,7 +157,8 @@ fn those_who_hang_do_not_hold_up_others() {
     body.read_to_string(&mut answer).expect("it is closed");
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     std::thread::sleep(Duration::from_secs(3));
-    // The client receives a part of the response, or the connection is reset.
+    // The client may get a part of the response before the server ends the connection, or the
+    // connection is reset.
     let mut all = Vec::new();
     let _ = deaf.read_to_end(&mut all);
     let whole = get(&server, "/metrics").2.len();
@@ -172,8 +173,8 @@ fn those_who_hang_do_not_hold_up_others() {
     assert_eq!(get(&server, "/").0, 200);
 }
 
-/// When all places are taken, the next client is refused; when a client leaves, a new one is
-/// accepted.
+/// When all connections that the server allows are in use, the next client is refused; when a
+/// client leaves, a new one is accepted.
 #[test]
 fn there_are_so_many_places() {
     let limits = Limits { listeners: 2, ..Limits::default() };

@@ -1,4 +1,4 @@
-//! A daemon that is queried and reconfigured while its devices carry traffic.
+//! A daemon is queried and reconfigured while its devices carry traffic.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,7 +32,7 @@ fn batch(client: &mut Client, lines: impl Iterator<Item = String>) {
     }
 }
 
-/// Ends the senders when dropped, even if the work beside them panics.
+/// When dropped, tells the sending threads to end, even if the work that runs beside them panics.
 struct Ending<'a>(&'a AtomicBool);
 
 impl Drop for Ending<'_> {
@@ -41,8 +41,8 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Runs `work` while `senders` threads send. Returns the number of packets that the threads
-/// submitted.
+/// Runs `work` while `senders` threads send packets. Returns the number of packets that these
+/// threads submitted.
 fn beside_senders(link: &Link, senders: usize, work: impl FnOnce(&AtomicU64)) -> u64 {
     let (end, given) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -64,14 +64,15 @@ fn beside_senders(link: &Link, senders: usize, work: impl FnOnce(&AtomicU64)) ->
     given.into_inner()
 }
 
-/// Returns the packets and drops of the qdiscs in a listing.
+/// Returns, for each qdisc of a listing, the number of packets that it sent and dropped.
 fn counted(listing: &Value) -> Vec<[u64; 2]> {
     let qdiscs = listing.as_array().expect("a list").iter();
     let count = |qdisc: &Value, key: &str| qdisc[key].as_u64().expect("a count");
     qdiscs.map(|qdisc| ["packets", "drops"].map(|key| count(qdisc, key))).collect()
 }
 
-/// Requests a listing of all qdiscs, and checks that no counter has decreased.
+/// Requests a listing of all qdiscs, and checks that no counter has decreased since the listing
+/// before.
 fn look(daemon: &Alive, before: &mut Vec<[u64; 2]>) -> Value {
     let shown = daemon.exec("tc -s -j qdisc show dev d0");
     let listing: Value = serde_json::from_str(&shown).expect("JSON");
@@ -107,7 +108,8 @@ fn ten_thousand_qdiscs_are_listed_while_traffic_flows() {
     let stats = link.stats();
     assert_eq!((stats.submitted, stats.sent, stats.held), (given, given, 0));
     assert_eq!(stats.dropped_total(), 0);
-    // No listing shows the packets that the replaced qdiscs counted.
+    // A listing does not show the packets that the replaced qdiscs have counted: the first qdisc's
+    // count is the sum of the counts of the qdiscs that are there now.
     look(&daemon, &mut seen);
     assert!(seen[0][0] > 0 && seen.iter().all(|[_, drops]| *drops == 0), "{:?}", seen[0]);
     assert_eq!(seen[0][0], seen[1..].iter().map(|[packets, _]| packets).sum::<u64>());

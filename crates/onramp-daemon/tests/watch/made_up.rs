@@ -1,4 +1,4 @@
-//! Simulated devices with simulated traffic.
+//! Simulated devices with simulated traffic, in place of a host.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,9 +7,9 @@ use onramp_daemon::http::Source;
 use onramp_daemon::snapshot::{Class, Counts, Device, Histogram, Qdisc, Queue, Traffic};
 use onramp_host::Reply;
 
-/// A source with a device with an `htb` tree, a `veth` with eight queues, a device that is down,
-/// and, on request, a device with many queues. Each snapshot shows the devices one second later
-/// than the one before.
+/// A source of snapshots with these simulated devices: one with an `htb` tree, a `veth` with eight
+/// queues, one that is down, and, on request, one with many queues. Each snapshot shows the devices
+/// one second later than the snapshot before it.
 #[derive(Debug, Default)]
 pub(crate) struct MadeUp {
     pub(crate) many: usize,
@@ -41,12 +41,14 @@ impl Source for MadeUp {
     }
 }
 
-/// Returns the sum of a value that rises and falls, from the first second to `step`.
+/// Returns the sum, from the first second to second `step`, of a value that rises and falls
+/// periodically.
 fn grown(step: u64, mean: u64, swing: u64, phase: u64) -> u64 {
     (1..=step).map(|at| mean + wave(at + phase, swing)).sum()
 }
 
-/// Returns a value that rises and falls within 30 seconds, with some noise.
+/// Returns the value at second `at` of a curve that rises and falls with a period of 30 seconds,
+/// with some noise.
 fn wave(at: u64, swing: u64) -> u64 {
     let triangle = (at % 30).min(30 - at % 30);
     let noise = at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58;

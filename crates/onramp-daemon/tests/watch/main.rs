@@ -1,4 +1,4 @@
-//! Tests of metrics and web page with real clients.
+//! Tests of the metrics and of the web page with real clients: a browser, Prometheus, a terminal.
 
 mod alive;
 mod answers;

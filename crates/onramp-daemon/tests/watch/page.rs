@@ -11,7 +11,7 @@ fn browser() -> Option<Browser> {
     have("chromium", "chromium").then(Browser::start)
 }
 
-/// Opens the page of a server, and waits until it shows rates.
+/// Opens the web page of a server in a browser, and waits until the page shows rates.
 fn open(browser: &mut Browser, server: &Server) {
     browser.open(&format!("http://{}/", server.address));
     until("figures", || {
@@ -38,7 +38,7 @@ fn the_tree_and_its_figures() {
         (browser.evaluate(drawn) == 3).then_some(())
     });
     assert!(browser.texts("#drops tbody td:first-child").contains(&"congested".to_owned()));
-    // Without --web-control the page has no command line.
+    // If the daemon was started without --web-control, the page has no command line.
     assert_eq!(browser.evaluate("document.getElementById('command').hidden"), true);
     assert_eq!(browser.complaints(), [] as [String; 0]);
 }

@@ -37,7 +37,7 @@ pub(crate) fn start(folder: &Path, target: SocketAddr) -> (Running, SocketAddr) 
     (Running(child.expect("it runs")), address)
 }
 
-/// Returns the results of a query; `None` while Prometheus does not answer.
+/// Returns the results of a query to Prometheus; `None` while Prometheus does not answer.
 pub(crate) fn query(address: SocketAddr, query: &str) -> Option<Vec<Value>> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
@@ -79,7 +79,7 @@ fn prometheus_scrapes_and_computes() {
         assert_eq!(labels[name], value, "{labels}");
     }
     assert!(number(&sent[0]) > 0.0, "{sent:?}");
-    // Queries for rates and quantiles, as dashboards make them.
+    // Queries for rates and quantiles, such as dashboards send.
     let rate = ask("sum by (device) (rate(onramp_qdisc_sent_bytes_total{handle=\"1:\"}[10s])) > 0");
     assert_eq!(rate[0]["metric"]["device"], "uplink");
     let text = "histogram_quantile(0.99, rate(onramp_sojourn_seconds_bucket[10s])) > 0";

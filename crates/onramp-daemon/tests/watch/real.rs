@@ -15,7 +15,7 @@ use super::tool::{have, until};
 /// traffic.
 struct Relay {
     daemon: Alive,
-    /// Address at which the device receives the datagrams that it relays.
+    /// Address at which the device receives the datagrams that it relays (passes on).
     entry: SocketAddr,
     _sink: UdpSocket,
 }
@@ -41,7 +41,8 @@ impl Relay {
         serde_json::from_str(&shown).expect("JSON")
     }
 
-    /// Sends much faster than the class allows, and waits until all packets were sent or dropped.
+    /// Sends packets much faster than the class allows, and waits until all of them were sent or
+    /// dropped.
     fn send(&self, datagrams: u64) -> Value {
         let client = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         for number in 0..datagrams {
@@ -86,7 +87,8 @@ fn prometheus_has_the_numbers_of_tc() {
         let handle = qdisc["handle"].as_str().expect("a handle");
         let labels = format!("{{device=\"u0\",qdisc={},handle=\"{handle}\"}}", qdisc["kind"]);
         for (name, key) in series {
-            // Repeat the query, because an earlier scrape may have counted fewer packets.
+            // Repeat the query until it succeeds: when Prometheus scraped the server last, fewer
+            // packets may have been counted.
             let expected = qdisc[key].as_f64().expect("a number");
             let ask = format!("{name}{labels} == {expected}");
             let found = until(&ask, || query(address, &ask));

@@ -1,4 +1,4 @@
-//! When the sampler takes snapshots of the devices, and how often.
+//! When, and how often, the sampler takes snapshots of the devices.
 
 use std::future::ready;
 use std::pin::Pin;
@@ -14,11 +14,12 @@ use tokio::time::sleep;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A source whose snapshots take as long as the test decides, one at a time.
+/// A source of snapshots for these tests. Each snapshot takes as long as the test decides; the
+/// source checks that callers use it one at a time.
 #[derive(Default)]
 struct Watched {
     looks: AtomicU64,
-    /// Whether a turn is taken at present.
+    /// Whether a caller has its turn at present.
     taken: Arc<AtomicBool>,
     stuck: Mutex<bool>,
     freed: Condvar,
@@ -37,7 +38,7 @@ impl Watched {
     }
 }
 
-/// A turn, which ends when this value is dropped.
+/// A caller's turn to use the source. Dropping this value ends the turn.
 struct Taken(Arc<AtomicBool>);
 
 impl Drop for Taken {
@@ -70,7 +71,7 @@ fn sampler() -> (Arc<Watched>, Arc<Sampler>) {
     (Arc::clone(&source), Sampler::new(source, SECOND))
 }
 
-/// Callers get the same snapshot for a tenth of a second, and then a new one.
+/// All callers within a tenth of a second get the same snapshot; later callers get a new one.
 #[tokio::test(start_paused = true)]
 async fn a_look_is_fresh_for_a_tenth_of_a_second() {
     let (source, sampler) = sampler();
@@ -84,7 +85,8 @@ async fn a_look_is_fresh_for_a_tenth_of_a_second() {
     assert!(third.unix_ms > 1_600_000_000_000);
 }
 
-/// A caller that gives up waiting does not end the turn of the snapshot that is in progress.
+/// If the caller that asked for a snapshot gives up waiting, the turn still lasts until the
+/// snapshot is finished.
 #[tokio::test]
 async fn a_turn_lasts_as_long_as_the_look() {
     let (source, sampler) = sampler();
@@ -104,7 +106,7 @@ async fn a_turn_lasts_as_long_as_the_look() {
     assert!(!source.taken.load(Ordering::Relaxed));
 }
 
-/// Waits for the next statistics, and returns the time span of their rates.
+/// Waits for the next statistics, and returns the time in seconds that their rates cover.
 async fn seconds(stats: &mut Receiver<Option<Arc<Stats>>>) -> Option<f64> {
     stats.changed().await.expect("it goes on");
     stats.borrow_and_update().as_ref().expect("a look").seconds
@@ -130,15 +132,16 @@ async fn somebody_looks_while_somebody_listens() {
     drop(stats);
     sleep(10 * SECOND).await;
     assert_eq!(source.looks(), 5);
-    // The sampler starts again, without a previous snapshot to compare with.
+    // When a client listens again, the sampler starts anew: the first statistics have no rates,
+    // because there is no previous snapshot to compare with.
     let mut stats = sampler.listen();
     assert!(stats.borrow().is_none());
     assert_eq!([seconds(&mut stats).await, seconds(&mut stats).await], [None, Some(1.0)]);
     assert_eq!(source.looks(), 7);
 }
 
-/// After a slow snapshot, the next follows at once and later ones follow once per period: missed
-/// snapshots are not made up for.
+/// After a snapshot that took longer than a period, the next snapshot follows at once, and later
+/// ones follow once per period: snapshots that were missed are not taken afterwards.
 #[tokio::test(start_paused = true)]
 async fn looks_that_were_missed_are_not_made_up_for() {
     let (source, sampler) = sampler();
@@ -146,14 +149,14 @@ async fn looks_that_were_missed_are_not_made_up_for() {
     assert_eq!(seconds(&mut stats).await, None);
     source.hold(true);
     tokio::time::advance(SECOND).await;
-    // Wait until a blocking thread has started the snapshot.
+    // Wait until a blocking thread has begun to take the snapshot.
     while source.looks() == 1 {
         tokio::task::yield_now().await;
     }
     tokio::time::advance(3 * SECOND + SECOND / 2).await;
     source.hold(false);
-    // The snapshot that took 4.5 s and the next one may be observed together; the next one has the
-    // same time, and so no rates.
+    // The listener may see the snapshot that took 4.5 s and the next one together. The next one was
+    // taken at the same time, so it has no rates.
     let next = loop {
         match seconds(&mut stats).await {
             None | Some(4.5) => {}

@@ -1,4 +1,4 @@
-//! An HTTP server on its own port, and a minimal client.
+//! Runs an HTTP server on a port of its own, and is a minimal client of it.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -70,7 +70,8 @@ pub(crate) fn request(
         text += &format!("{header}\r\n");
     }
     text += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
-    // The server may have answered before it has read the whole request.
+    // The server may answer before it has read the whole request, so an error of this write is
+    // ignored.
     let _ = stream.write_all(text.as_bytes());
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");

@@ -21,7 +21,8 @@ use super::tool::Running;
 
 const ROLE: &str = "ONRAMP_TEST_TERMINAL";
 
-/// A feed that returns nothing for a while, then one set of statistics, then nothing more.
+/// A source of statistics (a `Feed`) that first returns nothing for a while, then returns one set
+/// of statistics, and then nothing more.
 struct Late {
     polls: u32,
     look: Option<Stats>,
@@ -38,7 +39,8 @@ impl Feed for Late {
     }
 }
 
-/// The process that the tests of this file start. Without its role, this test does nothing.
+/// The process that the tests of this file start: this test, in another process of this program.
+/// Unless the environment variable in `ROLE` is set, the test does nothing.
 #[test]
 fn the_process() {
     if std::env::var_os(ROLE).is_none() {
@@ -51,8 +53,8 @@ fn the_process() {
     top::run(&mut Late { polls: 0, look }, Sort::Tree, "").expect("there is a terminal");
 }
 
-/// Opens a pseudo-terminal of 100 by 30 cells, and returns the test's end and the end of the
-/// process.
+/// Opens a pseudo-terminal of 100 by 30 cells. Returns the end that the test holds and the end that
+/// the process gets.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
     grantpt(&ours).expect("it is ours");
@@ -64,7 +66,7 @@ fn terminal() -> (OwnedFd, OwnedFd) {
     (ours, theirs)
 }
 
-/// The text that the process writes, without escape sequences and blanks.
+/// The text that the process has written to the terminal, without escape sequences and blanks.
 struct Screen {
     written: Receiver<Vec<u8>>,
     bytes: Vec<u8>,
@@ -89,7 +91,7 @@ impl Screen {
         Self { written, bytes: Vec::new(), seen: 0 }
     }
 
-    /// Waits until `words` have been written, after the words of the previous call.
+    /// Waits until the process has written `words`, after the words of the previous call.
     fn until(&mut self, words: &str) {
         loop {
             let text = plain(&String::from_utf8_lossy(&self.bytes));
@@ -108,7 +110,7 @@ fn plain(text: &str) -> String {
     let mut parts = text.split('\u{1b}');
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        // An escape sequence consists of `[`, numbers and a letter.
+        // An escape sequence consists of the escape character, `[`, numbers and a letter.
         let end = part.find(|c: char| c.is_ascii_alphabetic()).map_or(part.len(), |at| at + 1);
         plain.push_str(&part[end..]);
     }
@@ -128,14 +130,15 @@ fn keys_and_looks_change_the_screen() {
     let mut keys = File::from(ours.try_clone().expect("a copy"));
     let mut screen = Screen::of(File::from(ours));
     let mut press = |key: &str| keys.write_all(key.as_bytes()).expect("it reads");
-    // The screen before the first statistics, and then the first statistics without any key press.
+    // What the screen shows before the first statistics arrive, and that they appear without any
+    // key press.
     screen.until("Waitingforthedaemon.");
     screen.until("▾uplinkudp");
     press("p");
     screen.until("packets");
     press("?");
     screen.until("pressanykeytoreturn");
-    // Any key closes the help, even `q`; a key release is not a key press.
+    // Any key closes the help, even `q`. Releasing a key does not count as pressing it.
     press("q");
     screen.until("Mbit");
     press("\u{1b}[113;1:3u");

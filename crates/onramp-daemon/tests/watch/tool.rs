@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Whether `tool` can be run. If not, prints a message, and fails in CI.
+/// Returns whether the program `tool` can be run. If not, prints a message; in CI, fails.
 pub(crate) fn have(tool: &str, package: &str) -> bool {
     let quiet = || Stdio::null();
     let there = Command::new(tool).arg("--version").stdout(quiet()).stderr(quiet()).status();
@@ -28,7 +28,7 @@ impl Drop for Running {
     }
 }
 
-/// Repeats `ask` until it returns a value. Panics after a minute.
+/// Calls `ask` again and again until it returns a value. Panics after a minute.
 pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     for _ in 0..600 {
         if let Some(found) = ask() {

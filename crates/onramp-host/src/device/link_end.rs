@@ -1,5 +1,5 @@
-//! The part of a device below its link: whether the device is up, the packets that it hands on, and
-//! counters of the packets that it received.
+//! The part of a device below its link: whether the device is up, where the packets go that it
+//! sends, and counters of the packets that it received.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,22 +8,23 @@ use onramp_core::{Device, DeviceInfo, Instant, Transmitted};
 use onramp_dev::{Loopback, Network, Receiver};
 use onramp_queue::{Counter, DropReason, PacketList};
 
-/// Greatest number of packets that wait for a receiver.
+/// Greatest number of packets that wait at a device until a receiver takes them.
 const INBOX: u16 = 4_096;
 
-/// The part of a device that its queues share: neither its link nor its name.
+/// The part of a device below its link that all of its queues share.
 #[derive(Debug, Default)]
 pub(crate) struct LinkEnd {
     up: AtomicBool,
-    /// The counters of each source of received packets.
+    /// The counters of received packets; each thread or queue that brings packets to this device
+    /// has its own.
     sources: Mutex<Vec<Arc<Source>>>,
     /// The place from which a receiver takes packets that arrive. `None`: nothing arrives at this
     /// device.
     inbox: Option<Network>,
 }
 
-/// Counters of the packets that one queue, or one thread, brought. Only that queue or thread writes
-/// them.
+/// Counters of the packets that one queue or one thread brought to a device. Only that queue or
+/// thread writes them, so that no two threads write to the same counters.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Source {
@@ -32,7 +33,7 @@ pub(crate) struct Source {
     pub(crate) dropped: Counter,
 }
 
-/// Counters of the packets that passed in one direction.
+/// Counters of the packets that a device received, or of those that it sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Carried {
     pub(crate) packets: u64,
@@ -41,7 +42,8 @@ pub(crate) struct Carried {
 }
 
 impl LinkEnd {
-    /// Makes the end of a device at which packets arrive, and from which they may be received.
+    /// Makes the shared part of a device at which packets arrive and wait until a receiver takes
+    /// them.
     pub(crate) fn with_inbox() -> Self {
         Self { inbox: Some(Network::new(1, INBOX)), ..Self::default() }
     }
@@ -51,23 +53,24 @@ impl LinkEnd {
     }
 
     pub(crate) fn set_up(&self, up: bool) {
-        self.up.store(up, Ordering::Relaxed); // Relaxed: the flag orders nothing.
+        self.up.store(up, Ordering::Relaxed); // Relaxed: the flag orders no other memory access.
     }
 
-    /// Returns a receiver of the packets that arrive from now on, or `None` if there is a receiver
-    /// already.
+    /// Returns a receiver of the packets that arrive at this device from now on, or `None` if there
+    /// is a receiver already.
     pub(crate) fn receiver(&self) -> Option<Receiver> {
         self.inbox.as_ref()?.receiver(0)
     }
 
-    /// Adds a source of packets and returns its counters.
+    /// Adds counters for one more queue or thread that brings packets to this device, and returns
+    /// these counters.
     pub(crate) fn source(&self) -> Arc<Source> {
         let source = Arc::<Source>::default();
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(source.clone());
         source
     }
 
-    /// Returns the sums of what all sources brought.
+    /// Returns the sums of the packets that all queues and threads brought to this device.
     pub(crate) fn received(&self) -> Carried {
         let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         let add = |sum: Carried, source: &Arc<Source>| Carried {
@@ -79,7 +82,7 @@ impl LinkEnd {
     }
 }
 
-/// A queue that drops packets while its device is down.
+/// A transmit queue that drops its packets while its device is down.
 #[derive(Debug)]
 pub(crate) struct Switched<D> {
     end: Arc<LinkEnd>,
@@ -111,14 +114,14 @@ impl<D: Device> Device for Switched<D> {
     }
 }
 
-/// Drops all packets of the burst as unreachable, as for Linux's `ENETDOWN`.
+/// Drops all packets of the burst and marks them as unreachable, as Linux does for `ENETDOWN`.
 fn drop_all(burst: &mut PacketList, done: &mut PacketList) -> Transmitted {
     burst.metas_mut().for_each(|meta| meta.drop_reason = Some(DropReason::Unreachable));
     done.append(burst);
     Transmitted::default()
 }
 
-/// A queue whose packets arrive at a device of the same host.
+/// A transmit queue whose packets arrive at a device of the same host.
 #[derive(Debug)]
 pub(crate) struct Wire {
     info: DeviceInfo,
@@ -129,8 +132,8 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Makes a queue whose packets arrive at `to`. Returns `None` if no packet can arrive at that
-    /// device.
+    /// Makes a transmit queue whose packets arrive at the device `to`. Returns `None` if no packet
+    /// can arrive at that device.
     pub(crate) fn new(info: DeviceInfo, to: &Arc<LinkEnd>) -> Option<Self> {
         let queue = to.inbox.as_ref()?.queue();
         Some(Self { info, queue, to: to.clone(), brought: to.source() })
@@ -154,7 +157,7 @@ impl Device for Wire {
         let (packets, bytes) = (burst.len(), burst.bytes());
         let mut unread = PacketList::new();
         let out = self.queue.transmit(burst, &mut unread, now);
-        // Without a receiver, packets count as arrived and are freed.
+        // If the device has no receiver, its packets still count as arrived, and are freed.
         unread.metas_mut().for_each(|meta| meta.drop_reason = None);
         done.append(&mut unread);
         let arrived = packets - burst.len();

@@ -1,5 +1,5 @@
-//! A relay: receives datagrams of other programs on a socket and sends them through a link. So
-//! programs that cannot shape their traffic have it shaped here.
+//! A relay: it receives datagrams of other programs on a socket and sends them through a link. With
+//! a relay, programs that cannot shape their traffic have it shaped by the link's qdiscs.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -21,16 +21,16 @@ use onramp::{Flow, Link, Mapping, Sender};
 
 /// Size of the largest datagram, bytes.
 const DATAGRAM_MAX: usize = 65_535;
-/// Longest time until a relay notices that it shall end, if the datagram that should wake it is
-/// lost.
+/// Longest time until a relay's thread notices that it shall end, if the datagram that should wake
+/// the thread is lost.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How long a relay sleeps after an error.
+/// How long a relay's thread sleeps after an error of its socket.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Greatest number of source addresses whose flows are remembered at once. Beyond it, all are
-/// forgotten and learned again.
+/// Greatest number of source addresses whose flows a relay remembers. If one more comes, the relay
+/// forgets all flows and learns them again.
 const FLOWS_MAX: usize = 4_096;
 
-/// A socket whose datagrams a link shall send.
+/// A socket whose received datagrams shall be sent through a link.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: UdpSocket,
@@ -46,18 +46,19 @@ impl Listener {
     }
 }
 
-/// A thread that receives datagrams and sends them. Dropping the value ends the thread.
+/// A thread that receives datagrams and sends them through a link. Dropping the relay ends the
+/// thread.
 #[derive(Debug)]
 pub(crate) struct Relay {
     end: Arc<AtomicBool>,
-    /// Used to send the datagram that wakes the thread.
+    /// The relay's own socket, from which dropping sends the datagram that wakes the thread.
     socket: UdpSocket,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Relay {
-    /// Starts a thread that sends through `link` what `listener` receives. Each source address
-    /// becomes a flow.
+    /// Starts a thread that sends the datagrams that `listener` receives through `link`. The
+    /// datagrams of each source address are a flow.
     pub(crate) fn start(listener: Listener, link: &Link) -> io::Result<Self> {
         let end = Arc::<AtomicBool>::default();
         let socket = listener.socket.try_clone()?;
@@ -91,12 +92,13 @@ impl Drop for Relay {
                     SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
                 });
             }
-            // A datagram to its own socket wakes the thread. If the datagram is lost, the thread
-            // wakes by itself soon.
+            // A datagram to the relay's own socket wakes the thread. If the datagram is lost, the
+            // thread soon wakes by its timeout.
             let _ = self.socket.send_to(&[], own);
         }
         if let Some(thread) = self.thread.take() {
-            // The thread returns nothing, and the panic hook has already printed a panic.
+            // An error of `join` means that the thread panicked; the panic hook has already printed
+            // the panic.
             let _ = thread.join();
         }
     }
@@ -110,7 +112,7 @@ struct Inbound {
     flows: Flows,
 }
 
-/// The flow of each source address.
+/// The flow of each source address from which datagrams came.
 struct Flows {
     known: HashMap<SocketAddr, Flow>,
     hash: RandomState,
@@ -129,16 +131,17 @@ impl Flows {
 impl Inbound {
     fn run(mut self, end: &AtomicBool) {
         let mut buffer = vec![0; DATAGRAM_MAX].into_boxed_slice();
-        // Relaxed: a datagram wakes the thread, or the timeout does soon, so the flag may be read
-        // late.
+        // Relaxed: the flag may be read late, because a datagram or, soon, the timeout wakes the
+        // thread to read it again.
         while !end.load(Ordering::Relaxed) {
             match self.listener.socket.recv_from(&mut buffer) {
-                // The thread that ends this one sends an empty datagram.
-                Ok((0, _)) if end.load(Ordering::Relaxed) => break, // Relaxed: it may be late.
+                // An empty datagram after the flag was set comes from the thread that ends this
+                // one.
+                Ok((0, _)) if end.load(Ordering::Relaxed) => break, // Relaxed: it may be read late.
                 Ok((len, from)) => self.forward(&buffer[..len], from),
                 Err(error) if matches!(error.kind(), WouldBlock | TimedOut | Interrupted) => {}
-                // The error is either one of an earlier packet (ICMP) or one that lasts. Later
-                // datagrams may still arrive.
+                // The error either belongs to an earlier packet (reported by ICMP) or is permanent.
+                // In both cases, later datagrams may still arrive.
                 Err(_) => {
                     self.source.dropped.add(1);
                     thread::sleep(PAUSE);
@@ -150,7 +153,8 @@ impl Inbound {
     fn forward(&mut self, payload: &[u8], from: SocketAddr) {
         let flow = self.flows.get(from, &self.sender);
         let up = self.listener.end.is_up();
-        // Try twice: the second attempt first tries to free credit.
+        // If the first attempt finds no credit, try once more: a sender first tries to free credit
+        // before its second attempt.
         let mut taken = up && self.sender.try_send(flow, payload).is_ok();
         if up && !taken {
             taken = self.sender.try_send(flow, payload).is_ok();
@@ -179,12 +183,13 @@ mod tests {
         let link = Link::devices([Box::new(Null::new(1500)) as Box<dyn onramp_core::Device>]);
         let link = link.build().expect("a link");
         let end = Arc::<LinkEnd>::default();
-        // Receiving from a file always fails.
+        // Receiving from this socket always fails, because it is a file.
         let socket = OwnedFd::from(File::open("/dev/null").expect("it is there")).into();
         let listener = Listener { socket, end: end.clone() };
         let begun = link.now();
         let relay = Relay::start(listener, &link).expect("it starts");
-        // A thread that did not sleep after errors would count thousands at once.
+        // If the relay's thread did not sleep after errors, it would count thousands of errors at
+        // once.
         let counted = (0..6_000).any(|_| {
             thread::sleep(PAUSE);
             end.received().dropped >= 5
@@ -202,7 +207,8 @@ mod tests {
         Link::devices([device]).build().expect("a link")
     }
 
-    /// The relay remembers the flows of 4096 source addresses. One more, and all are learned again.
+    /// The relay remembers the flows of 4096 source addresses. When one more comes, it forgets all
+    /// flows and learns them again.
     #[test]
     fn flows_of_four_thousand_senders_are_known() {
         let (link, from) = (link(), |port| SocketAddr::from(([127, 0, 0, 1], port)));
@@ -220,8 +226,8 @@ mod tests {
         assert_eq!(again(&mut flows)[..4_095], keys[..4_095], "and have the same hash");
     }
 
-    /// When a relay was dropped, its thread has ended and has released the part of the device below
-    /// the link.
+    /// After a relay was dropped, its thread has ended and no longer uses the part of the device
+    /// below the link.
     #[test]
     fn a_relay_that_goes_has_ended() {
         for address in ["127.0.0.1:0", "0.0.0.0:0"] {

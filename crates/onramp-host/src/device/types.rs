@@ -11,8 +11,8 @@ use super::{End, LinkEnd, Listener, Operand, Opt, Refusal, Request, Type, refusa
 
 /// Size of the Ethernet header, bytes.
 const ETHERNET: u32 = 14;
-/// Sizes of the largest packet that Linux allows for such devices, bytes: the minimum, the default
-/// and the maximum.
+/// Sizes of the largest packet that Linux allows for devices of a type, bytes: the minimum, the
+/// default and the maximum.
 const ETHER_MTU: [u32; 3] = [68, 1_500, 65_535];
 
 /// All types of devices.
@@ -102,7 +102,8 @@ fn dummy(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     Ok(vec![End { queues, end, listener: None }])
 }
 
-/// Makes queues whose packets go from one end to another.
+/// Makes the transmit queues of a device whose packets arrive at another device: from the end
+/// `from` to the end `to`.
 fn wires(name: &str, count: usize, mtu: u32, from: &Arc<LinkEnd>, to: &Arc<LinkEnd>) -> End {
     let wire = |queue| {
         let info = DeviceInfo::new(format!("{name} {queue}"), mtu.saturating_add(ETHERNET));
@@ -175,8 +176,8 @@ mod tests {
     use super::super::{Given, trial};
     use super::*;
 
-    /// The queues of a device report the size of their largest packet with 14 bytes of Ethernet
-    /// header, and never block.
+    /// For each type of devices, the queues report as the size of their largest packet 14 bytes
+    /// more (the Ethernet header) than the command asked for, and they never block.
     #[test]
     fn queues_are_as_they_are_asked_for() {
         let local = ("local", SocketAddr::from(([127, 0, 0, 1], 0)));

@@ -14,8 +14,8 @@ use crate::device::{self, End, Given, Operand, Refusal, Relay, Request, Type};
 use crate::netdev::{Netdev, Netdevs, default_qdisc};
 use onramp::{Link, LinkBuilder};
 
-/// Credits of a relay. They are so large that the qdisc's limit is reached first, and decides which
-/// packets are dropped.
+/// Credits of a relay: the number of packets that it may have in flight. The number is so large
+/// that the qdisc's limit is reached first, so that the qdisc decides which packets are dropped.
 const RELAY_CREDITS: Credits = Credits { packets: Credits::PACKETS_MAX, bytes: 64 << 20 };
 
 pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
@@ -42,7 +42,7 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     Ok(String::new())
 }
 
-/// Reads the options after the type.
+/// Reads the words after the type: the options of the type.
 fn options<'a>(
     kind: &'static Type,
     words: &mut Words<'a>,
@@ -82,7 +82,7 @@ fn options<'a>(
     Ok((given, peer))
 }
 
-/// The properties of a device that shall be made.
+/// The properties that a command asked for, of a device that shall be made.
 #[derive(Debug)]
 struct Wanted {
     name: Option<String>,
@@ -144,7 +144,8 @@ pub(super) fn mtu_range(kind: &Type) -> String {
     }
 }
 
-/// Makes all wanted devices, or none.
+/// Makes the device that a command asked for, and the other end if the type makes pairs; either all
+/// of them or none.
 fn create(
     devices: &mut Netdevs,
     kind: &'static Type,
@@ -158,7 +159,7 @@ fn create(
     for ((end, wanted), name) in ends.into_iter().zip(wanted).zip(names) {
         made.push(build(kind, end, wanted, name, given)?);
     }
-    // The other end of a pair gets its number first, as in Linux.
+    // The second end of a pair gets its device number before the first end, as in Linux.
     for index in (0..made.len()).rev() {
         if made[index].index == 0 {
             made[index].index = devices.new_index();
@@ -175,12 +176,12 @@ fn create(
     Ok(())
 }
 
-/// Returns the names of both devices: those that were given, or free ones.
+/// Returns the names of the device and of the other end: names that the command gave, or free ones.
 fn names(devices: &Netdevs, kind: &Type, wanted: &[Wanted; 2]) -> Result<[String; 2], Fault> {
     let exists = |why: String| Fault::kernel("RTNETLINK answers: File exists", &why);
     let [first, second] = wanted.each_ref().map(|wanted| wanted.name.clone());
     let pair = kind.options.iter().any(|option| option.what == Operand::Peer);
-    // The other end of a pair gets its name first, as in Linux.
+    // The second end of a pair gets its name before the first end, as in Linux.
     let second = second.unwrap_or_else(|| devices.free_name(kind.name, first.as_deref()));
     let other = pair.then_some(&*second);
     let first = first.unwrap_or_else(|| devices.free_name(kind.name, other));
@@ -215,7 +216,8 @@ fn build(
     let relay = relay.map_err(refused)?;
     let mut given = given.clone();
     if let Some(address) = relay.as_ref().and_then(Relay::address) {
-        // Store the address with the port number that the kernel chose.
+        // Store the address with the port number that the kernel chose, if the command left the
+        // choice to the kernel.
         given.set("listen", address);
     }
     end.set_up(wanted.up);
@@ -237,7 +239,7 @@ fn build(
     })
 }
 
-/// Returns the builder of a new device's link, with the device's default qdisc.
+/// Returns the builder of a new device's link, with the default qdisc for such a device.
 fn builder(
     kind: &Type,
     queues: Vec<Box<dyn onramp::Device>>,

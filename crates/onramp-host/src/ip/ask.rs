@@ -2,12 +2,13 @@
 
 use super::words::{Fault, Words, check_name};
 
-/// The properties that a command gave. `None`: the command did not mention the property.
+/// The properties that a command gave. A field is `None` if the command did not mention the
+/// property.
 #[derive(Debug, Default)]
 pub(super) struct Ask<'a> {
-    /// The device, named alone or after `dev`.
+    /// The name of the device, which stands alone or after `dev`.
     pub(super) dev: Option<&'a str>,
-    /// The word after `name`.
+    /// The new name: the word after `name`.
     pub(super) name: Option<&'a str>,
     pub(super) up: Option<bool>,
     pub(super) mtu: Option<i32>,
@@ -15,7 +16,7 @@ pub(super) struct Ask<'a> {
     pub(super) numtxqueues: Option<i32>,
     pub(super) index: Option<u32>,
     pub(super) address: Option<[u8; 6]>,
-    /// The word after `type`. The words that follow belong to the type.
+    /// The type of the device: the word after `type`. The words after the type belong to the type.
     pub(super) kind: Option<&'a str>,
 }
 
@@ -29,7 +30,8 @@ fn once<T>(place: &mut Option<T>, key: &str, word: &str, value: T) -> Result<(),
 }
 
 impl<'a> Ask<'a> {
-    /// Reads words up to and including the type, or to the end.
+    /// Reads the words of a command up to and including the type, or to the end if there is no
+    /// type.
     pub(super) fn read(words: &mut Words<'a>) -> Result<Self, Fault> {
         let mut ask = Self::default();
         while let Some(word) = words.next() {
@@ -48,7 +50,7 @@ impl<'a> Ask<'a> {
             "mtu" => once(&mut self.mtu, word, words.peek().unwrap_or(""), words.number(word)?)?,
             "txqueuelen" | "txqlen" | "qlen" => {
                 let (key, given) = ("txqueuelen", words.peek().unwrap_or(""));
-                // As in C, -1 becomes the greatest unsigned number.
+                // As in C, -1 stands for the greatest unsigned number.
                 let length = words.number(key)?.cast_unsigned();
                 once(&mut self.txqueuelen, key, given, length)?;
             }
@@ -56,7 +58,7 @@ impl<'a> Ask<'a> {
                 let given = words.peek().unwrap_or("");
                 once(&mut self.numtxqueues, word, given, words.number(word)?)?;
             }
-            // Receive queues are accepted and ignored: devices do not count them.
+            // The number of receive queues is accepted and ignored, because devices here have none.
             "numrxqueues" => drop(words.number(word)?),
             "index" => {
                 let given = words.peek().unwrap_or("");

@@ -27,7 +27,7 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
         let why = format!("a device {new:?} exists already");
         return Err(Fault::kernel("RTNETLINK answers: File exists", &why));
     }
-    // From here on no step can fail.
+    // All arguments have been checked: from here on, no step can fail.
     let Some(device) = devices.get_mut(name) else { return Err(Fault::no_device(name)) };
     let before = device.up;
     device.mtu = mtu.unwrap_or(device.mtu);
@@ -65,7 +65,7 @@ pub(super) fn delete(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     for name in [Some(name.to_owned()), peer].into_iter().flatten() {
         show::tell(devices, What::Deleted, &name);
         if let Some(device) = devices.remove(&name) {
-            // Packets that the device holds are dropped, as in Linux.
+            // Packets that the deleted device holds are dropped, as in Linux.
             device.close(Duration::ZERO);
         }
     }

@@ -10,7 +10,7 @@ use crate::What;
 use crate::device::Carried;
 use crate::netdev::{Netdev, Netdevs};
 
-/// Selects the devices that are shown.
+/// Which devices the command `ip link show` shows.
 #[derive(Debug, Default)]
 struct Filter<'a> {
     name: Option<&'a str>,
@@ -63,7 +63,7 @@ pub(super) fn run(devices: &Netdevs, words: &mut Words<'_>, options: Options) ->
     let all = one.is_none();
     let mut out = Out::new(options.style);
     for device in one.into_iter().chain(devices.iter().filter(|_| all)) {
-        // Like iproute2, write an empty object for each device that is left out.
+        // Like iproute2, write an empty JSON object for each device that is not shown.
         out.open(None);
         if filter.takes(device) {
             match options.brief {
@@ -76,7 +76,8 @@ pub(super) fn run(devices: &Netdevs, words: &mut Words<'_>, options: Options) ->
     Ok(out.finish())
 }
 
-/// Records an event of a device, with the line that `ip` shows for it.
+/// Records an event of a device, for the host's listeners, with the line that `ip` shows for the
+/// device.
 pub(super) fn tell(devices: &mut Netdevs, what: What, name: &str) {
     let Some(device) = devices.get(name) else { return };
     let mut out = Out::new(Style::default());
@@ -85,7 +86,7 @@ pub(super) fn tell(devices: &mut Netdevs, what: What, name: &str) {
     devices.happened.push((what, name.to_owned(), line));
 }
 
-/// The state of a device that `ip` shows and that follows from the state of its peer.
+/// The parts of a device's output that depend on the state of its peer.
 struct State<'a> {
     peer: Option<&'a str>,
     flags: Vec<&'static str>,
@@ -126,7 +127,7 @@ impl<'a> State<'a> {
         out.json(|json| json.string(Some("ifname"), &device.name));
     }
 
-    /// Returns the name as text output shows it: `v0@v1`.
+    /// Returns the device's name in the form in which text output shows it, with its peer: `v0@v1`.
     fn name(&self, device: &Netdev) -> String {
         match self.peer {
             Some(peer) => format!("{}@{peer}", device.name),
@@ -155,7 +156,7 @@ fn address(bytes: [u8; 6]) -> String {
     text
 }
 
-/// Writes the line of `-br`: name, state, address and flags.
+/// Writes the line of a device for `-br` (brief): name, state, address and flags.
 fn brief(devices: &Netdevs, device: &Netdev, out: &mut Out) {
     let state = State::of(devices, device);
     state.show_name(device, out);
@@ -188,7 +189,7 @@ fn entry(devices: &Netdevs, device: &Netdev, options: Options, out: &mut Out) {
     }
 }
 
-/// Writes the first line of a device.
+/// Writes the first line of a device's output.
 fn head(devices: &Netdevs, device: &Netdev, out: &mut Out) {
     let state = State::of(devices, device);
     let Netdev { index, mtu, txqueuelen, .. } = *device;
@@ -202,7 +203,7 @@ fn head(devices: &Netdevs, device: &Netdev, out: &mut Out) {
     out.string("operstate", state.word, format_args!("state {} ", state.word));
     out.string("linkmode", "DEFAULT", format_args!("mode DEFAULT "));
     out.string("group", "default", format_args!("group default "));
-    // Like iproute2, show the length as a signed number.
+    // Like iproute2, show the queue length as a signed number.
     let length = txqueuelen.cast_signed();
     if length != 0 {
         out.int("txqlen", length.into(), format_args!("qlen {length}"));
@@ -210,7 +211,7 @@ fn head(devices: &Netdevs, device: &Netdev, out: &mut Out) {
     out.text(format_args!("\n"));
 }
 
-/// Writes the link layer and its addresses, if there are any.
+/// Writes the type of the link layer and its addresses, if the device has any.
 fn layer(device: &Netdev, out: &mut Out) {
     let layer = device.kind.layer;
     out.string("link_type", layer, format_args!("    link/{layer} "));
@@ -223,7 +224,7 @@ fn layer(device: &Netdev, out: &mut Out) {
     out.string("broadcast", &all, format_args!(" brd {all}"));
 }
 
-/// Writes the details of `-d`.
+/// Writes what `-d` (details) adds to a device's output.
 fn details(device: &Netdev, out: &mut Out) {
     let [least, _, most] = device.kind.mtu;
     let space = if device.kind.layer == "none" { "" } else { " " };
@@ -248,7 +249,8 @@ fn details(device: &Netdev, out: &mut Out) {
     out.uint("num_rx_queues", 1, format_args!("numrxqueues 1 "));
 }
 
-/// The columns of `-s` for one direction: the keys in JSON, and the heads in text.
+/// The columns of counters for one direction, which `-s` shows: each with its key in JSON and its
+/// heading in text.
 type Columns = [(&'static str, &'static str); 6];
 
 const RECEIVED: Columns = [
@@ -271,7 +273,7 @@ const SENT: Columns = [
 fn stats(device: &Netdev, out: &mut Out) {
     let counters = device.counters();
     let (received, sent) = (numbers(counters.received), numbers(counters.sent));
-    // A column is as wide as its widest number in either direction.
+    // Each column is as wide as its widest number, in either direction.
     let least = [10, 7, 6, 7, 7, 7];
     let digits = |number: u64| number.to_string().len();
     let widths: [usize; 6] =

@@ -4,7 +4,7 @@ use crate::Reply;
 use crate::device::Refusal;
 use crate::netdev::NAME_MAX;
 
-/// Error: why a command was not carried out.
+/// Error: why a command was not carried out, as the reply that the user gets.
 #[derive(Debug)]
 pub(super) struct Fault(Reply);
 
@@ -27,40 +27,41 @@ impl Fault {
         Self(Reply { code: 255, out: String::new(), err: text.to_owned() })
     }
 
-    /// Returns the version. It ends the command like an error, but with exit status 0.
+    /// Returns the reply to a request for the version. It ends the command like an error, but with
+    /// exit status 0.
     pub(super) fn version() -> Self {
         let out = format!("ip utility, onramp-{}\n", env!("CARGO_PKG_VERSION"));
         Self(Reply { code: 0, out, err: String::new() })
     }
 
-    /// Returns the error of a wrong word (iproute2's `invarg`).
+    /// Returns the error for a wrong word (iproute2's `invarg`).
     pub(super) fn argument(word: &str, why: &str) -> Self {
         Self::said(255, format!("Error: argument \"{word}\" is wrong: {why}"))
     }
 
-    /// Returns the error of a word that comes twice (iproute2's `duparg2`).
+    /// Returns the error for a word that comes twice (iproute2's `duparg2`).
     pub(super) fn twice(key: &str, word: &str) -> Self {
         let why = format!("Error: either \"{key}\" is duplicate, or \"{word}\" is a garbage.");
         Self::said(255, why)
     }
 
-    /// Returns the error of an option that comes twice (iproute2's `duparg`).
+    /// Returns the error for an option that comes twice (iproute2's `duparg`).
     pub(super) fn again(key: &str, word: &str) -> Self {
         Self::said(255, format!("Error: duplicate \"{key}\": \"{word}\" is the second value."))
     }
 
-    /// Returns the error of a missing word.
+    /// Returns the error for a command whose next word is missing.
     pub(super) fn missing(code: u8, key: &str, stop: &str) -> Self {
         Self::said(code, format!("Not enough information: \"{key}\" argument is required{stop}"))
     }
 
-    /// Returns the error of a command that the kernel would refuse.
+    /// Returns the error for a command that the kernel would refuse.
     pub(super) fn kernel(said: &str, why: &str) -> Self {
         let more = if why.is_empty() { String::new() } else { format!("\n{why}") };
         Self::said(2, format!("{said}{more}"))
     }
 
-    /// Returns the error of a device that does not exist.
+    /// Returns the error for a device that does not exist.
     pub(super) fn no_device(name: &str) -> Self {
         Self::said(1, format!("Cannot find device \"{name}\""))
     }
@@ -72,7 +73,7 @@ impl From<Refusal> for Fault {
     }
 }
 
-/// The words of a command that were not read yet.
+/// The words of a command that have not been read yet.
 #[derive(Debug)]
 pub(super) struct Words<'a> {
     words: &'a [&'a str],
@@ -93,21 +94,21 @@ impl<'a> Words<'a> {
         self.words.first().copied()
     }
 
-    /// Returns the word after an option.
+    /// Returns the next word, which is the operand of an option.
     pub(super) fn value(&mut self) -> Result<&'a str, Fault> {
         let missing = || Fault::said(255, "Command line is not complete. Try option \"help\"");
         self.next().ok_or_else(missing)
     }
 
-    /// Returns the number after `key`, which has 32 bits and may be negative.
+    /// Returns the number that follows the word `key`; it has 32 bits and may be negative.
     pub(super) fn number(&mut self, key: &str) -> Result<i32, Fault> {
         let word = self.value()?;
-        // iproute2 ends this line with two line breaks.
+        // iproute2 ends this error message with two line breaks.
         let wrong = || Fault::argument(word, &format!("Invalid \"{key}\" value\n"));
         integer(word).ok_or_else(wrong)
     }
 
-    /// Returns the name of a device after `key`.
+    /// Returns the name of a device that follows the word `key`.
     pub(super) fn name(&mut self, key: &str) -> Result<&'a str, Fault> {
         let word = self.value()?;
         check_name(word, key)?;
@@ -132,11 +133,12 @@ fn integer(word: &str) -> Option<i32> {
     i32::try_from(sign * i64::from_str_radix(digits, base).ok()?).ok()
 }
 
-/// Checks whether a device may have this name.
+/// Checks whether a device may have the name `name`.
 pub(super) fn check_name(name: &str, key: &str) -> Result<(), Fault> {
     let sound = |byte: u8| byte != b'/' && !byte.is_ascii_whitespace();
     let long = name.len() > NAME_MAX;
-    // `ip` itself checks the length only of a new name, and leaves other names to the kernel.
+    // `ip` itself checks the length of a name only for a new name. Other names that are too long
+    // are refused by the kernel.
     if name.is_empty() || !name.bytes().all(sound) || (long && key == "name") {
         return Err(Fault::argument(name, &format!("\"{key}\" not a valid ifname")));
     }

@@ -1,4 +1,4 @@
-//! Commands of `tc` on a single link. The caller need not name the device.
+//! Commands of `tc` on a single link, in which the device need not be named.
 
 use onramp_core::Change;
 
@@ -6,7 +6,7 @@ use onramp::{Line, Link};
 
 use super::{Target, Targets, TcError, run};
 
-/// A single link, as the only device that commands may name.
+/// A single link, which is the only device that commands may name.
 struct One<'a>(Target<'a>);
 
 impl Targets for One<'_> {
@@ -24,9 +24,11 @@ impl Targets for One<'_> {
 
 /// Carries out a command of `tc` on a link that belongs to no [`Host`](crate::Host), and returns
 /// what `tc` would print. The command need not name a device, because there is only one. That
-/// device is called `link`, or whatever the lines called it with which the link was built.
+/// device is called `link`, unless the `tc` lines with which the link was built gave it another
+/// name.
 ///
-/// Use it for changes and for listings. A change takes effect while other threads send.
+/// Use this function to change or list the link's qdiscs, classes and filters. A change takes
+/// effect while other threads send.
 ///
 /// ```
 /// use onramp::{Link, cmd, dev};
@@ -44,11 +46,12 @@ impl Targets for One<'_> {
 ///
 /// # Errors
 ///
-/// [`TcError`]: the command cannot be read, cannot be carried out, or a port did not follow.
+/// [`TcError`]: the command cannot be understood or carried out, or a port did not make the change.
 pub fn tc(link: &Link, command: impl Into<Line>) -> Result<String, TcError> {
     let setup = link.setup();
     let (name, mtu) = (setup.device().unwrap_or("link").to_owned(), setup.facts().mtu);
-    // Drop this reference first: a change clones the tree if another reference to it exists.
+    // Drop this reference to the tree before the change, because a change clones the tree if
+    // another reference to it exists.
     drop(setup);
     let line = command.into().on(&name);
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -62,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// A command without a device name works whatever name the link's tree has for its device.
+    /// A command that names no device works, whatever name the link's tree has for its device.
     #[test]
     fn a_link_needs_no_name_for_its_device() {
         let mut tree = Setup::default();
@@ -83,7 +86,7 @@ mod tests {
         }
     }
 
-    /// `-s` adds what the filters have counted.
+    /// With the option `-s`, the listing of filters also shows what they have counted.
     #[test]
     fn filters_are_listed_with_their_counters_if_asked() {
         let device = Box::new(onramp::dev::Null::default()) as Box<dyn onramp::Device>;

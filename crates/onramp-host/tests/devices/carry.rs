@@ -8,10 +8,10 @@ use onramp::{Clock as _, Link};
 
 use super::*;
 
-/// Long enough for anything that is expected to happen.
+/// Time limit for waits; longer than anything that is expected to happen takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sends `count` packets of 100 bytes and waits until the link holds none.
+/// Sends `count` packets of 100 bytes, and waits until the link holds no packet.
 fn send(host: &Host, device: &str, count: usize) {
     send_through(&host.link(device).expect("there is such a device"), count);
 }
@@ -25,8 +25,8 @@ fn send_through(link: &Link, count: usize) {
     assert!(link.flush(PATIENCE), "everything left");
 }
 
-/// Returns four counters of `ip -s link`: packets received, packets dropped at receiving, packets
-/// sent, and packets dropped at sending.
+/// Returns four counters that `ip -s link` shows for a device: packets received, packets dropped at
+/// receiving, packets sent, and packets dropped at sending.
 fn counted(host: &mut Host, device: &str) -> [u64; 4] {
     let shown = out(host, &format!("ip -s link show {device}"));
     let lines: Vec<&str> = shown.lines().collect();
@@ -57,8 +57,8 @@ fn a_device_that_is_down_drops_and_counts() {
     assert_eq!(counted(&mut host, "d0"), [0, 0, 5, 11]);
 }
 
-/// A qdisc uses the largest packet that its device had when the qdisc was added. The classes of
-/// `ets` show the resulting quantum.
+/// A qdisc goes by the size of the largest packet that its device had when the qdisc was added. The
+/// quantum of an `ets` class shows that size.
 #[test]
 fn qdiscs_go_by_the_largest_packet_that_a_device_has_when_they_come() {
     let mut host = host(&["ip link add d0 up type dummy"]);
@@ -91,7 +91,7 @@ fn a_loopback_receives_what_it_sends() {
 fn what_one_end_sends_the_other_receives() {
     let mut host = host(&["ip link add v0 up numtxqueues 2 type veth peer name v1 up"]);
     let mut receiver = host.receiver("v1").expect("nobody else reads");
-    // Send as many packets as a sender may have in flight while none is read.
+    // Send 50 packets: no more than a sender may have in flight while nobody reads them.
     send(&host, "v0", 50);
     let packets: Vec<_> = receiver.recv_all().collect();
     assert_eq!(packets.len(), 50);
@@ -107,7 +107,7 @@ fn what_one_end_sends_the_other_receives() {
     assert_eq!(counted(&mut host, "v0"), [7, 0, 50, 4]);
 }
 
-/// Waits until the counters have these values, because another thread counts.
+/// Waits until the device's counters have these values; another thread counts, so they may be late.
 fn wait_until_counted(host: &mut Host, device: &str, want: [u64; 4]) {
     let deadline = MonotonicClock.now() + PATIENCE;
     while counted(host, device) != want {
@@ -117,7 +117,7 @@ fn wait_until_counted(host: &mut Host, device: &str, want: [u64; 4]) {
     }
 }
 
-/// A slow receiver loses no packet: packets wait for it.
+/// No packet is lost if the receiver is slow: the packets wait for it.
 #[test]
 fn a_reader_gets_more_than_its_box_holds() {
     let host = host(&["ip link add v0 up type veth peer name v1 up"]);
@@ -155,7 +155,7 @@ fn datagrams_of_others_go_through() {
         assert_eq!(buffer[..len], [number; 64]);
     }
     wait_until_counted(&mut host, "u0", [50, 0, 50, 0]);
-    // A device that is down accepts nothing. A deleted device frees its sockets.
+    // A device that is down accepts no packets. When a device is deleted, its sockets are closed.
     exec(&mut host, "ip link set u0 down");
     client.send_to(&[1; 64], at).expect("sent");
     wait_until_counted(&mut host, "u0", [50, 1, 50, 0]);

@@ -1,4 +1,4 @@
-//! Configuring a host from a text: what it makes, and what it leaves unchanged.
+//! What configuring a host from a text makes, and what it leaves unchanged.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -21,8 +21,8 @@ fn what_fails_names_its_line_and_leaves_all_as_it_was() {
     follow(&mut host, first).expect("it can be done");
     let before = host.devices().into_iter().map(|device| (device.name, device.index));
     let before: Vec<_> = before.collect();
-    // If the text succeeded, d1 would be deleted, d0 would be made anew, and other devices would be
-    // added.
+    // If this text succeeded, d1 would be deleted, d0 would be made anew, and other devices would
+    // be added. It fails, and the devices must be as before.
     let text = format!(
         "# devices\nip link add d0 numtxqueues 2 type dummy\n\
          ip link add v0 type veth peer name v1\n\
@@ -50,8 +50,9 @@ fn lines_are_those_of_a_batch() {
 
 #[test]
 fn names_and_addresses_pass_from_one_device_to_another() {
-    // The kernel gives out free ports from 32,768 on, so no test that runs at the same time can
-    // take this port between the two devices. The address differs between runs of this test.
+    // The kernel gives out free ports only from 32,768 on, so no test that runs at the same time
+    // can take this port after one device has left it and before the other takes it. The address
+    // differs between runs of this test.
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let port = SocketAddr::from((Ipv4Addr::new(127, high, low, 1), 20_000));
     let mut host = Host::new();

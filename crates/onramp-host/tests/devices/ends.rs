@@ -1,4 +1,5 @@
-//! What a host reports of its devices to programs, and how devices end.
+//! What a host reports about its devices to the program that uses it, and what happens when devices
+//! end.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -35,11 +36,12 @@ fn a_view_of_a_device_has_all_that_ip_shows() {
         ]
     );
     assert_eq!(views.iter().map(|view| view.queues.len()).collect::<Vec<_>>(), [1, 1, 1, 2]);
-    // For an `mq`: its own view, in front of the first queue, and the qdisc in front of each queue.
+    // A device with an `mq` has one view for the `mq` itself, listed with the first queue, and one
+    // for the qdisc of each queue.
     let qdiscs: Vec<_> =
         views[3].qdiscs.iter().map(|(queue, view)| (*queue, view.kind.id)).collect();
     assert_eq!(qdiscs, [(0, "mq"), (0, "pfifo_fast"), (1, "pfifo_fast")]);
-    // One root serves all queues, and is listed in front of the first one.
+    // A single root qdisc serves all queues of a device, and is listed with the first queue.
     assert_eq!(exec(&mut host, "tc qdisc add dev u0 root handle 1: prio"), Reply::default());
     let view = host.devices().pop().expect("u0");
     let qdiscs: Vec<_> = view.qdiscs.iter().map(|(queue, view)| (*queue, view.kind.id)).collect();
@@ -62,8 +64,8 @@ fn qdiscs_of_devices_measure() {
     assert_eq!(counts.iter().sum::<u64>(), 10);
 }
 
-/// Packets that a qdisc drops are counted by the qdisc, and packets that a device drops by the
-/// device.
+/// A packet that a qdisc drops is counted by the qdisc; a packet that a device drops is counted by
+/// the device.
 #[test]
 fn a_device_counts_what_it_drops_itself() {
     let mut host = host(&[
@@ -98,12 +100,13 @@ fn a_device_counts_what_it_drops_itself() {
     assert_eq!(numbers(&mut host), [4 * 142, 4, 0, 3, 0, 0]);
 }
 
-/// Received datagrams are counted with their headers, which are longer over IPv6.
+/// Received datagrams are counted with the sizes of their headers, which are longer for IPv6 than
+/// for IPv4.
 #[test]
 fn a_relay_counts_bytes_on_the_wire() {
     for (own, headers) in [("127.0.0.1:0", 42), ("[::1]:0", 62)] {
         let Ok(sink) = UdpSocket::bind(own) else {
-            continue; // This machine has no IPv6.
+            continue; // This machine has no IPv6, so this round is skipped.
         };
         sink.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let to = sink.local_addr().expect("an address");
@@ -133,7 +136,8 @@ fn a_relay_counts_bytes_on_the_wire() {
     }
 }
 
-/// The mailbox for unread packets holds 4,096 packets. Further packets wait in front of it.
+/// The mailbox of packets that arrived at a device and were not read yet holds 4,096 packets.
+/// Further packets wait in the device that sends them.
 #[test]
 fn a_box_holds_four_thousand_packets() {
     let host = host(&["ip link add v0 up type veth peer name v1 up"]);
@@ -157,7 +161,8 @@ fn a_box_holds_four_thousand_packets() {
     assert_eq!(receiver.recv_all().len(), 4_096);
 }
 
-/// A host that is closed closes its devices. Their links accept no more packets.
+/// When a host is closed, it closes its devices. The devices' links accept no more packets after
+/// that.
 #[test]
 fn a_host_that_ends_closes_its_devices() {
     let mut host = host(&["ip link add d0 up type dummy", "ip link add d1 up type dummy"]);
@@ -169,7 +174,7 @@ fn a_host_that_ends_closes_its_devices() {
     for (sender, flow) in senders.iter_mut().zip(&flows) {
         assert_eq!(sender.try_send(flow, b"x"), Err(TrySendError::Closed));
     }
-    // The names and properties of the devices are gone.
+    // After a close, the host no longer shows the names and properties of the devices.
     assert_eq!(out(&mut host, "ip link"), "");
     assert_eq!(exec(&mut host, "ip link add d0 type dummy"), Reply::default());
     assert!(out(&mut host, "ip link").starts_with("3: d0: "), "numbers are not used again");
@@ -192,7 +197,7 @@ fn a_device_that_is_deleted_is_closed() {
     assert_eq!((stats.held, stats.sent, stats.dropped_total()), (0, 0, 1));
 }
 
-/// The time limit of a close applies to all devices together.
+/// The time limit of a close applies to all devices together, and not to each of them.
 #[test]
 fn devices_share_the_time_to_end() {
     const COUNT: u32 = 30;
@@ -208,7 +213,8 @@ fn devices_share_the_time_to_end() {
         let flow = sender.flow_with(None, Mapping::Port(0));
         sender.try_send(&flow, b"stays").expect("there is room");
     }
-    // If each device had the time of all devices, the close would take 30 * 30 * 20 ms: 18 s.
+    // If each of the 30 devices had the time limit for itself, the close would take far longer: 30
+    // * 30 * 20 ms = 18 s.
     let begun = MonotonicClock.now();
     host.close(Duration::from_millis(20));
     assert!(MonotonicClock.now().since(begun) < 9_000_000_000);

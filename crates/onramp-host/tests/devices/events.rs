@@ -6,20 +6,20 @@ use onramp_host::{Event, What};
 
 use super::*;
 
-/// Returns the host, and a channel with its events from now on.
+/// Makes a host. Returns the host, and a channel on which its events arrive from now on.
 fn heard(mut host: Host) -> (Host, Receiver<Event>) {
     let (tell, told) = channel();
     host.listen(move |event| tell.send(event.clone()).is_ok());
     (host, told)
 }
 
-/// Carries out a line, and returns the events that it caused.
+/// Carries out a command, and returns the events that it caused.
 fn told(host: &mut Host, events: &Receiver<Event>, line: &str) -> Vec<(What, String, String)> {
     assert_eq!(exec(host, line).code, 0, "{line}");
     events.try_iter().map(|event| (event.what, event.device, event.line)).collect()
 }
 
-/// A line, and the events that it causes.
+/// A command, and the events that it causes.
 type Step<'a> = (&'a str, &'a [(What, &'a str)]);
 
 fn follow(host: &mut Host, events: &Receiver<Event>, device: &str, steps: &[Step<'_>]) {
@@ -65,7 +65,7 @@ fn what_ip_does_is_told_as_ip_shows_it() {
             ("ip link del e0", &[(Deleted, &renamed)]),
         ],
     );
-    // The other end of a pair is added first and deleted last.
+    // Of a pair, the second end is added first and deleted last.
     let pair = told(&mut host, &events, "ip link add v0 type veth peer name v1");
     let whats: Vec<_> = pair.iter().map(|(what, name, _)| (*what, name.as_str())).collect();
     assert_eq!(whats, [(Added, "v1"), (Added, "v0")]);
@@ -171,7 +171,7 @@ fn filters_and_what_goes_are_told_as_they_were_typed() {
     );
 }
 
-/// A listener that returned false is not called again. Other listeners are.
+/// A listener that has returned false is not called again; other listeners are.
 #[test]
 fn a_listener_that_goes_is_not_told() {
     let (mut host, events) = heard(Host::new());
@@ -188,7 +188,7 @@ fn a_listener_that_goes_is_not_told() {
     assert_eq!(all, ["d0", "d1", "d2"]);
 }
 
-/// A listener gets only the events after its registration.
+/// A listener gets only the events that happen after its registration.
 #[test]
 fn a_listener_hears_nothing_of_the_past() {
     let (mut host, events) = heard(host(&[

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Replaces hardware addresses, which are random.
+/// Replaces hardware addresses in an output, because they are random.
 fn without_address(text: &str) -> String {
     let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     for i in 1..words.len() {
@@ -107,12 +107,12 @@ fn a_pair_comes_and_goes_together() {
     assert_eq!(exec(&mut host, "ip link del dev b"), Reply::default());
     assert_eq!(out(&mut host, "ip link"), "");
     assert_eq!(out(&mut host, "ip -j link"), "[]\n");
-    // The numbers of deleted devices are not used again.
+    // The number of a deleted device is not used for a new device.
     exec(&mut host, "ip link add d type dummy");
     assert!(out(&mut host, "ip link").starts_with("3: d: "));
 }
 
-/// Lines that fail, the exit code of each, and the beginning of its error text.
+/// Commands that fail, the exit status of each, and the beginning of its error text.
 const FAILURES: &[(&str, u8, &str)] = &[
     ("ip link show nope", 1, "Device \"nope\" does not exist."),
     ("ip link set nope up", 1, "Cannot find device \"nope\""),

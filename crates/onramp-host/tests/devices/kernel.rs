@@ -1,4 +1,5 @@
-//! Gives the same lines to iproute2's `ip`, on veth devices of a network namespace, and to a host.
+//! Gives the same commands to iproute2's `ip`, on veth devices in a network namespace of the
+//! kernel, and to a host, and compares the results.
 
 use std::io::Write;
 use std::process::{Command, Output};
@@ -23,7 +24,7 @@ impl Namespace {
         if !made.status.success() {
             return Err(String::from_utf8_lossy(&made.stderr).trim().to_owned());
         }
-        // Disable IPv6, so that no packet is sent by itself.
+        // Disable IPv6, so that the kernel sends no packets on its own.
         for which in ["all", "default"] {
             let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
             let quiet = format!("test ! -e {path} || echo 1 > {path}");
@@ -46,7 +47,7 @@ impl Drop for Namespace {
     }
 }
 
-/// The lines. All listings are compared after each of them.
+/// The commands. After each of them, the outputs of all listings are compared.
 const LINES: &[&str] = &[
     "link add v0 type veth peer name v1",
     "link set dev v0 up",
@@ -127,7 +128,7 @@ const LISTINGS: &[&str] = &[
     "-s -o link",
 ];
 
-/// Replaces hardware addresses that were chosen at random.
+/// Replaces hardware addresses in an output that were chosen at random.
 fn plain(text: &str) -> String {
     let is_address = |word: &str| {
         let word = word.trim_matches(|c| c == '"' || c == ',');
@@ -148,7 +149,7 @@ fn plain(text: &str) -> String {
 
 fn says(code: i32, out: &str, err: &str) -> String {
     let err = match code {
-        // Compare the kernel's words, without this library's explanation.
+        // Compare only the kernel's words, without the explanation that this library adds.
         2 => err.lines().next().unwrap_or_default(),
         _ if err.starts_with("Usage") => "Usage",
         _ => err,
@@ -156,7 +157,8 @@ fn says(code: i32, out: &str, err: &str) -> String {
     format!("{code}\n{}{err}", plain(out))
 }
 
-/// Gives a line to both sides. Returns both exit statuses and outputs if they differ.
+/// Gives a command to the kernel and to the host. Returns both exit statuses and outputs if they
+/// differ.
 fn differs(space: &Namespace, host: &mut Host, words: &str) -> Option<String> {
     let theirs = space.ip(words);
     let ours = exec(host, &format!("ip {words}"));

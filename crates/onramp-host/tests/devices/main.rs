@@ -1,4 +1,4 @@
-//! Devices of a host: what `ip` shows of them, and what they carry.
+//! Devices of a host: what `ip` shows of them, and which packets they carry.
 
 mod carry;
 mod configure;
@@ -18,13 +18,13 @@ use std::path::Path;
 use onramp_host::Host;
 use onramp_host::Reply;
 
-/// Carries out a line.
+/// Carries out a command on the host.
 fn exec(host: &mut Host, line: &str) -> Reply {
     let words: Vec<&str> = line.split_whitespace().collect();
     host.exec(&words, Path::new("/"))
 }
 
-/// Makes a host and carries out lines that must succeed.
+/// Makes a host, and carries out commands that must succeed.
 fn host(lines: &[&str]) -> Host {
     let mut host = Host::new();
     for line in lines {
@@ -33,7 +33,7 @@ fn host(lines: &[&str]) -> Host {
     host
 }
 
-/// Carries out a line that must succeed, and returns its output.
+/// Carries out a command that must succeed, and returns its output.
 fn out(host: &mut Host, line: &str) -> String {
     let Reply { code, out, err } = exec(host, line);
     assert_eq!((code, err.as_str()), (0, ""), "{line}");

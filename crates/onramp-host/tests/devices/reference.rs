@@ -35,7 +35,8 @@ fn types_of_devices_are_those_of_ip() {
             assert!(help.contains(&format!(" {}\n", option.help)), "{help}");
         }
     }
-    // Each entry is the minimum, the default and the maximum; zero means no bound.
+    // Each entry holds the minimum, the default and the maximum of the largest packet's size; zero
+    // means that there is no bound.
     let mtus: Vec<_> = types.iter().map(|kind| kind.mtu).collect();
     assert_eq!(mtus, [[0, 1_500, 0], [0, 65_536, 0], [68, 1_500, 65_535], [68, 1_500, 65_535]]);
     let no_queue: Vec<_> = types.iter().map(|kind| kind.no_queue).collect();
@@ -54,8 +55,8 @@ fn types_of_devices_are_those_of_ip() {
             ("udp", "listen", "ADDRESS:PORT", false),
         ]
     );
-    // A device of each type can be made with its mandatory options, and has the defaults of the
-    // table.
+    // A device of each type can be made with the options that the type requires, and has the
+    // default values that the table shows.
     for kind in &types {
         let needed: String = kind
             .options

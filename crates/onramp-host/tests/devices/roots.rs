@@ -1,4 +1,5 @@
-//! One qdisc for all transmit queues of a device, or one qdisc for each queue.
+//! Devices with one qdisc for all of their transmit queues, and devices with one qdisc for each
+//! queue.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -25,7 +26,7 @@ fn send_to_each(link: &Link) {
     }
 }
 
-/// Carries out a line that must succeed.
+/// Carries out a command that must succeed.
 fn done(host: &mut Host, line: &str) {
     assert_eq!(exec(host, line), Reply::default(), "{line}");
 }
@@ -39,9 +40,11 @@ fn until_dropped(link: &Link, reason: DropReason, count: u64) {
     }
 }
 
-/// Returns the number of packets that left a qdisc, were dropped, or are in a qdisc.
+/// Returns the sum of the packets that have left the device's qdiscs, were dropped by them, or are
+/// in them.
 fn met(link: &Link) -> u64 {
-    // Read these counters first, so that a packet that leaves meanwhile is not counted twice.
+    // Read the counters of packets that left first, so that a packet that leaves in the meantime is
+    // not counted twice.
     let stats = link.stats();
     let backlog: u32 = link.tree_views().iter().take(1).map(|view| view.backlog.packets).sum();
     stats.sent + stats.dropped.values().sum::<u64>() + u64::from(backlog)
@@ -84,8 +87,9 @@ fn a_root_serves_all_queues_together() {
     }
 }
 
-/// When the root changes between one for all queues and one for each, held packets are dropped, as
-/// `tc` does, because newer packets of their flows could overtake them.
+/// If the root changes from one qdisc for all queues to one qdisc for each queue, or back, the
+/// packets that the qdiscs hold are dropped, as with `tc`, because newer packets of their flows
+/// could overtake them.
 #[test]
 fn a_text_that_names_another_sort_of_root_drops_what_is_held() {
     let held = "tc qdisc add dev d0 root handle 1: mq\n\
@@ -121,7 +125,7 @@ fn the_port_that_serves_all_stays() {
     assert!(link.remove_port(1, PATIENCE).is_ok());
     done(&mut host, "tc qdisc replace dev d0 root handle 2: mq");
     assert!(link.remove_port(0, PATIENCE).is_ok());
-    // The root serves the ports that are left.
+    // After ports 0 and 1 were removed, a root qdisc serves the port that is left.
     done(&mut host, "tc qdisc replace dev d0 root handle 3: pfifo");
     let mut sender = link.sender();
     let flow = sender.flow_with(None, Mapping::Port(0));
@@ -130,8 +134,8 @@ fn the_port_that_serves_all_stays() {
     assert_eq!((sent(&link), link.tree_views()[0].counters.packets), (vec![0, 0, 1], 1));
 }
 
-/// Roots of both sorts are added and removed while other threads send. No packet is lost, and no
-/// thread waits forever.
+/// While other threads send, root qdiscs for all queues and for each queue are added and removed.
+/// No packet is lost, and no thread waits forever.
 #[test]
 fn roots_change_under_load() {
     let mut host = host(&["ip link add d0 up numtxqueues 3 type dummy"]);

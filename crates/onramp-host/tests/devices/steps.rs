@@ -1,4 +1,5 @@
-//! The commands that a host carries out in order to match a text, word by word.
+//! The commands that a host carries out, in order, to reach the state that a text describes;
+//! compared word by word.
 
 use super::*;
 
@@ -23,7 +24,7 @@ fn devices_are_made_and_set_in_one_step_each() {
         ]
     );
     assert_eq!(steps(&mut host, text), [""; 0], "it is as it should be");
-    // Properties that can change are changed, all in one command.
+    // Properties that can change are changed by one command.
     let text = "ip link add d0 mtu 1300 txqueuelen 9 numtxqueues 2 type dummy\n\
                 ip link add v0 txqueuelen 7 type veth peer name v1 numtxqueues 3 up\n";
     assert_eq!(
@@ -33,8 +34,8 @@ fn devices_are_made_and_set_in_one_step_each() {
     let shown = out(&mut host, "ip link show d0");
     assert!(shown.contains(" mtu 1300 ") && shown.contains(" qlen 9\n"), "{shown}");
     assert!(!shown.contains("UP"), "{shown}");
-    // A device whose fixed properties differ is made anew. Deleting one end of a pair deletes the
-    // other.
+    // A device with another value of a property that cannot change is made anew. Deleting one end
+    // of a pair deletes the other end, too.
     let text = "ip link add d0 mtu 1300 txqueuelen 9 numtxqueues 3 type dummy\n";
     let took = steps(&mut host, text);
     assert_eq!(
@@ -72,13 +73,13 @@ fn a_tree_is_changed_where_it_can_be_and_replaced_where_not() {
         ]
     );
     assert!(shown.ends_with("qdisc pfifo 11: parent 1:1 limit 5p\n"), "{shown}");
-    // Only parameters differ between the trees, so the tree is changed in place.
+    // The new tree differs from the old one only in parameters, so the tree is changed in place.
     let (took, shown) =
         follow(&format!("{prio}tc qdisc add dev d0 parent 1:1 handle 11: pfifo limit 6\n"));
     assert_eq!(took, ["tc qdisc change dev d0 parent 1:1 handle 11: pfifo limit 6"]);
     assert!(shown.ends_with("qdisc pfifo 11: parent 1:1 limit 6p\n"), "{shown}");
-    // More than parameters differ, so the tree is replaced. The steps leave out lines that both
-    // trees have.
+    // The new tree differs in more than parameters, so the tree is replaced. The steps leave out
+    // the lines that both trees have.
     let (took, shown) =
         follow(&format!("{prio}tc qdisc add dev d0 parent 1:2 handle 12: bfifo limit 7000\n"));
     assert_eq!(
@@ -100,8 +101,8 @@ fn a_tree_is_changed_where_it_can_be_and_replaced_where_not() {
     assert_eq!(shown, "qdisc noqueue 0: root refcnt 2 \n");
 }
 
-/// A device that was ever up keeps a default qdisc, even after a text that makes the device without
-/// a tree. As in Linux, only a new device has `noop`.
+/// A device that was ever up has a default qdisc, even if a later text makes the same device
+/// without a tree. As in Linux, only a device that was never up has `noop`.
 #[test]
 fn a_tree_that_goes_leaves_what_the_device_has_by_itself() {
     let mut host = Host::new();

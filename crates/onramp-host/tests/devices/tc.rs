@@ -1,9 +1,10 @@
 //! `tc` on a host: what it prints, what it refuses, and in which words. Unless a comment says
-//! otherwise, iproute2 6.1 prints the same words.
+//! otherwise, `tc` of iproute2 6.1 prints the same words.
 
 use super::*;
 
-/// `d0` with a small tree, `d1` with one qdisc, and `d2` without changes.
+/// A host with three devices: `d0` with a small tree of qdiscs, `d1` with one qdisc, and `d2`
+/// without any.
 const TREE: &[&str] = &[
     "ip link add d0 type dummy",
     "ip link add d1 type dummy",
@@ -18,11 +19,12 @@ const TREE: &[&str] = &[
 
 const INCOMPLETE: &str = "Command line is not complete. Try option \"help\"\n";
 
-/// Lines that fail, the exit code of each, and its whole error text.
+/// Commands that fail, the exit status of each, and its whole error text.
 const WRONG: &[(&str, u8, &str)] = &[
     ("tc foo", 255, "Object \"foo\" is unknown, try \"tc help\".\n"),
     ("tc -foo qdisc", 255, "Option \"-foo\" is unknown, try \"tc -help\".\n"),
-    // Unlike iproute2, a single dash is not an option, and two dashes are as good as one.
+    // Unlike in iproute2, a single dash is an unknown option, and options may begin with two dashes
+    // instead of one.
     ("tc - qdisc", 255, "Option \"-\" is unknown, try \"tc -help\".\n"),
     ("tc -- qdisc", 255, "Option \"-\" is unknown, try \"tc -help\".\n"),
     ("tc --foo qdisc", 255, "Option \"-foo\" is unknown, try \"tc -help\".\n"),
@@ -70,10 +72,10 @@ const WRONG: &[(&str, u8, &str)] = &[
         "Cannot find device \"nope\"\n",
     ),
     ("tc qdisc add dev nope root fq", 1, "Cannot find device \"nope\"\n"),
-    // As with `tc`, the kind is checked only after the device was found.
+    // As with `tc`, the kind of the qdisc is checked only after the device was found.
     ("tc qdisc add dev nope root nonsense", 1, "Cannot find device \"nope\"\n"),
     ("tc qdisc del dev nope root", 1, "Cannot find device \"nope\"\n"),
-    // The second line of this text is Onramp's.
+    // The second line of this error text is Onramp's; iproute2 does not print it.
     (
         "tc qdisc add root fq",
         2,
@@ -92,7 +94,8 @@ fn what_is_wrong_is_said_as_tc_says_it() {
     assert_eq!(out(&mut host, "tc qdisc show"), before, "what failed changed nothing");
 }
 
-/// Errors in the words of a line are reported before a missing device.
+/// If the words of a line are wrong and its device does not exist, the error about the words is
+/// reported.
 #[test]
 fn a_line_is_read_before_its_device_is_looked_for() {
     let mut host = host(TREE);
@@ -103,7 +106,8 @@ fn a_line_is_read_before_its_device_is_looked_for() {
     assert_eq!(reply, without, "as on a device that is there");
 }
 
-/// A refusal begins with the kernel's words, followed by Onramp's explanation.
+/// If a change is refused, the error text begins with the kernel's words, followed by Onramp's
+/// explanation.
 #[test]
 fn what_the_kernel_refuses_is_said_in_its_words() {
     let mut host = host(TREE);
@@ -129,7 +133,8 @@ fn what_the_kernel_refuses_is_said_in_its_words() {
     }
 }
 
-/// An argument is one word, because a space in it would change the meaning of the line.
+/// Each argument has to be a single word, because a space inside an argument would change the
+/// meaning of the line.
 #[test]
 fn an_argument_with_a_space_is_refused() {
     let mut host = host(TREE);
@@ -147,7 +152,8 @@ fn an_argument_with_a_space_is_refused() {
     assert_eq!(host.exec(&[], Path::new("/")), Reply { code: 255, out: String::new(), err });
 }
 
-/// Help goes to standard error. Its exit code is 0, except for help of a kind, as with `tc`.
+/// Help goes to standard error. The exit status is 0, except for the help of a kind of qdisc, as
+/// with `tc`.
 #[test]
 fn help_is_that_of_what_it_is_asked_of() {
     let mut host = host(TREE);
@@ -180,7 +186,8 @@ fn help_is_that_of_what_it_is_asked_of() {
     assert_ne!(helps[0], helps[1]);
     assert_eq!(said("tc qdisc add dev d0 root fq help", 1), helps[0]);
     assert_eq!(said("tc qdisc add dev d0 root htb help", 1), helps[1]);
-    // The last kind in the line is the one that is meant, because devices may have names of kinds.
+    // Help is about the last kind that the line names, because a device may have the name of a
+    // kind.
     assert_eq!(said("tc qdisc add dev htb root fq help", 1), helps[0]);
     let class = kind("htb").class_help();
     assert_ne!(class, helps[1]);
@@ -201,7 +208,7 @@ fn the_version_is_printed() {
     }
 }
 
-/// Each option has its effect, and options without a meaning here change nothing.
+/// Each option of `tc` has its effect on the output; options that mean nothing here change nothing.
 #[test]
 fn options_shape_what_is_printed() {
     let mut host = host(TREE);
@@ -254,7 +261,7 @@ fn what_is_listed_is_what_is_asked_for() {
     };
     let (htb, prio) = ("htb 1: dev d0 root", "prio 20: dev d0 parent 1:2");
     let (pfifo, ingress) = ("pfifo 7: dev d1 root", "ingress ffff: dev d1 parent ffff:fff1");
-    // Without a device, all devices are listed, with their names.
+    // If no device is named, the qdiscs of all devices are listed, with the names of the devices.
     for verb in ["", " show", " list", " lst", " ls", " sh"] {
         listed(&format!("tc qdisc{verb}"), &[htb, prio, pfifo, ingress]);
     }
@@ -265,7 +272,7 @@ fn what_is_listed_is_what_is_asked_for() {
     listed("tc qdisc show handle 20:", &[prio]);
     listed("tc qdisc show ingress", &[ingress]);
     listed("tc qdisc show clsact", &[ingress]);
-    // With a device, its name is not repeated.
+    // If a device is named, the listing does not repeat its name.
     listed("tc qdisc show dev d0", &["htb 1: root", "prio 20: parent 1:2"]);
     listed("tc qdisc show dev d0 handle 20:", &["prio 20: parent 1:2"]);
     listed("tc qdisc show handle 20: dev d1", &[]);
@@ -299,7 +306,7 @@ fn what_is_there_by_default_is_invisible() {
     }
 }
 
-/// Filters are listed for one place on one device.
+/// Filters are listed for one place (a parent) of one device.
 #[test]
 fn filters_are_listed_and_got_one_by_one() {
     let mut host = host(TREE);

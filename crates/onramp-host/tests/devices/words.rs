@@ -1,8 +1,9 @@
-//! The words of `ip link`: what they mean, their bounds, and the whole error text for wrong ones.
+//! The words of `ip link`: what they mean, which values they accept, and the whole error text for
+//! wrong ones.
 
 use super::*;
 
-/// Carries out a line that must fail, and returns its whole error text.
+/// Carries out a command that must fail, and returns its whole error text.
 fn refused(host: &mut Host, line: &str, code: u8) -> String {
     let reply = exec(host, line);
     assert_eq!((reply.code, reply.out.as_str()), (code, ""), "{line}: {reply:?}");
@@ -161,7 +162,7 @@ fn help_is_said_wherever_it_is_asked_for() {
     for line in ["add help", "set help", "set d0 help", "del help", "show help", "h"] {
         assert_eq!(refused(&mut host, &format!("ip link {line}"), 255), link, "{line}");
     }
-    // After a type, `help` shows the help of that type.
+    // After a type of device, `help` shows the help of that type.
     let dummy = "Usage: ip link <options> type dummy\nTo get <options> type 'ip link add help'\n";
     assert_eq!(refused(&mut host, "ip link add x type dummy help", 1), dummy);
     assert_eq!(refused(&mut host, "ip link set d0 type dummy", 1), dummy);
@@ -208,7 +209,7 @@ fn devices_are_shown_by_what_they_are() {
         let want = "Command line is not complete. Try option \"help\"\n";
         assert_eq!(refused(&mut host, &format!("ip link show {words}"), 255), want);
     }
-    // iproute2 writes an empty object for each device that is left out.
+    // iproute2 writes an empty JSON object for each device that it does not show.
     assert_eq!(out(&mut host, "ip -j link show group 5"), "[{},{},{}]\n");
 }
 

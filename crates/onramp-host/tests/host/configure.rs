@@ -28,7 +28,8 @@ fn the_commands_that_it_took_are_told() {
     assert_eq!((device.txqueuelen, device.mtu, device.up), (50, 9_000, true));
     assert_eq!(configure(&mut host, &queue.replace("d0 up", "d0")), ["ip link set dev d0 down"]);
 
-    // The kind of the qdisc differs, so the whole tree is replaced.
+    // The kind of one qdisc differs between the old and the new tree, so the whole tree is
+    // replaced.
     let other = queue.replace("d0 up", "d0").replace("pfifo limit 7", "bfifo limit 3000");
     let changed = configure(&mut host, &other);
     let gone = "- tc qdisc add dev d0 root handle 1: pfifo limit 7";

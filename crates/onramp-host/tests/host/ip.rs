@@ -96,7 +96,7 @@ fn names_that_no_device_may_have() {
 fn an_mtu_has_bounds() {
     let mut host = Host::new();
     let mut add = |mtu: &str| exec(&mut host, &format!("ip link add v{mtu} mtu {mtu} type veth"));
-    // Linux's veth takes 68 to 65,535 bytes.
+    // Linux's veth devices can have an mtu from 68 to 65,535 bytes.
     for good in ["68", "65535"] {
         let reply = add(good);
         assert_eq!((reply.code, &*reply.err), (0, ""), "{good}");
@@ -106,7 +106,7 @@ fn an_mtu_has_bounds() {
         assert_eq!(reply.code, 2, "{bad}: {}", reply.err);
         assert!(reply.err.contains(&format!("mtu {bad}: ")), "{}", reply.err);
     }
-    // Linux's dummy has no upper bound.
+    // Linux's dummy devices have no upper bound of the mtu.
     assert_eq!(exec(&mut host, "ip link add d0 mtu 1000000 type dummy").code, 0);
     assert_eq!(host.devices().last().map(|device| device.mtu), Some(1_000_000));
 }
@@ -118,7 +118,7 @@ fn devices_have_numbers_and_types() {
     let plain: Vec<_> =
         devices.iter().map(|it| (&*it.name, it.index, it.kind, it.peer.as_deref())).collect();
     let first = devices[0].index;
-    // The other end of a pair is made first, as in Linux.
+    // Of a pair, the second end is made first, as in Linux.
     assert_eq!(plain[0], ("d0", first, "dummy", None));
     assert_eq!(plain.len(), 3);
     for (name, _, kind, peer) in &plain[1..] {

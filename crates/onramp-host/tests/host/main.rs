@@ -1,6 +1,5 @@
-//! What a host answers to commands of `tc` and `ip`: texts, exit codes and events. The expected
-//! answers are those of iproute2 6.1. Where Onramp explains more, the expected answer also has
-//! Onramp's sentence.
+//! What a host answers to commands of `tc` and `ip`: texts, exit statuses and events. The expected
+//! answers are those of iproute2 6.1, with Onramp's own sentence where Onramp explains more.
 
 mod configure;
 mod ip;
@@ -10,13 +9,13 @@ use std::path::Path;
 
 use onramp_host::{Host, Reply};
 
-/// Carries out a line.
+/// Carries out a command on the host.
 fn exec(host: &mut Host, line: &str) -> Reply {
     let words: Vec<&str> = line.split_whitespace().collect();
     host.exec(&words, Path::new("/"))
 }
 
-/// Carries out lines that must succeed.
+/// Carries out commands that must succeed.
 fn all(host: &mut Host, lines: &[&str]) {
     for line in lines {
         let reply = exec(host, line);
@@ -24,14 +23,14 @@ fn all(host: &mut Host, lines: &[&str]) {
     }
 }
 
-/// Carries out a line that must succeed, and returns its output.
+/// Carries out a command that must succeed, and returns its output.
 fn out(host: &mut Host, line: &str) -> String {
     let reply = exec(host, line);
     assert_eq!((reply.code, &*reply.err), (0, ""), "{line}");
     reply.out
 }
 
-/// Carries out a line that must fail, and returns its exit code and error text.
+/// Carries out a command that must fail, and returns its exit status and error text.
 fn refused(host: &mut Host, line: &str) -> (u8, String) {
     let reply = exec(host, line);
     assert_eq!(reply.out, "", "{line}");

@@ -6,8 +6,8 @@ use onramp_host::{Event, Host, What};
 
 use crate::{all, exec, out, refused};
 
-/// Makes a host with two devices: `prio` on the first, with a `pfifo` in its first band, and `htb`
-/// with two classes on the second.
+/// Makes a host with two devices. The first has a `prio` qdisc with a `pfifo` in its first band;
+/// the second has an `htb` with two classes.
 fn host() -> Host {
     let mut host = Host::new();
     all(
@@ -39,7 +39,7 @@ fn options_in_front_of_the_object() {
         ("tc -netns a", "Option \"-netns\": Onramp's devices are not in network namespaces.\n"),
         ("tc frob", "Object \"frob\" is unknown, try \"tc help\".\n"),
         ("tc qdisc frob", "Command \"frob\" is unknown, try \"tc qdisc help\".\n"),
-        // Each object has verbs that other objects do not have.
+        // Some verbs exist only for some objects: `link` not for classes, and `get` not for qdiscs.
         ("tc class link", "Command \"link\" is unknown, try \"tc class help\".\n"),
         ("tc qdisc get", "Command \"get\" is unknown, try \"tc qdisc help\".\n"),
     ];
@@ -94,7 +94,7 @@ fn a_device_that_is_not_there_is_said_after_what_else_is_wrong() {
     let none = "Cannot find device \"nope\"\n".to_owned();
     for line in [
         "tc qdisc add dev nope root fq",
-        // `tc` reports a missing parent only of a device that exists.
+        // `tc` reports that a parent is missing only if the device exists.
         "tc qdisc add dev nope parent 5:1 fq",
         "tc qdisc show dev nope",
         "tc class show dev nope",
@@ -112,7 +112,7 @@ fn a_device_that_is_not_there_is_said_after_what_else_is_wrong() {
     assert_eq!((two.code, &*two.err), (255, text));
 }
 
-/// Returns the first words of each line.
+/// Returns the first `words` words of each line.
 fn heads(text: &str, words: usize) -> Vec<String> {
     let head = |line: &str| line.split(' ').take(words).collect::<Vec<_>>().join(" ");
     text.lines().map(head).collect()
@@ -142,8 +142,8 @@ fn what_is_listed_can_be_chosen() {
     assert_eq!(both.len(), 2);
     assert!(both.contains(&upper.to_owned()) && both.contains(&lower.to_owned()), "{both:?}");
     assert_eq!(classes("dev d1 classid 2:20"), [lower]);
-    // A parent names a qdisc here: the kernel ignores the minor number, and no qdisc is called
-    // `root`.
+    // In `tc class show`, a parent names a qdisc: the kernel ignores the minor number, and no qdisc
+    // is called `root`.
     assert_eq!(classes("dev d1 parent 2:10").len(), 2);
     assert_eq!(classes("dev d1 root"), [""; 0]);
     assert_eq!(classes("dev d1 qdisc 2:").len(), 2, "of the qdisc");
@@ -194,8 +194,7 @@ fn filters_are_listed_counted_and_got() {
     assert!(counted.starts_with(listed.lines().next().expect("a line")), "{counted}");
 }
 
-/// No packet is classified by filters where packets come in, so adding such a filter prints a
-/// warning.
+/// No filter classifies packets where they come in, so adding a filter there prints a warning.
 #[test]
 fn filters_at_ingress_are_kept_with_a_warning() {
     let mut host = host();

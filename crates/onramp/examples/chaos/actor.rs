@@ -1,4 +1,4 @@
-//! An actor: a thread that sends and waits in all possible ways.
+//! An actor of the chaos test: a thread that sends packets and waits in all possible ways.
 
 mod waits;
 
@@ -19,11 +19,12 @@ use crate::watch::{Doing, Slot, lock, now};
 use crate::world::World;
 
 thread_local! {
-    /// A sender that is dropped when its thread ends.
+    /// The sender that the end of this thread drops.
     static LAST: RefCell<Option<Sender>> = const { RefCell::new(None) };
 }
 
-/// Greatest length of a payload, bytes. It is larger than a stamp.
+/// Greatest length of a payload, bytes. It is larger than a stamp (the sender's number and the
+/// packet's number, at the beginning of the payload).
 const PAYLOAD_MAX: usize = 1_200;
 
 pub(crate) struct Actor<'w> {
@@ -34,19 +35,20 @@ pub(crate) struct Actor<'w> {
     sender: Option<Sender>,
     ledger: Arc<Ledger>,
     flows: Vec<Lane>,
-    /// Packets that the actor made and keeps.
+    /// Packets that the actor made with its sender and keeps without submitting them.
     held: Vec<Packet>,
-    /// Whether the last send was refused for good.
+    /// Whether the last call that sends was refused for good, because its port is dead or the link
+    /// is closed.
     refused: bool,
-    /// Number of the actor.
+    /// Number of the actor among the actors of its world.
     index: usize,
 }
 
-/// A flow as one sender uses it.
+/// A flow, as one sender uses it.
 #[derive(Clone)]
 struct Lane {
     flow: Flow,
-    /// The number by which devices check that the packets of the flow keep their order.
+    /// The number of the flow by which devices check that its packets keep their order.
     order: u64,
 }
 
@@ -67,7 +69,8 @@ impl<'w> Actor<'w> {
         new
     }
 
-    /// Acts until the world stops, then waits for the completion of all packets.
+    /// Sends and waits until the world (the test run of one link) stops, then waits for the
+    /// completion of all packets of the actor's sender.
     pub(crate) fn live(mut self) {
         while !self.world.stop.load(SeqCst) {
             let acted = catch_unwind(AssertUnwindSafe(|| self.act()));
@@ -80,8 +83,8 @@ impl<'w> Actor<'w> {
             }
             self.ledger.calm.store(false, SeqCst);
             if self.refused {
-                // On a dead port or closed link, calls no longer wait. Sleep, so that the actor
-                // does not spin, and go on.
+                // On a dead port or a closed link, no call waits any more. So sleep before the next
+                // action, so that the actor does not use a processor all the time.
                 thread::sleep(Duration::from_millis(1));
                 self.refused = false;
                 self.renew_flows();
@@ -100,7 +103,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Drops the packets that the actor made and did not submit, and so frees their credits.
+    /// Drops the packets that the actor keeps without submitting them, which frees their credits.
     fn let_go(&mut self) {
         let held = std::mem::take(&mut self.held);
         self.slot.call(Doing::DropPacket, self.at_once(), 0, || drop(held));
@@ -129,7 +132,8 @@ impl<'w> Actor<'w> {
         let flow = |rng: &mut Rng| {
             let (mapping, slowest) = match rng.u32(0..5) {
                 0 => (Mapping::Cpu, 500_000),
-                // The senders share this flow, so its rate has to be higher.
+                // All senders share the flow of a hash, so its pacing rate has to be higher than
+                // that of other flows.
                 1 => (Mapping::Hash(rng.u64(0..4)), 50_000_000),
                 2 => (Mapping::Port(rng.usize(0..ports)), 500_000),
                 _ => (Mapping::Turn, 500_000),
@@ -137,7 +141,8 @@ impl<'w> Actor<'w> {
             let rate = if rng.bool() { 0 } else { rng.u64(slowest..100_000_000) };
             let flow =
                 sender.flow_with(None, mapping).with_pacing_rate(Rate::bytes_per_second(rate));
-            // Qdiscs treat flows of equal hashes as one flow.
+            // Qdiscs treat flows of equal hashes as one flow, and several senders send in it, so
+            // its packets have no order that could be checked.
             let shared = matches!(mapping, Mapping::Hash(_));
             let order = if shared { UNORDERED } else { weather.new_order() };
             Lane { flow: flow.with_priority(rng.u32(0..8)), order }
@@ -154,7 +159,8 @@ impl<'w> Actor<'w> {
         self.lane().flow
     }
 
-    /// Returns a payload with a stamp that says who submits the packet, and in which order.
+    /// Returns a payload that begins with a stamp: the number of the sender that submits the
+    /// packet, the number of the packet, and the number of the flow.
     fn payload(&mut self, order: u64) -> Vec<u8> {
         let stamp = ordered(self.ledger.id, self.ledger.next(), order);
         let len = if self.rng.bool() { 0 } else { self.rng.usize(0..PAYLOAD_MAX) };
@@ -163,7 +169,7 @@ impl<'w> Actor<'w> {
         payload
     }
 
-    /// Records that packets of this actor were accepted.
+    /// Records that the link accepted `count` packets that this actor submitted.
     fn accepted(&self, count: u64, cookies: u64) {
         self.ledger.accepted(count, cookies);
         self.world.accepted.fetch_add(count, SeqCst);
@@ -248,7 +254,8 @@ impl<'w> Actor<'w> {
     }
 
     fn try_send_batch(&mut self) {
-        // A panic in the callback would hide how many packets were accepted.
+        // The callback must not panic during this call: a panic would hide how many packets the
+        // link accepted.
         self.ledger.calm.store(true, SeqCst);
         let (Lane { flow, order }, slot) = (self.lane(), self.slot.clone());
         let bound = self.at_once();
@@ -261,7 +268,8 @@ impl<'w> Actor<'w> {
     }
 
     fn send_batch(&mut self) {
-        // A panic of the callback would hide how many packets were accepted.
+        // The callback must not panic during this call: a panic would hide how many packets the
+        // link accepted.
         self.ledger.calm.store(true, SeqCst);
         let (Lane { flow, order }, slot) = (self.lane(), self.slot.clone());
         let bound = self.patience();
@@ -270,7 +278,8 @@ impl<'w> Actor<'w> {
         match slot.wait(Doing::SendBatch, bound, flow.port() as u64, send) {
             Ok(()) => self.accepted(payloads.len() as u64, 0),
             Err(why) => {
-                // The error does not say how many packets were staged before it.
+                // The error does not say how many packets of the batch were staged before the
+                // error.
                 self.ledger.unknown.fetch_add(payloads.len() as u64, SeqCst);
                 self.world.unknown.fetch_add(payloads.len() as u64, SeqCst);
                 self.refuses(why);
@@ -279,8 +288,8 @@ impl<'w> Actor<'w> {
     }
 
     fn submit(&mut self) {
-        // Use a separate flow, because packets with departure times may change the order: see
-        // `Sender::flow`.
+        // Use a separate flow, because packets with departure times may be sent in another order:
+        // see `Sender::flow`.
         let flow = self.sender().flow_with(None, Mapping::Turn);
         for _ in 0..self.rng.u32(1..20) {
             // The packet leaves at a departure time of its own.
@@ -301,8 +310,8 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Submits packets from the heap, which have no pool and whose completions are reported to
-    /// nobody.
+    /// Submits packets that were allocated on the heap: they belong to no sender's pool, and their
+    /// completions are reported to nobody.
     fn submit_heap(&mut self) {
         let flow = self.flow();
         for _ in 0..self.rng.u32(1..8) {
@@ -317,8 +326,9 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Whether the actor may keep or lend another packet. The limit is one less than the credits
-    /// that every sender always has; otherwise no packet could come home for which the actor waits.
+    /// Whether the actor may keep or lend one more packet. The limit is one less than the credits
+    /// that every sender always has: if the actor kept as many packets as it has credits, none
+    /// could come home, and waiting for room would never end.
     fn spare(&self) -> bool {
         let most = u64::from(self.world.plan.credits.min(4)) - 1;
         (self.held.len() as u64) + self.ledger.away.load(SeqCst) < most
@@ -331,7 +341,7 @@ impl<'w> Actor<'w> {
         packet.map_err(|why| self.refused(why)).ok()
     }
 
-    /// Offers packets that another sender is to submit.
+    /// Makes packets that another sender is to submit, and puts them where other actors find them.
     fn lend(&mut self) {
         while self.spare() {
             let Some(mut packet) = self.packet() else { return };
@@ -342,7 +352,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Submits packets of other senders, and drops some of them.
+    /// Submits some packets that other actors' senders have made, and drops others.
     fn borrow(&mut self) {
         for _ in 0..self.rng.u32(1..5) {
             let Some(mut lent) = lock(&self.world.market).pop() else { return };
@@ -355,7 +365,8 @@ impl<'w> Actor<'w> {
             let submit = || self.sender().submit(&flow, packet);
             match slot.call(Doing::Submit, bound, flow.port() as u64, submit) {
                 Ok(()) => {
-                    // The packet's pool may be that of this actor's sender.
+                    // The packet comes home to the pool of the sender that made it, so that
+                    // sender's record counts the packet.
                     lent.of.lent(cookie);
                     self.world.accepted.fetch_add(1, SeqCst);
                 }
@@ -364,7 +375,8 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Drops the packets that the actor keeps, or keeps more.
+    /// Makes packets and keeps them without submitting them, as many as the actor may. Before that,
+    /// sometimes drops the packets that it has kept so far.
     fn hold(&mut self) {
         if self.rng.bool() {
             self.let_go();
@@ -390,13 +402,13 @@ impl<'w> Actor<'w> {
                 }
             }
         }
-        // Some packets stay corked until a call waits.
+        // In one of four cases, do not uncork: the packets stay corked until a later call waits.
         if self.rng.u32(0..4) > 0 {
             let _ = slot.call(Doing::Uncork, bound, 0, || self.sender().uncork());
         }
     }
 
-    /// Replaces the actor's sender by a new one, and drops the old one while it has packets in
+    /// Replaces the actor's sender by a new one. The old sender is dropped while it has packets in
     /// flight.
     fn renew(&mut self) {
         if self.rng.bool() {
@@ -404,7 +416,7 @@ impl<'w> Actor<'w> {
         }
         self.held.clear();
         let old = self.sender.take();
-        // The drop submits corked packets, and waits for room to do so.
+        // Dropping the old sender submits its corked packets, and waits for room to do so.
         let (slot, bound) = (self.slot.clone(), self.patience());
         slot.call(Doing::DropSender, bound, 0, || drop(old));
         self.open();
@@ -417,8 +429,7 @@ impl<'w> Actor<'w> {
         self.renew_flows();
     }
 
-    /// Gives the actor's sender to whichever thread comes next, and takes the sender of another
-    /// thread.
+    /// Leaves the actor's sender to another actor, and takes a sender that another actor has left.
     fn swap(&mut self) {
         self.held.clear();
         let Some(mine) = self.sender.take() else { return };
@@ -429,8 +440,8 @@ impl<'w> Actor<'w> {
         match other {
             Some((sender, ledger)) => {
                 (self.sender, self.ledger) = (Some(sender), ledger);
-                // Packets of a flow keep their order only if one sender sends them, so the flows
-                // get new numbers.
+                // Packets of a flow keep their order only if the same sender sends them, so the
+                // flows get new numbers under which devices check their order.
                 let weather = &self.world.weather;
                 let renewed = self.flows.iter_mut().filter(|lane| lane.order != UNORDERED);
                 renewed.for_each(|lane| lane.order = weather.new_order());
@@ -439,7 +450,8 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Runs a thread that ends without dropping its sender, so that the end of the thread drops it.
+    /// Runs a thread that keeps its sender until it ends, so that the end of the thread drops the
+    /// sender.
     fn thread_end(&mut self) {
         let (slot, bound) = (self.slot.clone(), self.patience());
         let (mut rng, link, world) = (self.rng.fork(), self.link().clone(), self.world);
@@ -453,8 +465,8 @@ impl<'w> Actor<'w> {
             }
             LAST.set(Some(sender));
         };
-        // Join the thread explicitly: the end of a scope does not wait for destructors of
-        // thread-local values.
+        // Join the thread explicitly: the end of a scope does not wait until thread-local values
+        // are dropped.
         let ended = slot
             .wait(Doing::ThreadEnd, bound, 0, || thread::scope(|scope| scope.spawn(thread).join()));
         assert!(ended.is_ok(), "a thread that only sends ends well");
@@ -465,7 +477,7 @@ impl<'w> Actor<'w> {
         if self.world.forks_left.fetch_update(SeqCst, SeqCst, spare).is_err() {
             return;
         }
-        // A child prints nothing, so its callback must not panic.
+        // A forked child prints nothing, so no callback may panic there.
         self.ledger.calm.store(true, SeqCst);
         let (flow, slot, closes) = (self.flow(), self.slot.clone(), self.rng.bool());
         let bound = self.patience() + self.world.plan.slack();
@@ -476,12 +488,12 @@ impl<'w> Actor<'w> {
         });
     }
 
-    /// Commits the fault that this world has on purpose, if it has one. Returns true if the fault
-    /// was found or the world stops.
+    /// If this world has a fault on purpose, commits the fault. Returns true if the watchdog has
+    /// found the fault or the world stops.
     fn fault(&mut self) -> bool {
         let Some(fault) = self.world.plan.fault else { return false };
         let slot = self.slot.clone();
-        // Look only for this fault, not for other failures of the link.
+        // Look only for the report of this fault, not for other failures of the link.
         let found = || slot.watch().caught().iter().any(|caught| caught.contains(fault.word()));
         let give_up = Duration::from_secs(5);
         match fault {
@@ -491,8 +503,8 @@ impl<'w> Actor<'w> {
                 });
             }
             Fault::Burns => {
-                // Other threads may use the processor during the first attempts. Towards the end,
-                // none does.
+                // The watchdog may miss the first attempts, in which other threads use the
+                // processor, too. Towards the end of the world, none does.
                 while !self.world.stop.load(SeqCst) {
                     let end = now() + 300_000_000;
                     slot.wait(Doing::WaitRoom, give_up, 77, || {
@@ -506,7 +518,8 @@ impl<'w> Actor<'w> {
                 }
             }
             Fault::Books | Fault::Forgets | Fault::Overtakes => {
-                // `World::finish`, the end of the world, and a device commit these faults.
+                // These faults are committed elsewhere: by `World::finish`, by the end of the
+                // world, and by a device.
                 return false;
             }
             Fault::WakesItself => {

@@ -1,4 +1,5 @@
-//! Counts the events that a run met, so that a run that met too few kinds of events fails.
+//! Counts the events that a run of the chaos test met (such as removed ports), so that a run that
+//! met too few kinds of events fails.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -6,7 +7,7 @@ use onramp::Mode;
 
 use crate::plan::{ENDS, Plan};
 
-/// A run of fewer worlds need not have met every kind of event.
+/// Number of worlds (test runs of one link) from which on a run must have met every kind of event.
 pub(crate) const WORLDS: u64 = 45;
 
 macro_rules! counts {
@@ -17,7 +18,7 @@ macro_rules! counts {
             $($name),*
         }
 
-        /// The kinds of events, by number.
+        /// All kinds of events, each at the index that is its number, with its name.
         const ALL: &[(Met, &str)] = &[$((Met::$name, $what)),*];
     };
 }
@@ -65,7 +66,8 @@ impl Met {
     }
 }
 
-/// Records that a world with this plan was run.
+/// Counts the kinds of events that the plan of a world contains, because a world with this plan is
+/// run.
 pub(crate) fn note_world(plan: &Plan) {
     match plan.mode {
         Mode::Hybrid => Met::Hybrid.note(),
@@ -89,8 +91,8 @@ pub(crate) fn note_world(plan: &Plan) {
     }
 }
 
-/// Prints the counts. Returns the kinds of events that should have been met in this number of
-/// worlds but were not.
+/// Prints the counts of all events. Returns the kinds of events that a run of so many worlds should
+/// have met, but did not.
 pub(crate) fn missing(worlds: u64, forks: bool) -> Vec<&'static str> {
     let said: Vec<_> = ALL.iter().map(|(met, what)| format!("{} {what}", met.count())).collect();
     println!("chaos: {}", said.join(", "));

@@ -13,39 +13,45 @@ use crate::counts::Met;
 use crate::plan::{Fault, Plan};
 use crate::watch::{Doing, Slot, Watch, nanos, note_moved, now};
 
-/// The message of a planned panic in a device.
+/// The message of a panic that a device causes on purpose.
 pub(crate) const DEAD: &str = "planned: a device dies";
 /// Greatest number of devices that block at the same time.
 const BLOCKED_MAX: u32 = 2;
-/// Number of flows in a world that are checked for packets that overtake others.
+/// Number of flows in a world whose packets devices check for their order.
 const FLOWS: usize = 1 << 18;
-/// The number of a flow whose packets may arrive in any order.
+/// The number of all flows whose packets may arrive in any order.
 pub(crate) const UNORDERED: u64 = 0;
-/// Number of senders in a world that are checked for packets that leave after a flush.
+/// Number of senders in a world for which devices check that no packet leaves after a flush has
+/// reported it as gone.
 const LIVES: usize = 1 << 16;
 
-/// State that the devices and receivers of a world share.
+/// State that all devices and receivers of a world (the test run of one link) share.
 pub(crate) struct Weather {
     pub(crate) watch: Arc<Watch>,
-    /// For each sender, the number of the last packet that a flush reported as gone.
+    /// For each sender, the number of its last packet that a flush reported as gone (sent or
+    /// dropped).
     pub(crate) flushed: Box<[AtomicU64]>,
-    /// For each flow, the number of the last packet that came to a device. The index is a number
-    /// from [`new_order`](Self::new_order).
+    /// For each flow, the number of the last packet that came to a device. The index is the flow's
+    /// number from [`new_order`](Self::new_order).
     came: Box<[AtomicU64]>,
     orders: AtomicU64,
-    /// Whether some packets are copies, whose stamps say nothing.
+    /// Whether some packets are copies that a qdisc made, so that the stamps in the payloads prove
+    /// nothing.
     pub(crate) copies: bool,
-    /// Whether the packets of a flow shall appear to arrive in the wrong order.
+    /// Whether devices report a wrong order of packets on purpose, to test that such a fault is
+    /// found.
     overtakes: bool,
-    /// Whether all devices die at the next burst.
+    /// Whether every device dies (panics) at its next burst.
     pub(crate) doom: AtomicBool,
-    /// Whether receivers read all packets at once.
+    /// Whether receivers read all packets that arrive, without pauses, so that the world comes to
+    /// its end.
     pub(crate) revive: AtomicBool,
-    /// Whether receivers end.
+    /// Whether receivers have to end.
     pub(crate) over: AtomicBool,
-    /// Whether each device blocks once, at its next call.
+    /// Whether each device blocks once more, at its next call.
     pub(crate) storm: AtomicBool,
-    /// Whether devices block for seconds, and any number of them at the same time.
+    /// Whether devices block for seconds, and any number of them at the same time; otherwise, they
+    /// block for less than half a second, and few of them at the same time.
     hard: bool,
     blocked: AtomicU32,
 }
@@ -68,26 +74,28 @@ impl Weather {
         })
     }
 
-    /// Whether any device blocks now.
+    /// Whether any device blocks its caller at present.
     pub(crate) fn blocks(&self) -> bool {
         self.blocked.load(SeqCst) > 0
     }
 
-    /// Records that a flush of sender `id` reported its packets up to `number` as gone.
+    /// Records that a flush of sender `id` has reported all of its packets up to `number` as gone.
     pub(crate) fn flushed(&self, id: u64, number: u64) {
         if let Some(last) = usize::try_from(id).ok().and_then(|id| self.flushed.get(id)) {
             last.store(number, SeqCst);
         }
     }
 
-    /// Returns a number for a flow whose packets have to keep their order.
+    /// Returns a number for a flow whose packets have to keep their order, so that devices can
+    /// check it.
     pub(crate) fn new_order(&self) -> u64 {
-        // In such worlds, packets may change their order: ports may come and go for longer than
-        // senders wait for a late packet.
+        // In worlds whose devices block for seconds, packets of a flow may change their order:
+        // ports may come and go for longer than senders wait for a late packet.
         if self.hard { UNORDERED } else { self.orders.fetch_add(1, SeqCst) }
     }
 
-    /// Checks, when a packet comes to a device, that no later packet of its flow came before.
+    /// Checks the order when a packet comes to a device: no later packet of its flow may have come
+    /// before it.
     fn comes(&self, packet: &Packet) {
         let Some(Stamp { id, number, order }) = unstamp(packet.payload()) else { return };
         let last = usize::try_from(order).ok().and_then(|order| self.came.get(order));
@@ -101,7 +109,7 @@ impl Weather {
         }
     }
 
-    /// Checks that no flush has reported this packet, which is still in the link, as gone.
+    /// Checks that a packet that is only now leaving the link was not reported as gone by a flush.
     fn check(&self, packet: &Packet) {
         let Some(Stamp { id, number, .. }) = unstamp(packet.payload()) else { return };
         let last = usize::try_from(id).ok().and_then(|id| self.flushed.get(id));
@@ -115,14 +123,14 @@ impl Weather {
     }
 }
 
-/// The stamp in a payload.
+/// The stamp that a payload begins with, which says where the packet comes from.
 #[derive(Clone, Copy)]
 struct Stamp {
-    /// Identity of the sender that submits the packet.
+    /// Number of the sender that submits the packet.
     id: u64,
-    /// Number of packets that this sender submitted before, and of this packet.
+    /// Number of the packet among the packets of that sender, counted from 1.
     number: u64,
-    /// Number of the flow.
+    /// Number of the flow, for checks of the order.
     order: u64,
 }
 
@@ -151,14 +159,15 @@ pub(crate) struct Moody {
     info: DeviceInfo,
     rng: Rng,
     weather: Arc<Weather>,
-    /// The queue to which packets go. `None`: packets are discarded.
+    /// The queue to the receivers, to which this device gives its packets. `None`: the device
+    /// discards its packets.
     to: Option<Loopback>,
     full_until: Instant,
-    /// The device does not block before this time.
+    /// The device does not block its caller before this time.
     calm_until: Instant,
     mortal: bool,
     stormed: bool,
-    /// Number of packets that the device did not take last time.
+    /// Number of packets of the last burst that the device did not take.
     left: u32,
 }
 
@@ -192,7 +201,7 @@ impl Moody {
             Met::Blocks.note();
             thread::sleep(Duration::from_millis(self.rng.u64(range)));
             blocked.fetch_sub(1, SeqCst);
-            // `now` is a time before the device blocked.
+            // `now` is the time at which the call began, before the device blocked.
             self.calm_until = now + Duration::from_secs(if self.weather.hard { 8 } else { 1 });
         }
     }
@@ -218,7 +227,8 @@ impl Device for Moody {
         if now < self.full_until {
             return Transmitted { calls: 0, messages: 0, retry_at: Some(self.full_until) };
         }
-        // The burst begins with the packets that the device left last time. They were checked then.
+        // The burst begins with the packets that the device did not take last time. Their order was
+        // checked then.
         let mut seen = std::mem::replace(&mut self.left, burst.len());
         let look = |packet: &Packet| {
             self.weather.check(packet);
@@ -234,7 +244,8 @@ impl Device for Moody {
             0 if self.mortal && self.rng.u32(0..3) == 0 => panic!("{DEAD}"),
             1..=19 => {
                 self.full_until = now.after(self.rng.u64(0..5_000_000));
-                // The port asks a device that does not say when it has room again after one tick.
+                // If the device does not say when it will have room again, the port asks again
+                // after one tick.
                 let retry_at = self.rng.bool().then_some(self.full_until);
                 return Transmitted { calls: 1, messages: 0, retry_at };
             }
@@ -264,8 +275,9 @@ impl Device for Moody {
     }
 }
 
-/// Receives at place `index` in random ways: reads all packets, a few, or none for a long time, or
-/// drops the receiver. From the time `mute` on, reads nothing until the world is over.
+/// Receives packets as receiver `index` in random ways: reads all packets, reads a few, reads none
+/// for a long time, or drops the receiver and makes a new one. From the time `mute` on, reads
+/// nothing until the world is over.
 pub(crate) fn receive(
     slot: &Slot,
     weather: &Weather,

@@ -1,4 +1,5 @@
-//! Forked children of the process: copies that have links and senders, but no runner.
+//! Forks children of the process. A child has copies of the link and of a sender, but no runner,
+//! and its calls have to return at once.
 
 use std::ffi::CStr;
 use std::fs;
@@ -15,23 +16,23 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use crate::counts::Met;
 use crate::watch::{Watch, nanos, now};
 
-/// Whether this process is a forked child. A panic there prints nothing, because locks may stay
-/// locked forever.
+/// Whether this process is a forked child. A panic in a child prints nothing, because the locks
+/// needed for printing may stay locked forever there.
 pub(crate) static IN_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Exit statuses of a child that found something wrong.
+/// Exit statuses with which a child tells the parent what went wrong.
 const SENT: i32 = 10;
 const PANICS: i32 = 11;
 const CORKED: i32 = 12;
 
-/// Sets the thread's name to the present step. The parent can read the name from the kernel, even
-/// if the child hangs.
+/// Makes the child's present step the name of its thread. The parent can read that name from the
+/// kernel, even if the child hangs.
 fn step(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
-/// Makes all calls of a sender. Each must return at once. Returns an exit status if one did
-/// something wrong.
+/// In the child: makes all calls of a sender. Each call must return at once, and none may accept a
+/// packet. Returns an exit status if one did.
 fn calls(sender: &mut Sender, flow: &Flow) -> Option<i32> {
     step(c"flush");
     sender.flush(Duration::from_secs(3_600));
@@ -51,7 +52,8 @@ fn calls(sender: &mut Sender, flow: &Flow) -> Option<i32> {
     (corked || heap).then_some(CORKED)
 }
 
-/// Makes all calls of a link, in the same way.
+/// In the child: makes all calls of a link. Each call must return at once, and none may accept a
+/// packet or a port. Returns an exit status if one did.
 fn controls(link: &Link) -> Option<i32> {
     step(c"stats");
     let stats = link.stats();
@@ -68,7 +70,8 @@ fn controls(link: &Link) -> Option<i32> {
     (added || sent).then_some(SENT)
 }
 
-/// Runs in the child: makes all calls, sends nothing, and drops the sender and the link.
+/// Runs in the child: makes all calls of the sender and of the link, which must send nothing, and
+/// then drops both.
 fn child(link: &mut Option<Link>, sender: &mut Option<Sender>, flow: &Flow, closes: bool) -> i32 {
     IN_CHILD.store(true, SeqCst);
     let steps = AssertUnwindSafe(|| {
@@ -98,8 +101,8 @@ fn child(link: &mut Option<Link>, sender: &mut Option<Sender>, flow: &Flow, clos
     catch_unwind(steps).unwrap_or(PANICS)
 }
 
-/// Forks a child that uses a copy of the link and the sender, and reports what went wrong there.
-/// The child has to end within `bound`.
+/// Forks a child that uses its copies of the link and of the sender, and reports to the watchdog
+/// what went wrong in the child. The child has to end within `bound`.
 pub(crate) fn fork(
     watch: &Watch,
     link: &mut Option<Link>,

@@ -1,11 +1,11 @@
-//! Chaos test: worlds in which everything happens at once, determined by a seed. Hundreds of
-//! threads send and wait in all possible ways; devices block and die; receivers do not read; ports
-//! and qdiscs come and go; callbacks and wakers panic; links are closed in the middle; processes
-//! fork.
+//! Chaos test: worlds in which everything happens at once. A world is the test run of one link,
+//! determined by a seed. Hundreds of threads send and wait in all possible ways; devices block and
+//! die; receivers do not read; ports and qdiscs come and go; callbacks and wakers panic; links are
+//! closed in the middle; processes fork.
 //!
-//! A watchdog knows what each thread does and how long that may take. It names the first thread
-//! that waits longer, that uses a processor while it waits, or whose task wakes itself endlessly.
-//! At the end of each world, all traffic stops, and every packet is accounted for.
+//! A watchdog knows what each thread does and how long that may take. It reports the first thread
+//! that waits longer than allowed, that uses a processor while it waits, or whose task wakes itself
+//! endlessly. At the end of each world, all traffic stops, and every packet is accounted for.
 //!
 //! `cargo xtask chaos --minutes 10 [--seed N]` ends with status 1 and a message when something is
 //! wrong. `--help` lists the other options.
@@ -39,7 +39,7 @@ use watch::Watch;
 
 /// Interval between progress messages.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// Factor by which everything is slower under a sanitizer.
+/// Factor by which everything is expected to be slower under a sanitizer.
 const TSAN: u64 = 4;
 
 /// Runs all operations of a link at once, under faults; a watchdog names threads that hang
@@ -73,7 +73,8 @@ fn minutes(text: &str) -> Result<Duration, &'static str> {
     minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0)).ok_or(expected)
 }
 
-/// Counts the panics that are caused on purpose. Any other panic ends the process.
+/// Installs a panic hook that counts the panics that the test causes on purpose. Any other panic is
+/// reported as a failure, which ends the process.
 fn expect_panics(watch: &Arc<Watch>) {
     let (watch, hook) = (watch.clone(), std::panic::take_hook());
     std::panic::set_hook(Box::new(move |info| {
@@ -81,7 +82,8 @@ fn expect_panics(watch: &Arc<Watch>) {
             Some(device::DEAD) => Met::Deaths,
             Some(ledger::CALLBACK) => Met::Callbacks,
             Some(wakers::WAKER) => Met::Wakers,
-            // The parent sees the panic in the child's exit status.
+            // A panic in a forked child is reported through the child's exit status, which the
+            // parent reads.
             _ if fork::IN_CHILD.load(SeqCst) => return,
             _ => {
                 hook(info);
@@ -110,7 +112,7 @@ fn run(watch: &Arc<Watch>, slower: u64, options: &Options) -> ExitCode {
     println!("chaos: {:?}, seed {seed}{without}", options.minutes);
     let end = clock.now() + options.minutes;
     let (mut lives, mut packets, mut next) = (0_u64, 0, clock.now() + PROGRESS);
-    // Run at least one world, however short the time is.
+    // Run at least one world, however short the time of the run is.
     while lives == 0 || (clock.now() < end && lives < worlds) {
         let plan = Plan::new(seed, slower, forks);
         if options.verbose {

@@ -1,4 +1,4 @@
-//! A thread that makes random changes to a link while others send.
+//! A thread of the chaos test that makes random changes to a link while others send.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -29,7 +29,7 @@ fn note(met: Met, done: bool) {
     }
 }
 
-/// Makes random changes until the world stops.
+/// Makes random changes to the link (its ports, qdiscs and rate) until the world stops.
 pub(crate) fn meddle(world: &World, link: Link, slot: &Slot, rng: &mut Rng) {
     let (at_once, patience) = (world.plan.at_once(), world.plan.patience());
     while !world.stop.load(SeqCst) {
@@ -44,7 +44,8 @@ pub(crate) fn meddle(world: &World, link: Link, slot: &Slot, rng: &mut Rng) {
             2 | 3 => {
                 let port = rng.usize(0..PORTS.min(link.ports() + 1));
                 let time = Duration::from_millis(rng.u64(0..300));
-                // The port's owner may be with a device that blocks.
+                // The port's owner may be calling a device that blocks, so the removal may take
+                // longer than `time`.
                 let bound = time + Duration::from_secs(2);
                 let remove = || link.remove_port(port, time);
                 let removed = slot.wait(Doing::RemovePort, bound, port as u64, remove);

@@ -1,4 +1,4 @@
-//! The plan of a world, computed from its seed.
+//! The plan of a world (the test run of one link), computed from the world's seed.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) const QDISCS: &[&str] = &[
     "sfq",
     "netem delay 3ms",
 ];
-/// A qdisc that creates packets.
+/// A qdisc that creates packets: it duplicates some of those that it gets.
 pub(crate) const COPIES: &str = "netem duplicate 20%";
 
 /// How a world ends.
@@ -27,9 +27,9 @@ pub(crate) const COPIES: &str = "netem duplicate 20%";
 pub(crate) enum End {
     /// Receivers go on reading, and all packets are sent; then the link is closed.
     Sent,
-    /// All handles are dropped after all packets were sent.
+    /// All handles of the link are dropped after all packets were sent.
     Dropped,
-    /// All handles are dropped while packets are in flight.
+    /// All handles of the link are dropped while packets are in flight.
     Abandoned,
     /// Another thread closes the link at a random time.
     ClosedEarly,
@@ -39,8 +39,9 @@ pub(crate) enum End {
     Dead,
 }
 
-/// The ends of worlds. The lengths of this table and the next two have no common divisor, so
-/// consecutive seeds go through all combinations.
+/// The ways in which worlds end, with the event that is counted for each. The lengths of this table
+/// and of the two tables below have no common divisor, so consecutive seeds go through all
+/// combinations of the three.
 pub(crate) const ENDS: [(End, Met); 10] = [
     (End::Sent, Met::Sent),
     (End::Closed, Met::Closed),
@@ -54,7 +55,7 @@ pub(crate) const ENDS: [(End, Met); 10] = [
     (End::ClosedEarly, Met::ClosedEarly),
 ];
 const MODES: [Mode; 3] = [Mode::Hybrid, Mode::Inline, Mode::Dedicated];
-/// Number of sending threads, and whether they share one processor.
+/// Number of sending threads in a world, and whether they all share one processor.
 const CROWDS: [(usize, bool); 11] = [
     (8, false),
     (240, true),
@@ -68,16 +69,17 @@ const CROWDS: [(usize, bool); 11] = [
     (32, true),
     (8, false),
 ];
-/// Out of each group of worlds (first number), the first few (second number) have forks.
+/// How often worlds have forks: out of each group of consecutive worlds (its size is the first
+/// number), only the first few (the second number).
 const FORKS: (u64, u64) = (7, 2);
-/// Out of each group of worlds (first number), the first few (second number) have devices that
-/// block for a long time.
+/// How often worlds have devices that block for seconds: out of each group of consecutive worlds
+/// (its size is the first number), only the first few (the second number).
 const HARD: (u64, u64) = (13, 2);
-/// Seconds that a call may take longer in such worlds, even a call with a timeout: it may work at
-/// two devices, one after another, that block for a long time.
+/// Seconds by which any call may take longer in worlds whose devices block for seconds. This holds
+/// even for a call with a timeout: the call may work, one after another, at two devices that block.
 const HARD_SECS: u64 = 8;
 
-/// A fault that is committed on purpose, to check that it is found.
+/// A fault that a world commits on purpose, to test that the watchdog or the checks find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Sleeps,
@@ -89,7 +91,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Returns a part of the message that reports this fault.
+    /// Returns a part of the message with which this fault is reported.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Sleeps => "HANGS in Send (77)",
@@ -113,9 +115,10 @@ pub(crate) struct Plan {
     /// Whether all threads share one processor.
     pub(crate) one_cpu: bool,
     pub(crate) qdisc: &'static str,
-    /// Whether some qdiscs create packets.
+    /// Whether some qdiscs create packets, by duplicating some of those that they get.
     pub(crate) copies: bool,
-    /// Number of devices that discard packets, and number of devices that lead to receivers.
+    /// Number of devices that discard their packets, and number of devices that pass their packets
+    /// to receivers.
     pub(crate) sinks: usize,
     pub(crate) queues: usize,
     pub(crate) receivers: usize,
@@ -123,14 +126,14 @@ pub(crate) struct Plan {
     /// Time after which receivers stop reading and never read again, milliseconds.
     pub(crate) mute_ms: Option<u64>,
     pub(crate) mortal: bool,
-    /// Whether devices block for seconds, and all at once when the link closes.
+    /// Whether devices block for seconds, and each of them once more when the link closes.
     pub(crate) hard: bool,
     pub(crate) credits: u32,
     pub(crate) burst: u16,
     pub(crate) rate: Option<u64>,
     pub(crate) meddles: bool,
     pub(crate) panics: bool,
-    /// Whether wakers change the link.
+    /// Whether wakers of tasks change the link, such as its ports and qdiscs.
     pub(crate) controls: bool,
     pub(crate) forks: bool,
     pub(crate) life_ms: u64,
@@ -146,7 +149,8 @@ impl Plan {
         let (threads, one_cpu) = CROWDS[turn(CROWDS.len())];
         let mute = matches!(end, End::ClosedEarly | End::Closed | End::Dead);
         let copies = rng.u32(0..8) == 0;
-        // All packets that are in flight when the senders stop have to leave within seconds.
+        // Few credits for many threads, because all packets that are in flight when the senders
+        // stop have to leave within seconds.
         let credits_max = if threads > 100 { 40 } else { 200 };
         let life_ms = rng.u64(300..2_000);
         Self {
@@ -178,9 +182,10 @@ impl Plan {
         }
     }
 
-    /// Makes a small world in which nothing is wrong except `fault`.
+    /// Makes the plan of a small world in which nothing goes wrong except `fault`.
     pub(crate) fn small(seed: u64, fault: Option<Fault>) -> Self {
-        // The watchdog has to name a thread that spins even if other threads move packets.
+        // These two faults need more threads and a longer time: the watchdog has to find a thread
+        // that uses a processor without reason, even while other threads move packets.
         let busy = matches!(fault, Some(Fault::Burns | Fault::WakesItself));
         Self {
             end: End::Sent,
@@ -202,7 +207,7 @@ impl Plan {
         }
     }
 
-    /// Returns the number of seconds by which threads may be late because there are many of them.
+    /// Returns by how many seconds threads may be late only because there are many threads.
     fn crowd(&self) -> u64 {
         match (self.threads > 100, self.one_cpu) {
             (true, true) => 8,
@@ -215,26 +220,28 @@ impl Plan {
         if self.hard { HARD_SECS } else { 0 }
     }
 
-    /// Returns how late a thread may be beyond its bound, because other threads use the processors.
+    /// Returns by how much a call may exceed its allowed time, because other threads use the
+    /// processors.
     pub(crate) fn slack(&self) -> Duration {
         let slack = Duration::from_secs((2 + self.crowd()) * self.slower + self.hard_secs());
         if self.fault.is_some() { Duration::from_millis(300) } else { slack }
     }
 
-    /// Returns the longest time of a call that waits for nothing.
+    /// Returns the longest time allowed for a call that does not wait.
     pub(crate) fn at_once(&self) -> Duration {
         if self.fault.is_some() { Duration::from_millis(300) } else { Duration::from_secs(3) }
     }
 
-    /// Returns the longest time of a call that waits until devices return, receivers read, or the
-    /// link is closed.
+    /// Returns the longest time allowed for a call that waits until devices return, receivers read,
+    /// or the link is closed.
     pub(crate) fn patience(&self) -> Duration {
         let patience =
             Duration::from_secs(8 * self.slower.min(3) + 2 * self.crowd() + 2 * self.hard_secs());
         if self.fault.is_some() { Duration::from_millis(500) } else { patience }
     }
 
-    /// Returns the longest time until all packets in flight have left, when no thread sends.
+    /// Returns the longest time allowed until all packets in flight have left, once no thread sends
+    /// any more.
     pub(crate) fn rest(&self) -> Duration {
         Duration::from_secs(10 * self.slower + 2 * self.crowd() + 2 * self.hard_secs())
     }

@@ -1,4 +1,4 @@
-//! Checks that the link's own threads sleep when there is nothing to do.
+//! Checks that the link's runners sleep when there is nothing to do.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use crate::watch::{Doing, Slot};
 
-/// Length of the observation.
+/// How long the threads are observed.
 const REST: Duration = Duration::from_millis(100);
 /// Processor time that a thread may use during the observation, nanoseconds.
 const BURN_MAX_NS: u64 = 20_000_000;
 
-/// Returns the processor time of each thread of the link, in nanoseconds, by thread id.
+/// Returns the processor time that each runner of the link has used so far, in nanoseconds, by
+/// thread id.
 fn burnt() -> HashMap<String, u64> {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return HashMap::new() };
     let of = |task: fs::DirEntry| {
@@ -25,10 +26,9 @@ fn burnt() -> HashMap<String, u64> {
     tasks.flatten().filter_map(of).collect()
 }
 
-/// Checks that the threads of the link sleep, after all packets were sent and while the link is
-/// open.
+/// Checks that the link's runners sleep while the link is open and all packets have been sent.
 pub(crate) fn check(slot: &Slot) {
-    // The work that the threads do just after the last packet does not count.
+    // First wait a little: what the runners still do just after the last packet shall not count.
     slot.call(Doing::Rest, REST * 2, 1, || thread::sleep(REST / 2));
     let before = burnt();
     slot.call(Doing::Rest, REST * 2, 2, || thread::sleep(REST));

@@ -1,4 +1,4 @@
-//! Checks that the watchdog finds faults that are committed on purpose.
+//! Tests the chaos test itself: whether it finds faults that are committed on purpose.
 
 use std::process::ExitCode;
 use std::thread;
@@ -6,7 +6,7 @@ use std::thread;
 use crate::plan::{Fault, Plan};
 use crate::watch::Watch;
 
-/// A world without a fault, and one world for each kind of fault.
+/// The worlds of this test: one without a fault, and one for each kind of fault.
 const FAULTS: [Option<Fault>; 7] = [
     None,
     Some(Fault::Sleeps),

@@ -13,7 +13,7 @@ use onramp::dev::Null;
 use crate::counts::Met;
 use crate::watch::lock;
 
-/// The message of a planned panic in a waker.
+/// The message of a panic that a waker causes on purpose.
 pub(crate) const WAKER: &str = "planned: a waker panics";
 
 /// What a waker does besides waking its thread.
@@ -21,22 +21,22 @@ pub(crate) const WAKER: &str = "planned: a waker panics";
 pub(crate) enum Mood {
     Plain,
     Panics,
-    /// Drops a handle of the link.
+    /// Drops a handle of the link, maybe the last one.
     DropsLink,
-    /// Clones the link, makes a sender, and drops both.
+    /// Clones the handle of the link, makes a sender, and drops both.
     ClonesLink,
     /// Reads the link's counters, and changes qdiscs and ports.
     Controls,
 }
 
-/// A waker that unparks a thread and counts the wake-ups.
+/// A waker that unparks the thread that made it, and counts how often it was woken.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     thread: Thread,
     mood: Mood,
     link: Mutex<Option<Link>>,
     woken: AtomicU64,
-    /// Number of wake-ups that came from the woken thread itself.
+    /// Number of wake-ups that were caused by the thread that the waker unparks.
     self_woken: AtomicU64,
 }
 
@@ -54,12 +54,12 @@ impl Alarm {
         (alarm.clone(), Waker::from(alarm))
     }
 
-    /// Returns the number of wake-ups.
+    /// Returns how often the waker was woken.
     pub(crate) fn woken(&self) -> u64 {
         self.woken.load(SeqCst)
     }
 
-    /// Returns the number of wake-ups that came from the woken thread itself.
+    /// Returns how often the waker was woken by the thread that it unparks.
     pub(crate) fn self_woken(&self) -> u64 {
         self.self_woken.load(SeqCst)
     }
@@ -91,8 +91,8 @@ impl Wake for Alarm {
         match self.mood {
             Mood::Plain => {}
             Mood::Panics => {
-                // Do not panic if the task wakes itself in its own poll, because nothing would
-                // catch the panic.
+                // The waker does not panic if the task wakes itself during its own poll, because
+                // nothing would catch that panic.
                 assert!(itself, "{WAKER}");
             }
             Mood::DropsLink => {
@@ -106,8 +106,8 @@ impl Wake for Alarm {
             Mood::Controls => {
                 let link = lock(&self.link).clone();
                 if let Some(link) = link {
-                    // The thread that calls the waker may be in the middle of the same operation.
-                    // The call then returns an error.
+                    // The thread that calls the waker may itself be changing the link at the
+                    // moment. The change by the waker then returns an error.
                     control(&link);
                 }
             }

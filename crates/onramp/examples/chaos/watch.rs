@@ -1,5 +1,5 @@
-//! A watchdog. Every thread notes what it is about to do and how long that may take. One thread
-//! checks all notes, and names a thread that takes longer.
+//! A watchdog. Before each call, every thread notes which call it makes and how long the call may
+//! take. One thread checks all notes, and reports a thread whose call takes longer.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -15,23 +15,24 @@ use rustix::time::ClockId;
 
 /// Interval between checks of the watchdog.
 const LOOK: Duration = Duration::from_millis(10);
-/// The processor time of waits shorter than this is not checked, nanoseconds.
+/// Waits that are shorter than this are not checked for the processor time that they used,
+/// nanoseconds.
 const BURN_MIN_NS: u64 = 200_000_000;
-/// Processor time that a waiting thread may use for each packet that it moved meanwhile, because it
-/// may have sent packets of others, nanoseconds.
+/// Processor time, in nanoseconds, that a waiting thread may use for each packet that it moved
+/// during the wait: a thread that waits may send packets of other threads.
 const HELP_NS: u64 = 20_000;
 /// Greatest number of times per second that a task may wake itself.
 const SELF_WAKES: u64 = 2_000;
 
 macro_rules! doings {
     ($($name:ident),*) => {
-        /// The activities that a thread notes.
+        /// The kinds of calls that a thread notes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Doing {
             $($name),*
         }
 
-        /// The activities, by number.
+        /// All kinds of calls, each at the index that is its number.
         const ALL: &[Doing] = &[$(Doing::$name),*];
     };
 }
@@ -44,47 +45,50 @@ doings! {
 }
 
 thread_local! {
-    /// Number of packets that this thread sent, or whose completion was reported in this thread. A
-    /// thread that moves packets has a reason to use the processor.
+    /// Number of packets that this thread gave to a device, or whose completion was reported in
+    /// this thread. A thread that moves packets has a reason to use the processor.
     static MOVED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Records that this thread moved this many packets.
+/// Records that the calling thread has moved `count` packets: given them to a device, or had their
+/// completion reported.
 pub(crate) fn note_moved(count: u64) {
     MOVED.set(MOVED.get() + count);
 }
 
-/// Returns the number of packets that this thread has moved so far.
+/// Returns the number of packets that the calling thread has moved so far.
 pub(crate) fn moved() -> u64 {
     MOVED.get()
 }
 
-/// The note of one thread: its present activity.
+/// The note of one thread: the call that it is making at present.
 pub(crate) struct Slot {
     name: String,
     tid: i32,
     watch: Arc<Watch>,
     doing: AtomicU64,
-    /// Start of the activity, nanoseconds. 0: no activity is under way.
+    /// Time at which the present call began, nanoseconds. 0: the thread is in no call.
     since: AtomicU64,
     bound: AtomicU64,
     arg: AtomicU64,
     reported: AtomicU64,
 }
 
-/// All notes of a world, and the failures that were found.
+/// The notes of all threads of a world (the test run of one link), and the failures that were
+/// found.
 pub(crate) struct Watch {
     slots: Mutex<Vec<Arc<Slot>>>,
-    /// Description of the world, and its link.
+    /// Description of the present world, and its link.
     world: Mutex<(String, Option<Link>)>,
-    /// Whether a thread has closed the link of this world, or begun to.
+    /// Whether a thread has closed the link of this world, or has begun to close it.
     closed: AtomicBool,
     slack: AtomicU64,
-    /// Factor by which everything is slower than usual.
+    /// Factor by which everything is expected to be slower than usual.
     slower: u64,
     end: AtomicBool,
     reporting: AtomicBool,
-    /// The failures found, if failures are collected for a test instead of ending the process.
+    /// The failures found so far, if failures are collected for a test. `None`: the first failure
+    /// ends the process.
     caught: Option<Mutex<Vec<String>>>,
 }
 
@@ -105,8 +109,9 @@ fn cpu() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// Returns how long the thread has been ready to run without having a processor, as far as the
-/// kernel says. Among many threads, a thread that spins gets little processor time, too.
+/// Returns how long the calling thread has been ready to run without having a processor, in
+/// nanoseconds, as far as the kernel says. This time must be considered because, among many
+/// threads, a thread that spins gets little processor time, too.
 fn queued() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
@@ -128,21 +133,22 @@ impl Watch {
         })
     }
 
-    /// Starts to watch a world.
+    /// Begins to watch a world with this description, whose threads may exceed the time of a call
+    /// by `slack`.
     pub(crate) fn begin(&self, world: String, slack: Duration) {
         *lock(&self.world) = (world, None);
         self.closed.store(false, SeqCst);
         self.slack.store(nanos(slack), SeqCst);
     }
 
-    /// Sets the link whose counters a report shows. A handle of that link lives until the next
-    /// call.
+    /// Sets the link whose counters a report of a failure shows. The watchdog keeps a handle of
+    /// that link until the next call of this function.
     pub(crate) fn set_link(&self, link: Option<Link>) {
         let old = std::mem::replace(&mut lock(&self.world).1, link);
         drop(old);
     }
 
-    /// Makes a note for the calling thread.
+    /// Makes the note of the calling thread, which is called `name` in reports.
     pub(crate) fn register(self: &Arc<Self>, name: String) -> Arc<Slot> {
         let slot = Arc::new(Slot {
             name,
@@ -158,17 +164,18 @@ impl Watch {
         slot
     }
 
-    /// Records that the link is closed from now on.
+    /// Records that the link of this world is closed from now on, or is being closed.
     pub(crate) fn closes(&self) {
         self.closed.store(true, SeqCst);
     }
 
-    /// Returns the number of threads that wait for room now.
+    /// Returns the number of threads that are waiting for room or for packets to leave at present.
     pub(crate) fn waiting(&self) -> usize {
         let waits = [Doing::Send, Doing::SendBatch, Doing::WaitRoom, Doing::Ready, Doing::Flush];
         let waits = |slot: &&Arc<Slot>| {
             let (since, doing) = (slot.since.load(SeqCst), slot.doing.load(SeqCst));
-            // A call that has only just begun may be about to return.
+            // Count only calls that have lasted for more than a millisecond: a shorter call may not
+            // be waiting, and may be about to return.
             since > 0
                 && now().saturating_sub(since) > 1_000_000
                 && waits.iter().any(|wait| *wait as u64 == doing)
@@ -185,14 +192,14 @@ impl Watch {
         self.caught.as_ref().map(|caught| lock(caught).clone()).unwrap_or_default()
     }
 
-    /// Checks all notes until the run ends.
+    /// Checks the notes of all threads again and again until the run ends.
     pub(crate) fn guard(&self) {
         let (mut before, mut forgive_until) = (now(), 0);
         while !self.end.load(SeqCst) {
             thread::sleep(LOOK);
             let here = now();
-            // The machine was suspended, or had no processor even for this thread, so no thread is
-            // to blame.
+            // If this thread slept far too long, the machine was suspended or had no processor even
+            // for this thread. Then no thread is to blame for being late.
             if here - before > 500_000_000 {
                 forgive_until = here + 2 * (here - before);
             }
@@ -229,7 +236,8 @@ impl Watch {
         self.failed(&what);
     }
 
-    /// Reports a failure with all that is known, and ends the process.
+    /// Reports a failure with all that is known about the world, and ends the process. If failures
+    /// are collected, only adds the failure.
     pub(crate) fn failed(&self, what: &str) {
         if let Some(caught) = &self.caught {
             lock(caught).push(what.to_owned());
@@ -252,8 +260,8 @@ impl Watch {
             }
         }
         eprintln!("threads in calls for more than 300 ms:\n{waits}");
-        // The thread that hangs may have locked the counters, so reading them may block forever.
-        // Read them in another thread.
+        // The thread that hangs may hold the lock of the counters, so reading them may block
+        // forever. So read them in another thread.
         thread::scope(|scope| {
             scope.spawn(|| {
                 if let Some(link) = link {
@@ -275,7 +283,7 @@ fn name(doing: u64) -> String {
     doing.map_or_else(String::new, |doing| format!("{doing:?}"))
 }
 
-/// Returns what the kernel says of a thread of this process.
+/// Returns what the kernel knows about a thread of this process: its state and where it waits.
 fn kernel(tid: i32) -> String {
     let of = |what: &str| {
         let text = fs::read_to_string(format!("/proc/self/task/{tid}/{what}"));
@@ -297,7 +305,7 @@ impl Slot {
         &self.watch
     }
 
-    /// Makes a call that has to end by itself within `bound`.
+    /// Makes a call that must end by itself within `bound`, while the watchdog observes it.
     pub(crate) fn call<T>(
         &self,
         doing: Doing,
@@ -309,7 +317,8 @@ impl Slot {
         f()
     }
 
-    /// Makes a call that waits, for at most `bound`, and should sleep meanwhile.
+    /// Makes a call that may wait for at most `bound`, while the watchdog observes it, and checks
+    /// that the thread slept instead of using a processor.
     pub(crate) fn wait<T>(
         &self,
         doing: Doing,
@@ -337,8 +346,8 @@ impl Slot {
         out
     }
 
-    /// Checks a task that waited for `wall` nanoseconds, woke itself `wakes` times and `moved`
-    /// packets meanwhile.
+    /// Checks that a task did not wake itself too often. The task waited for `wall` nanoseconds,
+    /// woke itself `wakes` times, and its thread moved `moved` packets meanwhile.
     pub(crate) fn woke_itself(&self, wakes: u64, wall: u64, moved: u64) {
         let most = (SELF_WAKES * wall / 1_000_000_000).max(400);
         if wakes.saturating_sub(moved) > most {
@@ -352,7 +361,8 @@ impl Slot {
     }
 }
 
-/// A note that is cleared when the value is dropped, also by a panic.
+/// Keeps the note of a call while the call lasts. The note is cleared when this value is dropped,
+/// also by a panic.
 struct Noted<'a>(&'a Slot);
 
 impl<'a> Noted<'a> {

@@ -1,4 +1,5 @@
-//! A world: one link with its senders, devices and receivers, from creation to end.
+//! A world of the chaos test: one link with its senders, devices and receivers, from creation to
+//! end.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -20,7 +21,7 @@ use crate::watch::{Doing, Slot, Watch, lock, nanos, now};
 
 /// Greatest number of ports that a link may have over its lifetime.
 pub(crate) const PORTS: usize = 40;
-/// Number of forks that the senders of a world may make.
+/// Number of times that the senders of a world may fork the process, all senders together.
 const FORKS: u32 = 3;
 
 /// State that the threads of a world share.
@@ -28,13 +29,14 @@ pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) weather: Arc<Weather>,
     pub(crate) network: Network,
-    /// Packets that another sender is to submit.
+    /// Packets that one sender made and that another sender is to submit.
     pub(crate) market: Mutex<Vec<Lent>>,
-    /// Senders that wait to be taken over by another thread.
+    /// Senders that one thread has left so that another thread takes them over, each with its
+    /// record.
     pub(crate) attic: Mutex<Vec<(Sender, Arc<Ledger>)>>,
     ids: AtomicU64,
-    /// Number of packets that the link accepted, and number of packets that it may have accepted in
-    /// addition.
+    /// Number of packets that the link accepted, and number of further packets of which nobody
+    /// knows whether the link accepted them.
     pub(crate) accepted: AtomicU64,
     pub(crate) unknown: AtomicU64,
     pub(crate) forks_left: AtomicU32,
@@ -61,7 +63,8 @@ impl World {
         }
     }
 
-    /// Makes a sender of the link, and the record of its packets.
+    /// Makes a sender of the link, and the record of its packets. In some worlds, the sender's
+    /// callback panics now and then.
     pub(crate) fn open(&self, slot: &Slot, link: &Link, rng: &mut Rng) -> (Sender, Arc<Ledger>) {
         let panics = self.plan.panics.then(|| rng.fork());
         slot.call(Doing::NewSender, self.plan.at_once(), 0, || {
@@ -69,21 +72,21 @@ impl World {
         })
     }
 
-    /// Makes a sender whose callback does not panic.
+    /// Makes a sender of the link, and its record. The sender's callback never panics.
     pub(crate) fn open_calm(&self, link: &Link) -> (Sender, Arc<Ledger>) {
         Ledger::open(link, self.ids.fetch_add(1, SeqCst), None)
     }
 
-    /// Waits for all packets that a sender has in flight, when no thread sends any more, and checks
-    /// the sender's record.
+    /// Waits until all packets of a sender have come home, when no thread sends any more, checks
+    /// the sender's record, and drops the sender.
     pub(crate) fn finish(&self, slot: &Slot, mut sender: Sender, ledger: &Ledger) {
         let (watch, plan) = (slot.watch(), &self.plan);
         ledger.calm.store(true, SeqCst);
-        // When all handles are dropped, no completion is reported for packets that are still in
-        // flight.
+        // If the last handle of the link was dropped while packets were in flight, no completion is
+        // reported for these packets, so there is nothing to check.
         if plan.end != End::Abandoned {
             let (time, end) = (plan.rest(), now() + nanos(plan.rest()));
-            // On a closed link, a flush gives up earlier than devices and receivers may need, so
+            // On a closed link, a flush gives up before devices and receivers may have finished, so
             // repeat it.
             let mut flushed = slot.wait(Doing::Flush, time, 1, || sender.flush(time));
             while !flushed && now() < end {
@@ -97,7 +100,8 @@ impl World {
                      {ledger:?}"
                 ));
             }
-            // A callback that panicked left completions for the next call.
+            // If a callback panicked, some completions were not reported; the next call reports
+            // them.
             sender.reclaim();
             if plan.fault == Some(Fault::Forgets) {
                 ledger.accepted(1, 0);
@@ -105,10 +109,10 @@ impl World {
             if !ledger.told_mine() {
                 watch.failed(&format!("a flush returned too early: {ledger:?}"));
             }
-            // Packets that other senders submitted come home as soon as their owners have released
-            // them.
+            // Packets of this sender that other senders submitted come home only when the ports
+            // that hold them have released them.
             let all = || ledger.told_all();
-            // A packet may be in a port of a closed link whose device blocks.
+            // Such a packet may be in a port of a closed link, whose device blocks.
             let end = now() + nanos(plan.rest());
             while now() < end {
                 sender.reclaim();
@@ -131,14 +135,14 @@ impl World {
     }
 }
 
-/// Runs a world from creation to end. Reports failures to the watch. Returns the number of accepted
-/// packets.
+/// Runs a world from creation to end, and reports failures to the watchdog. Returns the number of
+/// packets that the link accepted.
 pub(crate) fn live(plan: &Plan, watch: &Arc<Watch>) -> u64 {
     let mut rng = Rng::with_seed(plan.seed ^ 0x5eed);
     watch.begin(format!("{plan:?}"), plan.slack());
     let slot = watch.register("world".to_owned());
     if plan.one_cpu {
-        // The threads that this thread starts inherit the processor.
+        // Threads that this thread starts inherit its processor.
         let cpu = onramp::dev::current_cpu().unwrap_or(0);
         onramp::dev::pin_thread(cpu).expect("a processor that it is on");
     }
@@ -157,7 +161,7 @@ pub(crate) fn live(plan: &Plan, watch: &Arc<Watch>) -> u64 {
     world.accepted.load(SeqCst)
 }
 
-/// Starts a thread that the watchdog observes.
+/// Starts a thread of the world, which the watchdog observes.
 fn start<'scope>(
     scope: &'scope Scope<'scope, '_>,
     world: &World,
@@ -169,7 +173,8 @@ fn start<'scope>(
     thread.spawn_scoped(scope, move || life(watch.register(name))).expect("a thread");
 }
 
-/// Starts all threads of the world: receivers, senders, the meddler and the closer.
+/// Starts all threads of the world: receivers, senders, the meddler (which changes the link at
+/// random) and the closer (which closes the link at a random time).
 fn people<'scope>(
     world: &'scope World,
     link: &Link,
@@ -212,7 +217,7 @@ fn build(world: &World, rng: &mut Rng) -> Link {
     let device = |rng: &mut Rng, to: Option<&Network>, mortal| {
         Moody::boxed(rng, weather, to, mortal) as Box<dyn Device>
     };
-    // In most worlds, one device never dies.
+    // In most worlds, the first device never dies.
     let mut devices: Vec<_> =
         (0..plan.sinks).map(|index| device(rng, None, plan.mortal && index > 0)).collect();
     devices.extend((0..plan.queues).map(|_| device(rng, Some(&world.network), plan.mortal)));
@@ -232,13 +237,15 @@ fn build(world: &World, rng: &mut Rng) -> Link {
 
 fn close(world: &World, link: &Link, slot: &Slot, rng: &mut Rng) {
     if world.plan.hard {
-        // Make the close meet devices that do not return in time.
+        // Let devices block before the close, so that the close has to deal with devices that do
+        // not return in time.
         world.weather.storm.store(true, SeqCst);
         while_not(|| world.weather.blocks(), Duration::from_millis(500));
         thread::sleep(Duration::from_millis(50));
     }
     let time = Duration::from_millis(rng.u64(0..100));
-    // The owners of some ports may be with devices that block.
+    // The owners of some ports may be calling devices that block, so the close may take longer than
+    // its time limit.
     let bound = time + Duration::from_secs(2);
     if slot.watch().waiting() > 0 {
         Met::CloseWithWaiters.note();
@@ -251,7 +258,7 @@ fn close(world: &World, link: &Link, slot: &Slot, rng: &mut Rng) {
     }
 }
 
-/// Brings all traffic to rest.
+/// Ends the world in the way that its plan says: stops all senders, and brings all traffic to rest.
 fn end(world: &World, link: &mut Option<Link>, slot: &Slot, rng: &mut Rng) {
     let (plan, weather, watch) = (&world.plan, &world.weather, slot.watch());
     let patience = plan.patience();
@@ -265,8 +272,8 @@ fn end(world: &World, link: &mut Option<Link>, slot: &Slot, rng: &mut Rng) {
     }
     world.stop.store(true, SeqCst);
     let all = || world.arrived.load(SeqCst) == plan.threads;
-    // A thread that does not arrive is waiting in a call, and the watchdog names it for that. This
-    // limit is only the last resort.
+    // A thread that does not arrive here is in a call that waits, and the watchdog reports that
+    // thread. This time limit is only the last resort.
     let long = patience * 2 + plan.slack() * 2 + Duration::from_secs(10);
     slot.call(Doing::Rest, long, 0, || while_not(all, long * 2));
     slot.call(Doing::DropPacket, plan.at_once(), 0, || lock(&world.market).clear());
@@ -274,7 +281,8 @@ fn end(world: &World, link: &mut Option<Link>, slot: &Slot, rng: &mut Rng) {
     if matches!(plan.end, End::Dropped | End::Sent | End::Dead) {
         let time = plan.rest();
         let flushed = slot.wait(Doing::LinkFlush, time, 1, || open(link).flush(time));
-        // Packets that a cork of a waiting sender holds back are not in the link yet.
+        // Packets that a cork of a waiting sender holds back are not in the link yet, so the flush
+        // does not wait for them.
         if !flushed {
             watch.failed(&format!("a link is not idle after {time:?}, although no thread sends"));
         }
@@ -285,8 +293,8 @@ fn end(world: &World, link: &mut Option<Link>, slot: &Slot, rng: &mut Rng) {
         if let Some(link) = &link
             && plan.end == End::Dropped
         {
-            // Only a link has counters, and packets that are still corked are not counted there
-            // yet.
+            // After the last handle is dropped, nobody can read the link's counters, so check them
+            // now. Packets that are still corked are not in the counters yet.
             let accepted = world.accepted.load(SeqCst) + world.unknown.load(SeqCst);
             let stats = link.stats();
             let out = stats.sent + stats.dropped_total();
@@ -304,7 +312,7 @@ fn end(world: &World, link: &mut Option<Link>, slot: &Slot, rng: &mut Rng) {
     }
 }
 
-/// Kills all ports: each port's device panics at its next packet.
+/// Kills all ports of the link: the device of each port panics at the next packet.
 fn doom(world: &World, link: &Link) {
     world.weather.doom.store(true, SeqCst);
     let (mut sender, ledger) = world.open_calm(link);
@@ -332,7 +340,8 @@ fn last(world: &World, link: Link, slot: &Slot) {
         let (sender, mut link) = (link.sender(), Some(link.clone()));
         let flow = sender.flow(None);
         let bound = patience + plan.slack();
-        // The parent has one more handle than the child, which does not matter here.
+        // The parent has one more handle of the link than the child, which does not matter for this
+        // fork.
         crate::fork::fork(watch, &mut link, &mut Some(sender), &flow, false, bound);
     }
     watch.closes();
@@ -340,8 +349,8 @@ fn last(world: &World, link: Link, slot: &Slot) {
     if plan.end == End::Sent && (!report.flushed || report.purged > 0) {
         watch.failed(&format!("all packets were sent, but close reports {report:?}"));
     }
-    // A device that blocked while the link was closed let its port keep its packets. The port's
-    // owner purges them when the device returns.
+    // If a device blocked its caller while the link was closed, its port has kept its packets. The
+    // port's owner purges them when the device returns.
     while_not(|| !weather.blocks(), plan.rest());
     while_not(|| link.stats().held == 0, Duration::from_secs(2) + plan.slack());
     let stats = link.stats();

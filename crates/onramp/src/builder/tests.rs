@@ -42,7 +42,8 @@ fn a_link_may_come_to_have_sixty_four_ports() {
     }
 }
 
-/// The tree of a link knows the number of devices and their largest packet.
+/// The description of a link's tree contains the number of the link's devices and the size of their
+/// largest packet.
 #[test]
 fn a_tree_knows_the_devices_below() {
     let device = |mtu| Box::new(Null::new(mtu)) as BoxDevice;
@@ -66,7 +67,7 @@ fn sockets_are_as_their_options_say() {
             .build();
         let link = link.expect("a link");
         assert_eq!(link.setup().facts().mtu, mtu);
-        // The quantum of fq is two packets of the greatest size (man tc-fq).
+        // By default, the quantum of fq is two packets of the greatest size (man tc-fq).
         let (setup, views) = (link.setup(), link.tree_views());
         let mut out = Out::new(Style::default());
         Listed::new(None, &setup, mtu, &views).qdiscs(Query::default(), &mut out);
@@ -76,7 +77,7 @@ fn sockets_are_as_their_options_say() {
     }
 }
 
-/// Measuring sojourn times costs time, so qdiscs measure only if the builder says so.
+/// Because measuring sojourn times costs time, qdiscs measure only if the builder was told so.
 #[test]
 fn nothing_is_measured_unless_somebody_says_so() {
     for (measures, expected) in [(None, false), (Some(false), false), (Some(true), true)] {
@@ -94,8 +95,8 @@ fn nothing_is_measured_unless_somebody_says_so() {
     }
 }
 
-/// Links that are built with the same seed draw the same random numbers, and links without a seed
-/// draw different ones.
+/// Links that are built with the same seed draw the same random numbers; links that are built
+/// without a seed draw different ones.
 #[test]
 fn a_seed_is_the_links_own() {
     let seed = |builder: LinkBuilder| {
@@ -103,6 +104,6 @@ fn a_seed_is_the_links_own() {
         link.handle.shared.plan().expect("no copy").seed(0)
     };
     assert_eq!(seed(nulls(1).seed(77)), 77);
-    // This comparison fails by chance once in 2^64 runs.
+    // By chance, two random seeds are equal, and this comparison fails, once in 2^64 runs.
     assert_ne!(seed(nulls(1)), seed(nulls(1)), "nobody knows it");
 }

@@ -9,7 +9,7 @@ use super::{BuildError, LinkBuilder, Source};
 use crate::Link;
 use crate::shared::{BoxDevice, SocketCounters};
 
-/// The sockets of a link, and how they send.
+/// Where the sockets of a link come from, and how they send.
 #[derive(Debug)]
 pub(super) struct Sockets {
     from: From,
@@ -18,9 +18,9 @@ pub(super) struct Sockets {
 
 #[derive(Debug)]
 enum From {
-    /// The link binds a socket to this address for each of its ports.
+    /// The link makes a socket for each of its ports and binds it to this address.
     Bind(io::Result<SocketAddr>),
-    /// The caller has made them.
+    /// The caller has made these sockets.
     Caller(Vec<UdpSocket>),
 }
 
@@ -49,12 +49,12 @@ impl LinkBuilder {
         Self::new(Source::Udp(Sockets { from, options: UdpOptions::default() }))
     }
 
-    /// Sets how UDP sockets send: the largest packet, whether with segmentation by the kernel, and
-    /// whether with transmit times. A link over other devices ignores these options. Default:
-    /// [`UdpOptions::default`].
+    /// Sets how UDP sockets send: the largest packet, whether the kernel segments packets, and
+    /// whether packets carry transmit times. A link over other devices ignores these options.
+    /// Default: [`UdpOptions::default`].
     ///
-    /// Change it if the kernel or network card handles segmentation badly, or if a qdisc of the
-    /// kernel is to send packets at their transmit times.
+    /// Change these options if the kernel or network card handles segmentation badly, or if a qdisc
+    /// of the kernel is to send packets at their transmit times.
     #[must_use]
     pub fn udp_options(mut self, options: UdpOptions) -> Self {
         if let Source::Udp(sockets) = &mut self.source {
@@ -65,7 +65,7 @@ impl LinkBuilder {
 }
 
 impl Sockets {
-    /// How many sockets the caller has made; `None`: the link binds its own.
+    /// Returns how many sockets the caller has made; `None` if the link makes its own.
     pub(super) fn given(&self) -> Option<usize> {
         match &self.from {
             From::Bind(_) => None,
@@ -73,7 +73,8 @@ impl Sockets {
         }
     }
 
-    /// Makes a device of each socket; binds `count` if the caller has made none.
+    /// Makes a device of each socket that the caller has made. If the caller has made none, binds
+    /// `count` sockets and makes a device of each.
     pub(super) fn open(self, count: usize) -> Result<(Vec<BoxDevice>, SocketCounters), BuildError> {
         let options = self.options;
         let sockets: Vec<Udp> = match self.from {

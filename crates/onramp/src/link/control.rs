@@ -15,16 +15,19 @@ use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
 use crate::{Line, PortError};
 
-/// How long a caller waits for the owners of ports that are with their devices.
+/// How long a caller waits for an answer of ports whose owners are calling their devices at the
+/// moment.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Work on a tree, and the result that it returns.
+/// Work that is done on the tree of a port, and that returns a result.
 type PortJob<T> = Box<dyn FnOnce(&mut RootQdisc, &mut Cx<'_>) -> T + Send>;
 
-/// Requests that were made to ports, and the channel on which the ports answer.
+/// The answers that are expected from ports to which work was given: the channel on which the
+/// answers come, and the ports that were asked.
 struct Answers<T> {
     from: Receiver<(usize, T)>,
-    /// The ports that were asked, in order, each with an error if it could not be asked.
+    /// The ports that were asked, in order of their numbers. A port that could not be asked has an
+    /// error beside it.
     asked: Vec<(usize, Option<PortError>)>,
 }
 
@@ -34,12 +37,12 @@ impl Link {
     /// 1`. Any other root stands in front of each port, or, on a device of a host (crate
     /// `onramp-host`), in front of all ports together. Returns what has changed.
     ///
-    /// A qdisc that is replaced drops the packets that it holds (`purged`), as in Linux. A qdisc
-    /// that only gets other parameters keeps its packets, if its kind can.
+    /// A qdisc that is replaced drops the packets that it holds (drop reason `purged`), as in
+    /// Linux. A qdisc that only gets other parameters keeps its packets, if its kind can.
     ///
-    /// Threads that send never wait for the change. A port whose owner is with the device makes the
-    /// change when the owner is back. The crate `onramp-host` has
-    /// a function `tc` that lists as well.
+    /// Threads that send never wait for the change. If a port's owner is calling the device, the
+    /// port makes the change when the owner returns. The crate `onramp-host` has a function `tc`
+    /// that also lists.
     ///
     /// # Errors
     ///
@@ -54,9 +57,9 @@ impl Link {
         Ok(change)
     }
 
-    /// Carries out a line as [`change`](Self::change) does. Returns what has changed in the
-    /// description of the tree even if a port has not made the change; the error of that port then
-    /// stands beside the change.
+    /// Carries out a line as [`change`](Self::change) does. If a port does not make the change,
+    /// still returns what has changed in the description of the tree, together with the error of
+    /// that port.
     ///
     /// # Errors
     ///
@@ -68,8 +71,8 @@ impl Link {
         let shared = self.shared();
         let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
         let line = line.into().on(plan.tree.device().unwrap_or("link"));
-        // Other threads hold references to the tree only for a short time, so the tree is rarely
-        // cloned.
+        // This clones the tree only if another thread holds a reference to it, which threads do
+        // only for a short time, so it is rarely cloned.
         let change = Arc::make_mut(&mut plan.tree).change(&line).map_err(PortError::Config)?;
         let setup = plan.tree.clone();
         shared.follow(&plan);
@@ -94,25 +97,25 @@ impl Link {
         }
         drop((plan, setup));
         let answers = answers.gather(&shared.clock).into_iter();
-        // Report an error about a port that will not make the change rather than one about a port
-        // that is late.
+        // If several ports report errors, return the error of a port that will not make the change,
+        // rather than the error of a port that will make it late.
         let is_late = |error: &PortError| matches!(error, PortError::Late(_));
         let worst = answers.filter_map(|(_, done)| done.err()).min_by_key(is_late);
         Ok((change, worst.map_or(Ok(()), Err)))
     }
 
     /// Returns the description of the tree in front of the link's ports. Use it to list the tree,
-    /// or to build another link with the same tree. Returns an empty description in a child of
-    /// `fork`.
+    /// or to build another link with the same tree. In a child of `fork`, returns an empty
+    /// description.
     #[must_use]
     pub fn setup(&self) -> Arc<Setup> {
         self.shared().plan().map(|plan| plan.tree.clone()).unwrap_or_default()
     }
 
-    /// Tells the link about the host's device above it, whose root serves all queues together.
-    /// Qdiscs that are built or changed from now on use the device's largest packet; others keep
-    /// the value with which they were built, as in Linux. A host of devices calls it; a program
-    /// with a link of its own has no need to.
+    /// Tells the link that it belongs to the device `name` of a host, in which one root serves all
+    /// queues together. Qdiscs that are built or changed from now on use the device's largest
+    /// packet; others keep the size with which they were built, as in Linux. A host of devices
+    /// calls this method; a program with a link of its own has no need to.
     pub fn describe_device(&self, name: &str, facts: Facts) {
         let shared = self.shared();
         let Some(mut plan) = shared.plan() else { return };
@@ -122,10 +125,10 @@ impl Link {
         shared.follow(&plan);
     }
 
-    /// Returns the counters and backlog of every qdisc in front of a port, parents before their
-    /// children. Below an `mq`, the first entry is the qdisc below the port's class. A tree that
-    /// serves all ports of a device of a host (crate `onramp-host`) is returned for each of its
-    /// ports.
+    /// Returns the counters and backlog of every qdisc in front of a port; a parent stands before
+    /// its children. Below an `mq`, the first entry is the qdisc below the class that belongs to
+    /// the port. A tree that serves all ports of a device of a host (crate `onramp-host`) is
+    /// returned for each of its ports.
     ///
     /// The call waits for the port's owner, up to a second.
     ///
@@ -141,23 +144,24 @@ impl Link {
         only.map_or(Err(PortError::Unknown(port)), |(_, views)| views)
     }
 
-    /// Returns [`views`](Self::views) of all ports, each with the port's number. Removed ports are
-    /// left out. A tree that serves all ports is returned once, for the first port.
+    /// Returns the result of [`views`](Self::views) for each port, with the port's number. Removed
+    /// ports are left out. A tree that serves all ports is returned once, for the first port.
     #[must_use]
     pub fn all_views(&self) -> Vec<(usize, Result<Vec<QdiscView>, PortError>)> {
         self.views_of(None)
     }
 
-    /// Returns the whole tree as `tc` lists it. With an `mq` at the root, the result is the view of
-    /// the `mq` and the views below each class; otherwise it is the sums over all ports. Ports that
-    /// do not answer within a second are left out.
+    /// Returns the views (counters and backlogs) of the whole tree, as `tc` lists it. With an `mq`
+    /// at the root, the result is the view of the `mq` and the views below each of its classes;
+    /// otherwise, it is the sums over all ports. Ports that do not answer within a second are left
+    /// out.
     #[must_use]
     pub fn tree_views(&self) -> Vec<QdiscView> {
         let views = self.all_views().into_iter().filter_map(|(_, views)| views.ok());
         view::whole(views)
     }
 
-    /// Returns the running filters at the qdisc or class `place`, with the sums of their counters
+    /// Returns the filters in force at the qdisc or class `place`, with the sums of their counters
     /// over all ports. Ports that do not answer within a second are left out.
     #[must_use]
     pub fn filters(&self, place: Handle) -> Vec<FilterSpec> {
@@ -175,9 +179,9 @@ impl Link {
         FilterSpec::whole(answers.into_iter().filter_map(|(_, filters)| filters.ok()))
     }
 
-    /// Starts or stops measuring the sojourn time of packets, from push to dequeue, in each qdisc.
-    /// [`QdiscView::sojourn_ns`] has the result, in nanoseconds. Measuring costs time for each
-    /// packet.
+    /// Starts or stops measuring the sojourn time of packets (the time from push to dequeue) in
+    /// each qdisc. [`QdiscView::sojourn_ns`] has the result, in nanoseconds. Measuring costs time
+    /// for each packet.
     pub fn measure(&self, measures: bool) {
         let shared = self.shared();
         let Some(mut plan) = shared.plan() else { return };
@@ -206,8 +210,8 @@ impl Link {
 }
 
 impl Shared {
-    /// Hands to each of these ports the work that `job` returns for it. A port for which `job`
-    /// returns `None` is skipped.
+    /// Gives each of these ports the work that `job` returns for it; the owner of a port does the
+    /// work. A port for which `job` returns `None` is skipped.
     fn ask<T: Send + 'static>(
         &self,
         ports: Range<usize>,
@@ -220,7 +224,7 @@ impl Shared {
             let Some(job) = job(port, slot) else { continue };
             let answer = answer.clone();
             let job = Box::new(move |root: &mut RootQdisc, cx: &mut Cx<'_>| {
-                // The thread that asked may have stopped waiting.
+                // An error means that the thread that asked has stopped waiting for the answer.
                 let _ = answer.send((port, job(root, cx)));
             });
             let taken = slot.port.with(job, self.clock.now(), &self.waker(slot));
@@ -231,7 +235,7 @@ impl Shared {
 }
 
 impl<T> Answers<T> {
-    /// Waits for the answers and returns them by port number.
+    /// Waits for the answers of the ports, and returns them in the order of the ports' numbers.
     fn gather(self, clock: &impl Clock) -> Vec<(usize, Result<T, PortError>)> {
         let deadline = clock.now() + PATIENCE;
         let missing = self.asked.iter().filter(|(_, error)| error.is_none()).count();
@@ -241,7 +245,8 @@ impl<T> Answers<T> {
             match self.from.recv_timeout(Duration::from_nanos(deadline.since(clock.now()))) {
                 Ok(answer) => came.push(answer),
                 Err(RecvTimeoutError::Timeout) => break,
-                // A dead port drops the work that it is asked to do.
+                // A dead port drops the work that it is given, and with it the sending end of the
+                // channel.
                 Err(RecvTimeoutError::Disconnected) => {
                     silent = PortError::Dead;
                     break;

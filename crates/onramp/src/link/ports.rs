@@ -12,8 +12,8 @@ use super::Link;
 use crate::runner::{StartError, ThreadGroup};
 use crate::{CloseReport, PortError};
 
-/// How long the flows of a removed port wait, at least, for a packet that was on its way into that
-/// port.
+/// If a packet was on its way into a port when the port was removed, the flows of that port wait
+/// for the packet, for at least this long.
 const LATE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Link {
@@ -36,8 +36,9 @@ impl Link {
                 StartError::Spawn(error) | StartError::Pin(_, error) => PortError::Thread(error),
             })?;
         }
-        // The lock makes this one step: a later change finds the port, and an earlier change is
-        // part of the configuration.
+        // While the configuration is locked here, no other thread can change it. So a change that
+        // comes later finds the new port, and the port is built with every change that came
+        // earlier.
         let port = shared.add_port(Box::new(device), &*shared.plan().ok_or(PortError::Closed)?);
         let port = port.ok_or_else(|| PortError::TooMany(shared.slots.capacity()))?;
         shared.share_out(0);
@@ -52,16 +53,16 @@ impl Link {
     /// Removes a port. The flows of the port wait until it has sent the packets that it holds, or
     /// until `timeout` has passed and the remaining packets were dropped (counted as
     /// [`purged`](onramp_queue::DropReason::Purged)). Then the flows continue at the other ports,
-    /// so packets of a flow keep their order. Exception: a packet that was on its way into the port
-    /// at that moment may be overtaken if the port keeps it for longer than a second and longer
-    /// than `timeout`.
+    /// so the packets of a flow keep their order. There is one exception: a packet that another
+    /// thread was just pushing into the port may be overtaken if the port keeps it for longer than
+    /// a second and longer than `timeout`.
     ///
-    /// If a device blocks, the call returns at most a second after `timeout`, see
-    /// [`CloseReport::blocked`]. One thread at a time adds or removes ports; others wait until it
-    /// is done.
+    /// If the port's device blocks, the call returns at most a second after `timeout`, see
+    /// [`CloseReport::blocked`]. One thread at a time adds or removes ports; others wait until that
+    /// thread is done.
     ///
-    /// The device is not dropped before the link is. The number of a removed port is not used
-    /// again.
+    /// The port's device is not dropped before the link is. The number of a removed port is not
+    /// used again.
     ///
     /// # Errors
     ///
@@ -71,7 +72,8 @@ impl Link {
         let mut changing = shared.changing()?;
         let slot = shared.slots.get(port).filter(|slot| slot.is_open());
         let slot = slot.ok_or(PortError::Unknown(port))?;
-        // While this thread holds the lock, nobody can install a root that needs this port.
+        // While this thread holds the lock on the configuration, no other thread can install a root
+        // that needs this port.
         let plan = shared.plan();
         let successors: Box<[usize]> = shared.slots.open().filter(|open| *open != port).collect();
         if successors.is_empty() || shared.rig.gate.is_one() && port == 0 {
@@ -89,14 +91,16 @@ impl Link {
         if !flushed {
             blocked = shared.close_ports(std::iter::once(slot), shared.owners_deadline());
         }
-        // A port that was flushed stays open for packets that were on their way in. These packets
-        // are sent, too, and packets behind them wait.
+        // If the flush succeeded, the port stays able to send packets that other threads were just
+        // pushing into it. Such packets are sent, too, and later packets of their flows wait for
+        // them.
         let patience = deadline.max(shared.clock.now() + LATE_PATIENCE).0;
         slot.known.succession.go(&successors, if flushed { patience } else { 0 });
         shared.note_gone(port, &mut changing);
         shared.share_out(0);
         drop(changing);
-        // Senders that waited for the removed port continue at its successors.
+        // Wake the senders that waited for the removed port, so that they continue at its
+        // successors.
         shared.ring_all();
         Ok(slot.lost().since(before, flushed, blocked))
     }
@@ -106,8 +110,8 @@ impl Link {
     /// packets are dropped and counted. All held packets are dropped if a root that serves all
     /// ports of a device of a host (crate `onramp-host`) comes or goes.
     ///
-    /// The call waits for no other thread. A port that has an owner gets the qdisc as soon as that
-    /// owner returns from the device.
+    /// The call waits for no other thread. If a port has an owner at the moment, the port gets the
+    /// qdisc as soon as that owner returns from the device.
     ///
     /// # Errors
     ///
@@ -151,8 +155,8 @@ impl Link {
         blocked.map_or(Ok(()), |port| Err(PortError::Blocked(port)))
     }
 
-    /// Changes the rate that all ports share, in bytes on the wire, for packets from now on.
-    /// `Rate::bytes_per_second(0)` means no limit.
+    /// Changes the rate that all ports of the link share, in bytes on the wire per second, for
+    /// packets from now on. `Rate(0)` means no limit.
     ///
     /// # Errors
     ///
@@ -164,7 +168,8 @@ impl Link {
             return Err(PortError::Closed);
         }
         shared.rate.as_ref().ok_or(PortError::NoRate)?.set(rate);
-        // Ports that wait for their time have to compute it again.
+        // Ports that wait for the time at which the old rate allows the next packet have to compute
+        // that time again.
         for slot in shared.slots.iter() {
             shared.waker(slot).visit_by(shared.clock.now());
         }

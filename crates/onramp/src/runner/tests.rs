@@ -1,4 +1,5 @@
-//! Tests of a runner with a clock that stands still.
+//! Tests of a runner (a thread that visits ports when their time has come) with a clock that stands
+//! still.
 
 mod visits;
 
@@ -34,7 +35,7 @@ impl Serves<Null> for Arc<Ports> {
 const NOW: Instant = Instant(1_000_000_000);
 
 impl Ports {
-    /// Makes one runner, and one port for each qdisc.
+    /// Makes a link with one runner, and with one port for each qdisc.
     fn new(qdiscs: &[&str]) -> Arc<Self> {
         Self::with_runners(1, qdiscs)
     }
@@ -57,7 +58,7 @@ impl Ports {
         SlotWaker { rig: &self.rig, slot, clock: &MonotonicClock }
     }
 
-    /// Pushes `count` packets that leave at `at` at the earliest.
+    /// Pushes `count` packets into a port. The packets may not leave before the time `at`.
     fn push(&self, port: usize, count: u32, at: Instant) {
         let packet = |_| {
             let mut packet = Packet::new(100);
@@ -78,25 +79,26 @@ impl Ports {
     }
 }
 
-/// Does one round of a runner whose role no other thread takes over.
+/// Makes one round of runner `me`: visits all ports that are due. No other thread takes over the
+/// runner's role.
 fn rounds(ports: &Arc<Ports>, me: usize, clock: &impl Clock) -> (u32, u64) {
     let seat = Seat { me, number: u16::try_from(me).expect("few") };
     round(ports, seat, clock).expect("nobody takes its place")
 }
 
-/// Starts the first runner.
+/// Starts the thread of the first runner.
 fn start(ports: &Arc<Ports>, clock: impl Clock + Send + Clone + 'static) {
     ThreadGroup::start(ports, 0, None, clock).expect("a thread can be had");
 }
 
-/// Ends all threads.
+/// Ends all threads of the link.
 fn end(ports: &Arc<Ports>) {
     ports.rig.runners.iter().for_each(|runner| runner.stop(&ports.rig.threads));
     ports.rig.threads.stop();
     ports.rig.threads.join(&MonotonicClock, Instant::MAX);
 }
 
-/// Does one round of the first runner, and returns the time of its next round.
+/// Makes one round of the first runner, and returns the time of its next round.
 fn next(ports: &Arc<Ports>, clock: &Instant) -> u64 {
     rounds(ports, 0, clock).1
 }
@@ -111,7 +113,7 @@ fn the_earliest_port_decides_when_the_runner_wakes() {
     assert_eq!(ports.wake_at(), NOW.after(500).0, "earlier than asked for");
     ports.push(0, 1, NOW.after(300));
     assert_eq!(ports.wake_at(), NOW.after(300).0);
-    // Visit one port after another: each when it is due, and none before.
+    // The runner visits each port when that port is due, and not before.
     assert_eq!(next(&ports, &NOW.after(299)), NOW.after(300).0);
     assert_eq!(ports.sent(), [0, 0, 0]);
     assert_eq!(next(&ports, &NOW.after(300)), NOW.after(500).0);
@@ -146,7 +148,8 @@ fn a_visit_that_ends_at_its_quota_goes_on_at_once() {
     assert_eq!(ports.sent(), [150]);
 }
 
-/// A request for an earlier visit wakes the runner; a request for a later visit does not.
+/// A request for a visit wakes the runner only if the visit is earlier than the time at which the
+/// runner wakes by itself.
 #[test]
 fn only_an_earlier_wish_wakes() {
     let ports = Ports::new(&["pfifo"]);
@@ -160,23 +163,23 @@ fn only_an_earlier_wish_wakes() {
         waker.visit_by(NOW.after(700));
         assert!(sleeper.join().expect("it only sleeps") <= NOW.after(700).0);
     });
-    // The runner sleeps no longer than until the time that it read; an equal or later request
-    // changes nothing.
+    // The runner has read a time, and sleeps no longer than until then. A request for the same time
+    // or a later one changes nothing.
     waker.visit_by(NOW.after(700));
     waker.visit_by(NOW.after(800));
     assert_eq!(ports.wake_at(), NOW.after(700).0);
     assert_eq!(waker.slot.calls(), (3, 1));
 }
 
-/// Sleeps for `limit`. Returns false if the thread was woken before.
+/// Sleeps for `limit`. Returns false if another thread woke this thread before that time.
 fn sleeps(limit: Duration) -> bool {
     let start = MonotonicClock.now();
     thread::park_timeout(limit);
     MonotonicClock.now() >= start + limit
 }
 
-/// A request for a later visit wakes no thread. The test thread plays the runner. A short sleep
-/// that is not interrupted takes its full time on any machine.
+/// A request for a later visit wakes no thread. The test's own thread plays the runner: the test
+/// checks that a short sleep of this thread takes its full time.
 #[test]
 fn a_later_wish_wakes_nobody() {
     let ports = Ports::new(&["pfifo"; 3]);
@@ -195,19 +198,21 @@ fn a_later_wish_wakes_nobody() {
     wakers[2].visit_by(NOW.after(499));
     assert!(!sleeps(long), "a nanosecond earlier");
     assert_eq!(ports.wake_at(), NOW.after(499).0);
-    // A runner's own requests wake no thread: the runner reads them before it sleeps.
+    // A request that a port makes while its runner visits it wakes no thread: the runner reads the
+    // request before it sleeps.
     OwnWaker(ports.waker(0), 0).visit_by(NOW.after(9));
     assert!(sleeps(short));
     assert_eq!(ports.wake_at(), NOW.after(499).0);
 }
 
-/// A runner does ten rounds without a pause, then yields to other threads once, and so on.
+/// A runner makes up to ten further rounds without a pause, then yields to other threads once, and
+/// so on.
 #[test]
 fn rounds_without_a_pause_are_bounded() {
     for (rounds, restarts) in [(0, 0), (1, 1), (10, 10), (11, 10), (12, 11), (21, 20), (22, 20)] {
         let ports = Ports::new(&["pfifo limit 10000"]);
-        // The push sends one quota and each round sends one quota. The last round sends the single
-        // packet that is left.
+        // The push sends one quota (64 packets), and each round sends one quota. The last round
+        // sends the single packet that is left.
         let count = 64 + 64 * rounds + 1;
         ports.push(0, count, Instant(0));
         start(&ports, NOW.after(2 * TICK_NS));
@@ -220,8 +225,8 @@ fn rounds_without_a_pause_are_bounded() {
     }
 }
 
-/// A wake-up counts as idle when no port was due, but not the wake-up that ends the runner. The
-/// rounds before the first sleep are not wake-ups.
+/// A wake-up of a runner counts as idle if no port was due. The wake-up that ends the runner does
+/// not count as idle, and rounds before the first sleep are not wake-ups at all.
 #[test]
 fn wake_ups_that_find_nothing_are_counted() {
     let ports = Ports::new(&["pfifo"; 2]);
@@ -237,12 +242,12 @@ fn wake_ups_that_find_nothing_are_counted() {
     let mut visits = 1;
     until(&runner.stats.visits, visits);
     for turn in 1..=4 {
-        // Wake the runner although nothing is due, as if another thread had done the work. The
-        // thread may also wake spuriously.
+        // Wake the runner although no port is due, as if another thread had done the work already.
+        // A thread may also wake for no reason, so wait for at least one more idle wake-up.
         let idle = runner.stats.idle.get();
         runner.call(&ports.rig.threads);
         until(&runner.stats.idle, idle + 1);
-        // Make one port due, then both ports.
+        // Make the first port due, and in every second turn then the other port, too.
         ports.waker(0).visit_by(NOW);
         visits += 1;
         until(&runner.stats.visits, visits);
@@ -256,7 +261,8 @@ fn wake_ups_that_find_nothing_are_counted() {
     let stats = &runner.stats;
     assert_eq!((stats.visits.get(), stats.restarts.get()), (1 + 6, 0));
     assert!(stats.idle.get() >= 4);
-    // Each visit except the first took one wake-up, and one more wake-up ended the runner.
+    // Each of the six visits after the first one took one wake-up, and one more wake-up ended the
+    // runner.
     assert_eq!(stats.wakeups.get(), stats.idle.get() + 6 + 1);
 }
 
@@ -293,7 +299,8 @@ fn time_without_a_pause_is_bounded() {
     assert!(restarts < 4, "{restarts} of 4 rounds: it never gave way");
 }
 
-/// Each runner serves its own ports, and the ports of another runner that is late.
+/// Each runner serves its own ports. If another runner is late, it also serves the ports of that
+/// runner.
 #[test]
 fn runners_share_ports() {
     let ports = Ports::with_runners(2, &["fq timer_slack 0"; 4]);
@@ -304,7 +311,7 @@ fn runners_share_ports() {
     assert_eq!(ports.rig.runners[1].alarm.at(), due.0);
     assert_eq!(rounds(&ports, 0, &due), (2, NEVER));
     assert_eq!(ports.sent(), [1, 0, 1, 0]);
-    // The other runner does not come.
+    // The other runner does not make its round, so its ports are late.
     let late = due.after(LATE_NS);
     assert_eq!(rounds(&ports, 0, &Instant(late.0 - 1)), (0, NEVER));
     assert_eq!(rounds(&ports, 0, &late), (2, NEVER));
@@ -312,7 +319,7 @@ fn runners_share_ports() {
     assert_eq!(rounds(&ports, 1, &late), (0, NEVER), "done already");
 }
 
-/// A port whose runner is late calls another runner, once.
+/// If the runner of a port is late, the port wakes another runner, but only once.
 #[test]
 fn a_late_runner_is_noticed() {
     let ports = Ports::with_runners(2, &["pfifo"; 2]);
@@ -329,7 +336,8 @@ fn a_late_runner_is_noticed() {
     assert_eq!(waker.slot.calls(), (2, 2), "it comes in time");
 }
 
-/// A runner that serves a port of another runner tells that runner of the work it leaves behind.
+/// A runner that visits a port of another runner sets the alarm of that runner for the work that is
+/// left in the port.
 #[test]
 fn a_stand_in_tells_the_runner_at_home() {
     let ports = Ports::with_runners(2, &["fq timer_slack 0"; 2]);

@@ -1,11 +1,12 @@
-//! The threads of a link: those that serve as runners, one that watches the runners, and spare
-//! ones.
+//! The threads of a link: threads that serve as runners, one thread that watches the runners (the
+//! watch), and spare threads.
 //!
 //! A device that blocks keeps the thread that visits its port. To keep the timers of other ports on
-//! time, a watch sleeps beside the runners. Each runner tells the watch before it visits such a
-//! device. The watch looks [`WATCH_NS`] later, and takes over the role of a runner that is still
-//! out. Another thread then becomes the watch: a spare thread, or a new one. The thread that the
-//! device kept becomes a spare thread when the device returns.
+//! time, the watch sleeps beside the runners. Before a runner visits a port whose device may block,
+//! it records that it is out (with such a device) and tells the watch. The watch looks [`WATCH_NS`]
+//! later, and takes over the role of a runner that is still out. Another thread then becomes the
+//! watch: a spare thread, or a new one. The thread that the device kept becomes a spare thread when
+//! the device returns.
 //!
 //! ```text
 //! run ──▶ visit ──────────────▶ back ──▶ run
@@ -27,24 +28,26 @@ use onramp_queue::{Alarm, NEVER, Post};
 use super::{Seat, Serves, run, sleep};
 use crate::nap::Nap;
 
-/// How long a runner may be out before it is relieved, nanoseconds.
+/// How long a runner may be out (with a device that may block) before another thread takes over its
+/// role, nanoseconds.
 const WATCH_NS: u64 = 2_000_000;
-/// Greatest number of threads of a link besides its runners: those that devices keep at the same
-/// time, and the watch.
+/// Greatest number of threads of a link besides those that serve as its runners: threads that
+/// devices keep at the same time, and the watch.
 const STAND_INS: usize = 64;
 /// A number that no thread has.
 const NOBODY: u16 = u16::MAX;
 
 /// The threads of a link.
 pub(crate) struct ThreadGroup {
-    /// Threads by number. The first numbers are those of the runners' first threads.
+    /// The link's threads by number. The first numbers belong to the threads that are the runners
+    /// at first.
     threads: Box<[OnceLock<Thread>]>,
     watch: Watch,
     stopped: AtomicBool,
     hands: Mutex<Hands>,
 }
 
-/// State that the watch shares with the runners that it watches.
+/// State that the watch (the thread that watches the runners) shares with the runners.
 #[repr(align(128))]
 struct Watch {
     alarm: Alarm,
@@ -54,20 +57,20 @@ struct Watch {
 
 struct Hands {
     handles: Vec<JoinHandle<()>>,
-    /// Numbers of the threads that have nothing to do.
+    /// Numbers of the spare threads, which have nothing to do at present.
     spare: Vec<u16>,
     /// Number of threads that were started, which is also the number of the next thread.
     started: usize,
 }
 
-/// What a thread does.
+/// What a thread of the link does at present.
 #[derive(Clone, Copy, Debug)]
 enum Duty {
     /// Serves as the runner with this number.
     Run(usize),
     /// Watches the runners.
     Watch,
-    /// Sleeps until it is called to become the watch.
+    /// Sleeps until another thread makes it the watch.
     Spare,
 }
 
@@ -79,7 +82,7 @@ pub(crate) enum StartError {
 }
 
 impl ThreadGroup {
-    /// Makes a group without threads, for this number of runners.
+    /// Makes a group for a link with `runners` runners; no thread is started yet.
     pub(crate) fn new(runners: usize) -> Self {
         Self {
             threads: (0..runners + STAND_INS).map(|_| OnceLock::new()).collect(),
@@ -109,7 +112,7 @@ impl ThreadGroup {
         shared.rig().threads.hands().spawn(shared, number, Duty::Run(me), cpu, clock)
     }
 
-    /// Starts the watch, unless there is one.
+    /// Starts the watch, unless the link has a watch already.
     pub(crate) fn start_watch<S, D, C>(shared: &S, clock: C) -> Result<(), StartError>
     where
         S: Serves<D> + Send + Sync + Clone + 'static,
@@ -123,19 +126,21 @@ impl ThreadGroup {
         }
         hands.hire(shared, clock)?;
         threads.watch.on.store(true, Ordering::Relaxed); // Relaxed: the fence orders the store.
-        // SeqCst: pairs with the fence in `look_after`. Either a runner that goes out sees the
-        // watch, or the watch, which looks after this fence, sees that the runner is out.
+        // SeqCst: pairs with the fence in `look_after`. Either a runner that goes out sees that
+        // there is a watch, and tells it; or the watch, which looks at the runners after this
+        // fence, sees that the runner is out.
         fence(Ordering::SeqCst);
         threads.wake(threads.watch.post.holder());
         Ok(())
     }
 
-    /// Whether there is a watch.
+    /// Whether the link has a watch (a thread that watches the runners).
     fn watches(&self) -> bool {
         self.watch.on.load(Ordering::Relaxed) // Relaxed: a fence or the lock on `hands` orders it.
     }
 
-    /// Makes the watch check in time whether a runner that went out at `now` is back.
+    /// Makes sure that the watch checks, when the time limit has passed, whether the runner that
+    /// went out at `now` is back.
     #[inline]
     pub(super) fn look_after(&self, now: Instant) {
         // SeqCst: pairs with the fence in `start_watch`, which explains the pair.
@@ -145,8 +150,8 @@ impl ThreadGroup {
         }
     }
 
-    /// Wakes a thread, if it has been started. A thread that has not been started yet looks for
-    /// work as it starts.
+    /// Wakes the thread `number`, if it has been started. A thread that has not been started yet
+    /// needs no wake-up, because it looks for work when it starts.
     pub(super) fn wake(&self, number: u16) {
         if let Some(thread) = self.threads.get(usize::from(number)).and_then(OnceLock::get) {
             thread.unpark();
@@ -154,7 +159,7 @@ impl ThreadGroup {
     }
 
     /// Ends all threads as soon as they are back from their devices. Threads that serve as runners
-    /// also need to be told to [stop](super::Runner::stop).
+    /// end only if their runners are also told to [stop](super::Runner::stop).
     pub(crate) fn stop(&self) {
         let hands = self.hands();
         // Release: pairs with the acquire in `is_stopped`.
@@ -167,18 +172,19 @@ impl ThreadGroup {
         self.stopped.load(Ordering::Acquire) // Acquire: pairs with the release in `stop`.
     }
 
-    /// Blocks until all threads have ended, except the calling thread if it is one of them, and at
-    /// most until `deadline`. A device may keep some threads for longer: they end when the device
-    /// returns.
+    /// Blocks until all threads have ended, but at most until `deadline`. The calling thread, if it
+    /// is one of them, is not waited for. A thread that a device keeps ends when the device
+    /// returns, which may be later.
     pub(crate) fn join(&self, clock: &impl Clock, deadline: Instant) {
         let me = thread::current().id();
         let mut nap = Nap::default();
         loop {
-            // Wait without the lock, because a waker that runs in one of these threads may call
-            // this function as well.
+            // Do not hold the lock while waiting, because a waker that runs in one of these threads
+            // may call this function as well.
             let mut hands = self.hands();
             let ended = hands.handles.extract_if(.., |handle| handle.is_finished());
-            // The panic hook has already printed a panic.
+            // An error of `join` means that the thread panicked; the panic hook has already printed
+            // the panic.
             ended.for_each(|handle| drop(handle.join()));
             let all = hands.handles.iter().all(|handle| handle.thread().id() == me);
             drop(hands);
@@ -196,7 +202,7 @@ impl ThreadGroup {
 }
 
 impl Hands {
-    /// Makes a spare thread, or a new one, the watch.
+    /// Makes a spare thread the watch or, if there is none, a new thread.
     fn hire<S, D, C>(&mut self, shared: &S, clock: C) -> Result<(), StartError>
     where
         S: Serves<D> + Send + Sync + Clone + 'static,
@@ -217,7 +223,8 @@ impl Hands {
         self.spawn(shared, number, Duty::Watch, None, clock)?;
         self.started += 1;
         threads.watch.post.hand_over(number);
-        // The new thread may have looked before this hand-over and gone to sleep, so wake it.
+        // The new thread may have found, before this hand-over, that it is not the watch yet, and
+        // gone to sleep. So wake it.
         threads.wake(number);
         Ok(())
     }
@@ -242,7 +249,8 @@ impl Hands {
             .spawn(move || {
                 let pin = cpu.map_or(Ok(()), onramp_dev::pin_thread);
                 let failed = pin.is_err();
-                // The thread that starts this one on a given processor waits for the result.
+                // If the thread shall be pinned, the thread that starts this one waits for the
+                // result.
                 let _ = pinned.send(pin);
                 if !failed {
                     live(&theirs, number, duty, &clock);
@@ -255,7 +263,8 @@ impl Hands {
             return Err(StartError::Pin(cpu, error));
         }
         let thread = handle.thread().clone();
-        // A thread that called `wake` earlier found no entry, so this thread repeats the wake-up.
+        // A thread that called `wake` before this entry was stored found no thread to wake, so
+        // repeat its wake-up.
         let _ = shared.rig().threads.threads[usize::from(number)].set(thread.clone());
         thread.unpark();
         self.handles.push(handle);
@@ -273,8 +282,8 @@ where
     onramp_dev::exact_timers();
     loop {
         let next = match duty {
-            // A runner that returns because the link closes becomes spare, and a spare thread then
-            // ends.
+            // `run` also returns when the link closes. Then the thread becomes spare, and a spare
+            // thread ends when the link is closed.
             Duty::Run(me) => {
                 run(shared, Seat { me, number }, clock);
                 Some(Duty::Spare)
@@ -289,8 +298,8 @@ where
     }
 }
 
-/// Sleeps as a spare thread. Returns true if the thread shall become the watch, false if it shall
-/// end.
+/// Sleeps as a spare thread. Returns true if another thread has made this thread the watch, false
+/// if this thread shall end.
 fn wait_to_watch(threads: &ThreadGroup, number: u16) -> bool {
     let is_watch = || threads.watch.post.holder() == number;
     let mut hands = threads.hands();
@@ -309,8 +318,8 @@ fn wait_to_watch(threads: &ThreadGroup, number: u16) -> bool {
     true
 }
 
-/// Watches the runners until one is out for too long. Then takes over the role of that runner and
-/// returns its number. Returns `None` if the thread shall end.
+/// Watches the runners until one of them has been out for too long. Then takes over the role of
+/// that runner and returns the runner's number. Returns `None` if the thread shall end.
 fn watch<S, D, C>(shared: &S, number: u16, clock: &C) -> Option<usize>
 where
     S: Serves<D> + Send + Sync + Clone + 'static,
@@ -334,15 +343,17 @@ where
                 runner.stats.stand_ins.add(1);
                 let mut hands = threads.hands();
                 if hands.hire(shared, clock.clone()).is_err() {
-                    // No thread watches until a thread that a device keeps now comes back.
+                    // No thread could be made the watch. The next thread that comes back from a
+                    // device becomes the watch.
                     threads.watch.post.hand_over(NOBODY);
                     runner.stats.unwatched.add(1);
                 }
                 return Some(me);
             }
         }
-        // While runners go out again and again, one check for all of them is cheaper than one check
-        // for each.
+        // If runners made visits since the last check, check again after a fixed time, even if no
+        // runner is out now: while runners go out again and again, one check for all of them costs
+        // less than a wake-up for each.
         let visits = shared.rig().runners.iter().map(|runner| runner.stats.visits.get()).sum();
         if visits != before {
             next = next.min(now.after(WATCH_NS).0);
@@ -360,12 +371,12 @@ impl fmt::Debug for ThreadGroup {
 
 #[cfg(test)]
 impl ThreadGroup {
-    /// Returns the greatest number of threads that there may be.
+    /// Returns the greatest number of threads that the link may have.
     pub(super) fn places(&self) -> usize {
         self.threads.len()
     }
 
-    /// Makes `thread` the thread with this number.
+    /// Makes `thread` the thread with the number `number`.
     pub(super) fn seat(&self, number: u16, thread: Thread) {
         assert!(self.threads[usize::from(number)].set(thread).is_ok(), "nobody is {number}");
     }

@@ -1,4 +1,4 @@
-//! How a sender pushes packets into a port.
+//! How a sender pushes packets into a port's intake.
 
 use onramp_core::Clock;
 use onramp_queue::{Full, PacketList};
@@ -8,10 +8,10 @@ use crate::Flow;
 
 impl Sender {
     /// Stages as many packets of `flow` as there is room for. Returns the number of staged packets,
-    /// and the number of packets that were not staged and went back to the pool.
+    /// and the number of packets that were not staged, which go back to the sender's pool.
     pub(super) fn submit_list(&mut self, flow: &Flow, list: &mut PacketList) -> (usize, usize) {
-        // Choose the port only now, after the packets were made: while they were made, the flow may
-        // have left a dead port.
+        // Choose the port only now, after the packets were made. While they were made, the flow may
+        // have changed to another port because its port died.
         let (count, port) = (list.len(), self.port_of(flow));
         if self.push_parts(port, list) {
             return (count as usize, 0);
@@ -24,8 +24,8 @@ impl Sender {
         ((count - left) as usize, left as usize)
     }
 
-    /// Stages all packets of the list with one push, or, if they do not fit, as many as do: a list
-    /// may be longer than the intake's cap. Returns false if packets are left in the list.
+    /// Stages all packets of the list with one push. If they do not fit (a list may be longer than
+    /// the cap of the intake), stages as many as do. Returns false if packets are left in the list.
     pub(super) fn push_parts(&mut self, port: usize, list: &mut PacketList) -> bool {
         if self.push_or_cork(port, list) {
             return true;
@@ -41,7 +41,7 @@ impl Sender {
         true
     }
 
-    /// Stages packets, or holds them back while the sender is corked. Returns false if packets are
+    /// Stages packets or, while the sender is corked, holds them back. Returns false if packets are
     /// left in the list because they were not staged.
     #[inline]
     pub(super) fn push_or_cork(&mut self, port: usize, list: &mut PacketList) -> bool {
@@ -51,15 +51,16 @@ impl Sender {
         self.push_specially(port, list)
     }
 
-    /// Holds packets back while the sender is corked, or stages packets of a link whose ports have
-    /// changed or that is closing.
+    /// The slow path: holds packets back while the sender is corked, or stages packets of a link
+    /// that is closing or whose ports have changed.
     #[cold]
     pub(super) fn push_specially(&mut self, mut port: usize, list: &mut PacketList) -> bool {
         if !self.corked.is_empty() {
             if self.shared().is_copy() {
                 return false;
             }
-            // The link may have got more ports since the cork began.
+            // Ports may have been added to the link since the cork began, so make room for their
+            // lists.
             self.corked.resize_with(self.corked.len().max(port + 1), PacketList::new);
             self.corked[port].append(list);
             return true;
@@ -71,8 +72,9 @@ impl Sender {
         list.is_empty() || self.push(port, list)
     }
 
-    /// Handles packets for `port` after ports were removed: stages those packets whose flows have
-    /// another port now. Returns false if the packets left in the list may not be staged now.
+    /// Handles packets for `port` on a link from which ports were removed. If `port` was removed,
+    /// stages its packets at the ports that have taken over their flows. Returns false if the
+    /// packets left in the list cannot be staged now.
     #[cold]
     fn push_changed(&mut self, port: usize, list: &mut PacketList) -> bool {
         if self.shared().slot(port).is_open() {
@@ -81,8 +83,8 @@ impl Sender {
         while let Some(packet) = list.pop_front() {
             let successor = self.shared().route(port, packet.flow);
             let mut one = PacketList::from_iter([packet]);
-            // While this loop runs, the successor may be removed as well, or may turn out to hold a
-            // packet that was still on its way in.
+            // While this loop runs, the successor may be removed as well, or it may become known
+            // that `port` still holds a packet that must leave first.
             if !self.shared().slot(successor).is_open() || !self.push(successor, &mut one) {
                 one.append(list);
                 *list = one;
@@ -92,17 +94,18 @@ impl Sender {
         true
     }
 
-    /// Stages packets with one clock reading and one atomic exchange. Returns false if packets are
-    /// left in the list because the intake is full.
+    /// Stages packets with one reading of the clock and one atomic exchange. Returns false if
+    /// packets are left in the list because the intake is full.
     ///
-    /// The list is not moved until the clock was read: moving it right after it was written would
-    /// stall until the processor's stores are done.
+    /// The list is moved only after the clock was read: if it were moved right after it was
+    /// written, the processor would stall until its stores are done.
     #[inline]
     pub(super) fn push(&mut self, port: usize, list: &mut PacketList) -> bool {
         let Self { handle, pool, end, .. } = self;
         let shared = &*handle.shared;
         let slot = shared.slot(port);
-        // Another sender used this memory last. The processor fetches it while we read the clock.
+        // Another sender wrote to the port's memory last. Let the processor fetch that memory while
+        // this thread reads the clock.
         slot.port.prefetch();
         let now = shared.clock.now();
         pool.submit(list, now.0);

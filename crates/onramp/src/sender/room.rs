@@ -1,7 +1,8 @@
-//! How a sender waits: for room, for its packets to come home, for a place in an intake.
+//! How a sender waits: for credits, for its packets to come home, and for room in an intake.
 //!
-//! While there is work that no other thread does, a waiting sender does that work. Otherwise it
-//! sleeps, and its pool wakes it when half of the packets that it has in flight came home.
+//! While a port has packets that no other thread is sending, a waiting sender sends them.
+//! Otherwise, it sleeps, and its pool wakes it when half of the packets that it has in flight have
+//! come home.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,25 +20,24 @@ use crate::runner::WISH_NS;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
 
-/// Longest sleep of a sender while another thread takes the sender's previous waker out of the
-/// pool.
+/// Longest sleep of a sender that cannot ask its pool for a wake-up yet, because another thread is
+/// just taking the sender's previous waker out of the pool.
 const BUSY_NAP: Duration = Duration::from_micros(50);
-/// How long a flush waits on a link that is closed for good, because packets may still be on their
-/// way home.
+/// How long a flush waits for packets to come home after the link has been closed for good.
 const CLOSED_PATIENCE: Duration = Duration::from_secs(1);
-/// Greatest number of ports, besides its own, at which a sender looks for work in one attempt: the
-/// first constant applies while the sender waits, the second when it sends again without having
-/// waited.
+/// Greatest number of ports, besides the sender's own, at which a sender looks for packets to send
+/// in one attempt. The first constant applies while the sender waits; the second applies when the
+/// sender sends again without having waited.
 const HELPED_WAITING: usize = 4;
 pub(super) const HELPED_AGAIN: usize = 1;
-/// Number of times that a waiting sender works at ports before it checks again whether its own wait
-/// is over.
+/// Number of times that a waiting sender sends packets of ports before it checks again whether its
+/// own wait is over.
 const HELPS_MAX: u32 = 64;
 
 impl Sender {
-    /// Blocks until a datagram of `payload` bytes on `flow` is likely to be accepted, or will never
-    /// be accepted because the link is closed or the flow's port is dead. Another thread may take
-    /// the room first, so the next call may still return `Full`.
+    /// Blocks until the link is likely to accept a datagram of `payload` bytes on `flow`, or will
+    /// never accept it because the link is closed or the flow's port is dead. Another thread may
+    /// take the room first, so the next call of a sending method may still return `Full`.
     ///
     /// A caller that itself holds all packets that it may have ([`packet`](Self::packet)) waits
     /// until the link closes: only packets that were submitted or dropped free credit.
@@ -54,15 +54,15 @@ impl Sender {
         self.wait(flow, payload, deadline)
     }
 
-    /// Returns a future that resolves when [`wait_room`](Self::wait_room) would return. It works
-    /// with any executor.
+    /// Returns a future that is ready when [`wait_room`](Self::wait_room) would return. The future
+    /// works with any executor.
     pub fn ready<'a>(&'a mut self, flow: &'a Flow, payload: usize) -> Ready<'a> {
         Ready { sender: self, flow, payload, polled: false }
     }
 
-    /// Polls for room as [`ready`](Self::ready) does, for hand-written futures and sinks. The task
-    /// stays registered after the call, so it is woken even if the caller keeps nothing, unless
-    /// another call of this sender comes first.
+    /// Polls for room as [`ready`](Self::ready) does, for futures and sinks that are written by
+    /// hand. The task of `cx` stays registered after the call, so it is woken even if the caller
+    /// keeps nothing, unless another call of this sender comes first.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>, flow: &Flow, payload: usize) -> Poll<()> {
         let payload = u32::try_from(payload).unwrap_or(u32::MAX);
         self.told_full = false;
@@ -70,7 +70,8 @@ impl Sender {
             self.reclaim();
             if !self.shared().is_open() && self.refusal(flow).is_some() {
                 if self.shared().is_closed() {
-                    // Drops the packets that the cork holds back, counted as purged.
+                    // This call drops the packets that the cork holds back, and counts them as
+                    // purged.
                     let _ = self.uncork();
                 }
                 return Poll::Ready(());
@@ -81,8 +82,8 @@ impl Sender {
                 if self.stuck_at(flow) != Some(port) {
                     continue;
                 }
-                // The port's owner will take the staged packets, and a runner will check that it
-                // has.
+                // The port's owner will take the staged packets out. A runner checks that there is
+                // room, and then wakes this task.
                 self.wish_for_room(port);
                 match self.pool.listen(cx.waker()) {
                     Armed::Armed => return Poll::Pending,
@@ -99,16 +100,16 @@ impl Sender {
                     Armed::Busy => {}
                 }
             }
-            // There are two cases here. If packets left, one run for each poll is enough, because
-            // the executor has other tasks. Otherwise another thread is just taking the last waker
-            // out of the pool, and the task polls again.
+            // The task has to poll again, for one of two reasons. Either this call has sent
+            // packets: then one run for each poll is enough, because the executor has other tasks.
+            // Or another thread is just taking the task's previous waker out of the pool.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
     }
 
-    /// Blocks until every packet that this sender submitted was sent or dropped, at most for
-    /// `timeout`. Packets that other senders made are included if this sender submitted them.
+    /// Blocks until every packet that this sender submitted was sent or dropped, but at most for
+    /// `timeout`. This includes packets that other senders made, if this sender submitted them.
     /// Returns true if no packet is left.
     ///
     /// A packet that a device handed to a receiver counts until the receiver drops it, even if
@@ -136,8 +137,8 @@ impl Sender {
             let in_time = if below > 0 {
                 self.wait_returned(0, below, deadline)
             } else {
-                // Packets that other senders made do not come home to this sender, so nothing wakes
-                // it.
+                // Packets that other senders made do not come home to this sender, so no thread
+                // wakes this sender for them. It has to check again and again.
                 let left = deadline.since(now);
                 if !self.help(0, HELPED_WAITING) {
                     thread::park_timeout(nap.next(left));
@@ -174,14 +175,15 @@ impl Sender {
         }
     }
 
-    /// Returns half of the number of packets that this sender has in flight. A sender that resumed
-    /// after every single credit would sleep and wake for every single packet.
+    /// Returns half of the number of packets that this sender has in flight: it waits until so many
+    /// have come home. A sender that resumed after every single credit would sleep and wake for
+    /// every packet.
     fn half(&self) -> u32 {
         (self.pool.below() / 2).max(1)
     }
 
-    /// Submits the packets that a cork held back, as soon as they fit. Returns false if they did
-    /// not fit before `deadline`.
+    /// Submits the packets that a cork held back, and waits until they fit. Returns false if some
+    /// did not fit before `deadline`.
     pub(super) fn uncork_by(&mut self, deadline: Instant) -> bool {
         while self.uncork().is_err() {
             if !self.make_place(self.first_corked(), deadline) {
@@ -191,15 +193,15 @@ impl Sender {
         true
     }
 
-    /// Returns the port of the first packet that a cork holds back.
+    /// Returns the port into which the first packet that a cork holds back will be pushed.
     fn first_corked(&self) -> usize {
         let held = self.corked.iter().enumerate();
         let mut held = held.filter_map(|(port, list)| Some((port, list.front()?.flow)));
         held.next().map_or(0, |(port, key)| self.shared().route(port, key))
     }
 
-    /// Returns the port that accepts no packet now and so keeps packets of `flow`, or of a cork,
-    /// from being submitted. `None`: no port does.
+    /// Returns the port that accepts no packet at present, and so keeps this sender from submitting
+    /// packets of `flow` or packets that a cork held back. `None`: no port does.
     fn stuck_at(&mut self, flow: &Flow) -> Option<usize> {
         if self.uncork().is_err() {
             return Some(self.first_corked());
@@ -208,18 +210,19 @@ impl Sender {
         self.shared().is_full(port).then_some(port)
     }
 
-    /// Asks that this sender's bell be rung as soon as the port accepts packets again.
+    /// Asks a runner to wake this sender (to ring its bell) as soon as the port accepts packets
+    /// again.
     fn wish_for_room(&self, port: usize) {
         let shared = self.shared();
         let slot = shared.slot(port);
         if !slot.known.succession.is_leaving() {
             slot.want_room();
             shared.waker(slot).visit_by(shared.clock.now().after(WISH_NS));
-        } // Otherwise the thread that removes the port rings the bell.
+        } // Otherwise, the thread that removes the port wakes this sender.
     }
 
-    /// Blocks until `need` packets have come home, or an event happened that may end the wait.
-    /// Returns false if neither happened before `deadline`.
+    /// Blocks until `need` packets have come home, or until something else happened that may end
+    /// the wait. Returns false if neither happened before `deadline`.
     fn wait_returned(&mut self, port: usize, need: u32, deadline: Instant) -> bool {
         let mut helped = 0;
         loop {
@@ -244,13 +247,13 @@ impl Sender {
         }
     }
 
-    /// Sleeps in the way that `armed`, the pool's answer to a request to be woken, demands. Returns
-    /// false if `deadline` has passed.
+    /// Sleeps, if the pool's answer `armed` to the request for a wake-up allows it. Returns false
+    /// if `deadline` has passed.
     fn sleep(&mut self, armed: Armed, deadline: Instant) -> bool {
         match armed {
             Armed::Ready => true,
-            // Another thread takes the last waker out. A short sleep lets that thread run, even if
-            // its priority is lower.
+            // Another thread is just taking the sender's previous waker out of the pool. A short
+            // sleep lets that thread run, even if its priority is lower.
             Armed::Busy => {
                 thread::park_timeout(BUSY_NAP);
                 !self.shared().is_copy() && self.shared().clock.now() < deadline
@@ -266,9 +269,9 @@ impl Sender {
         }
     }
 
-    /// Sends packets for all senders instead of sleeping: at `port`, the sender's own port, or else
-    /// at the first of at most `most` ports that asked for a visit, in turn. (Ports that did not
-    /// ask have nothing to do.) Returns true if packets left.
+    /// Sends packets of any senders, in place of sleeping: first at `port`, the sender's own port.
+    /// If that port has nothing to send, at the first of at most `most` ports that asked for a
+    /// visit, in turn. (Ports that did not ask have nothing to do.) Returns true if packets left.
     pub(super) fn help(&mut self, port: usize, most: usize) -> bool {
         if self.work_at(port) {
             return true;
@@ -289,19 +292,21 @@ impl Sender {
         false
     }
 
-    /// Works at one port, if no thread owns it. Returns true if packets left.
+    /// Sends packets of one port, up to a quota, if no thread owns the port. Returns true if
+    /// packets left.
     fn work_at(&self, port: usize) -> bool {
         work(self.shared(), self.shared().slot(port))
     }
 
-    /// Returns the port that serves the packets of `flow` now.
+    /// Returns the port that serves the packets of `flow` at present.
     pub(super) fn served_by(&self, flow: &Flow) -> usize {
         let port = if flow.by_cpu { self.cpu_port } else { flow.port };
         self.shared().route(port, flow.key)
     }
 
-    /// Waits while the flow's port accepts no packet, because its intake is at its cap, which
-    /// credits normally prevent, or because the port is being removed.
+    /// Waits while the flow's port accepts no packet: either its intake is at its cap, which
+    /// credits normally prevent, or the port is being removed. Returns false if `deadline` has
+    /// passed.
     fn has_place(&mut self, flow: &Flow, deadline: Instant) -> bool {
         loop {
             let port = self.served_by(flow);
@@ -314,15 +319,16 @@ impl Sender {
         }
     }
 
-    /// Makes room in a port's intake: takes the staged packets out, or waits for the port's owner
-    /// to do so. Returns false if `deadline` has passed.
+    /// Helps a port to accept packets again: sends its staged packets or, if another thread owns
+    /// the port, waits for that thread to do so. Returns false if `deadline` has passed.
     fn make_place(&mut self, port: usize, deadline: Instant) -> bool {
         let shared = self.shared();
         if shared.clock.now() >= deadline {
             return false;
         }
         let helped = self.work_at(port);
-        // A port that is gone still counts: its successors accept no packet until it is empty.
+        // A port that was removed is waited for as well: its successors accept no packets of its
+        // flows until it is empty.
         if !helped && (shared.is_full(port) || shared.slot(port).known.succession.is_gone()) {
             self.wish_for_room(port);
             let armed = self.pool.listen(self.waker.get());
@@ -350,8 +356,8 @@ fn work(shared: &Shared, slot: &Slot<BoxDevice>) -> bool {
     shared.help(slot).is_some_and(|ran| ran.done > 0)
 }
 
-/// Future that resolves when a datagram is likely to be accepted, or will never be.
-/// [`Sender::ready`] makes it.
+/// Future of [`Sender::ready`], which is ready when the link is likely to accept a datagram or will
+/// never accept it.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Ready<'a> {
@@ -372,9 +378,9 @@ impl Future for Ready<'_> {
 }
 
 impl Drop for Ready<'_> {
-    /// Withdraws the request to be woken, so that no wake-up is wasted and the executor's task is
-    /// released. A future that was never polled has made no request, but [`Sender::poll_ready`] may
-    /// have, so its request stays.
+    /// Withdraws the task's request to be woken, so that the task is not woken for nothing and its
+    /// memory is released. A future that was never polled has made no request. In this case, a
+    /// request that the caller made with [`Sender::poll_ready`] stays.
     fn drop(&mut self) {
         if self.polled {
             self.sender.pool.forget_waker();

@@ -1,4 +1,4 @@
-//! Tests of a sender: slices of time, when it yields, and what its packets count.
+//! Tests of a sender: its time slices, when it yields its processor, and how its packets count.
 
 use onramp_dev::Null;
 use onramp_queue::Credits;
@@ -13,8 +13,8 @@ fn sender() -> (Sender, Flow) {
     (sender, flow)
 }
 
-/// Sends one packet as if the slice had begun `sent_for_ns` nanoseconds ago. Returns the time
-/// before and after the send.
+/// Sends one packet as if the sender's slice had begun `sent_for_ns` nanoseconds ago. Returns the
+/// times before and after the send.
 fn send_after(sender: &mut Sender, flow: &Flow, sent_for_ns: u64) -> [Instant; 2] {
     let before = sender.shared().clock.now();
     sender.slice_start = Instant(before.0 - sent_for_ns);
@@ -29,8 +29,8 @@ fn a_slice_is_three_hundred_microseconds() {
         send_after(&mut sender, &flow, 300_001);
         assert!(sender.slice_over, "longer than a slice");
     }
-    // The clock advances during the send. Only an attempt that took less than the remaining time of
-    // the slice counts.
+    // The slice must not be over, because it has 50 µs left. The clock advances during the send, so
+    // try again if the send itself took longer than that.
     loop {
         let [before, after] = send_after(&mut sender, &flow, 250_000);
         if after.since(before) <= 50_000 {
@@ -38,7 +38,7 @@ fn a_slice_is_three_hundred_microseconds() {
             break;
         }
     }
-    // A slice that begins in the future is not over.
+    // A slice whose start lies in the future is not over.
     sender.slice_start = Instant::MAX;
     sender.slice_over = true;
     sender.try_send(&flow, b"x").expect("there is room");
@@ -61,7 +61,8 @@ fn a_slice_begins_when_the_sender_has_given_way() {
     assert_eq!(sender.give_way(), Duration::ZERO);
 }
 
-/// All blocking sends yield the processor by themselves; `try_send` and `try_send_batch` do not.
+/// All sending calls that may block yield the processor after a slice; `try_send` and
+/// `try_send_batch` do not.
 #[test]
 fn a_send_gives_way() {
     let (mut sender, flow) = sender();
@@ -80,7 +81,7 @@ fn a_send_gives_way() {
     assert!(sender.slice_start > Instant(0) && !sender.slice_over);
 }
 
-/// A sender that sends packets of others while it waits yields its processor, too, once its slice
+/// A waiting sender that sends packets of other senders also yields its processor, once its slice
 /// is over.
 #[test]
 fn a_wait_that_helps_gives_way() {
@@ -91,12 +92,13 @@ fn a_wait_that_helps_gives_way() {
     let link = builder.build().expect("a link");
     let (mut waits, mut busy) = (link.sender(), link.sender());
     let (flow, other) = (waits.flow(None), busy.flow(None));
-    // The sender waits for a packet that stays in the qdisc for an hour.
+    // The sender waits for a packet of its own that stays in the qdisc for an hour.
     let mut packet = waits.packet(&flow, b"later").expect("there is room");
     packet.txtime_ns = link.now().after(3_600_000_000_000).0;
     waits.submit(&flow, packet).expect("there is room");
     for (slice_start, gives_way) in [(Instant(0), true), (Instant::MAX, false)] {
-        // The runner may own the port at the moment of the attempt. In that case, try again.
+        // If the runner owns the port at the moment of the attempt, the sender can send nothing. In
+        // that case, try again.
         let helped = (0..1_000).any(|_| {
             busy.cork();
             (0..500).for_each(|_| busy.try_send(&other, b"now").expect("there is room"));
@@ -114,7 +116,7 @@ fn a_wait_that_helps_gives_way() {
     }
 }
 
-/// A packet of several datagrams is charged with the headers of each datagram, as on the wire.
+/// A packet that holds several datagrams counts with the headers of each datagram, as on the wire.
 #[test]
 fn several_datagrams_count_with_all_their_headers() {
     for (gso_size, said, expected) in
@@ -131,7 +133,7 @@ fn several_datagrams_count_with_all_their_headers() {
     }
 }
 
-/// A slice is over when it took longer than 300 µs, to the nanosecond.
+/// A slice is over when it has lasted for more than 300 µs, be it by one nanosecond.
 #[test]
 fn a_slice_ends_to_the_nanosecond() {
     let start = Instant(1_000_000);
@@ -142,7 +144,7 @@ fn a_slice_ends_to_the_nanosecond() {
     assert_eq!(Sender::SLICE, Duration::from_micros(300));
 }
 
-/// A new packet carries no value of an earlier packet that used the same memory.
+/// A new packet has no value of the earlier packet that used the same memory.
 #[test]
 fn a_packet_has_nothing_of_an_earlier_one() {
     let (mut sender, flow) = sender();

@@ -1,4 +1,4 @@
-//! How ports are emptied and closed.
+//! How the ports of a link are emptied and closed.
 
 use std::thread;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::{BoxDevice, Shared};
 use crate::nap::Nap;
 use crate::slots::Slot;
 
-/// How long a close waits for the owners of ports. Together with twice [`END_PATIENCE`], a close
-/// waits for one second.
+/// How long a close waits for threads that own ports to leave them. Together with twice
+/// [`END_PATIENCE`], this makes one second.
 const OWNER_PATIENCE: Duration = Duration::from_millis(800);
-/// How long a close waits for threads that nothing holds up.
+/// How long a close waits for threads that no device keeps.
 const END_PATIENCE: Duration = Duration::from_millis(100);
 
 /// What became of a link that [`Link::close`](crate::Link::close) has closed, or of a port that
@@ -23,19 +23,19 @@ const END_PATIENCE: Duration = Duration::from_millis(100);
 /// began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloseReport {
-    /// Whether devices took all packets before the deadline, except those that qdiscs dropped. If
-    /// true, no packet was lost because of the close or because a port died.
+    /// Whether the devices had taken all packets before the deadline, except for packets that
+    /// qdiscs dropped. If true, no packet was lost because of the close or because a port died.
     pub flushed: bool,
-    /// Number of packets that the close has dropped so far, counted as `purged`. Packets that a
+    /// Number of packets that the close has dropped so far (drop reason `purged`). Packets that a
     /// cork holds back are not included: see [`Sender::uncork`](crate::Sender::uncork).
     pub purged: u64,
-    /// Number of ports that could not be closed within a second after the deadline, because their
-    /// devices keep a thread, a runner or a sender. The packets of such a port are purged, and
-    /// counted, when that thread returns from the device.
+    /// Number of ports that could not be closed within a second after the deadline, because a
+    /// thread (a runner or a sender) was still calling their device. The packets of such a port are
+    /// purged, and counted, when that thread returns from the device.
     pub blocked: usize,
 }
 
-/// Numbers of packets that were lost: neither dropped by a qdisc nor taken by a device.
+/// Numbers of packets that were lost: neither taken by a device nor dropped by a qdisc.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
     /// Packets dropped because a link or a port was closed.
@@ -45,8 +45,9 @@ pub(crate) struct Lost {
 }
 
 impl Lost {
-    /// Returns the report of a close, given what was lost `before` the close, whether the close
-    /// found nothing held (`flushed`), and the number of `blocked` ports.
+    /// Returns the report of a close. `self` is what has been lost now, `before` what had been lost
+    /// before the close; `flushed` says whether the ports became empty in time, and `blocked` how
+    /// many ports could not be closed.
     pub(crate) fn since(self, before: Self, flushed: bool, blocked: usize) -> CloseReport {
         CloseReport {
             flushed: flushed && self == before,
@@ -70,10 +71,11 @@ impl Shared {
         if self.is_copy() {
             return CloseReport { flushed: false, purged: 0, blocked: 0 };
         }
-        // All closes compare with the same value, so each reports what became of the link.
+        // If several threads close the link, all of them compare with the same earlier value, so
+        // each reports what the closes lost together.
         let before = *self.written.before_close.get_or_init(|| self.lost());
-        // Packets that are being sent, and ports that are being added, at this moment are handled
-        // below.
+        // From here on, new packets are refused. Packets that other threads are just pushing, and
+        // ports that they are just adding, are handled below.
         self.rig.gate.close();
         self.ring_all();
         let flushed = self.flush(timeout, |_| true);
@@ -82,10 +84,11 @@ impl Shared {
         let deadline = self.owners_deadline();
         self.close_ports(self.slots.iter(), deadline);
         self.rig.threads.join(&self.clock, deadline.max(self.clock.now() + END_PATIENCE));
-        // After this call, a sender that pushes a packet purges the port itself. This thread purges
-        // packets that were pushed before.
+        // After `shut`, a sender that still pushes a packet purges the port itself. The packets
+        // that were pushed before are purged by this thread.
         self.rig.gate.shut();
-        // Allows a moment more, because a thread that no device holds up may be at a port just now.
+        // Allow a moment more, because a thread that no device keeps may still own a port and be
+        // about to leave it.
         let deadline = deadline.max(self.clock.now() + END_PATIENCE);
         let blocked = self.close_ports(self.slots.iter(), deadline);
         self.ring_all();
@@ -100,8 +103,9 @@ impl Shared {
         })
     }
 
-    /// Blocks until the ports for which `these` returns true hold nothing, at most for `timeout`,
-    /// and hardly longer than until the link is shut. Returns true if the ports hold nothing.
+    /// Blocks until the ports for which `these` returns true hold no packet, but at most for
+    /// `timeout`, and, if the link is shut (closed for good) meanwhile, not much longer than that.
+    /// Returns true if these ports hold no packet.
     pub(crate) fn flush(&self, timeout: Duration, these: impl Fn(usize) -> bool) -> bool {
         let mut deadline = self.clock.now() + timeout;
         let mut nap = Nap::default();
@@ -110,10 +114,10 @@ impl Shared {
             if self.is_copy() {
                 return false;
             }
-            // Read this flag first. Once the link is shut, its ports hold nothing more than what a
-            // device keeps.
+            // Read this flag before looking at the ports. Once the link is shut, its ports hold no
+            // packets except those that a blocked device keeps.
             let is_shut = self.rig.gate.is_shut();
-            // Leave a device that may block to its runner. The calling thread has promised to
+            // If a device may block, leave its port to the runners: the calling thread has to
             // return in time.
             for slot in slots().filter(|slot| !slot.known.may_block) {
                 let _ = self.help(slot);
@@ -123,7 +127,8 @@ impl Shared {
             }
             let now = self.clock.now();
             if is_shut {
-                // A thread may be at a port just now, and about to leave it.
+                // Another thread may own a port at this moment and be about to leave it, so wait a
+                // little.
                 deadline = deadline.min(now + END_PATIENCE);
             }
             let left = deadline.since(now);
@@ -134,9 +139,9 @@ impl Shared {
         }
     }
 
-    /// Closes ports for good: the packets that they hold, and packets that still come, are purged.
-    /// Gives up at `deadline` on devices that block; their ports keep their packets until these
-    /// devices return. Returns the number of these ports.
+    /// Closes ports for good: purges (drops and counts) the packets that they hold and those that
+    /// still come. If a device blocks, gives up at `deadline`; the device's port keeps its packets
+    /// until the device returns. Returns the number of ports that could not be closed.
     pub(crate) fn close_ports<'a>(
         &self,
         slots: impl Iterator<Item = &'a Slot<BoxDevice>>,
@@ -153,18 +158,20 @@ impl Shared {
             if open.is_empty() || left == 0 {
                 return open.len();
             }
-            // An owner leaves after at most one quota, unless its device blocks.
+            // The owner of a port leaves it after at most one quota of packets, unless the device
+            // blocks. So try again soon.
             thread::sleep(nap.next(left));
         }
     }
 
-    /// Returns the time at which a close that begins now gives up on devices that block.
+    /// Returns the time until which a close that begins now waits for ports whose devices block.
     pub(crate) fn owners_deadline(&self) -> Instant {
         self.clock.now() + OWNER_PATIENCE
     }
 
-    /// Sends packets of a port, or purges them, up to a quota, if no thread owns the port: see
-    /// [`Port::help`](onramp_core::Port::help). Returns `None` if the port was not served.
+    /// Serves a port if no thread owns it: sends (or, if the link is closing, purges) its packets,
+    /// up to a quota, see [`Port::help`](onramp_core::Port::help). Returns `None` if the port was
+    /// not served.
     pub(crate) fn help(&self, slot: &Slot<BoxDevice>) -> Option<Ran> {
         if self.is_copy() {
             return None;
@@ -174,12 +181,12 @@ impl Shared {
         Some(ran)
     }
 
-    /// Purges the packets that a run left in a port if the link was shut meanwhile. No runner comes
-    /// any more, so the thread that served the port this late has to purge it.
+    /// If the link was shut while this thread served a port, purges the packets that are left in
+    /// the port. No runner comes any more, so the thread that served the port last has to do this.
     #[inline]
     pub(crate) fn follow_up(&self, slot: &Slot<BoxDevice>, ran: Ran) {
-        // The fence in `is_shut` is effective only if this call alone decides, and no earlier look
-        // at the gate.
+        // The flag must be read here, after the run: the fence in `is_shut` has its effect only if
+        // this reading decides, and no earlier one.
         if ran.again && self.rig.gate.is_shut() {
             self.sweep(slot);
         }
@@ -187,8 +194,8 @@ impl Shared {
 
     #[cold]
     fn sweep(&self, slot: &Slot<BoxDevice>) {
-        // Each round purges all packets that are there. Only packets that were on their way can
-        // still come.
+        // Each round purges all packets that are in the port. More can come only from threads that
+        // were already pushing when the link was shut.
         while slot.port.close(self.clock.now(), &self.waker(slot)).is_some_and(|ran| ran.again) {}
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the state that a link, its ports and waiting threads share.
+//! Tests of the state that the threads of a link share.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use onramp_dev::Null;
 use super::*;
 use crate::Link;
 
-/// A timeout longer than any test takes.
+/// A timeout longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(500);
 
 fn boxed() -> BoxDevice {
@@ -48,14 +48,15 @@ fn a_close_waits_for_owners_for_eight_hundred_milliseconds() {
     assert!((before.after(800_000_000)..=after.after(800_000_000)).contains(&deadline));
 }
 
-/// Returns the facts of a host's device with this number of queues and this default qdisc at its
-/// root.
+/// Returns the facts about a host's device that has `queues` queues and whose default qdisc is
+/// `fallback`.
 fn facts(queues: u16, fallback: &str) -> Facts {
     let fallback = fallback.parse().ok();
     Facts { fallback, queues, mtu: 1_514, ports: true, ..Facts::default() }
 }
 
-/// A root serves all queues of a host's device together, and each queue of a plain link by itself.
+/// On a device of a host, one root serves all queues together. On a plain link, each queue has a
+/// root of its own.
 #[test]
 fn one_root_serves_all_queues_of_a_device() {
     for (ports, described, one) in
@@ -71,7 +72,7 @@ fn one_root_serves_all_queues_of_a_device() {
         assert_eq!(shared.rig.gate.is_one(), one, "{ports} ports, described: {described}");
         let trees = if one { 1 } else { ports };
         assert_eq!(shared.fronts().len().min(ports), trees);
-        // Senders share the credits of the ports that serve flows.
+        // Senders share the credits of those ports whose trees serve flows.
         let share = 8_192 * u32::try_from(trees).expect("few");
         let sender = link.sender();
         assert_eq!(shared.fair_credits(), share);
@@ -88,8 +89,8 @@ fn one_root_serves_all_queues_of_a_device() {
     }
 }
 
-/// When a root that serves all ports comes or goes, the trees of all ports are marked stale, so
-/// that they are rebuilt.
+/// When a root that serves all ports is installed or replaced by another sort, the trees of all
+/// ports are marked stale, so that they are rebuilt.
 #[test]
 fn ports_hear_of_a_root_that_serves_all() {
     let link = link(3);
@@ -112,8 +113,8 @@ fn ports_hear_of_a_root_that_serves_all() {
     assert_eq!(stale(), [true; 3]);
 }
 
-/// A root can serve all ports only if the first port, through which it does so, exists and is
-/// alive.
+/// A root serves all ports through the first port. So it can do so only if the first port has not
+/// been removed and is alive.
 #[test]
 fn a_root_needs_the_first_port() {
     let link = link(3);
@@ -125,8 +126,9 @@ fn a_root_needs_the_first_port() {
     assert!(!shared.rig.gate.is_one());
 }
 
-/// Removes ports, which hold nothing, one after another. Returns the removed ports, and those of
-/// them into which packets may still be on their way.
+/// Removes these ports, which hold no packets, one after another. Returns all removed ports, and
+/// those of them that are not settled (packets that were being pushed at the removal may still
+/// come).
 fn removed(link: &Link, ports: Range<usize>, timeout: Duration) -> (Vec<usize>, Vec<usize>) {
     for port in ports {
         assert!(link.remove_port(port, timeout).expect("others stay").flushed);
@@ -135,8 +137,9 @@ fn removed(link: &Link, ports: Range<usize>, timeout: Duration) -> (Vec<usize>, 
     (changing.gone.clone(), changing.unsettled.iter().copied().collect())
 }
 
-/// Senders that come to a removed port wait for packets that were on their way into it, as long as
-/// the removal may have taken, but at no more than 16 ports.
+/// For a while after a port was removed, its flows wait for packets that were being pushed into it
+/// at the removal. At most 16 removed ports at a time are waited for in this way; older ones are
+/// settled.
 #[test]
 fn ports_that_went_are_unsettled_for_a_while() {
     for count in [1, 3, 15, 16, 17, 20] {
@@ -149,8 +152,8 @@ fn ports_that_went_are_unsettled_for_a_while() {
             let known = &shared.slot(port).known.succession;
             assert!(known.is_gone());
             assert_eq!(known.patience() > 0, unsettled.contains(&port), "{port} of {count}");
-            // Flows of settled ports go directly to a later port, without passing other settled
-            // ports.
+            // Flows of settled ports (ports for which flows no longer wait) go directly to a later
+            // port, without passing other settled ports.
             let settled = count.saturating_sub(16);
             let successor = known.successor(7).expect("it went");
             assert!(
@@ -159,7 +162,7 @@ fn ports_that_went_are_unsettled_for_a_while() {
             );
             assert!(shared.route(port, 7) >= count, "and all end at a port that is open");
         }
-        // Settle all ports, as if their time were over.
+        // Settle all removed ports, as if their waiting time were over.
         let mut changing = shared.changing().expect("it is open");
         for port in &unsettled {
             shared.slot(*port).known.succession.settle();
@@ -170,8 +173,8 @@ fn ports_that_went_are_unsettled_for_a_while() {
     }
 }
 
-/// A removed port counts as leaving until it is empty. After its removal, flows wait for it only
-/// while it holds a packet and the time limit has not passed.
+/// A port that is being removed accepts no packets. After its removal, flows wait for it only while
+/// it still holds a packet and their time limit has not passed.
 #[test]
 fn who_comes_to_a_port_that_went_waits_for_what_is_in_it() {
     for (holds, patience, waits) in
@@ -199,7 +202,8 @@ fn who_comes_to_a_port_that_went_waits_for_what_is_in_it() {
     }
 }
 
-/// The credits of a removed port are no longer shared out to senders.
+/// When a port is removed, senders no longer share its credits; when a port is added, they share
+/// the credits of the new port, too.
 #[test]
 fn credits_are_shared_out_as_ports_come_and_go() {
     let builder = Link::devices((0..3).map(|_| boxed())).ports_max(5);

@@ -1,5 +1,5 @@
 //! What happens while and after a device keeps a runner: requests for room, added ports, dead ports
-//! among these, and the watch.
+//! among these, and the watch (the thread that watches the runners).
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -15,7 +15,7 @@ use crate::common::{LONG, balanced, credits, in_time, until};
 use crate::ready::{Unpark, block_on, poll};
 use crate::trap::{Mortal, Trap, kill};
 
-/// A device that takes all packets, but takes 6 ms for each burst.
+/// A device that takes all packets, but needs 6 ms for each burst.
 struct Slow(DeviceInfo);
 
 impl Device for Slow {
@@ -39,8 +39,8 @@ fn boxed(device: impl Device + 'static) -> Box<dyn Device> {
     Box::new(device)
 }
 
-/// A task waits for a place in an intake, and each visit that could make room ends with the runner
-/// being relieved. The task is woken nevertheless.
+/// A task waits for room in an intake. Each visit of a runner that could make room takes so long
+/// that another thread takes over the runner's role. The task is woken nevertheless.
 #[test]
 fn a_wish_for_room_survives_a_relief() {
     in_time(|| {
@@ -63,8 +63,8 @@ fn a_wish_for_room_survives_a_relief() {
     });
 }
 
-/// A task asks for room during a single visit whose runner is relieved, before or after the relief.
-/// The task is woken nevertheless.
+/// A task asks for room during a visit in which a device keeps the runner so long that another
+/// thread takes over its role. Whether the task asks before or after the takeover, it is woken.
 #[test]
 fn a_wish_that_comes_during_a_relieved_visit_is_heard() {
     for comes_late in [false, true] {
@@ -96,7 +96,7 @@ fn a_wish_that_comes_during_a_relieved_visit_is_heard() {
     }
 }
 
-/// Makes a link with one port whose device keeps the only runner, and with room for more ports.
+/// Makes a link with one port, whose device keeps the only runner. Further ports can be added.
 fn alone(mode: Mode, each: u32) -> (Link, Arc<Trap>) {
     let trap = Trap::for_runners();
     let builder = Link::devices([trap.device()]).qdisc("fq").mode(mode).runners(1);
@@ -105,8 +105,8 @@ fn alone(mode: Mode, each: u32) -> (Link, Arc<Trap>) {
     (link, trap)
 }
 
-/// Ports that are added while a device keeps the only runner get a runner, even if other devices
-/// block, too.
+/// If ports are added while a device keeps the thread of the only runner, another thread serves
+/// them as the runner, even if the devices of added ports block, too.
 #[test]
 fn an_added_port_gets_the_runner_that_is_kept() {
     for mode in [Mode::Dedicated, Mode::Hybrid, Mode::Inline] {
@@ -139,8 +139,8 @@ fn an_added_port_gets_the_runner_that_is_kept() {
     }
 }
 
-/// A port that was added while the only runner was kept dies. A sender that waits there for its
-/// credit learns of the death.
+/// A port is added while a device keeps the only runner's thread, and then dies. A sender that
+/// waits for credit on a flow of that port is told of the death.
 #[test]
 fn a_death_on_an_added_port_is_told() {
     for mode in [Mode::Dedicated, Mode::Hybrid, Mode::Inline] {
@@ -171,12 +171,12 @@ fn a_death_on_an_added_port_is_told() {
     }
 }
 
-/// Number of threads of a link with one runner: the runner, and those that may stand in for
-/// runners.
+/// Number of threads that a link with one runner can have: the runner's first thread, and 64 that
+/// may stand in for it.
 const THREADS: usize = 64 + 1;
 
-/// More devices block than the link has threads, so no thread is left to watch. When devices
-/// return, a thread watches again.
+/// More devices block than the link has threads, so no thread is left to watch the runners. When
+/// the devices return, a thread watches again.
 #[test]
 fn more_devices_block_than_there_are_threads() {
     in_time(|| {
@@ -199,7 +199,8 @@ fn more_devices_block_than_there_are_threads() {
             traps.iter().for_each(|trap| trap.open());
             assert!(sender.flush(LONG) && link.flush(LONG));
             sent += traps.len() as u64;
-            // Let some devices block again, one after another.
+            // Let some devices block again, one after another: each time, another thread takes over
+            // the runner's role.
             let before = link.stats().runner_stand_ins;
             for (kept, trap) in (1..).zip(&traps[..5]) {
                 trap.shut();
@@ -223,8 +224,8 @@ fn more_devices_block_than_there_are_threads() {
     });
 }
 
-/// A task that has no credit and a task whose intake is full wait at the same time. A close wakes
-/// them both.
+/// While a device keeps the runner, one task waits for credit, and another task waits for room in a
+/// full intake. A close wakes both tasks.
 #[test]
 fn a_close_tells_a_task_that_waits_for_a_kept_runner() {
     in_time(|| {

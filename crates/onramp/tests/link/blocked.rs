@@ -1,5 +1,5 @@
-//! Devices that keep the link's only runner: the timers of other ports go on, and no packet is
-//! lost.
+//! Devices that keep (block) the link's only runner: the timers of other ports stay on time, and no
+//! packet is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,12 @@ use crate::common::{Fates, LONG, SHORT, balanced, in_time, now, until};
 use crate::trap::Trap;
 
 const PORTS: usize = 8;
-/// Longer than a close takes that waits one second for a device, nanoseconds.
+/// Time limit of a close that waits for a blocked device for one second, nanoseconds. It is far
+/// longer than that, because the machine may be slow.
 const HANG_NS: u64 = 20_000_000_000;
 
-/// Sends a packet that leaves `ns` nanoseconds from now. So a runner sends the packet, unless the
-/// sender comes late enough to send it itself.
+/// Submits a packet that leaves `ns` nanoseconds from now. So a runner sends the packet, unless the
+/// submitting thread is so slow that the packet is already due.
 pub(crate) fn later(link: &Link, sender: &mut Sender, flow: &Flow, ns: u64) {
     let mut packet = loop {
         match sender.packet(flow, b"later") {
@@ -28,7 +29,8 @@ pub(crate) fn later(link: &Link, sender: &mut Sender, flow: &Flow, ns: u64) {
     sender.submit(flow, packet).unwrap();
 }
 
-/// Makes the device of a port keep a runner. Returns the number of packets that were sent to do so.
+/// Makes the device of a port keep a runner. Returns the number of packets that were submitted for
+/// this.
 pub(crate) fn block(link: &Link, port: usize, trap: &Trap) -> u64 {
     trap.shut();
     let mut sender = link.sender();
@@ -44,7 +46,8 @@ pub(crate) fn block(link: &Link, port: usize, trap: &Trap) -> u64 {
     packets
 }
 
-/// Makes a link whose first `count` ports keep runners when they are told to.
+/// Makes a link with a number of ports. The devices of the first `count` ports keep runners when a
+/// test tells them to.
 fn traps(count: usize, mode: Mode) -> (Link, Vec<Arc<Trap>>) {
     let traps: Vec<_> = (0..count).map(|_| Trap::for_runners()).collect();
     let rest = (count..PORTS).map(|_| Box::new(Null::default()) as Box<dyn Device>);
@@ -53,8 +56,8 @@ fn traps(count: usize, mode: Mode) -> (Link, Vec<Arc<Trap>>) {
     (link, traps)
 }
 
-/// Some devices block at the same time. Packets of all other ports leave at their departure times,
-/// sent by runners alone. When the devices return, all packets flow.
+/// Some devices block at the same time. The packets of all other ports still leave at their
+/// departure times, and only runners send them. When the devices return, all packets flow.
 #[test]
 fn the_timers_of_other_ports_go_on() {
     for (blocked, mode) in [
@@ -76,20 +79,20 @@ fn the_timers_of_other_ports_go_on() {
                 }
                 for port in blocked..PORTS {
                     let flow = sender.flow_with(None, Mapping::Port(port));
-                    // Send one packet at once, and paced packets after it.
+                    // Send one packet at once, and further packets with later departure times.
                     sender.try_send(&flow, b"now").unwrap();
                     for n in 1..=5 {
                         later(&link, &mut sender, &flow, n * 300_000);
                     }
                 }
-                // The sender does not help to send these packets.
+                // The sender makes no call meanwhile, so it does not help to send these packets.
                 until("the others send", || {
                     let ports = &link.stats().ports;
                     ports[blocked..].iter().all(|port| port.sent == round * 6)
                 });
                 assert!(traps.iter().all(|trap| trap.inside() == 1), "they are blocked still");
                 assert!(!link.flush(Duration::ZERO));
-                // Packets for a blocked port wait in that port meanwhile.
+                // Packets for a port whose device blocks wait in that port.
                 for port in 0..blocked {
                     let flow = sender.flow_with(None, Mapping::Port(port));
                     (0..4).for_each(|_| sender.try_send(&flow, b"waits").unwrap());
@@ -109,7 +112,7 @@ fn the_timers_of_other_ports_go_on() {
     }
 }
 
-/// Devices block one after another, in turn. Each time, the other ports go on.
+/// Devices block one after another, in turn. Each time, the other ports go on sending.
 #[test]
 fn devices_block_in_turn() {
     in_time(|| {
@@ -131,8 +134,8 @@ fn devices_block_in_turn() {
     });
 }
 
-/// A close waits for a blocked device for a second at most, and reports the ports that it left.
-/// Packets that the device leaves when it returns are purged.
+/// A close waits for a blocked device for a second at most, and reports the number of ports that it
+/// left unclosed. The packets that the device does not take when it returns are purged.
 #[test]
 fn a_close_leaves_a_runner_that_is_blocked() {
     for (ports, patience) in [(1, Duration::ZERO), (PORTS, SHORT)] {
@@ -152,7 +155,8 @@ fn a_close_leaves_a_runner_that_is_blocked() {
             assert!(now().since(began) < HANG_NS);
             assert!(!report.flushed && report.blocked > 0, "{report:?}");
             assert_eq!((report.purged, trap.inside()), (0, 1), "it is blocked still");
-            // Close the link again; later, drop the last handle.
+            // Close the link again while the device still blocks. (The last handle is dropped at
+            // the end of the test.)
             assert!(!link.close(Duration::ZERO).flushed);
             assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Closed));
             assert_eq!(sender.in_flight(), 30);
@@ -169,8 +173,8 @@ fn a_close_leaves_a_runner_that_is_blocked() {
     }
 }
 
-/// A close also leaves a sender that a device keeps. A sender is no thread of the link; it purges
-/// the packets of its port when the device returns.
+/// A close also leaves a port unclosed whose device keeps a sender. The sender is no thread of the
+/// link; when the device returns, the sender purges the packets of the port.
 #[test]
 fn a_close_leaves_a_sender_that_is_blocked() {
     in_time(|| {

@@ -1,6 +1,6 @@
 //! Checks random sequences of operations on packets by senders and receivers against a model. After
-//! each step, every sender knows how many of its packets are in flight, the link's counters are
-//! right, and each completion was reported exactly once.
+//! each operation, every sender knows how many of its packets are in flight, the link's counters
+//! are right, and each completion was reported exactly once.
 
 mod model;
 
@@ -19,7 +19,8 @@ use crate::trap::Trap;
 
 use model::{Fate, LINKS, MAIL, Model, Place, Sums, TRAP, told};
 
-/// An operation. The numbers name the sender, and the packet among those that the caller has.
+/// An operation. The first number is the sender that makes it; the second number selects one of the
+/// packets that the test holds, or is the number of packets.
 #[derive(Clone, Debug)]
 enum Op {
     Make(usize),
@@ -32,10 +33,10 @@ enum Op {
     Flush(usize),
     Read(usize),
     Drop(usize),
-    /// From now on the device keeps its caller, or lets it go.
+    /// `Shut`: from now on, the device keeps its caller. `Open`: the device lets its caller go.
     Shut,
     Open,
-    /// The receiver is dropped, or a new one comes.
+    /// `Leave`: the receiver is dropped. `Come`: a new receiver is made.
     Leave,
     Come,
     /// The callback of this sender panics at the next completion.
@@ -66,7 +67,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A sender, and the completions that its callback got.
+/// A sender, and the completions that were reported to its callback.
 struct End {
     sender: Sender,
     flow: Flow,
@@ -98,7 +99,7 @@ struct World {
     model: Model,
     links: [Link; 2],
     ends: [End; 3],
-    /// Sends the packet with which the device keeps the runner.
+    /// Sends the packet with which the device of the second link keeps the runner.
     bait: Sender,
     network: Network,
     receiver: Option<Receiver>,
@@ -110,8 +111,8 @@ impl World {
     fn new(count: u32, cap: u16, mode: Mode) -> Self {
         let (network, trap) = (Network::new(1, 10_000), Trap::new());
         let mail = Link::devices([Box::new(network.queue()) as Box<_>]).qdisc("pfifo").mode(mode);
-        // Senders on this link only stage packets. So the device has one packet, and only the
-        // intake counts the others.
+        // The senders of this link never send, they only stage packets. So the device has one
+        // packet, and all other packets are in the intake.
         let mode = Mode::Dedicated;
         let trapped = Link::devices([trap.device()]).qdisc("pfifo").mode(mode).burst(cap);
         let links = [mail, trapped].map(|link| link.credits(credits(count)).build().unwrap());
@@ -128,7 +129,7 @@ impl World {
         }
     }
 
-    /// Returns the number of one of the packets that the caller has.
+    /// Returns the number of one of the packets that the test holds.
     fn pick(&self, which: usize) -> Option<u64> {
         let count = self.hand.len().max(1);
         self.hand.keys().nth(which % count).copied()
@@ -164,8 +165,8 @@ impl World {
             Op::Flush(who) if self.is_sure(who, self.corked(who)) => {
                 let done = self.model.uncork(who) && !self.model.owes(who);
                 let said = self.ends[who].call(|sender| sender.flush(Duration::ZERO));
-                // A packet may be coming home at this moment, so the flush may fail although the
-                // model says that it is done.
+                // A packet may be coming home at this moment, so the flush may fail although all
+                // packets are home according to the model.
                 assert!(done || said != Some(true), "flushed, and something is below");
             }
             Op::Read(count) => (0..count).for_each(|_| self.read()),
@@ -195,24 +196,24 @@ impl World {
                 self.model.receives = true;
             }
             Op::Panic(who) => self.ends[who].panics.store(true, Ordering::SeqCst),
-            // Dropping a sender whose corked packets find no room would wait forever for the device
-            // here.
+            // If the sender's corked packets find no room, dropping the sender would wait forever
+            // here, because the device keeps the runner.
             Op::Replace(who) if self.corked(who) as u64 <= self.model.room(who) => {
                 self.model.replace(who);
                 self.ends[who] = End::of(&self.links[LINKS[who]]);
             }
-            _ => {} // The operation changes nothing, or its result is not determined.
+            _ => {} // Here the operation changes nothing, or the model cannot know its result.
         }
     }
 
-    /// Returns the number of packets under the cork of a sender.
+    /// Returns the number of packets that a sender's cork holds back.
     fn corked(&self, who: usize) -> usize {
         self.model.corks[who].as_ref().map_or(0, Vec::len)
     }
 
-    /// Whether it is determined how many packets of a list are staged: all of them, or as many as
-    /// fit while the device keeps its caller. Otherwise the number depends on how many the runner
-    /// takes out meanwhile.
+    /// Whether the model knows how many packets of a list will be staged. It knows if all of them
+    /// fit, or if the device keeps the runner, so that as many are staged as fit. Otherwise, the
+    /// number depends on how many packets the runner takes out meanwhile.
     fn is_sure(&self, who: usize, count: usize) -> bool {
         LINKS[who] == MAIL || self.model.shut || count as u64 <= self.model.cap
     }
@@ -231,7 +232,7 @@ impl World {
         }
     }
 
-    /// Submits a packet. Returns the packet if it was refused.
+    /// Submits a packet by a sender. Returns the packet if the sender gave it back.
     fn submit(&mut self, who: usize, id: u64, packet: Packet) -> Option<Packet> {
         let End { sender, flow, .. } = &mut self.ends[who];
         let accepted = self.model.submit(who, id);
@@ -290,8 +291,8 @@ impl World {
         self.hand.insert(id, packet);
     }
 
-    /// Waits until the links are in the state that the model says, and checks what each sender
-    /// knows.
+    /// Waits until the links are in the state that the model predicts, and checks what each sender
+    /// knows of its packets.
     fn check(&mut self) {
         for (link, want) in self.links.iter().zip(&self.model.sums) {
             let sums = || {
@@ -309,8 +310,8 @@ impl World {
                 assert!(out >= want, "{out} of sender {who} in flight, and not {want}");
                 out == want
             });
-            // This second `reclaim` reports completions that were left over by a callback that
-            // panicked.
+            // If a callback panicked, some completions were left over. This second `reclaim`
+            // reports them.
             end.call(Sender::reclaim);
             let mut due = std::mem::take(&mut self.model.due[who]);
             let told =
@@ -332,7 +333,7 @@ impl World {
         }
     }
 
-    /// Brings all packets home, and checks the final state.
+    /// Brings all packets home, and checks that nothing is left.
     fn end(mut self) {
         self.step(&Op::Open);
         self.step(&Op::Come);
@@ -369,7 +370,7 @@ fn mode() -> impl Strategy<Value = Mode> {
 }
 
 proptest! {
-    // After a failure, look for a shorter sequence for at most 20 seconds.
+    // If a sequence fails, look for a shorter one that fails for at most 20 seconds.
     #![proptest_config(ProptestConfig {
         cases: 100,
         max_shrink_time: 20_000,

@@ -1,4 +1,5 @@
-//! Limits on the work that one call does for other senders, however many ports the link has or had.
+//! Limits on how many ports one call of a sender may serve to help other senders, however many
+//! ports the link has or had.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,26 +15,28 @@ use crate::common::{Fates, Gate, LONG, balanced, credits, in_time, now, until};
 use crate::ready::block_on;
 use crate::trap::{Mortal, kill};
 
-/// Greatest number of ports at which a call without credit works: the flow's own port, and one that
-/// asked for a visit.
+/// Greatest number of ports that a non-blocking call without credit may serve (send their packets):
+/// the flow's own port, and one that asked for a visit.
 const AGAIN: u64 = 2;
-/// Greatest number of ports at which a call that would wait works: the flow's own port, and four
-/// others.
+/// Greatest number of ports that a waiting call may serve in one attempt: the flow's own port, and
+/// four others.
 const WAITING: u64 = 5;
 
 fn null() -> Box<dyn Device> {
     Box::new(Null::default())
 }
 
-/// Sends a packet that stays in the qdisc until the link is closed.
+/// Sends a packet with a departure time so late that it stays in the qdisc until the link is
+/// closed.
 fn stays(link: &Link, sender: &mut Sender, flow: &Flow) {
     let mut packet = sender.packet(flow, b"stays").unwrap();
     packet.txtime_ns = (link.now() + LONG * 20).0;
     sender.submit(flow, packet).unwrap();
 }
 
-/// Makes a link of `ports` ports, each of which holds another sender's packet that waits for its
-/// departure time; and a sender without credit, whose flow is at port 0.
+/// Makes a link with `ports` ports. In each of them, a packet of another sender waits for its
+/// departure time, so each port wants visits. Returns also a sender that has no credit, with a flow
+/// on port 0.
 fn all_marked(ports: usize) -> (Link, Sender, Flow) {
     let link = Link::devices((0..ports).map(|_| null())).ports_max(ports);
     let link = link.qdisc("fq horizon 4000s").credits(credits(2)).build().unwrap();
@@ -52,7 +55,7 @@ fn helped(link: &Link) -> Vec<u64> {
     link.stats().ports.iter().map(|port| port.helped).collect()
 }
 
-/// Repeats `call` until every port was worked at once more, and checks that each call works at no
+/// Repeats `call` until it has served every port at least once, and checks that each call serves no
 /// more than `most` ports.
 fn works_at_few(link: &Link, most: u64, mut call: impl FnMut()) {
     let first = helped(link);
@@ -60,7 +63,8 @@ fn works_at_few(link: &Link, most: u64, mut call: impl FnMut()) {
     let ports = link.ports();
     let (mut calls, deadline) = (0_u64, now() + LONG);
     while helped(link).iter().zip(&first).any(|(now, first)| now == first) {
-        // A runner may own a port at that moment, so the call may have to be repeated.
+        // A runner may own a port at the moment of a call, so the call may serve fewer ports than
+        // it could.
         assert!(now() < deadline, "never at all of them: {:?}", helped(link));
         call();
         calls += 1;
@@ -71,12 +75,13 @@ fn works_at_few(link: &Link, most: u64, mut call: impl FnMut()) {
         }
         before = after;
     }
-    // The first call works at no port, and each later call at one or two.
+    // All ports together need at least this many calls, because each call serves no more than
+    // `most` ports.
     assert!(calls >= ports as u64 / most, "{calls} calls");
 }
 
-/// A sender that gets `Full` again and again works at two ports in each call, and comes to all
-/// ports in turn.
+/// A sender that tries again and again and gets `Full` serves at most two ports in each call, and
+/// in turn serves all ports.
 #[test]
 fn a_retry_works_at_two_ports() {
     for ports in [1, 2, 16, 64, 300] {
@@ -92,7 +97,7 @@ fn a_retry_works_at_two_ports() {
     }
 }
 
-/// A task that waits works at five ports in each poll.
+/// A task that waits for room serves at most five ports in each poll.
 #[test]
 fn a_poll_works_at_five_ports() {
     for ports in [3, 64, 300] {
@@ -106,7 +111,7 @@ fn a_poll_works_at_five_ports() {
     }
 }
 
-/// A blocking call that waits works at five ports.
+/// A blocking call that waits for room serves at most five ports in one attempt.
 #[test]
 fn a_wait_works_at_five_ports() {
     in_time(|| {
@@ -117,7 +122,7 @@ fn a_wait_works_at_five_ports() {
     });
 }
 
-/// 200 ports are removed, one after another. The flows of all these ports end at the port that is
+/// 200 ports are removed, one after another. The flows of all removed ports end at the port that is
 /// left, and their packets keep their order.
 #[test]
 fn the_flows_of_many_ports_end_at_the_one_that_lives() {
@@ -164,7 +169,7 @@ fn the_flows_of_many_ports_end_at_the_one_that_lives() {
     }
 }
 
-/// A device that was made for another link.
+/// A device that passes its packets to another device.
 struct Passes(Box<dyn Device>);
 
 impl Device for Passes {
@@ -182,8 +187,8 @@ impl Device for Passes {
     }
 }
 
-/// All ports except one are dead. Flows that are mapped by processor use the living port, whichever
-/// call sends, even if they used another port before.
+/// All ports except one die. Flows that are mapped by processor then use the living port, even if
+/// they used another port before. This holds for each call that sends or waits.
 #[test]
 fn flows_by_processor_find_the_port_that_lives() {
     in_time(|| {
@@ -204,13 +209,13 @@ fn flows_by_processor_find_the_port_that_lives() {
                 block_on(poll_fn(|cx| sender.poll_ready(cx, flow, 1)));
                 assert!(sender.wait_room_timeout(flow, 1, LONG));
             }
-            // A sender that was made after the deaths uses the living port, too.
+            // A sender that is made after the deaths also uses the living port.
             let mut late = link.sender();
             let flow = late.flow_with(None, Mapping::Cpu);
             assert_eq!(late.try_send(&flow, b"x"), Ok(()));
             assert!(sender.flush(LONG) && late.flush(LONG));
             assert_eq!(link.stats().ports[lives].sent, before + 8 * 5 + 1);
-            // When the last port dies, the senders learn of it.
+            // When the last port dies, the senders get the error `PortDead`.
             kill(&link, lives, &kills[lives]);
             for flow in &flows {
                 assert_eq!(sender.try_send(flow, b"x"), Err(TrySendError::PortDead));
@@ -221,8 +226,8 @@ fn flows_by_processor_find_the_port_that_lives() {
     });
 }
 
-/// A port dies while senders with flows mapped by processor sleep or send. The senders continue at
-/// another port.
+/// A port dies while senders whose flows are mapped by processor sleep or send. The senders
+/// continue at another port.
 #[test]
 fn a_flow_by_processor_outlives_its_port() {
     in_time(|| {

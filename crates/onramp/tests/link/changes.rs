@@ -1,4 +1,4 @@
-//! Which ports a change of a link reaches, and which threads it does not disturb.
+//! Which ports are told of a change of a link, and which threads such a change does not disturb.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -25,7 +25,7 @@ fn kinds(link: &Link, port: usize) -> Vec<&'static str> {
     views.iter().map(|view: &QdiscView| view.kind.id).collect()
 }
 
-/// A change skips ports that are dead or removed.
+/// A change leaves out ports that are dead or removed, and does not wait for them.
 #[test]
 fn a_change_is_not_held_up_by_dead_ports() {
     in_time(|| {
@@ -46,15 +46,16 @@ fn a_change_is_not_held_up_by_dead_ports() {
     });
 }
 
-/// A port that missed a change gets the whole tree with the next change, and only with that one.
+/// If a port could not be told of a change, the next change gives it the whole tree; later changes
+/// do not.
 #[test]
 fn a_port_that_missed_a_change_is_built_anew_once() {
     in_time(|| {
         let trap = Trap::new();
         let link = Link::devices([trap.device()]).qdisc("pfifo").build().unwrap();
         let caught = trap.catch(&link, 0);
-        // The greatest number of changes waits for the port now. The caller waited for none of
-        // them.
+        // The device keeps the port's owner, so changes wait for the port. Make as many as may
+        // wait; none of these calls waits itself.
         let tree = link.setup();
         (0..onramp_core::JOBS_MAX).for_each(|_| link.set_tree(&tree).unwrap());
         let missed = link.change("qdisc replace dev link root handle 7: prio");
@@ -64,7 +65,7 @@ fn a_port_that_missed_a_change_is_built_anew_once() {
         until("it answers", || link.views(0).is_ok());
         link.change("qdisc add dev link parent 7:2 handle 8: netem delay 200s").unwrap();
         assert_eq!(kinds(&link, 0), ["prio", "netem"]);
-        // From here on the port misses no change, and keeps its packets.
+        // From here on, the port misses no change. So it is not rebuilt, and keeps its packets.
         let mut sender = link.sender();
         let flow = sender.flow(None).with_priority(0x7_0002);
         sender.try_send(&flow, b"stays").unwrap();
@@ -75,7 +76,7 @@ fn a_port_that_missed_a_change_is_built_anew_once() {
     });
 }
 
-/// A port that missed a new tree gets it with the next change.
+/// If a port could not be told of a new tree, it gets that tree with the next change.
 #[test]
 fn a_tree_that_a_port_missed_comes_with_the_next_change() {
     in_time(|| {
@@ -95,15 +96,16 @@ fn a_tree_that_a_port_missed_comes_with_the_next_change() {
     });
 }
 
-/// Measuring can start and stop at any time, and includes ports that are added later.
+/// Measuring of sojourn times can be started and stopped at any time, and also applies to ports
+/// that are added later.
 #[test]
 fn to_measure_begins_and_ends() {
     in_time(|| {
         let link = Link::devices([boxed(), boxed()]).ports_max(4).build().unwrap();
         let mut sender = link.sender();
         let mut counted = [0; 4];
-        // Sends a packet through each port. Returns, for each port, whether the packet was
-        // measured.
+        // Sends a packet through each port. Returns, for each port, whether the packet's sojourn
+        // time was measured.
         let mut measured = || {
             let mut port = |port: usize| {
                 let flow = sender.flow_with(None, Mapping::Port(port));
@@ -130,8 +132,8 @@ fn to_measure_begins_and_ends() {
     });
 }
 
-/// A thread that asks a port whose owner is with the device does not keep other threads from
-/// changing the link.
+/// A thread waits for the answer of a port whose owner is calling the device. Meanwhile, other
+/// threads can change the link.
 #[test]
 fn who_waits_for_a_port_keeps_the_link_from_nobody() {
     let asks: [fn(&Link) -> bool; 3] = [
@@ -150,15 +152,15 @@ fn who_waits_for_a_port_keeps_the_link_from_nobody() {
                 tree.apply(line).unwrap();
             }
             let link = Link::devices([trap.device()]).tree(&tree).build().unwrap();
-            // On a busy machine the answer may come too late once or twice.
+            // On a busy machine, the answer may come too late, so try up to five times.
             let answered = (0..5).any(|_| {
                 let caught = trap.catch(&link, 0);
                 thread::scope(|scope| {
                     let asking = scope.spawn(|| ask(&link));
                     thread::sleep(SHORT);
                     let waits = !asking.is_finished();
-                    // `Link::setup` takes the same lock as a change, so it shows that the lock is
-                    // free. After it, the device returns.
+                    // `Link::setup` takes the same lock as a change, so this call shows that the
+                    // waiting thread does not hold the lock. After it, let the device return.
                     assert_eq!(link.setup().root_id(), Some("prio"));
                     trap.open();
                     caught.join().unwrap();
@@ -170,7 +172,7 @@ fn who_waits_for_a_port_keeps_the_link_from_nobody() {
     }
 }
 
-/// A waker that adds a port and records the result.
+/// A waker that adds a port to its link and records the result.
 struct Adds(Link, Mutex<Vec<Result<usize, PortError>>>);
 
 impl Wake for Adds {
@@ -180,8 +182,8 @@ impl Wake for Adds {
     }
 }
 
-/// When a removal wakes the senders that waited for the port, the removal has ended, so their
-/// wakers may change ports.
+/// When a removal wakes the senders that waited for the removed port, the removal is complete, so
+/// wakers that it calls may change ports.
 #[test]
 fn who_is_told_of_a_removal_may_change_ports() {
     in_time(|| {
@@ -226,8 +228,8 @@ impl Device for Slack {
     }
 }
 
-/// Runners use exact timers. By default, the kernel may wake a thread 50 µs late to save wake-ups
-/// (prctl(2), `PR_SET_TIMERSLACK`).
+/// Runners use exact timers. By default, the kernel may wake a thread 50 µs late in order to save
+/// wake-ups (prctl(2), `PR_SET_TIMERSLACK`).
 #[test]
 fn runners_have_exact_timers() {
     in_time(|| {
@@ -244,8 +246,8 @@ fn runners_have_exact_timers() {
     });
 }
 
-/// Packets under the cork of a closed link count as accepted, even while the link's device keeps
-/// others.
+/// Packets that a cork held back when the link was closed count as accepted and purged. This holds
+/// even while the link's device keeps other packets.
 #[test]
 fn what_a_cork_of_a_closed_link_held_is_counted() {
     in_time(|| {
@@ -261,8 +263,7 @@ fn what_a_cork_of_a_closed_link_held_is_counted() {
         assert_eq!(corks.uncork(), Ok(()));
         assert_eq!(corks.reclaim(), 2);
         let stats = link.stats();
-        // The first packet, with which the device caught a sender, is counted when that sender
-        // returns.
+        // The packet with which the device keeps a sender is counted only when that sender returns.
         assert_eq!(stats.submitted, 3 + 2);
         assert_eq!(stats.dropped.get(&DropReason::Purged), Some(&2));
         trap.open();
@@ -274,8 +275,8 @@ fn what_a_cork_of_a_closed_link_held_is_counted() {
     });
 }
 
-/// A sender that moves to another processor changes its port as soon as its packets came home,
-/// although it did not ask for them.
+/// A sender that moves to another processor changes its port as soon as all of its packets have
+/// come home. The sender need not take them back explicitly.
 #[test]
 fn a_sender_that_moves_takes_its_flows_along() {
     use onramp::dev::pin_thread;
@@ -291,8 +292,8 @@ fn a_sender_that_moves_takes_its_flows_along() {
         assert!(link.flush(LONG));
         assert_eq!(gates[1].taken().len(), 1, "port 1 is that of processor 1");
         pin_thread(0).unwrap();
-        // A packet that is still on its way home keeps the sender at its old port for one more
-        // packet.
+        // If a packet is still on its way home, the sender sends one more packet through its old
+        // port. So try until it changes.
         until("it moves, as nothing is below", || {
             sender.try_send(&flow, b"x").unwrap();
             assert!(link.flush(LONG));
@@ -301,8 +302,8 @@ fn a_sender_that_moves_takes_its_flows_along() {
     });
 }
 
-/// A flush of a link that is not closed waits for its whole timeout while packets stay, and then
-/// returns false.
+/// If packets stay in a link that is not closed, a flush waits for its whole timeout and returns
+/// false.
 #[test]
 fn a_flush_in_vain_says_so() {
     in_time(|| {

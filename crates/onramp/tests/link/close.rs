@@ -70,7 +70,8 @@ fn a_closed_link_refuses() {
         assert_eq!(sender.packet(&flow, b"x").err(), Some(TrySendError::Closed));
         let mut late = link.sender();
         assert_eq!(late.send(&flow, b"x"), Err(SendError::Closed));
-        // A packet that was made before the close is accepted, dropped and counted.
+        // A packet that was made before the close can still be submitted: it is accepted, dropped
+        // and counted.
         sender.submit(&flow, made_before).unwrap();
         sender.wait_room(&flow, 9);
         crate::ready::block_on(sender.ready(&flow, 9));
@@ -79,8 +80,8 @@ fn a_closed_link_refuses() {
         assert_eq!((stats.submitted, stats.sent), (2, 1));
         assert_eq!(stats.dropped.get(&DropReason::Purged), Some(&1));
         balanced(&stats);
-        // A second close reports this packet, too, because the packet came after the first close
-        // began.
+        // A second close counts this packet in its report, too, because the packet was dropped
+        // after the first close began.
         let again = link.close(LONG);
         assert_eq!((again.flushed, again.purged), (false, 1));
     });
@@ -202,7 +203,8 @@ fn several_may_close_at_once() {
         std::thread::scope(|scope| {
             let closes = [(); 4].map(|()| scope.spawn(|| link.close(SHORT)));
             for report in closes.map(|close| close.join().unwrap()) {
-                // Closes at the same time act as one, and each reports its result.
+                // Closes at the same time act as one close, and each of them reports the same
+                // result.
                 assert_eq!(report, CloseReport { flushed: false, purged: 20, blocked: 0 });
             }
         });

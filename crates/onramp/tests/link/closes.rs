@@ -1,4 +1,4 @@
-//! Closes of links whose devices block, and closes at the same time.
+//! Closes of links whose devices block, and closes of one link by several threads at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -15,10 +15,10 @@ use onramp::{
 use crate::common::{Fates, Gate, LONG, SHORT, balanced, credits, in_time, now, until};
 use crate::trap::{Mortal, Trap};
 
-/// Longer than any close takes that no device delays, nanoseconds.
+/// Time limit of a close that no device delays, nanoseconds.
 const KEPT_NS: u64 = 10_000_000_000;
 
-/// A device that is always full, and may block the threads that call it.
+/// A device that never has room, and may block the threads that call it.
 #[derive(Debug, Default)]
 struct Full {
     state: Mutex<State>,
@@ -28,12 +28,12 @@ struct Full {
 #[derive(Debug, Default)]
 struct State {
     keeps: Option<Who>,
-    /// Whether the device says that it will have room soon, or only after a long time.
+    /// Whether the device says that it will have room soon; otherwise, it names a time far away.
     soon: bool,
     inside: u32,
 }
 
-/// The threads that the device blocks.
+/// Which threads the device blocks when they call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Runners,
@@ -96,8 +96,8 @@ impl Device for Filled {
     }
 }
 
-/// Makes ports in front of such devices, each with packets left, and returns the sender of these
-/// packets, too.
+/// Makes a link whose ports are over devices that are always full. Packets of one sender are in
+/// each port. Returns the link, the devices, the sender, and the completions of its packets.
 fn filled(ports: usize, soon: bool, mode: Mode) -> (Link, Vec<Arc<Full>>, Sender, Fates) {
     let fulls: Vec<_> = (0..ports).map(|_| Full::new(soon)).collect();
     let devices: Vec<_> = fulls.iter().map(|full| full.device()).collect();
@@ -112,13 +112,13 @@ fn filled(ports: usize, soon: bool, mode: Mode) -> (Link, Vec<Arc<Full>>, Sender
     (link, fulls, sender, fates)
 }
 
-/// Waits until all packets of the sender came home. A flush of a closed link waits for a second
-/// only, and the thread that has the packets may need longer.
+/// Waits until all packets of the sender have come home. A single flush is not enough: on a closed
+/// link it waits for a second only, and the thread that holds the packets may need longer.
 fn come_home(sender: &mut Sender) {
     until("they come home", || sender.flush(Duration::ZERO));
 }
 
-/// Checks that all submitted packets were purged, counted and reported.
+/// Checks that all submitted packets were purged, counted as purged, and reported to their sender.
 #[track_caller]
 fn purged(link: &Link, sender: &mut Sender, fates: &Fates, packets: u64) {
     come_home(sender);
@@ -130,7 +130,7 @@ fn purged(link: &Link, sender: &mut Sender, fates: &Fates, packets: u64) {
     balanced(&stats);
 }
 
-/// A close does not call devices that would block it, although packets are left there.
+/// A close does not call devices that would block it, even if packets are left in their ports.
 #[test]
 fn a_close_goes_to_no_device_that_blocks() {
     for (mode, patience) in
@@ -138,14 +138,15 @@ fn a_close_goes_to_no_device_that_blocks() {
     {
         in_time(move || {
             let (link, fulls, mut sender, fates) = filled(8, false, mode);
-            // While a runner moves packets between the intake and the qdisc, both counts may miss
-            // them.
+            // While a runner moves packets from the intake to the qdisc, neither of the two
+            // counters may include them, so wait until all are counted.
             until("packets are left", || link.stats().held == 8 * 90);
             fulls.iter().for_each(|full| full.keep(Who::All));
             let began = now();
             let report = link.close(patience);
             assert!(now().since(began) < KEPT_NS, "a device kept it");
-            // The only runner may be at one port: in its device, or about to enter it.
+            // One port may count as blocked: the one whose device the only runner has called or is
+            // about to call.
             let runners = usize::from(mode == Mode::Hybrid);
             assert!(!report.flushed && report.blocked <= runners, "{report:?}");
             fulls.iter().for_each(|full| full.let_go());
@@ -154,7 +155,7 @@ fn a_close_goes_to_no_device_that_blocks() {
     }
 }
 
-/// A close counts each port whose device keeps a runner.
+/// A close reports the number of ports whose devices keep a runner.
 #[test]
 fn a_close_counts_the_ports_that_are_blocked() {
     for (mode, patience) in [(Mode::Inline, Duration::ZERO), (Mode::Dedicated, SHORT)] {
@@ -174,7 +175,8 @@ fn a_close_counts_the_ports_that_are_blocked() {
     }
 }
 
-/// Dropping the last handle and the last sender takes no longer than a close.
+/// Dropping the last handle and the last sender of a link takes no longer than a close, even if
+/// devices block.
 #[test]
 fn a_drop_goes_to_no_device_that_blocks() {
     for (soon, who) in [(false, Who::All), (true, Who::Runners), (true, Who::All)] {
@@ -194,8 +196,9 @@ fn a_drop_goes_to_no_device_that_blocks() {
     }
 }
 
-/// A sender leaves more than a quota of packets, the device starts to block, and the link is closed
-/// or dropped at once. The call is not delayed, whether a runner came before or not.
+/// A sender leaves more packets in a port than one run sends (a quota). The device begins to block,
+/// and the link is closed or dropped at once. The close or drop is not delayed, whether or not a
+/// runner has called the device before.
 #[test]
 fn a_close_after_a_burst_is_not_kept() {
     for drops in [false, true] {
@@ -213,7 +216,7 @@ fn a_close_after_a_burst_is_not_kept() {
                 theirs.shut();
                 let began = now();
                 if drops {
-                    // The last handle is dropped in the same thread, so the link ends here.
+                    // This thread drops the last handle, so the link ends here, in this thread.
                     drop((sender, link));
                     drop(watch);
                     assert!(now().since(began) < KEPT_NS, "a device kept it");
@@ -234,7 +237,8 @@ fn a_close_after_a_burst_is_not_kept() {
     }
 }
 
-/// The call by which a thread comes to be with the device.
+/// The call of a sender in which its thread comes to call the device; with `Runs`, a runner calls
+/// the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Waits,
@@ -245,7 +249,7 @@ enum How {
 }
 
 impl How {
-    /// Calls the device in this way until the link is closed.
+    /// Repeats this call, which may call the device, until the link is closed.
     fn come_by(self, sender: &mut Sender, flow: &Flow) {
         let moment = Duration::from_millis(1);
         loop {
@@ -269,8 +273,8 @@ impl How {
     }
 }
 
-/// A thread is with the device when the link is closed. When that thread returns, it purges and
-/// counts the packets of the port, however many there are.
+/// When the link is closed, a device keeps a thread. When that thread returns, it purges all
+/// packets of the port and counts them, however many there are.
 #[test]
 fn what_a_blocked_port_holds_is_purged_at_last() {
     for how in [How::Waits, How::Polls, How::Flushes, How::Sends, How::Runs] {
@@ -305,7 +309,7 @@ fn closes(link: &Link, timeout: Duration) -> JoinHandle<CloseReport> {
     thread.spawn(move || link.close(timeout)).unwrap()
 }
 
-/// Two closes at the same time find the same port blocked.
+/// If two threads close a link at the same time, both of them report the same blocked port.
 #[test]
 fn two_closes_agree() {
     in_time(|| {
@@ -325,7 +329,7 @@ fn two_closes_agree() {
     });
 }
 
-/// Makes a link with two ports. The first port holds 20 packets until its device dies.
+/// Makes a link with two ports. The first port holds 20 packets until its device is told to die.
 fn holds_and_dies() -> (Link, Sender, Arc<AtomicBool>) {
     let (device, dies) = Mortal::over(Gate::new(false).device());
     let link = Link::devices([device, Box::new(Null::default())]).qdisc("pfifo").build().unwrap();
@@ -335,7 +339,8 @@ fn holds_and_dies() -> (Link, Sender, Arc<AtomicBool>) {
     (link, sender, dies)
 }
 
-/// Packets that a port loses by dying count neither as sent nor as purged.
+/// If a port dies while a close or a removal waits for its packets, its packets count neither as
+/// sent nor as purged, and the report does not say that all were sent.
 #[test]
 fn a_port_that_dies_meanwhile_has_not_flushed() {
     in_time(|| {
@@ -359,7 +364,8 @@ fn a_port_that_dies_meanwhile_has_not_flushed() {
     });
 }
 
-/// A close ends a removal, and the packets that it purges do not count as sent.
+/// If a close ends a removal of a port, the packets that the close purges do not count as sent in
+/// either report.
 #[test]
 fn a_removal_that_a_close_ends_has_not_flushed() {
     in_time(|| {
@@ -378,8 +384,8 @@ fn a_removal_that_a_close_ends_has_not_flushed() {
     });
 }
 
-/// A close with time left finds nothing held in the end, because another close purged the packets.
-/// It does not report that they were flushed.
+/// A close whose time limit has not passed finds that the link holds no packets, because another
+/// close has purged them. Its report does not say that the packets were sent.
 #[test]
 fn a_close_that_another_purges_for_has_not_flushed() {
     in_time(|| {
@@ -405,8 +411,8 @@ fn never_blocks() -> DeviceInfo {
     DeviceInfo::new("seen".to_owned(), 1_514).never_blocks()
 }
 
-/// A device that records whether the closing thread has called it. That thread helps to send the
-/// packets for which it waits.
+/// A device that records whether the closing thread has called it. A thread that closes a link
+/// helps to send the packets for which it waits.
 struct Seen {
     device: Box<dyn Device>,
     seen: Arc<Mutex<bool>>,

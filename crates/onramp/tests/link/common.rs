@@ -1,4 +1,4 @@
-//! Helpers of the tests: a device with a gate, limits on waiting, and records of a sender's
+//! Helpers of the tests: a device with a gate, time limits for waiting, and records of a sender's
 //! completions.
 
 use std::collections::BTreeMap;
@@ -14,12 +14,13 @@ use onramp::{
     PacketList, Sender, Transmitted,
 };
 
-/// Longer than any wait that ends.
+/// Time limit for waits; longer than any wait that ends takes.
 pub(crate) const LONG: Duration = Duration::from_secs(50);
-/// Long enough for an error to show, if there is one. A test passes however long this is.
+/// Time during which a test waits for an error that should not happen. A test that should pass does
+/// so however short or long this is.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
 
-/// Runs `test`, and panics if it does not end in time.
+/// Runs `test` in a thread, and panics if the test does not end within a minute.
 #[track_caller]
 pub(crate) fn in_time<R: Send + 'static>(test: impl FnOnce() -> R + Send + 'static) -> R {
     let (sender, receiver) = channel();
@@ -35,7 +36,7 @@ pub(crate) fn in_time<R: Send + 'static>(test: impl FnOnce() -> R + Send + 'stat
     }
 }
 
-/// Waits until `is` returns true, and panics if it does not.
+/// Waits until `is` returns true, and panics if it does not within the time `LONG`.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     let deadline = now() + LONG;
@@ -49,10 +50,11 @@ pub(crate) fn now() -> Instant {
     MonotonicClock.now()
 }
 
-/// A device that takes all packets while its gate is open, and is full while its gate is shut.
+/// A device that takes all packets while its gate is open, and takes none (as if full) while its
+/// gate is shut.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    /// Number of packets that the device takes before it is full; `OPEN`: any number.
+    /// Number of packets that the device still takes before it is full; `OPEN` means any number.
     room: AtomicU64,
     /// Cookies of the packets that the device took, burst by burst.
     bursts: Mutex<Vec<Vec<u64>>>,
@@ -85,13 +87,14 @@ impl Gate {
         self.room.store(0, Ordering::SeqCst);
     }
 
-    /// Lets `count` packets through a shut gate.
+    /// Lets `count` packets through a gate that is shut.
     pub(crate) fn open_for(&self, count: u64) {
         self.room.store(count, Ordering::SeqCst);
     }
 
-    /// Lets `count` packets of those that wait through a shut gate, and waits until they are home.
-    /// The runner asks the device again only after it has freed them.
+    /// Lets `count` of the waiting packets through a gate that is shut, and waits until they are
+    /// home. They are, when a runner offers the device the next packets, because it does so only
+    /// after it has freed these.
     #[track_caller]
     pub(crate) fn let_go(&self, count: u64) {
         self.open_for(count);
@@ -108,7 +111,7 @@ impl Gate {
         self.bursts.lock().unwrap().iter().map(Vec::len).collect()
     }
 
-    /// Returns how often packets were offered while the gate was shut.
+    /// Returns how often packets were offered to the device while its gate was shut.
     pub(crate) fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::SeqCst)
     }
@@ -142,7 +145,7 @@ impl Device for Gated {
     }
 }
 
-/// Returns the builder of a link with one port over a gate.
+/// Returns the builder of a link with one port, whose device is the gate.
 pub(crate) fn gated(gate: &Arc<Gate>, qdisc: &str) -> LinkBuilder {
     Link::devices([gate.device()]).qdisc(qdisc)
 }
@@ -174,7 +177,7 @@ impl Fates {
     }
 }
 
-/// Checks that the counters of an idle link balance.
+/// Checks that the counters of a link that holds no packets agree with each other.
 #[track_caller]
 pub(crate) fn balanced(stats: &LinkStats) {
     assert_eq!(stats.held, 0, "at rest: {stats:?}");

@@ -1,5 +1,5 @@
-//! Conservation of packets: 240 threads make random calls, some end early, and the link is closed
-//! in between.
+//! No packet is lost or counted twice: 240 threads make random calls, some of them end early, and
+//! the link is closed in the middle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +15,10 @@ use crate::common::{Fates, Gate, LONG, balanced, credits, in_time, until};
 const THREADS: u64 = 240;
 const STEPS: u32 = 40;
 
-/// What one thread knows at its end.
+/// What one thread knows of its packets when it ends.
 struct Books {
     accepted: u64,
-    /// The completions, if the thread stayed until all its packets were home.
+    /// The completions that were reported, if the thread stayed until all of its packets were home.
     fates: Option<Fates>,
 }
 
@@ -47,7 +47,7 @@ impl Worker {
                 sender.try_send_batch(flow, &batch).map(|n| count = n as u64)
             }
             7 => {
-                // Change a packet between making and submitting it, or drop it.
+                // Make a packet, change it, and submit or drop it.
                 sender.packet(flow, &payload).and_then(|mut packet| {
                     packet.priority = rng.u32(0..16);
                     if rng.bool() {
@@ -88,19 +88,20 @@ impl Worker {
                 break;
             }
             if number == leaves_at {
-                // The sender is dropped with packets in flight, and with corked packets if it has a
-                // cork.
+                // The thread ends early: its sender is dropped while packets are in flight and, if
+                // it is corked, while a cork holds packets back.
                 return Books { accepted: self.accepted, fates: None };
             }
         }
-        // Paced packets may take long, but come home when the link closes.
+        // Packets that are paced may stay in the qdisc for a long time, but come home when the link
+        // is closed.
         assert!(self.sender.flush(LONG), "all come home: {:?}", self.sender);
         Books { accepted: self.accepted, fates: Some(fates) }
     }
 }
 
-/// Lets 240 threads work until the link is closed. Returns the number of packets that they
-/// submitted.
+/// Lets 240 threads make calls until the link is closed. Returns the number of packets that the
+/// link accepted from them.
 fn storm(link: &Link, seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let steps = Arc::new(AtomicU64::new(0));
@@ -134,7 +135,8 @@ fn storm(link: &Link, seed: u64) -> u64 {
     })
 }
 
-/// Builds a link for each seed, runs the threads, and hands the link to `check`.
+/// Does the following twice, each time with a new seed: builds a link, runs the threads on it, and
+/// hands the link to `check`.
 fn weather(
     build: impl Fn() -> LinkBuilder + Send + 'static,
     check: impl Fn(&Link) + Send + 'static,
@@ -153,15 +155,15 @@ fn weather(
     });
 }
 
-/// `LinkStats` never shows fewer submitted packets than packets that left, so a lost count would
-/// not show after the packets left. In this test no packet leaves, so the number of submitted
-/// packets is exactly what the senders counted.
+/// No sender's count of submitted packets is lost. `LinkStats` never shows fewer submitted packets
+/// than packets that left, so a lost count would not show once the packets have left. Here, no
+/// packet leaves before the check, so the link shows exactly what the senders counted.
 #[test]
 fn no_count_is_lost() {
     in_time(|| {
         let gate = Gate::new(false);
-        // Each of the eight senders may have 4,096 packets in flight, more than all its steps
-        // together can send.
+        // Each of the eight senders may have 4,096 packets in flight, which is more than all of its
+        // calls together can send.
         let devices: Vec<_> = (0..4).map(|_| gate.device()).collect();
         let builder = Link::devices(devices).qdisc("pfifo limit 1mb").credits(credits(4_096));
         let link = builder.build().unwrap();
@@ -188,7 +190,8 @@ fn no_count_is_lost() {
         for (number, (mut worker, fates)) in workers.into_iter().enumerate() {
             let stats = link.stats();
             assert_eq!((stats.submitted, stats.sent, stats.dropped_total()), (accepted, 0, 0));
-            // Check the counts of senders that were dropped, and of those that still exist.
+            // The counts must be right while more and more senders are dropped: dropped senders and
+            // living senders are summed.
             if number % 2 == 0 {
                 drop(worker);
             } else if number == 7 {
@@ -231,7 +234,7 @@ fn null_pfifo_and_an_intake_for_few() {
     weather(move || Link::devices(devices()).qdisc("pfifo limit 50").burst(3), |_| ());
 }
 
-/// Counts the packets that arrive until the device is gone.
+/// Counts the packets that arrive, until the device is dropped.
 fn count(mut receiver: Receiver) -> u64 {
     let mut count = 0;
     while receiver.recv_timeout(LONG).is_some() {
@@ -245,7 +248,7 @@ fn over_loopback(qdisc: &'static str) {
         for _ in 0..2 {
             let seed = fastrand::u64(..);
             println!("seed {seed}");
-            // The mailbox is small, so the device is full now and then.
+            // The mailbox of the device has little room, so the device is full now and then.
             let (device, receiver) = loopback(50);
             let (arrived, stats) = thread::scope(|scope| {
                 let counting = scope.spawn(move || count(receiver));

@@ -12,7 +12,7 @@ use onramp::{Device, DeviceInfo, DropReason, Instant, Link, PacketList, PortErro
 
 use super::common::{Gate, LONG, balanced, credits, gated, in_time, until};
 
-/// A link whose tree the test changes.
+/// A link whose tree of qdiscs the test changes.
 struct Control {
     link: Link,
 }
@@ -79,8 +79,9 @@ fn a_class_of_mq_is_changed_alone() {
     });
 }
 
-/// A change keeps the packets in the qdisc, and a replacement drops them. Packets that the gate
-/// does not let through are in the qdisc, or in the port's burst for the device.
+/// Changing a qdisc keeps the packets that it holds; replacing the qdisc drops them. The device's
+/// gate is shut, so all packets are in the qdisc or in the burst that the port offers to the
+/// device.
 #[test]
 fn a_change_keeps_packets_and_a_replacement_drops_them() {
     in_time(|| {
@@ -173,7 +174,7 @@ fn nothing_is_lost_under_changes() {
     });
 }
 
-/// A device that blocks until it is let go.
+/// A device that blocks its caller until the test lets it go.
 struct Blocks {
     info: DeviceInfo,
     gate: Arc<(AtomicBool, AtomicBool)>,
@@ -199,8 +200,8 @@ impl Device for Blocks {
     }
 }
 
-/// A thread that changes a port whose device blocks gets an error that says so. The change is made
-/// when the device returns.
+/// A thread changes a link of which one port's device blocks. The thread gets an error that says
+/// so, and the port makes the change when its device returns.
 #[test]
 fn a_device_that_blocks_holds_up_nobody() {
     in_time(|| {
@@ -228,7 +229,7 @@ fn a_device_that_blocks_holds_up_nobody() {
             assert!(matches!(late, Err(PortError::Late(0))), "{late:?}");
             let mut blocked = 0;
             for _ in 0..3_000 {
-                // These changes do not wait for the port.
+                // A call of `set_tree` does not wait for the port.
                 blocked += u32::from(control.link.set_tree(&control.link.setup()).is_err());
             }
             assert!(blocked > 1_900, "what waits is bounded: {blocked}");
@@ -237,7 +238,7 @@ fn a_device_that_blocks_holds_up_nobody() {
             gate.1.store(true, Ordering::SeqCst);
         });
         until("it answers", || control.link.views(0).is_ok());
-        // The port that missed a change gets the whole tree with the next change.
+        // The port has missed a change, so it gets the whole tree with the next change.
         control.apply("qdisc add dev d parent 7:2 handle 8: fq").unwrap();
         let views = |port| names(&control.link.views(port).unwrap());
         assert_eq!(views(0).len(), 2);
@@ -269,7 +270,8 @@ fn how_long_packets_stay_is_measured_if_asked_for() {
     });
 }
 
-/// A thread that removes a port waits for the port's packets, and does not make other threads wait.
+/// A thread that removes a port waits until the port has sent its packets. Meanwhile, other threads
+/// do not have to wait for that thread.
 #[test]
 fn a_port_that_goes_holds_up_nobody() {
     in_time(|| {

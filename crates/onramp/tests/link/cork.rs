@@ -1,4 +1,4 @@
-//! Tests of corks.
+//! Tests of corks (a corked sender holds packets back until it is uncorked).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -67,8 +67,8 @@ fn waiting_and_flushing_pull_the_cork() {
         let mut sender = link.sender();
         let flow = sender.flow(None);
         sender.cork();
-        // More packets are corked than there are credits, so the wait has to release the packets
-        // for whose credits it waits.
+        // More packets are corked than there are credits. So a `send` that waits for credit has to
+        // end the cork, because it waits for the corked packets themselves.
         for _ in 0..25 {
             sender.send(&flow, b"x").unwrap();
         }
@@ -122,7 +122,8 @@ fn a_closed_link_swallows_a_cork_and_counts_it() {
     });
 }
 
-/// A cork may hold more packets than the intake's cap, on a port that other senders keep busy.
+/// A cork may hold more packets than fit into the intake (its cap), even on a port that other
+/// senders keep busy.
 #[test]
 fn a_cork_larger_than_the_intake_gets_through() {
     in_time(|| {
@@ -168,7 +169,7 @@ fn a_cork_larger_than_the_intake_gets_through() {
     });
 }
 
-/// The next call of a sender that has packets under a cork.
+/// What a sender does next that has packets under a cork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     WaitRoom,
@@ -179,8 +180,9 @@ enum After {
     Drop,
 }
 
-/// A link is closed whose intake is full and whose runner a device keeps. Corked packets find no
-/// place in the intake and are purged, before or after the close, and no call waits for the device.
+/// A link is closed while its intake is full and a device keeps its runner. Corked packets find no
+/// room in the intake, so they are purged, whether their sender waits before the close or makes its
+/// call after it. No call waits for the device.
 #[test]
 fn a_cork_on_a_full_intake_ends_with_the_link() {
     let all = [After::WaitRoom, After::Timeout, After::Flush, After::Ready, After::Drop];
@@ -223,7 +225,8 @@ fn a_cork_on_a_full_intake_ends_with_the_link() {
                     After::Drop => return None,
                 }
                 assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Closed));
-                // A waiting task is woken at once; the cork ends with the next call that sends.
+                // A task that waits is woken by the close at once. The cork ends with the next
+                // call, which purges its packets.
                 sender.uncork().unwrap();
                 Some(sender)
             });

@@ -1,4 +1,5 @@
-//! Senders that wait with a small share of the credits, and get a larger share when others leave.
+//! Senders that wait because many senders share the credits, and that may have more packets in
+//! flight when other senders are dropped.
 
 use std::task::Poll;
 use std::thread;
@@ -10,10 +11,11 @@ use crate::common::{LONG, balanced, in_time, until};
 use crate::ready::{Unpark, poll};
 use crate::wakes::HOWS;
 
-/// A number of senders at which each may have four packets in flight.
+/// With so many senders, each of them may have only about four packets in flight.
 const CROWD: usize = 2_100;
 
-/// Makes a link over a mailbox that nobody reads, and a crowd of senders.
+/// Makes a link over a mailbox that nobody reads, and many other senders (a crowd), which share its
+/// credits.
 fn crowd() -> (Link, Receiver, Vec<Sender>) {
     let (lo, receiver) = loopback(10_000);
     let link = Link::devices([Box::new(lo) as Box<_>]).qdisc("pfifo").build().unwrap();
@@ -21,7 +23,8 @@ fn crowd() -> (Link, Receiver, Vec<Sender>) {
     (link, receiver, others)
 }
 
-/// All waiting senders continue when the crowd leaves, though none of their packets comes home.
+/// When the other senders are dropped, all waiting senders continue, though none of their own
+/// packets comes home.
 #[test]
 fn who_waits_goes_on_when_others_leave() {
     in_time(|| {
@@ -55,7 +58,8 @@ fn who_waits_goes_on_when_others_leave() {
     });
 }
 
-/// A task is woken each time its share doubles, and then finds room.
+/// A task that waits for room is woken each time the number of packets that its sender may have in
+/// flight has doubled; it then finds room.
 #[test]
 fn a_task_sees_each_step() {
     in_time(|| {
@@ -87,7 +91,7 @@ fn a_task_sees_each_step() {
     });
 }
 
-/// An added port raises the share of each sender, and waiting tasks are woken.
+/// When a port is added, each sender may have more packets in flight, so waiting tasks are woken.
 #[test]
 fn a_task_sees_that_a_port_was_added() {
     in_time(|| {

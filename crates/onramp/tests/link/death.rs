@@ -1,4 +1,4 @@
-//! Devices that panic, and callbacks that panic.
+//! Devices that panic (their ports die), and callbacks that panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use onramp::{
 
 use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time, until};
 
-/// A device that takes packets until it has taken a given number of them, and then panics.
+/// A device that takes a given number of packets and then panics.
 struct Mortal {
     info: DeviceInfo,
     left: u64,
@@ -56,8 +56,8 @@ fn a_port_dies_under_load() {
             let threads: Vec<_> = (0..16)
                 .map(|_| {
                     let mut sender = link.sender();
-                    // Make the flow before a port dies: the other port gets all flows that are made
-                    // after that.
+                    // Make the flow before the port dies: flows that are made later all use the
+                    // other port.
                     let flow = sender.flow(None);
                     scope.spawn(move || {
                         let fates = Fates::of(&mut sender);
@@ -87,7 +87,7 @@ fn a_port_dies_under_load() {
     });
 }
 
-/// The runner calls the device that panics. The runner survives and serves the other port.
+/// A device panics while a runner calls it. The runner survives and goes on serving the other port.
 #[test]
 fn the_runner_outlives_a_port() {
     in_time(|| {
@@ -97,7 +97,8 @@ fn the_runner_outlives_a_port() {
             Link::devices([mortal, gate.device()]).qdisc("fq maxrate 8mbit").build().unwrap();
         let mut sender = link.sender();
         let (doomed, other) = (sender.flow(None), sender.flow(None));
-        // Packets beyond the first quantum wait for their time, and so for the runner.
+        // Packets beyond the first quantum are paced, so they wait for their time, and a runner
+        // sends them.
         for _ in 0..40 {
             sender.try_send(&other, &[0; 1_000]).unwrap();
         }
@@ -113,7 +114,7 @@ fn the_runner_outlives_a_port() {
     });
 }
 
-/// A sender that waits for room when its port dies is woken, and learns of the death.
+/// A sender that waits for room when its port dies is woken, and gets an error that says so.
 #[test]
 fn those_who_wait_are_told() {
     in_time(|| {
@@ -138,7 +139,7 @@ fn those_who_wait_are_told() {
     });
 }
 
-/// A callback that panics does not cost the sender a credit.
+/// If a callback panics, its sender loses no credit.
 #[test]
 fn a_callback_that_panics() {
     in_time(|| {

@@ -19,7 +19,7 @@ pub(crate) struct Slow {
     pub(crate) bursts: Bursts,
 }
 
-/// Number of bursts that each thread sent.
+/// Number of bursts that each thread gave to the device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bursts(Arc<Mutex<HashMap<ThreadId, u32>>>);
 
@@ -175,8 +175,8 @@ fn udp_over_ipv6_and_a_connected_socket() {
     });
 }
 
-/// UDP packets to a closed port or to port 0 may be refused. Every packet is counted, with a drop
-/// reason if it was dropped.
+/// The kernel may refuse UDP packets to a closed port or to port 0. The link counts every packet,
+/// with a drop reason if the packet was dropped.
 #[test]
 fn packets_that_udp_drops_have_a_reason() {
     in_time(|| {

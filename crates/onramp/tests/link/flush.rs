@@ -7,7 +7,7 @@ use onramp::{Link, Rate};
 
 use crate::common::{Gate, LONG, SHORT, balanced, gated, in_time};
 
-/// Pacing that is slow enough for the last packet to leave long after any short wait.
+/// A pacing rate so slow that the last packet leaves long after any short wait.
 const QDISC: &str = "fq initial_quantum 0 quantum 256";
 
 #[test]
@@ -17,7 +17,7 @@ fn a_flush_waits_for_paced_packets() {
         let taken = device.stats();
         let link = Link::devices([Box::new(device) as Box<_>]).qdisc(QDISC).build().unwrap();
         let mut sender = link.sender();
-        // A packet of 500 bytes with headers takes 50 ms at 80 kbit/s.
+        // At 80 kbit/s, a packet of 500 bytes (headers included) takes 50 ms.
         let flow = sender.flow(None).with_pacing_rate(Rate::bytes_per_second(10_000));
         for _ in 0..8 {
             sender.send(&flow, &[0; 458]).unwrap();
@@ -62,8 +62,8 @@ fn a_flush_waits_for_a_full_device() {
     });
 }
 
-/// Packets that a receiver has not read count as sent, but have not come home. A sender's flush
-/// waits for them, and a link's flush does not.
+/// Packets that a receiver has not read count as sent, but have not come home. So a flush of the
+/// sender waits for them, and a flush of the link does not.
 #[test]
 fn a_sender_waits_for_what_was_not_read_and_a_link_does_not() {
     in_time(|| {
@@ -81,7 +81,8 @@ fn a_sender_waits_for_what_was_not_read_and_a_link_does_not() {
     });
 }
 
-/// A link that reports that it is flushed holds no packet, wherever its packets were before.
+/// When a flush of a link returns true, the link holds no packet, wherever the packets were before
+/// (intake, qdisc or burst).
 #[test]
 fn flushed_means_nothing_is_held() {
     in_time(|| {

@@ -1,5 +1,6 @@
-//! Children of `fork`, which have copies of a link without its threads. Every call returns there,
-//! no packet is accepted, and no packet leaves by the sockets that parent and child share.
+//! Children of `fork`, which have copies of a link without its threads. In a child, every call
+//! returns and no packet is accepted. No packet leaves through the sockets that parent and child
+//! share.
 
 use std::ffi::CStr;
 use std::fs;
@@ -15,17 +16,17 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use crate::common::{LONG, SHORT, balanced, credits, in_time, now, until};
 use crate::trap::Trap;
 
-/// Longer than a child takes if nothing blocks it.
+/// Time limit for a child that nothing blocks.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The values with which a child works.
+/// The copies of a link, a sender and a flow that a child uses.
 struct World {
     link: Link,
     sender: Sender,
     flow: Flow,
 }
 
-/// A call that a child makes. It returns whether the result was right.
+/// The name of a call that a child makes, and the call, which returns whether its result was right.
 type Step = (&'static CStr, fn(&mut World) -> bool);
 
 const CLOSED: TrySendError = TrySendError::Closed;
@@ -94,7 +95,8 @@ const STEPS: [Step; 24] = [
     (c"at last", |w| w.sender.try_send(&w.flow, b"child") == Err(CLOSED)),
 ];
 
-/// Runs in the child. The parent can read the name of the child's thread from the kernel.
+/// Makes all the calls in the child, and sets the name of the child's thread to the present call.
+/// If the child hangs, the parent reads that name from the kernel.
 fn child(world: &mut Option<World>) -> i32 {
     for (number, (name, step)) in (1..).zip(&STEPS) {
         let _ = rustix::thread::set_name(name);
@@ -110,7 +112,8 @@ fn child(world: &mut Option<World>) -> i32 {
     0
 }
 
-/// Forks a child that makes all the calls.
+/// Forks a child that makes all the calls, and checks that each call returned the right result in
+/// time.
 #[track_caller]
 fn fork(world: &mut Option<World>) {
     let number = run_in_child(|| child(world)).expect("there can be a child");
@@ -133,7 +136,7 @@ fn fork(world: &mut Option<World>) {
     }
 }
 
-/// Makes a link over sockets that are connected to one receiver, and returns that receiver, too.
+/// Makes a link over sockets that are connected to one receiving socket. Returns that socket, too.
 fn sockets(ports: usize, qdisc: &str) -> (UdpSocket, World) {
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
     let sockets = (0..ports).map(|_| {
@@ -148,7 +151,8 @@ fn sockets(ports: usize, qdisc: &str) -> (UdpSocket, World) {
     (receiver, World { link, sender, flow })
 }
 
-/// Checks that the receiver has got `packets` packets, all from the parent.
+/// Checks that exactly `packets` packets have arrived at the receiving socket, all of them from the
+/// parent.
 #[track_caller]
 fn received(receiver: &UdpSocket, packets: usize) {
     let mut buf = [0; 100];
@@ -161,7 +165,8 @@ fn received(receiver: &UdpSocket, packets: usize) {
     assert!(receiver.recv(&mut buf).is_err(), "there is one more");
 }
 
-/// The link holds no packet when the process forks.
+/// A process forks while its link holds no packet: the calls of the child send nothing, and the
+/// parent's link works as before.
 #[test]
 fn a_child_of_a_link_at_rest() {
     for ports in [1, 3] {
@@ -190,8 +195,8 @@ fn a_child_of_a_link_at_rest() {
     }
 }
 
-/// Packets wait for their departure times or under a cork when the process forks. They belong to
-/// the parent and leave once.
+/// When the process forks, packets wait for their departure times in the qdisc, and others under a
+/// cork. They belong to the parent, and each of them leaves once.
 #[test]
 fn a_child_of_a_link_that_holds_packets() {
     in_time(|| {
@@ -216,8 +221,8 @@ fn a_child_of_a_link_that_holds_packets() {
 }
 
 /// When the process forks, a device keeps the runner, the sender has no credit, and other threads
-/// send, change the link and wait. Locks that these threads hold stay locked forever in the child,
-/// but no call there hangs.
+/// send, change the link and wait. In the child, locks that these threads hold stay locked forever,
+/// but no call hangs.
 #[test]
 fn children_of_a_link_that_others_use() {
     in_time(|| {

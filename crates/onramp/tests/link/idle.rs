@@ -1,6 +1,7 @@
-//! Threads that wait sleep, whatever they wait for: they are polled a few times only, and use
-//! little processor time. These are the only tests that depend on time: a wait of one second uses
-//! less than a quarter of a second of processor time.
+//! Threads that wait really sleep, whatever they wait for: a waiting task is polled only a few
+//! times, and a waiting thread uses little processor time. These are the only tests that depend on
+//! time: in a wait of one second, a thread must use less than a quarter of a second of processor
+//! time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +18,12 @@ use crate::trap::Trap;
 
 /// How long each thread waits.
 const WAIT: Duration = Duration::from_secs(1);
-/// Processor time that a thread may use during the wait.
+/// Greatest processor time that a thread may use during the wait.
 const MOST: Duration = Duration::from_millis(250);
-/// Number of times that a task may be polled during the wait.
+/// Greatest number of times that a waiting task may be polled during the wait.
 const POLLS: u64 = 2_000;
-/// Number of times per millisecond that a runner may wake for all waiting threads. A runner looks
-/// every 100 µs at most.
+/// Greatest number of times per millisecond that a runner may wake while all these threads wait. A
+/// runner looks every 100 µs at most.
 const WAKEUPS: u64 = 15;
 
 /// Returns the processor time that the calling thread has used.
@@ -31,7 +32,7 @@ fn used() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap())
 }
 
-/// Makes a call that waits for about a second, and checks that it slept.
+/// Makes a call that waits for about a second, and checks that its thread slept meanwhile.
 #[track_caller]
 fn sleeps<R>(what: &str, wait: impl FnOnce() -> R) -> R {
     let before = used();
@@ -41,7 +42,7 @@ fn sleeps<R>(what: &str, wait: impl FnOnce() -> R) -> R {
     result
 }
 
-/// A waker that unparks a thread and counts the wake-ups.
+/// A waker that unparks a thread and counts how often it was called.
 struct Wakes(Thread, AtomicU64);
 
 impl Wake for Wakes {
@@ -51,8 +52,8 @@ impl Wake for Wakes {
     }
 }
 
-/// Runs an executor with one task that gives up after a second. Returns how often it polled the
-/// task.
+/// Polls a sender for room, as an executor with a single task does, for one second. Returns how
+/// often it polled.
 fn polls(sender: &mut Sender, flow: &Flow) -> u64 {
     let wakes = Arc::new(Wakes(thread::current(), AtomicU64::new(0)));
     let waker = Waker::from(wakes.clone());
@@ -75,18 +76,19 @@ fn polls(sender: &mut Sender, flow: &Flow) -> u64 {
     }
 }
 
-/// A link in which no waiting call can end. Each sender has a flow, and packets that do not come
-/// home.
+/// A link in a state in which no waiting call can end. Each sender has a flow, and packets that do
+/// not come home.
 struct State {
     link: Link,
     senders: Vec<(Sender, Flow)>,
-    /// Whether packets do not leave the link either.
+    /// Whether the packets stay in the link. If false, they have left the link, but have not come
+    /// home.
     holds: bool,
 }
 
 impl State {
-    /// Makes one sender for each way to wait. `lay` brings each of them into a state in which it
-    /// has to wait.
+    /// Makes one sender for each of the four ways to wait. `lay` brings each sender into a state in
+    /// which it has to wait.
     fn of(link: Link, holds: bool, port: usize, mut lay: impl FnMut(&mut Sender, &Flow)) -> Self {
         let senders = (0..4).map(|_| {
             let mut sender = link.sender();
@@ -98,8 +100,8 @@ impl State {
         Self { link, senders, holds }
     }
 
-    /// Lets all senders wait for a second at the same time. Then closes the link, which ends
-    /// `send`, and calls `end`, which ends the other waits.
+    /// Lets all senders wait at the same time, for a second. Then closes the link, which ends the
+    /// call of `send`, and calls `end`, which brings the packets home.
     fn waits(self, what: &str, end: impl FnOnce()) {
         let Self { link, senders, holds } = self;
         let [mut ready, mut timed, mut sends, mut flushes]: [(Sender, Flow); 4] =
@@ -117,7 +119,7 @@ impl State {
             let all = scope.spawn(|| sleeps("Link::flush", || link.flush(WAIT)));
             let polls = polls.join().unwrap();
             assert!(polls < POLLS, "{what}: {polls} polls");
-            // Check these results before the close, which ends these waits too.
+            // Check these results before the close, because the close would end these waits, too.
             assert!(!room.join().unwrap(), "{what}");
             assert!(!flushed.join().unwrap(), "{what}");
             assert_eq!(all.join().unwrap(), !holds, "{what}");
@@ -130,8 +132,8 @@ impl State {
     }
 }
 
-/// All calls wait while a port is being removed that holds a packet whose departure time is far
-/// away.
+/// Every waiting call sleeps while a port is being removed that holds a packet whose departure time
+/// is far away.
 #[test]
 fn while_a_port_is_being_removed() {
     in_time(|| {
@@ -154,7 +156,7 @@ fn while_a_port_is_being_removed() {
     });
 }
 
-/// All calls wait while the caller holds all the packets that its senders may have.
+/// Every waiting call sleeps while the caller itself holds all packets that its senders may have.
 #[test]
 fn while_the_caller_has_all_credits() {
     in_time(|| {
@@ -164,8 +166,8 @@ fn while_the_caller_has_all_credits() {
         let state = State::of(link, false, 0, |sender, flow| {
             held.extend([(); 2].map(|()| sender.packet(flow, b"held").unwrap()));
         });
-        // Nothing was submitted, so a flush would return at once. Let it wait for a packet from the
-        // heap, which a receiver holds.
+        // This sender has submitted nothing, so its flush would return at once. Let it submit a
+        // packet from the heap, which then lies in a mailbox.
         let (device, receiver) = loopback(9);
         let port = state.link.add_port(device).unwrap();
         let mut state = state;
@@ -176,7 +178,7 @@ fn while_the_caller_has_all_credits() {
     });
 }
 
-/// All calls wait while the packets lie in a mailbox that nobody reads.
+/// Every waiting call sleeps while the packets lie in a mailbox that nobody reads.
 #[test]
 fn while_nobody_reads() {
     in_time(|| {
@@ -190,7 +192,7 @@ fn while_nobody_reads() {
     });
 }
 
-/// All calls wait while a device keeps the owner of the port.
+/// Every waiting call sleeps while a device keeps the thread that owns the port.
 #[test]
 fn while_a_device_blocks() {
     in_time(|| {
@@ -208,8 +210,8 @@ fn while_a_device_blocks() {
     });
 }
 
-/// All calls wait for a place in a full intake, whose owner a device keeps. The senders have
-/// credit.
+/// Every waiting call sleeps while an intake is full because a device keeps the thread that owns
+/// the port. The senders have credit.
 #[test]
 fn while_an_intake_is_full() {
     in_time(|| {
@@ -225,7 +227,7 @@ fn while_an_intake_is_full() {
     });
 }
 
-/// All calls wait because a cork does not fit into a full intake.
+/// Every waiting call sleeps while the packets of a cork do not fit into a full intake.
 #[test]
 fn while_a_cork_waits_for_a_full_intake() {
     in_time(|| {
@@ -238,7 +240,8 @@ fn while_a_cork_waits_for_a_full_intake() {
         let mut made = 0;
         let state = State::of(link, true, 0, |sender, flow| {
             made += 1;
-            // A send under a cork would succeed, so the sending thread gets no cork.
+            // Under a cork, `send` would succeed at once. So the sender that calls `send`, which is
+            // made third, is not corked.
             if made != 3 {
                 sender.cork();
                 (0..9).for_each(|_| sender.try_send(flow, b"x").unwrap());
@@ -251,8 +254,8 @@ fn while_a_cork_waits_for_a_full_intake() {
     });
 }
 
-/// Packets of a closed link lie in a mailbox. Every call on the link returns, and uses little
-/// processor time until then.
+/// A link was closed while its packets lie in a mailbox. Every call on the link returns, and uses
+/// little processor time until then.
 #[test]
 fn after_a_close_with_packets_in_a_mailbox() {
     in_time(|| {

@@ -1,5 +1,5 @@
-//! Trees with qdiscs of every kind that change under load, with packets of several datagrams in
-//! them.
+//! Trees with qdiscs of every kind are changed while threads send; some packets hold several
+//! datagrams.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -28,8 +28,8 @@ fn options(kind: &str) -> &'static str {
     }
 }
 
-/// Returns a tree for each kind of qdisc that a link may have, and trees with packet-creating kinds
-/// below classes and ports.
+/// Returns a tree for each kind of qdisc that a link may have. For the kinds that create packets,
+/// there are also trees with the qdisc below the ports and below classes.
 fn trees() -> Vec<Setup> {
     let kinds = KINDS.iter().map(|kind| kind.id).filter(|kind| *kind != "mqprio");
     let root = |kind| format!("qdisc add dev x root handle 1: {kind} {}", options(kind));
@@ -48,7 +48,7 @@ fn trees() -> Vec<Setup> {
     trees.into_iter().map(setup).collect()
 }
 
-/// Sends until `stop` is set. Returns the number of packets, and checks that a completion was
+/// Sends packets until `stop` is set. Returns their number, after checking that a completion was
 /// reported for each.
 fn work(mut sender: Sender, pause: Duration, stop: &AtomicBool) -> u64 {
     let (fates, flow, mut sent) = (Fates::of(&mut sender), sender.flow(None), 0);

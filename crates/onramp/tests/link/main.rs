@@ -1,5 +1,5 @@
-//! Tests of a link with real threads. Whether they pass never depends on the speed of the threads;
-//! a test that hangs is stopped after a minute.
+//! Tests of a link with real threads. Whether they pass does not depend on the speed of the
+//! threads; a test that hangs is stopped after a minute.
 
 mod after;
 mod blocked;

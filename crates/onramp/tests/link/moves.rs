@@ -1,4 +1,4 @@
-//! Order of packets when a port is removed.
+//! Packets of a flow keep their order when the flow's port is removed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,8 @@ use onramp::{Clock, Device, DeviceInfo, Instant, Link, Mapping, PacketList, Tran
 
 use crate::common::{Gate, LONG, balanced, credits, in_time, until};
 
-/// A device that records the cookies of the packets it took, in one list for all devices.
+/// A device that records the cookies of the packets that it takes. All devices of a test use the
+/// same list.
 struct Noting {
     info: DeviceInfo,
     taken: Arc<Mutex<Vec<u64>>>,
@@ -32,8 +33,8 @@ impl Device for Noting {
     }
 }
 
-/// A sender uncorks many packets into an empty port while the port is removed, so these packets are
-/// on their way into the port for a long time. Packets behind them, which go to another port, do
+/// A sender uncorks many packets into an empty port while the port is removed, so it takes a long
+/// time until all of them are in the port. Later packets of the flow, which go to another port, do
 /// not overtake them.
 fn pull(wait: Duration) {
     const PACKETS: u32 = 8_000;
@@ -81,8 +82,8 @@ fn packets_on_their_way_into_a_port_that_goes_are_not_overtaken() {
     }
 }
 
-/// A sender that waits for late packets in a removed port, whose device takes nothing, waits only
-/// until the deadline of the removal.
+/// After a port was removed, senders wait for packets in it that came late. If the port's device
+/// takes nothing, they wait only until the deadline of the removal.
 #[test]
 fn nobody_waits_for_ever_for_what_came_late() {
     in_time(|| {

@@ -1,5 +1,5 @@
-//! A link over the in-memory network: several queues below one link, and receivers that read, are
-//! slow, or end.
+//! A link over the in-memory network: the link has several queues; receivers read, are slow, or are
+//! dropped.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ fn flows(sender: &Sender) -> Vec<Flow> {
     (0..PLACES).map(flow).collect()
 }
 
-/// Sends to every place in turn, and waits until all packets were read or refused.
+/// Sends to every receiver in turn, and waits until all packets were read or refused.
 fn send(sender: &mut Sender) {
     let flows = flows(sender);
     for number in 0..PACKETS {
@@ -31,8 +31,8 @@ fn send(sender: &mut Sender) {
     assert!(sender.flush(LONG));
 }
 
-/// Receives until nobody can send any more, or until `most` packets came. Checks that packets of
-/// each flow come in order.
+/// Receives packets until all senders are gone, or until `most` packets have come. Checks that the
+/// packets of each flow come in order.
 fn receive(mut receiver: Receiver, place: u16, most: u64) -> u64 {
     let (mut last, mut count) = (HashMap::new(), 0);
     while count < most {
@@ -46,7 +46,7 @@ fn receive(mut receiver: Receiver, place: u16, most: u64) -> u64 {
     count
 }
 
-/// Sends over a network whose last receiver ends after `most` packets.
+/// Sends over a network of which the last receiver is dropped after it has received `most` packets.
 fn over_a_network(qdisc: &'static str, most: u64) {
     in_time(move || {
         let network = Network::new(PLACES.into(), 40);

@@ -1,5 +1,5 @@
-//! Wakers that call the link. Whatever the thread that calls the waker is doing, no thread waits
-//! for itself.
+//! Wakers that call methods of the link. Whatever the thread that calls the waker is doing at the
+//! moment, it never waits for itself.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use onramp::{Device, Flow, Link, Mapping, PortError, Sender};
 
 use crate::common::{Gate, LONG, balanced, credits, in_time, until};
 
-/// A waker that makes all calls of a link, and records which thread called the waker.
+/// A waker that calls all methods of a link, and records the names of the threads that call it.
 struct Nosy {
     link: Link,
     /// Number of the port that the waker removes.
@@ -35,7 +35,8 @@ impl Nosy {
         })
     }
 
-    /// Records the result of a change of ports.
+    /// Records whether a change of ports was refused because it was made inside another one
+    /// (`Nested`).
     fn note<T>(&self, said: Result<T, PortError>) {
         match said {
             Err(PortError::Nested) => _ = self.nested.fetch_add(1, SeqCst),
@@ -72,12 +73,12 @@ impl Wake for Nosy {
     }
 }
 
-/// More than twice the number of packets that a device was offered, which a change of the qdisc can
-/// no longer drop.
+/// Number of packets in flight. The device is offered less than half of them. So a change of the
+/// qdisc, which cannot drop those that were offered, still drops more than half.
 const BELOW: u32 = 500;
 
-/// Makes a link whose first port is shut, and a sender that has no credit left. Ports 1 and 2 take
-/// all packets.
+/// Makes a link and a sender that has no credit left. The device of port 0 is shut (takes nothing),
+/// with all packets in front of it; ports 1 and 2 take all packets.
 fn shut() -> (Arc<Gate>, Link, Sender, Flow) {
     shut_with(BELOW)
 }
@@ -108,7 +109,7 @@ fn end(gate: &Gate, link: &Link, mut sender: Sender) {
     link.close(LONG);
 }
 
-/// A runner sends the packets for which the waker waits, and calls the waker.
+/// A runner sends the packets for which a task waits, and so calls the task's waker.
 #[test]
 fn a_runner_calls_it() {
     in_time(|| {
@@ -124,7 +125,7 @@ fn a_runner_calls_it() {
     });
 }
 
-/// A change of the qdisc drops the packets for which the waker waits, and calls the waker.
+/// A change of the qdisc drops the packets for which a task waits, and so calls the task's waker.
 #[test]
 fn a_change_of_the_qdisc_calls_it() {
     in_time(|| {
@@ -138,13 +139,14 @@ fn a_change_of_the_qdisc_calls_it() {
     });
 }
 
-/// The removal of a port purges the packets for which the waker waits, and calls the waker.
+/// The removal of a port purges the packets for which a task waits, and so calls the task's waker.
 #[test]
 fn the_removal_of_a_port_calls_it() {
     for removes in [0, 2] {
         in_time(move || {
             let (gate, link, mut sender, flow) = shut();
-            // The waker removes the same port, or another one.
+            // In one round, the waker itself tries to remove the same port; in the other round,
+            // another one.
             let nosy = Nosy::new(&link, removes);
             arm(&mut sender, &flow, &nosy);
             let report = link.remove_port(0, Duration::ZERO).unwrap();
@@ -155,7 +157,8 @@ fn the_removal_of_a_port_calls_it() {
     }
 }
 
-/// A removal waits for packets that a runner sends, and the runner calls the waker meanwhile.
+/// A thread removes a port and waits for packets that a runner sends. Meanwhile, the runner calls a
+/// waker, which tries to remove a port itself.
 fn a_removal_waits_for(packets: u32) {
     in_time(move || {
         let (gate, link, mut sender, flow) = shut_with(packets);
@@ -165,7 +168,7 @@ fn a_removal_waits_for(packets: u32) {
         let removes =
             thread::Builder::new().spawn(move || removes.remove_port(0, Duration::from_secs(20)));
         until("the port takes nothing", || {
-            // Flows of the removed port wait for its successors.
+            // The port is being removed, so its flows accept no packets.
             let mut other = link.sender();
             let flow = other.flow_with(None, Mapping::Port(0));
             other.try_send(&flow, b"x").is_err()
@@ -178,20 +181,20 @@ fn a_removal_waits_for(packets: u32) {
     });
 }
 
-/// The runner has sent all packets when it calls the waker.
+/// When the runner calls the waker, it has sent all packets of the port.
 #[test]
 fn a_runner_calls_it_during_a_removal() {
     a_removal_waits_for(8);
 }
 
-/// The runner has more packets to send when it calls the waker.
+/// When the runner calls the waker, it has more packets of the port to send.
 #[test]
 fn a_runner_with_more_to_send_calls_it_during_a_removal() {
     a_removal_waits_for(BELOW);
 }
 
-/// An added port, or a dropped sender, raises the share of every waiting sender. The thread that
-/// adds or drops calls the waker itself.
+/// When a port is added or senders are dropped, each waiting sender may have more packets in
+/// flight. The thread that adds or drops calls the wakers itself.
 #[test]
 fn a_larger_share_calls_it() {
     for adds in [true, false] {
@@ -219,7 +222,7 @@ fn a_larger_share_calls_it() {
     }
 }
 
-/// A close calls the waker before it purges the packets for which the waker waits.
+/// A close calls the waker of a waiting task before it purges the packets for which the task waits.
 #[test]
 fn a_close_calls_it() {
     in_time(|| {
@@ -244,7 +247,7 @@ impl Wake for Closer {
     }
 }
 
-/// A runner, a change of the qdisc, and a removal call a waker that closes the link.
+/// A waker closes the link while a runner, a change of the qdisc, or a removal of a port calls it.
 #[test]
 fn a_waker_closes_the_link() {
     for how in 0..3 {

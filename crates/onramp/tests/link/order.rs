@@ -7,7 +7,7 @@ use onramp::{Link, Packet};
 
 use crate::common::{LONG, balanced, credits, in_time};
 
-/// Returns the payload of a packet: its number in its flow.
+/// Returns the payload of a packet: the number of the packet in its flow.
 fn payload(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
@@ -61,7 +61,8 @@ fn arrive_in_order(qdisc: &'static str, burst: u16) {
             });
         }
     });
-    // A packet may have been read before the owner that delivered it has counted it.
+    // A packet may have been read before the owner of the port, which gave it to the device, has
+    // counted it.
     assert!(link.flush(LONG));
     assert_eq!(link.stats().sent, THREADS * u64::from(PACKETS));
     balanced(&link.stats());

@@ -1,5 +1,5 @@
-//! Which packets a sender's flush waits for, which use its credits, and which sender gets a
-//! packet's completion, whichever sender made the packet and wherever it goes.
+//! For which packets a sender's flush waits, which packets use its credits, and to which sender a
+//! packet's completion is reported: whichever sender made the packet, and wherever the packet goes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -12,19 +12,20 @@ use onramp::{DropReason, Flow, Link, Mapping, Packet, Rejected, Sender, TrySendE
 use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time, until};
 use crate::trap::Trap;
 
-/// Returns whether all packets that the sender submitted are home, according to its flush.
+/// Returns whether all packets that the sender submitted are home, as its flush says.
 fn home(sender: &mut Sender) -> bool {
     sender.flush(Duration::ZERO)
 }
 
-/// Makes a link over a mailbox, which takes packets at once.
+/// Makes a link whose device puts packets into a mailbox at once.
 fn mailbox() -> (Link, Receiver) {
     let (device, receiver) = loopback(1_000);
     let link = Link::devices([Box::new(device) as Box<_>]).qdisc("pfifo");
     (link.credits(credits(4)).build().unwrap(), receiver)
 }
 
-/// Packets from the heap use no credit, and a flush waits for exactly these packets, too.
+/// Packets that were allocated on the heap use no credit, but a flush of the sender that submitted
+/// them waits for them, too.
 #[test]
 fn packets_of_the_heap_are_flushed() {
     in_time(|| {
@@ -47,7 +48,7 @@ fn packets_of_the_heap_are_flushed() {
             assert_eq!(link.stats().sent, round * 20);
         }
         assert_eq!(fates.total(), 0, "their fate is told to nobody");
-        // A packet that the caller holds was not submitted, so a flush does not wait for it.
+        // A packet that the caller still holds was not submitted, so a flush does not wait for it.
         let held = sender.packet(&flow, b"x").unwrap();
         assert!(home(&mut sender));
         assert_eq!(sender.in_flight(), 1);
@@ -56,8 +57,8 @@ fn packets_of_the_heap_are_flushed() {
     });
 }
 
-/// Packets from the heap that were sent long ago do not delay a sender. A waiting sender needs half
-/// of its own packets that are in flight.
+/// Packets from the heap that have been sent have no effect on later waits: a sender that waits for
+/// room is woken when half of its own packets that are in flight have come home.
 #[test]
 fn packets_of_the_heap_leave_no_trace() {
     in_time(|| {
@@ -83,8 +84,9 @@ fn packets_of_the_heap_leave_no_trace() {
     });
 }
 
-/// A sender waits for a packet of another sender that it submitted. The maker of the packet pays
-/// the credit and gets the completion.
+/// One sender makes a packet, and another sender submits it. A flush of the submitting sender waits
+/// for the packet. The packet uses the credit of the sender that made it, and its completion is
+/// reported to that sender.
 #[test]
 fn a_lent_packet_is_flushed_by_who_submitted_it() {
     in_time(|| {
@@ -99,8 +101,8 @@ fn a_lent_packet_is_flushed_by_who_submitted_it() {
         assert!(home(&mut made), "it submitted nothing");
         assert!(!home(&mut lent));
         assert_eq!((made.in_flight(), lent.in_flight()), (1, 0));
-        // The maker sends a packet of its own behind the lent one. Each sender waits for the packet
-        // that it submitted.
+        // The sender that made the lent packet now submits a packet of its own, which waits behind
+        // it. A flush of each sender waits only for the packet that this sender submitted.
         made.try_send(&flow, b"own").unwrap();
         assert!(!home(&mut made));
         gate.let_go(1);
@@ -114,7 +116,7 @@ fn a_lent_packet_is_flushed_by_who_submitted_it() {
     });
 }
 
-/// A packet is lent to a sender of another link.
+/// A packet is submitted by a sender of another link than the one for which it was made.
 #[test]
 fn a_packet_is_lent_to_another_link() {
     in_time(|| {
@@ -127,7 +129,7 @@ fn a_packet_is_lent_to_another_link() {
         lent.submit(&flows[1], packet).unwrap();
         assert!(home(&mut made) && !home(&mut lent));
         assert_eq!(made.in_flight(), 1);
-        // Drop the other sender before the packet comes home.
+        // Drop the sender that submitted the packet before the packet comes home.
         drop(lent);
         gates[1].open();
         assert!(links[1].flush(LONG));
@@ -137,8 +139,8 @@ fn a_packet_is_lent_to_another_link() {
     });
 }
 
-/// A packet's maker is dropped before its packet. The sender that submitted the packet still waits
-/// for it.
+/// The sender that made a packet is dropped while the packet is in flight. A flush of the sender
+/// that submitted the packet still waits for it.
 #[test]
 fn a_lent_packet_outlives_its_maker() {
     in_time(|| {
@@ -156,7 +158,7 @@ fn a_lent_packet_outlives_its_maker() {
     });
 }
 
-/// A callback that panics costs no credits, and the sender still knows which packets are in flight.
+/// If a callback panics, its sender loses no credits, and still knows which packets are in flight.
 #[test]
 fn a_callback_that_panics_keeps_the_books() {
     in_time(|| {
@@ -178,13 +180,14 @@ fn a_callback_that_panics_keeps_the_books() {
             assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
             gate.open();
             assert!(link.flush(LONG));
-            // All packets come home at once, so the flush panics as soon as it finds some.
+            // All packets have come home at once. So the flush calls the callback for them, which
+            // panics.
             assert!(catch_unwind(AssertUnwindSafe(|| sender.flush(LONG))).is_err());
             *told.lock().unwrap() += panics_at;
             sender.on_complete(|_| ());
             assert!(sender.flush(LONG), "nothing is below");
             assert_eq!(sender.in_flight(), 0, "the {panics_at}. panics");
-            // All credits are available again, and a sender that waits for a credit is woken.
+            // All credits are available again, and a sender that waits for credit is woken.
             gate.shut();
             let held: Vec<_> = (0..7).map(|_| sender.packet(&flow, b"x").unwrap()).collect();
             sender.try_send(&flow, b"x").unwrap();
@@ -198,13 +201,13 @@ fn a_callback_that_panics_keeps_the_books() {
     });
 }
 
-/// Sends a received packet on, by this sender and on this flow.
+/// Submits a packet that was received, by this sender and on this flow.
 fn on(sender: &mut Sender, flow: &Flow, packet: Packet) {
     sender.submit(flow, packet).unwrap();
 }
 
-/// A receiver sends a packet on by the same sender. The packet counts once, until the receiver
-/// drops it.
+/// A receiver gets a packet and submits it again by the sender that made it. The packet counts as
+/// one packet in flight, until the receiver drops it.
 #[test]
 fn what_a_receiver_sends_on_counts_once() {
     in_time(|| {
@@ -229,8 +232,8 @@ fn what_a_receiver_sends_on_counts_once() {
     });
 }
 
-/// A receiver sends a packet on by another sender, of the same link or of another. Both senders
-/// wait for the packet until it is dropped.
+/// A receiver gets a packet and submits it again by another sender, of the same link or of another
+/// link. The flushes of both senders wait for the packet until it is dropped.
 #[test]
 fn what_a_receiver_sends_on_by_another_sender() {
     for abroad in [false, true] {
@@ -250,7 +253,7 @@ fn what_a_receiver_sends_on_by_another_sender() {
             let last = if abroad { &mut other_receiver } else { &mut receiver };
             let packet = last.recv_timeout(LONG).unwrap();
             assert!(!home(&mut sender) && !home(&mut other));
-            // The packet's own sender sends it on once more.
+            // The sender that made the packet submits it once more.
             on(&mut sender, &flow, packet);
             let packet = receiver.recv_timeout(LONG).unwrap();
             assert!(!home(&mut sender) && !home(&mut other));
@@ -261,7 +264,8 @@ fn what_a_receiver_sends_on_by_another_sender() {
     }
 }
 
-/// A packet is sent on to a place without a receiver. The reported completion is the last one.
+/// A received packet is submitted again, and is dropped because the mailbox has no receiver any
+/// more. Only this last fate is reported as its completion.
 #[test]
 fn the_last_fate_is_told() {
     in_time(|| {
@@ -279,8 +283,9 @@ fn the_last_fate_is_told() {
     });
 }
 
-/// A packet that is given back is unchanged. If it was never accepted, no completion is reported
-/// for it, and it uses its maker's credit until it is dropped.
+/// A packet that a full intake refuses is given back unchanged. As it was never accepted, no
+/// completion is reported for it, and it uses the credit of the sender that made it until it is
+/// dropped.
 #[test]
 fn a_refused_packet_is_below_nobody() {
     in_time(|| {
@@ -313,8 +318,9 @@ fn a_refused_packet_is_below_nobody() {
     });
 }
 
-/// A packet that a receiver holds is refused when it is sent on, by its own sender or by another.
-/// Its sender then still waits until the receiver drops it, and gets the completion.
+/// A receiver submits a received packet again, by the sender that made it or by another, and the
+/// packet is refused. The sender that made the packet then still waits until the receiver drops it,
+/// and gets its completion.
 #[test]
 fn what_is_refused_as_it_is_sent_on_is_as_it_was() {
     in_time(|| {

@@ -1,6 +1,6 @@
-//! Pacing over real sockets is never faster than the rate, whatever the machine does. The test
-//! measures and prints how close it comes to the rate; the port's tests in virtual time show that
-//! pacing is exact.
+//! Pacing over real sockets never exceeds the rate, whatever the machine does. The test measures
+//! and prints how close the link comes to the rate; that pacing is exact is shown by the port's
+//! tests in virtual time.
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
@@ -9,7 +9,7 @@ use onramp::Link;
 
 use crate::common::{LONG, SHORT, balanced, credits, in_time, now};
 
-/// 8 Mbit/s in bytes per second.
+/// The rate of 8 Mbit/s, in bytes per second.
 const RATE: u64 = 1_000_000;
 const PAYLOAD: usize = 458;
 /// Length of a packet on the wire, as qdiscs count it, bytes.
@@ -22,7 +22,7 @@ fn one_flow_keeps_its_rate_over_udp() {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         receiver.set_read_timeout(Some(SHORT)).unwrap();
         let addr = receiver.local_addr().unwrap();
-        // The flow is paced from the first packet on, with at most a kilobyte at once.
+        // The flow is paced from the first packet on; at most a kilobyte leaves at once.
         let qdisc = "fq maxrate 8mbit initial_quantum 0 quantum 1000";
         let link = Link::udp("127.0.0.1:0").ports(1).qdisc(qdisc).credits(credits(64));
         let link = link.build().unwrap();
@@ -40,7 +40,8 @@ fn one_flow_keeps_its_rate_over_udp() {
             });
             let mut buffer = [0; 2_000];
             let mut arrivals = Vec::new();
-            // A receiver that gets no processor for a long time loses packets in its socket.
+            // If this receiving thread gets no processor for a long time, packets are lost in its
+            // socket, which is no fault of the link.
             loop {
                 let done = sends.is_finished();
                 match receiver.recv(&mut buffer) {
@@ -55,8 +56,8 @@ fn one_flow_keeps_its_rate_over_udp() {
             }
         });
         assert!(arrivals.len() > 100 && arrivals.is_sorted(), "{} arrived", arrivals.len());
-        // A packet is received after it was sent, and sent after it was due. So at any time since
-        // the start, no more bytes have arrived than the rate allows, plus one quantum.
+        // A packet is received after it was sent, and sent after its time has come. So at any time
+        // since the start, no more bytes may have arrived than the rate allows, plus one quantum.
         for (packet, at) in &arrivals {
             let allowed = at.since(start) / (1_000_000_000 / RATE) + 1_000 + LEN;
             assert!(packet * LEN <= allowed, "{packet} packets after {} ns", at.since(start));

@@ -12,8 +12,9 @@ use crate::common::{Fates, Gate, LONG, SHORT, balanced, credits, gated, in_time,
 
 const MODES: [Mode; 3] = [Mode::Hybrid, Mode::Inline, Mode::Dedicated];
 
-/// 12 threads send over ports that come and go, with qdiscs that change. Every packet is sent or
-/// dropped for a reason, each sender gets its completions, and packets of a flow leave in order.
+/// 12 threads send over ports that are added and removed, with qdiscs that change. Every packet is
+/// sent or is dropped for a reason, each sender gets all of its completions, and the packets of a
+/// flow leave in order.
 #[test]
 fn everything_changes_under_load() {
     for mode in MODES {
@@ -77,7 +78,8 @@ fn everything_changes_under_load() {
     }
 }
 
-/// Packets of a flow whose port is removed wait until the port is empty, and then use another port.
+/// If the port of a flow is removed, the flow's later packets wait until the port is empty, and
+/// then use another port.
 #[test]
 fn a_flow_moves_when_its_port_is_empty() {
     in_time(|| {
@@ -124,7 +126,8 @@ fn a_port_that_does_not_get_empty_is_purged() {
     });
 }
 
-/// Packets that a cork holds back for a removed port go to the port that serves their flows now.
+/// A cork holds back packets for a port, and the port is removed. When the cork ends, the packets
+/// go to the port that has taken over their flows.
 #[test]
 fn a_cork_for_a_port_that_is_gone() {
     in_time(|| {
@@ -142,8 +145,8 @@ fn a_cork_for_a_port_that_is_gone() {
     });
 }
 
-/// After ports were removed, new flows spread over the ports that are left, and later also over an
-/// added port.
+/// After some ports were removed, new flows spread evenly over the ports that are left, and later
+/// also over an added port.
 #[test]
 fn what_is_left_shares_the_work() {
     let link = Link::devices((0..8).map(|_| Box::new(Null::default()) as Box<_>)).build().unwrap();
@@ -189,7 +192,8 @@ fn a_closed_link_does_not_change() {
     assert!(matches!(link.set_rate(Rate::bytes_per_second(1)), Err(PortError::NoRate)));
 }
 
-/// Packets that the old qdisc holds, paced for a long time, leave through the new qdisc.
+/// The old qdisc holds packets that it paces over a long time. When it is replaced, they leave
+/// through the new qdisc.
 #[test]
 fn a_new_qdisc_takes_over_what_is_held() {
     for mode in MODES {
@@ -213,8 +217,8 @@ fn a_new_qdisc_takes_over_what_is_held() {
     }
 }
 
-/// The limit of the new qdisc applies to packets that move over, and packets above it are counted
-/// as dropped.
+/// When a qdisc is replaced, the limit of the new qdisc applies to the packets that move over;
+/// packets beyond the limit are dropped and counted.
 #[test]
 fn a_new_qdisc_with_less_room() {
     in_time(|| {
@@ -224,8 +228,8 @@ fn a_new_qdisc_with_less_room() {
         let flow = sender.flow(None);
         (0..80).for_each(|_| sender.try_send(&flow, b"x").unwrap());
         until("the device is offered a burst", || gate.refusals() > 0);
-        // Wait, because packets that are still in the intake do not compete for the qdisc's limit
-        // yet.
+        // Wait until all packets are in the qdisc: packets that are still in the intake do not
+        // count towards the limit of the new qdisc yet.
         until("all is in the qdisc", || link.stats().ports[0].enqueued == 80);
         link.set_qdisc("pfifo limit 3").unwrap();
         link.views(0).expect("what is asked later is done later");
@@ -238,7 +242,7 @@ fn a_new_qdisc_with_less_room() {
     });
 }
 
-/// In `dedicated` mode a sender never transmits, whatever it calls.
+/// In the mode `Dedicated`, a sender never transmits packets, whichever method it calls.
 #[test]
 fn only_runners_send_in_a_dedicated_link() {
     in_time(|| {
@@ -264,7 +268,8 @@ fn only_runners_send_in_a_dedicated_link() {
     });
 }
 
-/// In `inline` mode a port is never left busy, except after a full quota.
+/// In the mode `Inline`, each sender sends its packets itself, and a port is never left busy,
+/// except after a full quota.
 #[test]
 fn an_inline_link_does_not_collect() {
     in_time(|| {
@@ -275,7 +280,7 @@ fn an_inline_link_does_not_collect() {
         (0..2_000).for_each(|_| sender.send(&flow, b"x").unwrap());
         assert!(gate.bursts().iter().all(|burst| *burst == 1), "each by itself");
         assert_eq!(link.stats().ports[0].busy, 0);
-        // The runner sends the rest of a list that is longer than a quota.
+        // If a list of packets is longer than a quota, a runner sends the rest of the list.
         while sender.try_send_batch(&flow, [b"x"; 96]) != Ok(96) {
             sender.wait_room(&flow, 1);
         }
@@ -284,7 +289,7 @@ fn an_inline_link_does_not_collect() {
     });
 }
 
-/// Packets stay in order and none is lost with several runners.
+/// With several runners, packets stay in order and none is lost.
 #[test]
 fn several_runners_many_ports() {
     for mode in MODES {
@@ -343,8 +348,8 @@ fn flows_are_mapped_as_asked_for() {
     let same = [sender.flow_with(None, Mapping::Hash(7)), sender.flow_with(None, Mapping::Hash(7))];
     assert_eq!(same[0].key(), same[1].key(), "one flow to the qdiscs");
     assert_ne!(same[0].key(), sender.flow_with(None, Mapping::Hash(8)).key());
-    // A flow that is mapped by processor uses the port of the sender's processor. This sender stays
-    // on its processor.
+    // A flow that is mapped by processor uses the port of the sender's processor. The thread of
+    // this sender is pinned, so it stays on its processor.
     let flow = sender.flow_with(None, Mapping::Cpu);
     onramp::dev::pin_thread(onramp::dev::current_cpu().unwrap()).unwrap();
     let port = onramp::dev::current_cpu().unwrap() % 4;
@@ -361,8 +366,8 @@ fn a_port_that_is_not_there() {
     let _ = link.sender().flow_with(None, Mapping::Port(4));
 }
 
-/// All ports share the rate. The test runs in real time, but does not depend on how exact the rate
-/// is.
+/// All ports together keep the rate of the link. The test runs in real time, but does not depend on
+/// how exactly the rate is kept.
 #[test]
 fn a_rate_for_all_ports() {
     in_time(|| {
@@ -378,8 +383,8 @@ fn a_rate_for_all_ports() {
         for flow in &flows {
             (0..10).for_each(|_| sender.try_send(flow, &[0; 958]).unwrap());
         }
-        // A packet takes a port a second or more, so each port sends at most two at once and one
-        // more each second.
+        // At this rate, a packet takes a port a second or more. So each port sends at most two
+        // packets at once, and one more each second.
         thread::sleep(SHORT);
         let sent = link.stats().sent;
         let seconds = now().since(began) / 1_000_000_000;

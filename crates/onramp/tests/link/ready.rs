@@ -1,4 +1,4 @@
-//! Waiting for room as a future, without any runtime.
+//! Waiting for room as a future, without an asynchronous runtime.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,7 +11,7 @@ use onramp::{Flow, Link, Sender, TrySendError};
 
 use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, until};
 
-/// A waker that unparks a thread and counts the wake-ups.
+/// A waker that unparks a thread and counts how often it was called.
 pub(crate) struct Unpark(Thread, AtomicU32);
 
 impl Unpark {
@@ -31,7 +31,7 @@ impl Wake for Unpark {
     }
 }
 
-/// A minimal executor.
+/// Polls a future until it is ready: a minimal executor.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Unpark::here());
@@ -43,8 +43,8 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Makes a link whose device is shut, and a sender that has four packets in flight and no credit
-/// left.
+/// Makes a link whose device is shut (takes nothing), and a sender with four packets in flight,
+/// which has no credit left.
 fn out_of_credit() -> (Arc<Gate>, Link, Sender, Flow) {
     all_below(4)
 }
@@ -58,7 +58,7 @@ fn all_below(packets: u32) -> (Arc<Gate>, Link, Sender, Flow) {
     (gate, link, sender, flow)
 }
 
-/// Polls once with a waker that counts.
+/// Polls a sender for room once, with a waker that counts how often it is called.
 pub(crate) fn poll(sender: &mut Sender, flow: &Flow, waker: &Arc<Unpark>) -> Poll<()> {
     let waker = Waker::from(waker.clone());
     sender.poll_ready(&mut Context::from_waker(&waker), flow, 1)
@@ -114,7 +114,8 @@ fn two_futures_on_two_threads() {
                     let flow = sender.flow(None);
                     for _ in 0..2_000 {
                         block_on(sender.ready(&flow, 1));
-                        // Another sender may have taken the place in the intake since.
+                        // The send may fail, because another sender may have taken the room in the
+                        // intake since.
                         let _ = sender.try_send(&flow, b"x");
                     }
                     assert!(sender.flush(LONG));
@@ -126,7 +127,7 @@ fn two_futures_on_two_threads() {
     });
 }
 
-/// A task polls with a second waker. Only that waker is called.
+/// If a task polls a second time with another waker, only the second waker is called.
 #[test]
 fn the_last_waker_counts() {
     in_time(|| {
@@ -141,7 +142,7 @@ fn the_last_waker_counts() {
     });
 }
 
-/// A future that is dropped releases its task and no longer wakes it.
+/// When a future is dropped, it no longer keeps its task alive and no longer wakes it.
 #[test]
 fn a_dropped_future_lets_its_task_go() {
     in_time(|| {
@@ -159,7 +160,8 @@ fn a_dropped_future_lets_its_task_go() {
     });
 }
 
-/// After a poll whose result is not used, the sender can be used in any way.
+/// A caller may poll for room and then not wait for the result: the sender can still be used in any
+/// way.
 #[test]
 fn a_dropped_future_leaves_the_sender_usable() {
     in_time(|| {
@@ -177,7 +179,8 @@ fn a_dropped_future_leaves_the_sender_usable() {
         }
         assert!(sender.flush(LONG));
         assert_eq!(link.stats().sent, 5);
-        // The sender has asked to be woken again, and is dropped before its packets come home.
+        // The sender is dropped after it has asked to be woken, before its packets come home: its
+        // waker is not called.
         gate.shut();
         while sender.try_send(&flow, b"x").is_ok() {}
         let last = Unpark::here();
@@ -190,7 +193,8 @@ fn a_dropped_future_leaves_the_sender_usable() {
     });
 }
 
-/// A task is woken once, by the packet with which half of the packets in flight are home.
+/// A waiting task is woken exactly once: when half of the sender's packets in flight have come
+/// home.
 #[test]
 fn half_of_what_is_below_wakes_a_task() {
     in_time(|| {
@@ -204,14 +208,15 @@ fn half_of_what_is_below_wakes_a_task() {
                 gate.let_go(1);
                 assert_eq!(waker.woken(), 0, "of {below}, one after another");
             }
-            // After the last packet, the device is no longer asked.
+            // With this packet, half of the packets are home. (`let_go` cannot be used here,
+            // because it waits until the device is asked again.)
             gate.open_for(1);
             until("the task is woken", || waker.woken() == 1);
             if below > half + 1 {
                 gate.let_go((below - half - 1).into());
             }
             gate.open();
-            // All packets are home, and not only sent.
+            // Wait until all packets are home, and not only sent.
             assert!(link.flush(LONG) && sender.flush(LONG));
             assert_eq!(waker.woken(), 1, "of {below}");
             assert_eq!(poll(&mut sender, &flow, &waker), Poll::Ready(()));
@@ -221,14 +226,13 @@ fn half_of_what_is_below_wakes_a_task() {
     });
 }
 
-/// Packets that the sender has taken back are no longer in flight, so the next wait is for half of
-/// the remaining ones.
+/// After each wake-up, the task waits for half of the packets that are then still in flight.
 #[test]
 fn each_wait_is_for_half_of_the_rest() {
     in_time(|| {
         let (gate, _link, mut sender, flow) = all_below(16);
-        // Ask for room for a packet that exceeds the credit in bytes. Only a sender with nothing in
-        // flight has room for it.
+        // Ask for room for a packet that is larger than the credit in bytes. Only a sender with no
+        // packet in flight has room for such a packet.
         let poll = |sender: &mut Sender, waker: &Arc<Unpark>| {
             let waker = Waker::from(waker.clone());
             sender.poll_ready(&mut Context::from_waker(&waker), &flow, 1 << 30)
@@ -249,7 +253,8 @@ fn each_wait_is_for_half_of_the_rest() {
     });
 }
 
-/// The packets for whose credit a future waits may be under the sender's own cork.
+/// A future waits for credit while the sender's own cork holds back the packets that use the
+/// credit. The future ends the cork.
 #[test]
 fn a_future_pulls_the_cork() {
     in_time(|| {

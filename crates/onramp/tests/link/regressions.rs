@@ -1,5 +1,6 @@
-//! Faults that Linux had after its lock-free list was merged (2025): R2, R4 and R7, and other
-//! faults. R1, R3 and R8 are in `onramp-core/tests/port/regressions.rs`.
+//! Faults that Linux had after its lock-free list in front of qdiscs was merged (2025), and which a
+//! link must not have: R2, R4 and R7, and other faults. R1, R3 and R8 are in
+//! `onramp-core/tests/port/regressions.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,11 +13,11 @@ use onramp::{Device, DeviceInfo, DropReason, Instant, Link, PacketList, SendErro
 
 use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time, until};
 
-/// R2: in Linux, packets were dropped early because of the qdisc's `limit`, which is 0 in HTB and
-/// ten other qdiscs.
+/// R2: in Linux, packets were dropped early, because the number of packets in the lock-free list
+/// was compared with the qdisc's `limit`, which is 0 in HTB and ten other qdiscs.
 ///
-/// Here the intake has a cap of its own for waiting packets, and gives packets above it back
-/// instead of dropping them. The qdisc's limit applies only to packets in the qdisc.
+/// In a link, the intake has a cap of its own for waiting packets, and gives packets beyond the cap
+/// back instead of dropping them. The qdisc's limit applies only to packets in the qdisc.
 #[test]
 fn r2_the_intake_has_a_cap_of_its_own() {
     in_time(|| {
@@ -24,8 +25,8 @@ fn r2_the_intake_has_a_cap_of_its_own() {
         let link = gated(&gate, "pfifo limit 1").burst(200).credits(credits(300)).build().unwrap();
         let mut sender = link.sender();
         let flow = sender.flow(None);
-        // One push brings 200 packets. The qdisc takes them one after another, as fast as the
-        // device does.
+        // The 200 packets enter the intake with one push. The qdisc takes them out one after
+        // another, as fast as the device takes them.
         sender.cork();
         (0..200).for_each(|_| sender.try_send(&flow, b"x").unwrap());
         sender.uncork().unwrap();
@@ -36,9 +37,10 @@ fn r2_the_intake_has_a_cap_of_its_own() {
     });
 }
 
-/// R4: in Linux, the fate of a packet was reported only in a batch of one packet.
+/// R4: in Linux, the fate of a packet (sent or dropped) was reported only if its batch had no other
+/// packet.
 ///
-/// Here the fate of every packet of a batch is reported with the packet's own cookie.
+/// In a link, the fate of every packet of a batch is reported, with the packet's own cookie.
 #[test]
 fn r4_each_packet_of_a_batch_learns_its_fate() {
     in_time(|| {
@@ -59,8 +61,8 @@ fn r4_each_packet_of_a_batch_learns_its_fate() {
             sender.submit(&flow, packet).unwrap();
         }
         sender.uncork().unwrap();
-        // The device was offered some packets, the qdisc is full, and the rest is dropped. If the
-        // gate opened before that, packets would leave while others still come.
+        // Wait until the device was offered some packets, the qdisc is full, and the rest is
+        // dropped. If the gate opened before that, packets would leave while others still come.
         until("the qdisc is full", || link.stats().dropped_total() > 0);
         gate.open();
         assert!(sender.flush(LONG));
@@ -75,7 +77,7 @@ fn r4_each_packet_of_a_batch_learns_its_fate() {
     });
 }
 
-/// A device that counts how many devices exist.
+/// A device that, while it exists, is counted in `alive`.
 struct Counted(Box<dyn Device>, Arc<AtomicU32>);
 
 impl Counted {
@@ -105,10 +107,11 @@ impl Device for Counted {
     }
 }
 
-/// R7: in Linux, the array of queues leaked when a qdisc was destroyed, and drops were not counted.
+/// R7: in Linux, the array of queues leaked when a qdisc was destroyed, and dropped packets were
+/// not counted.
 ///
-/// Here a link is closed under load, by another thread than those that send. No packet is lost, and
-/// nothing is left allocated.
+/// A link is closed while threads send, by another thread than those. No packet is lost, and no
+/// device stays allocated.
 #[test]
 fn r7_a_link_closed_under_load_leaves_nothing() {
     for qdisc in ["pfifo", "fq", "fq maxrate 8mbit", "pfifo_fast"] {
@@ -149,8 +152,8 @@ fn r7_a_link_closed_under_load_leaves_nothing() {
 #[test]
 fn a_thousand_senders_on_one_processor() {
     in_time(|| {
-        // A new thread inherits the processors of the thread that makes it, so this also pins the
-        // runner.
+        // A new thread may run only on the processors of the thread that makes it, so this also
+        // pins the runner.
         onramp::dev::pin_thread(onramp::dev::current_cpu().unwrap()).unwrap();
         let link = Link::devices([Box::new(Null::default()) as Box<_>]).build().unwrap();
         thread::scope(|scope| {
@@ -171,7 +174,7 @@ fn a_thousand_senders_on_one_processor() {
     });
 }
 
-/// An intake has room for one packet. Senders that find it full wait, and all packets get in.
+/// The intake has room for only one packet. Senders that find it full wait, and all packets get in.
 #[test]
 fn an_intake_for_one_packet() {
     in_time(|| {
@@ -193,8 +196,8 @@ fn an_intake_for_one_packet() {
     });
 }
 
-/// A device takes nothing for one second. Senders run out of credit, wait and go on, and no packet
-/// is dropped.
+/// A device takes no packets for one second. Senders run out of credit, wait and go on, and no
+/// packet is dropped.
 #[test]
 fn a_device_that_is_full_for_a_second() {
     struct Stuck(DeviceInfo, Option<Instant>, Arc<AtomicU32>);
@@ -227,7 +230,7 @@ fn a_device_that_is_full_for_a_second() {
                 scope.spawn(move || {
                     let flow = sender.flow(None);
                     // Send one packet more than the sender has credits. That packet is refused,
-                    // unless the second is over.
+                    // unless the device takes packets again by then.
                     let tries = (0..97).map(|_| sender.try_send(&flow, b"x"));
                     assert!(tries.filter(Result::is_ok).count() >= 96);
                     (0..300).for_each(|_| sender.send(&flow, b"x").unwrap());

@@ -1,4 +1,4 @@
-//! Corks, processors, rates, removals and runners, in combination.
+//! Corks, flows by processor, rates, removed ports and runners, in combination.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use onramp::{
 use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, now, until};
 use crate::trap::{Mortal, kill};
 
-/// Whether the machine has processors 0 and 1, whose ports are 0 and 1. If not, says so.
+/// Whether the machine has processors 0 and 1, to which ports 0 and 1 belong. If it has not, prints
+/// that the test is skipped.
 fn two() -> bool {
     let two = pin_thread(0).is_ok() && pin_thread(1).is_ok();
     if !two {
@@ -27,7 +28,8 @@ fn two() -> bool {
     two
 }
 
-/// A cork keeps the packets of a flow at one port, even if its sender moves to another processor.
+/// While a sender is corked, the packets of a flow stay at one port, even if the sender moves to
+/// another processor.
 #[test]
 fn a_corked_flow_stays_at_its_port() {
     if !two() {
@@ -54,8 +56,8 @@ fn payloads(receiver: &mut Receiver) -> Vec<Vec<u8>> {
     receiver.recv_all().map(|packet| packet.payload().to_vec()).collect()
 }
 
-/// Makes a sender by processor whose cork holds `1` for a port that has died. The link's other port
-/// leads to the receiver.
+/// Makes a sender whose flow is mapped by processor and whose cork holds back a packet with the
+/// payload `1` for port 1, which has died. Port 0 leads to the receiver.
 fn corked_for_a_dead_port() -> (Link, Sender, Flow, Receiver) {
     let (device, receiver) = loopback(9);
     let (dies, kills) = Mortal::over(Box::new(Null::default()));
@@ -69,8 +71,8 @@ fn corked_for_a_dead_port() -> (Link, Sender, Flow, Receiver) {
     (link, sender, flow, receiver)
 }
 
-/// A cork keeps a flow together even if its port dies and is removed: packets that are sent later
-/// arrive after the corked packets.
+/// If the port of a corked flow dies and is removed, packets that are sent later still arrive after
+/// the corked packets.
 #[test]
 fn a_corked_flow_outlives_its_port_in_order() {
     if !two() {
@@ -92,8 +94,8 @@ fn a_corked_flow_outlives_its_port_in_order() {
     });
 }
 
-/// Under a cork, packets for a dead port are accepted and dropped with the other corked packets.
-/// After the cork, the flow uses another port.
+/// Under a cork, packets for a port that has died are accepted, and dropped together with the other
+/// corked packets. After the cork, the flow uses another port.
 #[test]
 fn a_corked_flow_leaves_a_dead_port_after_the_cork() {
     if !two() {
@@ -102,7 +104,7 @@ fn a_corked_flow_leaves_a_dead_port_after_the_cork() {
     in_time(|| {
         let (link, mut sender, flow, mut receiver) = corked_for_a_dead_port();
         sender.try_send(&flow, b"2").unwrap();
-        // Waiting ends the cork.
+        // A call that waits ends the cork.
         assert!(sender.wait_room_timeout(&flow, 1, LONG));
         sender.try_send(&flow, b"3").unwrap();
         assert!(link.flush(LONG));
@@ -113,8 +115,8 @@ fn a_corked_flow_leaves_a_dead_port_after_the_cork() {
     });
 }
 
-/// A packet that was made and never submitted does not count as one in flight that came home, so it
-/// does not let its flow move.
+/// A flow by processor moves to another port only if no packet is in flight. A packet that was made
+/// and dropped without being submitted must not count as one that was in flight and came home.
 #[test]
 fn a_packet_that_was_never_sent_moves_no_flow() {
     if !two() {
@@ -137,7 +139,7 @@ fn a_packet_that_was_never_sent_moves_no_flow() {
     });
 }
 
-/// A sender that waits because of a slow rate goes on when the rate is raised.
+/// A flush that waits because of a slow rate returns soon after the rate is raised.
 #[test]
 fn a_rate_that_rises_lets_those_who_wait_go() {
     in_time(|| {
@@ -149,7 +151,7 @@ fn a_rate_that_rises_lets_those_who_wait_go() {
         let mut sender = link.sender();
         let flow = sender.flow(None);
         for _ in 0..3 {
-            sender.try_send(&flow, &[0; 958]).unwrap(); // Each packet takes 100 s.
+            sender.try_send(&flow, &[0; 958]).unwrap(); // At this rate, each packet takes 100 s.
         }
         let began = now();
         let waits =
@@ -161,7 +163,8 @@ fn a_rate_that_rises_lets_those_who_wait_go() {
     });
 }
 
-/// A device that blocks while its gate is shut, and counts the threads that it blocks.
+/// A device that blocks its callers while the flag in field 1 is set, and counts the threads that
+/// it blocks in field 2.
 struct Blocks(DeviceInfo, Arc<AtomicBool>, Arc<AtomicU64>);
 
 impl Device for Blocks {
@@ -185,7 +188,7 @@ impl Device for Blocks {
     }
 }
 
-/// While a device blocks a runner, another runner serves the other ports of that runner.
+/// While a device blocks a runner, another runner serves the ports of that runner.
 #[test]
 fn a_blocked_runner_has_a_stand_in() {
     in_time(|| {
@@ -213,7 +216,7 @@ fn a_blocked_runner_has_a_stand_in() {
     });
 }
 
-/// Flows of a removed port go on, and not at a port that is dead.
+/// When a port is removed, its flows continue at other ports, but never at a port that is dead.
 #[test]
 fn a_dead_port_inherits_nothing() {
     struct Dies(DeviceInfo);
@@ -244,7 +247,7 @@ fn a_dead_port_inherits_nothing() {
     });
 }
 
-/// The flows of several removed ports spread over the ports that stay.
+/// When several ports are removed, their flows spread over the ports that are left.
 #[test]
 fn heirs_of_heirs_share() {
     let devices = (0..4).map(|_| Box::new(Null::default()) as Box<dyn Device>);
@@ -268,8 +271,8 @@ impl Wake for Counts {
     }
 }
 
-/// A future that was never polled has asked for nothing, so dropping it does not withdraw another
-/// request.
+/// A future that was never polled has made no request to be woken, so dropping it withdraws no
+/// request that was made before.
 #[test]
 fn a_future_never_polled_takes_no_request_back() {
     in_time(|| {
@@ -285,14 +288,15 @@ fn a_future_never_polled_takes_no_request_back() {
         drop(sender.ready(&flow, 1));
         gate.open();
         assert!(link.flush(LONG));
-        // The thread that sends the packets gives them back only after the port is empty.
+        // The packets come home a little after they were sent, so wait for the wake-up.
         until("it is woken", || counts.0.load(Ordering::SeqCst) > 0);
         assert!(sender.flush(LONG));
         assert_eq!(counts.0.load(Ordering::SeqCst), 1, "once");
     });
 }
 
-/// A device blocks for longer than a close waits. A sender that waits for its packets is woken.
+/// A device blocks for longer than a close waits. A sender that waits until its packets come home
+/// gets them after the device has returned.
 #[test]
 fn a_close_while_a_device_blocks() {
     in_time(|| {

@@ -1,4 +1,4 @@
-//! Tests of credits, and of waiting for credits.
+//! Tests of credits (how many packets a sender may have in flight), and of waiting for credits.
 
 use std::task::Poll;
 use std::thread;
@@ -11,7 +11,7 @@ use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, until}
 use crate::ready::{Unpark, poll};
 use crate::trap::Deserted;
 
-/// Sends until there is no room. Returns the number of packets sent.
+/// Sends packets until there is no room. Returns how many were sent.
 fn fill(sender: &mut Sender, flow: &Flow, payload: usize) -> u32 {
     for count in 0..100_000 {
         match sender.try_send(flow, &vec![0; payload]) {
@@ -45,8 +45,9 @@ fn full_comes_exactly_when_credits_are_out() {
     });
 }
 
-/// A sender that got `Full` and tries again sends packets itself. After a wait, the first try
-/// returns `Full` again.
+/// A sender without credit gets `Full` at the first try; at the second try, it sends the packets
+/// that are staged at the port. If the sender has waited in between, the first try after the wait
+/// again only returns `Full`.
 #[test]
 fn a_sender_that_tries_again_sends_what_lies() {
     in_time(|| {
@@ -56,7 +57,8 @@ fn a_sender_that_tries_again_sends_what_lies() {
         let helped = || link.stats().ports[0].helped;
         let mut sender = link.sender();
         let flow = sender.flow_with(None, Mapping::Port(0));
-        // The first round does not wait; each later round waits in another way.
+        // In the first round, the sender does not wait; in each later round, it waits in another
+        // way.
         let waits: [fn(&mut Sender, &Flow); 3] = [
             |_, _| {},
             |sender, flow| assert!(!sender.wait_room_timeout(flow, 10, Duration::ZERO)),
@@ -64,7 +66,8 @@ fn a_sender_that_tries_again_sends_what_lies() {
         ];
         for (round, wait) in waits.into_iter().enumerate() {
             gate.shut();
-            // The last packet of the round before may have been sent at once.
+            // The last packet of the previous round may have been sent at once, so take its credit
+            // back.
             sender.reclaim();
             (sender.in_flight()..40).for_each(|_| sender.try_send(&flow, b"x").unwrap());
             if round > 0 {
@@ -75,7 +78,8 @@ fn a_sender_that_tries_again_sends_what_lies() {
             let before = helped();
             assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
             assert_eq!(helped(), before, "{round}: to be told comes first");
-            // The port offers packets to the device again at the time that the device named.
+            // The device was full and named a time at which it has room again. The port offers it
+            // packets only then, so repeat the second try.
             until("a second try sends", || sender.try_send(&flow, b"x").is_ok());
             assert!(helped() > before, "{round}");
             assert!(sender.in_flight() < 40, "{round}: what it sent came home");
@@ -148,7 +152,8 @@ fn send_blocks_and_resumes() {
     });
 }
 
-/// A sleeping sender goes on when half of the packets that it has in flight came home.
+/// A sender that sleeps until it has room is woken when half of the packets that it has in flight
+/// have come home.
 #[test]
 fn half_of_what_is_below_wakes_a_sender() {
     in_time(|| {
@@ -196,7 +201,8 @@ fn waiting_for_room_times_out() {
     });
 }
 
-/// Among many ports, a waiting sender works at its own port and at ports that have something to do.
+/// A waiting sender serves (sends the packets of) its own port and ports that asked for a visit. It
+/// leaves the many idle ports alone.
 #[test]
 fn who_waits_leaves_idle_ports_alone() {
     in_time(|| {
@@ -208,7 +214,7 @@ fn who_waits_leaves_idle_ports_alone() {
         let flows = [62, 63].map(|port| sender.flow_with(None, Mapping::Port(port)));
         flows.iter().for_each(|flow| (0..10).for_each(|_| sender.try_send(flow, b"x").unwrap()));
         let helped = || link.stats().ports.iter().map(|port| port.helped).collect::<Vec<_>>();
-        // The runner may own one of the ports at that moment.
+        // The runner may own one of the ports at the moment, so a single wait may not serve both.
         until("it works at both", || {
             for flow in &flows {
                 assert!(!sender.wait_room_timeout(flow, 1, SHORT), "both gates are shut");
@@ -224,7 +230,7 @@ fn who_waits_leaves_idle_ports_alone() {
     });
 }
 
-/// If there is room, a wait returns at once, without any packet coming home.
+/// If there is room, a waiting call returns at once; no packet needs to come home.
 #[test]
 fn who_has_room_does_not_wait() {
     in_time(|| {
@@ -242,7 +248,7 @@ fn who_has_room_does_not_wait() {
     });
 }
 
-/// Packets that come home while no sender waits are room for the next wait.
+/// If packets came home before a waiting call, the call finds room at once.
 #[test]
 fn what_came_home_before_is_room() {
     in_time(|| {
@@ -269,8 +275,8 @@ fn credits_shrink_with_the_number_of_senders_and_grow_again() {
         let alone = fill(&mut sender, &flow, 10);
         assert_eq!(alone, 5_000);
         let others: Vec<_> = (0..499).map(|_| link.sender()).collect();
-        // More packets are in flight than the sender is allowed now, so it can send only after
-        // enough of them came home.
+        // Now more packets are in flight than this sender may have, because the senders share the
+        // credits. So it can send only after enough of them have come home.
         sender.reclaim();
         assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
         gate.open();
@@ -288,8 +294,8 @@ fn credits_shrink_with_the_number_of_senders_and_grow_again() {
     });
 }
 
-/// Each sender may have its share of 8,192 packets for each port in flight, but no fewer than four
-/// packets and no more than its credits.
+/// All senders share 8,192 packets in flight for each port. Each may have its equal share, but at
+/// least four packets and at most its credits.
 #[test]
 fn a_share_is_exact() {
     in_time(|| {
@@ -314,7 +320,8 @@ fn a_share_is_exact() {
     });
 }
 
-/// A waiting sender that has more packets in flight than it is allowed now is still woken.
+/// While a sender waits, its share of the credits becomes smaller than the number of packets that
+/// it has in flight. It is woken nevertheless.
 #[test]
 fn who_waits_while_credits_shrink_wakes_up() {
     in_time(|| {
@@ -356,7 +363,7 @@ fn payloads_of_every_size() {
         assert_eq!(sender.send_batch(&flow, &batch), Err(SendError::TooLarge));
         assert!(sender.flush(LONG));
         let total = sizes.iter().sum::<usize>() + 2 * 3;
-        // The headers of UDP, IPv4 and Ethernet have 42 bytes together.
+        // The headers of UDP, IPv4 and Ethernet together have 42 bytes.
         let count = sizes.len() + 2;
         assert_eq!(link.stats().sent, count as u64);
         assert_eq!(taken.bytes.get(), (total + 42 * count) as u64);
@@ -364,7 +371,7 @@ fn payloads_of_every_size() {
     });
 }
 
-/// An intake for one packet works with many senders.
+/// An intake with room for only one packet works even with many senders.
 #[test]
 fn an_intake_for_one_packet_is_enough() {
     in_time(|| {
@@ -388,7 +395,8 @@ fn an_intake_for_one_packet_is_enough() {
     });
 }
 
-/// With one credit for each sender, every packet waits for the one before it.
+/// If a sender has only one credit, each of its packets waits until the packet before has come
+/// home, but all are sent.
 #[test]
 fn one_credit_is_enough() {
     in_time(|| {
@@ -412,7 +420,8 @@ fn one_credit_is_enough() {
     });
 }
 
-/// A sender that sends packets of others while it waits checks the clock in between.
+/// A waiting sender that sends packets of other senders meanwhile checks the clock after each
+/// burst, so it does not exceed its timeout by much.
 #[test]
 fn helping_does_not_outlast_the_timeout() {
     in_time(|| {
@@ -422,8 +431,8 @@ fn helping_does_not_outlast_the_timeout() {
         let link = builder.credits(credits(4_000)).build().unwrap();
         let (mut paced, mut busy) = (link.sender(), link.sender());
         let flow = paced.flow(None);
-        // This packet stays in the qdisc: `paced` waits for it, and sends packets of `busy`
-        // meanwhile.
+        // This packet stays in the qdisc for nine seconds. `paced` waits for it, and sends packets
+        // of `busy` meanwhile.
         let mut packet = paced.packet(&flow, b"later").unwrap();
         packet.txtime_ns = (link.now() + Duration::from_secs(9)).0;
         paced.submit(&flow, packet).unwrap();

@@ -1,4 +1,4 @@
-//! Many senders, and senders that come and go.
+//! Many senders on one link, and senders that exist only for a short time.
 
 use std::thread;
 
@@ -35,7 +35,7 @@ fn a_thousand_senders_share_a_link() {
     });
 }
 
-/// The counts of dropped senders are kept.
+/// What a sender has counted stays in the link's counters after the sender was dropped.
 #[test]
 fn short_lived_senders_count_too() {
     in_time(|| {
@@ -103,7 +103,8 @@ fn packets_of_the_heap_and_of_other_senders_may_be_submitted() {
     });
 }
 
-/// A flow belongs to its link, because its key and port mean nothing to another link.
+/// A flow can be used only with the link that made it, because its key and its port mean nothing to
+/// another link.
 #[test]
 #[should_panic(expected = "a flow belongs to the link that made it")]
 fn a_flow_of_another_link_is_refused() {

@@ -11,8 +11,8 @@ use onramp::{
 
 use crate::common::{Gate, LONG, balanced, credits, gated, in_time, until};
 
-/// At any time, every reader sees at least as many submitted packets as sent ones, and no counter
-/// decreases.
+/// At any time, each thread that reads the counters sees at least as many submitted packets as sent
+/// ones, and no counter ever decreases.
 #[test]
 fn a_reader_never_sees_more_sent_than_submitted() {
     in_time(|| {
@@ -60,16 +60,16 @@ fn each_count_means_what_it_says() {
         let link = gated(&gate, "pfifo limit 5").credits(credits(100)).build().unwrap();
         let mut sender = link.sender();
         let flow = sender.flow(None);
-        // The packets come with one push. Five are offered to the device, which takes none, and
-        // five wait in the qdisc. If the owner loses its processor for a long time, the runner does
-        // the rest: it offers packets to the device again, and takes more packets out of the qdisc
-        // for it.
+        // All packets enter the intake with one push. Five of them are offered to the device, which
+        // takes none, and five wait in the qdisc. (If the port's owner loses its processor for a
+        // long time, the runner goes on: it offers packets to the device again, and takes more
+        // packets out of the qdisc for it.)
         sender.cork();
         (0..70).for_each(|_| sender.send(&flow, &[0; 58]).unwrap());
         sender.uncork().unwrap();
         until("all came into the qdisc", || link.stats().ports[0].enqueued == 70);
-        // This thread caused the first refusal, and only the runner asks again. By then, the runner
-        // has counted.
+        // The device refused packets of this thread first, and after that only the runner offers
+        // packets again. When it has done so twice, it has also counted what it did before.
         let refusals = gate.refusals();
         until("the runner asks again", || gate.refusals() > refusals + 1);
         let stats = link.stats();
@@ -88,7 +88,7 @@ fn each_count_means_what_it_says() {
     });
 }
 
-/// A device that blocks its caller until a lock is free.
+/// A device that blocks its caller until it gets the lock in field 1.
 struct Locked(DeviceInfo, Arc<Mutex<()>>, Arc<AtomicBool>);
 
 impl Device for Locked {
@@ -109,9 +109,9 @@ impl Device for Locked {
     }
 }
 
-/// Calls `test` with a link whose intake, with a cap of `cap` packets, is empty and is not drained:
-/// the port's owner is kept in the device, and its packet is not counted yet. Returns the link when
-/// it holds no packet again.
+/// Calls `test` with a link whose intake has a cap of `cap` packets and is empty. No thread takes
+/// packets out of the intake, because the device keeps the port's owner, whose own packet is not
+/// counted yet. Afterwards, lets the owner go. Returns the link when it holds no packet again.
 fn with_a_stuck_port(cap: u16, test: impl FnOnce(&Link)) -> Link {
     let (lock, inside) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
     let info = DeviceInfo::new("locked".to_owned(), 1_514);
@@ -169,7 +169,7 @@ fn refused_is_what_the_intake_gave_back() {
                 }
                 sender.reclaim();
                 assert_eq!(sender.in_flight(), u32::from(cap), "who is refused has its packet");
-                // The counts outlive their sender.
+                // The counts of a sender stay after the sender was dropped.
                 drop(sender);
                 assert_eq!(link.stats().refused, expected);
             });
@@ -179,8 +179,8 @@ fn refused_is_what_the_intake_gave_back() {
     });
 }
 
-/// If only a part of a batch finds room, the rest counts as refused, but not packets that were
-/// never tried.
+/// If only a part of a batch finds room in the intake, the rest counts as refused. Packets of the
+/// batch that were not tried do not.
 #[test]
 fn the_rest_of_a_batch_is_refused() {
     in_time(|| {
@@ -190,8 +190,8 @@ fn the_rest_of_a_batch_is_refused() {
                 let flow = sender.flow(None);
                 let staged = sender.try_send_batch(&flow, vec![b"x"; batch]);
                 assert_eq!(staged, Ok(usize::from(cap)));
-                // A batch is pushed in parts of 64 packets, and ends with the first part that does
-                // not fit.
+                // A batch is pushed in parts of 64 packets. After a part that does not fit
+                // completely, no further part is tried.
                 let refused = batch.min(64) as u64 - u64::from(cap);
                 let stats = link.stats();
                 assert_eq!((stats.refused, stats.submitted), (refused, u64::from(cap)));
@@ -201,7 +201,8 @@ fn the_rest_of_a_batch_is_refused() {
     });
 }
 
-/// Packets that a cork still holds back do not count as refused, because they are going to be sent.
+/// Packets that do not fit into the intake at the end of a cork do not count as refused: the cork
+/// goes on holding them back, and they will be sent.
 #[test]
 fn an_uncork_that_does_not_fit_refuses_nothing() {
     in_time(|| {

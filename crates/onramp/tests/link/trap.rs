@@ -1,4 +1,4 @@
-//! A device that keeps its caller, and a device that dies when it is told to.
+//! A device that keeps (blocks) its caller, and a device that dies (panics) when it is told to.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -8,7 +8,8 @@ use onramp::{Device, DeviceInfo, Instant, Link, Mapping, PacketList, Transmitted
 
 use super::common::{credits, until};
 
-/// A device that keeps each caller while it is shut, and then takes all packets.
+/// A device that keeps its callers while it is shut. When it opens, it lets them go and takes their
+/// packets.
 #[derive(Debug, Default)]
 pub(crate) struct Trap {
     state: Mutex<State>,
@@ -18,10 +19,10 @@ pub(crate) struct Trap {
 #[derive(Debug, Default)]
 struct State {
     shut: bool,
-    /// Whether the device lets senders pass.
+    /// Whether the device keeps only runners, and not senders.
     runners_only: bool,
-    /// Number of packets that the device takes of the burst with which it kept its caller, before
-    /// it is full. `None`: all packets.
+    /// Greatest number of packets that the device takes of each burst; then it is full. `None`: the
+    /// device takes all packets.
     takes: Option<usize>,
     inside: u32,
     taken: Vec<u64>,
@@ -34,7 +35,7 @@ impl Trap {
         Arc::default()
     }
 
-    /// Makes a trap that keeps only threads of the link.
+    /// Makes a trap that keeps only threads of the link (runners), and lets senders pass.
     pub(crate) fn for_runners() -> Arc<Self> {
         let trap = Self::new();
         trap.state().runners_only = true;
@@ -45,7 +46,8 @@ impl Trap {
         Box::new(Trapdoor(DeviceInfo::new("trap".to_owned(), 1_514), self.clone()))
     }
 
-    /// Returns a device that promises never to block, so a runner that it keeps is not relieved.
+    /// Returns a device that promises never to block. So if it keeps a runner, no other thread
+    /// takes over the runner's role.
     pub(crate) fn unwatched(self: &Arc<Self>) -> Box<dyn Device> {
         let info = DeviceInfo::new("trap".to_owned(), 1_514).never_blocks();
         Box::new(Trapdoor(info, self.clone()))
@@ -64,22 +66,23 @@ impl Trap {
         self.opens.notify_all();
     }
 
-    /// Sets the number of packets that the device takes of a burst from now on.
+    /// Sets the greatest number of packets that the device takes of each burst from now on.
     pub(crate) fn takes(&self, packets: usize) {
         self.state().takes = Some(packets);
     }
 
-    /// Returns the number of threads that the device keeps.
+    /// Returns the number of threads that the device keeps at present.
     pub(crate) fn inside(&self) -> u32 {
         self.state().inside
     }
 
-    /// Returns the cookies of the packets that the device took.
+    /// Returns the cookies of the packets that the device has taken.
     pub(crate) fn taken(&self) -> Vec<u64> {
         self.state().taken.clone()
     }
 
-    /// Makes the device keep a new sender, which brings one packet to this port.
+    /// Makes the device keep a new sender, which pushes one packet into this port. Returns the
+    /// sender's thread.
     pub(crate) fn catch(self: &Arc<Self>, link: &Link, port: usize) -> JoinHandle<()> {
         self.shut();
         let mut bait = link.sender();
@@ -92,22 +95,24 @@ impl Trap {
     }
 }
 
-/// A link on which only senders send: the second of its ports keeps its only runner.
+/// A link on which only senders send packets, because the device of its second port keeps its only
+/// runner.
 pub(crate) struct Deserted {
     pub(crate) link: Link,
     trap: Arc<Trap>,
 }
 
 impl Deserted {
-    /// Makes a link on which only senders send. The link's first port is over `device`; each sender
-    /// may have `packets` packets in flight.
+    /// Makes a link on which only senders send packets. The device of the first port is `device`.
+    /// Each sender may have `packets` packets in flight.
     pub(crate) fn over(device: Box<dyn Device>, packets: u32) -> Self {
         let trap = Trap::for_runners();
         trap.shut();
         trap.takes(0);
         let link = Link::devices([device, trap.unwatched()]).qdisc("pfifo");
         let link = link.credits(credits(packets)).build().unwrap();
-        // The device takes nothing while the sender owns the port, so the runner tries again.
+        // The device lets the sender pass, but takes no packet. So the runner offers the packet
+        // again, and the device keeps the runner.
         let mut bait = link.sender();
         let flow = bait.flow_with(None, Mapping::Port(1));
         bait.try_send(&flow, b"bait").expect("there is room for it");
@@ -117,7 +122,7 @@ impl Deserted {
 }
 
 impl Drop for Deserted {
-    /// Lets the runner go.
+    /// Lets the runner go, so that the link can end.
     fn drop(&mut self) {
         self.trap.takes(usize::MAX);
         self.trap.open();
@@ -151,7 +156,8 @@ impl Device for Trapdoor {
     }
 }
 
-/// A device that passes packets to another device until it is told to die, and then panics.
+/// A device that passes its packets to another device. When it is told to die, it panics at the
+/// next call.
 pub(crate) struct Mortal {
     device: Box<dyn Device>,
     dies: Arc<AtomicBool>,
@@ -180,7 +186,7 @@ impl Device for Mortal {
     }
 }
 
-/// Makes a port die, by a packet of a sender that is made for this.
+/// Makes a port die: tells its device to die, and sends it a packet by a new sender.
 pub(crate) fn kill(link: &Link, port: usize, dies: &AtomicBool) {
     dies.store(true, Ordering::SeqCst);
     let mut other = link.sender();

@@ -1,4 +1,4 @@
-//! Links with a tree of qdiscs in front of each port.
+//! Links with a tree of qdiscs, classes and filters in front of each port.
 
 use onramp::{DropReason, Link, PortError, Setup};
 use onramp_core::show::{Out, Style};
@@ -11,8 +11,8 @@ fn setup(lines: &[&str]) -> Setup {
     setup
 }
 
-/// In the first tree the second class drops all packets, and in the second tree the first class
-/// does.
+/// With the first tree, all packets for the second class are dropped; with the second tree, all
+/// packets for the first class.
 #[test]
 fn packets_find_their_class_in_every_port_and_in_the_next_tree() {
     in_time(|| {
@@ -43,7 +43,8 @@ fn packets_find_their_class_in_every_port_and_in_the_next_tree() {
     });
 }
 
-/// Lists the filters at a place of a link, with the sums of what they have counted at all ports.
+/// Returns the listing of the filters at a place (a parent) of a link's tree. Their counts are the
+/// sums over all ports.
 fn counted(link: &Link, place: &str) -> String {
     let setup = link.setup();
     let (at, _) = setup.filter_query(place).expect("a place");
@@ -52,7 +53,7 @@ fn counted(link: &Link, place: &str) -> String {
     out.finish()
 }
 
-/// Filters count packets at each port, and a listing shows the sums.
+/// A filter counts packets at each port; a listing shows the sums of these counts.
 #[test]
 fn filters_show_what_they_have_counted() {
     in_time(|| {
@@ -81,7 +82,7 @@ fn filters_show_what_they_have_counted() {
     });
 }
 
-/// Below an `mq`, filters of one port count the packets of that port.
+/// Below an `mq`, a filter belongs to one port and counts the packets of that port.
 #[test]
 fn filters_below_mq_count_at_their_port() {
     in_time(|| {
@@ -111,8 +112,8 @@ fn a_tree_without_a_root_is_refused() {
     assert!(matches!(link.set_tree(&none), Err(PortError::Config(_))));
 }
 
-/// The first class of `mq` is the first port. A qdisc below the second class belongs to a port that
-/// does not exist here.
+/// The first class of an `mq` belongs to the first port. This link has only one port, so a qdisc
+/// below the second class gets no packets.
 #[test]
 fn a_class_of_mq_is_a_port() {
     in_time(|| {

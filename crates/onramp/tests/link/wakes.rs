@@ -1,5 +1,5 @@
-//! Events that wake waiting senders though none of their packets comes home: a close, the death of
-//! a port, the removal of a port.
+//! Events that wake waiting senders though none of their packets comes home: the close of a link,
+//! the death of a port, and the removal of a port.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) enum How {
     Send,
     SendBatch,
     WaitRoom,
-    /// Waits with a deadline that is far away.
+    /// Waits with a time limit that is far away.
     Timeout,
     Ready,
     PollReady,
@@ -31,7 +31,7 @@ pub(crate) const HOWS: [How; 6] =
     [How::Send, How::SendBatch, How::WaitRoom, How::Timeout, How::Ready, How::PollReady];
 
 impl How {
-    /// Waits and then sends. Returns the result of the last call.
+    /// Waits in this way and then sends one packet. Returns the result of the last call.
     pub(crate) fn go_on(self, sender: &mut Sender, flow: &Flow) -> Result<(), SendError> {
         loop {
             match self {
@@ -53,16 +53,17 @@ impl How {
     }
 }
 
-/// The place of all packets of the sender. None of them comes home by itself.
+/// Where all packets of the waiting senders are. None of them comes home by itself.
 enum Place {
     /// In a mailbox that nobody reads.
     Mailbox(Receiver),
-    /// In front of a device that keeps its caller.
+    /// In front of a device that keeps its caller, which the test can let go.
     Device(Arc<Trap>, JoinHandle<()>),
 }
 
-/// A link with three ports. Port 0 dies when told to. Port 1 leads to the place, and dies when told
-/// to if the place is a mailbox. Port 2 takes all packets.
+/// A link with three ports. Port 0 dies when told to. Port 1 leads to the place where the packets
+/// of the waiting senders stay; if that place is a mailbox, port 1 dies when told to, too. Port 2
+/// takes all packets.
 struct World {
     link: Link,
     place: Place,
@@ -90,8 +91,8 @@ impl World {
         Self { link, place, kills: [kills_first, kills_second] }
     }
 
-    /// Starts a thread that waits for credit, with a flow of this port, and returns the result of
-    /// its wait.
+    /// Starts a thread whose sender has no credit, because all of its packets are at port 1, and
+    /// waits with a flow of the port `port`. The thread returns the result of its wait.
     fn waits(&self, how: How, port: usize) -> JoinHandle<(Result<(), SendError>, Sender)> {
         let mut sender = self.link.sender();
         let waits = self.link.stats().waits;
@@ -105,7 +106,7 @@ impl World {
         thread.unwrap()
     }
 
-    /// Lets the packets come home in the end.
+    /// Lets the packets come home at the end of a test, and checks the counters.
     fn let_go(self, senders: Vec<Sender>) {
         match self.place {
             Place::Mailbox(receiver) => drop(receiver),
@@ -123,7 +124,8 @@ impl World {
     }
 }
 
-/// A close wakes all waiting senders while their packets stay where they are.
+/// A close wakes all waiting senders, although their packets stay in a mailbox or in front of a
+/// device.
 #[test]
 fn a_close_wakes_those_whose_packets_lie_elsewhere() {
     for mailbox in [true, false] {
@@ -135,7 +137,8 @@ fn a_close_wakes_those_whose_packets_lie_elsewhere() {
                     let all = u64::from(CREDITS) * HOWS.len() as u64;
                     until("the mailbox has them all", || world.link.stats().sent == all);
                 }
-                // A runner may be about to leave a port whose packets are all sent.
+                // If the packets are in a mailbox, all are sent. But a runner may still be leaving
+                // the port, so give the close time.
                 let report = world.link.close(if mailbox { LONG } else { Duration::ZERO });
                 assert_eq!(report.flushed, mailbox);
                 let mut senders = Vec::new();
@@ -151,8 +154,8 @@ fn a_close_wakes_those_whose_packets_lie_elsewhere() {
     }
 }
 
-/// The death of a port wakes all senders that wait with a flow of that port, wherever their packets
-/// are.
+/// When a port dies, all senders that wait with a flow of that port are woken, wherever their
+/// packets are.
 #[test]
 fn a_death_wakes_those_whose_packets_lie_elsewhere() {
     for (mailbox, port) in [(true, 0), (true, 1), (false, 0)] {
@@ -168,7 +171,8 @@ fn a_death_wakes_those_whose_packets_lie_elsewhere() {
                 assert_eq!(sender.in_flight(), CREDITS);
                 senders.push(sender);
             }
-            // A sender with a flow of a living port goes on waiting.
+            // A sender that waits with a flow of a living port is not told of the death, and goes
+            // on waiting.
             assert!(!other.is_finished());
             world.link.close(Duration::ZERO);
             let (told, sender) = other.join().unwrap();
@@ -179,8 +183,8 @@ fn a_death_wakes_those_whose_packets_lie_elsewhere() {
     }
 }
 
-/// A runner calls the device that panics. Waiting senders are woken though none of them has a
-/// packet in that port.
+/// A port dies because its device panics while a runner calls it. Senders that wait with flows of
+/// that port are woken, though none of their packets is in it.
 #[test]
 fn a_death_by_a_runner_wakes_them_too() {
     in_time(|| {
@@ -203,7 +207,8 @@ fn a_death_by_a_runner_wakes_them_too() {
     });
 }
 
-/// A close ends every flush. The flush returns false if a receiver or a device still holds packets.
+/// A close ends every flush that waits. The flush returns false if a receiver or a device still
+/// holds packets.
 #[test]
 fn a_close_ends_a_flush() {
     for mailbox in [true, false] {
@@ -212,8 +217,8 @@ fn a_close_ends_a_flush() {
             let mut sender = world.link.sender();
             let flow = sender.flow_with(None, Mapping::Port(1));
             (0..CREDITS).for_each(|_| sender.try_send(&flow, b"x").unwrap());
-            // Another sender has a packet from the heap in the same place. That packet comes home
-            // to no sender.
+            // Another sender has submitted a packet from the heap, which stays in the same place.
+            // It comes home to no sender, but this sender's flush waits for it.
             let mut lends = world.link.sender();
             lends.submit(&flow, onramp::Packet::with_payload(b"of the heap")).unwrap();
             let sender = thread::scope(|scope| {
@@ -231,7 +236,7 @@ fn a_close_ends_a_flush() {
     }
 }
 
-/// The death of a port ends a flush that waits for packets in that port.
+/// When a port dies, a flush that waits for packets in that port ends.
 #[test]
 fn a_death_ends_a_flush_of_what_was_in_the_port() {
     in_time(|| {
@@ -253,7 +258,8 @@ fn a_death_ends_a_flush_of_what_was_in_the_port() {
     });
 }
 
-/// Senders that have credit and wait for a port that is being removed go on at its successors.
+/// Senders that have credit wait for a port that is being removed. When it is removed, they
+/// continue at the ports that take over its flows.
 #[test]
 fn a_removal_wakes_those_who_wait_for_the_port() {
     for qdisc in ["pfifo", "fq"] {
@@ -284,7 +290,7 @@ fn a_removal_wakes_those_who_wait_for_the_port() {
                     refused.recv().unwrap();
                     (how, thread)
                 });
-                // One sender holds its packets under a cork.
+                // Another sender's cork holds back packets for that port.
                 let (mut corks, under) = (link.sender(), flow.clone());
                 corks.cork();
                 (0..3).for_each(|_| corks.try_send(&under, b"x").unwrap());
@@ -305,7 +311,8 @@ fn a_removal_wakes_those_who_wait_for_the_port() {
     }
 }
 
-/// Senders are also woken if the port does not become empty in time and its packets are purged.
+/// Waiting senders are woken, too, if the removed port does not become empty in time, so that its
+/// packets are purged.
 #[test]
 fn a_removal_that_purges_wakes_them_too() {
     in_time(|| {
@@ -335,8 +342,8 @@ fn a_removal_that_purges_wakes_them_too() {
     });
 }
 
-/// A sender without credit, whose packets lie in a mailbox, is not affected by the removal of a
-/// port. When its packets are read, it goes on at a successor.
+/// The removal of a port does not end the wait of senders without credit whose packets lie in a
+/// mailbox. When their packets are read, they continue at another port.
 #[test]
 fn a_removal_leaves_those_without_credit_waiting() {
     in_time(|| {
@@ -359,7 +366,8 @@ fn a_removal_leaves_those_without_credit_waiting() {
     });
 }
 
-/// Senders that have credit and wait for a place in an intake go on when the device returns.
+/// Senders that have credit wait for room in an intake, because a device keeps the port's owner.
+/// They continue when the device lets the owner go.
 #[test]
 fn an_intake_with_room_wakes_those_who_wait_for_it() {
     in_time(|| {

@@ -1,4 +1,4 @@
-//! The screen, cell by cell.
+//! What `onramp top` draws on the screen, cell by cell.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
@@ -41,7 +41,7 @@ fn view(rows: Vec<Row>, sort: Sort) -> View {
     view
 }
 
-/// A device with traffic, one without, and one that is down.
+/// Three devices: one with traffic, one without, and one that is down.
 fn three() -> Vec<Row> {
     let reason = Reason { packets: 5, per_second: Some(0.5) };
     let busy = Row {
@@ -64,8 +64,8 @@ fn three() -> Vec<Row> {
     vec![busy, idle, Row { up: Some(false), ..device("d2", 5) }]
 }
 
-/// Formats eight columns as on the screen. The first and the last share the remaining width 3:2,
-/// which makes 30 and 20 cells of 104.
+/// Formats eight columns as the screen shows them on a line of 104 cells. The first and the last
+/// column share, as 3:2, the width that the other columns leave: they get 30 and 20 cells.
 fn columns(cells: [&str; 8]) -> String {
     let [name, rate, packets, backlog, p50, p99, drops, reasons] = cells;
     format!(
@@ -143,8 +143,8 @@ fn has(buffer: &Buffer, y: u16, word: &str, modifier: Modifier) -> bool {
     buffer[(place(buffer, y, word), y)].modifier.contains(modifier)
 }
 
-/// Drops and devices that are down are red, a backlog is yellow, and the selected row is
-/// highlighted.
+/// The colours of the table: drops and devices that are down are red, a backlog is yellow, and the
+/// selected row is highlighted.
 #[test]
 fn colours_say_what_matters() {
     let mut view = view(three(), Sort::Tree);
@@ -163,12 +163,12 @@ fn colours_say_what_matters() {
     }
     assert!(has(&buffer, 0, "onramp top", Modifier::BOLD));
     assert!(has(&buffer, 7, "? help", Modifier::DIM) && !has(&buffer, 7, "sort", Modifier::DIM));
-    // Without drops nothing is red.
+    // If no packets are dropped, nothing on the screen is red.
     let buffer = drawn(&mut self::view(three().split_off(1), Sort::Tree), 104, 8);
     assert_eq!(colour(&buffer, 0, "0 drops/s"), Color::Reset);
 }
 
-/// The title of the column that determines the order is underlined; in tree order no title is.
+/// The title of the column by which the rows are sorted is underlined; in tree order, no title is.
 #[test]
 fn the_order_is_underlined() {
     let heads = ["NAME", "RATE", "PACKETS/S", "BACKLOG", "P50", "P99", "DROPS/S", "REASONS"];
@@ -188,8 +188,8 @@ fn the_order_is_underlined() {
     }
 }
 
-/// The list scrolls so that the selected row is visible, and leaves no line empty while there are
-/// more rows.
+/// The list scrolls so that the selected row is visible. The list leaves no line of the screen
+/// empty while there are more rows.
 #[test]
 fn a_long_list_scrolls() {
     let rows = || (0..20).map(|number| device(&format!("n{number:02}"), 1)).collect::<Vec<_>>();
@@ -210,7 +210,7 @@ fn a_long_list_scrolls() {
     assert_eq!(shown(&mut view), ["n00", "n01", "n02", "n03"]);
     view.key(KeyEvent::new(KeyCode::End, KeyModifiers::NONE));
     assert_eq!(shown(&mut view), ["n16", "n17", "n18", "n19"]);
-    // With fewer rows, the list still fills the screen.
+    // If rows disappear, the list scrolls back so that it still fills the screen.
     let mut fewer = rows();
     fewer.truncate(10);
     view.take(Stats { rows: fewer, ..Stats::default() });
@@ -224,8 +224,8 @@ fn help_stands_in_the_middle() {
     let mut view = view(rows, Sort::Tree);
     press(&mut view, "?");
     let buffer = drawn(&mut view, 100, 20);
-    // The box has seven lines of text and a border: 9 of 20 lines from line 5 on, and 78 of 100
-    // columns from column 11 on.
+    // The help box has seven lines of text and a border: 9 of the screen's 20 lines, from line 5
+    // on, and 78 of its 100 columns, from column 11 on.
     let corners = [(11, 5), (88, 5), (11, 13), (88, 13)].map(|at| buffer[at].symbol());
     assert_eq!(corners, ["┌", "┐", "└", "┘"]);
     let inside = |y: u16| (12..88).map(|x| buffer[(x, y)].symbol()).collect::<String>();
@@ -235,13 +235,13 @@ fn help_stands_in_the_middle() {
     assert_eq!(inside(12), format!("{:76}", " q           quit"));
     assert!(line(&buffer, 4).starts_with("  n01 veth"));
     assert!(line(&buffer, 6).starts_with("  n03 veth "), "beside it the table goes on");
-    // On a smaller terminal, the box takes the whole screen.
+    // If the terminal is smaller than the help box, the box takes the whole screen.
     let buffer = drawn(&mut view, 40, 5);
     let corners = [(0, 0), (39, 0), (0, 4), (39, 4)].map(|at| buffer[at].symbol());
     assert_eq!(corners, ["┌", "┐", "└", "┘"]);
 }
 
-/// The text shown instead of rows, and the footer.
+/// The text that the screen shows if there are no rows, and the footer.
 #[test]
 fn words_in_the_place_of_rows() {
     let mut view = View::default();

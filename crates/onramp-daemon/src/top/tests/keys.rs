@@ -1,4 +1,4 @@
-//! The effect of each key.
+//! The effect of each key in `onramp top`.
 
 use super::*;
 use crate::snapshot::{Row, What};
@@ -54,7 +54,8 @@ fn the_mark_moves() {
     ] {
         assert_eq!(press_code(&mut view, code), Step::On);
         assert_eq!(view.at, at, "{code:?}");
-        // The selection stays on the row, even if the row moves.
+        // The selection stays on the selected row, even if that row moves to another place in the
+        // table.
         view.take(look(2));
         assert_eq!(view.at, at, "{code:?}");
     }
@@ -65,13 +66,14 @@ fn help_comes_and_goes() {
     for code in [KeyCode::Char('?'), KeyCode::Char('h'), KeyCode::F(1)] {
         let mut view = shown(Sort::Tree);
         assert_eq!((press_code(&mut view, code), view.help), (Step::On, true));
-        // Any key closes the help, and has no other effect.
+        // While the help is shown, any key closes it and has no other effect.
         assert_eq!((press(&mut view, "r"), view.help), (Step::On, false));
         assert_eq!(view.sort, Sort::Tree);
     }
     let mut view = shown(Sort::Tree);
     assert_eq!((press_code(&mut view, KeyCode::F(2)), view.help), (Step::On, false));
-    // `c` alone does nothing, and control with another letter does not quit.
+    // `c` without the control key does nothing, and the control key with a letter other than `c`
+    // does not quit.
     assert_eq!(press(&mut view, "c"), Step::On);
     let control = KeyEvent::new(KeyCode::Char('d'), KeyModifiers::CONTROL);
     assert_eq!(view.key(control), Step::On);
@@ -86,29 +88,29 @@ fn a_filter_is_typed_and_given_up() {
     press(&mut view, "\u{8}fq_codel");
     let found = names(&view);
     assert_eq!(found, ["eth1", "eth1/0/1:", "eth1/0/1:1", "eth1/0/1:10", "eth1/0/10:"]);
-    // Other keys do nothing while the user edits the filter.
+    // While the user edits the filter, keys that neither edit nor end it do nothing.
     press(&mut view, "←↓");
     assert_eq!((names(&view), view.at), (found.clone(), 0));
     press(&mut view, "\n");
     assert_eq!(names(&view), found);
-    // The first escape removes the filter, the second one quits.
+    // The first press of escape removes the filter, the second one quits.
     assert_eq!(press(&mut view, "\u{1b}"), Step::On);
     assert_eq!((names(&view), view.filter.as_str()), (all, ""));
     assert_eq!(press(&mut view, "\u{1b}"), Step::Quit);
-    // `q` quits even if there is a filter.
+    // `q` quits even if a filter is set.
     press(&mut view, "/x\n");
     assert_eq!(press(&mut view, "q"), Step::Quit);
     assert_eq!(view.filter, "x");
 }
 
-/// The right arrow opens a closed row, or moves to the row below an open one; the left arrow does
-/// the reverse.
+/// The right arrow opens a closed row; on an open row, it moves the selection to the row below. The
+/// left arrow does the reverse.
 #[test]
 fn arrows_open_and_close() {
     let mut view = shown(Sort::Tree);
     let all = names(&view);
-    // `d0` is open: the selection moves to the first row below it, and stays on a row that has none
-    // below.
+    // `d0` is open, so the right arrow moves the selection to the first row below `d0`. On a row
+    // that has no rows below it, the right arrow does nothing.
     press(&mut view, "→");
     assert_eq!((view.at, names(&view) == all), (1, true));
     press(&mut view, "→→");
@@ -120,13 +122,14 @@ fn arrows_open_and_close() {
         (view.at, view.lines()[1].open, names(&view).len()),
         (1, Some(false), all.len() - 1)
     );
-    // On a closed row, the left arrow moves to the row above it in the tree.
+    // On a closed row, the left arrow moves the selection to the row above it in the tree.
     press(&mut view, "←");
     assert_eq!((view.at, names(&view).len()), (0, all.len() - 1));
     press(&mut view, "←←");
     assert_eq!((view.at, view.lines()[0].open), (0, Some(false)));
     assert_eq!(names(&view).len(), all.len() - 6);
-    // Rows below that the user closed stay closed; `enter` opens and closes a row.
+    // If the user closes a row and opens it again, rows below it that the user had closed stay
+    // closed. The key `enter` opens and closes a row.
     press(&mut view, "\n");
     assert_eq!((view.at, names(&view).len()), (0, all.len() - 1));
     press(&mut view, "\n");
@@ -137,8 +140,8 @@ fn arrows_open_and_close() {
     assert_eq!((names(&view), view.at), (all, 2), "nothing is below it");
 }
 
-/// Up to four queues are expanded at first. A device's only queue is not shown, and the rows below
-/// it move up one level.
+/// A device with up to four queues is open at first. If a device has only one queue, that queue is
+/// not shown, and the rows below it move up one level.
 #[test]
 fn few_queues_are_open() {
     for (queues, lines) in [(1, 2), (2, 5), (4, 9), (5, 6)] {
@@ -180,12 +183,12 @@ fn a_mark_whose_row_has_gone_stays_where_it_was() {
     assert_eq!((view.at, names(&view).len()), (2, 3));
     view.take(Stats::default());
     assert_eq!((view.at, names(&view).len()), (0, 0));
-    // There is no row to move to or to open.
+    // If the table is empty, the keys that move the selection or open rows do nothing.
     press(&mut view, "↓←→\n");
     assert_eq!(view.at, 0);
 }
 
-/// Sums over all devices, as far as their rates are known.
+/// The sum of the rates of all devices includes every device whose rates are known.
 #[test]
 fn devices_are_summed() {
     let row = |what, queues, figure: Option<f64>| Row {
@@ -215,7 +218,7 @@ fn devices_are_summed() {
     assert_eq!(view.sum(), expected);
 }
 
-/// Lists only the reasons of present drops, highest rate first.
+/// The view lists only the reasons for which packets are dropped at present, highest rate first.
 #[test]
 fn reasons_of_now() {
     let drops = [("a", Some(0.5)), ("b", Some(2_000.0)), ("c", Some(0.0)), ("d", None)];
@@ -225,7 +228,8 @@ fn reasons_of_now() {
     assert_eq!(reasons(&Row::default()), "");
 }
 
-/// While the view is paused, it shows only the first statistics.
+/// If the view is paused before it has any statistics, it takes the first statistics that arrive,
+/// and no others until the pause ends.
 #[test]
 fn a_pause_keeps_the_first_look() {
     let mut view = View::default();
@@ -240,7 +244,8 @@ fn a_pause_keeps_the_first_look() {
     assert_eq!(names(&view).len(), 0);
 }
 
-/// A writer that accepts a number of bytes and then fails with an error.
+/// A writer that accepts as many bytes as field `0` says, and then fails with the error kind in
+/// field `1`.
 struct Taker(usize, io::ErrorKind);
 
 impl Write for Taker {
@@ -265,7 +270,7 @@ fn tables_end_with_their_reader() {
     assert!(print(&mut Given(VecDeque::new()), &none, &mut out).is_ok() && out.is_empty());
 }
 
-/// The exact text of a plain-text table; the longest name determines the width of the first column.
+/// The exact text of a table in plain text; the first column is as wide as the longest name.
 #[test]
 fn a_table_is_plain_text() {
     let row = |what, depth, device: &str| Row {
@@ -295,7 +300,7 @@ d0          1.00Mbit     1.23k         7    1.50us    2.00ms         3  late 3
 ";
     assert_eq!(table(0), format!("{text}\n"));
     assert_eq!(table(1), format!("{text}1 more\n\n"));
-    // The first column is at least as wide as its title.
+    // The first column of the plain text is at least as wide as its title.
     let short = vec![row(What::Device, 0, "d")];
     let short = batch::table(&Stats { rows: short, ..Stats::default() });
     assert!(short.starts_with("NAME      RATE PACKETS/S "), "{short}");

@@ -1,4 +1,4 @@
-//! The ways in which an actor waits.
+//! The ways in which an actor (a thread that sends and waits at random) waits.
 
 use std::future::{Future, poll_fn};
 use std::iter;
@@ -32,7 +32,8 @@ impl Actor<'_> {
         });
     }
 
-    /// Flushes. If the flush reports that no packet is left, checks that this is true.
+    /// Flushes the actor's sender. If the flush reports that no packet is left, checks that this is
+    /// true.
     pub(super) fn flush(&mut self) {
         let long = self.rng.u32(0..6) == 0;
         let time = Duration::from_millis(self.rng.u64(0..if long { 400 } else { 10 }));
@@ -50,7 +51,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Waits for room as an asynchronous task does. Some tasks give up after a while.
+    /// Waits for room in the way of an asynchronous task. Some of these tasks give up after a
+    /// while.
     pub(super) fn poll(&mut self) {
         let time = Duration::from_micros(self.rng.u64(0..150_000));
         let (flow, task) = (self.flow(), self.task(time));
@@ -66,7 +68,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Takes all packets that the sender may have, so that none comes home, and waits for room.
+    /// Takes all packets that the sender may have and keeps them, so that none can come home, and
+    /// then waits for room with a time limit.
     pub(super) fn hoard(&mut self) {
         let time = Duration::from_millis(250);
         let (flow, task, slot) = (self.flow(), self.task(time), self.slot.clone());
@@ -83,7 +86,7 @@ impl Actor<'_> {
         slot.call(Doing::DropPacket, at_once, 1, || drop(packets));
     }
 
-    /// Makes a task that may give up after `time`.
+    /// Makes a task, which gives up after `time` if it is run with `Task::run`.
     pub(super) fn task(&mut self, time: Duration) -> Task {
         let mood = match self.rng.u32(0..6) {
             0 if self.world.plan.panics => Mood::Panics,
@@ -97,18 +100,19 @@ impl Actor<'_> {
     }
 }
 
-/// A thread that polls a future as an executor does.
+/// An asynchronous task: polls a future in the actor's thread, as an executor does.
 pub(super) struct Task {
     alarm: Arc<Alarm>,
     waker: Waker,
     slot: Arc<Slot>,
-    /// The task drops its future after this time.
+    /// The time after which the task gives up and drops its future.
     time: Duration,
     at_once: Duration,
 }
 
 impl Task {
-    /// Polls the future whenever the task is woken, until its time is over.
+    /// Polls the future whenever the task is woken, until the future is ready or the time of the
+    /// task is over.
     pub(super) fn run(self, future: impl Future<Output = ()>) {
         let mut future = pin!(future);
         let end = now() + nanos(self.time);
@@ -127,7 +131,7 @@ impl Task {
         });
     }
 
-    /// Polls the future whenever the task is woken, for as long as it takes.
+    /// Polls the future whenever the task is woken, until the future is ready.
     fn wait(self, bound: Duration, future: impl Future<Output = ()>) {
         let mut future = pin!(future);
         self.slot.wait(Doing::Ready, bound, 0, || {
@@ -146,7 +150,8 @@ impl Task {
         future.poll(&mut Context::from_waker(&self.waker)).is_ready()
     }
 
-    /// Sleeps until the task is woken, unless it was woken since `woken` was read.
+    /// Sleeps until the task is woken. Returns at once if the task was woken after its number of
+    /// wake-ups was `woken`.
     fn rest(&self, woken: u64, most: Option<Duration>) {
         while self.alarm.woken() == woken {
             match most {
@@ -154,11 +159,12 @@ impl Task {
                 None => thread::park(),
             }
         }
-        // An executor has other tasks and runs them first.
+        // Let other threads run, as an executor runs its other tasks first.
         thread::yield_now();
     }
 
-    /// Repeats `round` until it returns true, and records how often the task woke itself.
+    /// Repeats `round` until it returns true, and reports to the watchdog how often the task woke
+    /// itself meanwhile.
     fn watched(&self, mut round: impl FnMut() -> bool) {
         let (start, before) = (now(), moved());
         while !round() {}

@@ -1,4 +1,4 @@
-//! Tests of what a runner does in one visit to a port.
+//! Tests of one visit of a runner to a port.
 
 use std::sync::{Mutex, OnceLock, Weak};
 
@@ -6,8 +6,9 @@ use onramp_core::{DeviceInfo, Transmitted};
 
 use super::*;
 
-/// A link with one port, whose device takes all packets and can make another thread relieve the
-/// runner meanwhile.
+/// A link with one port. The port's device takes all packets. During a call, the device can let
+/// another thread take over the runner's role, as happens when a device keeps a runner for too
+/// long.
 struct World {
     rig: Rig,
     slots: Slots<Relieves>,
@@ -57,7 +58,8 @@ impl Serves<Relieves> for Arc<World> {
 }
 
 impl World {
-    /// Makes the link. If `may_block` is true, the device has the runner relieved during each call.
+    /// Makes the link. If `may_block` is true, another thread takes over the runner's role during
+    /// each call of the device.
     fn new(may_block: bool) -> Arc<Self> {
         let world = Arc::new(OnceLock::new());
         let info = DeviceInfo::new("relieves".to_owned(), 1_514);
@@ -82,7 +84,7 @@ impl World {
         }
     }
 
-    /// Pushes a packet that leaves at `at`.
+    /// Pushes a packet that may not leave before the time `at`.
     fn push(&self, at: Instant) {
         let mut packet = Packet::new(100);
         (packet.txtime_ns, packet.enqueued_ns) = (at.0, NOW.0);
@@ -96,8 +98,8 @@ impl World {
     }
 }
 
-/// A sender that waits for room is told as soon as there is room. Until then, the runner checks
-/// every millisecond.
+/// If a sender waits for room in a port, the runner checks the port every millisecond, and tells
+/// the sender as soon as there is room.
 #[test]
 fn a_wish_is_looked_after_until_it_is_fulfilled() {
     let world = World::new(false);
@@ -112,14 +114,14 @@ fn a_wish_is_looked_after_until_it_is_fulfilled() {
     *world.has_room.lock().expect("no panic") = true;
     assert_eq!(world.round(NOW.after(2_000_000)), Some((1, NEVER)));
     assert_eq!(*world.rings.lock().expect("no panic"), 1);
-    // The request was granted, so the sender is not told again.
+    // The sender has been told once, so a further visit does not tell it again.
     world.waker().visit_by(NOW);
     assert_eq!(world.round(NOW.after(3_000_000)), Some((1, NEVER)));
     assert_eq!(*world.rings.lock().expect("no panic"), 1);
 }
 
-/// Requests that a port makes while its device keeps the runner are not lost when another thread
-/// takes the role over.
+/// If another thread takes over the role of a runner while a device keeps that runner's thread,
+/// requests that the port made during the visit are not lost.
 #[test]
 fn who_was_relieved_passes_on_what_the_port_asked_for() {
     let world = World::new(true);
@@ -132,7 +134,7 @@ fn who_was_relieved_passes_on_what_the_port_asked_for() {
     assert_eq!(world.rig.runners[0].alarm.at(), second.0, "and is awake in time");
 }
 
-/// A port is marked, and so visited, only as long as a visit is noted.
+/// A port is marked, so that runners look at it, only while it wants a visit.
 #[test]
 fn a_port_that_wants_nothing_is_not_looked_at() {
     let world = World::new(false);
@@ -145,8 +147,8 @@ fn a_port_that_wants_nothing_is_not_looked_at() {
     assert_eq!(world.slots.marked().count(), 0);
 }
 
-/// A port that is found owned each time is visited less and less often: after 1, 2, 4 ticks, and so
-/// on up to 64 ticks of 100 µs.
+/// If each visit finds that another thread owns the port, the runner visits the port less and less
+/// often: after 1, 2, 4 ticks, and so on up to 64 ticks of 100 µs.
 #[test]
 fn visits_in_vain_become_rare() {
     let world = World::new(false);
@@ -158,19 +160,21 @@ fn visits_in_vain_become_rare() {
         due.wrapping_sub(NOW.0)
     };
     for _ in 0..2 {
-        // 300 visits are enough to overflow a counter of 8 bits.
+        // 300 visits in a row would overflow a counter of 8 bits that does not stop at its greatest
+        // value.
         for time in 0..300 {
             let ticks = if time < 6 { 1 << time } else { 64 };
             assert_eq!(due_after(None), ticks * 100_000, "time {time}");
         }
-        // A visit that finds the port free resets the delay.
+        // A visit that finds the port without an owner resets the delay.
         assert_eq!(due_after(Some(Ran { done: 3, again: true })), 0, "at once");
     }
     again(&waker, slot, Some(Ran { done: 3, again: false }), NOW);
     assert_eq!(slot.visits.due.at(), NEVER, "there is nothing more to do");
 }
 
-/// A link with one runner has no other runner that could come instead when that runner is late.
+/// If a link has only one runner, a late visit sets no alarm: there is no other runner that could
+/// come instead.
 #[test]
 fn an_only_runner_is_not_reminded() {
     let ports = Ports::new(&["pfifo"]);
@@ -181,7 +185,8 @@ fn an_only_runner_is_not_reminded() {
     assert_eq!(ports.wake_at(), NEVER);
 }
 
-/// The first rounds of a runner are bounded to ten without a pause, as later rounds are.
+/// Already the first rounds of a runner, before its first sleep, are bounded: it makes at most ten
+/// further rounds without a pause.
 #[test]
 fn the_first_rounds_are_as_many_as_later_ones() {
     let ports = Ports::new(&["pfifo limit 10000"]);
@@ -194,7 +199,7 @@ fn the_first_rounds_are_as_many_as_later_ones() {
     assert_eq!(ports.rig.runners[0].stats.restarts.get(), 10);
 }
 
-/// A clock that advances only when a device takes packets.
+/// A clock that advances by a fixed time for each packet that a device has taken.
 #[derive(Clone)]
 struct Taken(Arc<NullStats>, u64);
 
@@ -204,11 +209,11 @@ impl Clock for Taken {
     }
 }
 
-/// A runner goes on without a pause for less than 2 ms.
+/// A runner makes rounds without a pause for less than 2 ms, and then yields.
 #[test]
 fn the_time_without_a_pause_is_two_milliseconds() {
-    // Each round sends 64 packets. The times of a round are half of 2 ms, slightly less than that,
-    // all of 2 ms, and slightly less than that.
+    // Each round sends 64 packets, and takes 1 ms, slightly less than 1 ms, 2 ms, or slightly less
+    // than 2 ms. The second number is how many rounds follow another one without a pause.
     for (round_ns, restarts) in [(1_000_000, 2), (999_936, 3), (2_000_000, 0), (1_999_936, 2)] {
         let ports = Ports::new(&["pfifo limit 10000"]);
         let count = 64 + 64 * 4 + 1;
@@ -223,19 +228,20 @@ fn the_time_without_a_pause_is_two_milliseconds() {
     }
 }
 
-/// A runner sleeps while no port needs it.
+/// A runner sleeps while no port wants a visit.
 #[test]
 fn a_runner_without_work_sleeps() {
     let ports = Ports::new(&["pfifo"]);
     start(&ports, NOW);
-    // The time is long enough for thousands of rounds of a runner that does not sleep.
+    // In this time, a runner that does not sleep would make thousands of rounds.
     thread::sleep(Duration::from_millis(5));
     end(&ports);
     let wakeups = ports.rig.runners[0].stats.wakeups.get();
     assert!(wakeups < 100, "{wakeups} wake-ups, and one had a reason: to end");
 }
 
-/// Besides its runners, a group has places for 63 threads that devices keep, and for the watch.
+/// Besides the threads of its runners, a group has places for 63 threads that devices keep, and for
+/// the watch (the thread that watches the runners).
 #[test]
 fn a_crew_has_sixty_four_stand_ins() {
     for runners in [1, 2, 64] {

@@ -1,47 +1,48 @@
-//! A model of where packets are according to the documentation, and of the counters that follow
-//! from it.
+//! A model that says, according to the documentation, where packets are and what the counters are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use onramp::{Completion, DropReason};
 
-/// Numbers of the links: one over a mailbox, and one whose device keeps its caller now and then.
+/// Numbers of the two links: one sends into a mailbox, and the device of the other keeps its caller
+/// now and then.
 pub(super) const MAIL: usize = 0;
 pub(super) const TRAP: usize = 1;
 
-/// The link of each sender.
+/// The number of the link to which each sender belongs.
 pub(super) const LINKS: [usize; 3] = [MAIL, MAIL, TRAP];
 
 /// The place of a packet that is not home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The caller has the packet, because it made it, got it back, or received it.
+    /// The test holds the packet: it made the packet, got it back, or received it.
     Hand,
     /// A cork holds the packet back.
     Cork,
-    /// The packet is in the link whose device keeps its caller.
+    /// The packet is in the link whose device keeps its caller, and has not left.
     Held,
     /// The packet was sent and has not been received yet.
     Mailbox,
 }
 
-/// What the model knows of a packet.
+/// What the model knows about a packet.
 #[derive(Clone, Debug)]
 pub(super) struct Fact {
-    /// The sender that made the packet. `None`: the packet is from the heap, or that sender is
-    /// gone.
+    /// The sender that made the packet. `None`: the packet was allocated on the heap, or the sender
+    /// that made it was dropped.
     pub(super) maker: Option<usize>,
     pub(super) place: Place,
     cookie: u64,
-    /// Whether a link has accepted the packet, so that its completion is reported.
+    /// Whether a link has accepted the packet. Only then is its completion reported.
     pub(super) accepted: bool,
-    /// Whether its maker submitted the packet, and nobody has dropped it since.
+    /// Whether the sender that made the packet has submitted it, and the packet has not come home
+    /// since.
     submitted_by_maker: bool,
     /// The other senders that submitted the packet.
     guest_of: BTreeSet<usize>,
 }
 
-/// The counters of a link.
+/// The counters that a link should show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) submitted: u64,
@@ -53,27 +54,27 @@ pub(super) struct Sums {
 
 #[derive(Debug)]
 pub(super) struct Model {
-    /// All packets that are not home, by number.
+    /// All packets that are not home, by packet number.
     pub(super) packets: BTreeMap<u64, Fact>,
     made: u64,
     pub(super) credits: usize,
     pub(super) cap: u64,
     pub(super) sums: [Sums; 2],
-    /// Whether there is a receiver.
+    /// Whether the mailbox has a receiver.
     pub(super) receives: bool,
-    /// Whether the device keeps its caller.
+    /// Whether the device of the second link keeps its caller.
     pub(super) shut: bool,
-    /// The packets that the cork of each sender holds back, in order. `None`: the sender has no
-    /// cork.
+    /// The packets that the cork of each sender holds back, in order. `None`: the sender is not
+    /// corked.
     pub(super) corks: [Option<Vec<u64>>; 3],
-    /// The completions that each sender has to get.
+    /// The completions that have to be reported to each sender.
     pub(super) due: [Vec<Fate>; 3],
 }
 
 /// The completion of a packet: its cookie, and its drop reason.
 pub(super) type Fate = (u64, Option<DropReason>);
 
-/// Converts a completion to the form of the expected ones.
+/// Converts a reported completion to the form in which the model holds the expected ones.
 pub(super) fn told(completion: Completion) -> Fate {
     (completion.cookie, completion.drop_reason)
 }
@@ -98,7 +99,8 @@ impl Model {
         self.made + 1
     }
 
-    /// A packet is made, by a sender or from the heap.
+    /// Records that a packet is made by a sender or, with `None`, allocated on the heap. Returns
+    /// its number.
     pub(super) fn make(&mut self, maker: Option<usize>, has_cookie: bool) -> u64 {
         self.made += 1;
         let fact = Fact {
@@ -118,8 +120,8 @@ impl Model {
         there.map(|(id, _)| *id).collect()
     }
 
-    /// Returns the number of packets that use the credits of a sender: all its packets that are not
-    /// home.
+    /// Returns the number of packets that use the credits of a sender: all packets that it made and
+    /// that are not home.
     pub(super) fn in_flight(&self, sender: usize) -> usize {
         self.packets.values().filter(|fact| fact.maker == Some(sender)).count()
     }
@@ -128,22 +130,22 @@ impl Model {
         self.credits - self.in_flight(sender)
     }
 
-    /// Whether the sender has submitted packets that are neither sent nor dropped. A packet that a
-    /// device handed to a receiver counts until the receiver drops it. If other senders submit it
-    /// again, it counts for each of these senders.
+    /// Whether a flush of the sender has to wait: whether packets that it submitted are not home. A
+    /// packet that a device handed to a receiver counts until the receiver drops it. If other
+    /// senders submit it again, it counts for each of these senders.
     pub(super) fn owes(&self, sender: usize) -> bool {
         self.packets.values().any(|fact| {
             fact.submitted_by_maker && fact.maker == Some(sender) || fact.guest_of.contains(&sender)
         })
     }
 
-    /// Returns the number of packets that the sender's link accepts now.
+    /// Returns the number of packets that the sender's link can accept at present.
     pub(super) fn room(&self, sender: usize) -> u64 {
         let kept = LINKS[sender] == TRAP && self.shut;
         if kept { self.cap - self.at(Place::Held).len() as u64 } else { u64::MAX }
     }
 
-    /// A sender submits a packet. Returns false if the packet was given back.
+    /// Records that a sender submits a packet. Returns false if the packet is given back.
     pub(super) fn submit(&mut self, sender: usize, id: u64) -> bool {
         if let Some(cork) = &mut self.corks[sender] {
             cork.push(id);
@@ -185,7 +187,7 @@ impl Model {
         }
     }
 
-    /// A packet comes home: it was dropped, or its device or receiver is done with it.
+    /// Records that a packet comes home: it was dropped, or its device or receiver is done with it.
     pub(super) fn home(&mut self, id: u64, reason: Option<DropReason>) {
         let fact = self.packets.remove(&id).expect("it was somewhere");
         if fact.accepted
@@ -205,7 +207,8 @@ impl Model {
         fact.place = Place::Hand;
     }
 
-    /// A sender ends its cork. Returns false if some packets are still held back.
+    /// Records that a sender ends its cork. Returns false if some packets do not fit and stay held
+    /// back.
     pub(super) fn uncork(&mut self, sender: usize) -> bool {
         let mut cork = self.corks[sender].take().unwrap_or_default();
         let fits = usize::try_from(self.room(sender)).unwrap_or(usize::MAX).min(cork.len());
@@ -218,7 +221,8 @@ impl Model {
         all
     }
 
-    /// A packet of an uncounted sender goes to the device, which keeps the runner that sends it.
+    /// Records that the device keeps the runner, which brought it a packet of a sender that the
+    /// model does not count.
     pub(super) fn shut(&mut self) {
         self.shut = true;
         self.sums[TRAP].submitted += 1;
@@ -233,7 +237,8 @@ impl Model {
         sums.sent += 1 + std::mem::take(&mut sums.held);
     }
 
-    /// The receiver is dropped. Packets that it did not receive count as sent.
+    /// Records that the receiver is dropped. Packets that it has not received count as sent, and
+    /// come home.
     pub(super) fn leave(&mut self) {
         self.receives = false;
         for id in self.at(Place::Mailbox) {
@@ -241,7 +246,7 @@ impl Model {
         }
     }
 
-    /// A new sender takes the place of a sender, whose corked packets are submitted first.
+    /// Records that a sender is replaced by a new one, after its corked packets were submitted.
     pub(super) fn replace(&mut self, sender: usize) {
         assert!(self.uncork(sender), "there is room");
         for fact in self.packets.values_mut() {
