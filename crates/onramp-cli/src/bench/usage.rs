@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use nix::sys::resource::{Usage as Rusage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-/// Costs up to some moment. Only differences between two values are meaningful.
+/// The costs counted up to some moment. Only the difference between two such values has a meaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     /// User and system time of the process, in nanoseconds.

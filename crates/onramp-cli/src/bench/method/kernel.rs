@@ -11,7 +11,8 @@ use nix::sys::socket::{MsgFlags, MultiHeaders, sendmmsg, setsockopt, sockopt};
 use super::{BATCH, Closing, Kind, Session, Taken, ThreadCx, ThreadRecord, Worker, drive};
 use crate::bench::plan::{Plan, payload_max};
 
-/// How long a call may wait for room in the socket, so that a round can end.
+/// How long a call may wait for room in the socket's buffer. This time is limited so that a round
+/// can end.
 const SEND_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Opens one connected socket for each target.
@@ -88,7 +89,7 @@ impl Worker for One<'_> {
         }
     }
 
-    /// Waits no further, because the call itself has already waited.
+    /// Returns at once, because the call of `send` has already waited for room.
     fn wait(&mut self, _flow: usize, _size: usize) {}
 }
 
@@ -118,7 +119,7 @@ impl Worker for Many<'_> {
         }
     }
 
-    /// Waits no further, because the call itself has already waited.
+    /// Returns at once, because the call of `sendmmsg` has already waited for room.
     fn wait(&mut self, _flow: usize, _size: usize) {}
 }
 
