@@ -57,7 +57,7 @@ impl Plan {
 ///
 /// # Errors
 ///
-/// [`ConfigError`] if the parameters of the qdisc do not fit the link.
+/// [`ConfigError`]: the parameters of the qdisc do not fit the link.
 pub fn run(plan: &Plan, scenario: Scenario, subject: &Subject) -> Result<Measurement, ConfigError> {
     let setup = subject.setup(scenario.marks(), plan.rate)?;
     let tree = Tree::of(&setup, MTU, plan.seed).unwrap_or_else(|| unreachable!("it has a root"));

@@ -18,7 +18,7 @@ impl Subject {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if there is no kind of this name, or if the kind needs parameters.
+    /// [`ConfigError`]: there is no kind of this name, or the kind needs parameters.
     pub fn new(name: &str) -> Result<Self, ConfigError> {
         let subject = Self { name: name.to_owned() };
         subject.setup(false, Rate(1_250_000))?;
