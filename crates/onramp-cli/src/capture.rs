@@ -13,7 +13,8 @@ use pcap_parser::{PcapBlockOwned, PcapError, create_reader};
 /// capture tools write (256 KiB). In unit tests and fuzzing the buffer is small, so that it has to
 /// grow.
 const BUFFER: usize = if cfg!(any(test, fuzzing)) { 64 } else { 1 << 20 };
-/// Largest allowed size of a block in bytes. A greater length means that the file is damaged.
+/// Largest allowed size of a block in bytes. If a block says that it is longer, the file is
+/// damaged.
 const BLOCK_MAX: usize = if cfg!(any(test, fuzzing)) { 16 << 10 } else { 16 << 20 };
 /// Smallest size of a pcapng block in bytes: the type, the length, and the length again.
 const BLOCK_MIN: u32 = 12;

@@ -45,9 +45,9 @@ impl Kind {
     }
 }
 
-/// The sockets, or the link, that a method has opened for one round.
+/// One opened method: the sockets, or the link, with which a method sends in one round.
 pub(crate) trait Session: Sync {
-    /// Sends as `cx` says until the phase is [`Phase::Stop`].
+    /// Sends from the calling thread, as `cx` says, until the phase is [`Phase::Stop`].
     fn run(&self, cx: &ThreadCx<'_>) -> ThreadRecord;
 
     /// Returns what the path below the senders (the link, in methods with Onramp) has done so far;
@@ -67,18 +67,18 @@ pub(crate) trait Session: Sync {
     fn finish(self: Box<Self>, patience: Duration) -> Closing;
 }
 
-/// Counts of what a path did with the datagrams that it accepted.
+/// Counts of what happened to the datagrams that a method's path (such as the link) accepted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PathCounts {
     /// Number of datagrams handed to the kernel.
     pub(crate) sent: u64,
-    /// Number of messages that contained these datagrams.
+    /// Number of messages in which these datagrams were handed to the kernel.
     pub(crate) messages: u64,
-    /// Number of system calls.
+    /// Number of system calls that handed these messages to the kernel.
     pub(crate) calls: u64,
 }
 
-/// The final counts of a session.
+/// What a session reports when it is closed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closing {
     /// Number of datagrams that the session accepted and then dropped, by reason, over the whole
@@ -107,9 +107,9 @@ pub(crate) struct ThreadCx<'a> {
     pub(crate) thread: usize,
     /// The number of the thread's first flow.
     pub(crate) first_flow: usize,
-    /// Number of datagrams submitted, for each flow of the thread.
+    /// For each flow of the thread, the number of datagrams that it has submitted.
     pub(crate) submitted: &'a [Measurement],
-    /// Number of calls made.
+    /// Number of calls of [`Worker::send`] that the thread has made.
     pub(crate) calls: &'a Measurement,
 }
 
@@ -170,7 +170,7 @@ pub(crate) struct ThreadRecord {
     pub(crate) refused: u64,
     /// Number of datagrams lost because a call failed, by reason, over the whole round.
     pub(crate) lost: BTreeMap<&'static str, u64>,
-    /// The first error of a call.
+    /// The error of the first call that failed.
     pub(crate) error: Option<io::Error>,
 }
 
@@ -348,7 +348,8 @@ mod tests {
         let record = drive(&mut Refusing { phase: &phase, calls: 0 }, &cx);
         assert_eq!((submitted[0].0.get(), record.refused), (1_000, 2_000));
         assert!((1..1_000).contains(&record.accept.len()), "{}", record.accept.len());
-        // The histogram is precise to 1 %.
+        // Each accepted datagram waited twice before. The factor 99 is there because the histogram
+        // is precise to 1 %.
         assert!(record.accept.min() * 100 >= 2 * STEP_NS * 99, "{}", record.accept.min());
     }
 

@@ -82,7 +82,7 @@ pub(crate) struct Arrivals {
     pub(crate) delivered: u64,
     /// The highest sequence number that arrived.
     pub(crate) last: Option<u64>,
-    /// The first error.
+    /// The first error found.
     pub(crate) failure: Option<String>,
     /// The number of errors found.
     pub(crate) failures: u64,

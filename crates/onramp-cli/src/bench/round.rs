@@ -1,5 +1,5 @@
-//! Runs one method in one round: starts the threads, waits for the window of measurement, and reads
-//! the counters at its beginning and its end.
+//! Runs one method in one round: starts the threads, waits until the warm-up is over, and reads the
+//! counters at the beginning and at the end of the measurement.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -68,8 +68,8 @@ pub(crate) fn run(plan: &Plan, kind: Kind, sinks: &mut Sinks) -> Result<Round> {
     let cells = Cells::new(plan);
     let (before, lost_before) = (sinks.dropped()?, sinks.lost_on_wire()?);
     let receivers = plan.verify.then(|| Receivers::new(plan));
-    // The receivers get sockets of their own, because the counters of the sinks are read at the
-    // same time.
+    // The receiving threads get descriptors of their own for the sockets, because the counters of
+    // the sinks are read at the same time.
     let sockets = sockets_for(receivers.is_some(), sinks)?;
     thread::scope(|scope| {
         let lanes = match &receivers {
@@ -174,7 +174,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Runs the senders through the warm-up and the window of measurement.
+    /// Runs the senders through the warm-up and the measurement.
     fn measure(&self, sinks: &mut Sinks) -> Result<(Window, Vec<ThreadRecord>)> {
         let (gate, phase) = (Gate::default(), PhaseCell::new());
         thread::scope(|scope| {
@@ -271,7 +271,7 @@ fn join(threads: Vec<ScopedJoinHandle<'_, ThreadRecord>>) -> Result<Vec<ThreadRe
     records.map_err(|_| anyhow!("a sending thread panicked; please report this"))
 }
 
-/// The snapshots at the beginning and the end of the window of measurement.
+/// The values of all counters at the beginning and at the end of the measurement.
 struct Window {
     start: Snapshot,
     end: Snapshot,
@@ -328,7 +328,7 @@ impl Window {
         }
     }
 
-    /// Returns the number of datagrams in each message and in each system call.
+    /// Returns the number of datagrams in each message to the kernel, and in each system call.
     fn batches(&self, submitted: u64) -> (f64, f64) {
         let calls = self.end.calls - self.start.calls;
         match (&self.start.path, &self.end.path) {

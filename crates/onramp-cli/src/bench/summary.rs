@@ -1,4 +1,5 @@
-//! Turns rounds into figures: medians with their extremes, and ratios to the method `send`.
+//! Turns the measurements of rounds into figures: medians with the least and greatest values, and
+//! ratios to the method `send`.
 
 use std::collections::BTreeMap;
 
@@ -40,8 +41,8 @@ pub(crate) struct MethodSummary<'a> {
     pub(crate) rounds: Vec<&'a Round>,
     pub(crate) packets_per_second: Spread,
     pub(crate) delivered_per_second: Option<Spread>,
-    /// CPU time for each datagram delivered, or for each datagram submitted if the number delivered
-    /// is not known.
+    /// CPU time in nanoseconds for each datagram delivered, or for each datagram submitted if the
+    /// number delivered is not known.
     pub(crate) cpu_ns_per_packet: Option<Spread>,
     pub(crate) machine_cpu_ns_per_packet: Option<Spread>,
     pub(crate) jain: Spread,
@@ -210,7 +211,7 @@ mod tests {
         let mut rounds = vec![
             planted::round(Kind::Send, 100, 1_000),
             planted::round(Kind::Onramp, 800, 2_000),
-            // The order of the methods changes from round to round.
+            // In the second round, the methods run in another order.
             planted::round(Kind::Onramp, 400, 1_000),
             planted::round(Kind::Send, 200, 4_000),
         ];

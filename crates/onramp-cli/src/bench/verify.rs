@@ -136,7 +136,7 @@ pub(crate) struct Pace {
     pub(crate) gaps: Gaps,
 }
 
-/// What is known about datagrams that were not delivered.
+/// What became of the datagrams that were not delivered, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gone<'a> {
     /// Number of datagrams that the receiver had no room for, for each flow.

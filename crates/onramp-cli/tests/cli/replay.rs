@@ -80,7 +80,7 @@ fn a_packet_leaves_behind_those_before_it() {
     assert_eq!((&summary["packets"], &summary["sent_packets"]), (&5.into(), &5.into()));
     assert_eq!(summary["rate_bits_per_second"], 8_000_000);
     assert_eq!(summary["first_unix_ns"], BEGIN * 1_000_000_000);
-    // 4,100 bytes are sent in 10.1 ms.
+    // Sending the 4,100 bytes of all packets ends 10.1 ms after the first packet came.
     assert_eq!((&summary["seconds"], &summary["offered_seconds"]), (&0.0101.into(), &0.01.into()));
     assert_eq!(summary["sent_bits_per_second"], 3_247_520.0);
     assert_eq!(summary["sojourn_ns"]["max"], 3_000_000);
@@ -92,7 +92,7 @@ fn a_packet_leaves_behind_those_before_it() {
         (&"192.0.2.1:1".into(), &"192.0.2.2:53".into())
     );
     assert_eq!((&flow["sent_bytes"], &flow["share"]), (&2_100.into(), &0.512_195.into()));
-    // Jain's index is (2100 + 1000 + 1000)^2 / 3 (2100^2 + 1000^2 + 1000^2).
+    // Jain's index is (2100 + 1000 + 1000)^2 / (3 * (2100^2 + 1000^2 + 1000^2)).
     assert_eq!(summary["jain"], 0.874_155);
     assert_eq!(summary["series"]["sojourn_max_ns"][2], 2_000_000);
     assert_eq!(summary["series"]["queue_packets_max"][1], Value::Null);

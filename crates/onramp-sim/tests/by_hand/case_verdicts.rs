@@ -224,7 +224,7 @@ fn totals_of_a_run() {
     let sojourn = |n: u64| n * 37 % 100 * 1_000 + 7;
     let packets: String =
         (0..100).map(|n| format!("{},{},{},0,{}\n", n * 10, n % 3, 100 + n, 184 + n % 4)).collect();
-    // Every tenth packet leaves with other ECN bits than it came with, so it counts as marked.
+    // Every tenth packet leaves with other ECN bits than it came with, so `marks` counts it.
     let bits = |n: u64| if n.is_multiple_of(10) { (n + 1) % 4 } else { n % 4 };
     let row = |n: u64| format!("deq,{},{n},{},\n", n * 10 + sojourn(n), bits(n));
     let mut rows: Vec<String> = (0..100).map(row).collect();

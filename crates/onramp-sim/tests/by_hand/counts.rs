@@ -81,7 +81,8 @@ fn every_count_has_its_packets() {
     // Only the sojourn times of packets that were sent are in the histogram.
     let sojourns = sink.sojourns();
     assert_eq!((sojourns.count(), sojourns.least(), sojourns.most()), (4, Some(0), Some(7)));
-    // The flows sent 300, 1,200 and 0 bytes, so Jain's index is 1,500² of 3 (300² + 1,200²).
+    // The flows sent 300, 1,200 and 0 bytes, so Jain's index is 1,500² divided by 3 times the sum
+    // of 300² and 1,200².
     assert_eq!(sink.jain(), Some(2_250_000.0 / (3.0 * 1_530_000.0)));
 }
 

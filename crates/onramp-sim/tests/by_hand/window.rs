@@ -46,7 +46,7 @@ fn ten_packets_and_a_second() {
 fn the_timeout_follows_the_trips() {
     let mut window = endless();
     fill(&mut window, at(0));
-    // After the first round trip R, SRTT = R and RTTVAR = R/2.
+    // After the first measured round trip R, SRTT = R and RTTVAR = R/2.
     let heard = at(200 * MS);
     hear(&mut window, heard, 0);
     assert_eq!(fill(&mut window, heard), (2, Some(heard.after((200 + 4 * 100) * MS))));
@@ -102,7 +102,8 @@ fn by_trip(mut window: Window, trips: usize, way: impl Fn(u64) -> Option<bool>) 
 /// and 5 packets, and from then on each arrival adds about a fifth of a packet.
 #[test]
 fn after_a_timeout_it_starts_slowly_up_to_half() {
-    // The timeout comes after 1 s, at the beginning of the 11th round trip.
+    // The first ten packets are lost. The timeout comes after 1 s, at the beginning of the 11th
+    // round trip.
     let sent = by_trip(endless(), 16, |number| (number >= 10).then_some(false));
     let mut expected = vec![0; 16];
     expected[0] = 10;

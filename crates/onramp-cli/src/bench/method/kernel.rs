@@ -65,7 +65,8 @@ impl Session for Sockets {
     }
 }
 
-/// Returns the number of segments that fit into one message, at most [`BATCH`].
+/// Returns the number of datagrams of this size that fit into one message as segments, at most
+/// [`BATCH`].
 fn segments(size: usize) -> usize {
     (payload_max(SocketAddr::from(([0; 4], 0)).ip()) / size).clamp(1, BATCH)
 }

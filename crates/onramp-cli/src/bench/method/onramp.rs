@@ -17,7 +17,7 @@ const WAIT: Duration = Duration::from_millis(100);
 /// Largest number of ports that a link has if the user does not set the number.
 const PORTS_DEFAULT_MAX: usize = 8;
 
-/// Returns the number of file descriptors of a link.
+/// Returns the number of file descriptors that a link opens.
 pub(super) fn files(plan: &Plan) -> usize {
     plan.queues.unwrap_or(PORTS_DEFAULT_MAX)
 }
@@ -69,7 +69,7 @@ impl Session for Linked {
     }
 }
 
-/// The sender of one thread, with its flows.
+/// The sender of one thread, with the thread's flows.
 struct Staging {
     sender: Sender,
     flows: Vec<Flow>,
