@@ -16,7 +16,7 @@ use onramp_host::{Line, Lines, Reply};
 const CHUNK: usize = 1_000;
 const CHUNK_BYTES: usize = wire::LINE_MAX / 4;
 
-/// The words of a command. Clap parses this type only so that `--help` can name the words.
+/// The words of a command, for `--help` to name.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Words {
     /// The command, as iproute2 has it; `help` tells more

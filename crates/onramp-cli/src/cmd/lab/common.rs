@@ -24,7 +24,7 @@ use crate::report::table::align;
 /// another number.
 const BURST: u32 = 64;
 
-/// Options that all experiments of the laboratory have.
+/// Options that all experiments have.
 #[derive(Debug, clap::Args)]
 pub(super) struct Common {
     /// How long each variant is measured in a round, seconds; a fifth more before it warms up
