@@ -1,4 +1,4 @@
-//! The benchmark: runs all methods of sending in turn, interleaved in one run.
+//! The benchmark: runs every method of sending once in each round, one method after another.
 
 mod gaps;
 mod kind;
@@ -62,8 +62,8 @@ pub(crate) fn run(plan: &Plan) -> Result<Results> {
     Ok(Results { machine, parameters: plan.parameters(), rounds })
 }
 
-/// Returns the methods in an order that begins one later in each round, so that no method always
-/// runs first, or always after the same method.
+/// Returns the methods in the order for round number `round`. Each round begins with the next
+/// method, so that no method always runs first, or always after the same method.
 fn rotated(methods: &[Kind], round: usize) -> impl Iterator<Item = Kind> {
     methods.iter().copied().cycle().skip(round % methods.len()).take(methods.len())
 }

@@ -9,16 +9,19 @@ use anyhow::{Result, anyhow, bail};
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{PcapBlockOwned, PcapError, create_reader};
 
-/// Size in bytes of the buffer for blocks: several times the largest packet that tools capture (256
-/// KiB). In unit tests and fuzzing the buffer is small, so that it has to grow.
+/// Size in bytes of the buffer that blocks are read into: several times the largest packet that
+/// capture tools write (256 KiB). In unit tests and fuzzing the buffer is small, so that it has to
+/// grow.
 const BUFFER: usize = if cfg!(any(test, fuzzing)) { 64 } else { 1 << 20 };
-/// Largest allowed size of a block in bytes. A greater length means that the file is damaged.
+/// Largest allowed size of a block in bytes. If a block says that it is longer, the file is
+/// damaged.
 const BLOCK_MAX: usize = if cfg!(any(test, fuzzing)) { 16 << 10 } else { 16 << 20 };
 /// Smallest size of a pcapng block in bytes: the type, the length, and the length again.
 const BLOCK_MIN: u32 = 12;
 
-/// The first bytes of captures: pcap in both byte orders, with times in microseconds, with times in
-/// nanoseconds, and as patched systems wrote it; and pcapng.
+/// The first bytes by which a capture is known: those of pcap in both byte orders, with times in
+/// microseconds, with times in nanoseconds, and in the format of patched systems; and those of
+/// pcapng.
 const MAGICS: [[u8; 4]; 7] = [
     [0xd4, 0xc3, 0xb2, 0xa1],
     [0xa1, 0xb2, 0xc3, 0xd4],
@@ -29,7 +32,8 @@ const MAGICS: [[u8; 4]; 7] = [
     PCAPNG,
 ];
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-/// The first bytes of compressed files, and the program that decompresses each.
+/// The first bytes by which compressed files are known, each with the program that decompresses
+/// such files.
 const COMPRESSED: [(&[u8], &str); 4] = [
     (&[0x1f, 0x8b], "zcat"),
     (&[0x28, 0xb5, 0x2f, 0xfd], "zstdcat"),
@@ -38,8 +42,8 @@ const COMPRESSED: [(&[u8], &str); 4] = [
 ];
 
 /// Reads the beginning of `input`, and returns the bytes read and whether they are the beginning of
-/// a capture. It reads only as long as the bytes could be those of a capture, so that a line of
-/// text is not delayed.
+/// a capture. The function stops at the first byte that no capture can have there, so that a line
+/// of text is not delayed.
 pub(crate) fn begins(input: &mut impl Read) -> io::Result<(Vec<u8>, bool)> {
     let mut head = Vec::with_capacity(PCAPNG.len());
     while head.len() < PCAPNG.len() && MAGICS.iter().any(|magic| magic.starts_with(&head)) {
@@ -55,12 +59,13 @@ pub(crate) fn begins(input: &mut impl Read) -> io::Result<(Vec<u8>, bool)> {
     Ok((head, capture))
 }
 
-/// Advice for the user, as parts of error messages about a file that is not a capture.
+/// Advice for the user, as parts of the error messages about a file that is not a capture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Advice {
-    /// The text after the name of a compressed file and of the program that decompresses it.
+    /// The end of the message about a compressed file, after the name of the program that
+    /// decompresses it.
     pub(crate) compressed: &'static str,
-    /// The text after the statement that the file is not a capture.
+    /// The end of the message about a file that is neither a capture nor compressed.
     pub(crate) other: &'static str,
 }
 
@@ -70,7 +75,8 @@ pub(crate) struct Blocks<'i> {
     pcapng: bool,
     capacity: usize,
     name: String,
-    /// The error of the input. It is kept here because the parser does not report it.
+    /// The error with which reading the input failed. It is kept here because the parser does not
+    /// pass it on.
     failed: Failed,
 }
 
@@ -200,9 +206,10 @@ enum Problem {
     Damaged,
 }
 
-/// Returns the length of a pcapng block if that length is less than `BLOCK_MIN`, because the parser
-/// would then subtract below zero. The byte order of the file need not be known: such a length,
-/// read in the wrong order, is more than `BLOCK_MAX`.
+/// Returns the length of a pcapng block if that length is less than `BLOCK_MIN`. Such blocks are
+/// found before the parser sees them, because it would subtract below zero. The byte order of the
+/// file need not be known: a length below `BLOCK_MIN` that is read in the wrong byte order is at
+/// least `BLOCK_MAX`.
 fn too_short(block: &[u8]) -> Option<u32> {
     let length: [u8; 4] = block.get(4..8)?.try_into().ok()?;
     let length = u32::from_le_bytes(length).min(u32::from_be_bytes(length));
@@ -218,7 +225,7 @@ fn taken(failed: &Failed) -> Option<io::Error> {
 }
 
 /// An input that always fills the whole buffer that it is given, unless the input ends, and that
-/// keeps its error.
+/// keeps the error with which a read failed.
 struct Source<R> {
     input: R,
     failed: Failed,
@@ -255,8 +262,8 @@ mod tests {
             assert_eq!(input, b"the rest");
             assert!(!begins(&mut &magic[..3]).expect("bytes").1, "cut off");
         }
-        // The function reads only as many bytes as it needs to decide, so a line of text is passed
-        // on at once.
+        // `begins` reads only as many bytes as it needs for its decision, so that a line of text is
+        // passed on at once.
         for (text, taken) in [(&b"text"[..], 1), (b"", 0), (b"\n", 1), (b"\ntext", 2)] {
             let mut input = text;
             let (head, capture) = begins(&mut input).expect("bytes");

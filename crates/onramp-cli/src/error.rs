@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 use clap::error::{ContextKind, ErrorKind};
 
-/// Largest number of characters of one word of a message, and of a whole message.
+/// Largest number of characters that are shown of one word of a message, and of a whole message.
 const WORD_MAX: usize = 160;
 const LINE_MAX: usize = 1_000;
 /// The text that stands in place of a part that was cut out.
@@ -25,13 +25,13 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Returns a usage error with this `message`.
+/// Returns an error about the words of the command line, with this `message`.
 pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
     anyhow!(Usage(message.into()))
 }
 
-/// Prints the error on one line for the user and returns the exit code. If the reader of standard
-/// output has closed it, there is no message, and the exit code is that of success.
+/// Prints the error on one line for the user and returns the exit code. If the error is that the
+/// reader of standard output has closed it, prints nothing and returns the exit code of success.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
@@ -43,21 +43,22 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
 /// Prints what clap found wrong on one line for the user, or the help that the user asked for.
 pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // If the terminal or pipe is closed, the help is not needed, so an error is ignored.
+        // If the terminal or pipe is closed, nobody needs the help, so a failed write is ignored.
         let _ = error.print();
         return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
     }
     let text = error.to_string();
     let wanted = |line: &&str| {
-        // Leaves out lines of clap's message that do not help, such as the tip on how to pass an
-        // argument that begins like an option.
+        // Some lines of clap's message do not help and are left out, such as the tip on how to pass
+        // an argument that begins like an option.
         let other = ["Usage:", "For more information", "tip: to pass"];
         !(line.is_empty() || other.iter().any(|start| line.starts_with(start)))
     };
     let parts: Vec<_> = text.lines().map(str::trim).filter(wanted).collect();
     let message = parts.join(" ").replace(" tip: ", "; tip: ");
     let message = message.strip_prefix("error: ").unwrap_or(&message);
-    // clap takes negative numbers for options, because both begin with a dash.
+    // clap takes a negative number for an option, because both begin with a dash. The message then
+    // says that no option takes a number below zero.
     let below_zero = error.kind() == ErrorKind::UnknownArgument
         && error.get(ContextKind::InvalidArg).is_some_and(|word| {
             word.to_string().starts_with('-')
@@ -73,7 +74,7 @@ pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
 
 /// Prints `message` on one line of standard error.
 pub(crate) fn tell(message: &str) {
-    // If standard error is closed, the message is not needed, so an error is ignored.
+    // If standard error is closed, nobody needs the message, so a failed write is ignored.
     let _ = writeln!(io::stderr(), "onramp: {}", line(message));
 }
 
@@ -100,7 +101,7 @@ fn visible(character: char) -> impl Iterator<Item = char> {
     escaped.into_iter().flatten().chain(plain)
 }
 
-/// Returns the beginning and the end of a text that has more than `longest` characters.
+/// Returns `text` without its middle if it has more than `longest` characters.
 fn shortened(text: &str, longest: usize) -> String {
     let length = text.chars().count();
     if length <= longest {
@@ -124,7 +125,8 @@ pub(crate) fn died(deaths: &[(usize, String)]) -> Option<anyhow::Error> {
     ))
 }
 
-/// Marks an error of standard output. A broken pipe there is the only one that is not reported.
+/// Marks an error as one of writing to standard output. A broken pipe of standard output is not
+/// reported, but that of any other output is.
 #[derive(Debug)]
 pub(crate) struct StdoutError(pub(crate) io::Error);
 

@@ -6,18 +6,18 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anyhow::{Result, anyhow};
 
-/// A name or an address, and a port, as the user wrote them.
+/// A host name or an address, with a port, as the user wrote them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     name: String,
     port: u16,
 }
 
-/// The address that a [`Host`] was resolved to.
+/// The address and port that a [`Host`] was resolved to.
 #[derive(Clone, Debug)]
 pub(crate) struct Destination {
     pub(crate) addr: SocketAddr,
-    /// The name that was resolved; `None` if the user gave an address.
+    /// The host name that was resolved; `None` if the user gave an address.
     name: Option<String>,
 }
 
@@ -31,8 +31,8 @@ impl fmt::Display for Destination {
 }
 
 impl Host {
-    /// Parses `HOST:PORT`, or `HOST` if there is a default port. An IPv6 address with a port stands
-    /// in brackets.
+    /// Parses `HOST:PORT`. The port may be missing if there is a default port. An IPv6 address that
+    /// is followed by a port must stand in brackets.
     pub(crate) fn parse(text: &str, port_default: Option<u16>) -> Result<Self, String> {
         if let (Ok(ip), Some(port)) = (text.parse::<IpAddr>(), port_default) {
             return Ok(Self { name: ip.to_string(), port });
@@ -61,7 +61,7 @@ impl Host {
         Ok(Self { name: name.to_owned(), port })
     }
 
-    /// Resolves the name to its first address.
+    /// Resolves the host name and returns the first of its addresses.
     pub(crate) fn resolve(&self) -> Result<Destination> {
         let name = &self.name;
         let advice = "check the name, or give an address";
@@ -75,7 +75,7 @@ impl Host {
     }
 }
 
-/// Returns the meaning of an error of sending to a destination, with advice.
+/// Returns what an error of sending to a destination means, with advice for the user.
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {

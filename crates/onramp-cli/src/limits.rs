@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Number of memory mappings that one thread of this program takes: a stack, a signal stack, and a
 /// guard for each.
 const MAPS_PER_THREAD: u64 = 4;
-/// Number of memory mappings that the rest of the program may take, with a margin.
+/// Number of memory mappings that the rest of the program takes at most, with a margin.
 const MAPS_ELSEWHERE: u64 = 2_000;
 /// Address space that one thread of this program takes, in bytes: its stack, its histograms, and
 /// its share of the allocator's space.

@@ -15,8 +15,8 @@ pub(crate) struct Machine {
     pub(crate) cpus: usize,
     /// The size of the memory in bytes.
     pub(crate) memory_bytes: u64,
-    /// The load average over the minute before the run. If it is above zero, other programs were
-    /// also running.
+    /// The load average (processes that run or want to run) over the minute before the run. If it
+    /// is above zero, other programs were running, too.
     pub(crate) load_1m: f64,
     /// The version of this program.
     pub(crate) onramp: &'static str,

@@ -1,5 +1,5 @@
-//! Two private network namespaces that a veth pair joins: a wire that touches nothing of the
-//! machine's network.
+//! A wire that does not touch the machine's network: a veth pair between two private network
+//! namespaces.
 //!
 //! Nothing needs to be removed after a run. A namespace lives only as long as a thread or a
 //! descriptor of this program uses it, and the veth pair ends with the namespaces, also after a
@@ -22,26 +22,30 @@ const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The address of the far end.
 const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 
-/// The link addresses of both ends. They are fixed, so that no datagram waits until the neighbour's
-/// address is resolved.
+/// The MAC addresses of both ends. Each end knows the other's address from the beginning, so that
+/// no datagram waits until it is resolved.
 const NEAR_LINK: &str = "02:00:00:00:00:01";
 const FAR_LINK: &str = "02:00:00:00:00:02";
 
-/// How long one probe may take, and the number of probes.
+/// How long to wait for each probe (a datagram that is sent to find out whether the wire works),
+/// and the largest number of probes.
 const PROBE_PATIENCE: Duration = Duration::from_millis(50);
 const PROBES: u32 = 200;
 
-/// The index of the field in a device's line of `/proc/net/dev`, counted after the device's name.
+/// The position of the counter of dropped packets in a device's line of `/proc/net/dev`, counted
+/// after the device's name.
 const TX_DROPPED: usize = 11;
 
-/// A veth pair. Threads that start from now on are in the namespace of its near end.
+/// A wire: a veth pair. The thread that made the wire, and all threads that it starts afterwards,
+/// are in the namespace of the near end.
 #[derive(Debug)]
 pub(crate) struct Wire {
     far: File,
 }
 
 impl Wire {
-    /// Moves the calling thread into a new network namespace, and makes a wire from there.
+    /// Moves the calling thread into a new network namespace, and makes a wire from there to
+    /// another new namespace.
     pub(crate) fn lay() -> Result<Self> {
         unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
             Errno::EPERM => anyhow!(
@@ -61,7 +65,8 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Opens the counter of what the wire drops. Call it in the namespace of the near end.
+    /// Opens the counter of the messages that the wire drops. Call this in the namespace of the
+    /// near end.
     pub(crate) fn counter(&self) -> Result<WireCounter> {
         let open = || File::open("/proc/thread-self/net/dev");
         Ok(WireCounter(open().context("cannot read the wire's counters")?))
@@ -72,7 +77,7 @@ impl Wire {
         FAR
     }
 
-    /// Runs `work` at the far end, in a thread of its own.
+    /// Runs `work` in a new thread that has entered the namespace of the far end.
     pub(crate) fn at_far_end<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         elsewhere(|| {
             setns(&self.far, CloneFlags::CLONE_NEWNET)
@@ -82,7 +87,7 @@ impl Wire {
     }
 
     /// Waits until the wire carries datagrams. The kernel starts a device's queues a moment after
-    /// the carrier appeared, and until then silently drops what is sent (`noop_qdisc`).
+    /// the carrier appeared, and until then silently drops all packets (`noop_qdisc`).
     fn wait_until_it_carries(&self) -> Result<()> {
         let far = self.at_far_end(|| Ok(UdpSocket::bind((FAR, 0))?))?;
         far.set_read_timeout(Some(PROBE_PATIENCE))?;
@@ -90,8 +95,8 @@ impl Wire {
         for _ in 0..PROBES {
             near.send_to(&[], far.local_addr()?)?;
             if far.recv(&mut []).is_ok() {
-                // All queues start under one lock. This command takes the same lock, so all queues
-                // have started when it returns.
+                // The kernel starts all queues under one lock. The command `ip link set` takes the
+                // same lock, so all queues have started when the command returns.
                 return ip("link set near up");
             }
         }
@@ -103,7 +108,8 @@ impl Wire {
         ip("link set lo up")?;
         let peer = format!("peer name far address {FAR_LINK} netns {far}");
         ip(&format!("link add near address {NEAR_LINK} type veth {peer}"))?;
-        // Otherwise the devices would send messages of their own, which would be counted.
+        // Otherwise each device would get an IPv6 address and send messages of its own, which the
+        // sinks would count.
         ip("link set near addrgenmode none")?;
         ip(&format!("addr add {NEAR}/30 dev near"))?;
         ip("link set near up")?;
@@ -135,7 +141,8 @@ impl WireCounter {
     }
 }
 
-/// Runs `work` in a thread of its own. Namespaces that the thread enters end with the thread.
+/// Runs `work` in a new thread. Namespaces that this thread enters do not change the calling
+/// thread.
 fn elsewhere<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let helper = thread::Builder::new().name("netns".into()).spawn_scoped(scope, work);
@@ -166,18 +173,19 @@ mod tests {
     fn what_the_far_end_refuses_is_counted() {
         if !rustix::process::geteuid().is_root() {
             assert!(std::env::var_os("CI").is_none(), "CI is root");
-            // Writes directly to standard error, because the test harness hides what passing tests
-            // print.
+            // The message goes directly to standard error, because the test harness hides what
+            // passing tests print.
             let mut stderr = std::io::stderr();
             return writeln!(stderr, "SKIP: --sink veth needs root").expect("it is open");
         }
-        // The test's thread stays in the namespace, but no other test runs in that thread.
+        // The thread of this test stays in the new network namespace, which does no harm, because
+        // no other test runs in that thread.
         let wire = Wire::lay().expect("a wire");
         let mut counter = wire.counter().expect("a counter");
         let near = UdpSocket::bind((NEAR, 0)).expect("a socket at the near end");
         let send = || near.send_to(&[0; 200], (FAR, 9)).expect("the near end takes it");
         let mut dropped = || counter.dropped().expect("a count");
-        // Probes may have been dropped before the wire carried datagrams.
+        // The wire may have dropped probes before it carried datagrams.
         let before = dropped();
         assert_eq!((send(), dropped() - before), (200, 0));
         wire.at_far_end(|| ip("link set far mtu 100")).expect("a smaller MTU");

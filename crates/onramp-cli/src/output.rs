@@ -1,4 +1,4 @@
-//! Writes results: a file appears complete or not at all.
+//! Writes results. A file gets its complete new content at once, or it stays as it was.
 
 use std::fs::{self, FileType, Permissions};
 use std::io::{self, Write};
@@ -14,23 +14,24 @@ use crate::error::{StdoutError, usage};
 /// Largest number of symbolic links that are followed, as in Linux (path_resolution(7)).
 const LINKS_MAX: u32 = 40;
 
-/// Names of standard output.
+/// Paths that mean standard output.
 const STDOUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
 
-/// The output of a report. It is made before the work starts, so that a wrong path is reported at
-/// once.
+/// Where a report is written. An `Output` is made before the work starts, so that a wrong path is
+/// reported at once.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     /// Standard output, written `-`.
     Stdout,
-    /// A file that is replaced as a whole, or stays as it was.
+    /// A file. Its content is replaced as a whole at the end, or stays as it was.
     File(PathBuf),
-    /// A device or a pipe, which cannot be replaced by renaming a file.
+    /// A device or a pipe. The program writes into it, because renaming a file over it would not
+    /// write to it.
     Special(PathBuf),
 }
 
 impl Output {
-    /// Checks that `path` can be written, without leaving a file there.
+    /// Creates an output for `path`, and checks that it can be written. Leaves no file there.
     pub(crate) fn new(path: &Path) -> Result<Self> {
         if STDOUT.iter().any(|name| path == Path::new(name)) {
             return Ok(Self::Stdout);
@@ -39,7 +40,8 @@ impl Output {
     }
 
     fn at(path: &Path) -> Result<Self, String> {
-        // The links under /dev/fd lead to pipes, which have no path of their own.
+        // This must be asked before links are resolved: the links under /dev/fd may lead to pipes,
+        // which have no path of their own.
         if fs::metadata(path).is_ok_and(|metadata| special(metadata.file_type())) {
             return Ok(Self::Special(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())));
         }
@@ -54,7 +56,8 @@ impl Output {
                 opened.map_err(|error| format!("{}; name another file", said(&error)))?;
                 Self::file(path)
             }
-            // The check with a temporary file would miss this error, because its name is short.
+            // If the file's name is too long, the check with a temporary file would not find that,
+            // because the temporary file has a short name.
             Err(error) if error.kind() == io::ErrorKind::InvalidFilename => {
                 Err(told(&path, &error))
             }
@@ -79,13 +82,13 @@ impl Output {
         matches!(self, Self::File(file) if fs::canonicalize(path).is_ok_and(|path| path == *file))
     }
 
-    /// Whether the output is a file at the path of `folder` or at the path of one of its parent
-    /// folders.
+    /// Whether the output is a file whose path equals that of `folder` or of one of its parents, so
+    /// that the folder cannot be made.
     pub(crate) fn is_on_the_way_to(&self, folder: &Path) -> bool {
         let Self::File(file) = self else { return false };
         let Ok(folder) = std::path::absolute(folder) else { return false };
-        // The part of the path that exists is resolved through its links. The rest of the path is
-        // yet to be made.
+        // The part of `folder` that exists is resolved through its symbolic links. The rest does
+        // not exist yet.
         let there = folder.ancestors().find_map(|part| {
             let rest = folder.strip_prefix(part).ok()?;
             Some(fs::canonicalize(part).ok()?.join(rest))
@@ -113,7 +116,7 @@ impl Output {
 }
 
 impl Output {
-    /// Opens the output for writing piece by piece.
+    /// Opens the output, which can then be written piece by piece.
     pub(crate) fn stream(&self) -> Result<Stream> {
         let to = match self {
             Self::Stdout => Ok(To::Stdout),
@@ -129,8 +132,8 @@ impl Output {
     }
 }
 
-/// An output that is written piece by piece. A file appears complete at the end, or stays as it
-/// was.
+/// An open output that is written piece by piece. A file gets its new content only when the output
+/// is finished; otherwise it stays as it was.
 #[derive(Debug)]
 pub(crate) struct Stream {
     path: PathBuf,
@@ -145,7 +148,7 @@ enum To {
 }
 
 impl Stream {
-    /// Returns the error message for a failed write to this stream.
+    /// Returns the message for `error`, which happened while this stream was written.
     pub(crate) fn failed(&self, error: &io::Error) -> anyhow::Error {
         match self.to {
             To::Stdout => StdoutError(io::Error::new(error.kind(), error.to_string())).into(),
@@ -153,7 +156,7 @@ impl Stream {
         }
     }
 
-    /// Completes the output: a file appears under its name.
+    /// Finishes the output. If it is a file, the file gets its new content now.
     pub(crate) fn finish(mut self) -> Result<()> {
         if let Err(error) = self.flush() {
             return Err(self.failed(&error));
@@ -185,12 +188,14 @@ impl Write for Stream {
     }
 }
 
-/// A folder for several files. It is made before the work starts.
+/// A folder for several report files. It is made before the work starts, so that a wrong path is
+/// reported at once.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes the folder at `path` if it does not exist, and checks that files can be made in it.
+    /// Makes the folder at `path` if it does not exist yet, and checks that files can be made in
+    /// it.
     pub(crate) fn new(path: &Path) -> Result<Self> {
         let shown = path.display();
         fs::create_dir_all(path).map_err(|error| match error.kind() {
@@ -199,7 +204,8 @@ impl Folder {
             }
             _ => anyhow!("cannot make folder {shown}: {}; name another", said(&error)),
         })?;
-        // No file gets this name. The call only checks that a file could be made.
+        // No file with this name is left in the folder. `Output::new` only checks that one could be
+        // made.
         Output::new(&path.join(".onramp"))?;
         Ok(Self(path.to_owned()))
     }
@@ -210,8 +216,8 @@ impl Folder {
     }
 }
 
-/// Refuses options that name the same file, because the later output would silently replace the
-/// earlier.
+/// Returns an error if two options name the same file, because the later output would silently
+/// replace the earlier one.
 pub(crate) fn distinct(outputs: &[(&str, Option<&Output>)]) -> Result<()> {
     for (place, (first, one)) in outputs.iter().enumerate() {
         let same = |(_, other): &&(&str, Option<&Output>)| one.is_some() && other == one;
@@ -222,7 +228,7 @@ pub(crate) fn distinct(outputs: &[(&str, Option<&Output>)]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the first error of several attempts, with the other errors added to its message.
+/// Returns the first error in `done`. The messages of further errors are added to its message.
 pub(crate) fn all(done: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let mut failures = done.into_iter().filter_map(Result::err);
     let Some(first) = failures.next() else { return Ok(()) };
@@ -230,8 +236,8 @@ pub(crate) fn all(done: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     if more.is_empty() { Err(first) } else { Err(anyhow!("{first:#}{}", more.concat())) }
 }
 
-/// Writes `text` to standard output. A reader that has closed standard output causes no error and
-/// hides none: the results of the run still decide the exit code.
+/// Writes `text` to standard output. If the reader has closed standard output, this is not an
+/// error, and the results of the run still decide the exit code.
 pub(crate) fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
 }
@@ -254,8 +260,8 @@ fn cannot_write(path: &Path, error: &io::Error) -> anyhow::Error {
     anyhow!("cannot write {}: {}; {advice}", path.display(), said(error))
 }
 
-/// Replaces the content of `path`, or leaves the file as it is. Signals that end a program are
-/// blocked meanwhile, so that Ctrl-C leaves no temporary file behind.
+/// Replaces the content of the file at `path`, or leaves the file as it is. Signals that would end
+/// the program are blocked during that time, so that Ctrl-C leaves no temporary file behind.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     undisturbed(|| {
         let mut file = temporary(path)?;
@@ -274,13 +280,14 @@ fn undisturbed(done: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     done
 }
 
-/// Whether the file is a device that takes text, such as a terminal, or a pipe.
+/// Whether a file of this type is a character device, such as a terminal, or a pipe.
 fn special(kind: FileType) -> bool {
     kind.is_char_device() || kind.is_fifo()
 }
 
-/// Returns the file that `path` leads to, under a name that is the same for all paths to it. A link
-/// stays a link: the file that it points to is replaced, even if that file does not exist yet.
+/// Returns the path of the file that `path` leads to, without symbolic links, so that all paths to
+/// one file give the same result. If `path` is a symbolic link, the link stays and the file that it
+/// points to is replaced, even if that file does not exist yet.
 fn target(path: &Path) -> Result<PathBuf, String> {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -292,7 +299,7 @@ fn target(path: &Path) -> Result<PathBuf, String> {
         }
         match fs::read_link(&path) {
             Ok(to) => path = folder(&path).join(to),
-            // If the folder is wrong, that is reported when a file is made in it.
+            // If the folder does not exist, that is reported later, when a file is made in it.
             Err(_) => {
                 return Ok(match (fs::canonicalize(folder(&path)), path.file_name()) {
                     (Ok(folder), Some(name)) => folder.join(name),
@@ -306,7 +313,8 @@ fn target(path: &Path) -> Result<PathBuf, String> {
 
 fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     let folder = folder(path);
-    // The mode 0666 lets the user's umask decide on the permissions.
+    // The temporary file gets the mode 0666, from which the system removes the bits of the user's
+    // umask.
     Builder::new().prefix(".onramp-").permissions(Permissions::from_mode(0o666)).tempfile_in(folder)
 }
 
@@ -317,8 +325,8 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Returns a message about the folder, with advice, because the user does not know of the temporary
-/// file in which the error happened.
+/// Returns an error message that speaks of the folder of `path`, with advice. The error happened to
+/// a temporary file in that folder, of which the user knows nothing.
 fn told(path: &Path, error: &io::Error) -> String {
     let folder = folder(path);
     let name = folder.display();
@@ -336,7 +344,8 @@ fn told(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// Returns the system's error message without the path that some errors of temporary files add.
+/// Returns the system's message for `error`. Errors of temporary files would add the path of the
+/// temporary file.
 fn said(error: &io::Error) -> String {
     let source = error.get_ref().and_then(|inner| inner.source());
     let source = source.and_then(|source| source.downcast_ref::<io::Error>()).unwrap_or(error);

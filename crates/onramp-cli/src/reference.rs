@@ -1,5 +1,5 @@
-//! Documentation that is generated from the tables of words and parameters: the tables of
-//! `docs/tc-reference.md`, the manual pages, and the completion.
+//! Documentation and completion that are generated from the tables of words and parameters: the
+//! tables in `docs/tc-reference.md`, the manual pages, and the words that shells offer.
 
 pub(crate) mod complete;
 pub(crate) mod man;
@@ -13,14 +13,16 @@ mod tests;
 use onramp_core::params::{Param, Unit};
 use onramp_core::qdisc::{ClassKind, INGRESS, KINDS, Kind};
 
-/// Returns all kinds of qdiscs, sorted by name, including those for packets that come in.
+/// Returns all kinds of qdiscs, sorted by name, including those that a device uses for the packets
+/// that it receives.
 pub(crate) fn kinds() -> Vec<&'static Kind> {
     let mut kinds: Vec<_> = KINDS.iter().chain(INGRESS).collect();
     kinds.sort_by_key(|kind| kind.id);
     kinds
 }
 
-/// Returns the options of a kind's classes; `None` if users cannot add classes to this kind.
+/// Returns the options of the classes of a qdisc kind; `None` if users cannot add classes to this
+/// kind.
 pub(crate) fn class_params(kind: &Kind) -> Option<&'static [Param]> {
     match kind.classes {
         ClassKind::Added { params, .. } => Some(params),
@@ -28,7 +30,9 @@ pub(crate) fn class_params(kind: &Kind) -> Option<&'static [Param]> {
     }
 }
 
-/// Returns what happens to an option if a change does not give it.
+/// Returns what a `tc ... change` that does not give this option does with the option's value:
+/// `never` means that the option cannot be changed, `reset` that it becomes the default again,
+/// `kept` that it stays.
 #[cfg(test)]
 fn on_change(param: &Param) -> &'static str {
     match (param.fixed, param.resets) {
@@ -46,7 +50,8 @@ fn aliases(param: &Param) -> String {
     if other.is_empty() { String::new() } else { format!("; also {}", other.join(", ")) }
 }
 
-/// Returns the valid values of an option; `None` if the option's usage already says them.
+/// Returns the text that says which values of an option are valid; `None` if the option's usage
+/// text already says it.
 fn range(param: &Param) -> Option<String> {
     match param.unit {
         Unit::Words(_) | Unit::Choice(_) | Unit::Row(..) | Unit::Forms(_) => None,

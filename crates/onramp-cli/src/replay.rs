@@ -24,11 +24,12 @@ pub(crate) use self::timeline::Timeline;
 use self::write::Writer;
 use crate::output::Stream;
 
-/// Size in bytes of the largest packet of the link, link header included, as on Ethernet.
+/// Size in bytes of the largest packet that the link takes, link header included. It is the size of
+/// Ethernet.
 pub(crate) const MTU: u32 = 1514;
-/// Largest number of flows that are counted separately.
+/// Largest number of flows that the results count separately.
 pub(crate) const FLOWS_MAX: usize = 1 << 16;
-/// Number of packets between two calls of `watch`.
+/// Number of packets after which `watch`, the function that shows progress, is called again.
 const WATCH: u64 = 4_096;
 
 /// The settings of a replay.
@@ -50,24 +51,24 @@ pub(crate) struct Results {
     pub(crate) read: Read,
     pub(crate) sink: Sink,
     pub(crate) timeline: Timeline,
-    /// The packets that were still in the tree at the end.
+    /// The packets that were still in the tree of qdiscs at the end.
     pub(crate) held: Backlog,
     /// The statistics that the root qdisc reports.
     pub(crate) stats: Vec<(&'static str, u64)>,
-    /// The reason why the replay ended early; `None` if it reached its end.
+    /// The error that ended the replay early; `None` if the whole capture was played.
     pub(crate) error: Option<String>,
 }
 
-/// The outputs that packets are written to during the replay.
+/// The files to which the replay writes every packet as soon as it leaves or is dropped.
 #[derive(Default)]
 pub(crate) struct Streams {
     pub(crate) capture: Option<Stream>,
     pub(crate) rows: Option<Stream>,
 }
 
-/// Plays the capture to its end, or as far as it can be read; in the latter case the results
-/// contain the error. From time to time it calls `watch` with the number of bytes read; an error of
-/// `watch` ends the run.
+/// Plays the capture to its end, or up to the place where it cannot be read any further; in that
+/// case the results contain the error. Calls `watch` from time to time with the number of bytes
+/// read so far. If `watch` returns an error, the run ends.
 pub(crate) fn run(
     plan: Plan,
     tree: Tree,
@@ -114,8 +115,9 @@ pub(crate) fn run(
     Ok((Results { plan, read, sink, timeline, held, stats, error }, failed))
 }
 
-/// The player as a source of the simulation. It is shared, because the replay looks at what the
-/// player has read.
+/// The player (which reads the capture) as a source of packets for the simulation. It is in a
+/// `RefCell`, because the replay asks it about the packets that it has read while the simulation
+/// uses it.
 struct Playing<'p, 'i>(&'p RefCell<Player<'i>>);
 
 impl Source for Playing<'_, '_> {
@@ -128,13 +130,14 @@ impl Source for Playing<'_, '_> {
     }
 }
 
-/// Returns the number of a packet, counted from 1, and the number of its interface.
+/// Returns the number of a packet in the capture, counted from 1, and the number of the capture's
+/// interface that it came from.
 fn numbers(fate: &Fate) -> (u64, usize) {
     let cookie = fate.packet.cookie;
     ((cookie >> 8) + 1, usize::from(cookie.to_le_bytes()[0]))
 }
 
-/// Returns the time in nanoseconds since the first packet.
+/// Returns the time in nanoseconds from the first packet of the capture to `at`.
 fn since_first(at: onramp_core::Instant) -> u64 {
     at.since(BEGIN)
 }

@@ -12,13 +12,13 @@ pub(crate) use self::capture::{read as read_capture, read_from as read_capture_f
 pub(crate) use self::lines::read as read_lines;
 pub(crate) use self::outbox::{Outbox, Summary, TEXT_FLOW};
 
-/// The two ends of a flow in a capture: source and destination.
+/// A flow of a capture: its source and its destination.
 pub(crate) type FlowId = [(IpAddr, u16); 2];
 
-/// Counts of the packets or lines that an input contained.
+/// Counts of the packets or lines that were read from the input.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
-    /// Number of packets of a capture, or of lines, that were read.
+    /// Number of packets read from a capture, or of lines read from a text.
     pub(crate) read: u64,
     /// Number of packets or lines without a complete UDP payload, by reason.
     pub(crate) skipped: BTreeMap<&'static str, u64>,

@@ -1,4 +1,5 @@
-//! Signals that end the program. The program asks for them at places where it can clean up.
+//! Signals that end the program. They are blocked, and the program asks for them at places where it
+//! can end without leaving temporary files.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -12,15 +13,16 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 const ENDING: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// Blocks the signals that end a program as long as this value lives; the program asks for them
-/// with `check`. Only for programs with one thread.
+/// Blocks SIGINT, SIGTERM and SIGHUP as long as this value lives. The program uses
+/// [`check`](Self::check) to ask whether one has come. Only the calling thread is affected, so the
+/// program must have no other thread.
 #[derive(Debug)]
 pub(crate) struct Signals {
     ending: SigSet,
     heard: SignalFd,
 }
 
-/// The error of a run that a signal ended.
+/// The error with which a run fails that was ended by a signal.
 #[derive(Debug)]
 struct Interrupted(Signal);
 
@@ -33,7 +35,7 @@ impl fmt::Display for Interrupted {
 impl std::error::Error for Interrupted {}
 
 impl Signals {
-    /// Begins to block the signals.
+    /// Begins to block the signals and to listen for them.
     pub(crate) fn listen() -> Result<Self> {
         let ending: SigSet = ENDING.into_iter().collect();
         ending.thread_block()?;
@@ -41,7 +43,7 @@ impl Signals {
         Ok(Self { ending, heard })
     }
 
-    /// Returns an error if a signal has come.
+    /// Returns an error if one of the signals has come.
     pub(crate) fn check(&self) -> Result<()> {
         match self.heard.read_signal() {
             Ok(Some(told)) => {
@@ -54,18 +56,19 @@ impl Signals {
         }
     }
 
-    /// Ends the program as the signal would have done, if `error` says that a signal came.
+    /// If `error` says that a signal came, ends the program as the signal would have done.
     pub(crate) fn obey(self, error: &anyhow::Error) {
         let signal = error.downcast_ref::<Interrupted>().map(|interrupted| interrupted.0);
         drop(self);
         if let Some(signal) = signal {
-            // If the signal does not end the program, the error does.
+            // If the signal does not end the program, the program ends with the error.
             let _ = raise(signal);
         }
     }
 }
 
-/// An input whose reads end with an error when a signal comes.
+/// An input that can be interrupted: a read returns an error when a signal comes, even while it
+/// waits for data.
 #[derive(Debug)]
 pub(crate) struct Heedful<'s, R> {
     pub(crate) input: R,
@@ -88,7 +91,7 @@ impl<R: Read + AsFd> Read for Heedful<'_, R> {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // An error does no harm here, because the program is about to end.
+        // The error does no harm here, because the program is about to end.
         let _ = self.ending.thread_unblock();
     }
 }

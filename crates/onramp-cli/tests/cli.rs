@@ -48,18 +48,19 @@ fn run(line: &str) -> Output {
     onramp(words).output().expect("the program runs")
 }
 
-/// Reports that a test is skipped because something is missing. In CI nothing may be missing, so
-/// there the test fails.
+/// Prints that a test is skipped because the machine lacks something. In CI nothing may be missing,
+/// so there this function panics and the test fails.
 fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "CI has all that tests need: {why}");
-    // Writes directly to standard error, because the test harness hides what passing tests print.
+    // The message goes directly to standard error, because the test harness hides what passing
+    // tests print.
     writeln!(std::io::stderr(), "SKIP: {why}").expect("it is open");
 }
 
-/// Returns a folder of recordings of Linux, which are not part of the project. The folder lies
-/// beside the repository or in `$ONRAMP_SHARED`. If there is none, the function prints that the
-/// test is skipped and returns `None`. It panics if `$ONRAMP_SHARED` is set but does not have the
-/// folder.
+/// Returns the folder `name` with recordings of Linux, which are not part of the project. The
+/// folder is looked for in `shared` beside the repository, or in `$ONRAMP_SHARED` if that variable
+/// is set. If there is no such folder, prints that the test is skipped and returns `None`. Panics
+/// if `$ONRAMP_SHARED` is set but does not have the folder.
 fn reference(name: &str) -> Option<PathBuf> {
     let told = std::env::var_os("ONRAMP_SHARED");
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
@@ -73,7 +74,7 @@ fn reference(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Reports that a test is skipped because this kernel does not have a feature.
+/// Prints that a test is skipped because this machine's kernel lacks a feature.
 fn skip_kernel(why: &str) {
     writeln!(std::io::stderr(), "SKIP: kernel: {why}").expect("it is open");
 }
@@ -99,9 +100,9 @@ fn read_json(path: &Path) -> Value {
     serde_json::from_str(&text).expect("it is JSON")
 }
 
-/// Asserts that `object` has exactly the keys that the table under `heading` of docs/json.md lists,
-/// including the extremes that the text of a key names. Returns the number of these keys. A key
-/// with a dot is a path into an object.
+/// Asserts that `object` has exactly the keys that docs/json.md documents: those in the table under
+/// `heading`, and the keys that end with `_min` or `_max` in the table's texts. Returns the number
+/// of these keys. A key with a dot is a path into an object.
 fn assert_documented_keys(heading: &str, object: &Value) -> usize {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
     let document = std::fs::read_to_string(path).expect("docs/json.md");
@@ -127,7 +128,7 @@ fn assert_documented_keys(heading: &str, object: &Value) -> usize {
     documented.len()
 }
 
-/// Returns the parts of the text between backticks.
+/// Returns the parts of `text` that stand in backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -232,7 +233,7 @@ fn help_has_examples_and_is_no_failure() {
 fn reports_that_cannot_be_written_are_told_before_anything_is_measured() {
     let folder = tempfile::tempdir().expect("a folder");
     let inside = folder.path().display();
-    // Each run would take a minute if it started.
+    // Each of these runs would take a minute if the program did not refuse it before it starts.
     for option in ["--json", "--html"] {
         let missing = format!("bench udp --seconds 60 {option} {inside}/missing/out");
         assert_fails(&run(&missing), 1, &["cannot write", "/missing; make it"]);

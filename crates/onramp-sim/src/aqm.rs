@@ -1,10 +1,10 @@
 //! Scenarios that show what active queue management (AQM) does to flows that share a link, after
 //! the guidelines of RFC 7928.
 //!
-//! A [`Scenario`] says which flows send. All flows pass one link of a given rate, and in front of
-//! the link is a [`Subject`]: the qdisc to measure. For a given seed, the flows send the same
-//! traffic and answer in the same way whatever the qdisc. The return path has no queue, so reports
-//! to senders are never delayed in a queue and never lost.
+//! A [`Scenario`] says which flows send. All flows share one link of a given rate, and in front of
+//! the link is a [`Subject`], the qdisc to measure. With the same seed, the flows send the same
+//! traffic and react in the same way to delays, losses and marks, whichever qdisc is measured. The
+//! return path has no queue, so reports to senders are never delayed by a queue and never lost.
 //!
 //! The measurements cover `seconds` of virtual time after a warm-up; only [`Measurement::parts`]
 //! include the warm-up.
@@ -24,11 +24,11 @@ use crate::{BEGIN, SEC, Sim, Wire};
 
 /// Size in bytes of the largest packet on the link, link header included, as on Ethernet.
 pub const MTU: u32 = 1514;
-/// Delay of a packet on the link, behind the queue, in nanoseconds: half of the shortest round
-/// trip.
+/// Delay of a packet on the link, after it has left the queue, in nanoseconds. It is half of the
+/// shortest round trip.
 const WIRE_NS: u64 = 10_000_000;
 
-/// The settings that are the same for all qdiscs and scenarios.
+/// The settings that all qdiscs and scenarios of an experiment have in common.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The rate of the link.
@@ -40,8 +40,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the length of the warm-up in seconds: half of the measured time, because a slow
-    /// start may fill a deep queue.
+    /// Returns the length of the warm-up in seconds: half of the measured time. It must be long,
+    /// because the slow start at a flow's beginning may fill a deep queue.
     #[must_use]
     pub fn warm_up_seconds(&self) -> u64 {
         self.seconds.get().div_ceil(2)
@@ -66,7 +66,8 @@ pub fn run(plan: &Plan, scenario: Scenario, subject: &Subject) -> Result<Measure
     for member in &members {
         member.join(&mut sim, plan);
     }
-    // The interval is half open: it includes its first instant but not its last.
+    // The whole time ends just before the instant `whole_ns`, so events at that instant do not
+    // happen any more.
     sim.stop_at(BEGIN.after(plan.whole_ns() - 1));
     let mut cell = Measurement::new(plan, scenario, subject, &members);
     for fate in &mut sim {

@@ -54,7 +54,7 @@ mod tests {
         gaps.sort_unstable();
         let mean = gaps.iter().sum::<u64>() / 100_000;
         assert!(mean.abs_diff(1_000_000) < 15_000, "{mean}");
-        // The median of an exponential distribution is ln 2 of its mean.
+        // The median of an exponential distribution is ln 2 (0.693) times its mean.
         assert!(gaps[50_000].abs_diff(693_147) < 15_000, "{}", gaps[50_000]);
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of packets.
+//! What became of the packets in a simulation.
 
 use onramp_core::Instant;
 use onramp_core::qdisc::Backlog;
@@ -7,16 +7,16 @@ use onramp_queue::Packet;
 /// What became of one packet: whether it was sent or dropped, and when.
 #[derive(Debug)]
 pub struct Fate {
-    /// The packet as it left the tree, with the cookie that its source gave to it. If the packet
-    /// was dropped, its `drop_reason` says why.
+    /// The packet as it left the tree of qdiscs, with the cookie (a number) that its source gave
+    /// it. If the packet was dropped, its `drop_reason` says why.
     pub packet: Packet,
     /// The number of the source that sent the packet, as returned by [`Sim::add`](crate::Sim::add).
     pub source: usize,
-    /// The time at which the packet came to the tree.
+    /// The time at which the packet came to the tree of qdiscs.
     pub came: Instant,
-    /// The backlog of the tree just before the packet came.
+    /// The backlog of the tree (the packets and bytes in it) just before this packet came.
     pub met: Backlog,
-    /// The time at which the packet left for the wire or was dropped.
+    /// The time at which the packet left the tree for the wire, or was dropped.
     pub at: Instant,
     /// The time at which the packet's last bit arrives at the other end; `None` if the packet was
     /// dropped.
@@ -25,8 +25,8 @@ pub struct Fate {
     pub ecn: u8,
     /// Whether a qdisc marked the packet with CE (congestion experienced).
     pub marked: bool,
-    /// Whether the packet is a copy: a qdisc duplicated it (`netem duplicate`), and a packet with
-    /// the same cookie has left the tree before.
+    /// Whether the packet is a copy that a qdisc made (`netem duplicate`). In this case a packet
+    /// with the same cookie has left the tree before.
     pub copy: bool,
 }
 

@@ -1,12 +1,12 @@
 //! Percentiles of any number of values, in bounded memory.
 
-/// Number of cells for the values between two successive powers of two.
+/// Number of cells (counters for a range of values) between two successive powers of two.
 const PARTS: u32 = 128;
 const PART_BITS: u32 = PARTS.trailing_zeros();
 const CELLS: usize = ((64 - PART_BITS + 1) * PARTS) as usize;
 
-/// Counts values in cells whose width is less than a hundredth of the value; each value below 256
-/// has a cell of its own. A histogram takes 58 KiB.
+/// Counts values. Each value below 256 has a counter of its own; greater values share counters
+/// (cells) whose ranges are narrower than a hundredth of the value. A histogram takes 58 KiB.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     cells: Vec<u64>,
@@ -23,7 +23,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts the value `figure`.
+    /// Adds the value `figure` to the histogram.
     pub fn note(&mut self, figure: u64) {
         self.cells[cell(figure)] += 1;
         self.count += 1;
@@ -57,8 +57,8 @@ impl Histogram {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
     }
 
-    /// Returns the value that `part` thousandths of all values do not exceed; the result is too
-    /// large by less than a hundredth. `None` if no value was counted.
+    /// Returns the value that `part` thousandths of all values do not exceed; 500 gives the median.
+    /// The result may be too large, by less than a hundredth. `None` if no value was counted.
     #[must_use]
     pub fn per_mille(&self, part: u32) -> Option<u64> {
         let rank = (u128::from(self.count) * u128::from(part)).div_ceil(1_000).max(1);
@@ -71,14 +71,15 @@ impl Histogram {
     }
 }
 
-/// Returns the index of the cell of a value. Each value below twice [`PARTS`] has its own cell; the
-/// cell of a greater value follows from its exponent and its first bits.
+/// Returns the index of the cell (counter) in which a value is counted. Each value below twice
+/// [`PARTS`] has a cell of its own. The cell of a greater value follows from the value's highest
+/// bits.
 fn cell(figure: u64) -> usize {
     let exponent = (figure | 1).ilog2().saturating_sub(PART_BITS);
     (exponent * PARTS) as usize + usize::try_from(figure >> exponent).unwrap_or(0)
 }
 
-/// Returns the greatest value that falls into the cell.
+/// Returns the greatest of the values that are counted in the cell with this index.
 fn last_of(cell: usize) -> u64 {
     let parts = PARTS as usize;
     let exponent = (cell / parts).saturating_sub(1);

@@ -1,9 +1,9 @@
 //! Simulates qdiscs in virtual time.
 //!
 //! A [`Sim`] plays the packets of [`source`]s through a tree of qdiscs in front of a [`Wire`]; a
-//! [`Sink`] counts what became of the packets. Module [`recording`] replays what a real Linux
-//! kernel did and compares the outcomes. Module [`aqm`] has scenarios that show the effects of
-//! active queue management.
+//! [`Sink`] counts what became of the packets. Module [`recording`] replays the packets that a real
+//! Linux kernel was given and compares what Onramp and the kernel did with them. Module [`aqm`] has
+//! scenarios that show the effects of active queue management.
 //!
 //! Nothing in this crate reads a clock, and random numbers come from seeds, so a run with the same
 //! input always gives the same packets at the same times.

@@ -1,5 +1,5 @@
-//! Recordings of what a real kernel did, packet by packet, and the comparison with what Onramp
-//! does.
+//! Recordings of what a real kernel did with packets, one by one, and the comparison with what
+//! Onramp does with the same packets.
 //!
 //! A case is a folder with these files: `workload.csv` (the packets that came), `tc.txt` (the
 //! tree), `opts` (the wire), `flows.csv` (pacing rates, optional), `changes.csv` (lines of `tc`
@@ -34,10 +34,11 @@ pub use self::totals::Totals;
 
 use self::machine::Played;
 
-/// The time of the kernel's monotonic clock at which each recording begins, in nanoseconds: 20 s.
+/// The time at which each recording begins, in nanoseconds of the kernel's monotonic clock: 20 s.
 const START_NS: u64 = 20_000_000_000;
 
-/// A recorded case: a workload, a tree of qdiscs, and what the kernel did.
+/// A recorded case: a workload (the packets that came), a tree of qdiscs, and what the kernel did
+/// with the packets.
 #[derive(Debug)]
 pub struct Case {
     /// The name of the case's folder.
@@ -45,22 +46,25 @@ pub struct Case {
     setup: Setup,
     /// The rate of the wire in bits per second; 0 means infinitely fast.
     link_bps: u64,
-    /// How long the recorder waits for packets to leave after it has sent the last packet, in
-    /// nanoseconds. Then the recorder gives up.
+    /// How long the recorder (the program that made the recording) waits, after it has sent the
+    /// last packet, for packets to leave the tree, in nanoseconds. After this time the recorder
+    /// gives up.
     patience_ns: u64,
-    /// Whether packets bypass an empty qdisc.
+    /// Whether a packet that finds the qdisc empty bypasses it.
     bypass: bool,
-    /// Whether the kernel's clock ticked also while the machine was idle.
+    /// Whether the kernel's clock ticked even while the machine was idle.
     ticks: bool,
     arrivals: Vec<Arrival>,
     changes: Vec<Change>,
     recorded: Outcome,
-    /// Whether packets left after the recorder had given up and before it ran `tc`.
+    /// Whether packets left the tree after the recorder had given up but before it ran `tc`. If so,
+    /// the output of `tc` is not compared.
     gave_up: bool,
-    /// What `tc -s -d` showed of qdiscs, classes and filters in the end; `None` if the case does
-    /// not have this text.
+    /// What `tc -s -d` showed of qdiscs, classes and filters at the end of the recording; `None` if
+    /// the case does not contain this output.
     shown: Option<String>,
-    /// Figures of several runs of the kernel, for cases whose outcome is random.
+    /// Figures of several runs of the kernel, for cases whose outcome is random; empty for other
+    /// cases.
     figures: Figures,
 }
 
@@ -69,16 +73,16 @@ pub struct Case {
 pub enum CaseError {
     /// A file cannot be read, or its content is invalid.
     Broken {
-        /// The name of the file, with the line number where there is one.
+        /// The name of the file, and the number of the line if the error is in one line.
         at: String,
         /// What is wrong with the file.
         why: String,
     },
-    /// The tree uses something that Onramp does not support.
+    /// The tree of qdiscs uses something that Onramp does not support.
     Unsupported {
-        /// The line of `tc.txt` or `changes.csv`.
+        /// The line of `tc.txt` or `changes.csv` that Onramp does not accept.
         line: String,
-        /// What is wrong with the line.
+        /// Why Onramp does not accept the line.
         error: Box<onramp_core::ConfigError>,
     },
 }
@@ -106,18 +110,19 @@ struct Arrival {
     pacing_rate: u64,
 }
 
-/// A line of `tc` that ran while packets came.
+/// A line of `tc` that ran while packets came, and changed the tree.
 #[derive(Clone, Debug)]
 struct Change {
-    /// The time at which the process that ran `tc` woke up, in nanoseconds of the kernel's clock.
+    /// The time at which the process that ran `tc` woke up, in nanoseconds of the kernel's
+    /// monotonic clock.
     from_ns: u64,
-    /// The time at which `tc` had ended. The kernel made the change at some instant between
+    /// The time at which `tc` had finished. The kernel made the change at some instant between
     /// `from_ns` and `to_ns`.
     to_ns: u64,
     line: String,
 }
 
-/// A packet that was sent or dropped.
+/// The event that a packet was sent or was dropped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
     time_ns: u64,
@@ -126,10 +131,10 @@ struct Event {
     reason: Option<Reason>,
 }
 
-/// The reason for a drop, as precisely as a recording tells it.
+/// The reason for a drop, as precisely as recordings tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reason {
-    /// The kernel reported no specific reason; for example an AQM below another qdisc, a shaper or
+    /// The kernel reported no specific reason. For example, an AQM below another qdisc, a shaper or
     /// a filter dropped the packet.
     Unsaid,
     Overlimit,
@@ -142,8 +147,8 @@ enum Reason {
 }
 
 impl Reason {
-    /// The kernel's words for drop reasons. Where several words mean the same reason, Onramp writes
-    /// the first of them.
+    /// The kernel's words for drop reasons, each with the reason that it means. If several words
+    /// mean the same reason, Onramp writes the first of these words.
     const WORDS: [(&str, Self); 12] = [
         ("GENERIC", Self::Unsaid),
         ("NOT_SPECIFIED", Self::Unsaid),
@@ -180,8 +185,8 @@ impl Reason {
         }
     }
 
-    /// Whether the two reasons match. The kernel has one word (`GENERIC`) for a plain drop of any
-    /// kind, so a kernel reason of `Unsaid` matches each reason.
+    /// Whether a reason of Onramp's run matches the kernel's reason. The kernel has one word
+    /// (`GENERIC`) for plain drops of any kind, so the kernel's `Unsaid` matches every reason.
     fn is_like(self, kernel: Self) -> bool {
         self == kernel || kernel == Self::Unsaid
     }
@@ -191,37 +196,41 @@ impl Reason {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     dequeues: Vec<Event>,
-    /// The drops, sorted, because the order of drops at the same time means nothing.
+    /// The drops, sorted by time and then by packet, because the order of drops at the same time
+    /// has no meaning.
     drops: Vec<Event>,
 }
 
 impl Outcome {
-    /// Returns the times at which packets were sent, in nanoseconds since the beginning, in order.
+    /// Returns the times at which packets were sent, in order, in nanoseconds since the beginning
+    /// of the recording.
     pub fn departures(&self) -> impl Iterator<Item = u64> {
         self.dequeues.iter().map(|event| event.time_ns - START_NS)
     }
 
-    /// Returns the number of packets that were sent or dropped; each duplicate counts as one more.
+    /// Returns the number of packets that were sent or dropped. If a qdisc duplicated a packet,
+    /// each copy is counted, too.
     #[must_use]
     pub fn gone(&self) -> usize {
         self.dequeues.len() + self.drops.len()
     }
 
     /// Returns the time at which the last packet was sent or dropped, in nanoseconds since the
-    /// beginning; `None` if no packet was.
+    /// beginning of the recording; `None` if no packet was sent or dropped.
     #[must_use]
     pub fn end(&self) -> Option<u64> {
         self.dequeues.iter().chain(&self.drops).map(|event| event.time_ns - START_NS).max()
     }
 
-    /// Returns the part of the outcome up to and including time `end_ns`, in nanoseconds since the
-    /// beginning.
+    /// Returns the events of this outcome up to and including the time `end_ns`, in nanoseconds
+    /// since the beginning of the recording.
     #[must_use]
     pub fn until(&self, end_ns: u64) -> Self {
         self.before(START_NS + end_ns + 1)
     }
 
-    /// Returns the part of the outcome before time `end_ns` of the kernel's clock.
+    /// Returns the events of this outcome before the time `end_ns`, in nanoseconds of the kernel's
+    /// monotonic clock.
     fn before(&self, end_ns: u64) -> Self {
         let early = |events: &[Event]| {
             events.iter().filter(|event| event.time_ns < end_ns).cloned().collect()
@@ -229,8 +238,9 @@ impl Outcome {
         Self { dequeues: early(&self.dequeues), drops: early(&self.drops) }
     }
 
-    /// Returns the outcome in the format of the file `kernel.csv`, but only with the columns that
-    /// this module reads: without flows and sizes, and with `GENERIC` as the reason for every drop.
+    /// Returns the outcome in the format of the file `kernel.csv`, with only the columns that this
+    /// module reads: the columns for flows and sizes are missing. The reason of every drop is
+    /// written as `GENERIC`.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut text = String::from("event,time_ns,idx,ecn,reason\n");
@@ -244,7 +254,7 @@ impl Outcome {
 }
 
 impl Case {
-    /// Reads a case from its folder.
+    /// Reads a case from the files in its folder.
     ///
     /// # Errors
     ///
@@ -265,28 +275,30 @@ impl Case {
     }
 
     /// Plays the workload through Onramp's qdiscs and compares the outcome with what the kernel
-    /// did. For a random case, it compares with the mean over several seeds, unless the run of the
-    /// first seed is already the same.
+    /// did. If the outcome of the case is random and Onramp's run with the first seed differs from
+    /// the kernel's run, compares the kernel's run with the mean of Onramp's runs with several
+    /// seeds.
     #[must_use]
     pub fn replay(&self) -> Comparison {
         compare::compare(self)
     }
 
-    /// Returns what `tc -s -d` shows after the workload has been played with seed `seed`: qdiscs,
-    /// classes, and the filters of the root.
+    /// Plays the workload with the seed `seed` and returns what `tc -s -d` would then show of
+    /// Onramp's tree: the qdiscs, the classes, and the filters of the root.
     #[must_use]
     pub fn listing(&self, seed: u64) -> String {
         listing::of(self, &self.replayed(seed))
     }
 
-    /// Returns how the case can be compared: exactly, or, if the outcome is random, by
-    /// distributions.
+    /// Returns how the kernel's run and Onramp's runs of this case are compared: exactly, or by
+    /// distributions if the outcome is random.
     #[must_use]
     pub fn mode(&self) -> Mode {
         compare::mode(self)
     }
 
-    /// Returns what Onramp's qdiscs report after the workload has been played with seed `seed`.
+    /// Plays the workload with the seed `seed` and returns what Onramp's qdiscs then report about
+    /// themselves.
     #[must_use]
     pub fn views(&self, seed: u64) -> Vec<QdiscView> {
         self.replayed(seed).views
@@ -308,17 +320,18 @@ impl Case {
         self.setup.specs().map(|spec| spec.kind().id)
     }
 
-    /// Returns the outcome that the kernel recorded.
+    /// Returns what the kernel did: the outcome of the recorded run.
     #[must_use]
     pub fn recorded(&self) -> &Outcome {
         &self.recorded
     }
 
     /// Compares the kernel's run with Onramp's run of seed `seed`, to the nanosecond. Returns the
-    /// first differences, or, if the case contains what the kernel showed in the end, all
-    /// differences of the output of `tc -s -d`; returns nothing if the runs are the same. The
-    /// instant of a change by `tc` is known only to within some microseconds, so it is enough that
-    /// the runs are the same for one instant in that time.
+    /// first difference in the packets sent and the first in the packets dropped. If there is none,
+    /// returns differences of the output of `tc -s -d`, if the case contains that output. Returns
+    /// nothing if the runs are the same. The instant of a change by `tc` is known only to within
+    /// some microseconds, so several instants are tried, and it is enough that the runs are the
+    /// same for one of them.
     #[must_use]
     pub fn exact(&self, seed: u64) -> Vec<String> {
         let mut told = Vec::new();
@@ -338,15 +351,15 @@ impl Case {
         told
     }
 
-    /// Returns the first differences between the kernel's run and Onramp's run of seed `seed`
-    /// before time `end_ns`, in nanoseconds since the beginning.
+    /// Compares the kernel's run with Onramp's run of seed `seed`, as far as they happened before
+    /// the time `end_ns`, in nanoseconds since the beginning. Returns the first differences.
     #[must_use]
     pub fn exact_before(&self, seed: u64, end_ns: u64) -> Vec<String> {
         let early = |outcome: &Outcome| outcome.before(START_NS + end_ns);
         compare::first_differences(self, &early(&self.play(seed)), &early(&self.recorded))
     }
 
-    /// Returns the totals of an outcome, for a comparison by distributions.
+    /// Returns the totals of an outcome of this case, by which random outcomes are compared.
     #[must_use]
     pub fn totals(&self, outcome: &Outcome) -> Totals {
         Totals::of(self, outcome)
@@ -357,7 +370,8 @@ impl Case {
 mod tests {
     use super::*;
 
-    /// Onramp's drop reasons map to as many different reasons as the kernel's words distinguish.
+    /// The mapping of Onramp's drop reasons keeps apart all reasons that the kernel's words keep
+    /// apart.
     #[test]
     fn reasons_are_as_far_apart_as_the_kernels() {
         let known = [

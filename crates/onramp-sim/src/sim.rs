@@ -11,22 +11,25 @@ use crate::source::{News, Source};
 use crate::time::BEGIN;
 use crate::wire::Wire;
 
-/// Number of low bits of a packet's cookie that its source may use. While a packet is in the tree,
-/// the other 16 bits hold the number of its source.
+/// Number of low bits of a packet's cookie (a number that comes back with the packet) that its
+/// source may use. While the packet is in the tree, the other 16 bits hold the number of the
+/// source.
 const COOKIE_BITS: u32 = 48;
 
-/// A simulated world: any number of sources that send packets through one wire in virtual time. It
-/// is an iterator over what became of each packet, in the order in which packets are sent or
-/// dropped.
+/// A simulated world: any number of sources that send packets through one wire in virtual time.
+/// Iterate over it to run the simulation: each item is the fate of a packet, in the order in which
+/// packets are sent or dropped.
 ///
-/// Events at the same time happen in this order: first the wire, then the messages that sources
-/// hear, then the packets that sources send, in the order in which the sources were added.
+/// Events at the same time happen in this order: first what the wire does; then sources hear of
+/// arrivals, in the order in which the packets were sent; then sources send packets, in the order
+/// in which the sources were added.
 pub struct Sim<'a> {
     now: Instant,
     stop: Instant,
     wire: Wire,
     sources: Vec<TimedSource<'a>>,
-    /// The times at which sources want to send, each with the number of its source.
+    /// The times at which sources want to send their next packets, each with the number of the
+    /// source.
     due: BTreeSet<(Instant, usize)>,
     news: BinaryHeap<Reverse<Message>>,
     messages: u64,
@@ -35,12 +38,13 @@ pub struct Sim<'a> {
 
 struct TimedSource<'a> {
     source: Box<dyn Source + 'a>,
-    /// The time under which this source stands in [`Sim`]'s `due`; `None` if the source is not in
-    /// `due`.
+    /// The time of this source in the set `due` of [`Sim`]; `None` if the source is not in that
+    /// set.
     due: Option<Instant>,
 }
 
-/// News on their way to a source, ordered by time of arrival, then by the order of sending.
+/// The news of an arrival on its way to a source. Messages are ordered by the time at which the
+/// source hears them, and then by the order in which they were sent.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Message {
     at: Instant,
@@ -50,7 +54,7 @@ struct Message {
 }
 
 impl<'a> Sim<'a> {
-    /// Creates a world with `wire` and no source, at time [`BEGIN`].
+    /// Creates a world with `wire` and without sources. Its time is [`BEGIN`].
     #[must_use]
     pub fn new(wire: Wire) -> Self {
         Self {
@@ -78,7 +82,7 @@ impl<'a> Sim<'a> {
         number
     }
 
-    /// Ends the simulation at `stop`: later events do not happen.
+    /// Ends the simulation at `stop`: events at that instant still happen, later events do not.
     pub fn stop_at(&mut self, stop: Instant) {
         self.stop = stop;
     }
@@ -89,13 +93,13 @@ impl<'a> Sim<'a> {
         self.now
     }
 
-    /// Returns the wire.
+    /// Returns the wire, and with it the tree of qdiscs.
     #[must_use]
     pub fn wire(&self) -> &Wire {
         &self.wire
     }
 
-    /// Asks source `number` when it wants to send, and notes that time in `due`.
+    /// Asks source `number` when it wants to send its next packet, and notes that time in `due`.
     fn ask(&mut self, number: usize) {
         let timed = &mut self.sources[number];
         let due = timed.source.due().map(|due| due.max(self.now));
@@ -109,8 +113,8 @@ impl<'a> Sim<'a> {
         timed.due = due;
     }
 
-    /// Moves on to the next event. Returns false if there is none, or if it is later than the end
-    /// of the simulation.
+    /// Moves the clock to the next event and lets it happen. Returns false if there is no further
+    /// event, or if it would come after the end of the simulation.
     fn step(&mut self) -> bool {
         let wire = self.wire.due();
         let heard = self.news.peek().map(|Reverse(message)| message.at);
@@ -137,8 +141,8 @@ impl<'a> Sim<'a> {
         true
     }
 
-    /// Gives the packet back the cookie that its source set, and sends the news of its arrival to
-    /// its source, if the source listens.
+    /// Restores the packet's cookie as its source set it. If the packet arrived and its source
+    /// listens, sends the source the news of the arrival.
     fn finish(&mut self, mut fate: Fate) -> Fate {
         let cookie = fate.packet.cookie;
         fate.source = usize::try_from(cookie >> COOKIE_BITS).unwrap_or(usize::MAX);

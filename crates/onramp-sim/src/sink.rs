@@ -14,10 +14,10 @@ const FLOWS: usize = 1 << 16;
 /// Counts of the packets of one flow, or of several flows together.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Number of packets that came to the tree and have left it since; packets still in the tree
-    /// are not counted.
+    /// Number of packets that came to the tree of qdiscs and have left it, either sent or dropped.
+    /// Packets that are still in the tree and copies are not counted.
     pub packets: u64,
-    /// Bytes of the packets that came to the tree and have left it since.
+    /// Number of bytes in the packets that `packets` counts.
     pub bytes: u64,
     /// Number of packets sent, copies included.
     pub sent_packets: u64,
@@ -27,9 +27,9 @@ pub struct Counts {
     pub dropped_packets: u64,
     /// Bytes of the packets dropped.
     pub dropped_bytes: u64,
-    /// Number of packets marked with CE by a qdisc; some of them may have been dropped later.
+    /// Number of packets that a qdisc marked with CE, whether they were sent or dropped afterwards.
     pub marked: u64,
-    /// Number of copies that a qdisc made.
+    /// Number of copies of packets that a qdisc made.
     pub copies: u64,
     /// Sum of the sojourn times of the packets sent, in nanoseconds.
     pub sojourn_ns: u128,
@@ -37,7 +37,7 @@ pub struct Counts {
     pub sojourn_most_ns: u64,
     /// The time at which the first of the counted packets came to the tree.
     pub first: Option<Instant>,
-    /// The time at which the last bit sent arrived.
+    /// The time at which the last bit of the last packet sent arrived.
     pub last: Option<Instant>,
 }
 
@@ -85,7 +85,7 @@ impl Counts {
     }
 }
 
-/// Counts packets by flow and in total, in bounded memory.
+/// Counts what became of packets, by flow and in total, in a limited amount of memory.
 #[derive(Debug)]
 pub struct Sink {
     total: Counts,
@@ -109,7 +109,8 @@ impl Sink {
         Self::with_flows(FLOWS)
     }
 
-    /// Creates a sink that counts the first `most` flows separately, and all later flows together.
+    /// Creates a sink that counts the first `most` flows separately. All later flows are counted
+    /// together.
     #[must_use]
     pub fn with_flows(most: usize) -> Self {
         Self {
@@ -122,7 +123,7 @@ impl Sink {
         }
     }
 
-    /// Counts one packet.
+    /// Counts one packet by its fate.
     pub fn note(&mut self, fate: &Fate) {
         self.total.note(fate);
         match fate.packet.drop_reason {
@@ -162,8 +163,8 @@ impl Sink {
         &self.flows
     }
 
-    /// Returns the counts, together, of the flows that came when the sink already counted the
-    /// largest number of separate flows.
+    /// Returns the counts of the flows that are not counted separately, all of them together. These
+    /// flows came when the sink already counted its largest number of flows.
     #[must_use]
     pub fn others(&self) -> &Counts {
         &self.others
@@ -178,9 +179,9 @@ impl Sink {
     }
 }
 
-/// Returns Jain's index of fairness: 1 if all shares are the same, 1/n if one of n has everything;
-/// `None` if all shares are zero. (Jain, Chiu and Hawe, "A Quantitative Measure of Fairness",
-/// 1984.)
+/// Returns Jain's index of fairness of `shares`: 1 if all shares are the same, 1/n if one of n has
+/// everything; `None` if all shares are zero. (Jain, Chiu and Hawe, "A Quantitative Measure of
+/// Fairness", 1984.)
 #[must_use]
 pub fn jain(shares: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);

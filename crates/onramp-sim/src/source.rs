@@ -15,28 +15,31 @@ use crate::time::BEGIN;
 
 /// A sender of packets. Implement this trait to bring your own traffic into a [`Sim`](crate::Sim).
 pub trait Source {
-    /// Returns when the source wants to send its next packet. The time may lie in the past. `None`:
-    /// the source will not send before it hears of an arrival.
+    /// Returns when the source wants to send its next packet; a time in the past means at once.
+    /// `None` means that the source will not send before it hears of an arrival.
     fn due(&mut self) -> Option<Instant>;
 
-    /// Sends a packet. The simulation calls this method at the time that `due` returned. An
-    /// implementation that returns `None` must return another time from `due` afterwards.
+    /// Returns the packet to send at `now`. The simulation calls this method at the time that `due`
+    /// returned. An implementation may return `None` to send nothing, but then `due` must return
+    /// another time afterwards.
     ///
-    /// The source owns the low 48 bits of the packet's cookie. No other packet of the same source
-    /// that is still on its way may have the same cookie.
+    /// The source may use the low 48 bits of the packet's cookie, a number that comes back with the
+    /// news of the packet. Packets of the same source that are on their way at the same time must
+    /// have different cookies.
     fn packet(&mut self, now: Instant) -> Option<Packet>;
 
     /// Returns how long after a packet's arrival the source hears of that arrival, in nanoseconds;
-    /// `None` if the source does not listen.
+    /// `None` if the source wants to hear of no arrivals.
     fn back_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Tells the source that one of its packets has arrived.
+    /// Tells the source that one of its packets has arrived. The simulation calls this method only
+    /// if `back_ns` returns a time.
     fn hear(&mut self, _now: Instant, _news: &News) {}
 }
 
-/// The report of a receiver to the sender of a packet.
+/// What the receiver of a packet reports to the packet's source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct News {
     /// The cookie of the packet that arrived.
@@ -45,7 +48,7 @@ pub struct News {
     pub ce: bool,
 }
 
-/// Properties of the packets of a source, and the time during which the source sends.
+/// The properties of the packets that a source sends, and the time during which it sends.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     /// The flow key of the packets.
@@ -63,7 +66,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Returns traffic of flow `flow`: packets of 1514 bytes, from [`BEGIN`] on, without end.
+    /// Returns traffic of flow `flow`: packets of 1514 bytes, sent from [`BEGIN`] on without end.
     #[must_use]
     pub fn of(flow: u64) -> Self {
         Self { flow, size: 1514, priority: 0, ecn: 0, from: BEGIN, until: Instant::MAX }
@@ -81,8 +84,8 @@ impl Traffic {
         Self { ecn: 2, ..self }
     }
 
-    /// Limits the sending to the time between `from_ns` and `until_ns`, in nanoseconds since
-    /// [`BEGIN`].
+    /// Limits the sending to the time from `from_ns` up to but not including `until_ns`, in
+    /// nanoseconds since [`BEGIN`].
     #[must_use]
     pub fn between(self, from_ns: u64, until_ns: u64) -> Self {
         Self { from: BEGIN.after(from_ns), until: BEGIN.after(until_ns), ..self }
@@ -99,10 +102,10 @@ impl Traffic {
 }
 
 /// A source of packets whose times are known in advance, such as those of a capture. It takes the
-/// packets from an iterator.
+/// packets and their times from an iterator.
 ///
-/// A packet whose time lies before that of its predecessor is sent together with its predecessor.
-/// The cookie of each packet is replaced by its number, counted from 0.
+/// If the time of a packet lies before that of the previous packet, the two are sent at the same
+/// time. The source replaces the cookie of each packet by the packet's number, counted from 0.
 #[derive(Debug)]
 pub struct Records<I: Iterator> {
     records: I,
@@ -111,7 +114,7 @@ pub struct Records<I: Iterator> {
 }
 
 impl<I: Iterator<Item = (Instant, Packet)>> Records<I> {
-    /// Creates a source that plays `records`. It reads only one record ahead.
+    /// Creates a source that sends the packets in `records`. It reads only one packet ahead.
     pub fn new(mut records: I) -> Self {
         let next = records.next();
         Self { records, next, number: 0 }

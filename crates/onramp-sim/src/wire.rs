@@ -8,28 +8,32 @@ use onramp_queue::Packet;
 
 use crate::fate::Fate;
 
-/// Number of times in a row that the tree may answer "not before" while no packet comes or leaves.
-/// After that, the wire treats the tree as stuck and stops asking.
+/// Number of times in a row that the tree may answer "not before" (it has packets, but none may
+/// leave yet) although no packet comes or leaves. After that, the wire takes the tree to be stuck
+/// and asks it no more.
 const PATIENCE: u32 = 1_000_000;
 
-/// A link: the wire takes a packet from the tree when the packet before has been sent.
+/// A link that sends one packet at a time: when a packet has been sent, the wire takes the next one
+/// from the tree of qdiscs.
 #[derive(Debug)]
 pub struct Wire {
     tree: Tree,
     /// The rate in bytes per second; `None` means infinitely fast.
     rate: Option<Rate>,
     delay_ns: u64,
-    /// The time at which the packet on the wire has been sent completely.
+    /// The time at which the packet on the wire will have been sent completely.
     free_at: Instant,
-    /// The time at which the wire asks the tree again; `None` if it waits for a packet to come.
+    /// The time at which the wire asks the tree for a packet again; `None` if the wire waits for a
+    /// packet to come.
     wake: Option<Instant>,
-    /// Number of times that the tree answered "not before" since it last gave or got a packet.
+    /// Number of times that the tree has answered "not before" since a packet last came to the tree
+    /// or left it.
     idle: u32,
-    /// What the wire remembers of each packet in the tree, by cookie.
+    /// What the wire has noted about each packet in the tree when it came, by cookie.
     inside: HashMap<u64, Inside>,
 }
 
-/// What the wire remembers of a packet in the tree.
+/// What the wire notes about a packet that comes to the tree.
 #[derive(Clone, Copy, Debug)]
 struct Inside {
     came: Instant,
@@ -72,7 +76,8 @@ impl Wire {
         })
     }
 
-    /// Takes `pkt` from a source. Its cookie must differ from those of all packets in the tree.
+    /// Takes the packet `pkt` from a source and gives it to the tree, or sends it if it may bypass
+    /// the tree. The packet's cookie must differ from the cookies of all packets in the tree.
     pub(crate) fn take(&mut self, now: Instant, mut pkt: Packet, fates: &mut VecDeque<Fate>) {
         self.idle = 0;
         pkt.enqueued_ns = now.0;
@@ -87,7 +92,8 @@ impl Wire {
                 self.send(now, pkt, fates);
                 self.wake = (self.free_at > now).then_some(self.free_at);
             }
-            // `drops` reports the dropped packets.
+            // The tree reports the packets that it drops through `drops`, so the error needs no
+            // further treatment.
             Err(_) => self.run(now, fates),
         }
     }

@@ -1,7 +1,8 @@
-//! Tests that check the benefits of active queue management as inequalities: scenarios after RFC
-//! 7928 at 10 Mbit/s.
+//! Tests of the benefits of active queue management. They run scenarios after RFC 7928 at 10 Mbit/s
+//! and assert inequalities, such as a delay below a limit.
 //!
-//! The inequalities hold for other seeds too. What one seed measures is in `docs/aqm/README.md`.
+//! The inequalities hold for other seeds, too. The figures that one seed gives are in
+//! `docs/aqm/README.md`.
 
 use onramp_core::Rate;
 use onramp_sim::aqm::{self, Measurement, Plan, Role, Scenario, Subject};
@@ -23,8 +24,8 @@ fn delay(cell: &Measurement, part: u32) -> u64 {
     cell.delays().per_mille(part).expect("packets were sent").div_ceil(MS)
 }
 
-/// RFC 7928, 8.2: a few flows. With tail drop, packets wait up to a second, whatever the round
-/// trip. Qdiscs with a target delay of 5 ms or 15 ms keep the median delay within twice that
+/// RFC 7928, 8.2: few flows. With tail drop, packets wait up to a second, however short the round
+/// trip is. Qdiscs with a target delay of 5 ms or 15 ms keep the median delay below twice that
 /// target, and the link stays busy.
 #[test]
 fn under_mild_load_delays_are_near_the_target_and_the_link_is_busy() {
@@ -34,7 +35,7 @@ fn under_mild_load_delays_are_near_the_target_and_the_link_is_busy() {
         let cell = run(Scenario::Mild, kind);
         let (median, tail) = (delay(&cell, 500), delay(&cell, 990));
         assert!(median <= 2 * target && tail <= 8 * target, "{kind}: {median} and {tail} ms");
-        // The utilisation is lower than with tail drop, because now and then all flows halve their
+        // The link is used less than with tail drop, because now and then all flows halve their
         // windows at the same time.
         assert!(cell.utilisation() > 0.85, "{kind}: {}", cell.utilisation());
         assert!(cell.jain() > Some(0.9), "{kind}: {:?}", cell.jain());
@@ -46,9 +47,9 @@ fn under_mild_load_delays_are_near_the_target_and_the_link_is_busy() {
     assert!((20..72).contains(&median), "{median}");
 }
 
-/// RFC 7928, 8.2: many flows, whose windows are smaller than two packets each. No qdisc can keep
-/// the delay at 5 ms. Delays are tens of milliseconds, but still less than a tenth of those of tail
-/// drop.
+/// RFC 7928, 8.2: many flows, each of which has a window of less than two packets. No qdisc can
+/// keep the delay at 5 ms here. The delays are tens of milliseconds, but still less than a tenth of
+/// those with tail drop.
 #[test]
 fn under_heavy_load_delays_stay_bounded_and_flows_share() {
     let deep = run(Scenario::Heavy, "pfifo");
@@ -59,22 +60,22 @@ fn under_heavy_load_delays_stay_bounded_and_flows_share() {
         assert!(cell.utilisation() > 0.95, "{kind}: {}", cell.utilisation());
         assert!(cell.jain() > Some(0.9), "{kind}: {:?}", cell.jain());
     }
-    // If all flows share one queue, one flow may by chance wait for one timeout after the other. If
-    // each flow has a queue of its own, that does not happen.
+    // If all flows share one queue, it may happen that a flow waits for one timeout after another.
+    // This does not happen if each flow has a queue of its own.
     for kind in ["fq_codel", "cake"] {
         let cell = run(Scenario::Heavy, kind);
         let least = cell.flows().iter().map(|flow| cell.bits_per_second(flow)).reduce(f64::min);
         assert!(least > Some(0.5 * 1e7 / 50.0), "{kind}: {least:?}");
     }
-    // PIE has one queue for all flows, and its control law keeps the delay of all packets at 15 ms.
+    // PIE has one queue for all flows. Its control law holds the delay of this queue near 15 ms.
     // (RFC 8033, 4.2.)
     let median = delay(&run(Scenario::Heavy, "pie"), 500);
     assert!(median <= 25, "{median}");
 }
 
-/// RFC 7928, 5.3: a flow that sends one and a half times the link's rate. A qdisc with a queue for
-/// each flow leaves the other flows nearly their fair share (RFC 8290, 6: isolation). A qdisc with
-/// one queue for all flows does not.
+/// RFC 7928, 5.3: one flow sends one and a half times the link's rate, whatever happens. A qdisc
+/// with a queue for each flow leaves the other flows nearly their fair share (RFC 8290, 6:
+/// isolation). A qdisc with one queue for all flows does not.
 #[test]
 fn beside_an_unresponsive_flow_only_queues_of_their_own_help() {
     for kind in ["fq_codel", "cake"] {
@@ -88,14 +89,15 @@ fn beside_an_unresponsive_flow_only_queues_of_their_own_help() {
         assert!(cell.share_of_fair() < Some(0.2), "{kind}: {:?}", cell.share_of_fair());
         assert!(cell.utilisation() > 0.99, "{kind}: {}", cell.utilisation());
     }
-    // PIE still finds the drop probability that holds its target. CoDel increases its drops only
-    // with time, so its delay is too long for seconds.
+    // PIE finds the drop probability that holds the delay near its target even here. CoDel raises
+    // its drop rate only slowly, so its delay is too long for several seconds.
     let tail = |kind| delay(&run(Scenario::Unresponsive, kind), 950);
     assert!(tail("pie") < 80 && tail("codel") > 400, "{} {}", tail("pie"), tail("codel"));
 }
 
-/// RFC 7928, 7: a short flow begins with ten packets at once, and a video sends eight at once. The
-/// qdiscs let such bursts pass, and a voice call beside them does not wait for the bulk flow.
+/// RFC 7928, 7: a short flow begins with ten packets at once, and a video sends eight packets at
+/// once. The qdiscs let such bursts pass, and the packets of a voice call do not wait behind those
+/// of the bulk flow.
 #[test]
 fn bursts_pass_and_a_call_is_not_heard_to_wait() {
     let part = |all: Option<&onramp_sim::Histogram>, part| {
@@ -113,8 +115,9 @@ fn bursts_pass_and_a_call_is_not_heard_to_wait() {
         assert!(cell.video_dropped_share() < Some(0.02), "{kind}");
         assert!(part(cell.voice_delays(), 990) < 120, "{kind}");
     }
-    // A sparse flow waits for at most one packet of each other flow (RFC 8290, 3 and 4.2): the bulk
-    // flow, the video and one or two short flows, 1.2 ms each.
+    // A flow with few packets waits for at most one packet of each other flow (RFC 8290, 3 and
+    // 4.2). The others are the bulk flow, the video and one or two short flows; sending one packet
+    // takes 1.2 ms.
     for kind in ["fq_codel", "cake"] {
         let cell = run(Scenario::Bursts, kind);
         let call = part(cell.voice_delays(), 990);
@@ -123,9 +126,9 @@ fn bursts_pass_and_a_call_is_not_heard_to_wait() {
     }
 }
 
-/// RFC 7928, 6: with the same losses, the rate of a Reno flow is inversely proportional to its
-/// round trip. A queue for each flow favours no flow, but a flow with a long round trip does not
-/// use its whole share.
+/// RFC 7928, 6: if flows share a queue, and thus have the same losses, the rate of a Reno flow is
+/// inversely proportional to its round trip. A queue for each flow gives all flows the same share,
+/// but a flow with a long round trip does not use its whole share.
 #[test]
 fn flows_of_longer_trips_get_more_where_flows_have_queues() {
     let spread = |kind| {
@@ -142,14 +145,15 @@ fn flows_of_longer_trips_get_more_where_flows_have_queues() {
     }
 }
 
-/// RFC 7928, 4.5; RFC 3168: marks have the same effect on the delay as drops, and no packet is
-/// lost.
+/// RFC 7928, 4.5; RFC 3168: with ECN marks in place of drops, delays are about the same, and no
+/// packet is lost.
 #[test]
 fn with_marks_nothing_is_dropped_and_delays_are_the_same() {
     for kind in ["red", "codel", "fq_codel", "cake", "pie"] {
         let (marks, drops) = (run(Scenario::Ecn, kind), run(Scenario::Mild, kind));
-        // Drops in the first second, when the queue overflows, do not count. PIE drops packets
-        // while its probability is above 10 %, which may happen for a moment (RFC 8033, 5.1).
+        // Drops in the warm-up, when the queue overflows for the first time, do not count. PIE
+        // drops packets that it could mark while its drop probability is above 10 %, which may
+        // happen for a moment (RFC 8033, 5.1).
         let most = if kind == "pie" { 0.001 } else { 0.0 };
         assert!(marks.dropped_share() <= most, "{kind}: {}", marks.dropped_share());
         assert!((0.001..0.02).contains(&marks.marked_share()), "{kind}: {}", marks.marked_share());
@@ -171,7 +175,7 @@ fn the_same_seed_gives_the_same_and_another_another() {
     assert!(cell(1) != cell(2));
 }
 
-/// Checks the measurements of a link with no queue, because their values are known in advance.
+/// On a link that is never full, the measurements have values that are known in advance.
 #[test]
 fn a_link_that_nobody_fills_has_no_queue() {
     let mut plan = plan(1);
@@ -179,11 +183,12 @@ fn a_link_that_nobody_fills_has_no_queue() {
     plan.seconds = 1.try_into().expect("not zero");
     let subject = Subject::new("fq_codel").expect("a kind");
     let cell = aqm::run(&plan, Scenario::Bursts, &subject).expect("it fits");
-    // The first ten packets take a round trip of 100 ms, then twenty more take 10 ms to the other
-    // end.
+    // A short flow sends ten packets, hears after a round trip of 100 ms that they have arrived,
+    // and sends twenty more, which take 10 ms to the receiver.
     let short = cell.completions().expect("some began").per_mille(500).expect("and ended");
     assert!((110 * MS..112 * MS).contains(&short), "{short}");
-    // The video sends 8 packets 25 times a second; the call sends 50 packets of 200 bytes a second.
+    // In the measured second, the video sends 25 times 8 packets, and the voice call sends 50
+    // packets of 200 bytes.
     let sent = |role| {
         let flow = cell.flows().iter().find(|flow| flow.role == role).expect("there is one");
         (flow.packets, flow.dropped, flow.sent_bytes)

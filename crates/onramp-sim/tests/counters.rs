@@ -1,7 +1,7 @@
-//! Compares the counters of every qdisc and class of the recorded trees with what `tc -s` showed of
-//! the real ones: bytes, packets, drops, overlimits and backlog.
+//! Compares the counters of every qdisc and class after a run of Onramp with those that `tc -s`
+//! showed after the recorded run of Linux: bytes, packets, drops, overlimits and backlog.
 //!
-//! The recordings lie outside the project: see `shared/mod.rs`.
+//! The recordings are not part of this repository; `shared/mod.rs` says where they are.
 
 mod shared;
 
@@ -13,18 +13,18 @@ use onramp_core::qdisc::Backlog;
 use onramp_core::view::{Counters, QdiscView};
 use onramp_sim::recording::{Case, Mode};
 
-/// The numbers of each qdisc and class by name. A name is like `qdisc pfifo 12:` or `class htb
-/// 1:10`; if a qdisc has no handle of its own (`0:`), its parent follows.
+/// The counters of each qdisc and class, by name. A name is such as `qdisc pfifo 12:` or `class htb
+/// 1:10`. For a qdisc without a handle of its own (`0:`), the name ends with the qdisc's parent.
 type Said = BTreeMap<String, Vec<u64>>;
 
 const NAMES: [&str; 5] = ["bytes", "packets", "drops", "overlimits", "backlog"];
 
-/// Returns the numbers in the line, in order, without the text around them.
+/// Returns all numbers in the line, in order, without the text between them.
 fn numbers(line: &str) -> Vec<u64> {
     line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Kinds whose classes are flows.
+/// Kinds of qdiscs whose classes are flows. The counters of these classes are not compared.
 const FLOWS: [&str; 4] = ["cake", "fq_codel", "sfq", "skbprio"];
 
 fn recorded(stats: &str) -> Said {
@@ -85,7 +85,8 @@ fn counters_are_those_of_linux() {
                 continue;
             };
             for (what, (ours, theirs)) in NAMES.iter().zip(counts.iter().zip(theirs)) {
-                // If the outcome is random, only the sum of packets sent and dropped is compared.
+                // If the outcome of a case is random, only one number is compared for each qdisc:
+                // the sum of the packets sent, dropped and in the backlog.
                 if case.mode() == Mode::Exact {
                     compared += 1;
                     if ours != theirs {

@@ -1,6 +1,6 @@
 //! Compares Onramp's runs with recordings of a real Linux 7.2.
 //!
-//! The recordings lie outside the project: see `shared/mod.rs`.
+//! The recordings are not part of this repository; `shared/mod.rs` says where they are.
 
 mod shared;
 

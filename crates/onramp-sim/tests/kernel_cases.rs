@@ -1,15 +1,15 @@
-//! Small random cases with what Linux 7.2 did in each: which packets were sent and dropped at which
-//! nanosecond, and what `tc -s -d` showed in the end. Onramp must do the same.
+//! Compares Onramp with what Linux 7.2 did in small random cases: which packets were sent and
+//! dropped at which nanosecond, and what `tc -s -d` showed at the end. Onramp must do the same.
 //!
-//! `cargo xtask differential --keep DIR` chose these cases: see `docs/conformance.md`.
+//! `cargo xtask differential --keep DIR` chose these cases; `docs/conformance.md` says how.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use onramp_sim::recording::{Case, compact};
 
-/// Makes one test for each kind of qdisc, so that a failing test names its kind and the tests run
-/// in parallel.
+/// Makes one test for each kind of qdisc. A test that fails names its kind, and the tests run in
+/// parallel.
 macro_rules! kinds {
     ($($kind:ident)*) => {
         const KINDS: &[&str] = &[$(stringify!($kind)),*];
@@ -27,7 +27,7 @@ kinds! {
     pfifo_fast pfifo_head_drop pie plug prio qfq red sfq skbprio tbf
 }
 
-/// Returns the cases, each with the kind of its root qdisc.
+/// Returns the files of all cases, each with the kind of its root qdisc.
 fn files() -> Vec<(String, PathBuf)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernel_cases");
     let entries = fs::read_dir(folder).expect("a folder of cases");
@@ -37,7 +37,7 @@ fn files() -> Vec<(String, PathBuf)> {
     files
 }
 
-/// Splits the name of a case's file, `KIND-NUMBER.txt`, and returns the kind with the path.
+/// Takes the kind from the name of a case's file, `KIND-NUMBER.txt`, and returns it with the path.
 fn named(path: PathBuf) -> (String, PathBuf) {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let (kind, _) = stem.rsplit_once('-').expect("a kind and a number");
@@ -48,7 +48,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the differences between the kernel's run and Onramp's run.
+/// Reads a case, and returns the differences between the kernel's run and Onramp's run.
 fn told(path: &Path, text: &str) -> Vec<String> {
     let name = path.display().to_string();
     Case::parse(&name, text).unwrap_or_else(|error| panic!("{error}")).exact(1)
@@ -71,7 +71,8 @@ fn every_case_is_replayed() {
     }
 }
 
-/// Returns a case in which packets are sent and dropped, with a class that counts drops.
+/// Returns the text of a case with `htb` at the root, in which packets are dropped, and in which
+/// the output of `tc` also contains a drop count of zero.
 fn sample() -> String {
     let all = files().into_iter().filter(|(kind, _)| kind == "htb").map(|(_, path)| read(&path));
     let fits = |text: &String| {
@@ -82,7 +83,7 @@ fn sample() -> String {
     all.into_iter().find(fits).expect("a case with drops")
 }
 
-/// Returns the text with the first number after `mark` increased by one.
+/// Returns the text in which the first number after `mark` is greater by one.
 fn one_more(text: &str, mark: &str) -> String {
     let (before, rest) = text.split_once(mark).expect(mark);
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
@@ -90,7 +91,8 @@ fn one_more(text: &str, mark: &str) -> String {
     format!("{before}{mark}{}{}", number + 1, &rest[digits..])
 }
 
-/// The comparison itself works: a difference in one number, one line or one packet is reported.
+/// The comparison finds differences: if one number, one line or one packet of a case is changed, it
+/// reports that.
 #[test]
 fn what_differs_is_told() {
     let (path, text) = (Path::new("sample"), sample());
@@ -117,13 +119,15 @@ fn what_differs_is_told() {
     let (gone, rest) = left.split_once('\n').expect("a line");
     let less = format!("{before}\n== left\n{rest}");
     assert!(!told(path, &less).is_empty(), "without `{gone}`");
-    // If a case does not have the output of `tc`, only the packets are compared.
+    // If a case does not contain the output of `tc`, only the packets are compared, and their
+    // differences are still found.
     let packets = text.split_once("== stats.txt").expect("a part").0;
     assert!(told(path, packets).is_empty());
     assert!(!told(path, &one_more(packets, "\n== left\n")).is_empty());
 }
 
-/// The compact form of each case is read as the same case, and a case has only one compact form.
+/// Each case is stored in its compact form, and writing the case in that form again gives the same
+/// text.
 #[test]
 fn cases_are_compact() {
     for (_, path) in files() {

@@ -1,19 +1,20 @@
-//! Small random cases whose outcome depends on random numbers: what Onramp does with one seed, and
-//! the figures of five runs of Linux 7.2.
+//! Small random cases in which qdiscs draw random numbers. Onramp's run with one seed must be the
+//! same as its recorded run, and its runs with several seeds must have figures like those of five
+//! runs of Linux 7.2.
 //!
-//! The record of Onramp's outcome (`left`, `died` and `stats.txt` of a case) was made by Onramp. It
-//! was accepted because `cargo xtask differential` found Onramp's behaviour within the kernel's
-//! distribution. If you change which random numbers are drawn, or when, judge the behaviour again
-//! and renew the record with `cargo xtask differential --renew
-//! crates/onramp-sim/tests/kernel_draws`, which refuses a case in which Onramp differs from the
-//! kernel.
+//! The recorded outcome of each case (the parts `left`, `died` and `stats.txt`) is one of Onramp
+//! itself. It was accepted because `cargo xtask differential` found Onramp's behaviour within the
+//! kernel's distribution. If you change which random numbers are drawn, or when, check the
+//! behaviour again and record the outcome anew with `cargo xtask differential --renew
+//! crates/onramp-sim/tests/kernel_draws`, which refuses a case in which Onramp's behaviour differs
+//! from the kernel's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use onramp_sim::recording::Case;
 
-/// The seeds over which the mean is compared with the kernel's mean.
+/// The seeds of Onramp's runs whose mean is compared with the mean of the kernel's runs.
 const SEEDS: std::ops::Range<u64> = 1..9;
 
 macro_rules! kinds {
@@ -75,8 +76,8 @@ fn every_case_is_replayed() {
     }
 }
 
-/// The comparison itself works: each of the kernel's figures, increased by half, is reported as
-/// different, and so is a packet that leaves a nanosecond later.
+/// The comparison finds differences: it reports each of the kernel's figures if the figure is
+/// increased by half (and a constant), and a packet that leaves a nanosecond later than recorded.
 #[test]
 fn what_differs_is_told() {
     let (_, path) = files().into_iter().find(|(kind, _)| kind == "red").expect("a case");

@@ -1,7 +1,7 @@
-//! Compares whole listings of trees that saw recorded traffic, word for word, with those of the
-//! real kernel: `tc -s -d qdisc show`, `tc -s -d class show`, and the filters.
+//! Compares, word for word, what Onramp and a real kernel show of trees of qdiscs after recorded
+//! traffic: the output of `tc -s -d qdisc show`, of `tc -s -d class show`, and the filters.
 //!
-//! The recordings lie outside the project: see `shared/mod.rs`.
+//! The recordings are not part of this repository; `shared/mod.rs` says where they are.
 
 mod shared;
 

@@ -1,4 +1,4 @@
-//! Tests that check how recordings are read and compared, with recordings that are written by hand.
+//! Tests of how recordings are read and compared. The recordings are written by hand.
 
 use std::fs;
 
@@ -7,7 +7,8 @@ use onramp_sim::recording::{Case, Comparison, Mode};
 const COLUMNS: &str = "time_ns,flow_id,size_bytes,priority,ecn\n";
 const EVENTS: &str = "event,time_ns,idx,flow_id,seq,size,ecn,reason\n";
 
-/// Returns the result of the comparison of a case with an infinitely fast wire.
+/// Returns the result of comparing Onramp's run with the kernel's run `kernel`, on an infinitely
+/// fast wire.
 fn verdict(tc: &str, workload: &str, kernel: &str) -> Comparison {
     let folder = tempfile::tempdir().expect("a folder");
     let put = |name: &str, text: String| fs::write(folder.path().join(name), text).expect("a file");
@@ -18,8 +19,8 @@ fn verdict(tc: &str, workload: &str, kernel: &str) -> Comparison {
     Case::read(folder.path()).expect("a case").replay()
 }
 
-/// The recorder sets the whole type-of-service byte of a packet and reads only its two ECN bits.
-/// The other bits do not count as a mark.
+/// The recorder sets the whole type-of-service byte of a packet but reads only its two ECN bits
+/// afterwards. That the other bits are missing afterwards does not count as a mark.
 #[test]
 fn a_code_point_is_no_mark() {
     let filters = "tc qdisc add dev d root handle 1: prio
@@ -50,12 +51,14 @@ fn what_differs_does_not_pass() {
     }
 }
 
-/// Returns rows of a workload: packets of 1,000 bytes, one each microsecond.
+/// Returns the rows of a workload: a packet of 1,000 bytes every microsecond, of four flows in
+/// turn.
 fn steady(packets: u64) -> String {
     (0..packets).map(|n| format!("{},{},1000,0,0\n", n * 1000, n % 4)).collect()
 }
 
-/// Returns the outcome of a `netem` that loses exactly the packets for which `lost` returns true.
+/// Returns the kernel's rows for a `netem` that lost exactly those packets for which `lost` returns
+/// true.
 fn losing(packets: u64, lost: impl Fn(u64) -> bool) -> String {
     let row = |n| {
         let (event, reason) = if lost(n) { ("drop", "GENERIC") } else { ("deq", "") };
@@ -64,23 +67,25 @@ fn losing(packets: u64, lost: impl Fn(u64) -> bool) -> String {
     (0..packets).map(row).collect()
 }
 
-/// A kernel that loses the expected number of packets passes, whichever packets they are. A kernel
-/// that loses an eighth more or fewer does not pass, nor does a kernel that favours a flow.
+/// `netem loss 25%`: a kernel's run in which the expected number of packets is lost passes,
+/// whichever packets are lost. A run with an eighth more or fewer losses does not pass, nor does a
+/// run in which one flow loses more than the others.
 #[test]
 fn distributions_that_differ_do_not_pass() {
     let (tc, packets) = ("tc qdisc add dev d root netem loss 25%", 8_000);
     let workload = steady(packets);
-    // Every fourth packet of each flow is lost: 2,000 in all.
+    // The kernel loses every fourth packet of each flow: 2,000 of 8,000 packets.
     let fair = verdict(tc, &workload, &losing(packets, |n| (n / 4) % 4 == 0));
     assert!(fair.pass && fair.mode == Mode::Distribution, "{:?}", fair.differences);
     assert!(!fair.order && !fair.drops);
-    // Of 8,000 packets, 2,250 are lost.
+    // The kernel loses 2,250 of the 8,000 packets.
     let more = verdict(tc, &workload, &losing(packets, |n| (n / 4) % 32 < 9));
     assert!(!more.pass);
     assert!(more.differences[0].starts_with("drops: ours "), "{:?}", more.differences);
     let fewer = verdict(tc, &workload, &losing(packets, |n| (n / 4) % 32 < 7));
     assert!(!fewer.pass);
-    // The total number of losses is as expected, but flow 0 loses more than the others.
+    // The kernel loses about the expected number of packets in total, but flow 0 loses more than
+    // the other flows.
     let unfair = |n: u64| (n / 4) % 100 < if n.is_multiple_of(4) { 34 } else { 22 };
     let unfair = verdict(tc, &workload, &losing(packets, unfair));
     assert!(!unfair.pass);
@@ -103,14 +108,16 @@ time_ns,flow_id,size_bytes,priority,ecn
 100,0,1000,0,0
 ";
 
-/// Compares a case whose kernel run has these rows. At 40,000 ns, when the third packet comes, one
+/// Returns the differences between Onramp's run and a kernel's run with these rows, for a case in
+/// which a change lowers the limit to one packet. When the third packet comes, at 40,000 ns, one
 /// packet is on the wire and one is in the queue.
 fn changed(rows: &str) -> Vec<String> {
     let late = "40000,0,1000,0,0\n== kernel.csv\nevent,time_ns,idx,flow_id,seq,size,ecn,reason\n";
     Case::parse("made-up", &format!("{CASE}{late}{rows}")).expect("a case").exact(1)
 }
 
-/// A change that `tc` makes while packets come has an effect from its own time on.
+/// A change that `tc` makes while packets come takes effect at its own time: a later packet finds
+/// the queue full.
 #[test]
 fn changes_are_made_under_way() {
     let sent = "deq,0,0,0,0,1000,0,\ndeq,1000000,1,0,1,1000,0,\n";
@@ -121,7 +128,7 @@ fn changes_are_made_under_way() {
     assert_eq!(told.len(), 2, "without the change, the third packet is kept: {told:?}");
 }
 
-/// A change that the tree does not accept is an error, and so is a text that lacks a file.
+/// Reading a case fails if the tree does not accept a change, and if a file is missing.
 #[test]
 fn a_case_has_to_be_whole() {
     let refused = CASE.replace("limit 1\n", "limit one\n");
@@ -134,7 +141,7 @@ fn a_case_has_to_be_whole() {
     );
 }
 
-/// `until` keeps the events up to and including the given time.
+/// `until` keeps the events of an outcome up to and including the given time.
 #[test]
 fn an_outcome_ends_where_it_is_cut() {
     let rows = "0,0,1000,0,0\n".repeat(10);
@@ -143,8 +150,8 @@ fn an_outcome_ends_where_it_is_cut() {
          == workload.csv\n{COLUMNS}{rows}== kernel.csv\n{EVENTS}"
     );
     let played = Case::parse("cut", &text).expect("a case").play(1);
-    // A packet takes 100 ms to send. One packet is on the wire, eight are in the queue, and one is
-    // dropped.
+    // Sending a packet takes 100 ms. Of the ten packets, one is on the wire, eight are in the
+    // queue, and one is dropped.
     assert_eq!((played.gone(), played.end()), (10, Some(800_000_000)));
     let cut = played.until(200_000_000);
     assert_eq!((cut.gone(), cut.end()), (4, Some(200_000_000)));

@@ -1,4 +1,4 @@
-//! Tests of the simulation in virtual time: the event loop, the wire, the sources, the sink.
+//! Tests of the simulation in virtual time: of the event loop, the wire, the sources and the sink.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::KINDS;
@@ -19,7 +19,8 @@ fn wire(qdisc: &str, rate: Option<&str>, delay_ns: u64) -> Wire {
     Wire::new(tree, rate.map(self::rate), delay_ns)
 }
 
-/// Returns a source that sends packets of these lengths, in bytes, all at the beginning.
+/// Returns a source that sends packets of these lengths, in bytes, all at the beginning of the
+/// simulation.
 fn burst(lengths: &[u32]) -> impl Source + use<> {
     let packets: Vec<_> = lengths.iter().map(|len| (BEGIN, Packet::new(*len))).collect();
     Records::new(packets.into_iter())
@@ -34,8 +35,8 @@ fn packets_leave_one_after_the_other() {
     let mut sim = Sim::new(wire("pfifo limit 2", Some("8mbit"), 500));
     sim.add(burst(&[1000, 100, 7, 9]));
     let fates: Vec<Fate> = sim.by_ref().collect();
-    // Sending a byte takes a microsecond. The first packet leaves at once, two wait in the queue,
-    // and the last finds the queue full.
+    // Sending a byte takes a microsecond. The first packet leaves at once, the next two wait in the
+    // queue, and the last finds the queue full and is dropped.
     let told: Vec<_> = fates
         .iter()
         .map(|fate| (fate.packet.len, since(fate.at), fate.arrives.map(since), fate.met.packets))
@@ -67,7 +68,7 @@ fn a_wire_without_a_rate_is_never_busy() {
 fn a_rate_that_is_no_whole_number_of_nanoseconds_is_rounded_up() {
     let mut sim = Sim::new(wire("pfifo", Some("7mbit"), 0));
     sim.add(burst(&[100, 100]));
-    // A packet of 800 bits at 7 Mbit/s takes 114,285.7 ns.
+    // Sending a packet of 800 bits at 7 Mbit/s takes 114,285.7 ns.
     assert_eq!(sim.map(|fate| since(fate.at)).collect::<Vec<_>>(), [0, 114_286]);
 }
 
@@ -75,8 +76,8 @@ fn a_rate_that_is_no_whole_number_of_nanoseconds_is_rounded_up() {
 fn what_a_shaper_holds_back_leaves_at_its_time() {
     let mut sim = Sim::new(wire("fq maxrate 12mbit initial_quantum 3000 timer_slack 0", None, 0));
     sim.add(burst(&[1500; 3]));
-    // Two packets pass at once. The third leaves after the time that a quantum of 3,028 bytes
-    // takes, because `fq` counts a smaller packet as one quantum.
+    // The first two packets leave at once. The third has to wait as long as sending a quantum of
+    // 3,028 bytes takes at this rate, because `fq` counts a smaller packet as one quantum.
     assert_eq!(sim.map(|fate| since(fate.at)).collect::<Vec<_>>(), [0, 0, 2_018_666]);
 }
 
@@ -85,8 +86,8 @@ fn time_ends_where_it_is_told_to() {
     let mut sim = Sim::new(wire("pfifo", Some("8mbit"), 0));
     sim.add(Cbr::new(Traffic::of(1).size(1000), rate("16mbit")));
     sim.stop_at(BEGIN.after(10 * MSEC));
-    // One packet leaves each millisecond, at 0 ms and at 10 ms too. The other half of the packets
-    // waits in the queue.
+    // A packet leaves every millisecond, the first at 0 ms and the last at 10 ms. The source sends
+    // twice as fast as the wire, so the other half of the packets waits in the queue.
     assert_eq!(sim.by_ref().count(), 11);
     assert_eq!(sim.wire().tree().backlog().packets, 10);
     assert_eq!(since(sim.now()), 10 * MSEC);
@@ -116,7 +117,7 @@ fn constant_rates_do_not_drift() {
     assert_eq!(never.due(), None);
 }
 
-/// Counts the packets that a source sends in each second.
+/// Returns the number of packets that a source sends in each of the first `count` seconds.
 fn seconds(mut source: impl Source, count: usize) -> Vec<u64> {
     let mut seconds = vec![0; count];
     while let Some(due) = source.due() {
@@ -146,7 +147,7 @@ fn on_and_off_take_turns() {
     let source =
         || OnOff::new(Traffic::of(1).size(125), rate("1mbit"), (100 * MSEC, 300 * MSEC), 5);
     let counts = seconds(source(), 1_000);
-    // The source sends 1,000 packets per second while it is on, which is a quarter of the time.
+    // While the source is on, which is a quarter of the time, it sends 1,000 packets per second.
     let sum: u64 = counts.iter().sum();
     assert!(sum.abs_diff(250_000) < 15_000, "{sum}");
     let mut gaps = Vec::new();
@@ -161,8 +162,8 @@ fn on_and_off_take_turns() {
     assert!(gaps.iter().filter(|gap| **gap > MSEC).count() > 50);
 }
 
-/// Returns what one or more windows of the same kind send over a wire of 10 Mbit/s in 30 s. The
-/// first 5 s do not count.
+/// Runs sources with a congestion window, each given by its traffic and the time after which it
+/// hears of arrivals, over a wire of 10 Mbit/s for 30 s. Returns the counts without the first 5 s.
 fn windows(qdisc: &str, traffic: &[(Traffic, u64)]) -> Sink {
     let mut sim = Sim::new(wire(qdisc, Some("10mbit"), MSEC));
     for (traffic, back_ns) in traffic {
@@ -176,8 +177,8 @@ fn windows(qdisc: &str, traffic: &[(Traffic, u64)]) -> Sink {
 
 #[test]
 fn a_window_fills_the_wire_and_no_more_than_the_queue() {
-    // The path holds about 40 packets, and the queue about as many. So the wire stays busy when the
-    // window is halved.
+    // The path, with its round trip, holds about 40 packets, and the queue holds about as many. So
+    // the wire stays busy even when the source halves its window.
     let sink = windows("pfifo limit 45", &[(Traffic::of(1), 48 * MSEC)]);
     let sent = sink.total().sent_bits_per_second().expect("it sent");
     assert!(sent > 9.5e6, "{sent}");
@@ -194,7 +195,7 @@ fn a_window_answers_to_marks_without_loss() {
     assert!((100..3_000).contains(&sink.total().marked), "{:?}", sink.total());
     assert!(sink.total().sent_bits_per_second() > Some(9e6), "{:?}", sink.total());
     let marked = sink.sojourns().most();
-    // Without ECN nothing tells the source to slow down.
+    // If its packets cannot be marked, nothing tells the source to slow down.
     let sink = windows("fq ce_threshold 5ms flow_limit 1000", &[(Traffic::of(1), 20 * MSEC)]);
     assert_eq!(sink.total().marked, 0);
     assert!(marked < Some(20 * MSEC) && sink.sojourns().most() > Some(200 * MSEC), "{marked:?}");
@@ -202,8 +203,8 @@ fn a_window_answers_to_marks_without_loss() {
 
 #[test]
 fn codel_keeps_the_queue_of_windows_short_and_the_wire_busy() {
-    // Four windows send over a path with a round trip of 40 ms. A plain queue fills up, whatever
-    // its size.
+    // Four sources with congestion windows send over a path with a round trip of 40 ms. A queue
+    // without active management fills up, however large it is.
     let plain = |flow| (Traffic::of(flow), 38 * MSEC);
     let ect = |flow| (Traffic::of(flow).ect(), 38 * MSEC);
     let deep = windows("pfifo limit 1000", &[1, 2, 3, 4].map(plain));
@@ -216,7 +217,8 @@ fn codel_keeps_the_queue_of_windows_short_and_the_wire_busy() {
             let median = sink.sojourns().per_mille(500);
             assert!(median < Some(12 * MSEC), "{kind}: {median:?}");
             let sent = sink.total().sent_bits_per_second();
-            // Flows with equal round trips and a queue for each flow halve their windows in step.
+            // The flows have equal round trips and a queue each, so they halve their windows at the
+            // same time, and the wire is not busy all the time.
             assert!(sent > Some(9e6), "{kind}: {sent:?}");
             assert!(sink.jain() > Some(0.9), "{kind}: {:?}", sink.jain());
         }
@@ -240,19 +242,21 @@ fn windows_share_and_longer_trips_get_less() {
 #[test]
 fn a_window_that_hears_nothing_tries_less_and_less() {
     let mut sim = Sim::new(wire("pfifo limit 0", Some("1mbit"), 0));
-    // Packets bypass an empty `pfifo`, so another source must keep the wire busy.
+    // A packet would bypass an empty `pfifo`, even with a limit of 0. To prevent that, another
+    // source keeps the wire busy.
     sim.add(Cbr::new(Traffic::of(2), rate("2mbit")));
     sim.add(Window::new(Traffic::of(1).size(1514).between(MSEC, 60 * SEC), 10 * MSEC));
     sim.stop_at(BEGIN.after(60 * SEC));
     let tries: Vec<_> =
         sim.filter(|fate| fate.packet.flow == 1).map(|fate| since(fate.came)).collect();
-    // The source sends ten packets at first, and then one after 1, 2, 4, ... seconds, as long as no
-    // packet gets through by chance.
+    // The source sends ten packets at first. As long as no packet finds the wire free by chance, it
+    // then sends one packet after each timeout, and the timeouts take 1, 2, 4, ... seconds.
     assert!((12..60).contains(&tries.len()), "{tries:?}");
     assert_eq!(tries[..10], [MSEC; 10]);
 }
 
-/// Returns, as text, every fate in a run with sources of all types.
+/// Runs sources of all types over a wire with this qdisc, and returns the fates of all packets as
+/// text.
 fn everything(qdisc: &str, seed: u64) -> String {
     let mut sim = Sim::new(wire(qdisc, Some("10mbit"), MSEC));
     let times = (20 * MSEC, 50 * MSEC);
@@ -270,7 +274,7 @@ fn everything(qdisc: &str, seed: u64) -> String {
         sink.note(&fate);
         text.push_str(&format!("{fate:?}\n"));
     }
-    // Every packet that came to the tree is sent, dropped or still in the tree.
+    // Every packet that came to the tree has been sent or dropped, or is still in the tree.
     let (total, backlog) = (sink.total(), sim.wire().tree().backlog());
     let came = sim.wire().tree().totals().enqueued_packets;
     assert_eq!(total.packets + u64::from(backlog.packets), came, "{qdisc}");
@@ -281,7 +285,7 @@ fn everything(qdisc: &str, seed: u64) -> String {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    // Kinds that need parameters are left out.
+    // Kinds of qdiscs that cannot be made without parameters are left out.
     let kinds = KINDS.iter().filter(|kind| kind.id.parse::<Spec>().is_ok());
     let mut tried = 0;
     for kind in kinds.filter(|kind| !["plug", "noop", "blackhole"].contains(&kind.id)) {

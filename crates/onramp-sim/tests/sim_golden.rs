@@ -1,7 +1,8 @@
-//! Compares the plain wire of [`Sim`](onramp_sim::Sim) with recordings of a real Linux 7.2.
+//! Compares what leaves the wire of [`Sim`](onramp_sim::Sim) with recordings of a real Linux 7.2.
 //!
-//! Only kinds without timers are compared, because the plain wire does not model the slack of real
-//! timers. The recordings lie outside the project: see `shared/mod.rs`.
+//! Only kinds of qdiscs without timers are compared, because the timers of a real machine do not
+//! run exactly when they are due. The recordings are not part of this repository; `shared/mod.rs`
+//! says where they are.
 
 mod shared;
 
@@ -12,10 +13,10 @@ use onramp_core::{Rate, Setup, Tree};
 use onramp_sim::source::{Records, rows};
 use onramp_sim::{BEGIN, Sim, Wire};
 
-/// Cases in which packets may bypass an empty qdisc, as they do on the wire of `Sim`.
+/// Names of the cases in which packets may bypass an empty qdisc, as they may on the wire of `Sim`.
 const CASES: &[&str] = &["pfifo100-bypass", "codel-bypass", "fq_codel-bypass"];
 
-/// Times, numbers and ECN code points of the packets that left.
+/// The time, the number and the ECN code point of each packet that left.
 type Left = Vec<(u64, u64, u8)>;
 
 fn ours(case: &Path, opts: &str) -> Left {

@@ -1,5 +1,5 @@
-//! Tests of the window source alone: the known behaviour of TCP Reno over a path that holds any
-//! number of packets.
+//! Tests of the source with a congestion window, without a wire: the known behaviour of TCP Reno
+//! over a path that holds any number of packets.
 
 use std::collections::VecDeque;
 
@@ -18,8 +18,9 @@ enum Way {
     Marked,
 }
 
-/// Returns the times, in nanoseconds since the beginning, at which `window` sends packets if it
-/// hears of each arrival after `trip` nanoseconds; and the number of packets that arrived.
+/// Runs `window` up to the time `until`; it hears of each arrival `trip` nanoseconds after it sent
+/// the packet. Returns the times at which it sends packets, in nanoseconds since the beginning, and
+/// the number of packets that arrived.
 fn play(mut window: Window, trip: u64, until: u64, way: impl Fn(u64) -> Way) -> (Vec<u64>, u64) {
     let (mut now, mut sent, mut arrived) = (BEGIN, Vec::new(), 0);
     let mut news: VecDeque<(Instant, News)> = VecDeque::new();
@@ -71,8 +72,8 @@ fn slow_start_doubles() {
 
 #[test]
 fn congestion_avoidance_adds_one_a_trip() {
-    // One loss ends slow start. After that, one more packet is sent in each round trip than in the
-    // one before.
+    // After slow start has ended with one loss, the source sends one packet more in each round trip
+    // than in the one before.
     let lost = |number| if number == 100 { Way::Lost } else { Way::Passes };
     let (sent, _) = play(endless(), TRIP, 40 * TRIP, lost);
     let counts = by_trip(&sent, 40);
@@ -80,10 +81,11 @@ fn congestion_avoidance_adds_one_a_trip() {
     assert!((19..=21).contains(&grown), "{counts:?}");
 }
 
-/// Mathis et al. 1997: if every `k`th packet is lost, the window moves between W and W/2 like a
-/// saw, and `sqrt(3/2 k)` packets are sent per round trip on average, which is proportional to
-/// 1/sqrt(p) for a loss rate p. The measured number is a little lower, because fractions of packets
-/// are not sent and because the window does not grow in the round trip after a loss.
+/// Mathis et al. 1997: if every `k`th packet is lost, the window rises from W/2 to W and falls back
+/// again and again, like the teeth of a saw. On average `sqrt(3/2 k)` packets are sent per round
+/// trip, which is proportional to 1/sqrt(p) for a loss rate p. The number measured here is a little
+/// lower, because fractions of packets are not sent, and because the window does not grow in the
+/// round trip after a loss.
 #[test]
 #[expect(clippy::cast_precision_loss, reason = "counts")]
 fn the_rate_goes_with_one_over_the_root_of_loss_and_of_marks() {
@@ -109,8 +111,8 @@ fn at_the_same_loss_rates_are_as_one_to_the_trips() {
 
 #[test]
 fn losses_of_one_trip_halve_the_window_once() {
-    // Packets 310 to 629 are sent in the sixth round trip, before the source learns that packet 320
-    // is lost.
+    // Packets 310 to 629 are sent in the sixth round trip. The source learns only afterwards that
+    // packet 320 is lost.
     let one = |number| if number == 320 { Way::Lost } else { Way::Passes };
     let many = |number| if (320..400).contains(&number) { Way::Lost } else { Way::Passes };
     let [one, many] =
@@ -127,8 +129,8 @@ fn a_flow_with_an_end_repeats_what_is_lost_and_ends() {
     let flow = || endless().packets(500);
     let (sent, arrived) = play(flow(), TRIP, 60 * SEC, |_| Way::Passes);
     assert_eq!((sent.len(), arrived), (500, 500));
-    // The round trips have 10, 20, 40, 80 and 160 packets, and the rest is sent five round trips
-    // after the beginning.
+    // The first five round trips have 10, 20, 40, 80 and 160 packets. The rest is sent at the
+    // beginning of the sixth, five round trips after the beginning.
     assert_eq!(sent.last(), Some(&(5 * TRIP)));
     let way = |number| if number % 10 == 3 { Way::Lost } else { Way::Passes };
     let (sent, arrived) = play(flow(), TRIP, 600 * SEC, way);
@@ -141,15 +143,16 @@ fn the_loss_of_the_last_packet_is_found_by_a_timeout() {
     let lost = |number| if number == 29 { Way::Lost } else { Way::Passes };
     let (sent, arrived) = play(endless().packets(30), TRIP, 60 * SEC, lost);
     assert_eq!((sent.len(), arrived), (31, 30));
-    // The last packet before the lost one arrives at the end of the second round trip, at 200 ms.
-    // The timeout comes a round trip plus 200 ms later.
+    // Packet 29, the last one, is lost. The packets before it have all arrived by the end of the
+    // second round trip, at 200 ms. The timeout comes a round trip plus 200 ms after that.
     assert_eq!(sent[30] / MS, 200 + 300);
 }
 
 #[test]
 fn a_loss_in_a_small_window_needs_no_timeout() {
-    // In the first window only one packet follows the lost one. The last two packets of the flow
-    // follow too, so three later arrivals show the loss and no timeout is needed.
+    // Packet 8 is lost. In the first window only one packet follows it, but the last two packets of
+    // the flow follow, too. So three packets that were sent later arrive, which shows the loss
+    // without a timeout.
     let lost = |number| if number == 8 { Way::Lost } else { Way::Passes };
     let (sent, arrived) = play(endless().packets(12), TRIP, 60 * SEC, lost);
     assert_eq!((sent.len(), arrived), (13, 12));

@@ -3,8 +3,8 @@
 /// Gaps between the arrivals of datagrams of the same flow, counted by powers of two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gaps {
-    /// The counts. Bucket `i` counts gaps of 2^i to 2^(i+1) - 1 nanoseconds; bucket 0 also counts
-    /// gaps of zero.
+    /// The number of gaps in each bucket. Bucket `i` counts gaps of 2^i to 2^(i+1) - 1 nanoseconds;
+    /// bucket 0 also counts gaps of zero.
     buckets: [u64; 64],
 }
 
@@ -20,7 +20,7 @@ impl Gaps {
         self.buckets[gap_ns.max(1).ilog2() as usize] += 1;
     }
 
-    /// Adds the counts of `other`.
+    /// Adds the counts of `other` to those of `self`.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (bucket, more) in self.buckets.iter_mut().zip(&other.buckets) {
             *bucket += more;

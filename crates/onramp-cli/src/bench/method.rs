@@ -1,5 +1,5 @@
-//! Methods of sending: the table of methods, the interface of a method, and the loop that drives
-//! all methods in the same way.
+//! Methods of sending: the table of methods, the interface that each method implements, and the
+//! loop that drives all methods in the same way.
 
 mod kernel;
 mod onramp;
@@ -25,7 +25,8 @@ use onramp_dev::MonotonicClock;
 pub(crate) const BATCH: usize = 32;
 
 impl Kind {
-    /// Returns the number of file descriptors that the method opens, besides those of the sinks.
+    /// Returns the number of file descriptors that the method opens; those of the sinks (the
+    /// sockets that datagrams go to) are not included.
     pub(crate) fn files(self, plan: &Plan) -> usize {
         match self {
             Self::Send | Self::Sendmmsg | Self::Gso => plan.flows(),
@@ -44,53 +45,54 @@ impl Kind {
     }
 }
 
-/// The sockets, or the link, that a method has opened for one round.
+/// One opened method: the sockets, or the link, with which a method sends in one round.
 pub(crate) trait Session: Sync {
-    /// Sends as `cx` says until the phase is [`Phase::Stop`].
+    /// Sends from the calling thread, as `cx` says, until the phase is [`Phase::Stop`].
     fn run(&self, cx: &ThreadCx<'_>) -> ThreadRecord;
 
-    /// Returns what the path below the senders has done so far; `None` if each call of a sender is
-    /// one system call.
+    /// Returns what the path below the senders (the link, in methods with Onramp) has done so far;
+    /// `None` if each call of a sender is one system call.
     fn counts(&self) -> Option<PathCounts> {
         None
     }
 
-    /// Whether all datagrams of a call form a single message to the kernel, instead of one message
-    /// each.
+    /// Whether all datagrams of a call reach the kernel as a single message. Otherwise each
+    /// datagram is a message of its own.
     fn segmented(&self) -> bool {
         false
     }
 
-    /// Waits until all accepted datagrams are sent, for at most the time `patience`, and closes the
-    /// session.
+    /// Waits until all accepted datagrams are sent, but no longer than `patience`, and then closes
+    /// the session.
     fn finish(self: Box<Self>, patience: Duration) -> Closing;
 }
 
-/// Counts of what a path did with the datagrams that it accepted.
+/// Counts of what happened to the datagrams that a method's path (such as the link) accepted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PathCounts {
     /// Number of datagrams handed to the kernel.
     pub(crate) sent: u64,
-    /// Number of messages that contained these datagrams.
+    /// Number of messages in which these datagrams were handed to the kernel.
     pub(crate) messages: u64,
-    /// Number of system calls.
+    /// Number of system calls that handed these messages to the kernel.
     pub(crate) calls: u64,
 }
 
-/// The final counts of a session.
+/// What a session reports when it is closed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closing {
     /// Number of datagrams that the session accepted and then dropped, by reason, over the whole
     /// round.
     pub(crate) drops: BTreeMap<&'static str, u64>,
-    /// Number of datagrams that the session still held when its time to finish was over.
+    /// Number of datagrams that the session had accepted but not sent when the time that it had to
+    /// finish was over.
     pub(crate) held: u64,
     /// The ports that died, each with the message of its panic.
     pub(crate) deaths: Vec<(usize, String)>,
 }
 
-/// A number that one sender writes and the observer reads. It has two cache lines of its own,
-/// because processors prefetch lines in pairs.
+/// A number that one sending thread writes and another thread reads. It has two cache lines of its
+/// own, because processors prefetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Measurement(pub(crate) Counter);
@@ -101,30 +103,31 @@ pub(crate) struct ThreadCx<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) gate: &'a Gate,
     pub(crate) phase: &'a PhaseCell,
-    /// The number of the thread.
+    /// The number of the thread, counted from 0.
     pub(crate) thread: usize,
     /// The number of the thread's first flow.
     pub(crate) first_flow: usize,
-    /// Number of datagrams submitted, for each flow of the thread.
+    /// For each flow of the thread, the number of datagrams that it has submitted.
     pub(crate) submitted: &'a [Measurement],
-    /// Number of calls made.
+    /// Number of calls of [`Worker::send`] that the thread has made.
     pub(crate) calls: &'a Measurement,
 }
 
-/// The outcome of a call that sends.
+/// The outcome of one call of [`Worker::send`].
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// The path accepted this number of datagrams, at least one, from the front of the batch.
+    /// The method accepted this number of datagrams, at least one, from the front of the batch.
     Datagrams(usize),
     /// No datagram was accepted, because there is no room. The caller must wait.
     Full,
-    /// The path lost this number of datagrams from the front of the batch.
+    /// The method failed to send this number of datagrams at the front of the batch, and they are
+    /// lost.
     Lost(usize, io::Error),
 }
 
 /// The way in which one thread sends.
 pub(crate) trait Worker {
-    /// Returns the number of datagrams in a call.
+    /// Returns the number of datagrams that one call of [`Worker::send`] sends.
     fn batch(&self) -> usize;
 
     /// Makes one call with datagrams of the thread's flow number `flow`. The datagrams are `size`
@@ -135,7 +138,8 @@ pub(crate) trait Worker {
     /// than 100 ms, so that a round can end.
     fn wait(&mut self, flow: usize, size: usize);
 
-    /// Lets other threads run if it is time for that, and returns how long that took.
+    /// Lets other threads run if this thread has run long enough, and returns for how long the
+    /// thread gave way.
     fn give_way(&mut self) -> Duration {
         Duration::ZERO
     }
@@ -153,19 +157,20 @@ pub(crate) fn latency() -> Latency {
 /// The measurements of one sending thread during [`Phase::Measure`].
 #[derive(Debug)]
 pub(crate) struct ThreadRecord {
-    /// Durations of calls that send, or that stage or refuse datagrams.
+    /// Durations of the calls of [`Worker::send`], also of those in which datagrams were only
+    /// staged or were refused.
     pub(crate) send: Latency,
-    /// Times from the first call for a batch, of which some datagrams were accepted in the end,
-    /// until the thread may go on to the next batch. They include refused calls, waits for room and
-    /// giving way to other threads.
+    /// For each timed batch: the time from the first call for the batch until the thread may go on
+    /// to the next batch. This time includes calls that were refused, waits for room, and giving
+    /// way to other threads. A batch of which no datagram was accepted is not included.
     pub(crate) accept: Latency,
-    /// Durations of waits for room.
+    /// Durations of waits for room, and of giving way to other threads.
     pub(crate) wait: Latency,
-    /// Number of calls that found no room.
+    /// Number of calls that were refused because there was no room.
     pub(crate) refused: u64,
-    /// Number of datagrams lost in calls, by reason, over the whole round.
+    /// Number of datagrams lost because a call failed, by reason, over the whole round.
     pub(crate) lost: BTreeMap<&'static str, u64>,
-    /// The first error of a call.
+    /// The error of the first call that failed.
     pub(crate) error: Option<io::Error>,
 }
 
@@ -187,8 +192,8 @@ pub(crate) fn drive<W: Worker>(worker: &mut W, cx: &ThreadCx<'_>) -> ThreadRecor
     };
     let mut sampler = Sampler::new(cx.thread);
     let mut flow = 0;
-    // `first` is the time of the first call for the current batch, if this batch is timed; `tried`
-    // says whether there was such a call.
+    // `first` is the time of the first call for the current batch, or `None` if this batch is not
+    // timed. `tried` says whether an earlier call for this batch was refused.
     let (mut first, mut tried) = (None, false);
     cx.gate.wait();
     loop {
@@ -244,7 +249,7 @@ pub(crate) fn drive<W: Worker>(worker: &mut W, cx: &ThreadCx<'_>) -> ThreadRecor
     }
 }
 
-/// Returns the drop reason for an error of a send.
+/// Returns the drop reason that stands for the error of a call that sends.
 fn reason(error: &io::Error) -> DropReason {
     use rustix::io::Errno;
     let refusal = error.get_ref().and_then(|inner| inner.downcast_ref::<TrySendError>());
@@ -261,8 +266,8 @@ fn reason(error: &io::Error) -> DropReason {
     }
 }
 
-/// Picks one call in sixteen for timing, at random, because a fixed stride could fall into step
-/// with batches.
+/// Picks one call in sixteen at random, to be timed. Picking every sixteenth call could time the
+/// same place of each batch again and again.
 #[derive(Debug)]
 struct Sampler {
     state: u64,
@@ -271,8 +276,8 @@ struct Sampler {
 
 impl Sampler {
     fn new(thread: usize) -> Self {
-        // The product of a counter and a large odd number gives every thread a different, non-zero
-        // seed.
+        // Multiplying the counter by a large odd number gives every thread a different seed, which
+        // is not zero.
         let seed = (thread as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self { state: seed, left: 0 }
     }
@@ -297,10 +302,10 @@ mod tests {
     use super::*;
     use crate::bench::planted;
 
-    /// The least duration of each refused call, in nanoseconds.
+    /// The time that each wait after a refused call lasts at least, in nanoseconds.
     const STEP_NS: u64 = 20_000;
 
-    /// A worker that refuses each datagram twice.
+    /// A worker that refuses each datagram twice and accepts it at the third call.
     struct Refusing<'a> {
         phase: &'a PhaseCell,
         calls: u64,
@@ -343,7 +348,8 @@ mod tests {
         let record = drive(&mut Refusing { phase: &phase, calls: 0 }, &cx);
         assert_eq!((submitted[0].0.get(), record.refused), (1_000, 2_000));
         assert!((1..1_000).contains(&record.accept.len()), "{}", record.accept.len());
-        // The histogram is precise to 1 %.
+        // Each accepted datagram waited twice before. The factor 99 is there because the histogram
+        // is precise to 1 %.
         assert!(record.accept.min() * 100 >= 2 * STEP_NS * 99, "{}", record.accept.min());
     }
 

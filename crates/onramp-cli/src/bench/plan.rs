@@ -14,12 +14,12 @@ pub(crate) enum SinkKind {
     Loopback,
     /// Sockets in a network namespace at the far end of a veth pair.
     Veth,
-    /// A socket of another program. The benchmark cannot know what arrives there.
+    /// A socket of another program. The benchmark cannot know how many datagrams arrive there.
     External(SocketAddr),
 }
 
 impl SinkKind {
-    /// Returns the name of the sinks for people and for JSON.
+    /// Returns the name of this kind of sink, for people and for JSON.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Loopback => "loopback".into(),
@@ -54,7 +54,8 @@ pub(crate) struct Plan {
     pub(crate) sink: SinkKind,
     /// Whether the receivers read and check every datagram.
     pub(crate) verify: bool,
-    /// How long the receivers stop reading in the middle of the measurement.
+    /// How long the receivers stop reading in the middle of the measurement; zero if they never
+    /// stop.
     pub(crate) stall: Duration,
 }
 
@@ -113,8 +114,8 @@ pub(crate) struct Parameters {
     pub(crate) stall_seconds: f64,
 }
 
-/// Returns the size of the largest UDP payload to `to`, in bytes: the rest of a packet whose length
-/// IP gives with 16 bits.
+/// Returns the size in bytes of the largest UDP payload that can be sent to `to`. The length field
+/// of IP has 16 bits, and headers take a part of the length.
 pub(crate) fn payload_max(to: IpAddr) -> usize {
     if to.is_ipv4() { 65_535 - 20 - 8 } else { 65_535 - 8 }
 }

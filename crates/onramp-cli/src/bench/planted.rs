@@ -1,4 +1,4 @@
-//! Rounds and checks written by hand, for tests.
+//! Rounds and checks with values written by hand, for tests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) fn plan() -> Plan {
     }
 }
 
-/// Two flows of which no datagram was lost.
+/// Returns the counts of lost datagrams of two flows that lost none.
 pub(crate) fn nothing_gone() -> Gone<'static> {
     Gone { overflow: &[0, 0], messages: 0, drops: const { &BTreeMap::new() }, held: 0 }
 }
@@ -52,8 +52,8 @@ pub(crate) fn checked(submitted: [u64; 2], sequences: [&[u64]; 2]) -> Checked {
 }
 
 /// Returns a round of two seconds in which `submitted` datagrams were submitted and half of them
-/// delivered. It took `process_ns` nanoseconds of CPU time of the process and twice that time of
-/// the machine.
+/// delivered. The round took `process_ns` nanoseconds of CPU time of the process and twice as much
+/// of the machine.
 pub(crate) fn round(kind: Kind, submitted: u64, process_ns: u64) -> Round {
     Round {
         kind,

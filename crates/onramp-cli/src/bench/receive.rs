@@ -1,4 +1,4 @@
-//! The receivers of a verified run. They read everything and check every datagram.
+//! The receiving threads of a verified run, which read every datagram and check it.
 
 use std::io::IoSliceMut;
 use std::net::UdpSocket;
@@ -18,23 +18,23 @@ use super::gaps::Gaps;
 use super::method::Measurement;
 use super::stamp::{self, Content};
 
-/// Number of datagrams read in one call.
+/// Number of datagrams that a receiving thread reads in one call.
 const BATCH: usize = 64;
-/// Number of calls for one flow before the other flows get their turn.
+/// Number of calls that read from the socket of one flow before the other flows get their turn.
 const CALLS_PER_TURN: u32 = 4;
 /// Number of sockets that one call of `epoll_wait` reports.
 const EVENTS: usize = 256;
-/// How often a receiver that waits for datagrams looks for a new order.
+/// How often a receiving thread that waits for datagrams checks whether its [`Order`] has changed.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// If no socket has had a datagram for this time after the last one was sent, nothing is left to
-/// read. This is safe even for a receiver that got no processor for that time, because `epoll_wait`
-/// checks the sockets again before it returns.
+/// If no socket gets a datagram for this time after the last datagram was sent, nothing is left to
+/// read. This is safe even if a receiving thread got no processor during this time, because
+/// `epoll_wait` checks the sockets again before it returns.
 const QUIET: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// How often a receiver that pauses looks for a new order.
+/// How often a receiving thread that pauses checks whether its [`Order`] has changed.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// An order to the receivers.
+/// What the receiving threads are told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Order {
@@ -47,7 +47,7 @@ pub(crate) enum Order {
     Stop,
 }
 
-/// The current order, which all threads share.
+/// The current order, which one thread sets and all receiving threads read.
 #[derive(Debug)]
 pub(crate) struct OrderCell(AtomicU8);
 
@@ -72,7 +72,8 @@ impl OrderCell {
     }
 }
 
-/// Counts of the datagrams of one flow that arrived, and the errors in them.
+/// What a receiving thread knows about one flow: the counts of datagrams that arrived, and the
+/// errors found in them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrivals {
     /// The number of the flow.
@@ -81,11 +82,11 @@ pub(crate) struct Arrivals {
     pub(crate) delivered: u64,
     /// The highest sequence number that arrived.
     pub(crate) last: Option<u64>,
-    /// The first error.
+    /// The first error found.
     pub(crate) failure: Option<String>,
-    /// The number of errors.
+    /// The number of errors found.
     pub(crate) failures: u64,
-    /// Number of datagrams that do not come from this benchmark.
+    /// Number of datagrams that arrived at this flow's socket and do not come from this benchmark.
     pub(crate) foreign: u64,
     /// The times at which the first and the last datagram arrived, in nanoseconds of the wall
     /// clock.
@@ -137,8 +138,8 @@ impl Arrivals {
 /// The flows that one receiving thread reads.
 #[derive(Debug)]
 pub(crate) struct Lane<'a> {
-    /// All sockets. This lane reads those whose number divided by `lanes` leaves the remainder
-    /// `lane`.
+    /// All sockets. This receiving thread reads those whose number divided by `lanes` leaves the
+    /// remainder `lane`.
     pub(crate) sockets: &'a [UdpSocket],
     pub(crate) lane: usize,
     pub(crate) lanes: usize,
@@ -210,7 +211,7 @@ impl Lane<'_> {
     }
 }
 
-/// Buffers for many datagrams and their times of arrival.
+/// Buffers for many datagrams, and for the times at which they arrived.
 struct Reader {
     buffer: Vec<u8>,
     headers: MultiHeaders<()>,
@@ -219,7 +220,8 @@ struct Reader {
 
 impl Reader {
     fn new(size: usize) -> Self {
-        // A slot has one byte more than a datagram, so that a longer datagram is noticed.
+        // Each buffer is one byte longer than a datagram, so that a datagram that is too long is
+        // noticed.
         let slot = size + 1;
         let space = nix::cmsg_space!(TimeSpec);
         Self {
@@ -229,7 +231,8 @@ impl Reader {
         }
     }
 
-    /// Reads the datagrams that are there, at most [`BATCH`], and returns their number.
+    /// Reads datagrams that have already arrived, at most [`BATCH`], passes each to `each`, and
+    /// returns their number. Does not wait.
     fn read(&mut self, socket: &UdpSocket, mut each: impl FnMut(&[u8], u64)) -> Result<usize> {
         let slots = self.buffer.chunks_exact_mut(self.slot);
         let mut slices: Vec<_> = slots.map(|slot| [IoSliceMut::new(slot)]).collect();

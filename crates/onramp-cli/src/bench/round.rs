@@ -1,5 +1,5 @@
-//! Runs one method in one round: starts the threads, waits for the window of measurement, and reads
-//! the counters at its beginning and its end.
+//! Runs one method in one round: starts the threads, waits until the warm-up is over, and reads the
+//! counters at the beginning and at the end of the measurement.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -22,22 +22,23 @@ use onramp_lab::measure::{Gate, Phase, PhaseCell, jain};
 
 /// Stack size of a sending thread in bytes; it is small because there may be thousands of threads.
 const STACK: usize = 256 << 10;
-/// How long a session may take to send the datagrams that it has accepted. The time is long if
-/// every datagram is verified.
+/// How long a session may take to send the datagrams that it has accepted. The longer time,
+/// `PATIENCE_VERIFIED`, is for rounds in which every datagram is verified.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_VERIFIED: Duration = Duration::from_secs(30);
-/// How long the senders may take to make their first call.
+/// How long all senders together may take to make their first calls.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
-/// If no datagram arrives for this time, the missing ones count as lost.
+/// If no datagram arrives for this time, the datagrams that have not arrived count as lost.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(15);
-/// How often a thread looks that waits for one of the events above.
+/// How often a thread that waits for one of the events above checks whether it has happened.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The measurements of one method in one round.
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) kind: Kind,
-    /// Length of the window of measurement in seconds.
+    /// Length of the measurement in seconds. The counts below that say "in the window" cover this
+    /// time only, without the warm-up.
     pub(crate) seconds: f64,
     /// Number of datagrams that the senders submitted in the window.
     pub(crate) submitted: u64,
@@ -47,14 +48,14 @@ pub(crate) struct Round {
     pub(crate) send: Latency,
     pub(crate) accept: Latency,
     pub(crate) wait: Latency,
-    /// Number of calls in the window that found no room.
+    /// Number of calls in the window that were refused because there was no room.
     pub(crate) refused: u64,
-    /// Number of datagrams in each message to the kernel, and in each system call.
+    /// Number of datagrams in each message to the kernel; the field below: in each system call.
     pub(crate) per_message: f64,
     pub(crate) per_call: f64,
     /// Number of datagrams dropped over the whole round, by reason.
     pub(crate) drops: BTreeMap<&'static str, u64>,
-    /// Jain's index of fairness over the flows in the window.
+    /// Jain's index of fairness of the flows in the window: 1 if all flows had equal shares.
     pub(crate) jain: f64,
     pub(crate) checked: Option<Checked>,
     /// The ports of the link that died, each with the message of its panic.
@@ -67,8 +68,8 @@ pub(crate) fn run(plan: &Plan, kind: Kind, sinks: &mut Sinks) -> Result<Round> {
     let cells = Cells::new(plan);
     let (before, lost_before) = (sinks.dropped()?, sinks.lost_on_wire()?);
     let receivers = plan.verify.then(|| Receivers::new(plan));
-    // The receivers get sockets of their own, because the counters of the sinks are read at the
-    // same time.
+    // The receiving threads get descriptors of their own for the sockets, because the counters of
+    // the sinks are read at the same time.
     let sockets = sockets_for(receivers.is_some(), sinks)?;
     thread::scope(|scope| {
         let lanes = match &receivers {
@@ -114,8 +115,8 @@ pub(crate) fn run(plan: &Plan, kind: Kind, sinks: &mut Sinks) -> Result<Round> {
     })
 }
 
-/// Waits until `due` datagrams have arrived at the sinks, read or not. A path with threads of its
-/// own, such as veth, may take a while on a busy machine.
+/// Waits until `due` datagrams have arrived at the sinks, whether receiving threads have read them
+/// or not. A path with threads of its own, such as veth, may need some time on a busy machine.
 fn settle(receivers: &Receivers, sinks: &mut Sinks, due: u64) -> Result<()> {
     let (mut arrived, mut give_up) = (0, MonotonicClock.now() + SETTLE_PATIENCE);
     loop {
@@ -154,7 +155,7 @@ impl Cells {
     }
 }
 
-/// The counters at one moment.
+/// The values of all counters at one moment.
 struct Snapshot {
     at: Instant,
     usage: Usage,
@@ -164,7 +165,7 @@ struct Snapshot {
     path: Option<PathCounts>,
 }
 
-/// Everything that takes part in a round.
+/// All parts of a round that its threads need.
 struct Stage<'a> {
     plan: &'a Plan,
     session: &'a dyn Session,
@@ -173,7 +174,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Runs the senders through the warm-up and the window of measurement.
+    /// Runs the senders through the warm-up and the measurement.
     fn measure(&self, sinks: &mut Sinks) -> Result<(Window, Vec<ThreadRecord>)> {
         let (gate, phase) = (Gate::default(), PhaseCell::new());
         thread::scope(|scope| {
@@ -235,7 +236,7 @@ impl Stage<'_> {
     }
 
     /// Waits until each sender has made a call. On a busy machine that may take longer than the
-    /// warm-up, and a window in which some senders have not begun measures nothing.
+    /// warm-up, and a measurement in which some senders have not begun would mean nothing.
     fn all_began(&self) {
         let give_up = MonotonicClock.now() + BEGIN_PATIENCE;
         let waiting = || self.cells.calls.iter().any(|cell| cell.0.get() == 0);
@@ -264,13 +265,13 @@ impl Stage<'_> {
 }
 
 fn join(threads: Vec<ScopedJoinHandle<'_, ThreadRecord>>) -> Result<Vec<ThreadRecord>> {
-    // All threads are joined before a failure of one of them is reported.
+    // All threads are joined before the failure of any of them is reported.
     let joined: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
     let records = joined.into_iter().collect::<thread::Result<Vec<_>>>();
     records.map_err(|_| anyhow!("a sending thread panicked; please report this"))
 }
 
-/// The snapshots at the beginning and the end of the window of measurement.
+/// The values of all counters at the beginning and at the end of the measurement.
 struct Window {
     start: Snapshot,
     end: Snapshot,
@@ -327,7 +328,7 @@ impl Window {
         }
     }
 
-    /// Returns the number of datagrams in each message and in each system call.
+    /// Returns the number of datagrams in each message to the kernel, and in each system call.
     fn batches(&self, submitted: u64) -> (f64, f64) {
         let calls = self.end.calls - self.start.calls;
         match (&self.start.path, &self.end.path) {

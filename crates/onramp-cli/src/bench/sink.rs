@@ -34,7 +34,7 @@ pub(crate) struct Sinks {
     wire: Option<WireCounter>,
 }
 
-/// The kernel's 32-bit count of drops, extended to 64 bits.
+/// The number of datagrams that a sink dropped: the kernel's 32-bit count, extended to 64 bits.
 #[derive(Clone, Copy, Debug, Default)]
 struct DropCount {
     last: u32,
@@ -82,7 +82,8 @@ impl Sinks {
         &self.targets
     }
 
-    /// Returns the sockets of the sinks; none if the sink is a socket of another program.
+    /// Returns the sockets of the sinks. The slice is empty if the sink is a socket of another
+    /// program.
     pub(crate) fn sockets(&self) -> &[UdpSocket] {
         &self.sockets
     }
@@ -189,12 +190,13 @@ mod tests {
     fn sinks_behind_a_wire_count_what_crosses_it() {
         if !rustix::process::geteuid().is_root() {
             assert!(std::env::var_os("CI").is_none(), "CI is root");
-            // Writes directly to standard error, because the test harness hides what passing tests
-            // print.
+            // The message goes directly to standard error, because the test harness hides what
+            // passing tests print.
             let mut stderr = std::io::stderr();
             return writeln!(stderr, "SKIP: --sink veth needs root").expect("it is open");
         }
-        // The test's thread stays in the namespace, but no other test runs in that thread.
+        // The thread of this test stays in the new network namespace, which does no harm, because
+        // no other test runs in that thread.
         let wire = Wire::lay().expect("a wire");
         let plan = Plan { sink: SinkKind::Veth, verify: false, ..planted::plan() };
         let mut sinks = Sinks::open(&plan, Some(&wire)).expect("sinks at the far end");
@@ -203,7 +205,7 @@ mod tests {
         for target in sinks.targets() {
             sender.send_to(&[7; 58], target).expect("the wire takes it");
         }
-        // The kernel may take some time to carry the datagrams.
+        // The datagrams may take some time to arrive.
         let due = before + sinks.targets().len() as u64;
         let give_up = MonotonicClock.now() + Duration::from_secs(60);
         while sinks.dropped().expect("counters").iter().sum::<u64>() < due {

@@ -1,12 +1,14 @@
 //! The content of every datagram in a verified run: a magic number, the flow, the sequence number,
 //! and a pattern that belongs to the flow.
 
-/// The word "onramp" and a version, so that datagrams of other programs are recognized.
+/// The magic number: the word "onramp" and a version, by which datagrams of this benchmark are told
+/// from those of other programs.
 const MAGIC: [u8; 8] = *b"onramp\x00\x01";
 /// Length in bytes of the magic number, the flow and the sequence number.
 pub(crate) const LEN: usize = 24;
 
-/// Returns a prepared datagram of `flow`. The caller must still set its sequence number.
+/// Returns a datagram of `flow` with everything but its sequence number, which the caller must
+/// still set.
 pub(crate) fn template(flow: usize, size: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..size).map(|at| filling(flow, at)).collect();
     if size >= LEN {

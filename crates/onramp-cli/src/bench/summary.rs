@@ -1,4 +1,5 @@
-//! Turns rounds into figures: medians with their extremes, and ratios to the method `send`.
+//! Turns the measurements of rounds into figures: medians with the least and greatest values, and
+//! ratios to the method `send`.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +9,10 @@ use super::round::Round;
 use super::verify::Checked;
 pub(crate) use onramp_lab::measure::Spread;
 
-/// Percentiles of a latency, in nanoseconds.
+/// Percentiles of the durations of calls or waits, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Percentiles {
-    /// Number of calls that were timed.
+    /// Number of calls or waits that were timed.
     pub(crate) samples: u64,
     pub(crate) p50: u64,
     pub(crate) p99: u64,
@@ -20,7 +21,7 @@ pub(crate) struct Percentiles {
 }
 
 impl Percentiles {
-    /// Returns the percentiles of `latency`; `None` if no call was timed.
+    /// Returns the percentiles of `latency`; `None` if nothing was timed.
     fn of(latency: &Latency) -> Option<Self> {
         (!latency.is_empty()).then(|| Self {
             samples: latency.len(),
@@ -32,20 +33,20 @@ impl Percentiles {
     }
 }
 
-/// The figures of a method over all rounds.
+/// The figures of one method over all its rounds.
 #[derive(Debug)]
 pub(crate) struct MethodSummary<'a> {
     pub(crate) kind: Kind,
-    /// The rounds of the method, in order.
+    /// The rounds in which this method ran, in order.
     pub(crate) rounds: Vec<&'a Round>,
     pub(crate) packets_per_second: Spread,
     pub(crate) delivered_per_second: Option<Spread>,
-    /// CPU time for each datagram delivered, or for each datagram submitted if the number delivered
-    /// is not known.
+    /// CPU time in nanoseconds for each datagram delivered, or for each datagram submitted if the
+    /// number delivered is not known.
     pub(crate) cpu_ns_per_packet: Option<Spread>,
     pub(crate) machine_cpu_ns_per_packet: Option<Spread>,
     pub(crate) jain: Spread,
-    /// Percentiles over all rounds together.
+    /// Percentiles of the durations of all rounds together.
     pub(crate) send_ns: Option<Percentiles>,
     pub(crate) accept_ns: Option<Percentiles>,
     pub(crate) wait_ns: Option<Percentiles>,
@@ -61,7 +62,7 @@ impl<'a> MethodSummary<'a> {
         let (mut send, mut accept, mut wait) = (latency(), latency(), latency());
         let mut drops = BTreeMap::new();
         for round in &rounds {
-            // Adding cannot fail, because all histograms have the same bounds.
+            // Adding histograms cannot fail here, because all have the same bounds.
             let _ = send.add(&round.send);
             let _ = accept.add(&round.accept);
             let _ = wait.add(&round.wait);
@@ -84,8 +85,8 @@ impl<'a> MethodSummary<'a> {
         })
     }
 
-    /// Returns the check of the first round that failed; if none failed, the check of the last
-    /// round.
+    /// Returns the check of this method's first round whose check failed; if none failed, the check
+    /// of the last round. `None` if no round was checked.
     pub(crate) fn checked(&self) -> Option<&'a Checked> {
         let mut checks = self.rounds.iter().filter_map(|round| round.checked.as_ref());
         checks.clone().find(|checked| !checked.failures.is_empty()).or_else(|| checks.next_back())
@@ -185,7 +186,8 @@ mod tests {
 
     #[test]
     fn figures_of_known_rounds() {
-        // In the round of two seconds, 800 datagrams are submitted and half of them delivered.
+        // In the round, which lasts two seconds, 800 datagrams are submitted and half of them
+        // delivered.
         let rounds = [planted::round(Kind::Onramp, 800, 100_000)];
         let (methods, ratios) = summarize(&[Kind::Onramp], &rounds);
         assert_eq!(Some(methods[0].packets_per_second), same(400.0));
@@ -209,7 +211,7 @@ mod tests {
         let mut rounds = vec![
             planted::round(Kind::Send, 100, 1_000),
             planted::round(Kind::Onramp, 800, 2_000),
-            // The order of the methods changes from round to round.
+            // In the second round, the methods run in another order.
             planted::round(Kind::Onramp, 400, 1_000),
             planted::round(Kind::Send, 200, 4_000),
         ];
@@ -222,7 +224,8 @@ mod tests {
         let rates = Some(Spread { median: 5.0, min: 2.0, max: 8.0 });
         assert_eq!(ratios[0].packets_per_second, rates);
         assert_eq!(ratios[0].delivered_per_second, rates);
-        // Onramp's costs are 5 nanoseconds in both rounds, those of `send` are 20 and 40.
+        // Onramp's costs are 5 nanoseconds for each datagram in both rounds; those of `send` are 20
+        // and 40.
         let costs = Some(Spread { median: 0.1875, min: 0.125, max: 0.25 });
         assert_eq!(ratios[0].cpu_ns_per_packet, costs);
         assert_eq!(ratios[0].machine_cpu_ns_per_packet, costs);

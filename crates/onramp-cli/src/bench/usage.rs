@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use nix::sys::resource::{Usage as Rusage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-/// Costs up to some moment. Only differences between two values are meaningful.
+/// The costs counted up to some moment. Only the difference between two such values has a meaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     /// User and system time of the process, in nanoseconds.
@@ -59,7 +59,8 @@ fn machine_ns() -> Result<u64> {
     let line = text.lines().next().unwrap_or_default();
     let ticks: Vec<u64> =
         line.split_ascii_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
-    // The indices of user, nice and system, and, after idle and iowait, of irq and softirq.
+    // The indices of the fields that are added up: user, nice and system, and then irq and softirq,
+    // which stand after idle and iowait.
     let busy: u64 = [0, 1, 2, 5, 6].iter().filter_map(|at| ticks.get(*at)).sum();
     let per_second = rustix::param::clock_ticks_per_second();
     Ok(busy * (1_000_000_000 / per_second))

@@ -12,9 +12,9 @@ use super::method::Measurement;
 use super::plan::{Plan, header_bytes};
 use super::receive::{Arrivals, Lane, Order, OrderCell};
 
-/// The reason for a datagram that found a receiver's buffer full.
+/// The drop reason of a datagram that arrived when the receiver's buffer was full.
 pub(crate) const OVERFLOW: &str = "receiver_overflow";
-/// The reason for a datagram that the wire to the receiver dropped.
+/// The drop reason of a datagram that the wire to the receiver dropped.
 pub(crate) const WIRE_OVERFLOW: &str = "wire_overflow";
 
 /// Largest number of datagrams in a message with `UDP_SEGMENT` (`UDP_MAX_SEGMENTS`, Linux 6.9).
@@ -22,12 +22,12 @@ const SEGMENTS_MAX: u64 = 128;
 /// Largest number of receiving threads. It is small, because the processors are needed by the
 /// senders.
 const LANES_MAX: usize = 4;
-/// Number of failures that are reported one by one.
+/// Number of failures that are reported one by one. Further failures are only counted.
 const TOLD_MAX: usize = 8;
 
 type Handle<'scope> = ScopedJoinHandle<'scope, Result<(Vec<Arrivals>, Gaps)>>;
 
-/// The receiving threads.
+/// The receiving threads of a verified round.
 #[derive(Debug)]
 pub(crate) struct Receivers {
     order: OrderCell,
@@ -71,12 +71,12 @@ impl Receivers {
         Ok(started)
     }
 
-    /// Makes the receivers leave all datagrams in the sockets.
+    /// Makes the receiving threads stop reading, so that all datagrams stay in the sockets.
     pub(crate) fn pause(&self) {
         self.order.set(Order::Pause);
     }
 
-    /// Makes the receivers read again.
+    /// Makes the receiving threads read again.
     pub(crate) fn resume(&self) {
         self.order.set(Order::Read);
     }
@@ -86,14 +86,14 @@ impl Receivers {
         self.delivered.iter().map(|cell| cell.0.get()).collect()
     }
 
-    /// Makes the receivers stop; if `drain` is true, they first read all datagrams that are left.
-    /// Call this when no thread sends any more.
+    /// Makes the receiving threads stop. If `drain` is true, they first read all datagrams that are
+    /// left. Call this when no thread sends any more.
     pub(crate) fn finish(&self, drain: bool) {
         self.order.set(if drain { Order::Drain } else { Order::Stop });
     }
 }
 
-/// Collects the results of the receiving threads.
+/// Waits for the receiving threads to end, and collects their results.
 pub(crate) fn join(lanes: Vec<Handle<'_>>) -> Result<(Vec<Arrivals>, Gaps)> {
     let joined: Vec<_> = lanes.into_iter().map(ScopedJoinHandle::join).collect();
     let (mut arrivals, mut gaps) = (Vec::new(), Gaps::default());
@@ -107,26 +107,28 @@ pub(crate) fn join(lanes: Vec<Handle<'_>>) -> Result<(Vec<Arrivals>, Gaps)> {
     Ok((arrivals, gaps))
 }
 
-/// The result of the check of a round, and what the receivers measured.
+/// The result of checking a round, and what the receiving threads measured in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
-    /// Number of datagrams over the whole round: those submitted, and below, those delivered.
+    /// Number of datagrams submitted over the whole round; the field below: number of those
+    /// delivered.
     pub(crate) submitted: u64,
     pub(crate) delivered: u64,
     /// Number of datagrams in the messages that the wire dropped.
     pub(crate) lost_on_wire: u64,
     /// Number of datagrams from other programs, which are ignored.
     pub(crate) foreign: u64,
-    /// The first few errors; empty if there was none.
+    /// The first few errors; empty if there was no error.
     pub(crate) failures: Vec<String>,
     pub(crate) pace: Pace,
 }
 
-/// How fast and how evenly datagrams arrived.
+/// How fast and how evenly datagrams arrived in a round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pace {
-    /// Sum of the rates of all flows in bits per second: of the payload, and below, on the wire.
-    /// The rate on the wire includes Ethernet, IP and UDP headers, as a Linux qdisc counts bytes.
+    /// Sum of the rates of all flows, in bits per second. This field counts the payload only; the
+    /// next field counts bytes on the wire, which include Ethernet, IP and UDP headers, as a Linux
+    /// qdisc counts them.
     pub(crate) payload_bits_per_second: f64,
     pub(crate) wire_bits_per_second: f64,
     /// The rates on the wire of the slowest, the median and the fastest flow, in bits per second.
@@ -134,7 +136,7 @@ pub(crate) struct Pace {
     pub(crate) gaps: Gaps,
 }
 
-/// What is known about datagrams that were not delivered.
+/// What became of the datagrams that were not delivered, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gone<'a> {
     /// Number of datagrams that the receiver had no room for, for each flow.
@@ -147,7 +149,7 @@ pub(crate) struct Gone<'a> {
     pub(crate) held: u64,
 }
 
-/// Checks a round.
+/// Checks a round: compares the datagrams that each flow submitted with those that arrived.
 pub(crate) fn check(
     plan: &Plan,
     submitted: &[u64],
@@ -203,7 +205,8 @@ pub(crate) fn check(
     }
 }
 
-/// Errors, of which only the first few are kept.
+/// The errors that a check found. The first [`TOLD_MAX`] messages are kept; the others are only
+/// counted.
 #[derive(Debug, Default)]
 struct Failures {
     told: Vec<String>,
@@ -226,8 +229,8 @@ impl Failures {
 fn pace(plan: &Plan, arrivals: &[Arrivals], gaps: Gaps) -> Pace {
     let payload = plan.size as f64 * 8.0;
     let wire = (plan.size as u64 + header_bytes(std::net::Ipv4Addr::LOCALHOST.into())) as f64 * 8.0;
-    // The arrival of the first datagram starts the measured time, so this datagram itself is not
-    // counted.
+    // A flow's time is measured from the arrival of its first datagram, so this datagram itself
+    // does not count in the rate.
     let mut rates: Vec<f64> = arrivals
         .iter()
         .filter(|flow| flow.delivered > 1 && flow.last_ns > flow.first_ns)
@@ -314,8 +317,8 @@ mod tests {
     fn rates_leave_the_first_datagram_out() {
         let arrived = (vec![arrivals(0, 11), arrivals(1, 1)], Gaps::default());
         let pace = check(&plan(), &[11, 1], arrived, planted::nothing_gone()).pace;
-        // Ten datagrams, each of 100 bytes on the wire, arrive in a second. The other flow has only
-        // one datagram and no rate.
+        // Flow 0: ten datagrams, of 100 bytes on the wire each, arrive in a second after the first
+        // one. Flow 1 has only one datagram, and therefore no rate.
         assert!((pace.wire_bits_per_second - 8_000.0).abs() < 1e-6, "{pace:?}");
         assert!((pace.payload_bits_per_second - 4_640.0).abs() < 1e-6, "{pace:?}");
     }

@@ -19,7 +19,7 @@ use crate::report::{html, json, meaning, table};
 
 /// Largest UDP payload that fits the MTU of 1500 of a veth pair, in bytes.
 const VETH_MAX: usize = 1_500 - 20 - 8;
-/// The port of an address that has none: discard (RFC 863).
+/// The port that is used if the user gives an address without a port: discard (RFC 863).
 const DISCARD: u16 = 9;
 
 /// Measure UDP senders: many threads, small datagrams, all methods interleaved in one run
@@ -145,7 +145,7 @@ fn write(
     output::all(done)
 }
 
-/// Returns an error if a check failed or a port died.
+/// Returns an error if the check of a round failed or a port died.
 fn verdict(results: &Results) -> Result<()> {
     for round in &results.rounds {
         if let Some(death) = died(&round.deaths) {
@@ -185,7 +185,7 @@ fn plan(args: Args) -> Result<Plan> {
         (true, true) => vec![Kind::OURS],
         (true, false) => Kind::DEFAULT.to_vec(),
     };
-    // The address is resolved last, because that may need the network.
+    // The destination's name is resolved last, because that may need the network.
     let sink = match (args.to, args.sink) {
         (Some(to), _) => SinkKind::External(to.resolve().context("--to")?.addr),
         (None, SinkName::Loopback) => SinkKind::Loopback,
@@ -220,7 +220,7 @@ fn deduplicated(mut methods: Vec<Kind>) -> Vec<Kind> {
 /// Checks everything that can be known before the first thread starts.
 pub(crate) fn check(plan: &Plan) -> Result<()> {
     let sinks = if matches!(plan.sink, SinkKind::External(_)) { 0 } else { plan.flows() };
-    // Sinks that read have a second descriptor.
+    // If datagrams are read, every sink has a second file descriptor, for the thread that reads it.
     let sinks = if plan.verify { 2 * sinks } else { sinks };
     let files = plan.methods.iter().map(|kind| kind.files(plan)).max().unwrap_or(0);
     limits::check(plan.threads, sinks + files)?;
@@ -253,7 +253,8 @@ fn check_path(plan: &Plan, to: SocketAddr) -> Result<()> {
         bail!("--size {}: the path to {to} takes {fits} bytes unfragmented", plan.size);
     }
     let sent = socket.send(&vec![0; plan.size]).and_then(|_| {
-        // If nobody listens at the destination, a near machine answers at once.
+        // If nobody listens at the destination and it is near, its machine answers within this time
+        // that it refused the datagram.
         std::thread::sleep(Duration::from_millis(50));
         socket.take_error().map(|error| error.map_or(Ok(()), Err))?
     });
@@ -285,8 +286,8 @@ mod tests {
     use crate::error;
     use crate::machine::Machine;
 
-    /// Concludes a run whose rounds have these `checks`. Returns the outcome and the report that
-    /// was written.
+    /// Concludes a run in which one method ran in rounds with these `checks`. Returns the outcome
+    /// and the report that was written.
     fn concluded(checks: Vec<Checked>) -> (Result<()>, serde_json::Value) {
         let rounds = checks.into_iter().map(|checked| bench::Round {
             checked: Some(checked),

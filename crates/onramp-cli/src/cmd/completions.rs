@@ -19,7 +19,8 @@ const BASH: &str = include_str!("completions/onramp.bash");
 const ZSH: &str = include_str!("completions/onramp.zsh");
 const FISH: &str = include_str!("completions/onramp.fish");
 
-/// The text with which the functions of the zsh script begin, and the text that calls them.
+/// The text with which the functions in the script for zsh begin, and the text that begins the part
+/// that calls them.
 const ZSH_FUNCTION: &str = "\n_onramp() {";
 const ZSH_CALL: &str = "\nif [ \"$funcstack[1]\"";
 
@@ -62,9 +63,10 @@ impl Program {
     }
 }
 
-/// Returns the arguments of `onramp complete`: `tc` or `ip`, and its words up to the cursor; the
-/// last word is incomplete. `None` if the program was called in another way. Only scripts use this
-/// command, so clap does not know it and shells do not offer it.
+/// If the program was called as `onramp complete`, returns the words that it got: `tc` or `ip`, and
+/// the words of that command up to the cursor, the last of which may be incomplete. `None` if the
+/// program was called in another way. Only the scripts use `onramp complete`, so clap does not know
+/// this command and shells do not offer it.
 pub(crate) fn asked(args: impl Iterator<Item = OsString>) -> Option<Vec<String>> {
     let mut words = args.skip(1).map(|word| word.to_string_lossy().into_owned());
     words.next().filter(|word| word == "complete")?;
@@ -120,7 +122,7 @@ fn fish(also: &[&str]) -> String {
 pub(crate) fn complete(words: &[String]) -> Result<()> {
     let Some((program, words)) = words.split_first() else { return Ok(()) };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    // Without a daemon, only the names of its devices are missing.
+    // Without a daemon, only the names that the daemon would tell are missing.
     let mut client = None;
     let folder = env::current_dir().unwrap_or_default();
     let mut ask = |argv: &[&str]| {

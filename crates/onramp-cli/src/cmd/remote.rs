@@ -24,9 +24,9 @@ pub(crate) struct Words {
     words: Vec<OsString>,
 }
 
-/// Returns the program that this program was called as, and its arguments: from `onramp tc …`, or
-/// from a link or copy of this program with the name `tc`. `None` if the program was called in
-/// another way.
+/// Returns the program that the user meant, `tc` or `ip`, and its arguments. The user may have
+/// typed `onramp tc …`, or may have called a link to this program, or a copy of it, that has the
+/// name `tc`. `None` if the user called the program in another way.
 pub(crate) fn called(
     mut args: impl Iterator<Item = OsString>,
 ) -> Option<(&'static str, Vec<OsString>)> {
@@ -37,12 +37,12 @@ pub(crate) fn called(
     Some((program, args.collect()))
 }
 
-/// An error on this side, not in the daemon: the exit code and the message.
+/// An error in this program, not in the daemon: the exit code and the message.
 struct Fault(u8, String);
 
 impl From<ClientError> for Fault {
     fn from(error: ClientError) -> Self {
-        // The exit code is the one of `tc` if the kernel does not answer.
+        // `tc` uses the same exit code if the kernel does not answer.
         Self(2, format!("onramp: {error}"))
     }
 }
@@ -78,17 +78,17 @@ fn told(program: &str, words: &[OsString]) -> Result<u8, Fault> {
     }
 }
 
-/// Prints a reply. It ignores errors, because a reader that closed the output does not need the
-/// rest.
+/// Prints a reply of the daemon. Errors of printing are ignored, because a reader that has closed
+/// the output does not need the rest.
 fn show(reply: &Reply) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(reply.out.as_bytes()).and_then(|()| out.flush());
     let _ = io::stderr().write_all(reply.err.as_bytes());
 }
 
-/// The options before the commands of a batch.
+/// The options in front of a batch: a file of commands.
 struct Switches<'a> {
-    /// The name of the file, or `-` for standard input.
+    /// The name of the file with the commands, or `-` for standard input.
     file: &'a str,
     force: bool,
     /// The other options, which apply to each command.
@@ -96,7 +96,7 @@ struct Switches<'a> {
 }
 
 impl<'a> Switches<'a> {
-    /// Reads the options in front of the command; `None` if `-batch` is not among them.
+    /// Reads the options at the beginning of `words`; `None` if `-batch` is not among them.
     fn read(program: &str, words: &'a [String]) -> Option<Self> {
         let mut words = words.iter().map(String::as_str);
         let (mut file, mut force, mut others) = (None, false, Vec::new());
@@ -105,7 +105,8 @@ impl<'a> Switches<'a> {
             let short = if word.starts_with("--") { &word[1..] } else { word };
             let is = |name: &str, least: usize| short.len() >= least && name.starts_with(short);
             if is("-batch", 2) {
-                // If the file is missing, the daemon reports what is missing.
+                // If no file name follows `-batch`, the daemon gets the words as they are, and
+                // reports what is missing.
                 file = Some(words.next()?);
             } else if is("-force", if program == "ip" { 3 } else { 2 }) {
                 force = true;
@@ -131,8 +132,9 @@ fn batch(program: &str, switches: &Switches<'_>, folder: &str) -> Result<u8, Fau
     send(program, switches, folder, file)
 }
 
-/// Sends the commands of a file to the daemon. Commands that can already be read are sent together;
-/// if a user writes to standard input line by line, each command is executed as it comes.
+/// Sends the commands of a file to the daemon. Commands that can already be read are sent together.
+/// If a user types commands into standard input line by line, each command is executed as soon as
+/// its line is complete.
 fn send(program: &str, switches: &Switches<'_>, folder: &str, input: File) -> Result<u8, Fault> {
     let mut client = Client::connect(&find_path())?;
     let mut lines = Lines::new(BufReader::with_capacity(CHUNK_BYTES, input));
@@ -151,15 +153,16 @@ fn send(program: &str, switches: &Switches<'_>, folder: &str, input: File) -> Re
                 let _ = writeln!(io::stderr(), "Command failed {}:{number}", switches.file);
             }
         }
-        // A daemon that got a request that is too large does not try the remaining commands, and
-        // has reported that.
+        // If a request is too large, the daemon reports that and does not try the remaining
+        // commands, so this program ends, too.
         if code != 0 && (!switches.force || done.tried < numbers.len()) {
             return Ok(code);
         }
     }
 }
 
-/// Reads as many commands as can be read without waiting, with the numbers of their lines.
+/// Reads as many commands as can be read without waiting. Returns the numbers of their lines, and
+/// the words of each command.
 fn chunk(
     program: &str,
     switches: &Switches<'_>,

@@ -18,11 +18,11 @@ use crate::replay::{self, MTU, Plan, Player, Results, Streams};
 use crate::report::{json, replayed};
 use crate::signals::{Heedful, Signals};
 
-/// The name of the input `-` in messages and reports.
+/// The name of standard input (the input `-`) in messages and reports.
 const STDIN: &str = "standard input";
 /// The name of the device in lines of `tc` that this command generates.
 const DEVICE: &str = "link";
-/// Captures with fewer bytes than this need no progress line.
+/// A capture with fewer bytes than this is read so fast that no progress line is shown.
 const LONG: u64 = 16 << 20;
 /// Largest size, in bytes, of a file with the lines of a tree, or of a file with a program. A tree
 /// with the largest possible number of classes needs a tenth of this size.
@@ -78,7 +78,7 @@ pub(crate) struct Args {
     html: Option<PathBuf>,
 }
 
-/// The files to write.
+/// The files that the user asked for, each with the name of its option.
 struct Outputs([(&'static str, Option<Output>); 4]);
 
 impl Outputs {
@@ -109,7 +109,8 @@ impl Outputs {
         Ok(Streams { capture: stream(0)?, rows: stream(1)? })
     }
 
-    /// Writes the summaries.
+    /// Writes the reports with the results, and prints the summary unless an output goes to
+    /// standard output.
     fn conclude(&self, results: &Results) -> Vec<Result<()>> {
         let mut done = Vec::new();
         let [.., (_, json), (_, html)] = &self.0;
@@ -150,7 +151,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     };
     drop(signals);
-    // If nothing was read, the error says everything, so no summary is written.
+    // If reading failed before the first packet, the error message says everything, so no summary
+    // is written.
     if read.is_err() && results.read.packets == 0 {
         return read;
     }
@@ -173,8 +175,8 @@ fn play(
     let advice = Advice { compressed: "name the capture -", other: "" };
     let (blocks, size) = match args.capture == Path::new("-") {
         true => {
-            // The input is not buffered with `Stdin`, because `poll` cannot see the data in that
-            // buffer.
+            // Standard input is read without the buffer of `Stdin`, because `poll` does not know
+            // what is in that buffer and would wait for more.
             let input = fs::File::from(io::stdin().as_fd().try_clone_to_owned()?);
             (Blocks::new(Heedful { input, signals }, STDIN, advice)?, 0)
         }
@@ -195,7 +197,7 @@ fn play(
     replay::run(plan, tree, Player::new(blocks), outputs.streams()?, &mut watch)
 }
 
-/// Returns the tree that the user asked for, and the lines of `tc` that describe it.
+/// Returns the tree of qdiscs that the user asked for, and the lines of `tc` that describe it.
 fn tree(args: &Args) -> Result<(Setup, Vec<String>)> {
     let mut setup = Setup::default();
     let mut lines = Vec::new();
@@ -235,7 +237,7 @@ fn tree(args: &Args) -> Result<(Setup, Vec<String>)> {
     Ok((setup, lines))
 }
 
-/// Executes one line of `tc`. The programs of filters may be in files.
+/// Executes one line of `tc`. Such a line may name a file that contains a program for a filter.
 fn apply(setup: &mut Setup, line: &str) -> Result<(), ConfigError> {
     setup.apply(&filter::with_files(line, |file| read(Path::new(file)))?)
 }

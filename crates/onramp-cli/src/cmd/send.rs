@@ -14,7 +14,7 @@ use crate::output::{self, Output};
 use crate::report::{json, sent};
 use crate::send::{Counts, Outbox, TEXT_FLOW, read_capture, read_capture_from, read_lines};
 
-/// The name of the input `-` in messages and reports.
+/// The name of standard input (the input `-`) in messages and reports.
 const STDIN: &str = "standard input";
 
 /// Send the UDP payloads of a capture, or lines of text, as fast as a qdisc lets them go
@@ -80,7 +80,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (mut summary, sent) = outbox.close(from, &qdisc, args.loops, counts);
     let failed = output::all([sent, read]);
     summary.error = failed.as_ref().err().map(|error| format!("{error:#}"));
-    // If nothing was read, the error says everything, so no summary is written.
+    // If sending failed before the first datagram was read, the error message says everything, so
+    // no summary is written.
     if failed.is_err() && summary.counts.read == 0 {
         return failed;
     }
@@ -111,7 +112,8 @@ fn read_stdin(counts: &mut Counts, outbox: &mut Outbox) -> Result<()> {
     read_lines(head.chain(stdin.lock()), longest, counts, |text| outbox.send(TEXT_FLOW, text))
 }
 
-/// Returns the qdisc of the link: the one that the user gave, with the rate added.
+/// Returns the link's qdisc in the syntax of `tc`: the qdisc that the user gave, to which the
+/// `--rate` option is added.
 fn qdisc(given: Option<&str>, rate: Option<&str>) -> Result<String> {
     let text = given.unwrap_or("fq");
     let spec = Spec::with_units(text).map_err(|error| usage(format!("--qdisc: {error}")))?;

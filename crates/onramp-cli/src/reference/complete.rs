@@ -1,5 +1,5 @@
-//! Finds what may come next on a command line of `tc` or `ip`: words of the tables, and names that
-//! the daemon knows.
+//! Finds the words that may come next on a command line of `tc` or `ip`: words from the tables, and
+//! names that the daemon knows.
 
 use onramp_core::cmd::is_short_for;
 use onramp_core::filter::reference::{ACTIONS, COMMON, Entry, FILTERS, Opt};
@@ -10,15 +10,15 @@ use serde_json::Value;
 
 use super::{class_params, kinds};
 
-/// A word that may come next, and its meaning.
+/// A word that may come next, and a short text about what it means.
 pub(crate) type Candidate = (String, String);
 
-/// A function that sends a command to the daemon and returns its output; `None` if the daemon does
-/// not answer.
+/// A function that sends a command to the daemon and returns the daemon's output; `None` if the
+/// daemon does not answer or the command fails.
 pub(crate) type Ask<'a> = &'a mut dyn FnMut(&[&str]) -> Option<String>;
 
-/// Returns the words that may stand in place of the last of `words`, which the user has begun to
-/// type.
+/// Returns the words with which the last of `words`, which the user has begun to type, may be
+/// completed.
 pub(crate) fn candidates(program: &str, words: &[&str], ask: Ask<'_>) -> Vec<Candidate> {
     let Some(program) = PROGRAMS.iter().find(|it| it.name == program) else { return Vec::new() };
     let (begun, before) = words.split_last().map_or(("", words), |(last, rest)| (*last, rest));
@@ -29,7 +29,7 @@ pub(crate) fn candidates(program: &str, words: &[&str], ask: Ask<'_>) -> Vec<Can
     found
 }
 
-/// Returns the name of the device that a line names.
+/// Returns the name of the device in a command line: the word after `dev`.
 fn device_in(words: &[&str]) -> Option<String> {
     let place = words.iter().position(|word| *word == "dev")?;
     words.get(place + 1).map(|word| (*word).to_owned())
@@ -74,7 +74,7 @@ impl Line<'_> {
         object.verbs.iter().find(named).map_or_else(Vec::new, |verb| self.of_verb(verb, words))
     }
 
-    /// Returns what may follow a verb and the words after it.
+    /// Returns the words that may come next after a verb and the `words` that follow it.
     fn of_verb(&mut self, verb: &Verb, words: &[&str]) -> Vec<Candidate> {
         let mut left: Vec<&Word> = verb.words.iter().collect();
         let mut rest = words;
@@ -84,7 +84,7 @@ impl Line<'_> {
                     Then::Qdisc | Then::Class | Then::Filter => {
                         return self.of_kind(verb.then, word, behind);
                     }
-                    // The word is a device's name without `dev`.
+                    // This word is the name of a device that the user gave without the word `dev`.
                     Then::Type | Then::End => {
                         left.retain(|it| it.name != "dev");
                         rest = behind;
@@ -123,7 +123,7 @@ impl Line<'_> {
     fn of_filter(&mut self, entry: &Entry, words: &[&str]) -> Vec<Candidate> {
         let common = if entry.id == "flow" { &COMMON[2..] } else { COMMON };
         let mut known: Vec<&Opt> = entry.options.iter().chain(common).collect();
-        // After an action, options of the action and of the filter may follow.
+        // After an action, options of the action or of the filter may come next.
         if let Some(place) = words.iter().rposition(|word| *word == "action") {
             let Some(id) = words.get(place + 1) else { return actions() };
             let acts = ACTIONS.iter().filter(|it| it.id == *id);
@@ -142,7 +142,7 @@ impl Line<'_> {
         known.iter().map(|option| (first(option), option.help.to_owned())).collect()
     }
 
-    /// Returns the values that may follow a word.
+    /// Returns the values that may follow a word which takes a value of this sort.
     fn values(&mut self, takes: Takes) -> Vec<Candidate> {
         match takes {
             Takes::Nothing | Takes::Value(_) => Vec::new(),
@@ -161,7 +161,7 @@ impl Line<'_> {
         }
     }
 
-    /// Returns the handles of the qdiscs or classes on the line's device.
+    /// Returns the handles of the qdiscs or classes on the device that the command line names.
     fn names(&mut self, object: &str, kind: &str) -> Vec<Candidate> {
         let Some(device) = self.device.clone() else { return Vec::new() };
         let listed = self.listed(&["tc", "-j", object, "show", "dev", &device]);
@@ -174,13 +174,13 @@ impl Line<'_> {
     }
 }
 
-/// Returns the name of an entry in a listing, with its type as the meaning.
+/// Returns the name of one entry of a listing; the entry's kind serves as the meaning of the word.
 fn named(entry: &Value, name: &str, kind: &str) -> Option<Candidate> {
     let kind = entry[kind].as_str().unwrap_or_default();
     entry[name].as_str().map(|name| plain(name, kind))
 }
 
-/// Returns what may follow the words before a kind.
+/// Returns the words that may come where the name of a kind or type is expected.
 fn first_of(then: Then) -> Vec<Candidate> {
     match then {
         Then::Qdisc => kinds().iter().map(|kind| plain(kind.id, kind.about)).collect(),
@@ -198,11 +198,11 @@ fn actions() -> Vec<Candidate> {
     ACTIONS.iter().map(|entry| plain(first(entry.id), entry.about)).collect()
 }
 
-/// Returns the options of a device type that the line does not have yet.
+/// Returns those options of a device type that the command line does not have yet.
 fn of_type(verb: &Verb, id: &str, words: &[&str]) -> Vec<Candidate> {
     let types = device_types();
     let Some(kind) = types.iter().find(|it| it.name == id) else { return Vec::new() };
-    // The other end of a pair has the same options as a device.
+    // After `peer`, the other end of a pair takes the same options as a device.
     if let Some((_, behind)) = words.split_first().filter(|(word, _)| **word == "peer") {
         if let Some(Takes::Value(_)) = behind.last().and_then(|last| takes(verb, last)) {
             return Vec::new();
@@ -228,7 +228,7 @@ fn takes(verb: &Verb, word: &str) -> Option<Takes> {
     verb.words.iter().find(|it| it.name == word).map(|it| it.takes)
 }
 
-/// Returns the options of a kind that may come next.
+/// Returns those options of a kind that may come next, after `words`.
 fn options(params: &'static [Param], words: &[&str]) -> Vec<Candidate> {
     let param_of = |word: &str| {
         let is = |it: &&Param| it.names().contains(&word) || it.aliases.contains(&word);

@@ -30,13 +30,14 @@ pub(crate) fn pages() -> io::Result<Vec<Page>> {
     ])
 }
 
-/// Returns the beginning of a page. It contains no date, so that the page changes only if its text
-/// changes.
+/// Returns the beginning of a manual page. It contains no date, so that the page changes only if
+/// its text changes.
 fn title(name: &str, section: &str) -> String {
     format!(".TH {name} {section} \"\" \"onramp {}\" Onramp\n", env!("CARGO_PKG_VERSION"))
 }
 
-/// Returns what clap knows about a command, up to its options.
+/// Returns the first part of a command's manual page, which clap writes: from the name of the
+/// command to its options.
 fn of_clap(command: clap::Command, section: &str) -> io::Result<Vec<u8>> {
     let mut page = title(command.get_name(), section).into_bytes();
     let man = Man::new(command);
@@ -47,7 +48,7 @@ fn of_clap(command: clap::Command, section: &str) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Returns `onramp(1)`. Its commands have `--help` instead of pages of their own.
+/// Returns the page `onramp(1)`. Most commands have no page of their own, only `--help`.
 fn program() -> io::Result<Vec<u8>> {
     let command = crate::Cli::command().name("onramp");
     let mut end = Roff::new();
@@ -63,7 +64,7 @@ fn program() -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Returns `onramp-daemon(8)`.
+/// Returns the page `onramp-daemon(8)`.
 fn daemon() -> io::Result<Vec<u8>> {
     let command = crate::Cli::command();
     let daemon = command.find_subcommand("daemon").cloned().unwrap_or_default();
@@ -75,7 +76,7 @@ fn daemon() -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Returns `onramp-tc(8)` or `onramp-ip(8)`.
+/// Returns the page `onramp-tc(8)` or `onramp-ip(8)`.
 fn remote(program: &Program) -> String {
     let mut page = Roff::new();
     let name = format!("onramp-{}", program.name);
@@ -129,7 +130,8 @@ fn synopsis(page: &mut Roff, program: &Program) {
     ]);
 }
 
-/// Writes an item of a list: a word in bold, its operand, and its meaning.
+/// Writes one item of a list: a word in bold, the operand that follows the word, and what the word
+/// means.
 fn item(page: &mut Roff, key: &str, operand: &str, help: &str) {
     page.control("TP", []);
     let mut head = vec![bold(key)];
@@ -224,7 +226,7 @@ fn of_types(page: &mut Roff) {
     }
 }
 
-/// Writes the paragraphs of a text.
+/// Writes a text that consists of several paragraphs.
 fn paragraphs(page: &mut Roff, text: &[&str]) {
     for (place, part) in text.iter().enumerate() {
         if place > 0 {

@@ -9,11 +9,12 @@ use onramp_host::reference::{DeviceOption, Object, PROGRAMS, Program, Word, devi
 
 use super::{aliases, class_params, kinds, on_change, range, shown};
 
-/// The marks before and after the tables on the page.
+/// The marks in the page between which the generated tables stand.
 const BEGIN: &str = "<!-- begin tables -->\n";
 const END: &str = "<!-- end tables -->\n";
 
-/// Returns the page with new tables; `None` if it has no place for them.
+/// Returns the page `page` with newly generated tables; `None` if it lacks the marks between which
+/// the tables stand.
 pub(super) fn renew(page: &str) -> Option<String> {
     let (before, rest) = page.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
@@ -38,7 +39,7 @@ fn tables() -> String {
     text
 }
 
-/// Returns the text of a cell, in which the separator of cells is escaped.
+/// Returns the text of a table cell, with `|`, the separator of cells, escaped.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
@@ -137,7 +138,7 @@ fn of_kind(text: &mut String, kind: &Kind) {
     }
 }
 
-/// Writes words in lines of at most 100 columns.
+/// Appends words to the page, in lines of at most 100 columns.
 fn wrap(text: &mut String, words: &[String]) {
     let mut line = String::new();
     for (place, word) in words.iter().enumerate() {

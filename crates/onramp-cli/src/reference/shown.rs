@@ -5,15 +5,16 @@ use std::path::Path;
 use onramp_host::Host;
 use serde_json::Value;
 
-/// What `tc qdisc show` says about a qdisc.
+/// How `tc qdisc show` shows a qdisc.
 pub(super) struct Shown {
-    /// The options as text.
+    /// The options as `tc` prints them.
     pub(super) text: String,
-    /// The keys of `options` in JSON.
+    /// The keys in the object `options` of the JSON output.
     pub(super) keys: Vec<String>,
 }
 
-/// Adds a qdisc to a device and lists it; `None` if the qdisc cannot be added without options.
+/// Adds a qdisc of the kind `id` to a device and returns how `tc` lists it; `None` if such a qdisc
+/// cannot be added without options.
 pub(super) fn look(id: &str) -> Option<Shown> {
     let mut host = Host::new();
     let mut exec = |line: &str| {

@@ -1,5 +1,5 @@
-//! Tests that check whether the pages in `docs` match the current tables, and what may come next on
-//! a command line.
+//! Tests that check whether the pages in `docs` match the current tables, and which words are
+//! offered to complete a command line.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,14 +12,16 @@ use onramp_host::Host;
 use super::complete::candidates;
 use super::{man, markdown};
 
-/// If this variable is set, the tests write the files that they would otherwise compare.
+/// If this environment variable is set, the tests write the files with which they would otherwise
+/// compare.
 const WRITE: &str = "ONRAMP_WRITE_DOCS";
 
 fn docs(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
 }
 
-/// Compares a file with its expected content, or writes it.
+/// Compares the file `name` in `docs` with `fresh`, the content that it should have. If the
+/// environment variable [`WRITE`] is set, writes the file first.
 fn renew(name: &str, fresh: &[u8]) {
     let path = docs(name);
     if std::env::var_os(WRITE).is_some() {
@@ -57,8 +59,8 @@ fn manual_pages_are_sound() {
         let groff = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(path).output();
         let Ok(groff) = groff else {
             assert!(std::env::var_os("CI").is_none(), "there is no groff");
-            // Writes directly to standard error, because the test harness hides what passing tests
-            // print.
+            // The message goes directly to standard error, because the test harness hides what
+            // passing tests print.
             writeln!(std::io::stderr(), "SKIP: manual pages: there is no groff").expect("open");
             return;
         };
@@ -67,7 +69,7 @@ fn manual_pages_are_sound() {
     }
 }
 
-/// Returns what may come next on a line, on a host that has devices.
+/// Returns the words that may come next on a command line, on a host that has devices.
 fn next(line: &str) -> Vec<String> {
     let mut host = Host::new();
     let mut exec = |words: &[&str]| {

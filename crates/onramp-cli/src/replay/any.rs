@@ -1,5 +1,5 @@
-//! Plays any bytes as a capture, and checks what must hold for any input. Unit tests, fuzzing, and
-//! the corpus that fuzzing found use this module.
+//! Plays any bytes as if they were a capture, and checks what must hold for every input. Unit
+//! tests, fuzzing, and the tests that run the inputs that fuzzing found use this module.
 
 use anyhow::Result;
 use onramp_sim::BEGIN;
@@ -7,12 +7,14 @@ use onramp_sim::BEGIN;
 use super::player::Player;
 use crate::capture::{Advice, Blocks};
 
-/// Size in bytes of the smallest block that contains a packet: a simple packet block without data.
+/// Size in bytes of the smallest pcap or pcapng block with a packet: a pcapng simple packet block
+/// without data.
 const RECORD_MIN: usize = 16;
 /// Size in bytes of an Ethernet header, which replaces a "Linux cooked" header.
 const HEAD: usize = 14;
 
-/// Plays bytes as a capture. Returns how many packets were read, and why reading ended.
+/// Plays `bytes` as a capture. Returns the number of packets that were read, and the error that
+/// ended reading early, if there was one.
 ///
 /// # Panics
 ///

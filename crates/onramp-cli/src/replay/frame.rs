@@ -1,4 +1,4 @@
-//! Extracts from a captured frame what a qdisc has to know.
+//! Takes from a captured frame what a qdisc needs to know about the packet.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,8 +16,8 @@ const IPV6: u16 = 0x86dd;
 /// The types of VLAN tags, also of VLANs inside VLANs.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
-/// The header that a frame has only in the capture and not on the wire. The longest is that of
-/// "Linux cooked" version 2.
+/// The header that a frame has only in the capture and not on the wire. The longest such header,
+/// with 20 bytes, is that of "Linux cooked" version 2.
 pub(super) type Head = [u8; 20];
 
 /// The link types of a capture that the replay understands.
@@ -27,8 +27,9 @@ pub(super) type Head = [u8; 20];
 pub(super) enum Link {
     Ethernet,
     Raw,
-    /// A "Linux cooked" capture, with the number of bytes before the network header, and the offset
-    /// of its type.
+    /// A "Linux cooked" frame. `head` is the length in bytes of the capture's own header in front
+    /// of the network header; `kind` is the offset in that header of the field with the network
+    /// header's type.
     Cooked {
         head: u32,
         kind: usize,
@@ -49,8 +50,9 @@ impl Link {
         }
     }
 
-    /// Returns the number of bytes that a qdisc counts for a frame of `captured` bytes. The link
-    /// header of a sent packet counts; a header that only the capture has does not.
+    /// Returns the number of bytes that a qdisc counts for a frame of which the capture has
+    /// `captured` bytes. As in Linux, the link header of a packet counts, but a header that exists
+    /// only in the capture does not.
     pub(super) fn wire(self, captured: u32) -> u32 {
         let wire = match self {
             Self::Ethernet | Self::Raw => captured,
@@ -60,9 +62,9 @@ impl Link {
         wire.max(1)
     }
 
-    /// Splits a frame into the header that only the capture has, and the part that filters see: an
-    /// Ethernet or IP header, and the rest. A cooked header has no addresses that filters know, so
-    /// zeros replace the addresses.
+    /// Splits a frame into the header that exists only in the capture, and the part that filters
+    /// see: an Ethernet or IP header and all that follows. A cooked header does not have the
+    /// addresses of an Ethernet header, so the Ethernet header that replaces it has zeros there.
     pub(super) fn open(self, data: &[u8]) -> (Head, Cow<'_, [u8]>) {
         let mut head = Head::default();
         let keep = |head: &mut Head, length: usize| {
@@ -86,7 +88,7 @@ impl Link {
         }
     }
 
-    /// Returns the layer that the frame begins with after `open`.
+    /// Returns whether the frame, after `open`, begins with an Ethernet or with an IP header.
     pub(super) fn layer(self) -> Layer {
         match self {
             Self::Ethernet | Self::Cooked { .. } => Layer::Ethernet,
@@ -94,13 +96,15 @@ impl Link {
         }
     }
 
-    /// Puts the frame together again. A copy of a packet has no head of its own; it gets a head
-    /// that contains only the type of the network header.
+    /// Puts together again a frame that `open` has split. A copy of a packet, which the tree has
+    /// made, has no `head`; it gets a head in which only the type of the network header is filled
+    /// in.
     pub(super) fn close(self, head: Option<&Head>, payload: &[u8], frame: &mut Vec<u8>) {
         match self {
             Self::Ethernet | Self::Raw => frame.extend_from_slice(payload),
             Self::Loopback => {
-                // 2 and 30 are the numbers of the address families on most systems.
+                // The numbers 2 (IPv4) and 30 (IPv6) stand for the address families on most
+                // systems.
                 let family =
                     if payload.first().is_some_and(|byte| byte >> 4 == 6) { 30 } else { 2 };
                 frame.extend_from_slice(
@@ -119,12 +123,13 @@ impl Link {
         }
     }
 
-    /// Whether `open` removes a head that `close` needs.
+    /// Whether `open` removes a header that `close` must add again.
     pub(super) fn has_head(self) -> bool {
         matches!(self, Self::Cooked { .. } | Self::Loopback)
     }
 
-    /// Returns the number of bytes of the frame in the capture, if a qdisc counts `wire` bytes.
+    /// Returns the number of bytes that the capture has of a frame for which a qdisc counts `wire`
+    /// bytes.
     pub(super) fn captured(self, wire: u32) -> u32 {
         match self {
             Self::Ethernet | Self::Raw => wire,
@@ -134,8 +139,8 @@ impl Link {
     }
 }
 
-/// Returns the type of the network header of an opened frame, if the frame tells it, and the offset
-/// of that header.
+/// Returns the offset of the network header in a frame after `open`, and, in front of it, the type
+/// of that header if the frame says it.
 fn network(layer: Layer, data: &[u8]) -> Option<(Option<u16>, usize)> {
     if layer != Layer::Ethernet {
         return Some((None, 0));

@@ -15,47 +15,47 @@ use super::FLOWS_MAX;
 use super::frame::{self, Flow, Head, Link, priority};
 use crate::capture::Blocks;
 
-/// Largest number of interfaces of a capture, because a packet's cookie has eight bits for the
-/// interface.
+/// Largest number of interfaces of a capture. It is 256 because a packet's cookie (the number by
+/// which the replay knows the packet) has eight bits for the interface.
 const INTERFACES_MAX: usize = 256;
 /// Largest size of a packet on the wire in bytes, far more than any device sends.
 const PACKET_MAX: u32 = 16 << 20;
 
 const SEC: u64 = 1_000_000_000;
 
-/// Counts of what was read from a capture, and its flows.
+/// Counts of the packets that were read from a capture, and the flows of these packets.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) packets: u64,
-    /// The bytes of these packets, as a qdisc counts them.
+    /// Number of bytes of the packets that were read, as a qdisc counts them.
     pub(crate) bytes: u64,
-    /// Number of packets without an IP header.
+    /// Number of packets read that have no IP header.
     pub(crate) not_ip: u64,
-    /// Number of packets whose time lies before that of an earlier packet.
+    /// Number of packets read whose time lies before that of an earlier packet.
     pub(crate) out_of_order: u64,
-    /// Number of packets without a time.
+    /// Number of packets read that have no time.
     pub(crate) untimed: u64,
     /// The time at which the first packet was captured, in nanoseconds since 1970.
     pub(crate) first_unix_ns: Option<u64>,
-    /// The time from the first to the last packet, in nanoseconds.
+    /// The time from the first to the last packet in the capture, in nanoseconds.
     pub(crate) span_ns: u64,
-    /// The first 65,536 flows, in the order in which they came.
+    /// The flows, in the order in which their first packets were read; at most 65,536.
     pub(crate) flows: Vec<Flow>,
-    /// The indices of the flows, by flow key.
+    /// The index in `flows` of each flow, by flow key.
     numbers: HashMap<u64, usize>,
-    /// The heads that packets have only in the capture, by cookie, while the packets are in the
-    /// tree.
+    /// The headers that packets have only in the capture, by the packets' cookies. A header is kept
+    /// here while its packet is in the tree of qdiscs.
     heads: HashMap<u64, Head>,
 }
 
 impl Read {
-    /// Returns the number of a flow, counted from 1; 0 if the flow came after the largest number of
-    /// flows had come.
+    /// Returns the number of a flow, counted from 1; 0 if the flow is not in `flows` because that
+    /// list was already full.
     pub(crate) fn number(&self, key: u64) -> usize {
         self.numbers.get(&key).map_or(0, |place| place + 1)
     }
 
-    /// Returns the flow with this key.
+    /// Returns the flow with this key; `None` if the flow is not in `flows`.
     pub(crate) fn flow(&self, key: u64) -> Option<&Flow> {
         self.flows.get(*self.numbers.get(&key)?)
     }
@@ -77,9 +77,10 @@ pub(super) struct Interface {
     pub(super) link_type: Linktype,
     link: Option<Link>,
     snaplen: u32,
-    /// Units of the interface's times in a second; `None` if the units in the file are impossible.
+    /// Number of time units in a second, for the times of this interface; `None` if the number in
+    /// the file is impossible.
     units: Option<u128>,
-    /// Seconds to add to the times.
+    /// Seconds to add to the times of this interface.
     offset: i64,
 }
 
@@ -90,11 +91,12 @@ impl Interface {
     }
 
     fn described(block: &InterfaceDescriptionBlock<'_>) -> Self {
-        // The first bit tells whether the resolution is a power of two or of ten.
+        // The highest bit of the byte tells whether the time units are powers of two or of ten.
         let power = u32::from(block.if_tsresol & 0x7f);
         let base = if block.if_tsresol & 0x80 == 0 { 10_u128 } else { 2 };
         let units = base.checked_pow(power).filter(|units| *units <= 1 << 64);
-        // The parser reads the offset as little endian, whatever the byte order of the section is.
+        // The parser always reads the offset as little endian, so the bytes of an offset in a
+        // big-endian section must be swapped.
         let big = block.block_type != IDB_MAGIC;
         let offset = if big { block.if_tsoffset.swap_bytes() } else { block.if_tsoffset };
         Self { units, offset, ..Self::new(block.linktype, block.snaplen, 1) }
@@ -133,9 +135,9 @@ struct Record<'d> {
 pub(crate) struct Player<'i> {
     blocks: Blocks<'i>,
     interfaces: Vec<Interface>,
-    /// Number of interfaces of the earlier sections.
+    /// Number of interfaces that earlier sections of the pcapng file described.
     before: usize,
-    /// Whether the times of a pcap count nanoseconds.
+    /// Whether the times in a pcap file count nanoseconds, not microseconds.
     nanoseconds: bool,
     next: Option<(Instant, Packet)>,
     /// Whether the capture has ended or is broken.
@@ -160,45 +162,46 @@ impl<'i> Player<'i> {
         }
     }
 
-    /// Returns the number of bytes read.
+    /// Returns the number of bytes of the capture that were read so far.
     pub(super) fn consumed(&self) -> u64 {
         self.blocks.consumed()
     }
 
-    /// Returns what has been read so far.
+    /// Returns the counts and the flows of what was read so far.
     pub(super) fn read(&self) -> &Read {
         &self.read
     }
 
-    /// Returns the interfaces known so far.
+    /// Returns the interfaces that the capture has described so far.
     pub(super) fn interfaces(&self) -> &[Interface] {
         &self.interfaces
     }
 
-    /// Returns what was read, and why reading ended.
+    /// Returns the counts and the flows of what was read, and the error that ended reading, if
+    /// there was one.
     pub(super) fn into_read(self) -> (Read, Result<()>) {
         (self.read, self.failed)
     }
 
-    /// Removes the head that a packet has only in the capture, and returns it; `None` if the packet
-    /// has none.
+    /// Removes and returns the header that the packet with this cookie has only in the capture;
+    /// `None` if the packet has no such header.
     pub(super) fn head(&mut self, cookie: u64) -> Option<Head> {
         self.read.heads.remove(&cookie)
     }
 
-    /// Returns the time at which the next packet comes.
+    /// Returns the time at which the next packet comes to the tree; `None` if no packet is left.
     pub(super) fn due(&mut self) -> Option<Instant> {
         self.fill();
         self.next.as_ref().map(|(due, _)| *due)
     }
 
-    /// Returns the next packet.
+    /// Returns the next packet; `None` if no packet is left.
     pub(super) fn packet(&mut self) -> Option<Packet> {
         self.fill();
         self.next.take().map(|(_, pkt)| pkt)
     }
 
-    /// Reads until there is a packet, or until no packet is left.
+    /// Reads blocks until `next` has a packet, or until no packet is left.
     fn fill(&mut self) {
         while self.next.is_none() && !self.done {
             let Self { interfaces, before, nanoseconds, read, latest_unix_ns, .. } = self;
@@ -220,7 +223,8 @@ impl<'i> Player<'i> {
     }
 }
 
-/// Takes a block. Stores the description of an interface, or returns the packet in the block.
+/// Looks at one block of the capture. Stores the interface that the block describes, or returns the
+/// packet that it contains.
 fn record<'b>(
     block: &'b PcapBlockOwned<'_>,
     interfaces: &mut Vec<Interface>,
@@ -264,7 +268,8 @@ fn record<'b>(
     let Some(of) = interfaces.get(number) else {
         bail!("the capture is damaged: there is no description of interface {interface}");
     };
-    // A simple packet has no length of its own, so padding may follow its bytes.
+    // A simple packet block does not say how many bytes were captured, so padding may follow the
+    // packet's bytes.
     let kept = match (time, of.snaplen) {
         (None, 1..) => data.len().min(of.snaplen as usize),
         _ => data.len(),
@@ -285,7 +290,7 @@ fn understood(interfaces: &[Interface], number: usize) -> Result<Link> {
     }
 }
 
-/// Makes the packet that a qdisc sees.
+/// Makes the packet that goes through the qdiscs from a packet in the capture.
 fn packet(
     record: &Record<'_>,
     interfaces: &[Interface],
@@ -397,7 +402,8 @@ mod tests {
 
     #[test]
     fn a_block_is_longer_than_its_own_length() {
-        // Tries blocks of every kind that the parser knows, and of a kind that it does not know.
+        // Tries a block of every kind that the parser knows, and one of a kind that it does not
+        // know. Each block gives a length below 12 bytes.
         for kind in [1, 2, 3, 4, 5, 6, 9, 10, 0xbad, 0x4000_0bad, 0x8000_0001, 77] {
             for length in 0..12 {
                 let section = &pcapng()[..28];

@@ -1,4 +1,5 @@
-//! Writes a row of text for each packet.
+//! Writes a row of comma-separated values for each packet that leaves the tree of qdiscs or is
+//! dropped.
 
 use std::io::{BufWriter, Write};
 

@@ -1,4 +1,4 @@
-//! Records what happened over time, in bounded memory.
+//! Records how queues and rates developed over time, in a limited amount of memory.
 
 use std::collections::HashMap;
 
@@ -6,23 +6,24 @@ use onramp_sim::Fate;
 
 use super::since_first;
 
-/// Largest number of parts of time. When more are needed, the parts become twice as wide.
+/// Largest number of parts into which the time is divided. When more are needed, neighbouring parts
+/// are merged, so that each part becomes twice as wide.
 const CELLS: usize = 512;
-/// Width of a part at the beginning, in nanoseconds.
+/// Width of each part of the time at the beginning, in nanoseconds.
 const WIDTH_NS: u64 = 1_000_000;
-/// Number of flows whose rates are recorded over time: the first flows that come.
+/// Number of flows whose rates over time are recorded: the first flows whose packets are sent.
 const FLOWS: usize = 1_024;
 
-/// What happened in a part of time.
+/// What happened in one part of the time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cell {
-    /// Number of packets that came, and the sum and the maximum of the packets in the queue at
-    /// those times.
+    /// Number of packets that came to the tree in this part of the time; the sum and the maximum of
+    /// the number of packets that were in the tree when they came.
     pub(crate) came: u64,
     pub(crate) queue_sum: u64,
     pub(crate) queue_most: u32,
-    /// Number of packets that left, their bytes, and the sum and the maximum of their sojourn
-    /// times.
+    /// Number of packets that were sent in this part of the time, their bytes, and the sum and the
+    /// maximum of their sojourn times in nanoseconds.
     pub(crate) sent: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) sojourn_sum_ns: u128,
@@ -41,12 +42,12 @@ impl Cell {
     }
 }
 
-/// All parts of time, from the first packet on.
+/// What happened in each part of the time, from the first packet on.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     width_ns: u64,
     cells: Vec<Cell>,
-    /// Bytes sent in each part, by flow.
+    /// Number of bytes sent in each part of the time, by flow key.
     flows: HashMap<u64, Vec<u64>>,
 }
 
@@ -60,8 +61,8 @@ impl Timeline {
     pub(super) fn note(&mut self, fate: &Fate) {
         let at = self.place(since_first(fate.at));
         if !fate.copy {
-            // The packet did not come later than `at`, so this call cannot change the width of the
-            // parts.
+            // The packet came no later than it left, at `at`, so this call of `place` does not make
+            // the parts wider.
             let came = self.place(since_first(fate.came));
             let cell = &mut self.cells[came];
             cell.came += 1;
@@ -89,7 +90,8 @@ impl Timeline {
         flow[at] += bytes;
     }
 
-    /// Returns the index of the part that contains the time `ns`, in nanoseconds.
+    /// Returns the index of the part of the time that contains the time `ns`, in nanoseconds. If
+    /// that index would be too large, makes the parts wider.
     fn place(&mut self, ns: u64) -> usize {
         while ns / self.width_ns >= CELLS as u64 {
             self.widen();
@@ -114,17 +116,18 @@ impl Timeline {
         }
     }
 
-    /// Returns the width of a part in nanoseconds.
+    /// Returns the width of a part of the time in nanoseconds.
     pub(crate) fn width_ns(&self) -> u64 {
         self.width_ns
     }
 
-    /// Returns the parts.
+    /// Returns all parts of the time.
     pub(crate) fn cells(&self) -> &[Cell] {
         &self.cells
     }
 
-    /// Returns the bytes that a flow sent in each part; `None` if the flow's rate is not recorded.
+    /// Returns the number of bytes that a flow sent in each part of the time; `None` if the rate of
+    /// this flow is not recorded.
     pub(crate) fn flow(&self, key: u64) -> Option<impl Iterator<Item = u64> + use<'_>> {
         let flow = self.flows.get(&key)?;
         let rest = self.cells.len().saturating_sub(flow.len());
@@ -168,7 +171,7 @@ mod tests {
             (7, cell.came * 7, 500)
         );
         assert_eq!(timeline.flow(0).expect("kept").count(), timeline.cells().len());
-        // The width times the number of parts reaches the end of the recorded time.
+        // All parts together are long enough to contain the time at which the last packet left.
         assert!(timeline.width_ns() * timeline.cells().len() as u64 > 99_999_000_000_000);
     }
 

@@ -1,7 +1,7 @@
 //! Writes a capture in the format pcapng.
 //!
-//! Source: draft-ietf-opsawg-pcapng. This module writes three of its blocks: Section Header,
-//! Interface Description, Enhanced Packet. It does so without a crate, because it needs only a few
+//! Source: draft-ietf-opsawg-pcapng. This module writes three of the blocks of that format: Section
+//! Header, Interface Description and Enhanced Packet. It uses no crate, because it needs only a few
 //! lines, and the crates that write these blocks have no stable release of their current interface
 //! (`pcap-file` 3.0.0-rc.3) or copy each packet (`pcap-parser`).
 
@@ -18,16 +18,16 @@ use crate::output::Stream;
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const PACKET: u32 = 6;
-/// The number that shows the byte order.
+/// The number by which a reader of the file recognizes its byte order.
 const MAGIC: u32 = 0x1a2b_3c4d;
 
 const APPLICATION: u16 = 4;
 const RESOLUTION: u16 = 9;
 
-/// Writes the packets that leave the tree.
+/// Writes the packets that leave the tree of qdiscs into a pcapng file.
 pub(super) struct Writer {
     out: BufWriter<Stream>,
-    /// Number of interfaces described so far.
+    /// Number of interfaces whose descriptions have been written so far.
     described: usize,
     block: Vec<u8>,
     frame: Vec<u8>,
@@ -48,7 +48,8 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Writes a packet that was sent, with the time at which it left and with its ECN mark.
+    /// Writes one packet that was sent, with the time at which it left, and with the mark CE if a
+    /// qdisc marked it.
     pub(super) fn write(
         &mut self,
         fate: &Fate,
@@ -69,11 +70,11 @@ impl Writer {
         finish(self.out)
     }
 
-    /// Writes the descriptions of new interfaces.
+    /// Writes the descriptions of those `interfaces` that are not yet described in the file.
     fn describe(&mut self, interfaces: &[Interface]) -> io::Result<()> {
         for interface in &interfaces[self.described..] {
             self.begin();
-            // Link types have 16 bits.
+            // Link types have 16 bits in the file.
             self.word(interface.link_type.0.cast_unsigned() & 0xffff);
             self.word(0);
             self.option(RESOLUTION, &[9]);
@@ -96,7 +97,8 @@ impl Writer {
             frame::mark(fate.packet.layer(), &mut self.frame);
         }
         self.begin();
-        // The lengths in the head are known only after the frame has been written.
+        // The lengths at the beginning of the block are filled in after the frame has been written,
+        // because they are not known earlier.
         let head_words = 5;
         self.block.resize(head_words * 4, 0);
         match link {
@@ -142,7 +144,7 @@ impl Writer {
     }
 }
 
-/// Writes the buffered data and completes the output.
+/// Writes the buffered data and finishes the output.
 pub(super) fn finish(out: BufWriter<Stream>) -> Result<()> {
     match out.into_inner() {
         Ok(stream) => stream.finish(),

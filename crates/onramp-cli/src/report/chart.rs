@@ -18,7 +18,7 @@ pub(crate) use scene::Scene;
 pub(crate) use style::css;
 pub(crate) use times::{TimeLine, Times};
 
-/// A function that writes figures as text, for axes and bars.
+/// A function that returns the text for a figure, on axes and beside bars.
 pub(crate) type Words = fn(f64) -> String;
 
 /// Width of every chart in units of the chart. A unit is a pixel if the chart is not scaled.
@@ -26,5 +26,6 @@ const WIDTH: f64 = 560.0;
 /// Height of a line of text, and size of its letters, in units.
 const LINE: f64 = 16.0;
 const LETTERS: f64 = 13.0;
-/// The place below the title, in units from the top, where the content begins.
+/// Distance from the top of the chart to the place below the title where the content begins, in
+/// units.
 const TOP: f64 = 30.0;

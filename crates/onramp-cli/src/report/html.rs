@@ -7,8 +7,8 @@ use super::page;
 use super::table::{READ, TIMES, duration};
 use crate::bench::{Kind, MethodSummary, Percentiles, Ratios, Results, Spread, summarize};
 
-/// Returns the page of `onramp bench udp` and `onramp demo`. The text `meaning` says what the
-/// results mean.
+/// Returns the HTML page of `onramp bench udp` and `onramp demo`. `meaning` is a text about what
+/// the results mean.
 pub(crate) fn bench_udp(results: &Results, kinds: &[Kind], meaning: &str) -> String {
     let (methods, ratios) = summarize(kinds, &results.rounds);
     let parameters = &results.parameters;
@@ -20,7 +20,8 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind], meaning: &str) -> Str
     let cpu = "CPU of the process for each, nanoseconds";
     let cpu = bars(cpu, &methods, 1.0, |m| m.cpu_ns_per_packet);
     let charts = [rates, cpu].into_iter().filter_map(|bars| bars.draw()).collect::<Vec<_>>();
-    // The rates of verified runs do not show which method is faster, so their ratios are left out.
+    // In verified runs the rates do not show which method is faster, so the ratios of the rates are
+    // left out.
     let ratios = if verify { Vec::new() } else { ratios };
     let body = html! {
         p class="soft" { (results.machine.summary()) }
@@ -38,7 +39,8 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind], meaning: &str) -> Str
     page::page(&format!("Onramp: {title}"), &body)
 }
 
-/// Returns a bar for each method, with a line from its least to its greatest round.
+/// Returns a bar chart with a bar for each method, and on each bar a line from the least to the
+/// greatest value over the rounds.
 fn bars(
     title: &str,
     methods: &[MethodSummary<'_>],

@@ -1,4 +1,5 @@
-//! Results for programs, as `docs/json.md` documents them key by key. Later versions only add keys.
+//! Results in JSON, for programs. `docs/json.md` documents every key. Later versions of the program
+//! only add keys.
 
 use serde_json::{Map, Value, json};
 
@@ -6,10 +7,10 @@ use crate::bench::{
     Checked, MethodSummary, Percentiles, Ratios, Results, Round, Spread, summarize,
 };
 
-/// The version of every schema in this module.
+/// The version number of every schema that this module writes.
 const VERSION: u32 = 1;
 
-/// Returns the results of `onramp bench udp` and `onramp demo`.
+/// Returns the results of `onramp bench udp` and `onramp demo` as JSON.
 pub(crate) fn bench_udp(results: &Results, kinds: &[crate::bench::Kind]) -> String {
     let (methods, ratios) = summarize(kinds, &results.rounds);
     let ratios: Map<String, Value> =
@@ -25,7 +26,7 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[crate::bench::Kind]) -> Stri
     pretty(&document)
 }
 
-/// Returns the document as text with a line end.
+/// Returns the JSON document as text that ends with a line end.
 pub(crate) fn pretty(document: &Value) -> String {
     format!("{document:#}\n")
 }
@@ -112,7 +113,8 @@ fn ratios_of(ratios: &Ratios) -> Value {
     Value::Object(map)
 }
 
-/// Inserts the median under `name`, and the extremes under names derived from it.
+/// Inserts the median under `name`, and the least and the greatest value under names derived from
+/// `name`.
 fn insert(map: &mut Map<String, Value>, name: &str, spread: Option<Spread>) {
     let value = |figure: fn(Spread) -> f64| spread.map_or(Value::Null, |s| number(figure(s)));
     map.insert(name.into(), value(|s| s.median));

@@ -1,8 +1,9 @@
-//! Reports of the laboratory. They are made only from the JSON that an experiment writes, so a page
-//! made later from that JSON is the same as the page of the run.
+//! Reports of the laboratory's experiments. A report is made only from the JSON that an experiment
+//! writes, so a page that is made later from that JSON is the same as the page of the run.
 //!
-//! The designs, figures and axes in a report are those in the rows of the JSON. The program knows
-//! beforehand only the title of an experiment and the figures that matter most ([`Story`]).
+//! The designs, figures and axes in a report are those in the rows of the JSON. Built into the
+//! program are only the titles of the experiments and the figures that matter most for each of them
+//! ([`Story`]).
 
 mod aqm;
 mod chart;
@@ -23,15 +24,15 @@ use super::chart::Scene;
 use super::page;
 pub(crate) use data::Document;
 
-/// The facts about an experiment that the program knows beforehand.
+/// What the program knows about an experiment without reading its results.
 #[derive(Debug)]
 struct Story {
     kind: &'static str,
     title: &'static str,
-    /// The design that the others are shown beside. Designs whose names begin with this name are
-    /// highlighted too.
+    /// The name of the design that is compared with the others. Designs whose names begin with this
+    /// name are highlighted.
     ours: &'static str,
-    /// The figures that matter most; each gets charts.
+    /// The keys of the figures that matter most. Each of these figures gets charts.
     figures: &'static [&'static str],
 }
 
@@ -103,7 +104,8 @@ const STORIES: [Story; 10] = [
     },
 ];
 
-/// Returns one page with all experiments, with a table of contents if there are several.
+/// Returns one HTML page with all experiments. If there are several, the page begins with a table
+/// of contents.
 pub(crate) fn page(documents: &[Document]) -> String {
     let title = match documents {
         [document] => format!("Onramp: {}", document.title()),
@@ -128,7 +130,7 @@ pub(crate) fn page(documents: &[Document]) -> String {
     page::page(&title, &body)
 }
 
-/// Returns all charts, each with a name for its file.
+/// Returns the charts of all experiments, each with a name for its file.
 pub(crate) fn charts(documents: &[Document]) -> Vec<(String, Scene)> {
     let named = documents.iter().zip(names(documents));
     let charts = named.flat_map(|(document, name)| {
@@ -138,8 +140,8 @@ pub(crate) fn charts(documents: &[Document]) -> Vec<(String, Scene)> {
     charts.collect()
 }
 
-/// Returns names for the experiments. If an experiment ran several times, the later runs have a
-/// number.
+/// Returns a name for each experiment. If the same experiment ran several times, the names of the
+/// second and later runs end with a number.
 fn names(documents: &[Document]) -> Vec<String> {
     let name = |(at, document): (usize, &Document)| {
         let same = documents[..at].iter().filter(|other| other.kind() == document.kind()).count();
@@ -194,7 +196,8 @@ fn how(document: &Document) -> String {
     )
 }
 
-/// Returns the story of the experiment `kind`, if there is one.
+/// Returns the built-in facts about the experiment `kind`; `None` if the program does not know that
+/// experiment.
 fn story(kind: &str) -> Option<&'static Story> {
     STORIES.iter().find(|story| story.kind == kind)
 }

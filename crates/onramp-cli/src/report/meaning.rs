@@ -1,10 +1,11 @@
-//! Says in a sentence or two what the figures of a benchmark mean, whichever method won.
+//! Says in a sentence or two what the figures of a benchmark mean, whether Onramp won or not.
 
 use onramp::DropReason;
 
 use crate::bench::{Kind, MethodSummary, OVERFLOW, Results, WIRE_OVERFLOW, summarize};
 
-/// Returns a sentence or two about the method that matters most among `kinds`: Onramp if it ran.
+/// Returns a sentence or two about Onramp if it is among the methods in `kinds`; otherwise about
+/// the fastest method.
 pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     let (methods, ratios) = summarize(kinds, &results.rounds);
     let best = methods.iter().max_by(|a, b| rate(a).total_cmp(&rate(b)));
@@ -34,7 +35,8 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
         (false, true) => "fewer packets, but for less CPU each",
         (false, false) => "here it lost: fewer packets for more CPU",
     };
-    // The median of the ratios is not the ratio of the medians, unless there is only one round.
+    // With several rounds, the text gives the median of the rounds' ratios, which differs from the
+    // ratio of the two medians.
     let (plain, medians) = match subject.rounds.len() {
         1 => (format!("{plain},"), ""),
         rounds => (
@@ -48,8 +50,8 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     )
 }
 
-/// Returns a text about what became of all datagrams in the rounds of a verified method. It says
-/// nothing about speed, because the receivers take processors away from the senders.
+/// Returns a text about what became of all datagrams of a method in verified rounds. The text says
+/// nothing about speed, because the receiving threads take processors away from the senders.
 fn verified(method: &MethodSummary<'_>) -> String {
     let checks = method.rounds.iter().filter_map(|round| round.checked.as_ref());
     let (mut submitted, mut delivered, mut failed) = (0, 0, false);
@@ -68,7 +70,8 @@ fn verified(method: &MethodSummary<'_>) -> String {
     }
 }
 
-/// Returns a sentence for each method that delivered no datagram, with the reason.
+/// For each method that delivered no datagram, returns a sentence that says so and gives the
+/// reason.
 pub(crate) fn nothing_delivered(results: &Results, kinds: &[Kind]) -> Vec<String> {
     let (methods, _) = summarize(kinds, &results.rounds);
     methods.iter().filter_map(nothing).collect()
@@ -78,8 +81,8 @@ fn nothing(method: &MethodSummary<'_>) -> Option<String> {
     let none = method.rounds.iter().all(|round| match (&round.checked, round.delivered) {
         (Some(checked), _) => checked.delivered == 0,
         (None, Some(delivered)) => delivered == 0,
-        // The report does not know what arrived at the destination, but no datagram left this
-        // machine.
+        // If the sink is another program's socket, the number of datagrams that arrived is not
+        // known; but here none even left this machine.
         (None, None) => round.per_message == 0.0,
     });
     if !none {
@@ -114,7 +117,7 @@ fn nothing(method: &MethodSummary<'_>) -> Option<String> {
     Some(format!("method {name}: nothing was delivered: {count} dropped as {reason}: {about}"))
 }
 
-/// Returns a number as people say it.
+/// Returns the text for a number as people would say it, such as in millions.
 fn words(count: f64) -> String {
     match count {
         1e6.. => format!("{:.2} million", count / 1e6),
@@ -162,8 +165,8 @@ mod tests {
         let round = |send, ours| {
             [planted::round(kinds[0], send, send * 100), planted::round(kinds[1], ours, ours * 40)]
         };
-        // The rates with `send` are 50, 100 and 200 a second; those with Onramp are 4, 6 and 2.5
-        // times as high.
+        // With `send`, 50, 100 and 200 datagrams arrive per second in the three rounds; with
+        // Onramp, 4, 6 and 2.5 times as many.
         let rounds = [round(200, 800), round(400, 2_400), round(800, 2_000)];
         let meaning = bench_udp(&results(false, rounds.into_iter().flatten().collect()), &kinds);
         assert_eq!(

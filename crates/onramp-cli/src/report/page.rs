@@ -1,5 +1,5 @@
-//! The parts that all HTML reports share. A report is one file that needs no other files, with a
-//! light and a dark theme.
+//! The parts that all HTML reports have in common. A report is one file that needs no other files.
+//! It has a light and a dark theme.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -28,7 +28,7 @@ dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}\
 @media print{body{max-width:none;padding:0;font-size:12px}table{font-size:8px}\
 .wide,figure{overflow:visible}.chart{min-width:0}th,td{padding:.1rem .3rem}}";
 
-/// Returns a whole page.
+/// Returns a whole HTML page with the given title and body.
 pub(crate) fn page(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
@@ -53,8 +53,8 @@ pub(crate) fn charts<'a>(scenes: impl IntoIterator<Item = &'a Scene>) -> Markup 
     }
 }
 
-/// Returns a table whose first column is text and whose other columns are figures. A wide table
-/// scrolls without the page.
+/// Returns a table whose first column is text and whose other columns are figures. A table that is
+/// too wide for the page scrolls by itself.
 pub(crate) fn table(head: &[String], rows: &[Vec<String>]) -> Markup {
     html! {
         div class="wide" {

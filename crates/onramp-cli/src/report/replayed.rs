@@ -14,28 +14,29 @@ use super::table::{align, duration};
 use crate::error::line;
 use crate::replay::{Flow, MTU, Results};
 
-/// Largest number of flows in JSON, in tables for people, and in charts.
+/// Largest number of flows in the JSON summary. The two constants below are the numbers for tables
+/// and for charts.
 const FLOWS: usize = 100;
 const FLOWS_SHOWN: usize = 10;
 const FLOWS_DRAWN: usize = 6;
-/// Largest number of points of a line that shows rates. It is small, because a short part of time
-/// holds few packets.
+/// Largest number of points in a line that shows a rate. There are few points, because in a short
+/// time only a few packets are sent, which do not make a meaningful rate.
 const RATES: usize = 128;
 
 const PERCENTILES: [(&str, u32); 4] = [("p50", 500), ("p95", 950), ("p99", 990), ("p999", 999)];
 
-/// A flow, and what became of its packets.
+/// What the summary says about one flow.
 struct Row<'r> {
     key: u64,
     number: usize,
     flow: Option<&'r Flow>,
     counts: &'r Counts,
-    /// The flow's share of the bytes sent, from 0 to 1.
+    /// This flow's share of all bytes that were sent, from 0 to 1.
     share: f64,
 }
 
-/// Returns the flows by bytes sent, the greatest first; flows with the same number of bytes are in
-/// the order in which they came.
+/// Returns the flows, beginning with the flow that sent the most bytes. Flows that sent the same
+/// number of bytes are in the order in which they came.
 fn rows(results: &Results) -> Vec<Row<'_>> {
     let total = results.sink.total().sent_bytes.max(1) as f64;
     let row = |(key, counts): (&u64, _)| {
@@ -48,8 +49,8 @@ fn rows(results: &Results) -> Vec<Row<'_>> {
     rows
 }
 
-/// Returns the mean and the maximum of the number of packets that were in the queue when packets
-/// came.
+/// Returns the mean and the maximum of the number of packets that a packet found in the tree of
+/// qdiscs when it came.
 fn queue(results: &Results) -> (f64, u32) {
     let cells = results.timeline.cells();
     let came: u64 = cells.iter().map(|cell| cell.came).sum();
@@ -58,7 +59,8 @@ fn queue(results: &Results) -> (f64, u32) {
     (sum as f64 / came.max(1) as f64, most.unwrap_or(0))
 }
 
-/// Returns the time in seconds from the first packet that came until the last bit was sent.
+/// Returns the time in seconds from the moment when the first packet came to the moment when the
+/// last bit was sent.
 fn seconds(results: &Results) -> f64 {
     let total = results.sink.total();
     let ends = total.first.zip(total.last);
@@ -174,7 +176,8 @@ fn series(results: &Results, flows: &[Row<'_>]) -> Value {
     })
 }
 
-/// Returns the flows to draw: the greatest of those whose rates are known over time.
+/// Returns the flows that the charts show: of those whose rates over time were recorded, the flows
+/// that sent the most bytes.
 fn drawn<'r, 'f>(
     results: &'r Results,
     flows: &'r [Row<'f>],
@@ -200,7 +203,7 @@ pub(crate) fn text(results: &Results) -> String {
     text
 }
 
-/// Returns the facts about the whole replay.
+/// Returns facts about the replay as a whole, as names and values.
 fn facts(results: &Results) -> Vec<(&'static str, String)> {
     let (read, plan, sink) = (&results.read, &results.plan, &results.sink);
     let total = sink.total();
@@ -377,7 +380,7 @@ fn charts(results: &Results, flows: &[Row<'_>]) -> Vec<Scene> {
             true,
         ),
     ];
-    // Rates are drawn over fewer and wider parts of time.
+    // The charts of rates use fewer and longer parts of the time than the other charts do.
     let fold = cells.len().div_ceil(RATES).max(1);
     let rates = |bytes: Vec<u64>| -> Vec<Option<f64>> {
         let rate = |part: &[u64]| {

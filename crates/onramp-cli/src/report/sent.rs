@@ -69,8 +69,8 @@ pub(crate) fn text(summary: &Summary) -> String {
     text
 }
 
-/// Returns a sentence that says why nothing was sent; `None` if something was sent or if an error
-/// says why.
+/// Returns a sentence that says why nothing was sent; `None` if something was sent, or if the
+/// summary has an error, which gives the reason.
 pub(crate) fn nothing(summary: &Summary) -> Option<String> {
     let (stats, counts) = (&summary.stats, &summary.counts);
     if stats.sent > 0 || summary.error.is_some() {

@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use crate::bench::{Checked, Kind, MethodSummary, Percentiles, Ratios, Results, Spread, summarize};
 
-/// The note about the figures of a verified run.
+/// The note about the column `read` of a verified run.
 pub(super) const READ: &str = "read: datagrams that the checking receivers read during the \
                                measurement; the receivers share the processors with the senders, \
                                so this figure does not compare methods";
 
-/// The note about the columns of ratios.
+/// The note about the columns with ratios to `send`.
 pub(super) const TIMES: &str = "the figure divided by that of send in the same round; the median \
                                 of the rounds";
 
@@ -59,7 +59,8 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
         "fairness",
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
-    // The rates of verified runs do not show which method is faster, so their ratios are left out.
+    // In verified runs the rates do not show which method is faster, so the ratios of the rates are
+    // left out.
     let ratios = if parameters.verify { Vec::new() } else { ratios };
     rows.extend(methods.iter().map(|method| row(method, &ratios, unit)));
     text.push_str(&align(&rows));
@@ -124,7 +125,7 @@ fn latencies(ns: Option<Percentiles>) -> [String; 4] {
     )
 }
 
-/// Returns nanoseconds as text with three digits and a unit.
+/// Returns the text for a duration of `ns` nanoseconds, in the unit that suits it.
 pub(crate) fn duration(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -201,8 +202,8 @@ fn verify(name: &str, checked: &Checked) -> String {
     text
 }
 
-/// Aligns columns to the width of their widest cell, the first column to the left, the others to
-/// the right.
+/// Returns a text table in which every column is as wide as its widest cell. The first column is
+/// aligned to the left, the others to the right.
 pub(crate) fn align(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();

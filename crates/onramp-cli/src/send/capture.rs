@@ -1,4 +1,4 @@
-//! Reads the UDP payloads of captures.
+//! Reads captures and finds the UDP payloads in them.
 
 use std::io::Read;
 use std::path::Path;
@@ -19,8 +19,8 @@ const ADVICE: Advice = Advice {
 
 /// Reads the capture at `path` and passes each UDP payload, with its flow, to `each`.
 ///
-/// An error says at which byte of the file it happened. The payloads before that byte have been
-/// passed to `each`.
+/// If reading fails, the error says at which byte of the file. The payloads before that byte have
+/// been passed to `each`.
 pub(crate) fn read(
     path: &Path,
     counts: &mut Counts,
@@ -50,7 +50,7 @@ fn read_blocks(
     Ok(())
 }
 
-/// The link types of a capture's interfaces; a pcap has only one.
+/// The link type of each interface of the capture. A pcap file has only one interface.
 #[derive(Debug, Default)]
 struct Links(Vec<Linktype>);
 

@@ -1,4 +1,4 @@
-//! Finds the UDP payload of a captured frame.
+//! Finds the UDP payload in a captured frame.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,11 @@ use pcap_parser::Linktype;
 
 use super::FlowId;
 
-/// Values of DLT_RAW that some systems wrote instead of the official 101.
+/// The link type "raw IP" has the official number 101. Some systems wrote these numbers (those of
+/// DLT_RAW) into files instead.
 const RAW_OLD: [Linktype; 2] = [Linktype(12), Linktype(14)];
 
-/// The content of a frame.
+/// What a frame contains.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
     /// A complete UDP payload, and its flow.
@@ -38,7 +39,8 @@ pub(super) fn frame(link: Linktype, data: &[u8], original: usize) -> Frame<'_> {
     let none = if short { TRUNCATED } else { MALFORMED };
     let sliced = match link {
         Linktype::ETHERNET => LaxSlicedPacket::from_ethernet(data).ok(),
-        // The number of the address family differs between systems, but the IP version is as good.
+        // The frame begins with the number of an address family, which differs between systems. It
+        // is skipped, because the IP version says the same.
         Linktype::NULL | Linktype::LOOP => ip(data.get(4..)),
         Linktype::RAW | Linktype::IPV4 | Linktype::IPV6 => ip(Some(data)),
         link if RAW_OLD.contains(&link) => ip(Some(data)),
@@ -86,8 +88,8 @@ fn udp<'a>(sliced: &LaxSlicedPacket<'a>, short: bool) -> Frame<'a> {
     Frame::Udp(flow, udp.payload())
 }
 
-/// Whether the datagram is complete. A length of 0 means all bytes of the frame: frames beyond 64
-/// KiB have it, captured before segmentation.
+/// Whether the bytes of the datagram are complete. The length 0 means "all bytes of the frame":
+/// datagrams of more than 64 KiB have this length if they were captured before segmentation.
 fn whole(udp: &UdpSlice<'_>) -> bool {
     udp.length() == 0 || usize::from(udp.length()) == udp.slice().len()
 }
@@ -177,7 +179,8 @@ mod tests {
 
     #[test]
     fn no_bytes_break_it() {
-        // The test tries every prefix of every corruption of a single header byte.
+        // Changes each header byte in turn to several values, and tries every prefix of each
+        // changed frame.
         let packet = [&[0; 12][..], &[8, 0], &datagram(b"payload")].concat();
         for at in 0..42 {
             for value in [0, 1, 0x45, 0x7f, 0x80, 0xff] {

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 
 use super::Counts;
 
-/// Reads lines and passes each, without its line end, to `each`. A line of more than `longest`
-/// bytes is an error.
+/// Reads lines of text and passes each of them, without its line end, to `each`. Returns an error
+/// if a line has more than `longest` bytes.
 pub(crate) fn read(
     mut input: impl BufRead,
     longest: usize,

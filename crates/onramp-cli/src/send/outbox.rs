@@ -15,19 +15,20 @@ use crate::error::died;
 use crate::host::{self, Destination};
 use crate::progress::Progress;
 
-/// The flow of all lines of text.
+/// The flow that all lines of text belong to.
 pub(crate) const TEXT_FLOW: FlowId = [(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0); 2];
-/// Number of flows of a capture that have queues of their own. A flow beyond this number shares the
-/// queue of an earlier flow.
+/// Number of flows of a capture that can be separate flows of the qdisc. Each flow beyond this
+/// number shares a flow of the qdisc with an earlier one.
 const FLOWS_MAX: usize = 65_536;
-/// The largest packet size that fq assumes, in bytes, if the path allows more. The packet size
-/// determines how many packets leave in one go.
+/// The largest packet size in bytes for which fq is configured, even if the path allows larger
+/// packets. The packet size determines how many packets fq sends at once.
 const MTU_MAX: u32 = 1_514;
-/// How often a wait is interrupted to show progress.
+/// How often a thread that waits for the qdisc looks up from waiting to show progress.
 const LOOK: Duration = Duration::from_millis(250);
-/// Runs shorter than this show no progress.
+/// No progress is shown before the run has lasted this long.
 const LONG: Duration = Duration::from_secs(3);
-/// How long to wait for the answer of a near destination where nobody listens.
+/// How long to wait, after the last datagram, for the answer of a near machine on which nobody
+/// listens.
 const ANSWER: Duration = Duration::from_millis(50);
 
 /// A summary of what `onramp send` sent, for reports.
@@ -43,7 +44,8 @@ pub(crate) struct Summary {
     pub(crate) payload_bytes: u64,
     pub(crate) stats: LinkStats,
     pub(crate) seconds: f64,
-    /// Why reading or sending ended early, or which error the destination answered.
+    /// The error that ended reading or sending early, or the error that the destination answered;
+    /// `None` if there was no error.
     pub(crate) error: Option<String>,
 }
 
@@ -55,7 +57,7 @@ pub(crate) struct Outbox {
     link: Link,
     sender: Sender,
     flows: HashMap<FlowId, Flow>,
-    /// The first flows again, for flows beyond [`FLOWS_MAX`] to share.
+    /// The first [`FLOWS_MAX`] flows again, as a list. Flows beyond that number share them.
     shared: Vec<Flow>,
     longest: usize,
     payload_bytes: u64,
@@ -83,7 +85,8 @@ impl Outbox {
         Ok(Self::over(link.context("cannot make a link")?, socket, to))
     }
 
-    /// Sends over `link`. The socket `socket` reports the errors of the destination.
+    /// Creates an outbox that sends over `link`. `socket` is connected to the destination and
+    /// reports its errors.
     fn over(link: Link, socket: UdpSocket, to: Destination) -> Self {
         let now = MonotonicClock.now();
         Self {
@@ -102,12 +105,12 @@ impl Outbox {
         }
     }
 
-    /// Returns the size of the largest payload in bytes.
+    /// Returns the size of the largest payload that can be sent, in bytes.
     pub(crate) fn longest(&self) -> usize {
         self.longest
     }
 
-    /// Sends `payload` in the flow `id`, and waits for room if necessary.
+    /// Sends `payload` in the flow `id`. If the link has no room, waits for room.
     pub(crate) fn send(&mut self, id: FlowId, payload: &[u8]) -> Result<()> {
         if payload.len() > self.longest {
             let (size, longest) = (payload.len(), self.longest);
@@ -151,7 +154,7 @@ impl Outbox {
         self.shared[(usize::from(from) << 16 | usize::from(to)) % FLOWS_MAX].clone()
     }
 
-    /// Shows progress from time to time.
+    /// Shows progress if the last time was long enough ago.
     fn look(&mut self) {
         let now = MonotonicClock.now();
         if now < self.looked + LOOK || now < self.started + LONG {
@@ -162,8 +165,8 @@ impl Outbox {
         self.progress.show(&format!("{} datagrams in {seconds} s", self.submitted));
     }
 
-    /// Waits until the qdisc has sent all packets, however long that takes. The result also
-    /// contains the error of the link or the destination, if there was one.
+    /// Waits until the qdisc has sent all packets, however long that takes, and closes the link.
+    /// Returns the summary, and the error of the link or of the destination if there was one.
     pub(crate) fn close(
         mut self,
         from: String,
@@ -266,7 +269,8 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let to = Host::parse("127.0.0.1:9", None).expect("a host").resolve().expect("an address");
         let mut outbox = Outbox::over(link, socket, to);
-        // The port accepts the first datagram and dies with it. Later datagrams are refused.
+        // The port accepts the first datagram; the device panics when it sends it, and the port
+        // dies. Later datagrams are refused.
         let sent = (0..1_000).find_map(|_| outbox.send(TEXT_FLOW, b"x").err());
         assert!(sent.is_some(), "a dead port takes nothing");
         let (summary, fault) = outbox.close("a test".into(), "fq", 1, Counts::default());

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{assert_documented_keys, assert_fails, read_json, run, stderr};
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/aqm");
-/// If this variable is set, the test writes the files that it would otherwise compare.
+/// If this environment variable is set, the test writes the pages that it would otherwise compare.
 const WRITE: &str = "ONRAMP_WRITE_DOCS";
 
 /// Runs `line`, which must succeed, and returns what it prints.
@@ -19,11 +19,12 @@ fn done(line: &str) -> String {
     String::from_utf8(output.stdout).expect("tables are UTF-8")
 }
 
-/// Returns `page` with its fenced blocks of `text` replaced by the blocks in `printed`. A block is
-/// recognized by the text before its first colon or comma.
+/// Returns `page` with new contents in its fenced blocks of the type `text`: each gets the block in
+/// `printed` that begins with the same words, up to the first colon or comma.
 fn renewed(page: &str, printed: &str) -> String {
     let name = |text: &str| text.split([':', ',', '\n']).next().map(str::to_owned);
-    // The first two parts of the output are one block: the settings that all runs share.
+    // The first two parts of the output belong to one block, which shows the settings that all runs
+    // share.
     let (first, rest) = printed.split_once("\n\n").expect("blocks");
     let (second, rest) = rest.split_once("\n\n").expect("blocks");
     let common = format!("{first}\n\n{second}");
@@ -121,7 +122,7 @@ fn every_key_is_documented_and_the_same_command_writes_the_same() {
     }
     assert!(table.starts_with("10Mbit, 8 s after 4 s of warm-up, seed 7\n"), "{table}");
 
-    // The page of the run is the same as the page made from its JSON.
+    // `onramp lab report` makes the same page from the run's JSON as the run itself has written.
     let page = fs::read_to_string(at("aqm.html")).expect("the page");
     assert_eq!(page, done(&format!("lab report {} --html -", json.display())));
     for part in ["<h3>unresponsive</h3>", "Short flows, median", "Time is virtual"] {

@@ -9,18 +9,19 @@ use super::{
     assert_documented_keys, assert_fails, onramp, read_json, root, run, skip, skip_kernel, stderr,
 };
 
-/// A run with two threads and four methods, long enough for every thread to get its turn on a busy
-/// machine.
+/// A benchmark with two threads and four methods. It lasts long enough for every thread to get a
+/// processor on a busy machine.
 const SHORT: &str = "bench udp --threads 2 --seconds 0.2 --rounds 1";
 
-/// Runs `line` with `--json` and returns the JSON object. The run must succeed.
+/// Runs the command `line` with the option `--json`, asserts that it succeeds, and returns the JSON
+/// object that it writes.
 fn results(line: &str) -> Value {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("out.json");
     let output = run(&format!("{line} --json {}", file.display()));
     assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
-    // On a busy machine, a method may get no processor during its measurement. The program reports
-    // that.
+    // On a busy machine, a method may get no processor while it is measured. The program then
+    // prints a message with the words "measure longer".
     let told = stderr(&output);
     assert!(told.lines().all(|line| line.contains("measure longer")), "{line}: {told}");
     let left: Vec<_> = fs::read_dir(folder.path()).expect("the folder").collect();
@@ -42,8 +43,8 @@ fn sum(drops: &Value) -> u64 {
 
 #[test]
 fn every_method_is_measured() {
-    // On a machine with other load, a method may not get to send during its measurement. In one run
-    // of five, each method must deliver datagrams.
+    // On a busy machine, a method may get no processor while it is measured. Therefore the
+    // benchmark runs up to five times, until every method delivers datagrams in the same run.
     let line = format!("{SHORT} --flows-per-thread 2");
     let busy = |method: &Value| number(&method["delivered_per_second"]) > 0.0;
     let mut runs = (0..5).map(|_| results(&line));
@@ -67,7 +68,8 @@ fn every_method_is_measured() {
         }
         assert_eq!(sum(&method["drops"]), 0, "loopback drops nothing: {method}");
     }
-    // The counters are read one after another, so that the result may be off by one call.
+    // A datagram counts and a call counts at slightly different moments, so the ratio may be off by
+    // a little.
     let per_call = |at: usize| number(&methods[at]["datagrams_per_system_call"]);
     assert!((0.9..1.1).contains(&per_call(0)) && per_call(1) > 28.0, "{methods:?}");
     assert!(number(&methods[2]["datagrams_per_message"]) > 28.0, "{methods:?}");
@@ -90,7 +92,8 @@ fn a_method_alone_has_no_ratios_and_rounds_are_listed() {
     assert!(min <= median && median <= max);
 }
 
-/// Collects all keys of objects in `value`, except keys that are data.
+/// Appends all keys of the objects in `value` to `into`, except keys that are data, such as drop
+/// reasons.
 fn keys(value: &Value, path: &str, into: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
@@ -151,8 +154,8 @@ fn every_documented_key_is_there() {
     }
     assert!(checked > 50, "{checked} keys were found in the tables");
 
-    // The text, not a table, documents these keys. Each list stands with the object that has the
-    // keys.
+    // docs/json.md documents these keys in its text, not in a table. Each list of keys stands here
+    // beside the object that has these keys.
     let ratios = &results["ratios_to_send"]["onramp"];
     let in_text = [
         (ratios, "packets_per_second delivered_per_second cpu_ns_per_packet send_p50"),
@@ -181,7 +184,8 @@ fn the_table_goes_to_standard_output_unless_json_does() {
     let by_name = run(&format!("{SHORT} --methods send --json /dev/stdout"));
     let only: Value = serde_json::from_slice(&by_name.stdout).expect("JSON and nothing else");
     assert_eq!(only["schema"], "onramp.bench.udp");
-    // A shell's >(...) names a pipe in this way.
+    // If a user writes `>(...)` in a shell, the shell gives the program a path such as /dev/fd/3,
+    // which leads to a pipe.
     let line = format!("'{}' {SHORT} --methods send --json /dev/fd/3 3>&1 >&2", onramp_path());
     let piped = Command::new("sh").args(["-c", &line]).output().expect("a shell");
     let only: Value = serde_json::from_slice(&piped.stdout).expect("JSON and nothing else");
@@ -203,7 +207,8 @@ fn the_page_needs_nothing_else() {
     }
 }
 
-/// Runs `line`, and checks that the numbers in the report agree with the program's own check.
+/// Runs a verified benchmark, and asserts that the program's check passed and that the report's
+/// numbers of datagrams delivered and dropped add up to those submitted.
 fn verified(line: &str) -> Value {
     let results = results(line);
     let method = results["methods"][0].clone();
@@ -228,7 +233,7 @@ fn verified_runs_account_for_everything() {
 #[test]
 fn drops_of_the_qdisc_are_counted_by_reason() {
     let line = "bench udp --verify --threads 8 --seconds 0.2 --batch 32 --queues 1";
-    // Paced flows fill their queues, however fast the device is.
+    // A flow with a low rate fills its queue, however fast the device is.
     let method = verified(&format!("{line} --qdisc 'fq maxrate 8mbit flow_limit 5'"));
     assert!(count(&method["drops"]["fq_flow_limit"]) > 0, "{method}");
 }
@@ -240,10 +245,10 @@ fn receivers_may_stop_and_go_on() {
 
 #[test]
 fn a_stall_is_seen_by_the_receiver() {
-    // The datagrams are so large that a receiver's buffer holds only a few dozen. Datagrams after
-    // these are lost until the receiver reads again, so there is a gap of the stall's length
-    // between the times of arrival. On a machine with other load, the buffer may fill too late, so
-    // only one run of five must show the gap.
+    // The datagrams are so large that a receiver's buffer has room for only a few dozen. While the
+    // receiver does not read, the datagrams that find no room are lost, so no datagram has an
+    // arrival time in this gap, which is as long as the stall. On a busy machine, the buffer may
+    // fill too late, so it is enough if one run of five shows the gap.
     let stall_ns = 200_000_000;
     let line = "bench udp --verify --threads 1 --size 60000 --seconds 0.4 --stall 0.2";
     let shown = (0..5).any(|_| {
@@ -259,13 +264,14 @@ fn a_stall_is_seen_by_the_receiver() {
 fn a_paced_flow_is_never_faster_than_its_rate() {
     let method =
         verified("bench udp --verify --threads 1 --seconds 0.5 --qdisc 'fq maxrate 8mbit'");
-    // The receiver's rate does not count the first datagram, so the number of bits here does not
-    // count it either.
+    // The first datagram starts the time that the receiver measures, so the receiver does not count
+    // its bits, and neither does this test.
     let bits = (count(&method["verify"]["delivered"]) - 1) as f64 * 162.0 * 8.0;
     let rates = &method["verify"]["receiver"]["flow_wire_bits_per_second"];
     let span = bits / number(&rates["max"]);
     assert!(span > 0.4, "the window alone is 0.5 s: {method}");
-    // The initial quantum of fq is ten packets of the MTU, link header included.
+    // The initial quantum of `fq`, which it sends without delay, is ten packets of the MTU, link
+    // header included.
     let initial_quantum = 10.0 * 1_514.0 * 8.0;
     assert!(bits <= 8e6 * span + initial_quantum, "{bits} bits in {span} s: {method}");
     let gaps = method["verify"]["receiver"]["gaps"].as_array().expect("gaps");
@@ -283,7 +289,8 @@ fn an_address_of_somebody_else() {
     }
     let by_name = format!("{SHORT} --methods send --to localhost:{}", to.port());
     let message = stderr(&run(&by_name));
-    // If localhost resolves to ::1 first, no program listens there.
+    // If `localhost` resolves first to ::1, the program reports that nobody listens there, because
+    // the receiver listens at 127.0.0.1.
     assert!(message.is_empty() || message.contains("--to [::1]:"), "{message}");
     drop(receiver);
     let refused = &["--to", "Connection refused", "start a receiver first"];
@@ -374,8 +381,8 @@ fn a_wire_of_its_own() {
     if !root() {
         return skip("--sink veth needs root");
     }
-    // The number of datagrams that arrive within the window depends on the load of the machine. The
-    // number that arrives in total does not.
+    // This test counts the datagrams of the whole round. The number that arrives while a method is
+    // measured would depend on how busy the machine is.
     for kind in ["send", "sendmmsg", "gso", "onramp"] {
         let line = "bench udp --verify --threads 2 --seconds 0.1 --sink veth --methods";
         let method = verified(&format!("{line} {kind}"));

@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 
 use super::{run, skip, stderr};
 
-/// A shell, with a script that asks it for completions.
+/// A shell, with a script that makes the shell complete a command line.
 struct Shell {
     name: &'static str,
-    /// The script. It prints what may come next on the line in `$LINE`; the completion script is in
-    /// `$SCRIPT`.
+    /// The script. It loads the completion script, whose path is in `$SCRIPT`, and prints the words
+    /// that may come next on the command line in `$LINE`.
     asks: &'static str,
 }
 
@@ -47,7 +47,8 @@ const FISH: Shell = Shell {
 };
 
 impl Shell {
-    /// Returns what may come next on `line`; `None` if the shell is not installed.
+    /// Returns the words that the shell offers as the next word of `line`; `None` if the shell is
+    /// not installed.
     fn next(&self, line: &str) -> Option<Vec<String>> {
         let folder = tempfile::tempdir().expect("a folder");
         let written = run(&format!("completions {} --also tc", self.name));
@@ -95,7 +96,8 @@ impl Shell {
 #[test]
 fn bash_completes() {
     BASH.check();
-    // clap completes the words before `tc`.
+    // Words before `tc`, such as the names of commands, are completed by the part of the script
+    // that clap generates.
     let found = BASH.next("onramp compl").unwrap_or_default();
     assert_eq!(found, ["completions"]);
 }

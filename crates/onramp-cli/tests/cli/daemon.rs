@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{onramp, skip};
 
-/// How long a test waits for an expected event; long enough even on a slow machine.
+/// How long a test waits for an event that it expects. This is long enough even on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn now() -> Instant {
@@ -28,7 +28,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Waits until `is` returns true because of what another thread or process does.
+/// Waits until `is` returns true. Panics with `what` if that takes too long.
 fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let begin = now();
     while !is() {
@@ -50,7 +50,7 @@ impl Daemon {
         Self::with(|_| {})
     }
 
-    /// Starts a daemon. The function `more` completes its command line.
+    /// Starts a daemon. The function `more` adds further arguments to its command line.
     fn with(more: impl FnOnce(&mut Command)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         Self::within(folder, more)
@@ -86,7 +86,7 @@ impl Daemon {
         self.command(line).output().expect("the program runs")
     }
 
-    /// Runs a line that must succeed, and returns what it prints.
+    /// Runs a command that must succeed, and returns what it prints.
     fn out(&self, line: &str) -> String {
         let output = self.run(line);
         let err = text(&output.stderr);
@@ -99,7 +99,7 @@ impl Daemon {
         kill_process(pid, signal).expect("it lives");
     }
 
-    /// Waits for a line of the daemon's log that contains all these words, and returns the line.
+    /// Waits until the daemon logs a line that contains all of `words`, and returns that line.
     fn logged(&self, words: &[&str]) -> String {
         loop {
             let line = self.log.recv_timeout(PATIENCE);
@@ -110,7 +110,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until the daemon has ended by itself.
+    /// Waits until the daemon has ended by itself, and returns its exit status.
     fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         wait_until("it ends", || {
@@ -123,7 +123,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // The daemon may already have ended.
+        // Killing the daemon may fail because it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -133,7 +133,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_owned()).expect("it is UTF-8")
 }
 
-/// Asserts the exit code of a command and what it wrote to standard error.
+/// Asserts that a command ended with the exit code `code` and wrote the text `err` to standard
+/// error.
 fn assert_said(output: &Output, code: i32, err: &str) {
     assert_eq!((output.status.code(), &*text(&output.stderr)), (Some(code), err));
 }

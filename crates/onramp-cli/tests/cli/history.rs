@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::{assert_documented_keys, assert_fails, read_json, run, stderr};
 
-/// Runs the experiment `name` with `options`. Returns the JSON document and the table that the
-/// program printed.
+/// Runs the experiment `name` with `options`. Returns the JSON document that it wrote and the table
+/// that it printed.
 fn results(name: &str, options: &str) -> (Value, String) {
     results_of(0.2, name, options)
 }
 
-/// Runs an experiment like `results`, with rounds of `seconds` seconds.
+/// Does the same as [`results`], with rounds of `seconds` seconds.
 fn results_of(seconds: f64, name: &str, options: &str) -> (Value, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("out.json");
@@ -36,12 +36,12 @@ fn rows(document: &Value) -> &Vec<Value> {
     document["rows"].as_array().expect("rows")
 }
 
-/// Returns the values of a key, row by row.
+/// Returns the value of `key` in each row.
 fn column<'a>(document: &'a Value, key: &str) -> Vec<&'a Value> {
     rows(document).iter().map(|row| &row[key]).collect()
 }
 
-/// Asserts that a median lies between its extremes.
+/// Asserts that the median at `key` lies between the least and the greatest value.
 fn assert_spread(row: &Value, key: &str) {
     let [min, median, max] = ["_min", "", "_max"].map(|end| {
         let value = &row[format!("{key}{end}")];
@@ -69,8 +69,8 @@ fn loopback() {
     assert!(table.contains("no lock") && table.contains("xmit_lock 2 pairs, mutex"), "{table}");
 }
 
-/// Asserts that every row of `document` has figures about transactions if the load has bursts, and
-/// that no row has any if the load is a stream.
+/// Asserts that every row of `document` has figures about transactions if the threads sent in
+/// bursts, and that no row has any if the threads sent in a stream.
 fn assert_transactions(document: &Value, load: &str, burst: Option<u64>) {
     let parameters = &document["parameters"];
     assert_eq!((&parameters["load"], &parameters["burst"]), (&load.into(), &burst.into()));
@@ -176,7 +176,8 @@ fn qdisc() {
     for row in rows(&document) {
         assert_spread(row, "ns_per_packet");
         assert!(row["ns_per_packet_min"].as_f64() > Some(0.0), "{row}");
-        // sfq holds at most 127 packets of a flow, and some flows get more packets than others.
+        // `sfq` holds at most 127 packets of each flow, and here some flows get more packets than
+        // others, so `sfq` may drop packets.
         let share = row["dropped_share"].as_f64();
         let drops = row["design"] == "sfq";
         assert!(share == Some(0.0) || drops, "the limits leave room: {row}");
@@ -249,7 +250,7 @@ fn json_may_be_standard_output_and_is_all_of_it() {
     let output = run("lab layout --threads 1 --seconds 0.05 --rounds 1 --json -");
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
     assert_eq!(document["schema"], "onramp.lab.layout");
-    // The run would take a minute if it started.
+    // This run would take a minute if the program did not refuse it before it starts.
     let missing = run("lab softirq --seconds 60 --json /proc/nowhere/out.json");
     assert_fails(&missing, 1, &["cannot write", "/proc/nowhere"]);
 }

@@ -11,13 +11,14 @@ fn rows<'a>(document: &'a Value, path: &'a str) -> impl Iterator<Item = &'a Valu
     rows.iter().filter(move |row| row["path"] == path)
 }
 
-/// If the kernel's side can be measured, the test checks its rows; if it cannot, the test checks
-/// the warning.
+/// `onramp lab kernel` measures the paths of the kernel and of Onramp, and its JSON has the
+/// documented keys. If the kernel's path cannot be measured on this machine, the program warns and
+/// measures only Onramp's.
 #[test]
 fn both_paths_are_measured_and_documented() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("out.json");
-    // `tc` accepts the second qdisc, but Onramp does not.
+    // `tc` accepts the qdisc `pfifo limit 0x1p3`, but Onramp does not.
     let qdiscs = "pfifo,pfifo limit 0x1p3,pfifo";
     let line = format!("lab kernel --seconds 0.05 --rounds 2 --cpus 1 --qdiscs '{qdiscs}'");
     let output = run(&format!("{line} --json {}", file.display()));
@@ -37,7 +38,8 @@ fn both_paths_are_measured_and_documented() {
     if let Some(why) = document["why_no_device"].as_str() {
         assert!(stderr(&output).contains("warning: only Onramp's side"), "{}", stderr(&output));
         assert_eq!(rows(&document, "kernel").count(), 0);
-        // CI has these programs, but what its kernel supports depends on the machine.
+        // In CI the programs that the kernel's side needs are installed. Whether the kernel
+        // supports what is needed depends on the machine.
         assert!(std::env::var_os("CI").is_none() || !why.contains("apt-get"), "{why}");
         return skip_kernel(&format!("the kernel's side of the comparison: {why}"));
     }
@@ -49,8 +51,8 @@ fn both_paths_are_measured_and_documented() {
     assert!(ratio["packets_per_second"].as_f64() > Some(0.0), "{ratio}");
 }
 
-/// The program reports that other programs are missing, or that there are fewer processors than the
-/// user asks for.
+/// `onramp lab kernel` reports if a program that it needs is missing, and if there are fewer
+/// processors than the user asks for.
 #[test]
 fn what_is_in_the_way_is_told() {
     let line = ["lab", "kernel", "--seconds", "0.02", "--rounds", "1", "--cpus", "1"];

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{assert_documented_keys, read_json, run, stderr};
 
 /// Runs `line` with `--json` and returns the JSON object and the printed text. The run must
-/// succeed, which it does only if the numbers of packets add up in every cell.
+/// succeed, which it does only if no packet is unaccounted for in any of its measurements.
 fn results(line: &str) -> (Value, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("out.json");
@@ -49,7 +49,7 @@ fn every_design_is_measured_and_documented() {
     }
     let ratios = results["ratios_to_onramp"].as_array().expect("ratios");
 
-    // A single thread never meets another one at the lock.
+    // With a single thread, nobody else ever holds the lock that the thread takes.
     let alone = rows.iter().find(|row| row["design"] == "busylock").expect("the first");
     let root = &alone["locks"][0];
     assert_eq!((&root["name"], &root["contended"]), (&"root".into(), &0.into()));

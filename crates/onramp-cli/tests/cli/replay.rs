@@ -45,8 +45,9 @@ fn a_packet_leaves_behind_those_before_it() {
         "replay {file} --qdisc 'pfifo_fast' --rate 8mbit --out {out} --csv {csv} --json {json}"
     ));
     let text = succeeded(&output);
-    // Sending a byte takes a microsecond. The interactive packet overtakes others, and the bulk
-    // packet is overtaken.
+    // At 8 Mbit/s, sending a byte takes a microsecond. Of the packets that have to wait, the
+    // interactive packet (number 2) leaves first, and the bulk packet (number 3) leaves last,
+    // although packet 4 came after it.
     let rows = fs::read_to_string(&csv).expect("rows");
     let expected = [
         "1,0,1,1000,0,0,0,0,,0,0,0,0,0",
@@ -79,7 +80,7 @@ fn a_packet_leaves_behind_those_before_it() {
     assert_eq!((&summary["packets"], &summary["sent_packets"]), (&5.into(), &5.into()));
     assert_eq!(summary["rate_bits_per_second"], 8_000_000);
     assert_eq!(summary["first_unix_ns"], BEGIN * 1_000_000_000);
-    // 4,100 bytes are sent in 10.1 ms.
+    // Sending the 4,100 bytes of all packets ends 10.1 ms after the first packet came.
     assert_eq!((&summary["seconds"], &summary["offered_seconds"]), (&0.0101.into(), &0.01.into()));
     assert_eq!(summary["sent_bits_per_second"], 3_247_520.0);
     assert_eq!(summary["sojourn_ns"]["max"], 3_000_000);
@@ -91,7 +92,7 @@ fn a_packet_leaves_behind_those_before_it() {
         (&"192.0.2.1:1".into(), &"192.0.2.2:53".into())
     );
     assert_eq!((&flow["sent_bytes"], &flow["share"]), (&2_100.into(), &0.512_195.into()));
-    // Jain's index is (2100 + 1000 + 1000)^2 / 3 (2100^2 + 1000^2 + 1000^2).
+    // Jain's index is (2100 + 1000 + 1000)^2 / (3 * (2100^2 + 1000^2 + 1000^2)).
     assert_eq!(summary["jain"], 0.874_155);
     assert_eq!(summary["series"]["sojourn_max_ns"][2], 2_000_000);
     assert_eq!(summary["series"]["queue_packets_max"][1], Value::Null);
@@ -132,7 +133,8 @@ fn drops_have_their_reason() {
 #[test]
 fn marks_are_written_into_the_header_and_its_checksum_is_right() {
     let folder = tempfile::tempdir().expect("a folder");
-    // The frames are ECT(0) with a DSCP, and not-ECT in turn. Only the first kind can be marked.
+    // Every other frame is ECT(0), with a DSCP; the others are not-ECT. Qdiscs can mark only the
+    // former.
     let frames: Frames = (0..20).map(|n| (0, frame(1_000, 1, [0x2a, 0x28][n % 2]))).collect();
     let file = write(folder.path(), "in.pcap", &pcap(1, 1, &frames));
     let out = folder.path().join("out.pcapng").display().to_string();
@@ -141,8 +143,8 @@ fn marks_are_written_into_the_header_and_its_checksum_is_right() {
     let summary: Value = serde_json::from_str(&succeeded(&output)).expect("JSON");
     let (_, left) = packets(&fs::read(out).expect("a capture"));
     assert_eq!(left.len(), 20);
-    // The rows show that some of the packets that can be marked and waited long are marked, and no
-    // others.
+    // Marked rows must be those of packets that are ECT(0) and waited longer than 4.5 ms; not all
+    // such packets need to be marked.
     let rows = succeeded(&run(&format!("{line} --csv -")));
     let number = |row: &str, place: usize| -> u64 {
         row.split(',').nth(place).and_then(|field| field.parse().ok()).expect("a number")
@@ -176,17 +178,17 @@ fn every_format_gives_the_same() {
         }
         file
     };
-    // The times of one interface count units of 2^-20 s from a later time on, those of the other
-    // count milliseconds.
+    // The first interface of the capture counts time in units of 2^-20 s, and adds a second to each
+    // time; the second interface counts milliseconds.
     let next = |big: bool| {
         let mut file = [section(big), interface(big, 0x80 | 20, 1), interface(big, 3, 0)].concat();
         let seconds = BEGIN - 1;
-        // A time of 3 us is 3.15 units. The writer rounds up to 4 units, and the reader rounds down
-        // to 3,814 ns.
+        // The frame's time of 3 us is 3.15 units of the first interface. The capture contains 4
+        // units, which the program reads as 3,814 ns (rounded down).
         file.extend(packet(big, 0, seconds << 20, &frames[0].1));
         file.extend(packet(big, 0, seconds << 20 | 4, &frames[1].1));
         file.extend(packet(big, 1, (BEGIN + 1) * 1_000, &frames[2].1));
-        // The interfaces of another section are numbered from 0 again.
+        // In a new section of a capture, interfaces are again numbered from 0.
         file.extend([section(!big), interface(!big, 9, 0)].concat());
         file.extend(packet(!big, 0, BEGIN * 1_000_000_000 + times[3], &frames[3].1));
         file
@@ -269,8 +271,9 @@ fn trees_filters_and_setups() {
         (&all["sent_packets"], &all["tree"][1]),
         (&3.into(), &"qdisc add dev eth0 parent 1:3 handle 30: pfifo limit 1".into())
     );
-    // All packets go into the class with room for one packet: the first may bypass the qdisc, and
-    // the second waits.
+    // The filter sends all packets to the class whose qdisc has room for one packet. The first
+    // packet may bypass the qdisc, the second waits in it, and at least one further packet is
+    // dropped.
     let filter = "--filter 'matchall classid 1:3'";
     let one = json(&format!("{base} --setup {setup} {filter}"));
     assert!(one["drops"]["overlimit"].as_u64() >= Some(1), "{one}");
@@ -320,8 +323,9 @@ fn filters_take_programs_from_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let frames: Frames = [7, 8, 9].iter().map(|port| (0, frame(500, *port, 0))).collect();
     let file = write(folder.path(), "in", &pcap(1, 1, &frames));
-    // The program selects packets from port 8 for class 1:2, in the form that `tcpdump -ddd`
-    // writes. The object selects packets to port 53, which all packets are, for class 1:1.
+    // The program in the file, in the form that `tcpdump -ddd` writes, puts packets from port 8
+    // into class 1:2. The eBPF object puts packets to port 53, which all packets here are, into
+    // class 1:1.
     let code = write(folder.path(), "8", b"4\n40 0 0 34\n21 0 1 8\n6 0 0 65538\n6 0 0 0\n");
     let object = concat!(env!("CARGO_MANIFEST_DIR"), "/../onramp-core/tests/ebpf/ports.o");
     let lines = format!(
@@ -426,7 +430,8 @@ fn what_was_read_of_a_broken_capture_is_reported() {
             json.display()
         ));
         if words.is_empty() {
-            // An interface of an unknown type does no harm as long as it has no packets.
+            // A capture may describe an interface of an unknown type, as long as no packet belongs
+            // to that interface.
             succeeded(&output);
         } else {
             assert_fails(&output, 1, &[name, &format!("at byte {place}: "), words]);
@@ -464,7 +469,7 @@ fn captures_that_cannot_be_read() {
     }
     let missing = format!("replay {}/missing --qdisc fq", folder.path().display());
     assert_fails(&run(&missing), 1, &["cannot read", "missing", "No such file"]);
-    // A capture without packets is valid.
+    // A capture without packets is valid, and the replay succeeds.
     let none = write(folder.path(), "none", &pcap(1, 1, &Vec::new()));
     let page = folder.path().join("none.html");
     let output = run(&format!("replay {none} --qdisc fq --html {}", page.display()));
@@ -538,7 +543,8 @@ fn outputs_that_would_replace_each_other_or_what_is_read() {
     assert_fails(&run(&missing), 1, &["cannot write", "make it"]);
 }
 
-/// Returns a command with pipes for standard input, standard output and standard error.
+/// Returns the command `line`, with pipes for its standard input, standard output and standard
+/// error.
 fn piped(line: &str) -> Command {
     let mut command = onramp(line.split(' '));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -549,7 +555,8 @@ fn piped(line: &str) -> Command {
 fn a_signal_ends_it_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out.pcapng");
-    // The signal comes while the program waits for the header, and after the first packet.
+    // The signal comes once while the program still waits for the capture's header, and once after
+    // the first packet.
     let capture = pcap(1, 1, &vec![(0, frame(100, 1, 0))]);
     for begun in [&[][..], &capture] {
         let mut child = piped(&format!("replay - --qdisc fq --out {}", out.display()))
@@ -583,7 +590,8 @@ fn memory_is_bounded_however_long_the_capture() {
         .spawn()
         .expect("a shell");
     let mut pipe = child.stdin.take().expect("a pipe");
-    // The capture has 320 MB of large packets, and then 100,000 small ones, each of another flow.
+    // The capture begins with 320 MB of large packets of one flow; then come 100,000 small packets,
+    // each of a flow of its own.
     pipe.write_all(&pcap(1, 1, &Vec::new())).expect("it reads");
     let record = |n: u64, bytes: &[u8]| pcap(1, 1, &vec![(n * MSEC, bytes.to_vec())]).split_off(24);
     let large = frame(65_000, 1, 0);

@@ -47,8 +47,8 @@ fn the_page_of_a_run_is_the_page_of_its_json() {
 
     let charts = names(&folder.path().join("a/charts"));
     assert_eq!(charts, names(&folder.path().join("b")));
-    // There are three figures, each with one chart over the number of threads and one for each
-    // number; and two histograms.
+    // The run has three figures, each with one chart over the numbers of threads and one chart for
+    // each of the two numbers; and it has two histograms.
     assert_eq!(charts.len(), 2 * (3 + 3 * 2 + 2), "{charts:?}");
     assert!(charts.contains(&"contention-bars-cpu-ns-per-packet-2-threads.png".to_owned()));
     for name in charts {
@@ -125,7 +125,7 @@ fn what_cannot_be_read_or_written_is_told() {
     for (line, code, words) in refused {
         assert_fails(&run(&format!("lab report {line}")), *code, words);
     }
-    // Each run would take a minute if it started.
+    // Each of these runs would take a minute if the program did not refuse it before it starts.
     let long = "lab layout --seconds 60";
     assert_fails(&run(&format!("{long} --charts {good}")), 1, &["cannot make folder"]);
     assert_fails(&run(&format!("{long} --html {inside}")), 1, &["cannot write", "directory"]);

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{assert_documented_keys, assert_fails, onramp, run, stderr};
 
-/// Returns the socket of a receiver, and its URL.
+/// Returns the socket of a receiver, and the URL by which `onramp send` reaches it.
 fn receiver() -> (UdpSocket, String) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
@@ -20,14 +20,14 @@ fn receiver() -> (UdpSocket, String) {
     (socket, to)
 }
 
-/// Returns the datagrams that have arrived.
+/// Returns the datagrams that have arrived at the socket so far.
 fn received(socket: &UdpSocket) -> Vec<Vec<u8>> {
     let mut buffer = vec![0; 70_000];
     let next = || socket.recv(&mut buffer).ok().map(|length| buffer[..length].to_vec());
     std::iter::from_fn(next).collect()
 }
 
-/// Runs the program with `input` on standard input.
+/// Runs the command `line` with `input` as its standard input.
 fn run_with(line: &str, input: &[u8]) -> Output {
     let mut child = onramp(line.split(' '))
         .stdin(Stdio::piped())
@@ -35,7 +35,7 @@ fn run_with(line: &str, input: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program runs");
-    // A program that has failed may stop reading, so an error is ignored.
+    // The program may have failed and stopped reading, so an error of this write is ignored.
     let _ = child.stdin.take().expect("a pipe").write_all(input);
     child.wait_with_output().expect("the program ends")
 }
@@ -55,8 +55,8 @@ fn frame(source_port: u16, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns a classic pcap file of frames. Each frame has its captured bytes and its length on the
-/// wire.
+/// Returns a pcap file (the classic format) with these frames. For each frame, `frames` has the
+/// captured bytes and the length on the wire.
 fn pcap(link: u32, frames: &[(&[u8], usize)]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 262_144, link] {
@@ -236,7 +236,7 @@ fn a_rate_paces() {
     assert_eq!(received(&socket).len(), 100);
     let summary = json(&output);
     assert_eq!(summary["qdisc"], "fq maxrate 1mbit");
-    // fq sends its initial quantum at once: ten frames of 1514 bytes.
+    // `fq` sends its initial quantum, ten frames of 1,514 bytes, without delay.
     let paced = (100.0 * 542.0 - 15_140.0) * 8.0 / 1e6;
     let seconds = summary["seconds"].as_f64().expect("seconds");
     assert!(seconds >= paced, "{seconds} s");

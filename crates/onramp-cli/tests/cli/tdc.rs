@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{reference, skip};
 
-/// Returns the number of cases in each of `suites`, by name.
+/// Returns the name of each suite in `suites`, with the number of its test cases.
 fn cases(suites: &Path) -> Vec<(String, u64)> {
     let folder = fs::read_dir(suites.join("cases")).expect("the cases");
     let mut cases: Vec<_> = folder
@@ -56,6 +56,6 @@ fn every_case_of_linux_that_can_run_passes() {
         "each case of each suite ran, or was told to need other programs"
     );
     assert!(sum("passed") > 0, "{text}");
-    // Few cases need more than `tc` and `ip link`.
+    // Only a few cases are skipped because they need other programs than `tc` and `ip link`.
     assert!(sum("skipped") < sum("passed"), "{text}");
 }

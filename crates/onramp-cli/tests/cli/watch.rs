@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{assert_fails, onramp, run, stderr};
 
-/// A daemon with its socket in `folder`. It ends when this value is dropped.
+/// A daemon whose socket is in `folder`. The daemon is killed when this value is dropped.
 struct Daemon(Child);
 
 impl Daemon {
@@ -35,7 +35,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Returns a command of the program that uses the daemon in `folder`.
+/// Returns the command `line` of the program, which will use the daemon in `folder`.
 fn asking(folder: &Path, line: &str) -> Command {
     let mut command = onramp(line.split(' '));
     command.env("ONRAMP_SOCKET", folder.join("socket")).stdin(Stdio::null());
@@ -51,8 +51,8 @@ fn what_happens_is_printed() {
     let mut lines = BufReader::new(monitor.stdout.take().expect("it is piped")).lines();
     let listening = std::thread::scope(|scope| {
         let first = scope.spawn(|| lines.next().expect("a line").expect("text"));
-        // The test makes events until the monitor prints one, because nothing tells when the
-        // monitor begins to listen.
+        // The test adds and deletes a device until the monitor prints an event, because nothing
+        // tells when the monitor has begun to listen.
         for round in 0..600 {
             let line = if round % 2 == 0 { "add dev d1 type dummy" } else { "del dev d1" };
             let done = asking(folder.path(), &format!("ip link {line}")).output();

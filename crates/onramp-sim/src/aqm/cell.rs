@@ -8,7 +8,8 @@ use crate::fate::Fate;
 use crate::sink::jain;
 use crate::{BEGIN, Histogram, SEC};
 
-/// Number of equal parts into which the whole time, warm-up included, is divided.
+/// Number of parts of equal length into which the whole time of a run, warm-up included, is
+/// divided.
 pub const PARTS: usize = 120;
 
 /// The measurements of one qdisc in one scenario.
@@ -31,10 +32,10 @@ pub struct Measurement {
     parts: Vec<Part>,
 }
 
-/// Counts of one flow's packets in the measured time, after the warm-up.
+/// A flow, with counts of its packets in the measured time (after the warm-up).
 #[derive(Clone, Debug)]
 pub struct Flow {
-    /// The role of the flow in the scenario.
+    /// The role of the flow in the scenario, such as bulk flow or voice call.
     pub role: Role,
     /// The round trip of the flow without any queue, in nanoseconds.
     pub trip_ns: u64,
@@ -47,8 +48,8 @@ pub struct Flow {
     /// Number of packets marked with CE.
     pub marked: u64,
     began: Instant,
-    /// Number of packets that must still arrive until the flow is done; `None` if the flow is done
-    /// or has no end.
+    /// Number of packets that must still arrive until the flow has transferred all its packets;
+    /// `None` if it has, or if it sends without end.
     left: Option<u64>,
 }
 
@@ -92,8 +93,8 @@ impl Measurement {
     }
 
     pub(super) fn note(&mut self, fate: &Fate) {
-        // The number of a source is the index of its flow, because sources are added in the order
-        // of the flows.
+        // The source of a packet has the number of its flow, because the sources were added to the
+        // simulation in the order of the flows.
         let Some(flow) = self.flows.get_mut(fate.source) else { return };
         let counts = fate.at >= self.from;
         if let (Some(left), Some(arrives)) = (&mut flow.left, fate.arrives) {
@@ -135,35 +136,35 @@ impl Measurement {
         &self.flows
     }
 
-    /// Returns the queueing delays, in nanoseconds, of the packets of all flows that answer to
+    /// Returns the queueing delays, in nanoseconds, of the packets of all flows that react to
     /// congestion.
     #[must_use]
     pub fn delays(&self) -> &Histogram {
         &self.delays
     }
 
-    /// Returns the queueing delays of the voice call's packets, in nanoseconds; `None` if there is
-    /// no call.
+    /// Returns the queueing delays of the voice call's packets, in nanoseconds; `None` if the
+    /// scenario has no voice call.
     #[must_use]
     pub fn voice_delays(&self) -> Option<&Histogram> {
         (self.voice.count() > 0).then_some(&self.voice)
     }
 
-    /// Returns how long short flows took, in nanoseconds, from their beginning until their last bit
-    /// arrived; `None` if no short flow was completed.
+    /// Returns how long each completed short flow took, in nanoseconds, from its beginning until
+    /// its last bit arrived; `None` if no short flow was completed.
     #[must_use]
     pub fn completions(&self) -> Option<&Histogram> {
         (self.completions.count() > 0).then_some(&self.completions)
     }
 
-    /// Returns the mean delay, in nanoseconds, in each of the [`PARTS`] parts of the whole time,
-    /// warm-up included; `None` for a part in which no packet was sent.
+    /// Returns the mean queueing delay, in nanoseconds, in each of the [`PARTS`] parts of the whole
+    /// time, warm-up included; `None` for a part in which no packet was sent.
     #[expect(clippy::cast_precision_loss, reason = "a mean")]
     pub fn parts(&self) -> impl Iterator<Item = Option<f64>> {
         self.parts.iter().map(|p| (p.count > 0).then(|| p.sum_ns as f64 / p.count as f64))
     }
 
-    /// Returns the length of one part in seconds.
+    /// Returns the length of each of the [`PARTS`] parts in seconds.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a duration")]
     pub fn part_seconds(&self) -> f64 {
@@ -177,13 +178,14 @@ impl Measurement {
         flow.sent_bytes as f64 * 8.0 / self.seconds as f64
     }
 
-    /// Returns the rate, in bits per second, of all flows together that answer to congestion.
+    /// Returns the rate, in bits per second, at which the packets of all flows that react to
+    /// congestion were sent.
     #[must_use]
     pub fn goodput(&self) -> f64 {
         self.of(Role::is_responsive).map(|flow| self.bits_per_second(flow)).sum()
     }
 
-    /// Returns the share of the link's rate that was used, from 0 to 1.
+    /// Returns how much of the link's rate was used, as a share from 0 to 1.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     pub fn utilisation(&self) -> f64 {
@@ -191,19 +193,22 @@ impl Measurement {
         sent / (self.rate.as_bytes_per_second() as f64 * 8.0)
     }
 
-    /// Returns the share of packets that were dropped, among the flows that answer to congestion.
+    /// Returns the share of packets that were dropped, of all packets of the flows that react to
+    /// congestion.
     #[must_use]
     pub fn dropped_share(&self) -> f64 {
         share(self.of(Role::is_responsive), |flow| flow.dropped)
     }
 
-    /// Returns the share of packets that were marked, among the flows that answer to congestion.
+    /// Returns the share of packets that were marked with CE, of all packets of the flows that
+    /// react to congestion.
     #[must_use]
     pub fn marked_share(&self) -> f64 {
         share(self.of(Role::is_responsive), |flow| flow.marked)
     }
 
-    /// Returns the share of the video's packets that were dropped; `None` if there is no video.
+    /// Returns the share of the video's packets that were dropped; `None` if the scenario has no
+    /// video.
     #[must_use]
     pub fn video_dropped_share(&self) -> Option<f64> {
         let video = |role| role == Role::Video;
@@ -211,17 +216,17 @@ impl Measurement {
         Some(share(self.of(video), |flow| flow.dropped))
     }
 
-    /// Returns Jain's index of fairness over the rates of the bulk flows; `None` if there is only
-    /// one bulk flow.
+    /// Returns Jain's index of fairness of the bulk flows' rates; `None` if there are fewer than
+    /// two bulk flows.
     #[must_use]
     pub fn jain(&self) -> Option<f64> {
         let bulk = || self.of(|role| role == Role::Bulk);
         jain(bulk().map(|flow| self.bits_per_second(flow))).filter(|_| bulk().count() > 1)
     }
 
-    /// Returns the rate that the bulk flows got beside a flow that never answers to congestion, as
-    /// a share of the rate that they would have if all flows had the same rate; `None` if no flow
-    /// ignores congestion.
+    /// Returns how much of their fair share the bulk flows got beside a flow that ignores
+    /// congestion: their rate, divided by the rate that they would have if all flows had the same
+    /// rate. `None` if no flow ignores congestion.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     pub fn share_of_fair(&self) -> Option<f64> {

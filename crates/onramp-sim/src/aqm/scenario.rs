@@ -10,41 +10,42 @@ use crate::chance::Chance;
 use crate::source::{Cbr, Records, Traffic, Window};
 use crate::{BEGIN, SEC, Sim};
 
-/// The round trip without any queue, in milliseconds, in all scenarios except [`Scenario::RttMix`].
+/// The round trip of a flow when no queue delays its packets, in milliseconds, in all scenarios
+/// except [`Scenario::RttMix`].
 pub const TRIP_MS: u64 = 100;
-/// The largest random addition to a round trip, in milliseconds. Without it, flows with the same
-/// round trip would grow and shrink their windows in step.
+/// Up to this time, in milliseconds, is added to each flow's round trip at random. Without the
+/// addition, flows with the same round trip would grow and shrink their windows in step.
 const TRIP_MORE_MS: u64 = 10;
 /// Round trips of the flows of [`Scenario::RttMix`], in milliseconds.
 pub const TRIPS_MS: [u64; 4] = [20, 50, 100, 200];
-/// Number of bulk flows in scenarios of mild congestion; the numbers for mild and heavy congestion
-/// are those of the paper on PIE (Pan et al., 2013).
+/// Number of bulk flows (which send without end) in scenarios of mild congestion. The numbers for
+/// mild and heavy congestion are those of the paper on PIE (Pan et al., 2013).
 pub const BULK_MILD: usize = 5;
 /// Number of bulk flows in the scenario of heavy congestion; see [`BULK_MILD`].
 pub const BULK_HEAVY: usize = 50;
 
 const MS: u64 = 1_000_000;
-/// Number of packets of a short flow; the first 10 of them fit into its first window.
+/// Number of packets that a short flow transfers. The first 10 of them fit into its initial window.
 const WEB_PACKETS: NonZeroU64 = NonZeroU64::new(30).expect("not zero");
 /// Mean time between the beginnings of short flows, in nanoseconds.
 const WEB_EVERY_NS: u64 = 500 * MS;
 /// Number of packets in each frame of the video, and the time between frames in nanoseconds.
 const FRAME_PACKETS: u64 = 8;
 const FRAME_EVERY_NS: u64 = 40 * MS;
-/// Size in bytes of each packet of the voice call, and the rate of the call, which makes 50 packets
-/// per second.
+/// Size in bytes of each packet of the voice call, and the call's rate in bytes per second: 50
+/// packets per second.
 const VOICE_BYTES: u32 = 200;
 const VOICE_RATE: Rate = Rate::bytes_per_second(10_000);
-/// Time in nanoseconds within which the bulk flows begin, at random, so that they do not grow and
-/// shrink their windows in step.
+/// Each bulk flow begins at a random time within this time, in nanoseconds, so that the flows do
+/// not grow and shrink their windows in step.
 const BEGIN_WITHIN_NS: u64 = SEC;
 
 /// A scenario: which flows share the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scenario {
-    /// A few bulk flows: [`BULK_MILD`].
+    /// A few flows that send without end: as many as [`BULK_MILD`] says.
     Mild,
-    /// Many bulk flows: [`BULK_HEAVY`].
+    /// Many flows that send without end: as many as [`BULK_HEAVY`] says.
     Heavy,
     /// The flows of [`Scenario::Mild`] beside a flow that always sends one and a half times the
     /// link's rate, whatever happens.
@@ -53,7 +54,8 @@ pub enum Scenario {
     Bursts,
     /// Bulk flows whose round trips differ.
     RttMix,
-    /// The flows of [`Scenario::Mild`], with flows and qdiscs that use ECN marks instead of drops.
+    /// The flows of [`Scenario::Mild`], but the flows and the qdiscs use ECN marks instead of
+    /// drops.
     Ecn,
 }
 
@@ -100,9 +102,9 @@ impl Scenario {
 /// The role of a flow in a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The flow sends without end, with a congestion window.
+    /// The flow sends without end. Its congestion window limits its rate.
     Bulk,
-    /// The flow sends a small number of packets, with a congestion window.
+    /// The flow transfers a small number of packets. Its congestion window limits its rate.
     Web,
     /// The flow sends more than the link can carry, at a constant rate.
     Flood,
@@ -113,7 +115,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether a flow with this role answers to congestion.
+    /// Whether a flow with this role reacts to congestion.
     #[must_use]
     pub fn is_responsive(self) -> bool {
         matches!(self, Self::Bulk | Self::Web)
@@ -129,7 +131,8 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Returns the number of packets until the flow is done; `None` if the flow has no end.
+    /// Returns the number of packets after which the flow is done; `None` if the flow sends without
+    /// end.
     pub(super) fn packets(&self) -> Option<u64> {
         (self.role == Role::Web).then_some(WEB_PACKETS.get())
     }
@@ -151,7 +154,7 @@ impl Member {
     }
 }
 
-/// Returns the packets of the video with their times: the packets of a frame all have the same
+/// Returns the packets of the video, each with its time. All packets of a video frame have the same
 /// time.
 fn frames(traffic: &Traffic, end_ns: u64) -> impl Iterator<Item = (Instant, Packet)> + use<> {
     let traffic = traffic.clone();
@@ -204,16 +207,16 @@ impl Crowd {
         self.all.push(Member { role, trip_ns, traffic });
     }
 
-    /// Adds a bulk flow whose round trip is `trip_ms` milliseconds plus a random time below
-    /// `more_ms`.
+    /// Adds a bulk flow whose round trip is `trip_ms` milliseconds plus a random time of less than
+    /// `more_ms` milliseconds.
     fn bulk(&mut self, trip_ms: u64, more_ms: u64) {
         let trip_ns = trip_ms * MS + self.chance.below(more_ms * MS);
         let from_ns = self.chance.below(BEGIN_WITHIN_NS);
         self.add(Role::Bulk, trip_ns, from_ns);
     }
 
-    /// Adds short flows that begin at random times until `end_ns`; several may run at the same
-    /// time.
+    /// Adds short flows that begin at random times before `end_ns`. Several of them may run at the
+    /// same time.
     fn web(&mut self, end_ns: u64) {
         let mut from_ns = self.chance.exponential(WEB_EVERY_NS);
         while from_ns < end_ns {

@@ -10,11 +10,11 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The kinds that are compared; the first is the baseline.
+    /// The kinds of qdiscs that are compared. The first kind is the baseline.
     pub const KINDS: [&str; 6] = ["pfifo", "red", "codel", "fq_codel", "pie", "cake"];
 
-    /// Returns the qdisc of kind `name`. A kind that is not in [`KINDS`](Self::KINDS) gets its
-    /// default parameters.
+    /// Returns the qdisc to measure for the kind `name`. Kinds that are not in
+    /// [`KINDS`](Self::KINDS) may be measured, too, with their default parameters.
     ///
     /// # Errors
     ///
@@ -31,8 +31,8 @@ impl Subject {
         &self.name
     }
 
-    /// Returns the qdisc with its parameters, as one writes it for `tc`. If `marks` is true, qdiscs
-    /// that support ECN are set to mark packets.
+    /// Returns the qdisc with its parameters for a link of the rate `rate`, as a user writes it for
+    /// `tc`. If `marks` is true, qdiscs that support ECN are set to mark packets.
     ///
     /// `pfifo` gets the queue length of a Linux Ethernet device. `red` gets the numbers of the
     /// example in `tc-red(8)`, which are for 10 Mbit/s, scaled in proportion to the rate.
@@ -54,8 +54,8 @@ impl Subject {
             }
             "codel" | "pie" => format!("{}{ecn}", self.name),
             "fq_codel" if !marks => "fq_codel noecn".to_owned(),
-            // `cake` always marks. In scenarios without marks no flow sends packets that `cake`
-            // could mark.
+            // `cake` marks packets even if `marks` is false. This does no harm, because in
+            // scenarios without marks no flow sends packets that can be marked.
             _ => self.name.clone(),
         }
     }

@@ -1,7 +1,7 @@
-//! Writes a case as one text in a compact form: the packets that came and left take a third of the
-//! bytes.
+//! Writes a case as one text in a compact form. In this form, the packets that came and left take a
+//! third of the bytes.
 //!
-//! The form is described in [`short`](super::short).
+//! The module [`short`](super::short) describes the form and reads it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,8 +10,8 @@ use super::files::Files;
 use super::short::{DIED, LEFT, PACKETS};
 use super::{Arrival, Case, CaseError, Event, Reason, START_NS, figures, read};
 
-/// Returns the case in `text` in its compact form, without remarks. [`Case::parse`] reads the same
-/// case from both forms.
+/// Returns the case in `text` in its compact form, without the remarks before the first file.
+/// [`Case::parse`] reads both forms and gets the same case.
 ///
 /// # Errors
 ///
@@ -22,8 +22,8 @@ pub fn compact(name: &str, text: &str) -> Result<String, CaseError> {
     Ok(written(&files, &case))
 }
 
-/// Returns the case in `text` in its compact form, as [`compact()`] does, but with the outcome of
-/// Onramp's run of seed `seed` instead of what the kernel did.
+/// Does the same as [`compact()`], except that the result contains the outcome of Onramp's run with
+/// seed `seed` in place of what the kernel did.
 ///
 /// # Errors
 ///

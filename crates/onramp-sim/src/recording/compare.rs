@@ -1,54 +1,59 @@
-//! Compares what Onramp did with what the kernel did.
+//! Compares what Onramp did with the packets of a case with what the kernel did.
 
 use std::collections::BTreeMap;
 
 use super::{Case, Change, Event, Outcome, Reason, Totals, machine};
 
-/// How exactly two runs must agree.
+/// How exactly Onramp's run must agree with the kernel's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The order of packets, times, marks and drops must be equal.
+    /// The packets must leave in the same order at the same times, and the same packets must be
+    /// marked and dropped.
     Exact,
-    /// Totals and distributions must be similar, because the kernel drew random numbers, or a
+    /// Only totals and distributions must be similar, because the kernel drew random numbers, or a
     /// random seed for hashes.
     Distribution,
 }
 
-/// Largest allowed difference of a total, as a share of that total.
+/// Largest allowed difference between the totals of the two runs, as a share of the kernel's total.
 const TOTAL_OFF: f64 = 0.05;
-/// Largest allowed difference of the median sojourn time and of its 95th percentile, as a share.
+/// Largest allowed difference between the medians of the sojourn time, as a share of the kernel's
+/// median; the constant below is the same for the 95th percentile.
 const MEDIAN_OFF: f64 = 0.10;
 const P95_OFF: f64 = 0.20;
-/// Number of packets by which totals may always differ, because a difference of a few packets among
-/// few packets means nothing.
+/// Number of packets by which totals may differ in any case: if only few packets were counted, a
+/// difference of a few packets means nothing.
 const PACKETS_OFF: f64 = 3.0;
 
-/// Number of seeds over which the mean is taken if the outcome is random.
+/// Number of seeds with which Onramp plays a case whose outcome is random. The mean over these runs
+/// is compared.
 const SEEDS: u64 = 16;
 
-/// The result of the comparison of a case.
+/// The result of comparing Onramp's run of a case with the kernel's run.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// Number of packets of the workload.
+    /// Number of packets that came.
     pub packets: usize,
     /// How exactly the runs had to agree.
     pub mode: Mode,
-    /// Whether the runs agreed as exactly as they had to.
+    /// Whether the runs agreed as exactly as `mode` demands.
     pub pass: bool,
-    /// Whether the same packets left in the same order.
+    /// Whether the same packets left in the same order in the two runs.
     pub order: bool,
-    /// Whether the same packets were dropped at the same times for the same reasons.
+    /// Whether the same packets were dropped in the two runs, at the same times and for the same
+    /// reasons.
     pub drops: bool,
-    /// Whether the same packets were marked.
+    /// Whether the same packets were marked in the two runs.
     pub marks: bool,
-    /// The greatest difference between the times at which a packet left in the two runs, in
+    /// The greatest difference between the times at which the same packet left in the two runs, in
     /// nanoseconds; `None` if no packet left in both runs.
     pub worst_time_difference_ns: Option<u64>,
     /// Number of packets that were sent, and number that were dropped, in Onramp's run.
     pub ours: (usize, usize),
     /// Number of packets that were sent, and number that were dropped, in the kernel's run.
     pub theirs: (usize, usize),
-    /// The first differences as text for people; for distributions, all differences.
+    /// What differs, as text for people: the first differences, or all differing totals if the runs
+    /// are compared by distributions.
     pub differences: Vec<String>,
 }
 
@@ -98,8 +103,8 @@ fn same_drops(case: &Case, ours: &Outcome, theirs: &Outcome) -> bool {
         && ours.iter().zip(&theirs).all(|(ours, theirs)| same_drop(ours, theirs))
 }
 
-/// Pairs each event with the number of its packet and a count that tells a packet from its
-/// duplicates.
+/// Returns each event with a key: the number of its packet, and a count that tells the packet from
+/// its duplicates.
 fn numbered(events: &[Event]) -> Vec<((usize, u32), &Event)> {
     let mut seen = BTreeMap::new();
     let mut number = |packet| {
@@ -118,17 +123,18 @@ fn same_drop(ours: &Event, theirs: &Event) -> bool {
     (ours.time_ns, ours.packet) == (theirs.time_ns, theirs.packet) && reasons
 }
 
-/// Whether the tree draws random numbers, or a random seed for its hashes.
+/// Whether a qdisc in the tree draws random numbers, or a random seed for its hashes.
 fn is_random(case: &Case) -> bool {
     case.setup.specs().any(|spec| match spec.kind().id {
         "pie" | "fq_pie" | "red" | "choke" | "cake" | "dualpi2" => true,
-        // `sfq` draws random numbers if it runs RED on each flow or changes its hash from time to
-        // time.
+        // `sfq` draws random numbers if it runs RED on each flow, or if it changes its hash from
+        // time to time.
         "sfq" => ["redflowlimit", "perturb"].iter().any(|key| spec.values(0).number(key) > 0),
         "netem" => {
             let values = spec.values(0);
             let chance = ["loss", "duplicate", "corrupt", "reorder", "slot"];
-            // A `netem` with a given seed always draws the same numbers.
+            // A `netem` to which the user gave a seed always draws the same numbers, so its outcome
+            // is not random.
             !values.is_given("seed")
                 && (values.list("delay").len() > 1 || chance.iter().any(|key| values.is_given(key)))
         }
@@ -136,8 +142,8 @@ fn is_random(case: &Case) -> bool {
     })
 }
 
-/// Returns the first difference in the packets sent, and the first in the packets dropped; returns
-/// nothing if the runs are the same.
+/// Returns the first difference in the packets sent and the first difference in the packets
+/// dropped. Returns nothing if the two runs are the same.
 pub(super) fn first_differences(case: &Case, ours: &Outcome, theirs: &Outcome) -> Vec<String> {
     let mut told = Vec::new();
     let (our_drops, their_drops) = (without_changes(case, ours), without_changes(case, theirs));
@@ -159,9 +165,9 @@ pub(super) fn first_differences(case: &Case, ours: &Outcome, theirs: &Outcome) -
     told
 }
 
-/// Returns the drops in order. A drop that happened during a change is moved to the beginning of
-/// the change and loses its reason, because the kernel frees such packets one by one some time
-/// later and does not say why.
+/// Returns the drops of an outcome, in order. A drop that happened while `tc` made a change gets
+/// the time at which the change began and the reason `Unsaid`, because the kernel frees the packets
+/// that a change drops one by one some time later, and does not say why.
 fn without_changes(case: &Case, outcome: &Outcome) -> Vec<Event> {
     let mut drops = outcome.drops.clone();
     for drop in &mut drops {
@@ -181,15 +187,16 @@ fn words(event: Option<&Event>) -> String {
     format!("packet {} at {time_ns} ns, ecn {}{reason}", event.packet, event.ecn)
 }
 
-/// Returns what differs between the kernel's run and Onramp's runs of several seeds.
+/// Returns what differs between the totals of the kernel's run and those of Onramp's runs with
+/// several seeds.
 fn distributions(case: &Case, theirs: &Outcome) -> Vec<String> {
     let runs: Vec<Totals> = (1..=SEEDS).map(|seed| case.totals(&case.play(seed))).collect();
     judge(&runs, &case.totals(theirs))
 }
 
-/// Returns all totals and percentiles for which the kernel's run cannot be one of Onramp's runs:
-/// the kernel's value is farther from the mean over Onramp's seeds than the tolerance and than two
-/// standard deviations of Onramp's values.
+/// Returns all totals and percentiles in which the kernel's run differs too much from Onramp's
+/// runs. A difference from the mean of Onramp's runs is too much if it exceeds the tolerance, two
+/// standard deviations of Onramp's values and, for counts, the smallest difference that matters.
 fn judge(runs: &[Totals], theirs: &Totals) -> Vec<String> {
     let mut told = Vec::new();
     let mut compare = |what: &str, of: &dyn Fn(&Totals) -> f64, off: f64, least: f64| {
@@ -223,7 +230,7 @@ fn spread(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    /// Returns the totals of a run with these figures.
+    /// Returns the totals of a run in which these figures were measured.
     fn run(drops: f64, marks: f64, bytes: [f64; 2], median_ns: f64, p95_ns: f64) -> Totals {
         let flow_bytes = bytes.into_iter().enumerate().map(|(flow, bytes)| (flow as u64, bytes));
         let flow_bytes = flow_bytes.collect();
@@ -234,7 +241,8 @@ mod tests {
         run(1000.0, 500.0, [1e6, 2e6], 1e6, 4e6)
     }
 
-    /// Returns runs of Onramp that differ from each other by less than any tolerance.
+    /// Returns the totals of 16 runs of Onramp, which differ from each other by less than any
+    /// tolerance.
     fn ours() -> Vec<Totals> {
         let off = |n: u64| (n as f64 - 7.5) / 1000.0;
         let scaled =
@@ -249,8 +257,8 @@ mod tests {
         assert_eq!(heads, names, "{told:?}");
     }
 
-    /// For each tolerance, a kernel run just within it passes, and a run just beyond it is
-    /// reported.
+    /// For each tolerance, a kernel run whose difference is just within the tolerance passes, and a
+    /// run whose difference is just beyond it is reported.
     #[test]
     fn each_tolerance_has_an_end() {
         told(&plain(), &[]);
@@ -281,7 +289,8 @@ mod tests {
         );
     }
 
-    /// The allowed difference grows to two standard deviations of Onramp's own runs, and no more.
+    /// If the values of Onramp's own runs vary, a kernel run may differ from their mean by two
+    /// standard deviations, and by no more.
     #[test]
     fn the_spread_of_our_runs_is_allowed() {
         let runs: Vec<_> = (0..SEEDS)
@@ -296,8 +305,8 @@ mod tests {
         assert!(!judge(&runs, &theirs(793.0)).is_empty());
     }
 
-    /// If all sojourn times are zero, a difference of one nanosecond is reported. A difference of a
-    /// tenth of the median is not.
+    /// If all of Onramp's sojourn times are zero, a sojourn time of one nanosecond in the kernel's
+    /// run is reported. If the median is 100 ns, one of 110 ns in the kernel's run passes.
     #[test]
     fn sojourns_are_compared_to_the_nanosecond() {
         let waits = |median_ns, p95_ns| run(0.0, 0.0, [0.0; 2], median_ns, p95_ns);
@@ -314,7 +323,7 @@ mod tests {
         assert_eq!(judge(&runs, &waits(112.0, 126.0)).len(), 2);
     }
 
-    /// If totals are small, a difference of up to three packets is not reported.
+    /// A difference of up to three packets is not reported, however small the totals are.
     #[test]
     fn few_packets_are_few() {
         let runs = vec![run(10.0, 0.0, [5000.0; 2], 0.0, 0.0); 16];

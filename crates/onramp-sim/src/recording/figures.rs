@@ -1,5 +1,5 @@
-//! Figures of runs whose outcome is random: those of several runs of the kernel beside those of
-//! Onramp's runs of several seeds.
+//! Compares cases whose outcome is random: figures of several runs of the kernel with the same
+//! figures of Onramp's runs with several seeds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,25 +7,28 @@ use std::fmt::Write as _;
 use super::files::Files;
 use super::{Case, CaseError, Totals, listing};
 
-/// The name of the part of a case's text that holds the figures.
+/// The name of the part with the kernel's figures in the text of a case.
 pub(super) const NAME: &str = "figures";
 
-/// The two means may differ by the sum of this many standard deviations of their difference, of the
-/// share [`PART`] of the kernel's mean, and of [`COUNT`] or [`TIME_NS`].
+/// The kernel's mean of a figure and Onramp's mean may differ by the sum of three terms: this many
+/// standard deviations of the difference of the means, the share [`PART`] of the kernel's mean, and
+/// a constant: [`COUNT`] or [`TIME_NS`].
 const DEVIATIONS: f64 = 4.0;
-/// The share of the kernel's mean that the allowed difference includes.
+/// The share of the kernel's mean by which the means may differ, in addition to the other terms.
 const PART: f64 = 0.05;
-/// The number of packets, or other counted things, that the allowed difference includes.
+/// The number of packets, or of other counted things, by which the means may differ, in addition to
+/// the other terms.
 const COUNT: f64 = 2.0;
-/// The number of nanoseconds that the allowed difference of times includes.
+/// The number of nanoseconds by which means of times may differ, in addition to the other terms.
 const TIME_NS: f64 = 20_000.0;
 
-/// Figures by name, with one value for each run.
+/// Figures of several runs: for each name of a figure, the value in each run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures(BTreeMap<String, Vec<f64>>);
 
 impl Figures {
-    /// Adds the figures of one run: its totals, and every number in the listing of its qdiscs.
+    /// Adds the figures of one run: its totals, and every counter in `listing`, the output of `tc`
+    /// about its qdiscs.
     pub(super) fn add(&mut self, totals: &Totals, listing: &str) {
         let mut put = |name: String, figure: f64| self.0.entry(name).or_default().push(figure);
         for (name, figure) in [
@@ -41,7 +44,7 @@ impl Figures {
         listing::counters(listing, &mut put);
     }
 
-    /// Adds the values of the runs in `others`.
+    /// Adds the values of the runs in `others` to those of `self`.
     pub fn join(&mut self, others: Self) {
         for (name, figures) in others.0 {
             self.0.entry(name).or_default().extend(figures);
@@ -62,7 +65,8 @@ impl Figures {
         text
     }
 
-    /// Reads what [`text`](Self::text) wrote. The result is empty if the case has no such part.
+    /// Reads the figures that [`text`](Self::text) wrote. The result is empty if the case has no
+    /// part with figures.
     pub(super) fn read(files: &Files) -> Result<Self, CaseError> {
         let Ok(text) = files.text(NAME) else { return Ok(Self::default()) };
         let line = |line: &str| {
@@ -77,8 +81,8 @@ impl Figures {
         text.lines().map(read).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns the figures for which `ours` differs from `self`, the kernel's figures, by more than
-    /// chance explains.
+    /// Returns a text for each figure in which `ours`, the figures of Onramp, differ from `self`,
+    /// the figures of the kernel, by more than chance explains.
     #[must_use]
     pub fn unlike(&self, ours: &Self) -> Vec<String> {
         let mut told = Vec::new();
@@ -100,7 +104,7 @@ impl Figures {
     }
 }
 
-/// Returns the mean and the squared standard deviation of that mean.
+/// Returns the mean of `figures`, and the square of the standard deviation of that mean.
 #[expect(clippy::cast_precision_loss, reason = "a few runs")]
 fn spread(figures: &[f64]) -> (f64, f64) {
     let count = figures.len() as f64;
@@ -110,7 +114,7 @@ fn spread(figures: &[f64]) -> (f64, f64) {
 }
 
 impl Case {
-    /// Returns the figures of Onramp's runs with these seeds.
+    /// Plays the case with each of these seeds, and returns the figures of these runs.
     #[must_use]
     pub fn figures(&self, seeds: std::ops::Range<u64>) -> Figures {
         let mut figures = Figures::default();
@@ -121,7 +125,7 @@ impl Case {
         figures
     }
 
-    /// Returns the figures of the recorded run.
+    /// Returns the figures of the one kernel run that the case contains.
     #[must_use]
     pub fn recorded_figures(&self) -> Figures {
         let mut figures = Figures::default();
@@ -129,8 +133,9 @@ impl Case {
         figures
     }
 
-    /// Returns the figures for which Onramp's runs with these seeds differ from the kernel's runs
-    /// by more than chance explains. The case contains the figures of the kernel's runs.
+    /// Plays the case with each of these seeds. Returns a text for each figure in which these runs
+    /// differ from the kernel's runs, whose figures the case contains, by more than chance
+    /// explains.
     #[must_use]
     pub fn unlike(&self, seeds: std::ops::Range<u64>) -> Vec<String> {
         self.figures.unlike(&self.figures(seeds))
@@ -145,8 +150,8 @@ mod tests {
         Figures(rows.iter().map(|(name, row)| ((*name).to_owned(), row.to_vec())).collect())
     }
 
-    /// Figures of the kernel with means of 100 packets and 400,000 ns; the standard deviation of
-    /// each mean is about 2 % of it.
+    /// Returns figures of five kernel runs with a mean of 100 drops and a mean of 400,000 ns. The
+    /// standard deviation of each mean is about 2 % of that mean.
     fn theirs() -> Figures {
         figures(&[
             ("drops", [94.0, 97.0, 100.0, 103.0, 106.0]),
@@ -157,7 +162,8 @@ mod tests {
     #[test]
     fn each_tolerance_has_an_end() {
         assert_eq!(theirs().unlike(&theirs()), [""; 0]);
-        // The allowed difference is 4 times the root of 2 * 4.5, plus 5 percent of 100, plus 2: 19.
+        // The means may differ by 4 times the square root of 2 * 4.5, plus 5 percent of 100, plus
+        // 2, which is 19 packets.
         let drops = |mean: f64| {
             let mut ours = theirs();
             ours.0.insert("drops".into(), [-6.0, -3.0, 0.0, 3.0, 6.0].map(|by| mean + by).to_vec());
@@ -165,8 +171,8 @@ mod tests {
         };
         assert_eq!(drops(118.9).len() + drops(81.1).len(), 0);
         assert_eq!((drops(119.1).len(), drops(80.9).len()), (1, 1));
-        // The allowed difference is 4 times the root of 5e7, plus 5 percent of 400,000 ns, plus 20
-        // us: 68,284 ns.
+        // The means may differ by 4 times the square root of 5e7, plus 5 percent of 400,000 ns,
+        // plus 20 us, which is 68,284 ns.
         let median = |mean: f64| {
             let mut ours = theirs();
             ours.0.insert("median sojourn, ns".into(), vec![mean; 5]);

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use super::CaseError;
 
-/// The files of a case: their names and texts, and the place where they are, for error messages.
+/// The files of a case: the name and the text of each, and where they come from, for error
+/// messages.
 pub(super) struct Files {
     place: String,
     texts: BTreeMap<String, String>,
@@ -15,10 +16,11 @@ pub(super) struct Files {
 impl Files {
     const NAMES: [&str; 7] =
         ["opts", "tc.txt", "changes.csv", "flows.csv", "workload.csv", "kernel.csv", "stats.txt"];
-    /// The text before the name of each file, in a text that contains all files.
+    /// The text that stands before the name of each file if one text contains all files.
     const HEAD: &str = "== ";
 
-    /// Reads the files of a folder. A missing file is an error only when a caller asks for it.
+    /// Returns the files in a folder. A file that is missing is an error only when its text is
+    /// asked for.
     pub(super) fn of_folder(folder: &Path) -> Self {
         let read =
             |name: &str| Some((name.to_owned(), fs::read_to_string(folder.join(name)).ok()?));
@@ -26,8 +28,8 @@ impl Files {
         Self { place: format!("{}/", folder.display()), texts }
     }
 
-    /// Reads the files in one text, in which each file begins with a line `== NAME`. Text before
-    /// the first such line is a remark.
+    /// Reads all files from one text, in which each file begins with a line `== NAME`. Lines before
+    /// the first such line are remarks.
     pub(super) fn of_text(place: &str, text: &str) -> Self {
         let mut texts = BTreeMap::<String, String>::new();
         let mut name = None;
@@ -43,13 +45,13 @@ impl Files {
         Self { place: format!("{place}:"), texts }
     }
 
-    /// Replaces the text of one file.
+    /// Replaces the text of the file `name`.
     pub(super) fn with(mut self, name: &str, text: String) -> Self {
         self.texts.insert(name.to_owned(), text);
         self
     }
 
-    /// Returns the place of a file, for error messages.
+    /// Returns where the file `name` is, for error messages.
     pub(super) fn at(&self, name: &str) -> String {
         format!("{}{name}", self.place)
     }

@@ -1,21 +1,21 @@
-//! Rebuilds the bytes of the packets in the recordings.
+//! Rebuilds the bytes of the packets that a recording describes.
 
 use onramp_queue::{Layer, Packet};
 
 use super::Arrival;
 
-/// The headers of each packet: Ethernet from the machine to its neighbour; IPv4 from 10.9.0.1 to
-/// 10.9.0.2; UDP to port 9.
+/// The headers of each packet: an Ethernet header from the machine to its neighbour, an IPv4 header
+/// from 10.9.0.1 to 10.9.0.2, and a UDP header to port 9.
 const HEADERS: [u8; 42] = [
     0x02, 0, 0, 0, 0, 0x02, 0x02, 0, 0, 0, 0, 0x01, 0x08, 0x00, // Ethernet
     0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2, // IPv4
     0, 0, 0, 9, 0, 0, 0, 0, // UDP
 ];
-/// The UDP source port of flow 0; flow `n` has this port plus `n`.
+/// The UDP source port of packets of flow 0. Packets of flow `n` have this port plus `n`.
 const FIRST_PORT: u64 = 10_000;
 
-/// Returns the packet as it was sent. The checksums, the IP identification and the data are not
-/// known, so they are zero.
+/// Returns the packet with the headers that it had when it was sent. The checksums, the IP
+/// identification and the payload are not recorded, so they are zero.
 pub(super) fn packet(arrival: &Arrival) -> Packet {
     let len = usize::try_from(arrival.len).unwrap_or(0).max(HEADERS.len());
     let mut frame = vec![0; len];
@@ -38,7 +38,7 @@ pub(super) fn packet(arrival: &Arrival) -> Packet {
 mod tests {
     use super::*;
 
-    /// The bytes of a packet are as the standards define them: IEEE 802.3, RFC 791, RFC 768.
+    /// The rebuilt bytes of a packet have the layout of IEEE 802.3, RFC 791 and RFC 768.
     #[test]
     fn a_packet_is_udp_in_ip_in_ethernet() {
         for (flow, len, ecn, port) in
@@ -49,16 +49,17 @@ mod tests {
             let pkt = packet(&arrival);
             assert_eq!((pkt.len, pkt.layer()), (len, Layer::Ethernet));
             let bytes = pkt.payload();
-            // A packet has at least the length of its headers.
+            // A packet that was recorded with fewer bytes than its headers have still gets whole
+            // headers.
             assert_eq!(bytes.len(), (len as usize).max(42));
             let number = |at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
             assert_eq!(bytes[..12], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
             assert_eq!(number(12), 0x0800);
             assert_eq!((bytes[14], bytes[15], bytes[22], bytes[23]), (0x45, ecn, 64, 17));
-            // Checks the IP total length, the flags (do not fragment) and the addresses.
+            // These bytes are the IP total length, the flags (do not fragment) and the addresses.
             assert_eq!((number(16), number(20)), (bytes.len() - 14, 0x4000));
             assert_eq!(bytes[26..34], [10, 9, 0, 1, 10, 9, 0, 2]);
-            // Checks the UDP ports and length.
+            // These bytes are the UDP ports and the UDP length.
             assert_eq!((number(34), number(36), number(38)), (port, 9, bytes.len() - 34));
             assert!(bytes[42..].iter().all(|byte| *byte == 0));
         }

@@ -1,4 +1,5 @@
-//! Compares what `tc -s -d` shows in the end, word for word: the kernel's listing with Onramp's.
+//! Compares, word for word, what `tc -s -d` shows at the end of a run: the kernel's output (its
+//! listing) with Onramp's.
 
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, Query};
@@ -6,7 +7,8 @@ use onramp_core::view::{Listed, Query};
 use super::Case;
 use super::machine::{MTU, Played};
 
-/// Returns the listing of Onramp's tree after a run: qdiscs, classes, and the filters of the root.
+/// Returns the listing of Onramp's tree after a run: what `tc -s -d` shows of the qdiscs, the
+/// classes, and the filters of the root.
 pub(super) fn of(case: &Case, played: &Played) -> String {
     let mut setup = case.setup.clone();
     for change in &case.changes {
@@ -17,80 +19,82 @@ pub(super) fn of(case: &Case, played: &Played) -> String {
     let (mut qdiscs, mut classes) = (Out::new(style), Out::new(style));
     listed.qdiscs(Query::default(), &mut qdiscs);
     listed.classes(Query::default(), &mut classes);
-    // The recorder asks for filters without `-d`.
+    // The recorder asked `tc` for filters without the option `-d`.
     let mut filters = Out::new(Style { details: false, ..style });
     setup.show_counted("", &played.filters, &mut filters).expect("no word is no wrong word");
     qdiscs.finish() + &classes.finish() + &filters.finish()
 }
 
-/// Returns the differences between Onramp's listing and the kernel's; returns nothing if the
-/// kernel's listing is not known.
+/// Returns the differences between Onramp's listing and the kernel's. Returns nothing if the case
+/// does not contain the kernel's listing.
 pub(super) fn differences(case: &Case, played: &Played) -> Vec<String> {
     let Some(theirs) = case.shown.as_ref().filter(|_| !case.gave_up) else { return Vec::new() };
     let changed = !case.changes.is_empty();
     compare(&of(case, played), theirs, changed)
 }
 
-/// Largest number of differences to report.
+/// Largest number of differences that are reported.
 const TOLD_MAX: usize = 6;
 
-/// Kinds whose classes are flows. Their class numbers come from a hash with a key that only the
-/// kernel knows.
+/// Kinds of qdiscs whose classes are flows. The kernel's hash function, whose key only the kernel
+/// knows, decides on the numbers of these classes.
 const FLOWS: [&str; 4] = ["fq_codel", "fq_pie", "sfq", "cake"];
 
-/// Kinds for which the kernel counts packets that a change drops as sent, while Onramp counts them
-/// as dropped; see `docs/conformance.md`.
+/// Kinds for which the kernel counts packets as sent that are dropped because `tc` changes the
+/// qdisc, while Onramp counts them as dropped; see `docs/conformance.md`.
 const SENT_BY_CHANGE: [&str; 3] = ["fq", "fq_codel", "fq_pie"];
 
-/// Kinds for which the kernel counts a packet as both sent and dropped, if a parent qdisc has
-/// peeked at the packet and a change drops it.
+/// Kinds for which the kernel counts a packet as sent and again as dropped, if a parent qdisc has
+/// peeked at the packet and then a change by `tc` drops it.
 const SENT_BY_LOOK: [&str; 2] = ["codel", "pie"];
 
-/// The value after each of these words says how long ago something was when `tc` looked. The
-/// kernel's machine looks some milliseconds after the last packet, so these values are not
-/// compared.
+/// The value after each of these words is a time counted from the moment at which `tc` looked. The
+/// kernel's `tc` looks some milliseconds after the last packet, so these values are not compared.
 const AGES: [&str; 2] = ["drop_next", "blue_timer"];
 
-/// `cake` rounds the quanta of its flows up or down at random, so this value of a flow is not
-/// compared.
+/// The word before a value that `cake` shows of a flow. The value is not compared, because `cake`
+/// rounds the quanta of its flows up or down at random.
 const ROUNDED: &str = "deficit";
 
-/// These lines count how often a flow of `cake` found its own place in the hash table taken. Places
-/// come from a hash that differs from the kernel's, so the lines are not compared.
+/// The beginnings of lines that count how often a new flow of `cake` found its place in the hash
+/// table taken by another flow. The places come from a hash that differs from the kernel's, so
+/// these lines are not compared.
 const BY_HASH: [&str; 2] = ["  way_inds ", "  way_cols "];
 
-/// If a listing has this text, flows and their numbers are not compared. In a qdisc below `cbs`, a
-/// flow without packets is removed when a dequeue finds no packet. Linux sets a timer for that
-/// dequeue, while Onramp dequeues only when it is called.
+/// If a listing contains a qdisc `cbs`, neither flows nor the numbers of flows are compared. A
+/// qdisc removes a flow without packets when a dequeue finds none. For a qdisc below `cbs`, Linux
+/// sets a timer for that dequeue, while Onramp dequeues only when it is asked for a packet.
 const ASKS_LATER: &str = "qdisc cbs ";
-/// The words before the numbers of flows that a qdisc knows.
+/// The words that stand before the numbers of flows that a qdisc has.
 const FLOWS_KNOWN: [&str; 2] = ["new_flows_len", "old_flows_len"];
 
-/// The line of `fq` that counts removed flows. `fq` removes flows that have rested for three
-/// seconds: Linux removes those that it meets when it looks up a packet's flow in a tree of its
-/// hash table, Onramp when there are many flows. If Linux has removed any flow, the numbers after
-/// [`FLOWS_KEPT`] differ, so they are not compared.
+/// The beginning of the line of `fq` that counts removed flows. `fq` removes flows that have had no
+/// packets for three seconds. Linux removes such a flow when it comes across it while it looks for
+/// the flow of a packet in its hash table; Onramp removes such flows when there are many flows.
+/// Therefore the values after the words [`FLOWS_KEPT`] are not compared if Linux has removed any
+/// flow.
 const COLLECTED: &str = "  gc ";
 const FLOWS_KEPT: [&str; 3] = ["flows", "(inactive", "gc"];
 
-/// The `tc` of the recording machine shows this word for `red` although the option has no effect
-/// there: see `tc.rs`.
+/// A word that is removed from the options of `red` before listings are compared. The `tc` of the
+/// recording machine shows it, although the option has no effect there: see `tc.rs`.
 const NO_EFFECT: &str = "adaptive ";
 
-/// The line of `pie` with its drop probability. Linux updates the probability by a timer even while
-/// no packet comes; Onramp's value is that of the last call, so the line is not compared.
+/// The beginning of the line of `pie` with its drop probability. Linux updates the probability by a
+/// timer even if no packets come, while the value that Onramp shows is from the last call.
+/// Therefore the line is not compared.
 const LAW_OF_PIE: &str = "  prob ";
 
-/// One object of a listing: a qdisc, a class or a filter.
+/// One object in a listing: a qdisc, a class or a filter, with all its lines.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Object {
-    /// The first three words: the type of the object, its kind, and its number.
+    /// The first three words of the object: its type, its kind, and its number.
     name: String,
     lines: Vec<String>,
 }
 
-/// Returns the objects of a listing without the parts that cannot be compared. `changed` says
-/// whether lines of `tc` changed the tree while packets came.
+/// Returns the objects in a listing, without the parts that can never be compared. `changed` says
+/// whether `tc` changed the tree while packets came.
 fn objects(text: &str, changed: bool) -> Vec<Object> {
     let mut objects: Vec<Vec<&str>> = Vec::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -102,14 +106,15 @@ fn objects(text: &str, changed: bool) -> Vec<Object> {
     }
     let mut objects: Vec<Object> =
         objects.into_iter().filter_map(|lines| Object::of(lines, changed)).collect();
-    // Flows are sorted by content, because their numbers mean nothing.
+    // The flows of a qdisc are sorted by what is shown of them, because their numbers have no
+    // meaning.
     let flows = |one: &Object, other: &Object| one.name == other.name && one.is_flow();
     objects.chunk_by_mut(flows).for_each(<[Object]>::sort);
     objects
 }
 
 impl Object {
-    /// Whether the object is a flow that is listed as a class.
+    /// Whether the object is a class that stands for a flow.
     fn is_flow(&self) -> bool {
         self.name.ends_with(":*")
     }
@@ -120,8 +125,8 @@ impl Object {
         let (mut name, mut lines) = (words.join(" "), lines);
         let mut head = lines[0].to_owned();
         match (what, kind) {
-            // `tc` 6.1 knows neither the options nor the statistics of `dualpi2`, and Linux lists
-            // two classes of it that have no number.
+            // `tc` 6.1 does not know `dualpi2`, so it shows neither its options nor its statistics.
+            // Linux also lists two classes of `dualpi2` that have no number.
             ("class", "dualpi2") => return None,
             ("qdisc", "dualpi2") => {
                 lines.truncate(3);
@@ -151,8 +156,8 @@ impl Object {
     }
 }
 
-/// Calls `put` for each counter of a listing's qdiscs, with a name and the value. Counters are
-/// whole numbers, plain or followed by the unit of bytes or packets.
+/// Calls `put` for each counter in a listing's qdiscs, with a name and the value. A counter is a
+/// whole number; the letter `b` (bytes) or `p` (packets) may follow it.
 pub(super) fn counters(text: &str, put: &mut dyn FnMut(String, f64)) {
     for Object { name, lines } in objects(text, false) {
         let lines = lines.iter().enumerate().skip(1).filter(|_| name.starts_with("qdisc "));
@@ -170,11 +175,11 @@ pub(super) fn counters(text: &str, put: &mut dyn FnMut(String, f64)) {
     }
 }
 
-/// The line of a listing that counts the packets that a qdisc sent and dropped.
+/// The line of an object that begins with "Sent", which counts the packets sent and dropped.
 struct Sent<'a> {
     packets: u64,
     dropped: u64,
-    /// The counts of overlimits and requeues.
+    /// The rest of the line: the counts of overlimits and requeues.
     rest: &'a str,
 }
 
@@ -186,21 +191,21 @@ impl<'a> Sent<'a> {
         Some(Self { packets: packets.parse().ok()?, dropped: dropped.parse().ok()?, rest })
     }
 
-    /// Returns the line with the sum of sent and dropped packets, for kinds for which Linux counts
-    /// packets that a change drops as sent.
+    /// Returns the line with one number, the sum of the packets sent and dropped. It is used for
+    /// the kinds in [`SENT_BY_CHANGE`], because the sum is the same in Linux and in Onramp.
     fn with_drops(&self) -> String {
         format!(" Sent or dropped {} pkt ({}", self.packets + self.dropped, self.rest)
     }
 
-    /// Returns the line without the packets sent, for kinds for which Linux counts packets that a
-    /// change drops as both sent and dropped.
+    /// Returns the line without the number of packets sent. It is used for the kinds in
+    /// [`SENT_BY_LOOK`], for which only that number differs between Linux and Onramp.
     fn without_packets(&self) -> String {
         format!(" dropped {}, {}", self.dropped, self.rest)
     }
 }
 
-/// Returns Linux's listing with a backlog of zero bytes wherever the backlog has no packets. Linux
-/// miscounts these bytes when qdiscs below others drop packets.
+/// Returns Linux's listing with a backlog of zero bytes wherever it shows a backlog of zero
+/// packets. Linux miscounts the bytes of a backlog when qdiscs below other qdiscs drop packets.
 pub(super) fn recounted(theirs: &str) -> String {
     let line = |line: &str| match line.split_once("b 0p ") {
         Some((head, rest)) if head.starts_with(" backlog ") => format!(" backlog 0b 0p {rest}\n"),
@@ -209,9 +214,10 @@ pub(super) fn recounted(theirs: &str) -> String {
     theirs.lines().map(line).collect()
 }
 
-/// Returns the line with `*` in place of ages and of the values after the words `more`.
+/// Returns the line with `*` in place of the values after the words in [`AGES`] and in `more`.
 fn ageless(line: &str, more: &[&str]) -> String {
-    // For actions, the rest of the line says when they were installed and last used.
+    // In the line of an action, the rest after this word says when the action was installed and
+    // last used.
     let line = line.split(" installed ").next().unwrap_or(line);
     let mut words: Vec<&str> = line.split(' ').collect();
     for at in 1..words.len() {
@@ -222,8 +228,9 @@ fn ageless(line: &str, more: &[&str]) -> String {
     words.join(" ")
 }
 
-/// Returns the objects of a listing without the values that depend on a hash, or on a timer that
-/// only Linux sets. `collected` says whether Linux has removed idle flows of `fq`.
+/// Returns the objects in a listing, without the values that depend on a hash, or on a timer that
+/// only Linux sets. `changed` says whether `tc` changed the tree while packets came, `collected`
+/// whether Linux has removed flows of `fq`.
 fn comparable(text: &str, changed: bool, collected: bool) -> Vec<Object> {
     let mut objects = objects(text, changed);
     let later = text.lines().any(|line| line.starts_with(ASKS_LATER));
@@ -305,13 +312,13 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
 \tref 1 bind 1 
 ";
 
-    /// Returns the positions at which the numbers of a text begin.
+    /// Returns the positions in the text at which a number begins.
     fn numbers(text: &str) -> impl Iterator<Item = usize> {
         let digit = |at: usize| text.as_bytes()[at].is_ascii_digit();
         (0..text.len()).filter(move |at| digit(*at) && !digit(at - 1))
     }
 
-    /// The number of resting flows of `fq` is compared only as long as Linux has removed none.
+    /// The number of flows of `fq` without packets is compared only if Linux has removed no flows.
     #[test]
     fn flows_that_linux_collects() {
         let listing = |flows: u32, gc: u32, throttled: u32| {
@@ -327,8 +334,8 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert_eq!(differ(listing(7, 1, 3), listing(7, 0, 3)), 1);
     }
 
-    /// The number of flows that a kind below `cbs` knows depends on a timer and is not compared;
-    /// the other counts are.
+    /// In a qdisc below `cbs`, the number of flows depends on a timer and is not compared. The
+    /// other counts are compared.
     #[test]
     fn flows_below_cbs() {
         let listing = |root: &str, old: u32, memory: u32| {
@@ -343,7 +350,8 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert_eq!(differ(listing("tbf", 1, 0), listing("tbf", 0, 0)), 1);
     }
 
-    /// A change of the first digit of any number is reported, except in the numbers of flows.
+    /// A different first digit of any number in the listing is reported, except in the class
+    /// numbers of flows.
     #[test]
     fn every_number_counts() {
         assert_eq!(compare(LISTING, LISTING, false), [""; 0]);
@@ -358,7 +366,8 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert_eq!(silent, ["class fq_codel 10:"; 2]);
     }
 
-    /// A backlog of bytes without packets is ignored in Linux's listing but reported in Onramp's.
+    /// If Linux's listing shows a backlog of bytes but of zero packets, this is ignored. If
+    /// Onramp's listing shows it, it is reported.
     #[test]
     fn only_linux_loses_count_of_bytes() {
         let told = |ours: &str, theirs: &str| compare(ours, &recounted(theirs), false).len();
@@ -370,7 +379,7 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert_eq!(told(&of(none), &of(&lost.replace("0p", "1p"))), 1);
     }
 
-    /// A missing line is reported, whichever line it is and in whichever listing.
+    /// If a line is missing in one of the two listings, this is reported, whichever line it is.
     #[test]
     fn every_line_counts() {
         for line in LISTING.lines().filter(|line| !line.is_empty()) {
@@ -380,7 +389,8 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         }
     }
 
-    /// Only values that cannot be compared are ignored; a difference beside them is reported.
+    /// A difference in a value that cannot be compared is ignored. Any difference beside such a
+    /// value is reported.
     #[test]
     fn what_is_left_out_is_little() {
         let same = |ours: &str, theirs: &str, changed| compare(ours, theirs, changed).is_empty();
@@ -390,11 +400,12 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         let used = LISTING.replace("bind 1 ", "bind 1  installed 21 sec used 2 sec");
         assert!(same(LISTING, &used, false));
         assert!(!same(LISTING, &used.replace("bind 1", "bind 2"), false));
-        // The next listings count packets that a change drops.
+        // The listings below differ in how packets are counted that a change by `tc` drops.
         let head = " Sent 9 bytes 4 pkt (dropped 5, overlimits 6 requeues 7) ";
         let sent = |kind: &str| format!("qdisc {kind} 1: root\n{head}\n backlog 0b\n");
-        // `moved`: packets are counted as sent instead of dropped; `both`: as sent and dropped.
-        // `others` are differences that no change explains.
+        // `moved`: packets are counted as sent that the other listing counts as dropped. `both`:
+        // packets are counted as sent and also as dropped. `others`: differences that cannot come
+        // from a change.
         let moved = ("9 bytes 4 pkt (dropped 5", "12 bytes 6 pkt (dropped 3");
         let both = ("9 bytes 4 pkt", "12 bytes 6 pkt");
         let others = [("dropped 5", "dropped 4"), ("limits 6", "limits 5"), ("ues 7", "ues 8")];
@@ -427,7 +438,8 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         }
     }
 
-    /// Flows are compared in any order, because their numbers mean nothing.
+    /// The flows of a qdisc may be listed in any order and with any numbers, because their numbers
+    /// have no meaning.
     #[test]
     fn flows_stand_in_any_order() {
         let flow = |number: u32, deficit: u32| {
@@ -439,7 +451,8 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert!(!compare(&ours, &flow(33, 6), false).is_empty());
     }
 
-    /// The flows of one qdisc may stand in any order, but the qdiscs may not.
+    /// The flows of one qdisc may be listed in any order, but the flows of different qdiscs may not
+    /// change places.
     #[test]
     fn what_is_listed_otherwise_is_named() {
         let flow = |major: u32| format!("class sfq {major}:1 parent {major}: \n  allot 5\n");
@@ -451,7 +464,7 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert_eq!(compare(ours, theirs, false), [told]);
     }
 
-    /// At most six differences are reported, which is enough to see what is wrong.
+    /// At most six differences are reported, because six are enough to see what is wrong.
     #[test]
     fn no_more_than_six_differences_are_told() {
         let lines = |count: usize, word: &str| {
@@ -464,7 +477,7 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert_eq!(told, ["qdisc fq 1:: ours `nothing`, Linux ` a`"]);
     }
 
-    /// Values that depend on a hash or on a timer that only Linux sets are ignored; the values
+    /// Values that depend on a hash, or on a timer that only Linux sets, are ignored. The values
     /// beside them are compared.
     #[test]
     fn what_nobody_can_compare_is_left_out() {
@@ -483,8 +496,9 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         assert!(!compare(&other(1), &other(3), false).is_empty());
     }
 
-    /// Linux updates the drop probability of `pie` by a timer, so the line with it is ignored; the
-    /// other figures of `pie`, and all figures of `fq_pie`, are compared.
+    /// The line of `pie` with its drop probability is ignored, because Linux updates the
+    /// probability by a timer. The other figures of `pie`, and all figures of `fq_pie`, are
+    /// compared.
     #[test]
     fn the_law_of_pie_is_not_compared() {
         let pie = "qdisc pie 1: root\n Sent 3\n  prob 0.5 delay 1us\n  pkts_in 7\n";

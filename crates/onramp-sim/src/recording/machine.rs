@@ -1,5 +1,5 @@
-//! A model of the machine that made the recordings: a wire that sends one packet at a time, and
-//! timers.
+//! A model of the machine that made the recordings: a wire that sends one packet at a time, and the
+//! machine's timers.
 
 use onramp_core::filter::FilterSpec;
 use onramp_core::qdisc::Dequeue;
@@ -9,60 +9,63 @@ use onramp_queue::Packet;
 
 use super::{Case, Change, Event, Outcome, Reason, START_NS, frame};
 
-/// Size in bytes of the largest packet of the recorded device, link header included.
+/// Size in bytes of the largest packet that the recorded device sends, link header included.
 pub(super) const MTU: u32 = 1514;
 /// The period of the recording machine's clock tick, in nanoseconds.
 const TICK_NS: u64 = 10_000_000;
-/// The shortest time, in nanoseconds, for which the machine's clock can be set. It matters after
-/// the recorder has been awake and has no next packet to wait for: events within two such times
-/// after that moment run at the ends of these times.
+/// The least time ahead, in nanoseconds, for which the machine can set its clock to interrupt it.
+/// This matters only after the recorder (the program that sent the packets) was awake and has no
+/// further packet to send: an event that is due within two such times after that moment happens at
+/// the end of the first or of the second such time.
 const CLOCK_MIN_NS: u64 = 1_000;
-/// How often the recorder looks whether the last packet has left, in nanoseconds.
+/// How often the recorder checks whether the last packet has left the tree, in nanoseconds.
 const POLL_NS: u64 = 100_000_000;
-/// How long after the last look the recorder runs `tc` to list the tree, in nanoseconds.
+/// How long after its last check the recorder runs `tc` to list the tree, in nanoseconds.
 const LOOK_NS: u64 = 1_000_000_000;
 
-/// The machine of the recordings: a tree of qdiscs, a wire, and timers.
+/// The machine of the recordings: a tree of qdiscs, a wire, and a timer for the qdisc.
 ///
-/// A timer with slack runs when its slack ends. It runs earlier, with any interrupt within the
-/// slack, unless another timer that ends before the slack ends keeps it back. Such other timers are
-/// the recorder's own sleep and the clock tick. The tick comes once after each time that the
-/// recorder was awake, and twice after every eleventh tick for the machine's own work; or every 10
-/// ms, if something keeps the clock ticking.
+/// The timer has slack: it may run at any interrupt within the slack, and at the latest when the
+/// slack ends. An interrupt within the slack runs the timer, unless another timer ends before the
+/// slack does. Other timers are the sleep of the recorder (the program that sent the packets) and
+/// the clock tick. The clock ticks every 10 ms if something keeps it ticking; otherwise it ticks
+/// once after each time that the recorder was awake, and at the second and third of every eleven
+/// ticks, for work of the machine itself.
 struct Machine {
     tree: Tree,
     /// The rate of the wire in bits per second; 0 means infinitely fast.
     rate: u64,
-    /// The time at which the packet on the wire has left; 0 if the wire is idle.
+    /// The time at which the packet on the wire will have been sent; 0 if the wire is idle.
     free_at_ns: u64,
-    /// The latest time at which the qdisc wants to be called; `None` if no timer is set.
+    /// The time at which the timer's slack ends, so that the qdisc is called at the latest; `None`
+    /// if the timer is not set.
     timer_ns: Option<u64>,
     /// How much earlier than `timer_ns` the timer may run, in nanoseconds.
     slack_ns: u64,
     /// The time of the next clock tick.
     tick_ns: u64,
-    /// Whether the clock ticks also while the machine is idle.
+    /// Whether the clock ticks even while the machine is idle.
     ticks: bool,
-    /// The time at which the recorder last looked whether the last packet has left.
+    /// The time at which the recorder last checked whether the last packet has left the tree.
     looked_ns: u64,
     outcome: Outcome,
 }
 
-/// The outcome of a run, and what its tree reports in the end.
+/// The outcome of a run of Onramp, and what the tree reports at its end.
 #[derive(Debug, Default)]
 pub(super) struct Played {
     pub outcome: Outcome,
     pub views: Vec<QdiscView>,
-    /// The filters of the root, with their counters.
+    /// The filters at the root qdisc, with their counters.
     pub filters: Vec<FilterSpec>,
 }
 
-/// Largest number of instants to try at which the kernel may have made a change.
+/// Largest number of recorded events whose times are tried as the instant of a change.
 const INSTANTS_MAX: usize = 6;
 
-/// Returns guesses of the instants at which the kernel made each of the changes, the best guesses
-/// first. The recording tells a time before and a time after each change. If a change drops or
-/// releases packets, their times show its instant.
+/// Returns guesses of the instants at which the kernel made the changes, the best guess first. Each
+/// guess has an instant for each change. The recording says only between which times a change was
+/// made. If the change dropped or released packets, the times of these events show its instant.
 pub(super) fn guesses(case: &Case) -> Vec<Vec<u64>> {
     let recorded = &case.recorded;
     let mut times: Vec<u64> =
@@ -73,8 +76,8 @@ pub(super) fn guesses(case: &Case) -> Vec<Vec<u64>> {
         let within = |at: &&u64| (change.from_ns..=change.to_ns).contains(at);
         let mut instants: Vec<u64> =
             times.iter().filter(within).take(INSTANTS_MAX).copied().collect();
-        // If the change read the clock for its first packet, it was made a nanosecond before that
-        // packet's time.
+        // If the kernel read the clock again for the first packet that the change released, it made
+        // the change about a nanosecond before that packet's time.
         let before = instants.iter().map(|at| at - 1).filter(|at| *at >= change.from_ns);
         let before: Vec<u64> = before.collect();
         instants.extend([change.from_ns, change.to_ns]);
@@ -87,12 +90,12 @@ pub(super) fn guesses(case: &Case) -> Vec<Vec<u64>> {
     (0..longest).map(guess).collect()
 }
 
-/// Plays a case with random numbers from `seed` and with the changes made at the times `changes`.
-/// Returns which packets were sent and dropped, and what the tree reports in the end.
+/// Plays a case on this machine, with random numbers from `seed` and with the changes at the times
+/// in `changes`. Returns which packets were sent and dropped, and what the tree reports at the end.
 pub(super) fn replay(case: &Case, seed: u64, changes: &[u64]) -> Played {
     let Some(tree) = Tree::of(&case.setup, MTU, seed) else { return Default::default() };
     let mut machine = Machine {
-        // The recorder sent its packets from sockets.
+        // The recorder sent its packets through sockets, so packets are charged to their senders.
         tree: tree.charged_to_senders(),
         rate: case.link_bps,
         free_at_ns: 0,
@@ -139,7 +142,7 @@ pub(super) fn replay(case: &Case, seed: u64, changes: &[u64]) -> Played {
     Played { outcome: machine.outcome, views, filters }
 }
 
-/// Returns the slack of the tree's timers in nanoseconds; only `fq` has any.
+/// Returns the slack of the timer, in nanoseconds. Only the timers of `fq` have slack.
 fn slack_ns(case: &Case) -> u64 {
     let slacks = case.setup.specs().filter(|spec| spec.kind().id == "fq");
     slacks.map(|spec| spec.values(MTU).number("timer_slack")).max().unwrap_or(0)
@@ -155,17 +158,17 @@ impl Machine {
                 return self.send(now_ns, &pkt);
             }
         } else {
-            // `drops` reports the packets that the tree drops.
+            // A packet that the tree drops is reported by `drops`, so the result is ignored here.
             let _ = self.tree.enqueue(now, pkt);
         }
         self.run(now_ns);
     }
 
-    /// Makes a change. After a change, Linux calls the qdisc again at its next event, except for
-    /// `plug`, which Linux calls at once.
+    /// Makes a change of the tree. As in Linux, the change of a `plug` is followed at once by a
+    /// call of the qdisc; after any other change, the qdisc is called at its next event.
     fn change(&mut self, now_ns: u64, change: &Change) {
         self.advance(now_ns);
-        // The tree accepts the line, because `read` has checked each line.
+        // The tree accepts the line, because `read` has checked that it does.
         let _ = self.tree.apply(Instant(now_ns), &change.line);
         if change.line.split_ascii_whitespace().any(|word| word == "plug") {
             self.run(now_ns);
@@ -173,7 +176,7 @@ impl Machine {
         self.tell_drops(now_ns);
     }
 
-    /// Calls the qdisc for packets while the wire is free.
+    /// Takes packets from the qdisc and sends them, as long as the wire is free.
     fn run(&mut self, now_ns: u64) {
         while self.free_at_ns <= now_ns {
             match self.tree.dequeue(Instant(now_ns)) {
@@ -201,7 +204,8 @@ impl Machine {
         self.outcome.dequeues.push(event(now_ns, pkt));
     }
 
-    /// Runs the wire and the timers up to `until_ns`, when the recorder wakes up.
+    /// Makes everything happen that the wire, the timer and the clock tick do up to the time
+    /// `until_ns`, at which the recorder wakes up.
     fn advance(&mut self, until_ns: u64) {
         loop {
             self.be_late();
@@ -224,7 +228,8 @@ impl Machine {
         self.tick_ns = (until_ns + 1).next_multiple_of(TICK_NS);
     }
 
-    /// Delays the events that are too near for the clock to be set for them.
+    /// Delays events that follow the recorder's last check so soon that the clock cannot be set for
+    /// them.
     fn be_late(&mut self) {
         for at_ns in self.timer_ns.iter_mut().chain([&mut self.free_at_ns]) {
             let after_ns = at_ns.saturating_sub(self.looked_ns);
@@ -234,7 +239,7 @@ impl Machine {
         }
     }
 
-    /// Runs the timer if it may run now. The recorder sleeps until `awake_ns`.
+    /// Runs the timer if it may run at `now_ns`. The recorder sleeps until `awake_ns`.
     fn run_timer(&mut self, now_ns: u64, awake_ns: u64) {
         let Some(end_ns) = self.timer_ns else { return };
         let kept_back = self.tick_ns.min(awake_ns) < end_ns;
@@ -245,7 +250,7 @@ impl Machine {
     }
 }
 
-/// Returns the time of the next clock tick of an idle machine.
+/// Returns the time of the next clock tick after `now_ns` on an idle machine.
 fn idle_tick_after(now_ns: u64) -> u64 {
     let mut tick = (now_ns - START_NS) / TICK_NS + 1;
     while !matches!(tick % 11, 2 | 3) {
@@ -263,9 +268,10 @@ fn event(time_ns: u64, pkt: &Packet) -> Event {
 mod tests {
     use super::*;
 
-    /// The guesses are up to six instants at which packets were sent or dropped, in order, then the
-    /// two ends of the change, then the instants a nanosecond before the six. If one change has
-    /// fewer guesses than another, its last guess is repeated.
+    /// For each change the guesses are, in this order: up to six times at which packets were sent
+    /// or dropped during the change, the two ends of the change, and the instants a nanosecond
+    /// before those six times. If one change has fewer guesses than another, its last guess is
+    /// repeated.
     #[test]
     fn changes_are_guessed_where_something_shows() {
         let line = "tc qdisc change dev d root handle 1: pfifo limit 5";

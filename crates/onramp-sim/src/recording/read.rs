@@ -10,7 +10,8 @@ use super::{
     Arrival, Case, CaseError, Change, Event, Figures, Outcome, Reason, START_NS, listing, short, tc,
 };
 
-/// Seconds that the recorder waits for the last packet if `opts` does not set another time.
+/// Number of seconds that the recorder waits after the last packet, if `opts` does not set another
+/// number.
 const PATIENCE_S: u64 = 600;
 
 pub(super) fn case(name: &str, files: &Files) -> Result<Case, CaseError> {
@@ -72,7 +73,7 @@ fn setup(text: &str) -> Result<Setup, CaseError> {
     Ok(setup)
 }
 
-/// Sets the pacing rate of each packet to that of its flow, if the flow has one.
+/// Gives each packet the pacing rate of its flow, if the file `flows.csv` has a rate for the flow.
 fn pace(files: &Files, arrivals: &mut [Arrival]) {
     let mut rates = BTreeMap::new();
     for line in files.text("flows.csv").unwrap_or_default().lines() {
@@ -90,7 +91,7 @@ fn pace(files: &Files, arrivals: &mut [Arrival]) {
 
 fn workload(files: &Files) -> Result<Vec<Arrival>, CaseError> {
     table(files, "workload.csv")?.rows(|row| {
-        // A time of -1 means that the packet has no departure time.
+        // A time of -1 means that the packet has no departure time of its own.
         let txtime = row.field("txtime_ns").ok().and_then(|text| text.parse::<u64>().ok());
         Ok(Arrival {
             time_ns: START_NS + row.number::<u64>("time_ns")?,
@@ -104,8 +105,8 @@ fn workload(files: &Files) -> Result<Vec<Arrival>, CaseError> {
     })
 }
 
-/// Reads the lines of `tc` that ran while packets came. Each line must be valid for the tree that
-/// the lines before it have made.
+/// Reads the lines of `tc` that ran while packets came. Returns an error if a line is not valid for
+/// the tree that the lines before it have made.
 fn changes(files: &Files, mut setup: Setup) -> Result<Vec<Change>, CaseError> {
     if files.text("changes.csv").is_err() {
         return Ok(Vec::new());
@@ -154,7 +155,7 @@ fn recorded(table: &Table<'_>) -> Result<Outcome, CaseError> {
     Ok(outcome)
 }
 
-/// Returns a file of the case as a table.
+/// Returns the file `name` of the case, a CSV file, as a table.
 fn table<'t>(files: &'t Files, name: &str) -> Result<Table<'t>, CaseError> {
     Ok(Table { path: files.at(name), text: files.text(name)? })
 }

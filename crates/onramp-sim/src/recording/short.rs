@@ -1,28 +1,29 @@
-//! Reads the short form of the packets that came and left.
+//! Reads the short form of the packets that came to the tree and of those that left it.
 //!
 //! A line of the part `packets` is `AFTER FLOW BYTES PRIORITY TOS @WAIT`. `AFTER` is the time since
-//! the packet before came, in nanoseconds. `PRIORITY` is in hexadecimal digits. The line may end
-//! after any of the numbers from `FLOW` on; missing numbers are the same as those of the flow's
-//! packet before. `@WAIT` stands only after packets that have a departure time: that time is `WAIT`
-//! nanoseconds after the packet came.
+//! the previous packet came, in nanoseconds. `PRIORITY` is in hexadecimal digits. The numbers after
+//! `FLOW` may be left out from the end; a number that is left out is the same as in the previous
+//! packet of the flow. `@WAIT` stands only after packets that have a departure time: it is the time
+//! `WAIT` nanoseconds after the packet came.
 //!
-//! A line of the part `left` is `AFTER STEP =ECN`. `AFTER` is the time since the packet before
-//! left, in nanoseconds. `STEP` is how much the packet's number is greater than that of the packet
-//! before; a step of 1 is left out. `=ECN` stands only after packets that left with other ECN bits
-//! than they came with. A line of the part `died`, for dropped packets, has the same form and ends
-//! with the kernel's drop reason, unless that is `GENERIC`.
+//! A line of the part `left` is `AFTER STEP =ECN`. `AFTER` is the time since the previous packet
+//! left, in nanoseconds. `STEP` is the difference between the number of this packet and that of the
+//! previous one; a step of 1 is left out. `=ECN` stands only after packets that left with other ECN
+//! bits than they came with. A line of the part `died`, for dropped packets, has the same form and
+//! ends with the kernel's drop reason, unless that is `GENERIC`.
 
 use std::collections::BTreeMap;
 
 use super::files::Files;
 use super::{Arrival, CaseError, Event, Outcome, Reason, START_NS};
 
-/// The names of the parts of the text.
+/// The names of the parts in the text of a case.
 pub(super) const PACKETS: &str = "packets";
 pub(super) const LEFT: &str = "left";
 pub(super) const DIED: &str = "died";
 
-/// Reads the lines of a part. The function `line` reads one line from its words.
+/// Reads the lines of the part `name`. The function `line` gets the words of a line and returns
+/// what they mean; `None` if the line is wrong.
 fn lines<'t, T>(
     files: &'t Files,
     name: &str,
@@ -40,15 +41,15 @@ fn lines<'t, T>(
     files.text(name)?.lines().enumerate().map(&mut read).collect()
 }
 
-/// Takes the next word and returns it without `mark`; `None` if the next word does not begin with
-/// `mark`.
+/// If the next word begins with `mark`, takes the word and returns it without `mark`; otherwise
+/// returns `None` and leaves the word.
 fn marked<'t>(words: &mut Vec<&'t str>, mark: char) -> Option<&'t str> {
     let rest = words.last()?.strip_prefix(mark)?;
     words.pop();
     Some(rest)
 }
 
-/// Reads the part that [`compact`](super::compact()) wrote.
+/// Reads the packets that came, from the part that [`compact`](super::compact()) wrote.
 pub(super) fn arrivals(files: &Files) -> Result<Vec<Arrival>, CaseError> {
     let (mut time_ns, mut flows) = (START_NS, BTreeMap::new());
     lines(files, PACKETS, |words| {
@@ -76,7 +77,8 @@ pub(super) fn arrivals(files: &Files) -> Result<Vec<Arrival>, CaseError> {
     })
 }
 
-/// Reads the parts that [`compact`](super::compact()) wrote.
+/// Reads the packets that left and those that were dropped, from the parts that
+/// [`compact`](super::compact()) wrote.
 pub(super) fn outcome(files: &Files, arrivals: &[Arrival]) -> Result<Outcome, CaseError> {
     let part = |name: &str, died: bool| {
         let (mut time_ns, mut last) = (START_NS, -1);

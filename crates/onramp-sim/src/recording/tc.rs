@@ -1,12 +1,12 @@
-//! What the `tc` of the recording machine passes to its kernel.
+//! What the `tc` of the recording machine makes of a line: some words have no effect there.
 
-/// The words of `tc` 6.1 for options of `netem` that may have a correlation, and how many numbers
-/// come before the correlation.
+/// Words for options of `netem` after which a correlation may stand, and how many numbers stand
+/// before the correlation, in `tc` 6.1.
 const FOLLOWING: &[(&str, usize)] =
     &[("delay", 2), ("latency", 2), ("loss", 1), ("drop", 1), ("reorder", 1), ("corrupt", 1)];
 
-/// Returns the line without the words that have no effect on the recording machine, although
-/// tc-red(8) and tc-netem(8) say that they have, and although they have an effect in Onramp:
+/// Returns the line without the words that have no effect on the recording machine. According to
+/// tc-red(8) and tc-netem(8) these words should have an effect, and in Onramp they have one:
 ///
 /// - `adaptive`: `tc` sends it as a flag of a newer kind. Linux 7.2 shows the flag but starts the
 ///   timer only for the flag of the older kind.
@@ -32,8 +32,8 @@ pub(super) fn handed_over(line: &str) -> String {
     words.join(" ")
 }
 
-/// Returns how many numbers `words` begins with; the word `random` may stand before the numbers of
-/// a loss.
+/// Returns the number of numbers with which `words` begins. The word `random`, which may stand
+/// before the numbers of a loss, is skipped.
 fn numbers(words: &[&str]) -> usize {
     let words = words.strip_prefix(&["random"]).unwrap_or(words);
     words.iter().take_while(|word| word.starts_with(|c: char| c.is_ascii_digit())).count()

@@ -1,19 +1,19 @@
-//! Totals of a run, for a comparison by distributions.
+//! Totals of a run, by which runs with random outcomes are compared.
 
 use std::collections::BTreeMap;
 
 use super::{Case, Outcome};
 
-/// Totals and percentiles of a run.
+/// Totals of a run, and percentiles of its sojourn times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Number of packets that were dropped.
     pub drops: f64,
     /// Number of packets that left with other ECN bits than they came with.
     pub marks: f64,
-    /// Bytes sent, by flow, link headers included.
+    /// Number of bytes sent, link headers included, by flow.
     pub flow_bytes: BTreeMap<u64, f64>,
-    /// Number of packets that left after a packet that had come later.
+    /// Number of packets that left after a packet that had come later than they.
     pub overtaken: f64,
     /// Mean sojourn time of the packets sent, in nanoseconds; the next two fields are its median
     /// and 95th percentile.
@@ -26,7 +26,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Returns the bytes sent of a flow, link headers included.
+    /// Returns the number of bytes that a flow sent, link headers included.
     #[must_use]
     pub fn bytes(&self, flow: u64) -> f64 {
         self.flow_bytes.get(&flow).copied().unwrap_or(0.0)

@@ -1,4 +1,4 @@
-//! Sources without feedback: they send at their own pace, whatever happens to their packets.
+//! Sources without feedback: they send at their own pace, whatever becomes of their packets.
 
 use onramp_core::{Instant, Rate};
 use onramp_queue::Packet;
@@ -6,8 +6,8 @@ use onramp_queue::Packet;
 use super::{Source, Traffic};
 use crate::chance::Chance;
 
-/// A source that sends at a constant bit rate. Its times are exact to the nanosecond and do not
-/// drift.
+/// A source that sends at a constant bit rate. The times of its packets are exact to the
+/// nanosecond, so rounding errors do not add up.
 #[derive(Debug)]
 pub struct Cbr {
     traffic: Traffic,
@@ -35,14 +35,14 @@ impl Source for Cbr {
     }
 }
 
-/// Returns how long `packets` packets of `traffic` take at `rate`, in nanoseconds; `None` if the
-/// rate is zero or the result does not fit.
+/// Returns the time, in nanoseconds, in which `packets` packets of `traffic` are sent at `rate`;
+/// `None` if the rate is zero or the time does not fit into 64 bits.
 fn sending_ns(traffic: &Traffic, rate: Rate, packets: u64) -> Option<u64> {
     let bytes = u128::from(traffic.size) * u128::from(packets);
     u64::try_from((bytes * 1_000_000_000).checked_div(rate.as_bytes_per_second().into())?).ok()
 }
 
-/// A source that sends packets independently of each other (a Poisson process) at a given mean
+/// A source that sends each packet independently of the others (a Poisson process), at a given mean
 /// rate.
 #[derive(Debug)]
 pub struct Poisson {
@@ -79,8 +79,8 @@ impl Source for Poisson {
     }
 }
 
-/// A source that alternates between sending at a constant rate and silence. The lengths of the
-/// sending periods and of the silent periods are distributed exponentially.
+/// A source that alternates between periods in which it sends at a constant rate and silent
+/// periods. The lengths of both have exponential distributions.
 #[derive(Debug)]
 pub struct OnOff {
     traffic: Traffic,
@@ -95,14 +95,15 @@ pub struct OnOff {
 }
 
 impl OnOff {
-    /// Creates a source that sends at `rate` for `on_ns` nanoseconds on average, then is silent for
-    /// `off_ns` nanoseconds on average. If the rate or `on_ns` is zero, the source never sends.
+    /// Creates a source that sends at `rate` for `on_ns` nanoseconds on average, and then is silent
+    /// for `off_ns` nanoseconds on average, in turn. If the rate or `on_ns` is zero, the source
+    /// never sends.
     #[must_use]
     pub fn new(traffic: Traffic, rate: Rate, (on_ns, off_ns): (u64, u64), seed: u64) -> Self {
         let gap_ns = sending_ns(&traffic, rate, 1).unwrap_or(u64::MAX);
         let mut chance = Chance::new(seed);
-        // The source begins with a silent period, so that sources with different seeds do not begin
-        // together.
+        // The source is silent first, so that sources with different seeds do not begin at the same
+        // time.
         let due = match (gap_ns, on_ns) {
             (u64::MAX, _) | (_, 0) => Instant::MAX,
             _ => traffic.from.after(chance.exponential(off_ns)),

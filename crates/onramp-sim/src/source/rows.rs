@@ -12,9 +12,9 @@ use crate::time::BEGIN;
 pub struct RowError {
     /// The number of the line, counted from 1.
     pub line: usize,
-    /// The name of the column.
+    /// The name of the column that is wrong.
     pub column: &'static str,
-    /// What is wrong in this column, and what values are valid.
+    /// What is wrong in the column, and which values are valid.
     pub why: String,
 }
 
@@ -27,10 +27,10 @@ impl fmt::Display for RowError {
 impl std::error::Error for RowError {}
 
 /// Reads packets from comma-separated values with a header line. The columns are `time_ns`
-/// (nanoseconds since [`BEGIN`]), `flow_id` and `size_bytes`; the columns `priority`,
-/// `ecn` and `txtime_ns` (-1 means none) may be missing. Give the packets to
-/// [`Records`](super::Records); as in the example below, `map_while` ends the packets at the first
-/// invalid row.
+/// (nanoseconds since [`BEGIN`]), `flow_id` and `size_bytes`; the columns `priority`, `ecn` and
+/// `txtime_ns` (the departure time; -1 means none) may be missing. Give the packets to
+/// [`Records`](super::Records). With `map_while`, as in the example below, the packets end before
+/// the first invalid row.
 ///
 /// ```
 /// use onramp_sim::source::{Records, rows};
@@ -83,7 +83,7 @@ struct Row<'t> {
 }
 
 impl Row<'_> {
-    /// Reads a number, decimal or, with the prefix `0x`, hexadecimal.
+    /// Reads a whole number. It is decimal or, with the prefix `0x`, hexadecimal.
     fn number<N: TryFrom<u64>>(
         &self,
         at: usize,

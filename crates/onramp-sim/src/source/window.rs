@@ -1,4 +1,4 @@
-//! A source that answers to congestion, as TCP does.
+//! A source that reacts to congestion, as TCP does.
 //!
 //! Source: RFC 5681 (slow start, congestion avoidance, halving), RFC 6298 (timeout), RFC 6675 (the
 //! window limits the number of packets known to be on their way), RFC 3042 (two more packets while
@@ -17,51 +17,55 @@ use onramp_queue::Packet;
 use super::{News, Source, Traffic};
 use crate::time::SEC;
 
-/// Packets in flight that a new source may have (RFC 6928).
+/// Number of packets that a new source may have in flight (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
-/// Number of arrivals of later packets that show that a packet is lost.
+/// Number of later packets whose arrival shows that an earlier packet is lost.
 const REORDERING: u64 = 3;
-/// Least time, in nanoseconds, that a timeout adds to the round trip (as in Linux); below it, the
-/// first timeout, before any round trip is measured.
+/// The timeout is at least this much longer than the smoothed round trip, in nanoseconds, as in
+/// Linux. The constant below is the timeout before any round trip has been measured.
 const TIMEOUT_SLACK_NS: f64 = 2e8;
 const TIMEOUT_FIRST_NS: u64 = SEC;
-/// Largest number of times that the timeout is doubled.
+/// Largest number of times that the timeout is doubled while no packet arrives.
 const BACKOFFS_MAX: u32 = 6;
 
-/// A sender with a congestion window, like that of TCP Reno. It answers to ECN marks if its packets
-/// may be marked.
+/// A sender with a congestion window, as in TCP Reno. If its packets may be marked, it reacts to
+/// ECN marks, too.
 #[derive(Clone, Debug)]
 pub struct Window {
     traffic: Traffic,
     back_ns: u64,
-    /// The congestion window: the number of packets that may be in flight.
+    /// The congestion window: the number of packets that may be in flight. Fractions add up but do
+    /// not allow a packet.
     window: f64,
     threshold: f64,
-    /// The number of the next packet.
+    /// The number of the next packet to send.
     next: u64,
-    /// Number and sending time of each packet in flight, in the order of sending.
+    /// The number and the sending time of each packet in flight, in the order of sending.
     flying: VecDeque<(u64, Instant)>,
-    /// Events of packets with a lower number than this neither shrink nor grow the window, because
-    /// the window already shrank after these packets were sent.
+    /// The loss, mark or arrival of a packet with a lower number than this does not change the
+    /// window, because the window was halved after that packet was sent.
     settled: u64,
-    /// Number of arrivals behind the first packet in flight. For each of these arrivals the sender
-    /// may send one packet more than the window allows. There are always fewer than [`REORDERING`],
-    /// because that many show that the first packet is lost.
+    /// Number of packets that have arrived although the first packet in flight, which was sent
+    /// before them, has not. For each of them, the sender may have one packet more in flight than
+    /// the window allows. The number stays below [`REORDERING`], because so many arrivals show that
+    /// the first packet is lost.
     beyond: u64,
     /// Number of packets that must still arrive until the source is done; `None` if it sends
     /// without end.
     left: Option<u64>,
-    /// Smoothed round trip and its mean deviation, in nanoseconds; `None` before the first arrival.
+    /// The smoothed round trip and its mean deviation, in nanoseconds; `None` before the first
+    /// packet has arrived.
     trip_ns: Option<(f64, f64)>,
-    /// Number of timeouts since the last arrival.
+    /// Number of timeouts since the last arrival, at most [`BACKOFFS_MAX`].
     backoffs: u32,
-    /// The time at which the timeout began to run.
+    /// The time from which the timeout is counted.
     timer: Instant,
 }
 
 impl Window {
-    /// Creates a source that hears of each arrival after `back_ns` nanoseconds. Its round trip is
-    /// `back_ns` plus the delay of the wire plus the packet's time in the tree and on the wire.
+    /// Creates a source that hears of the arrival of each packet `back_ns` nanoseconds after it.
+    /// The round trip is `back_ns` plus the delay of the wire plus the time that the packet spends
+    /// in the tree and being sent.
     #[must_use]
     pub fn new(traffic: Traffic, back_ns: u64) -> Self {
         Self {
@@ -80,7 +84,7 @@ impl Window {
         }
     }
 
-    /// Limits the source: it sends until `packets` packets have arrived.
+    /// Makes the source end when `packets` packets have arrived.
     #[must_use]
     pub fn packets(self, packets: u64) -> Self {
         Self { left: Some(packets), ..self }
@@ -100,8 +104,9 @@ impl Window {
         plain.saturating_mul(1 << self.backoffs)
     }
 
-    /// Halves the window because packet `number` was lost or marked, but at most once per round
-    /// trip: packets sent before the last halving do not count.
+    /// Halves the window because the packet `number` was lost or marked. Packets that were sent
+    /// before the last halving do not halve it again, so the window is halved at most once per
+    /// round trip.
     fn shrink(&mut self, number: u64) {
         if number >= self.settled {
             self.threshold = (self.window / 2.0).max(2.0);

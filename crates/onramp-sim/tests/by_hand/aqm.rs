@@ -1,4 +1,4 @@
-//! Tests of the parameters of the compared qdiscs, and of the measured times.
+//! Tests of the parameters with which qdiscs are compared, and of which times are measured.
 
 use onramp_core::Rate;
 use onramp_sim::aqm::{self, Plan, Role, Scenario, Subject};
@@ -10,8 +10,8 @@ fn lines_scale_with_the_rate() {
     let line = |name: &str, marks, rate| {
         Subject::new(name).expect(name).line(marks, Rate::bytes_per_second(rate))
     };
-    // The numbers of tc-red(8) are for 10 Mbit/s. They are a hundred times as large at 1 Gbit/s,
-    // and have a minimum for low rates.
+    // The parameters of `red` in tc-red(8) are for 10 Mbit/s. At 1 Gbit/s they are a hundred times
+    // as large. At low rates they do not fall below a minimum.
     for (rate, numbers) in [
         (
             1_250_000,
@@ -51,17 +51,19 @@ fn the_first_third_does_not_count() {
     let subject = Subject::new("pfifo").expect("a kind");
     let run = |scenario| aqm::run(&plan(2), scenario, &subject).expect("it fits");
     let cell = run(Scenario::Mild);
-    // The whole time of three seconds is divided into 120 parts.
+    // The whole time of a run, warm-up included, is three seconds, and is divided into 120 parts.
     assert_eq!(cell.part_seconds(), 0.025);
-    // A thousand packets of 1,514 bytes fill the queue, which takes 151.4 ms to send, plus the
-    // packet on the wire.
+    // The queue is full with a thousand packets of 1,514 bytes, which take 151.4 ms to send. A
+    // packet may also have to wait for the packet on the wire.
     let most = cell.delays().most().expect("some passed");
     assert!((151 * MS..152 * MS).contains(&most), "{most}");
-    // The flows together send 20,000,000 bytes, give or take a packet.
+    // All flows together send what the link can carry in the measured two seconds, which is
+    // 20,000,000 bytes, give or take a packet.
     let cell = run(Scenario::Unresponsive);
     let sent: u64 = cell.flows().iter().map(|flow| flow.sent_bytes).sum();
     assert!(sent.abs_diff(20_000_000) <= 1514, "{sent}");
-    // The flood's packets of two seconds are counted, except those whose fate is not known yet.
+    // The packets that the unresponsive flow sends in the measured two seconds are counted, except
+    // those that are still in the queue at the end.
     let flood = cell.flows().last().expect("there is one");
     assert_eq!(flood.role, Role::Flood);
     assert!(flood.packets.abs_diff(2 * 15_000_000 / 1514) < 1_100, "{}", flood.packets);

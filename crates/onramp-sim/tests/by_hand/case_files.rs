@@ -1,10 +1,10 @@
-//! Tests that check how the files of a case are read, and the errors for broken files.
+//! Tests of how the files of a recorded case are read, and of the errors that broken files cause.
 
 use std::fs;
 
 use onramp_sim::recording::{Case, CaseError, compact};
 
-/// The parts of a case with an infinitely fast wire, in which nothing happens.
+/// The parts of a case without packets, on an infinitely fast wire.
 const PARTS: [(&str, &str); 4] = [
     ("opts", "LINK=0\nNOBYPASS=1\n"),
     ("tc.txt", "tc qdisc add dev d root pfifo\n"),
@@ -12,8 +12,8 @@ const PARTS: [(&str, &str); 4] = [
     ("kernel.csv", "event,time_ns,idx,ecn,reason\n"),
 ];
 
-/// Returns the text of a case with the parts in `other` replaced. A part with empty text is left
-/// out.
+/// Returns the text of a case made of [`PARTS`], some of which are replaced by the parts in
+/// `other`. A part whose text is empty is left out.
 fn text(other: &[(&str, &str)]) -> String {
     let mut parts = PARTS.to_vec();
     for (name, text) in other {
@@ -27,7 +27,7 @@ fn read(other: &[(&str, &str)]) -> Result<Case, CaseError> {
     Case::parse("case", &text(other))
 }
 
-/// Returns the error text for a broken case.
+/// Returns the error message for a broken case with these parts.
 fn wrong(other: &[(&str, &str)]) -> String {
     read(other).expect_err("it is broken").to_string()
 }
@@ -38,17 +38,18 @@ fn files_that_are_missing_are_named() {
         let told = format!("case:{name}: there is no such file, or it cannot be read");
         assert_eq!(wrong(&[(name, "")]), told);
     }
-    // Without options the wire is infinitely fast.
+    // If the case has no part `opts`, the wire is infinitely fast.
     let case = read(&[("opts", ""), ("workload.csv", WORKLOAD)]).expect("a case");
     assert_eq!(case.name, "case");
     assert_eq!(case.play(1).departures().collect::<Vec<_>>(), [5, 5]);
     assert_eq!(case.kinds().collect::<Vec<_>>(), ["pfifo"]);
 }
 
-/// A workload of two packets that come at the same time.
+/// A workload of two packets that come at the same time, 5 ns after the beginning.
 const WORKLOAD: &str = "time_ns,flow_id,size_bytes,priority,ecn\n5,1,100,0,0\n5,2,50,0,0\n";
 
-/// Returns the times at which the packets leave on a wire with these options.
+/// Returns the times at which the two packets of [`WORKLOAD`] leave if the part `opts` has this
+/// text.
 fn departures(opts: &str) -> Vec<u64> {
     let case = read(&[("opts", opts), ("workload.csv", WORKLOAD)]).expect("a case");
     case.play(1).departures().collect()
@@ -60,8 +61,8 @@ fn the_wire_has_options() {
     assert_eq!(departures("LINK=8000000\n"), [5, 100_005]);
     assert_eq!(departures("MAXWAIT=7\n  LINK=8000000 # slow\nXLINK=1\n"), [5, 100_005]);
     assert_eq!(departures("LINKS=5\n"), [5, 5]);
-    // The wire sends one bit per second. The recorder waits for ten minutes, or for `MAXWAIT`
-    // seconds.
+    // On a wire that sends one bit per second, the second packet would leave after 800 seconds. The
+    // recorder gives up after ten minutes, or after `MAXWAIT` seconds.
     assert_eq!(departures("LINK=1\n"), [5]);
     assert_eq!(departures("LINK=1\nMAXWAIT=800\n"), [5]);
     assert_eq!(departures("LINK=1\nMAXWAIT=801\n"), [5, 800_000_000_005]);
@@ -125,8 +126,8 @@ fn rows_of_the_workload() {
     }
 }
 
-/// Each number of a workload is read into its own field, so that it appears again in the compact
-/// form.
+/// Every number of a workload is read into the right field: the compact form, which is written from
+/// these fields, contains each number again.
 #[test]
 fn figures_of_the_workload() {
     let workload = "time_ns,flow_id,size_bytes,priority,ecn,txtime_ns\n\
@@ -134,9 +135,10 @@ fn figures_of_the_workload() {
     let flows = "16,77\n1, 88 \nx,5\n3\n2,y\n";
     let text = text(&[("workload.csv", workload), ("flows.csv", flows)]);
     let short = compact("case", &text).expect("a case");
-    // The first packet comes after 5 ns in flow 1 and has 60 bytes. The second comes 10 ns later in
-    // flow 16, with a priority in hexadecimal digits and a departure time 200 ns later. The third
-    // is of flow 1 with a byte more, and should have left before it came.
+    // The first packet comes after 5 ns, in flow 1, and has 60 bytes. The second comes 10 ns later,
+    // in flow 16, with a priority in hexadecimal digits; its departure time is 200 ns after it
+    // came. The third packet is in flow 1, is one byte longer than the first, and has a departure
+    // time 5 ns before it came.
     let packets = "== packets\n5 1 60 0 0\n10 16 1514 1f 186 @200\n0 1 61 @-5\n== left\n";
     assert!(short.contains(packets), "{short}");
     assert!(short.contains(&format!("== flows.csv\n{flows}")), "{short}");
@@ -158,7 +160,7 @@ fn rows_of_what_left() {
     assert_eq!(told("deq,5,x,0,"), "case:kernel.csv:2: idx is x: expected a whole number");
     assert_eq!(told("deq,5,0,x,"), "case:kernel.csv:2: ecn is x: expected a whole number");
     assert_eq!(told("deq,5,0,0"), "case:kernel.csv:2: there is no reason");
-    // Drops are sorted by time, whatever their order in the file.
+    // The drops of an outcome are sorted by time, whatever their order in the file is.
     let rows = "drop,9,1,0,GENERIC\ndeq,5,0,0,\ndrop,7,2,3,GENERIC\ndrop,7,0,3,GENERIC\n";
     let case = read(&[workload, ("kernel.csv", &kernel(rows))]).expect("a case");
     let expected = "deq,5,0,0,\ndrop,7,0,3,GENERIC\ndrop,7,2,3,GENERIC\ndrop,9,1,0,GENERIC\n";
@@ -187,7 +189,7 @@ fn words_of_the_kernel() {
         let case = read(&[("kernel.csv", &kernel)]).expect("a case");
         let told = format!("drop 0 of 0 and 1: ours none, Linux packet 3 at 7 ns, ecn 1 {ours}");
         assert_eq!(case.exact(1), [told]);
-        // The compact form has a word of the same meaning.
+        // The compact form of the case has a word that means the same drop reason.
         let text = text(&[("kernel.csv", &kernel)]);
         let short = compact("case", &text).expect("a case");
         assert_eq!(Case::parse("short", &short).expect("a case").exact(1), case.exact(1));
@@ -195,7 +197,8 @@ fn words_of_the_kernel() {
     }
 }
 
-/// The compact form of events: steps of packet numbers, ECN bits if they changed, and drop reasons.
+/// The compact form of events has steps of packet numbers, ECN bits only if they changed, and drop
+/// reasons.
 #[test]
 fn events_in_short() {
     let workload =
@@ -214,8 +217,8 @@ fn events_in_short() {
     assert!(case.recorded().csv().ends_with("drop,4,2,1,GENERIC\ndrop,4,4,2,GENERIC\n"));
 }
 
-/// A row of changes has `from`, `to`, and a line of `tc` that may contain commas. The line must be
-/// valid for the tree as it is by then.
+/// A row of `changes.csv` has the two times `from_ns` and `to_ns`, and a line of `tc`, which may
+/// contain commas. The line must be valid for the tree as it is at that time.
 #[test]
 fn rows_of_changes() {
     let changes = |rows: &str| format!("from_ns,to_ns,line\n{rows}\n");
@@ -228,7 +231,7 @@ fn rows_of_changes() {
     let refused = told("8,8,tc qdisc change dev d root pfifo limit 1,5");
     let quoted = "`tc qdisc change dev d root pfifo limit 1,5`: ";
     assert!(refused.starts_with(quoted), "{refused}");
-    // Each line is tried on the tree that the lines before have made.
+    // Each line is applied to the tree that the lines before it have made.
     let add = "tc class add dev d parent 1: classid 1:1 htb rate 1mbit";
     let root = "tc qdisc add dev d root handle 1: htb";
     let tc = ("tc.txt", "tc qdisc add dev d root handle 7: pfifo\n");

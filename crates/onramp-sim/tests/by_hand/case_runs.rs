@@ -1,10 +1,10 @@
-//! Tests of the model of the recording machine: its wire, its timers, and changes that `tc` makes
-//! while packets come.
+//! Tests of the model of the recording machine: of its wire, of its timers, and of changes that
+//! `tc` makes while packets come.
 
 use onramp_sim::recording::Case;
 
-/// Returns a case with these parts, in which the kernel did nothing unless `more` contains
-/// `kernel.csv`.
+/// Returns a case with these parts. The kernel sent and dropped no packets in it, unless `more`
+/// contains a part `kernel.csv`.
 fn case(opts: &str, tc: &str, packets: &str, more: &str) -> Case {
     let text = format!(
         "== opts\n{opts}\n== tc.txt\n{tc}\n== workload.csv\n\
@@ -17,25 +17,26 @@ fn case(opts: &str, tc: &str, packets: &str, more: &str) -> Case {
     Case::parse("case", &text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Returns what happened in Onramp's run, without the first line of the table.
+/// Returns the packets that Onramp sent and dropped in a run, as rows of comma-separated values
+/// without the header.
 fn rows(case: &Case) -> Vec<String> {
     case.play(1).csv().lines().skip(1).map(str::to_owned).collect()
 }
 
-/// Options of a wire on which a byte takes a microsecond; every packet is enqueued first.
+/// Options for a wire on which sending a byte takes a microsecond. No packet may bypass the qdisc.
 const SLOW: &str = "LINK=8000000\nNOBYPASS=1";
-/// Options of an infinitely fast wire; every packet is enqueued first.
+/// Options for an infinitely fast wire. No packet may bypass the qdisc.
 const FAST: &str = "LINK=0\nNOBYPASS=1";
 
 #[test]
 fn packets_leave_one_after_the_other() {
     let packets = "5,0,1000,0,0,-1\n6,0,500,0,0,-1\n7,0,60,0,0,-1\n1500005,0,60,0,0,-1\n";
     let told = rows(&case(SLOW, "tc qdisc add dev d root pfifo limit 1", packets, ""));
-    // The last packet comes when the wire is free.
+    // The last packet comes when the wire has become free.
     let expected = ["deq,5,0,0,", "deq,1000005,1,0,", "deq,1500005,3,0,", "drop,7,2,0,GENERIC"];
     assert_eq!(told, expected);
-    // If a packet comes just when the wire becomes free, the packet that waits in the queue leaves
-    // first.
+    // If a packet comes at the instant at which the wire becomes free, the packet that waits in the
+    // queue leaves first.
     let packets_then = "0,0,1000,0,0,-1\n10,0,1000,0,0,-1\n1000000,0,60,0,0,-1\n";
     let told = rows(&case(SLOW, "tc qdisc add dev d root pfifo limit 1", packets_then, ""));
     assert_eq!(told, ["deq,0,0,0,", "deq,1000000,1,0,", "deq,2000000,2,0,"]);
@@ -46,8 +47,8 @@ fn packets_leave_one_after_the_other() {
     assert_eq!(times, ["5", "1142863", "1714292", "1782864"]);
 }
 
-/// A packet that bypasses an empty qdisc while the wire is busy waits in front of the wire. `tc`
-/// counts that as a requeue.
+/// If the options allow it, a packet that comes to an empty qdisc bypasses it even while the wire
+/// is busy, and waits between the qdisc and the wire. `tc` counts that as a requeue.
 #[test]
 fn an_empty_qdisc_is_passed_by_where_it_may_be() {
     let packets = "0,0,1000,0,0,-1\n10,0,1000,0,0,-1\n20,0,1000,0,0,-1\n3000000,0,9,0,0,-1\n";
@@ -66,23 +67,24 @@ fn an_empty_qdisc_is_passed_by_where_it_may_be() {
         );
         assert_eq!(case.listing(1), listing);
     }
-    // If packets may not bypass the qdisc, the second packet is the head of the queue, which is
-    // dropped to make room for the third.
+    // Here packets may not bypass the qdisc, so the second packet waits in the queue. The third
+    // packet finds the queue full, and the qdisc drops the second, which is at the head, to make
+    // room.
     let tc = "tc qdisc add dev d root handle 1: pfifo_head_drop limit 1";
     let told = rows(&case(SLOW, tc, packets, ""));
     let expected = ["deq,0,0,0,", "deq,1000000,2,0,", "deq,3000000,3,0,", "drop,20,1,0,GENERIC"];
     assert_eq!(told, expected);
 }
 
-/// Packets have the priorities, code points, flows and departure times of the workload.
+/// Packets get the priorities, ECN code points, flows and departure times that the workload says.
 #[test]
 fn packets_have_what_the_workload_says() {
     let packets = "0,0,1000,0,0,-1\n1,0,1000,2,186,-1\n2,0,1000,6,185,-1\n";
     let told = rows(&case(SLOW, "tc qdisc add dev d root prio", packets, ""));
     // In `prio`, priority 6 maps to the first band, 0 to the second, 2 to the third.
     assert_eq!(told, ["deq,0,0,0,", "deq,1000000,2,1,", "deq,2000000,1,2,"]);
-    // The filters give packets with type of service 0xb8 a class, whatever the ECN bits, and
-    // packets with the port of flow 7 another class.
+    // The first filter puts packets with the type of service 0xb8 into class 1:1, whatever their
+    // ECN bits are. The second puts packets with the source port of flow 7 into class 1:3.
     let tc = "tc qdisc add dev d root handle 1: prio
 tc filter add dev d parent 1: prio 1 u32 match ip tos 0xb8 0xfc classid 1:1
 tc filter add dev d parent 1: prio 2 u32 match ip sport 10007 0xffff classid 1:3";
@@ -90,8 +92,9 @@ tc filter add dev d parent 1: prio 2 u32 match ip sport 10007 0xffff classid 1:3
     let left: Vec<String> = rows(&case(SLOW, tc, packets, ""));
     let order: Vec<_> = left.iter().filter_map(|row| row.split(',').nth(2)).collect();
     assert_eq!(order, ["0", "3", "2", "1"]);
-    // Flow 4 is paced at 1,000 bytes per second, so its second packet of 1,000 bytes, which is one
-    // quantum, leaves a second after the first. Flow 5 is not paced.
+    // Flow 4 has a pacing rate of 1,000 bytes per second, so its second packet leaves a second
+    // after the first: a packet of 1,000 bytes takes a second, and so does a quantum. Flow 5 has no
+    // pacing rate.
     let flows = "== flows.csv\n4,1000\n";
     let packets = "0,4,1000,0,0,-1\n1,4,1000,0,0,-1\n2,5,1000,0,0,-1\n3,5,1000,0,0,-1\n";
     let tc = "tc qdisc add dev d root fq quantum 1000 initial_quantum 1000 timer_slack 0";
@@ -99,9 +102,9 @@ tc filter add dev d parent 1: prio 2 u32 match ip sport 10007 0xffff classid 1:3
     assert_eq!(times, [0, 2, 3, 1_000_000_000]);
 }
 
-/// Returns the time at which a packet of `fq` leaves. The packet comes at 0 with departure time
-/// `txtime` and may leave up to `slack` later; another packet may come at `other`. All times are in
-/// nanoseconds.
+/// Returns the time at which a packet leaves `fq`. The packet comes at 0 and has the departure time
+/// `txtime`. `slack` is the option of `fq` that lets a packet leave up to that much later. If
+/// `other` is a time, another packet comes then. All times are in nanoseconds.
 fn leaves(slack: &str, txtime: u64, other: Option<u64>) -> u64 {
     let other = other.map_or_else(String::new, |at| format!("{at},2,60,0,0,-1\n"));
     let packets = format!("0,1,60,0,0,{txtime}\n{other}");
@@ -116,10 +119,10 @@ fn leaves(slack: &str, txtime: u64, other: Option<u64>) -> u64 {
 
 const MS: u64 = 1_000_000;
 
-/// A timer with 10 µs of slack runs when the slack ends, or at an interrupt before that: the
-/// recorder wakes up, or the clock ticks. The clock ticks 10 ms after a packet came, and then at
-/// the second and third of every 11 periods of 10 ms. The recorder looks every 100 ms whether all
-/// packets have left.
+/// The timer of `fq` with 10 µs of slack runs when its slack ends, or earlier within the slack at
+/// an interrupt: when the recorder (the program that sends the packets) wakes up, or when the clock
+/// ticks. The clock ticks 10 ms after a packet came, and then at the second and third of every
+/// eleven ticks. The recorder wakes up every 100 ms to check whether all packets have left.
 #[test]
 fn timers_run_along_with_interrupts() {
     for (txtime, other, left) in [
@@ -129,23 +132,24 @@ fn timers_run_along_with_interrupts() {
         (50_000, Some(55_000), 55_000),
         (50_000, Some(60_000), 60_000),
         (50_000, Some(70_000), 60_000),
-        // The next cases are near the tick at 10 ms.
+        // In the cases below, the slack is near the clock tick at 10 ms.
         (9_989_999, None, 9_999_999),
         (9_990_000, None, 10 * MS),
         (9_999_000, None, 10 * MS),
         (10 * MS, None, 10 * MS),
         (10 * MS + 1, None, 10 * MS + 10_001),
-        // The recorder's own timer, if it ends before the slack does, keeps the timer back until
-        // the recorder wakes up.
+        // If the recorder will wake up before the slack ends, the clock tick does not run the
+        // timer; the timer runs when the recorder wakes up.
         (9_999_000, Some(10_005_000), 10_005_000),
         (9_999_000, Some(10_009_000), 10 * MS),
         (9_999_000, Some(10_009_001), 10 * MS),
-        // The next cases are near the ticks of an idle machine.
+        // In the cases below, the slack is near ticks of the clock of an idle machine.
         (19_995_000, None, 20 * MS),
         (29_995_000, None, 30 * MS),
         (39_995_000, None, 40_005_000),
         (49_995_000, None, 50_005_000),
-        // In these cases the recorder looks, and a tick follows.
+        // In the cases below, the slack contains the time at which the recorder wakes up to check,
+        // or one of the ticks after that.
         (99_995_000, None, 100 * MS),
         (109_995_000, None, 110 * MS),
         (119_995_000, None, 120_005_000),
@@ -159,16 +163,17 @@ fn timers_run_along_with_interrupts() {
     }
 }
 
-/// The recorder gives up ten minutes after the last packet.
+/// The recorder waits ten minutes after the last packet; a packet that would leave at the end of
+/// that time or later is not in the outcome.
 #[test]
 fn ten_minutes_are_enough() {
     assert_eq!(leaves("timer_slack 0", 600_000 * MS - 1, None), 600_000 * MS - 1);
     assert_eq!(leaves("timer_slack 0", 600_000 * MS, None), u64::MAX);
 }
 
-/// If a tick comes before the slack of the timer ends, the tick keeps the timer back when the
-/// recorder wakes up. Then the recorder's packet leaves first, and the same call of the qdisc sends
-/// the packet that waited for the timer.
+/// When the recorder wakes up within the slack of a timer, it does not run the timer if the clock
+/// will tick before the slack ends. In this case the recorder's own packet leaves first, and then
+/// the same call of the qdisc sends the packet that waited for the timer.
 #[test]
 fn a_tick_keeps_a_timer_back() {
     let order = |txtime: u64, other: u64| {
@@ -177,12 +182,13 @@ fn a_tick_keeps_a_timer_back() {
     };
     assert_eq!(order(9_985_000, 9_986_000), ["deq,9986000,0,0,", "deq,9986000,1,0,"]);
     assert_eq!(order(9_995_000, 9_996_000), ["deq,9996000,1,0,", "deq,9996000,0,0,"]);
-    // If the slack ends at the same time as the tick, the tick does not keep the timer back.
+    // If the clock ticks just when the slack ends, the recorder does run the timer.
     assert_eq!(order(9_990_000, 9_996_000), ["deq,9996000,0,0,", "deq,9996000,1,0,"]);
 }
 
-/// The clock cannot be set for less than a microsecond ahead. This matters for two microseconds
-/// after the recorder has looked and has nothing more to wait for.
+/// The clock cannot be set to interrupt in less than a microsecond. This matters for events within
+/// two microseconds after the recorder has checked whether the packets have left, and has no packet
+/// left to send.
 #[test]
 fn the_clock_is_late_after_a_look() {
     for looked in [0, 100 * MS, 300 * MS] {
@@ -201,9 +207,9 @@ fn the_clock_is_late_after_a_look() {
         }
     }
     assert_eq!(leaves("timer_slack 0", 100 * MS, None), 100 * MS);
-    // While another packet is still to come, the timer is not late.
+    // If the recorder still has a packet to send, the timer of `fq` runs in time.
     assert_eq!(leaves("timer_slack 0", 1_500, Some(3_000)), 1_500);
-    // The same holds for the wire: 100 bytes take 800 ns.
+    // The same holds for the wire, on which sending 100 bytes takes 800 ns.
     let wire = |more: &str| {
         let packets = format!("0,0,100,0,0,-1\n0,0,100,0,0,-1\n{more}");
         let case =
@@ -213,15 +219,17 @@ fn the_clock_is_late_after_a_look() {
     assert_eq!((wire(""), wire("2000,0,60,0,0,-1\n")), (Some(1_000), Some(800)));
 }
 
-/// Returns the text of `changes.csv` with these lines, each made between two times in nanoseconds.
+/// Returns the part `changes.csv` of a case. For each line of `tc`, `lines` has the two times, in
+/// nanoseconds, between which the change was made.
 fn changes(lines: &[(u64, u64, &str)]) -> String {
     let rows: String =
         lines.iter().map(|(from, to, line)| format!("{from},{to},{line}\n")).collect();
     format!("== changes.csv\nfrom_ns,to_ns,line\n{rows}")
 }
 
-/// Linux calls a `plug` at once when it is released. Linux calls a `tbf` only at the time that it
-/// asked for before, although the change would let it send sooner.
+/// If a change releases a `plug`, its packets leave at once. After a change of `tbf` to a higher
+/// rate, the qdisc is called only at the time that it had asked for before, although packets could
+/// leave sooner.
 #[test]
 fn after_a_change_only_a_plug_is_asked() {
     let plug = "tc qdisc add dev d root handle 1: plug limit 9000";
@@ -229,11 +237,11 @@ fn after_a_change_only_a_plug_is_asked() {
     let packets = "5,0,60,0,0,-1\n6,0,60,0,0,-1\n90,0,60,0,0,-1\n";
     let told = rows(&case(FAST, plug, packets, &changes(&[(70, 80, release)])));
     assert_eq!(told, ["deq,70,0,0,", "deq,70,1,0,", "deq,90,2,0,"]);
-    // The release comes after the last packet.
+    // The `plug` is released after the last packet has come.
     let told = rows(&case(FAST, plug, packets, &changes(&[(900, 901, release)])));
     assert_eq!(told, ["deq,900,0,0,", "deq,900,1,0,", "deq,900,2,0,"]);
-    // At a thousand bytes per second, the second packet lacks 400 bytes of tokens, which take 0.4
-    // s.
+    // At a thousand bytes per second, the second packet must wait for 400 bytes of tokens, which
+    // takes 0.4 s.
     let tbf =
         |rate| format!("tc qdisc add dev d root handle 1: tbf rate {rate} burst 1600 limit 9999");
     let change = tbf("8mbit").replace("add", "change");
@@ -244,8 +252,8 @@ fn after_a_change_only_a_plug_is_asked() {
     assert_eq!((times.len(), times[0], times[1] / (4 * MS)), (2, 0, 100), "{times:?}");
 }
 
-/// Packets that a change drops are reported at the time of the change. A packet that comes at that
-/// same time comes before the change.
+/// Packets that a change of a qdisc drops are reported at the time of the change. If a packet comes
+/// at the same time, it comes before the change.
 #[test]
 fn what_a_change_drops_is_told_at_once() {
     let tc = "tc qdisc add dev d root handle 1: codel limit 9";
@@ -253,7 +261,8 @@ fn what_a_change_drops_is_told_at_once() {
                    21,0,1000,0,0,-1\n";
     let change = "tc qdisc change dev d root handle 1: codel limit 1";
     let told = rows(&case(SLOW, tc, packets, &changes(&[(20, 30, change)])));
-    // Of the three packets that wait, one is left, and it takes the only place in the queue.
+    // Three packets wait in the queue when the change lowers the limit to one. Two of them are
+    // dropped, and the third fills the queue.
     let expected = [
         "deq,0,0,0,",
         "deq,1000000,3,0,",
@@ -264,9 +273,9 @@ fn what_a_change_drops_is_told_at_once() {
     assert_eq!(told, expected);
 }
 
-/// Drops at the same time are sorted by packet number: `fq_codel` drops both packets of the first
-/// flow and then the packet of the second, but the packet of the second flow is between them in the
-/// list.
+/// Drops that happen at the same time are sorted by packet number, not in the order in which the
+/// qdisc drops: `fq_codel` drops both packets of the first flow before that of the second flow,
+/// whose number lies between theirs.
 #[test]
 fn drops_of_one_time_are_in_order() {
     let tc = "tc qdisc add dev d root handle 1: fq_codel limit 9";
@@ -284,8 +293,8 @@ fn drops_of_one_time_are_in_order() {
     assert_eq!(told, expected);
 }
 
-/// The guesses for the instant of a change are the times at which the recording shows an event, and
-/// the ends of the change.
+/// Each instant at which a change may have been made is tried: the times of recorded events during
+/// the change, and the two ends of the change.
 #[test]
 fn a_change_is_made_when_something_shows() {
     let tc = "tc qdisc add dev d root handle 1: plug limit 9000";
@@ -299,11 +308,11 @@ fn a_change_is_made_when_something_shows() {
     };
     let (ours, differences) = told("deq,44,0,0,\n");
     assert_eq!((ours, differences.len()), (vec!["deq,44,0,0,".to_owned()], 0));
-    // Both ends of the change are tried too.
+    // Both ends of the change are tried, too.
     assert!(told("deq,90,0,0,\n").1.is_empty());
     assert!(told("deq,10,0,0,\n").1.is_empty());
-    // Instants outside the change are not tried. The reported difference is that of the first
-    // guess.
+    // Instants outside the change are not tried. If no instant gives the kernel's outcome, the
+    // difference for the first guess is reported.
     let (ours, differences) = told("deq,91,0,0,\n");
     assert_eq!(ours, ["deq,10,0,0,"]);
     let expected =

@@ -1,4 +1,5 @@
-//! Tests that check the result of a comparison if a run differs from another in one thing.
+//! Tests of the result of comparing Onramp's run with the kernel's run, if the runs differ in a
+//! single thing.
 
 use onramp_sim::recording::{Case, Comparison, Mode, Totals};
 
@@ -11,7 +12,7 @@ fn case(tc: &str, workload: &str, kernel: &str) -> Case {
     Case::parse("case", &text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Cases whose qdiscs draw random numbers are compared by distributions. All other cases are
+/// A case in which a qdisc draws random numbers is compared by distributions. All other cases are
 /// compared exactly.
 #[test]
 fn what_is_random() {
@@ -52,8 +53,9 @@ fn what_is_random() {
     assert_eq!(below.kinds().collect::<Vec<_>>(), ["prio", "pie"]);
 }
 
-/// Three packets that come almost at once: the first passes, the second waits until the 60 bytes of
-/// the first are sent, and the third finds the queue full.
+/// Three packets that come almost at the same time. The first leaves at once, the second waits
+/// until the 60 bytes of the first have been sent, and the third finds the queue full and is
+/// dropped.
 const PACKETS: &str = "1,0,60,0,2\n2,0,60,0,2\n3,0,40,0,2\n";
 
 fn verdict(drops: &str) -> Comparison {
@@ -75,7 +77,8 @@ fn drops_are_compared_by_packet_time_and_reason() {
     assert_eq!((same.ours, same.theirs), ((2, 1), (2, 1)));
     assert_eq!(same.worst_time_difference_ns, Some(0));
     assert_eq!(same.differences, [""; 0]);
-    // The kernel has only one word for a plain drop, so `GENERIC` matches each reason.
+    // The kernel has only one word for plain drops, so its `GENERIC` matches every drop reason of
+    // Onramp.
     assert!(dropped("drop,3,2,2,GENERIC").pass);
     let ours = "drop 0 of 1 and 1: ours packet 2 at 3 ns, ecn 2 Overlimit, Linux";
     for (row, linux) in [
@@ -87,7 +90,8 @@ fn drops_are_compared_by_packet_time_and_reason() {
         assert!(!other.pass && !other.drops && other.order, "{row}");
         assert_eq!(other.differences, [format!("{ours} {linux}")], "{row}");
     }
-    // A kernel drop with an empty reason does not match a drop with a reason.
+    // If the reason is missing in the kernel's row of a drop, it does not match the reason in
+    // Onramp's run.
     let other = dropped("drop,3,2,2,");
     assert!(!other.pass && !other.drops);
     assert_eq!(other.differences, [format!("{ours} packet 2 at 3 ns, ecn 2")]);
@@ -101,7 +105,7 @@ fn drops_are_compared_by_packet_time_and_reason() {
     assert_eq!(more.differences, [told]);
 }
 
-/// Two packets that leave at once when they come.
+/// Two packets that each leave at the instant at which they come.
 const TWO: &str = "1,0,60,0,2\n7,0,60,0,2\n";
 
 #[test]
@@ -130,8 +134,8 @@ fn departures_are_compared_by_packet_time_and_mark() {
     assert_eq!((none.worst_time_difference_ns, none.pass), (None, false));
 }
 
-/// A packet and its copy are two packets. The first that leaves in one run is compared with the
-/// first that leaves in the other run, and so on.
+/// A packet and its copy have the same number. The first of them that leaves in Onramp's run is
+/// compared with the first that leaves in the kernel's run, the second with the second.
 #[test]
 fn copies_are_compared_with_copies() {
     let tc = "tc qdisc add dev d root netem duplicate 100% seed 1";
@@ -142,13 +146,13 @@ fn copies_are_compared_with_copies() {
     assert_eq!((late.worst_time_difference_ns, late.marks), (Some(5), false));
     let early = verdict("deq,6,0,3,\ndeq,1,0,2,\n");
     assert_eq!((early.worst_time_difference_ns, early.marks), (Some(5), false));
-    // The third copy has no packet that it could be compared with.
+    // In the kernel's run a third copy leaves, for which there is no counterpart in Onramp's run.
     let third = verdict("deq,1,0,2,\ndeq,1,0,2,\ndeq,9,0,3,\n");
     assert_eq!((third.worst_time_difference_ns, third.marks, third.pass), (Some(0), true, false));
 }
 
-/// During a change the kernel frees packets one by one some time later and does not say why, so the
-/// time and reason of such drops are not compared.
+/// The kernel frees the packets that a change by `tc` drops one by one, some time later, and does
+/// not say why. Therefore neither the time nor the reason of a drop during a change is compared.
 #[test]
 fn drops_of_a_change_have_no_time() {
     let change = "changes.csv\nfrom_ns,to_ns,line\n\
@@ -163,24 +167,25 @@ fn drops_of_a_change_have_no_time() {
         );
         Case::parse("case", &text).unwrap_or_else(|error| panic!("{error}")).exact(1)
     };
-    // When the third packet comes, the queue has a single place, which is taken. The kernel's drop
-    // of this packet matches at any time within the change.
+    // When the third packet comes, the change has already lowered the limit to one packet, so
+    // Onramp drops the third packet. The kernel's drop of this packet matches if its time lies
+    // within the change.
     for (at, same) in [(9, false), (10, true), (15, true), (20, true), (21, false)] {
         let rows = format!("drop,{at},2,0,CONGESTED\n");
         assert_eq!(told(&rows).is_empty(), same, "{at}: {:?}", told(&rows));
     }
 }
 
-/// Returns a case with a hundred packets of two flows, in which the function `kernel` says what the
-/// kernel did with each packet.
+/// Returns a case with a hundred packets of two flows. The function `kernel` returns the row that
+/// says what the kernel did with a packet.
 fn random(kernel: impl Fn(u64) -> String) -> Case {
     let packets: String = (0..100).map(|n| format!("{},{},1000,0,0\n", n * 1000, n % 2)).collect();
     let rows: String = (0..100).map(kernel).collect();
     case("tc qdisc add dev d root netem loss 20% delay 5us 2us", &packets, &rows)
 }
 
-/// A kernel run that is the same to the nanosecond as Onramp's run with seed 1 passes, whatever the
-/// runs with other seeds do.
+/// If the kernel's run is the same to the nanosecond as Onramp's run with seed 1, the case passes,
+/// whatever Onramp's runs with other seeds are like.
 #[test]
 fn the_first_seed_is_tried_alone() {
     let case = random(|_| String::new());
@@ -191,7 +196,8 @@ fn the_first_seed_is_tried_alone() {
     assert_eq!((same.worst_time_difference_ns, same.mode), (Some(0), Mode::Distribution));
 }
 
-/// The mean and the standard deviation are those of the runs with seeds 1 to 16.
+/// If the outcome is random, the kernel's totals are compared with the mean and the standard
+/// deviation of Onramp's runs with the seeds 1 to 16.
 #[test]
 fn distributions_are_over_sixteen_seeds() {
     let case = random(|n| format!("drop,{},{n},0,GENERIC\n", n * 1000));
@@ -211,29 +217,31 @@ fn distributions_are_over_sixteen_seeds() {
     assert_eq!(told.differences, expected);
 }
 
-/// The totals of a run with sojourn times of 7, 1,007, 2,007 and so on to 99,007 ns, in another
-/// order.
+/// The totals of a run are computed correctly. Its packets have the sojourn times 7, 1,007, 2,007
+/// and so on up to 99,007 ns, in a mixed order.
 #[test]
 fn totals_of_a_run() {
     let sojourn = |n: u64| n * 37 % 100 * 1_000 + 7;
     let packets: String =
         (0..100).map(|n| format!("{},{},{},0,{}\n", n * 10, n % 3, 100 + n, 184 + n % 4)).collect();
-    // Every tenth packet leaves with other ECN bits than it came with, so it counts as marked.
+    // Every tenth packet leaves with other ECN bits than it came with, so `marks` counts it.
     let bits = |n: u64| if n.is_multiple_of(10) { (n + 1) % 4 } else { n % 4 };
     let row = |n: u64| format!("deq,{},{n},{},\n", n * 10 + sojourn(n), bits(n));
     let mut rows: Vec<String> = (0..100).map(row).collect();
-    // Two packets are each overtaken by one other. No packet has the number 200.
+    // Two packets are overtaken by one other packet each. The row with packet number 200, which did
+    // not come, is ignored.
     rows.swap(50, 51);
     rows.swap(90, 91);
     let rows = rows.concat() + "deq,5,200,3,\ndrop,5,100,0,GENERIC\ndrop,6,101,0,GENERIC\n";
     let case = case("tc qdisc add dev d root pfifo", &packets, &rows);
     let totals = case.totals(case.recorded());
     assert_eq!((totals.drops, totals.marks, totals.overtaken), (2.0, 10.0, 2.0));
-    // The median is the 51st of a hundred sojourn times, the 95th percentile is the 96th; the mean
-    // of 0 to 99 is 49.5.
+    // Of a hundred sojourn times in ascending order, the median is number 51 and the 95th
+    // percentile is number 96. The mean of the numbers 0 to 99 is 49.5.
     assert_eq!((totals.median_ns, totals.p95_ns, totals.mean_ns), (50_007.0, 95_007.0, 49_507.0));
-    // The flows have 34, 33 and 33 packets of 100 bytes plus the packet's number. The numbers sum
-    // to 0 + 3 + ... + 99, to 1 + 4 + ... + 97, and so on.
+    // The three flows have 34, 33 and 33 packets. The size of a packet is 100 bytes plus the
+    // packet's number, and the numbers are 0, 3, ..., 99 in the first flow, 1, 4, ..., 97 in the
+    // second, and so on.
     let sums = [3_400 + 3 * 561, 3_300 + 33 + 3 * 528, 3_300 + 66 + 3 * 528];
     for (flow, sum) in sums.into_iter().enumerate() {
         assert_eq!(totals.bytes(flow as u64), f64::from(sum), "{flow}");

@@ -1,9 +1,9 @@
-//! Tests that check the random numbers of a seed.
+//! Tests of the random numbers that the generator draws from a seed.
 
 use onramp_sim::Chance;
 
-/// The numbers of SplitMix64 for the seed 1234567, as published by other programs (Rosetta Code,
-/// "Pseudo-random numbers/Splitmix64").
+/// For the seed 1234567, the generator draws the numbers of SplitMix64 that others have published
+/// (Rosetta Code, "Pseudo-random numbers/Splitmix64").
 const KNOWN: [u64; 5] = [
     6_457_827_717_110_365_317,
     3_203_168_211_198_807_973,
@@ -16,12 +16,13 @@ const KNOWN: [u64; 5] = [
 fn the_numbers_are_those_of_splitmix64() {
     let mut chance = Chance::new(1_234_567);
     for number in KNOWN {
-        // For a number x and the end 2^64 - 1, the result is x - x / 2^64, rounded down.
+        // For the number x that the generator draws, and an end of 2^64 - 1, `below` returns x - x
+        // / 2^64, rounded down.
         assert_eq!(chance.below(u64::MAX), number - 1);
     }
     let mut chance = Chance::new(1_234_567);
-    // The shares x / 2^64 are 0.350, 0.174, 0.532, 0.249 and 0.890, and each result is ten times
-    // the share, rounded down.
+    // Here x / 2^64 is 0.350, 0.174, 0.532, 0.249 and 0.890 for the numbers x that the generator
+    // draws. With an end of ten, each result is ten times that, rounded down.
     assert_eq!(KNOWN.map(|_| chance.below(10)), [3, 1, 5, 2, 8]);
     assert_eq!(chance.below(0), 0);
 }
@@ -29,7 +30,8 @@ fn the_numbers_are_those_of_splitmix64() {
 #[test]
 fn gaps_follow_from_the_numbers() {
     let mut chance = Chance::new(1_234_567);
-    // A gap with the mean 1,000,000 is -ln(1 - x / 2^64) times the mean.
+    // For the number x that the generator draws, an exponential gap is -ln(1 - x / 2^64) times the
+    // mean, which is 1,000,000 here.
     assert_eq!([(); 3].map(|()| chance.exponential(1_000_000)), [430_905, 190_730, 759_730]);
     assert_eq!(chance.exponential(0), 0);
 }

@@ -1,4 +1,4 @@
-//! Tests that check what a sink counts, with fates that are written by hand.
+//! Tests of what a sink counts, with fates of packets that are written by hand.
 
 use onramp_core::qdisc::Backlog;
 use onramp_queue::{DropReason, Packet};
@@ -6,7 +6,8 @@ use onramp_sim::{Counts, Fate, Histogram, Sink};
 
 use super::at;
 
-/// Returns the fate of a packet of `flow` that came at `came` and was sent at `left`.
+/// Returns the fate of a packet of `flow` that came at `came` and was sent at `left`, in
+/// nanoseconds since the beginning.
 fn fate(flow: u64, len: u32, came: u64, left: u64) -> Fate {
     let mut packet = Packet::new(len);
     packet.flow = flow;
@@ -22,8 +23,8 @@ fn died(flow: u64, len: u32, came: u64, left: u64, reason: DropReason) -> Fate {
     fate
 }
 
-/// Packets and bytes that came, were sent and were dropped; marks and copies; the sum and the
-/// greatest of the sojourn times.
+/// A sink counts packets and bytes that came, were sent and were dropped, marks and copies, and the
+/// sum and the greatest of the sojourn times.
 fn figures(counts: &Counts) -> [u64; 10] {
     let sojourn_ns = u64::try_from(counts.sojourn_ns).expect("a small sum");
     [
@@ -56,13 +57,13 @@ fn every_count_has_its_packets() {
     sink.note(&died(3, 6400, 41, 91, DropReason::Overlimit));
     sink.note(&Fate { copy: true, ..died(3, 12_800, 42, 92, DropReason::Overlimit) });
     let total = sink.total();
-    // Copies do not count as packets that came, but they count as sent or dropped. The sojourn
-    // times are 7 + 3 + 0 + 1 ns.
+    // A copy does not count as a packet that came, but it counts as sent or dropped. The sojourn
+    // times of the packets sent are 7, 3, 0 and 1 ns.
     let bytes = [100 + 200 + 400 + 1600 + 3200 + 6400, 1500, 1600 + 3200 + 6400 + 12_800];
     assert_eq!(figures(total), [6, bytes[0], 4, bytes[1], 4, bytes[2], 2, 2, 11, 7]);
     assert_eq!((total.first, total.last), (Some(at(5)), Some(at(31 + 50))));
     assert_eq!(total.sojourn_mean_ns(), Some(2.75));
-    // The sink got 1,500 bytes in 76 ns.
+    // 1,500 bytes arrived within 76 ns.
     assert_eq!(total.sent_bits_per_second(), Some(12_000.0 * 1e9 / 76.0));
     let flows: Vec<u64> = sink.flows().keys().copied().collect();
     assert_eq!(flows, [1, 2, 3]);
@@ -77,14 +78,15 @@ fn every_count_has_its_packets() {
     let mut expected = vec![(DropReason::Congested, 1), (DropReason::Overlimit, 3)];
     expected.sort_by_key(|(reason, _)| place(*reason));
     assert_eq!(drops, expected);
-    // Only packets that were sent count in the histogram of sojourn times.
+    // Only the sojourn times of packets that were sent are in the histogram.
     let sojourns = sink.sojourns();
     assert_eq!((sojourns.count(), sojourns.least(), sojourns.most()), (4, Some(0), Some(7)));
-    // The flows sent 300, 1,200 and 0 bytes, so Jain's index is 1,500² of 3 (300² + 1,200²).
+    // The flows sent 300, 1,200 and 0 bytes, so Jain's index is 1,500² divided by 3 times the sum
+    // of 300² and 1,200².
     assert_eq!(sink.jain(), Some(2_250_000.0 / (3.0 * 1_530_000.0)));
 }
 
-/// A packet that has a drop reason but arrives counts as sent.
+/// A packet that arrives counts as sent even if it has a drop reason.
 #[test]
 fn a_reason_of_before_is_no_drop() {
     let mut sink = Sink::new();
@@ -94,8 +96,8 @@ fn a_reason_of_before_is_no_drop() {
     assert_eq!((sink.drops().count(), sink.sojourns().count()), (0, 1));
 }
 
-/// A rate needs at least two packets, which must not all arrive at the instant at which the first
-/// came.
+/// There is a rate only if at least two packets were sent and the last of them arrived later than
+/// the first came.
 #[test]
 fn rates_take_time_and_two_packets() {
     let rate = |fates: &[Fate]| {
@@ -119,7 +121,8 @@ fn flows_beyond_the_most_are_others() {
         for flow in 0..=most {
             sink.note(&fate(flow, 100, 0, 1));
         }
-        // A flow that is already counted separately stays so.
+        // A packet of a flow that is already counted separately is counted with that flow, even if
+        // the sink can count no further flows separately.
         sink.note(&fate(most - 1, 100, 0, 1));
         assert_eq!(sink.flows().len() as u64, most);
         assert_eq!(sink.flows()[&(most - 1)].packets, 2);
@@ -127,8 +130,8 @@ fn flows_beyond_the_most_are_others() {
     }
 }
 
-/// A rank is a share of exactly a thousand, and no percentile is greater than the greatest value
-/// counted.
+/// A percentile is computed without rounding errors: the limit is exactly the given number of
+/// thousandths of the values. No percentile is greater than the greatest value counted.
 #[test]
 fn ranks_are_exact() {
     let mut all = Histogram::default();
@@ -138,7 +141,7 @@ fn ranks_are_exact() {
     for number in 0..10_000 {
         all.note(if number < 5_009 { 1 } else { 2 });
     }
-    // The 5,000th value is a 1, the 5,010th is the first 2.
+    // Of the 10,000 values, the 5,000th in ascending order is a 1, and the 5,010th is the first 2.
     assert_eq!([500, 501].map(|part| all.per_mille(part)), [Some(1), Some(2)]);
 }
 
@@ -151,8 +154,9 @@ fn one_figure_and_two() {
     assert_eq!(all.mean(), Some(1_000.0));
     assert_eq!([0, 500, 1_000].map(|part| all.per_mille(part)), [Some(1_000); 3]);
     all.note(3_000);
-    // From 512 on, four values share a cell, from 2,048 on sixteen. The cells here are 1,000 to
-    // 1,003, and 2,992 to 3,007, whose end is greater than any value counted.
+    // Values from 512 on share a cell with three others, values from 2,048 on with fifteen others.
+    // The cells used here are those for 1,000 to 1,003 and for 2,992 to 3,007. The end of the
+    // second is greater than any value counted, so it is not returned.
     assert_eq!((all.count(), all.mean()), (2, Some(2_000.0)));
     assert_eq!([500, 501].map(|part| all.per_mille(part)), [Some(1_003), Some(3_000)]);
 }

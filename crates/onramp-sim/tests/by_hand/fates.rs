@@ -1,4 +1,5 @@
-//! Tests that check what a wire reports about packets.
+//! Tests of what a wire reports about packets: when they came, left and arrived, and what happened
+//! to them.
 
 use onramp_core::{Instant, Rate, Setup, Tree};
 use onramp_queue::{DropReason, Packet};
@@ -7,8 +8,8 @@ use onramp_sim::{Fate, Sim, Wire};
 
 use super::{MS, at};
 
-/// Returns the fates of packets with these times in nanoseconds, lengths in bytes, and ECN code
-/// points.
+/// Returns the fates of packets that come to a wire. Each packet is given by its time in
+/// nanoseconds, its length in bytes, and its ECN code point.
 fn fates(qdisc: &str, rate: Option<u64>, delay_ns: u64, packets: &[(u64, u32, u8)]) -> Vec<Fate> {
     let setup = Setup::of(qdisc.parse().expect("a qdisc"));
     let tree = Tree::of(&setup, 1514, 1).expect("it has a root");
@@ -43,16 +44,16 @@ fn the_slowest_wire_and_the_fastest() {
     }
 }
 
-/// A packet that comes at the instant at which the wire becomes free passes at once.
+/// A packet that comes at the very instant at which the wire becomes free leaves at once.
 #[test]
 fn a_wire_is_free_when_the_last_bit_is_sent() {
-    // A byte takes a nanosecond.
+    // Sending a byte takes a nanosecond.
     let told = times(&fates("pfifo limit 1", Some(1_000_000_000), 0, &[(0, 5, 0), (5, 5, 0)]));
     assert_eq!(told, [(0, 0, Some(5)), (5, 5, Some(10))]);
 }
 
-/// A copy has the same time of arrival as the packet that it was copied from. The backlog that it
-/// met is reported as empty.
+/// The fate of a copy has the same arrival time as that of the packet that was copied. The backlog
+/// that a copy met when it came is reported as empty.
 #[test]
 fn copies_are_told_apart() {
     let told = fates("netem delay 1ms duplicate 100%", None, 3, &[(5, 60, 2), (9, 61, 1)]);
@@ -60,7 +61,8 @@ fn copies_are_told_apart() {
         .map(|(came, left)| (came, left, Some(left + 3)));
     assert_eq!(times(&told), expected);
     let rest = told.iter().map(|it| (it.packet.len, it.copy, it.ecn, it.marked, it.met.packets));
-    // Copies stay in the tree as long as their originals, so the second packet meets two packets.
+    // A copy stays in the tree as long as the original, so the second packet finds two packets in
+    // the tree.
     let expected = [
         (60, false, 2, false, 0),
         (60, true, 2, false, 0),
@@ -72,10 +74,12 @@ fn copies_are_told_apart() {
     assert_eq!(told[2].met.bytes, 120);
 }
 
-/// Only a mark that a qdisc has made counts as a mark. A packet that came with CE does not count.
+/// A packet counts as marked only if a qdisc has marked it. A packet that already came with CE does
+/// not count as marked.
 #[test]
 fn marks_are_made_on_the_way() {
-    // A byte takes a microsecond, so the packets after the first wait for a millisecond or more.
+    // Sending a byte takes a microsecond, so each packet after the first waits for at least a
+    // millisecond.
     let all = [0, 1, 2, 3].map(|ecn| (1, 1_000, ecn));
     let told =
         fates("codel ce_threshold 1us", Some(1_000_000), 0, &[&[(0, 1_000, 0)], &all[..]].concat());
@@ -83,10 +87,11 @@ fn marks_are_made_on_the_way() {
     assert_eq!(told, [(0, 0, false), (0, 0, false), (1, 3, true), (2, 3, true), (3, 3, false)]);
 }
 
-/// A packet that is dropped at dequeue is reported at that time, even if no more packets come.
+/// A packet that is dropped at dequeue is reported at the time of that dequeue, even if no further
+/// packet comes.
 #[test]
 fn drops_at_the_exit_are_told_too() {
-    // A packet takes 10 ms, a hundred times the target delay.
+    // Sending a packet takes 10 ms, which is a hundred times the target delay of `codel`.
     let told = fates("codel target 100us interval 10ms", Some(100_000), 0, &[(0, 1_000, 0); 50]);
     assert_eq!(told.len(), 50);
     let dead: Vec<&Fate> = told.iter().filter(|fate| fate.arrives.is_none()).collect();
@@ -98,7 +103,8 @@ fn drops_at_the_exit_are_told_too() {
     }
 }
 
-/// A packet that is dropped at enqueue is reported at once, and the queue stays full.
+/// A packet that is dropped at enqueue is reported at once, and the packets in the queue stay
+/// there.
 #[test]
 fn drops_are_told_when_they_happen() {
     let told = fates(
@@ -107,7 +113,7 @@ fn drops_are_told_when_they_happen() {
         0,
         &[(0, 10, 0), (1, 11, 0), (2, 12, 0), (10_001, 13, 0)],
     );
-    // 10 bytes take 10 µs, 11 bytes take 11 µs.
+    // Sending 10 bytes takes 10 µs, sending 11 bytes takes 11 µs.
     let expected = [
         (0, 0, Some(10_000)),
         (2, 2, None),

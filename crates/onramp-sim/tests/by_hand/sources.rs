@@ -1,4 +1,4 @@
-//! Tests that check when sources send, and which packets.
+//! Tests of when sources send, and of the packets that they send.
 
 use onramp_core::{Instant, Rate};
 use onramp_queue::Packet;
@@ -7,8 +7,8 @@ use onramp_sim::source::{Cbr, OnOff, Poisson, Records, RowError, Source, Traffic
 
 use super::{MS, at};
 
-/// Returns the times at which the source sends its first `most` packets, and checks that the
-/// packets are numbered.
+/// Returns the times at which the source sends its first `most` packets. Asserts that the cookies
+/// number the packets from 0 on.
 fn times(mut source: impl Source, most: u64) -> Vec<Instant> {
     let mut times = Vec::new();
     for number in 0..most {
@@ -20,8 +20,8 @@ fn times(mut source: impl Source, most: u64) -> Vec<Instant> {
     times
 }
 
-/// Checks that a source sends the packets due before its end, but not a packet due at its end. The
-/// end is set to each of the source's own times in turn.
+/// Asserts that a source sends the packets that are due before its end, but not a packet that is
+/// due exactly at its end. The end is set to each of the times of the source's packets in turn.
 fn ends_before<S: Source>(source: impl Fn(Traffic) -> S, traffic: &Traffic) {
     let all = times(source(traffic.clone()), 20);
     assert_eq!(all.len(), 20);
@@ -49,7 +49,7 @@ fn packets_are_what_the_traffic_says() {
     assert_eq!((plain.from, plain.until), (at(0), Instant::MAX));
 }
 
-/// At 3,000 bytes per second, a packet of 100 bytes takes 33,333,333.3 ns.
+/// At 3,000 bytes per second, sending a packet of 100 bytes takes 33,333,333.3 ns.
 #[test]
 fn a_constant_rate() {
     let source =
@@ -61,8 +61,8 @@ fn a_constant_rate() {
     assert_eq!(times(Cbr::new(Traffic::of(1), Rate::bytes_per_second(0)), 1), []);
 }
 
-/// The gaps of a Poisson source are drawn one after another, and so is the time before the first
-/// packet.
+/// A Poisson source draws the time before its first packet and then each gap between packets from
+/// the same generator, one after another.
 #[test]
 fn a_poisson_process() {
     let (rate, size) = (Rate::bytes_per_second(50_000), 500);
@@ -72,7 +72,7 @@ fn a_poisson_process() {
         let mut due = at(3);
         let drawn: Vec<Instant> = (0..50)
             .map(|_| {
-                // 500 bytes take 10 ms at 50,000 bytes per second.
+                // Sending 500 bytes takes 10 ms at 50,000 bytes per second.
                 due = due.after(chance.exponential(10 * MS));
                 due
             })
@@ -83,9 +83,10 @@ fn a_poisson_process() {
     }
 }
 
-/// A second model of the on-off source: a silent period, then packets with equal gaps that begin
-/// before the end of the sending period, then the next silent period, which starts when the first
-/// packet after that end would be due.
+/// Computes the times of an on-off source in another way than the source does: a silent period,
+/// then packets with equal gaps until the sending period ends, then the next silent period. That
+/// silent period begins when the first packet after the end of the sending period would have been
+/// due.
 fn on_off(gap_ns: u64, on_ns: u64, off_ns: u64, seed: u64, count: usize) -> Vec<Instant> {
     let mut chance = Chance::new(seed);
     let mut times = Vec::new();
@@ -93,7 +94,8 @@ fn on_off(gap_ns: u64, on_ns: u64, off_ns: u64, seed: u64, count: usize) -> Vec<
     while times.len() < count {
         next = next.after(chance.exponential(off_ns));
         let off = next.after(chance.exponential(on_ns));
-        // The first sending period has a packet, however short the period is.
+        // The source sends at least one packet in its first sending period, however short that
+        // period is.
         while next < off || times.is_empty() {
             times.push(next);
             next = next.after(gap_ns);
@@ -105,8 +107,8 @@ fn on_off(gap_ns: u64, on_ns: u64, off_ns: u64, seed: u64, count: usize) -> Vec<
 
 #[test]
 fn on_and_off() {
-    // In the first two cases a byte takes a nanosecond, so packets often fall exactly on the ends
-    // of periods. In the last case they do not.
+    // In the first two cases sending a byte takes a nanosecond, so packets are often due exactly at
+    // the end of a period. In the last case they hardly ever are.
     for (rate, size, gap_ns, on_ns, off_ns) in [
         (1_000_000_000, 1, 1, 5, 7),
         (1_000_000_000, 3, 3, 2, 1),
@@ -131,7 +133,8 @@ fn on_and_off() {
             []
         );
     }
-    // At a rate above one byte per nanosecond, the source sends one packet per nanosecond.
+    // At a rate of more than one byte per nanosecond, the source sends a packet of one byte every
+    // nanosecond.
     let fast =
         OnOff::new(Traffic::of(1).size(1), Rate::bytes_per_second(u64::MAX), (1_000_000, 1), 1);
     let fast = times(fast, 100);
@@ -155,7 +158,7 @@ fn records_are_numbered_and_keep_what_they_are() {
     assert!(source.packet(at(9)).is_none());
 }
 
-/// Time, bytes, flow, priority, ECN code point and departure time of each row.
+/// For each row: the time, bytes, flow, priority, ECN code point and departure time of its packet.
 type Read = (u64, u32, u64, u32, u8, u64);
 
 fn read(text: &str) -> Result<Vec<Read>, RowError> {

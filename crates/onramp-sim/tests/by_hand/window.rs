@@ -1,4 +1,5 @@
-//! Tests of the window source, packet by packet: RFC 5681, RFC 6298, RFC 6675, RFC 3042, RFC 3168.
+//! Tests of the source with a congestion window, packet by packet, after RFC 5681, RFC 6298, RFC
+//! 6675, RFC 3042 and RFC 3168.
 
 use std::collections::VecDeque;
 
@@ -8,8 +9,8 @@ use onramp_sim::source::{News, Source, Traffic, Window};
 
 use super::{MS, at};
 
-/// Sends all packets that the window may send at `now`. Returns their number, and the time at which
-/// the window would send next.
+/// Sends all packets that the source may send at `now`. Returns the number of these packets, and
+/// the time at which the source would send next.
 fn fill(window: &mut Window, now: Instant) -> (usize, Option<Instant>) {
     let mut sent = 0;
     while window.due().is_some_and(|due| due <= now) {
@@ -19,7 +20,7 @@ fn fill(window: &mut Window, now: Instant) -> (usize, Option<Instant>) {
     (sent, window.due())
 }
 
-/// Tells the window at `now` that packet `cookie` has arrived without a mark.
+/// Tells the source at `now` that the packet with the cookie `cookie` has arrived without a mark.
 fn hear(window: &mut Window, now: Instant, cookie: u64) {
     window.hear(now, &News { cookie, ce: false });
 }
@@ -28,8 +29,8 @@ fn endless() -> Window {
     Window::new(Traffic::of(1), 5)
 }
 
-/// RFC 6928: the first window is ten packets. RFC 6298, 2.1: the first timeout is a second, until a
-/// round trip is measured.
+/// RFC 6928: the initial window is ten packets. RFC 6298, 2.1: the timeout is one second until a
+/// round trip has been measured.
 #[test]
 fn ten_packets_and_a_second() {
     let mut window = Window::new(Traffic::of(1).between(3, u64::MAX), 5);
@@ -38,24 +39,25 @@ fn ten_packets_and_a_second() {
     assert_eq!(fill(&mut window, at(4)), (10, Some(at(4 + SEC))));
 }
 
-/// RFC 6298, 2.2 and 2.3: the timeout comes `SRTT + max(4 RTTVAR, 200 ms)` after the last arrival
-/// was heard of. As in Linux, it is at least 200 ms longer than a round trip.
+/// RFC 6298, 2.2 and 2.3: the timeout comes `SRTT + max(4 RTTVAR, 200 ms)` after the source last
+/// heard of an arrival (SRTT is the smoothed round trip, RTTVAR its mean deviation). As in Linux,
+/// the timeout is at least 200 ms longer than the smoothed round trip.
 #[test]
 fn the_timeout_follows_the_trips() {
     let mut window = endless();
     fill(&mut window, at(0));
-    // After the first round trip R, SRTT = R and RTTVAR = R/2.
+    // After the first measured round trip R, SRTT = R and RTTVAR = R/2.
     let heard = at(200 * MS);
     hear(&mut window, heard, 0);
     assert_eq!(fill(&mut window, heard), (2, Some(heard.after((200 + 4 * 100) * MS))));
-    // After a round trip of 400 ms, RTTVAR = 3/4 100 + 1/4 |200 - 400| = 125 and SRTT = 7/8 200 +
-    // 1/8 400 = 225.
+    // After a second round trip of 400 ms, RTTVAR = 3/4 100 + 1/4 |200 - 400| = 125 and SRTT = 7/8
+    // 200 + 1/8 400 = 225.
     let heard = at(400 * MS);
     hear(&mut window, heard, 1);
     assert_eq!(fill(&mut window, heard), (2, Some(heard.after((225 + 4 * 125) * MS))));
-    // A packet sent at 200 ms arrives at 500 ms, which is a round trip of 300 ms: RTTVAR = 93.75 +
-    // 18.75 = 112.5 and SRTT = 196.875 + 37.5 = 234.375. This arrival shows that the missing
-    // packets before it are lost.
+    // The third packet to arrive was sent at 200 ms and arrives at 500 ms. Its round trip is 300
+    // ms: RTTVAR = 93.75 + 18.75 = 112.5 and SRTT = 196.875 + 37.5 = 234.375. Its arrival also
+    // shows that packets 2 to 7 are lost.
     let heard = at(500 * MS);
     hear(&mut window, heard, 10);
     assert_eq!(fill(&mut window, heard).1, Some(heard.after(684_375_000)));
@@ -66,8 +68,9 @@ fn the_timeout_follows_the_trips() {
     assert_eq!(fill(&mut window, at(MS)), (2, Some(at(202 * MS))));
 }
 
-/// Returns the number of packets sent in each round trip of 100 ms. The function `way` says what
-/// happens to each packet: `None` means lost, `Some(true)` means marked.
+/// Returns the number of packets that the source sends in each of the first `trips` round trips of
+/// 100 ms. The function `way` says what happens to each packet: `None` means lost, `Some(true)`
+/// arrives with a mark, `Some(false)` without.
 fn by_trip(mut window: Window, trips: usize, way: impl Fn(u64) -> Option<bool>) -> Vec<usize> {
     let trip = 100 * MS;
     let (mut counts, mut news, mut number) = (vec![0; trips], VecDeque::new(), 0);
@@ -94,22 +97,24 @@ fn by_trip(mut window: Window, trips: usize, way: impl Fn(u64) -> Option<bool>) 
     }
 }
 
-/// RFC 5681, 3.1: after a timeout the window is one packet, and slow start ends at half of the old
-/// window. From a window of 10 packets: 1, 2, 4, then 5 and about a fifth more for each arrival.
+/// RFC 5681, 3.1: after a timeout the window is one packet, and slow start (doubling in each round
+/// trip) ends at half of the window before. After a window of 10 packets, the windows are 1, 2, 4
+/// and 5 packets, and from then on each arrival adds about a fifth of a packet.
 #[test]
 fn after_a_timeout_it_starts_slowly_up_to_half() {
-    // The timeout comes after 1 s, at the beginning of the 11th round trip.
+    // The first ten packets are lost. The timeout comes after 1 s, at the beginning of the 11th
+    // round trip.
     let sent = by_trip(endless(), 16, |number| (number >= 10).then_some(false));
     let mut expected = vec![0; 16];
     expected[0] = 10;
-    // The window after each arrival: four packets arrive, 5, 5.2, 5.39, 5.58; five more arrive,
-    // 5.76, 5.93, 6.10, 6.26, 6.42; six more arrive, up to 7.30.
+    // The window after each arrival: when four packets arrive, 5, 5.2, 5.39, 5.58; when five more
+    // arrive, 5.76, 5.93, 6.10, 6.26, 6.42; when six more arrive, up to 7.30.
     expected[10..].copy_from_slice(&[1, 2, 4, 5, 6, 7]);
     assert_eq!(sent, expected);
-    // After two timeouts in a row, the second after 2 s, half of the window is less than two
-    // packets, and slow start ends at the minimum of two. The window after each arrival, by round
-    // trip: one packet: 2; two packets: 2.5, 2.9; two packets: 3.24, 3.55; three packets: 3.83,
-    // 4.09, 4.34; then four packets are sent.
+    // After two timeouts in a row, the second of them after 2 s, half of the window is less than
+    // two packets, so slow start ends at its minimum of two. The window after each arrival, by
+    // round trip: one packet arrives: 2; two arrive: 2.5, 2.9; two arrive: 3.24, 3.55; three
+    // arrive: 3.83, 4.09, 4.34; then four packets are sent.
     let sent = by_trip(endless(), 36, |number| (number >= 11).then_some(false));
     let mut expected = vec![0; 36];
     (expected[0], expected[10]) = (10, 1);
@@ -117,7 +122,8 @@ fn after_a_timeout_it_starts_slowly_up_to_half() {
     assert_eq!(sent, expected);
 }
 
-/// RFC 6298, 5.5 and 5.7: each timeout is twice the one before; in this source, at most six times.
+/// RFC 6298, 5.5 and 5.7: each timeout in a row is twice as long as the one before. This source
+/// doubles the timeout at most six times.
 #[test]
 fn timeouts_double_up_to_64_s() {
     let mut window = endless();
@@ -128,21 +134,22 @@ fn timeouts_double_up_to_64_s() {
         now = now.after(gap * SEC);
         assert_eq!(fill(&mut window, now).0, 1);
     }
-    // After an arrival, the timeout follows from the round trip again: it is 3 times the first
-    // round trip.
+    // After an arrival, the timeout is computed from round trips again. With a single round trip
+    // measured, it is 3 times that round trip.
     let heard = now.after(SEC);
     hear(&mut window, heard, 18);
     assert_eq!(fill(&mut window, heard), (2, Some(heard.after(3 * SEC))));
 }
 
-/// RFC 3168, 6.1.2: a mark halves the window once for all packets that were sent before.
+/// RFC 3168, 6.1.2: marks halve the window only once for all packets that were sent before the
+/// window was halved.
 #[test]
 fn a_mark_halves_once_a_trip() {
     let mut window = endless();
     fill(&mut window, at(0));
     window.hear(at(1), &News { cookie: 0, ce: true });
-    // The first mark halves the window from ten to five. So the window sends only when fewer than
-    // five packets are in flight.
+    // The first mark halves the window from ten to five. From then on, the source sends only when
+    // fewer than five packets are in flight.
     for cookie in 1..5 {
         window.hear(at(1), &News { cookie, ce: true });
         assert_eq!(fill(&mut window, at(1)).0, 0, "{cookie}");
@@ -153,17 +160,17 @@ fn a_mark_halves_once_a_trip() {
         hear(&mut window, at(2), cookie);
         assert_eq!(fill(&mut window, at(2)).0, 1, "nothing grows for what was sent before");
     }
-    // Five packets were sent since the mark. Each of their arrivals adds about a fifth of a packet
-    // to the window, and the next arrival lets the window pass 6.
+    // Five packets were sent after the halving. The arrival of each adds about a fifth of a packet
+    // to the window; one more arrival will make the window larger than 6.
     for cookie in 10..15 {
         hear(&mut window, at(3), cookie);
     }
-    // The window is 5 + 0.2 + 0.192 + 0.186 + 0.179 + 0.174 = 5.93.
+    // The window is now 5 + 0.2 + 0.192 + 0.186 + 0.179 + 0.174 = 5.93.
     assert_eq!(fill(&mut window, at(3)).0, 5);
     hear(&mut window, at(4), 15);
     assert_eq!(fill(&mut window, at(4)).0, 2, "6.10");
     // A mark in the next round trip halves the window again, to 3.05, while six packets are in
-    // flight. So the window sends only after more than three of the six have arrived.
+    // flight. The source does not send before more than three of the six have arrived.
     window.hear(at(5), &News { cookie: 16, ce: true });
     assert_eq!(fill(&mut window, at(5)).0, 0);
     for (cookie, sent) in [(17, 0), (18, 0), (19, 1), (20, 1)] {
@@ -172,19 +179,21 @@ fn a_mark_halves_once_a_trip() {
     }
 }
 
-/// RFC 3042: each of the first two arrivals after a missing packet allows one packet beyond the
-/// window. RFC 5681, 3.2: the third such arrival shows the loss and halves the window.
+/// RFC 3042: if a packet is missing, each of the first two arrivals of later packets lets the
+/// source send one packet more than the window allows. RFC 5681, 3.2: the third such arrival shows
+/// that the missing packet is lost, and the window is halved.
 #[test]
 fn three_later_arrivals_tell_of_a_loss() {
     let mut window = endless();
     fill(&mut window, at(0));
-    // In slow start each arrival allows two packets, and here one more because a packet is missing.
+    // In slow start, each arrival lets the source send two packets. Here it may send one packet
+    // more, because packet 0 is missing.
     hear(&mut window, at(1), 1);
     assert_eq!(fill(&mut window, at(1)).0, 3);
     hear(&mut window, at(2), 2);
     assert_eq!(fill(&mut window, at(2)).0, 3);
-    // Packets 0 and 3 to 15 are in flight, and the window is 12. The arrival of packet 3 shows the
-    // loss of packet 0: packets 4 to 15 remain in flight, and the window is halved to 6.
+    // Packets 0 and 3 to 15 are in flight, and the window is 12. The arrival of packet 3 shows that
+    // packet 0 is lost. So packets 4 to 15 are in flight, and the window is halved to 6.
     hear(&mut window, at(3), 3);
     for cookie in 4..10 {
         assert_eq!(fill(&mut window, at(3)).0, 0, "{cookie}");
@@ -195,16 +204,18 @@ fn three_later_arrivals_tell_of_a_loss() {
     assert_eq!(fill(&mut window, at(3)).0, 1);
 }
 
-/// After a loss of several packets at once, no more packets than half of the window may be in
-/// flight.
+/// When several packets are lost at once, the source may have no more packets in flight than half
+/// of the window before.
 #[test]
 fn what_was_sent_for_arrivals_ends_with_the_loss() {
     let mut window = endless();
     fill(&mut window, at(0));
     hear(&mut window, at(1), 9);
-    // Packets 0 to 6 are lost. Packets 7 and 8 are in flight, and five may be.
+    // Packets 0 to 6 are lost, and packets 7 and 8 are in flight. The window is five, so three more
+    // packets may be sent.
     assert_eq!(fill(&mut window, at(1)).0, 3);
-    // After a timeout, one packet is sent, whatever has arrived before.
+    // After a timeout the source sends one packet, even if packets that were sent later than the
+    // missing one have arrived.
     let mut window = endless();
     fill(&mut window, at(0));
     hear(&mut window, at(1), 1);
@@ -213,8 +224,8 @@ fn what_was_sent_for_arrivals_ends_with_the_loss() {
     assert_eq!(fill(&mut window, due).0, 1);
 }
 
-/// If a missing packet arrives before three later ones, nothing is lost, and the packets allowed
-/// beyond the window are taken back.
+/// If a packet arrives late, but before three packets that were sent after it, it does not count as
+/// lost. The source may then no longer send the extra packets that the window does not allow.
 #[test]
 fn what_arrives_late_is_no_loss() {
     let mut window = endless();
@@ -222,17 +233,18 @@ fn what_arrives_late_is_no_loss() {
     hear(&mut window, at(1), 1);
     hear(&mut window, at(1), 2);
     hear(&mut window, at(1), 0);
-    // The window is 13, and 7 packets are in flight.
+    // The window is 13 and 7 packets are in flight, so 6 packets may be sent.
     assert_eq!(fill(&mut window, at(1)).0, 6);
-    // The arrival of an unknown packet, or of a packet that was heard of before, changes nothing.
+    // News of a packet that is not in flight, because it was never sent or has arrived before,
+    // change nothing.
     let due = window.due();
     hear(&mut window, at(9), 2);
     hear(&mut window, at(9), 1_000);
     assert_eq!(window.due(), due);
 }
 
-/// A flow with an end never has more packets in flight than it still needs, and sends nothing when
-/// it is done.
+/// A flow with a limited number of packets never has more packets in flight than must still arrive,
+/// and sends nothing after they have arrived.
 #[test]
 fn a_flow_ends() {
     let mut window = endless().packets(3);
@@ -240,7 +252,8 @@ fn a_flow_ends() {
     hear(&mut window, at(1), 0);
     assert_eq!(fill(&mut window, at(1)).0, 0);
     hear(&mut window, at(1), 2);
-    // Packet 1 has not arrived. After its timeout another packet is sent, which completes the flow.
+    // Packet 1 has not arrived. After the timeout another packet is sent in its place, and its
+    // arrival completes the flow.
     let (sent, due) = fill(&mut window, at(1));
     assert_eq!((sent, due), (0, Some(at(200 * MS + 2))));
     assert_eq!(fill(&mut window, at(200 * MS + 2)).0, 1);

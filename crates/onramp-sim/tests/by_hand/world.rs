@@ -1,5 +1,5 @@
-//! Tests that check the order of events in a simulation, and that each packet is reported to its
-//! own source.
+//! Tests of the order of events in a simulation, and of the news that sources get about their own
+//! packets.
 
 use std::cell::RefCell;
 
@@ -10,12 +10,12 @@ use onramp_sim::{BEGIN, Sim, Wire};
 
 use super::at;
 
-/// The events of a run, in order: the time in nanoseconds since the beginning, the name of the
-/// source, and what happened.
+/// The events of a run, in order. Each has the time in nanoseconds since the beginning, the name of
+/// the source, and what the source sent or heard.
 type Log = RefCell<Vec<(u64, &'static str, String)>>;
 
-/// A source that sends a packet with a given cookie at each of the given times, and notes its
-/// events in a log.
+/// A source that sends packets at given times with given cookies, and notes in a log what it sends
+/// and hears.
 struct Scripted<'l> {
     name: &'static str,
     times: Vec<(u64, u64)>,
@@ -51,7 +51,7 @@ impl Source for Scripted<'_> {
     }
 }
 
-/// If a script has this cookie, no packet is sent at that time.
+/// At a time with this cookie, the source returns no packet.
 const NOTHING: u64 = 0xdead;
 
 fn wire(rate: Option<Rate>) -> Wire {
@@ -59,8 +59,8 @@ fn wire(rate: Option<Rate>) -> Wire {
     Wire::new(Tree::of(&setup, 1514, 1).expect("it has a root"), rate, 0)
 }
 
-/// The script of a source: its name, its times and cookies, and how long after an arrival it hears
-/// of that arrival, in nanoseconds.
+/// The script of a source: the source's name, the time and the cookie of each of its packets, and
+/// how many nanoseconds after an arrival the source hears of it (`None`: never).
 type Script<'t> = (&'static str, &'t [(u64, u64)], Option<u64>);
 
 fn run(scripts: &[Script<'_>]) -> Vec<(u64, &'static str, String)> {
@@ -89,7 +89,8 @@ fn what_is_heard_comes_before_what_is_sent_and_both_in_their_order() {
     let expected = [
         (0, "early", "sends 3"),
         (10, "late", "sends 1"),
-        // Of the news that arrive at 20 ns, the source hears those first that were sent first.
+        // Two sources hear news at 20 ns. The news of the packet that was sent first is heard
+        // first.
         (20, "early", "hears 3 true"),
         (20, "late", "hears 1 true"),
         (20, "late", "sends 2"),
@@ -101,16 +102,16 @@ fn what_is_heard_comes_before_what_is_sent_and_both_in_their_order() {
     assert_eq!(said(&log), expected);
 }
 
-/// A source that returns no packet although it was due is asked again when it wants to send.
+/// A source whose packet was due but which returns no packet is asked again for its next time.
 #[test]
 fn without_a_packet_it_goes_on() {
     let log = run(&[("one", &[(5, NOTHING), (3, 7), (9, 8)], None)]);
-    // The second packet should have been sent before the first, so it is sent at once.
+    // The second packet was due before the first, so it is sent together with the first.
     let expected = [(5, "one", "sends dead"), (5, "one", "sends 7"), (9, "one", "sends 8")];
     assert_eq!(said(&log), expected);
 }
 
-/// The 48 low bits of a cookie belong to the source.
+/// A source may use the 48 low bits of a cookie, and gets them back; the other bits are removed.
 #[test]
 fn cookies_are_given_back() {
     let log = Log::default();
@@ -127,7 +128,7 @@ fn cookies_are_given_back() {
     assert_eq!(heard, 2);
 }
 
-/// A source that never sends.
+/// A source that never wants to send.
 struct Silent;
 
 impl Source for Silent {
@@ -150,7 +151,8 @@ fn there_are_so_many_sources() {
     sim.add(Silent);
 }
 
-/// A source hears nothing if it does not implement `back_ns` and `hear`.
+/// A source that does not implement `back_ns` and `hear` hears of no arrivals, and this causes no
+/// error.
 #[test]
 fn who_does_not_listen_hears_nothing() {
     let mut silent = Silent;
@@ -159,7 +161,7 @@ fn who_does_not_listen_hears_nothing() {
     assert_eq!(Sim::new(wire(None)).count(), 0);
 }
 
-/// Events at the time of the end still happen.
+/// Events at the very instant at which the simulation ends still happen.
 #[test]
 fn the_end_is_part_of_time() {
     let log = Log::default();

@@ -11,7 +11,8 @@ use nix::sys::socket::{MsgFlags, MultiHeaders, sendmmsg, setsockopt, sockopt};
 use super::{BATCH, Closing, Kind, Session, Taken, ThreadCx, ThreadRecord, Worker, drive};
 use crate::bench::plan::{Plan, payload_max};
 
-/// How long a call may wait for room in the socket, so that a round can end.
+/// How long a call may wait for room in the socket's buffer. This time is limited so that a round
+/// can end.
 const SEND_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Opens one connected socket for each target.
@@ -64,7 +65,8 @@ impl Session for Sockets {
     }
 }
 
-/// Returns the number of segments that fit into one message, at most [`BATCH`].
+/// Returns the number of datagrams of this size that fit into one message as segments, at most
+/// [`BATCH`].
 fn segments(size: usize) -> usize {
     (payload_max(SocketAddr::from(([0; 4], 0)).ip()) / size).clamp(1, BATCH)
 }
@@ -88,7 +90,7 @@ impl Worker for One<'_> {
         }
     }
 
-    /// Waits no further, because the call itself has already waited.
+    /// Returns at once, because the call of `send` has already waited for room.
     fn wait(&mut self, _flow: usize, _size: usize) {}
 }
 
@@ -118,7 +120,7 @@ impl Worker for Many<'_> {
         }
     }
 
-    /// Waits no further, because the call itself has already waited.
+    /// Returns at once, because the call of `sendmmsg` has already waited for room.
     fn wait(&mut self, _flow: usize, _size: usize) {}
 }
 

@@ -12,12 +12,12 @@ use super::{Closing, PathCounts, Session, Taken, ThreadCx, ThreadRecord, Worker,
 use crate::bench::plan::Plan;
 use crate::error::usage;
 
-/// How long a wait for room may last, so that a round can end.
+/// How long a sender may wait for room. This time is limited so that a round can end.
 const WAIT: Duration = Duration::from_millis(100);
-/// Largest number of ports that a link has by default.
+/// Largest number of ports that a link has if the user does not set the number.
 const PORTS_DEFAULT_MAX: usize = 8;
 
-/// Returns the number of file descriptors of a link.
+/// Returns the number of file descriptors that a link opens.
 pub(super) fn files(plan: &Plan) -> usize {
     plan.queues.unwrap_or(PORTS_DEFAULT_MAX)
 }
@@ -69,7 +69,7 @@ impl Session for Linked {
     }
 }
 
-/// The sender of one thread, with its flows.
+/// The sender of one thread, with the thread's flows.
 struct Staging {
     sender: Sender,
     flows: Vec<Flow>,
@@ -175,7 +175,7 @@ mod tests {
         plan.qdisc = "fq limit many".to_owned();
         assert_eq!(told(&plan).matches("illegal \"limit\" \"many\"").count(), 1);
 
-        // No machine has this address (RFC 5737).
+        // No machine has the address 192.0.2.1, which RFC 5737 reserves for documentation.
         let error = Link::udp("192.0.2.1:0").ports(1).build().expect_err("not ours");
         let message =
             line(&format!("{:#}", anyhow::Error::new(error).context("cannot make a link")));

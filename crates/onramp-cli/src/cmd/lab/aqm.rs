@@ -13,11 +13,11 @@ use onramp_sim::aqm::{self, Measurement, Plan, Scenario, Subject};
 use super::common::{Reports, Run, cpus, once};
 use crate::error::usage;
 
-/// The allowed rates of the link, in bytes per second: packets make sense at them, and a run ends
-/// in reasonable time.
+/// The allowed rates of the link, in bytes per second. At these rates the sizes of the simulated
+/// packets make sense, and a run ends in reasonable time.
 const RATES: std::ops::RangeInclusive<u64> = 12_500..=1_250_000_000;
-/// About how many packets the simulation plays in a second of real time; used for the progress
-/// line.
+/// About how many packets the simulation handles in a second of real time. The progress line uses
+/// this number to estimate how long the run takes.
 const PACE: u64 = 500_000;
 
 /// Compare queue management as RFC 7928 proposes: rates of flows, and delays of their packets
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Runs all scenarios with all qdiscs and returns the measurements, scenario by scenario. Each run
-/// is a simulated world of its own, so the runs may be done in parallel.
+/// is an independent simulation, so runs may take place in parallel.
 fn cells(plan: &Plan, scenarios: &[Scenario], subjects: &[Subject]) -> Result<Vec<Measurement>> {
     let jobs: Vec<_> =
         scenarios.iter().flat_map(|s| subjects.iter().map(move |q| (*s, q))).collect();

@@ -20,7 +20,8 @@ use crate::report::json::{number, pretty};
 use crate::report::lab::{self, Document};
 use crate::report::table::align;
 
-/// Number of packets in a transaction, unless the user gives another number.
+/// Number of packets in a transaction (a burst that is sent and waited for), unless the user gives
+/// another number.
 const BURST: u32 = 64;
 
 /// Options that all experiments have.
@@ -66,11 +67,11 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    /// Checks that the outputs can be written.
+    /// Creates the outputs, and checks that they can be written.
     pub(super) fn new(pages: &Pages, json: Option<&Output>) -> Result<Self> {
         let html = pages.html.as_deref().map(Output::new).transpose()?;
-        // This check comes before the folder is made, because the folder could otherwise be made at
-        // the path of an output file.
+        // This check comes before the folder of charts is made: if that folder, or one above it,
+        // had the path of an output file, making it would take the place of the file.
         for (option, output) in [("--json", json), ("--html", html.as_ref())] {
             let mut paths = pages.charts.iter().zip(output);
             if paths.any(|(folder, output)| output.is_on_the_way_to(folder)) {
@@ -88,12 +89,13 @@ impl Looks {
         self.html.is_none() && self.charts.is_none()
     }
 
-    /// Whether the page goes to the file at `path`.
+    /// Whether the HTML page goes to the file at `path`.
     pub(super) fn is_page(&self, path: &Path) -> bool {
         self.html.as_ref().is_some_and(|html| html.is_file(path))
     }
 
-    /// Writes the page and the charts. It tries each, even if the other fails.
+    /// Writes the page and the charts. If one of them cannot be written, the other is written
+    /// nevertheless.
     pub(super) fn write(&self, documents: &[Document]) -> Result<()> {
         let page = |html: &Output| html.write(&lab::page(documents));
         let charts = |folder: &Folder| {
@@ -143,30 +145,32 @@ impl LoadArgs {
     }
 }
 
-/// An experiment that is about to run: its outputs, the machine, and the progress line.
+/// An experiment that is about to run: where its results go, the machine that it runs on, and its
+/// progress line.
 #[derive(Debug)]
 pub(super) struct Run {
     json: Option<Output>,
     looks: Looks,
-    /// The machine; `None` if the results do not depend on the machine.
+    /// The machine that the experiment runs on; `None` if the results do not depend on it.
     machine: Option<Machine>,
     progress: Progress,
 }
 
 impl Run {
-    /// Prepares an experiment of `windows` measurements: checks the outputs and describes the
-    /// machine before anything is measured.
+    /// Prepares an experiment that takes `windows` measurements of equal length. Checks the outputs
+    /// and describes the machine before anything is measured.
     pub(super) fn new(common: &Common, windows: usize) -> Result<Self> {
         let windows = u32::try_from(windows).unwrap_or(u32::MAX);
         Self::expecting(&common.reports, common.seconds.saturating_mul(windows))
     }
 
-    /// Prepares an experiment that is expected to take the time `expected`.
+    /// Prepares an experiment that is expected to take as long as `expected`.
     pub(super) fn expecting(reports: &Reports, expected: Duration) -> Result<Self> {
         Ok(Self { machine: Some(Machine::here()), ..Self::in_virtual_time(reports, expected)? })
     }
 
-    /// Prepares an experiment whose results depend on no machine and no clock.
+    /// Prepares an experiment in virtual time, whose results depend on no machine and no clock. The
+    /// run is expected to take as long as `expected` in real time.
     pub(super) fn in_virtual_time(reports: &Reports, expected: Duration) -> Result<Self> {
         let json = reports.json.as_deref().map(Output::new).transpose()?;
         let looks = Looks::new(&reports.pages, json.as_ref())?;
@@ -223,7 +227,7 @@ impl Run {
     }
 }
 
-/// A figure that is measured in each round: its key in JSON, and its column in a table.
+/// A figure (a measured value) of each round, with its key in JSON and its column in a table.
 #[derive(Debug)]
 pub(super) struct Figure<R> {
     key: &'static str,
@@ -236,7 +240,7 @@ pub(super) struct Figure<R> {
 }
 
 impl<R> Figure<R> {
-    /// Creates a figure. A table shows it divided by `unit`, with `digits` decimals.
+    /// Creates a figure. A table shows the figure divided by `unit`, with `digits` decimals.
     pub(super) const fn new(
         key: &'static str,
         header: &'static str,
@@ -246,21 +250,23 @@ impl<R> Figure<R> {
         Self { key, header, unit, digits, of }
     }
 
-    /// Returns the median and extremes over the rounds that have this figure.
+    /// Returns the median, the least and the greatest value of this figure over all rounds of
+    /// `cell` that have it.
     pub(super) fn spread(&self, cell: &impl Rounds<Round = R>) -> Option<Spread> {
         let values = cell.rounds().iter().filter_map(self.of);
         Spread::of(values.filter(|value| value.is_finite()))
     }
 
-    /// Returns the median and extremes of the ratios to `base` in the same round, over the rounds
-    /// in which both have this figure.
+    /// Divides this figure of each round of `cell` by the figure of the same round of `base`.
+    /// Returns the median, the least and the greatest of these ratios, over the rounds in which
+    /// both have the figure.
     pub(super) fn ratio<C: Rounds<Round = R>>(&self, cell: &C, base: &C) -> Option<Spread> {
         let rounds = cell.rounds().iter().zip(base.rounds());
         let quotients = rounds.filter_map(|(own, base)| Some((self.of)(own)? / (self.of)(base)?));
         Spread::of(quotients.filter(|quotient| quotient.is_finite()))
     }
 
-    /// Returns the column of this figure: the median and the extremes.
+    /// Returns the column that shows this figure's median, least and greatest value.
     pub(super) fn column<C: Rounds<Round = R>>(&self) -> Column<'_, C> {
         Column::new(self.header, |cell| figure(self.spread(cell), self.unit, self.digits))
     }
@@ -270,7 +276,8 @@ impl<R> Figure<R> {
         self.header
     }
 
-    /// Returns a column with the ratios of this figure to the `base` of each cell.
+    /// Returns a column with the ratios of this figure in each cell to the same figure in the cell
+    /// that `base` returns for it.
     pub(super) fn ratio_column<'a, C: Rounds<Round = R> + 'a>(
         &'a self,
         header: &str,
@@ -282,7 +289,7 @@ impl<R> Figure<R> {
     }
 }
 
-/// Inserts all of `figures` into `map`, under their keys.
+/// Inserts the values of all `figures` into `map`, each under its key.
 pub(super) fn insert_all<'a, R: 'a>(
     map: &mut Map<String, Value>,
     figures: impl IntoIterator<Item = &'a Figure<R>>,
@@ -300,8 +307,8 @@ fn command() -> Vec<String> {
     ["onramp".to_owned()].into_iter().chain(words).collect()
 }
 
-/// Inserts the median under `name` and the extremes under names derived from it; inserts `null` if
-/// nothing was measured.
+/// Inserts the median under `name`, and the least and greatest value under names derived from
+/// `name`. Inserts `null` if nothing was measured.
 pub(super) fn insert(map: &mut Map<String, Value>, name: &str, spread: Option<Spread>) {
     let value = |figure: fn(Spread) -> f64| spread.map_or(Value::Null, |s| number(figure(s)));
     map.insert(name.into(), value(|s| s.median));
@@ -309,7 +316,7 @@ pub(super) fn insert(map: &mut Map<String, Value>, name: &str, spread: Option<Sp
     map.insert(format!("{name}_max"), value(|s| s.max));
 }
 
-/// A column of a table.
+/// A column of a table: its header, and the function that returns the text of a cell.
 pub(super) struct Column<'a, C> {
     header: String,
     text: Box<dyn Fn(&C) -> String + 'a>,
@@ -321,7 +328,8 @@ impl<'a, C> Column<'a, C> {
     }
 }
 
-/// Returns columns of percentiles of the transaction times of a cell.
+/// Returns three columns: the median and two higher percentiles of the transaction times of each
+/// cell.
 pub(super) fn latencies<'a, C>(
     of: impl Fn(&C) -> &Latency + Copy + 'a,
 ) -> impl Iterator<Item = Column<'a, C>> {
@@ -334,7 +342,8 @@ pub(super) fn latencies<'a, C>(
         .into_iter()
 }
 
-/// Returns a table of `cells`. It leaves out columns in which no cell has a value.
+/// Returns a table with one row for each of `cells`. Columns in which no cell has a value are left
+/// out.
 pub(super) fn table<C>(cells: &[C], columns: &[Column<'_, C>]) -> String {
     let column = |column: &Column<'_, C>| {
         let texts: Vec<String> = cells.iter().map(|cell| (column.text)(cell)).collect();
@@ -351,7 +360,7 @@ fn none() -> String {
     "-".to_owned()
 }
 
-/// Returns what happened at a lock, as JSON.
+/// Returns, as JSON, how often and how long threads held one lock and waited for it.
 pub(super) fn lock(row: &LockRow, cpus: usize) -> Value {
     json!({
         "name": row.name,
@@ -376,7 +385,8 @@ pub(super) fn percentiles(ns: Option<Percentiles>) -> Value {
     })
 }
 
-/// Returns the median, the least and the greatest value, divided by `unit`, with `digits` decimals.
+/// Returns the text for a figure in a table: the median, the least and the greatest value, each
+/// divided by `unit` and with `digits` decimals.
 pub(super) fn figure(spread: Option<Spread>, unit: f64, digits: usize) -> String {
     spread.map_or_else(none, |Spread { median, min, max }| {
         let [median, min, max] = [median, min, max].map(|value| value / unit);
@@ -389,8 +399,8 @@ pub(super) fn counts(given: &[u32]) -> Vec<usize> {
     once(given.iter().map(|count| *count as usize))
 }
 
-/// Returns the given values without repetitions: a variant that is measured twice would have two
-/// rows with the same name.
+/// Returns the given values without repetitions, because a variant that was measured twice would
+/// have two rows with the same name.
 pub(super) fn once<T: PartialEq>(given: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut all = Vec::new();
     for one in given {

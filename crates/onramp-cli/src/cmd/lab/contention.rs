@@ -182,8 +182,8 @@ fn plan(args: &Args) -> Result<Plan> {
     })
 }
 
-/// Returns the origins of packets that the user asked for. The system allocator is allowed only if
-/// each of `designs` can work with it.
+/// Returns where packets come from, as the user asked. The system allocator is allowed only if each
+/// of `designs` works with it.
 fn memory(names: &[MemoryName], designs: &[Design]) -> Result<Vec<Memory>> {
     let path = designs.iter().find(|design| !design.is_peer());
     if let (true, Some(path)) = (names.contains(&MemoryName::Malloc), path) {
@@ -200,7 +200,7 @@ fn memory(names: &[MemoryName], designs: &[Design]) -> Result<Vec<Memory>> {
     Ok(once(names.iter().map(memory)))
 }
 
-/// Returns the designs with these `names`, without repetitions.
+/// Returns the designs with these `names`, each of them once.
 pub(super) fn designs(names: &[String]) -> Result<Vec<Design>> {
     let mut designs = Vec::new();
     for name in names {

@@ -74,13 +74,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("control", parameters, results, &table(&cells))
 }
 
-/// Returns the measurement of the same design while no thread reads or changes qdiscs.
+/// Returns the measurement of the same design as in `cell`, made while no thread read or changed
+/// qdiscs.
 fn base<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
     cells.iter().find(|other| other.design == cell.design.undisturbed())
 }
 
-/// Returns the measurement of the same design while another thread does as much work on a link that
-/// nobody sends through.
+/// Returns the measurement of the same design as in `cell`, made while another thread did as much
+/// work on a link that nobody sends through.
 fn elsewhere<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
     cells.iter().find(|other| Some(other.design) == cell.design.elsewhere())
 }

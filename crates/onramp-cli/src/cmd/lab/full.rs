@@ -110,8 +110,8 @@ fn table(cells: &[Measurement]) -> String {
     common::table(cells, &columns)
 }
 
-/// Returns columns of percentiles. The header of each begins with `what`, which names the measured
-/// time.
+/// Returns columns with percentiles. The header of each column begins with `what`, the name of the
+/// measured time.
 fn durations(
     what: &str,
     of: fn(&Measurement) -> Option<Percentiles>,

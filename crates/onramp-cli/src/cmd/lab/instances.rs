@@ -77,7 +77,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         rounds,
         load,
     };
-    // Each cell runs once with clocks and once without.
+    // Each cell (a design with a number of senders) runs twice in a round: once with clocks and
+    // once without.
     let windows = 2 * plan.designs.len() * plan.threads.len() * rounds;
     let mut run = Run::new(&args.common, windows)?;
     limits::check(plan.threads.iter().copied().max().unwrap_or(0) + 2, 0)?;

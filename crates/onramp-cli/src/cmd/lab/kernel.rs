@@ -1,5 +1,5 @@
-//! The command `onramp lab kernel`: measures the transmit path of the running kernel beside
-//! Onramp's.
+//! The command `onramp lab kernel`: measures the transmit path of the running kernel and, for
+//! comparison, that of Onramp.
 
 use std::fmt::Write;
 use std::fs;
@@ -97,7 +97,7 @@ fn plan(args: &Args) -> Plan {
     Plan { qdiscs, cpus, window: args.common.seconds, rounds }
 }
 
-/// Checks that each sender can have a processor of its own.
+/// Checks that this process may use at least as many processors as it will have senders.
 fn check_cpus(asked: &[usize]) -> Result<()> {
     let allowed = pin::allowed()?.len();
     match asked.iter().find(|cpus| **cpus > allowed) {
@@ -109,14 +109,14 @@ fn check_cpus(asked: &[usize]) -> Result<()> {
     }
 }
 
-/// Whether the process may already make namespaces.
+/// Whether the process is already allowed to make namespaces.
 fn may_unshare() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// Makes the process root in a new user namespace, where it may make a network namespace. If the
-/// kernel does not allow that, it will not allow the network namespace either, and that failure is
-/// reported.
+/// Makes the process root in a new user namespace, where it is allowed to make a network namespace.
+/// Failures are not reported here: if the kernel does not allow the user namespace, making the
+/// network namespace will fail, too, and that failure is reported.
 fn enter_user_namespace() {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     if unshare(CloneFlags::CLONE_NEWUSER).is_ok() {
@@ -126,7 +126,8 @@ fn enter_user_namespace() {
             ("gid_map", format!("0 {group} 1")),
         ];
         for (file, line) in maps {
-            // Without a map, `ip` will not have the permissions that it needs, and will say so.
+            // If the map cannot be written, `ip` will lack the permissions that it needs, and will
+            // report that.
             let _ = fs::write(format!("/proc/self/{file}"), line);
         }
     }
@@ -186,7 +187,7 @@ fn table(found: &Found) -> String {
         "CPU",
         "dropped"
     );
-    // Writing into a string cannot fail, so the result is ignored.
+    // The results of `writeln!` are ignored, because writing into a string cannot fail.
     for cell in &found.cells {
         let figure = |of: Figure, unit, digits| figure(cell.spread(of.1), unit, digits);
         let share = cell.spread(SHARE.1);

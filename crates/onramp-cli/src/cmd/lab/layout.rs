@@ -95,7 +95,8 @@ fn table(cells: &[Measurement]) -> String {
     ];
     columns.extend(FIGURES.iter().map(Figure::column));
     columns.extend(latencies(|cell: &Measurement| &cell.latency));
-    // The base is the first design with the same number of threads, which groups the fields.
+    // Each cell is compared with the first cell that has the same number of threads. That is the
+    // design that groups the fields.
     let grouped = |cell: &Measurement| cells.iter().find(|first| first.threads == cell.threads);
     columns.push(FIGURES[1].ratio_column("CPU to grouped", grouped));
     let mut text = common::table(cells, &columns);

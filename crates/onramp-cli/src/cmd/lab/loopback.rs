@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("loopback", parameters, results, &table(&cells))
 }
 
-/// Returns the measurement that the others are compared with.
+/// Returns the measurement in `row` that the others are compared with.
 fn base(row: &[Measurement]) -> &Measurement {
     row.iter().find(|cell| cell.design == Design::Spinlock).unwrap_or(&row[0])
 }

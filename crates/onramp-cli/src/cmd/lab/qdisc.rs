@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("qdisc", parameters, results, &table(&cells))
 }
 
-/// Returns the kinds that the user asked for; all kinds if the user named none.
+/// Returns the kinds of qdiscs that the user named; all kinds if the user named none.
 fn subjects(names: &[String]) -> Result<Vec<Subject>> {
     let all = qdisc::subjects();
     if names.is_empty() {
@@ -81,7 +81,8 @@ fn subjects(names: &[String]) -> Result<Vec<Subject>> {
     names.iter().map(find).collect()
 }
 
-/// Returns the measurement of the binary heap with the same number of flows and packets.
+/// Returns the measurement of the binary heap with the same number of flows and of packets as
+/// `cell`.
 fn heap<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
     cells.iter().find(|other| {
         other.name == Subject::BinaryHeap.name()

@@ -52,7 +52,7 @@ pub(crate) struct Args {
     common: Common,
 }
 
-/// The unit and digits of a figure that is shown as a whole number.
+/// The unit and the number of decimals of a figure that a table shows as a whole number.
 const WHOLE: (f64, usize) = (1.0, 0);
 
 const FIGURES: [Figure<Round>; 4] = [

@@ -1,5 +1,5 @@
-//! A chart with a bar for each design, and a whisker from the least to the greatest value over the
-//! rounds.
+//! A chart with a bar for each design. A whisker (a thin line with ends) on the bar reaches from
+//! the least to the greatest value over the rounds.
 
 use super::font;
 use super::scale::Scale;
@@ -12,24 +12,24 @@ use super::{LETTERS, LINE, TOP, WIDTH, Words};
 pub(crate) struct Bars {
     pub(crate) title: String,
     pub(crate) bars: Vec<Bar>,
-    /// The function that writes figures as text.
+    /// The function that returns the text for a figure.
     pub(crate) words: Words,
 }
 
-/// A bar. A bar without a figure keeps its place and says "not measured".
+/// A bar. If its figure is missing, the bar's place stays empty and says "not measured".
 #[derive(Debug)]
 pub(crate) struct Bar {
     pub(crate) name: String,
     pub(crate) figure: Option<f64>,
-    /// The least and the greatest value over the rounds.
+    /// The least and the greatest value over the rounds, which the whisker shows.
     pub(crate) range: Option<(f64, f64)>,
-    /// Text after the figure, such as a ratio.
+    /// Text that follows the figure, such as a ratio.
     pub(crate) note: String,
     pub(crate) highlighted: bool,
 }
 
 impl Bar {
-    /// Returns the greatest value of the bar, whisker included.
+    /// Returns the greatest value that the bar and its whisker reach.
     fn end(&self) -> f64 {
         let figure = self.figure.unwrap_or(0.0);
         self.range.map_or(figure, |(_, most)| most.max(figure))
@@ -58,7 +58,8 @@ impl Bars {
         let room = WIDTH - notes - 3.0 * GAP - WIDTH / 6.0;
         let names = names.min(room.clamp(WIDTH / 4.0, WIDTH / 2.0));
         let left = names + GAP;
-        // A note stands after its own whisker, so only the longest bar needs room for its note.
+        // The note of a bar stands to the right of the bar's whisker. The longest bar is made so
+        // short that the longest note would fit beside it.
         let right = (WIDTH - notes - 2.0 * GAP).max(left + WIDTH / 6.0);
         let scale = Scale::linear(most, (left, right));
         let mut scene = Scene::new(self.title.clone(), TOP + self.bars.len() as f64 * STEP);
@@ -93,7 +94,7 @@ impl Bars {
         scene.text(x, base, Anchor::Start, text, &self.note(bar));
     }
 
-    /// Returns the figure and the note after it.
+    /// Returns the text of the figure, followed by the bar's note.
     fn note(&self, bar: &Bar) -> String {
         let figure = bar.figure.map_or_else(|| "not measured".to_owned(), self.words);
         if bar.note.is_empty() { figure } else { format!("{figure}, {}", bar.note) }
@@ -111,7 +112,7 @@ impl Bars {
 /// Height of a bar and the gap below it, in units.
 const STEP: f64 = 26.0;
 const GAP: f64 = 8.0;
-/// Half the height of the end of a whisker, in units.
+/// Half the height of the short line at each end of a whisker, in units.
 const CAP: f64 = 4.0;
 
 #[cfg(test)]
@@ -142,7 +143,8 @@ mod tests {
 
     #[test]
     fn whiskers_end_at_the_least_and_the_greatest_round() {
-        // The figures 2 and 8 are the ends of the first bar's whisker.
+        // 2 and 8 are the least and the greatest value of the first bar, so its whisker ends where
+        // bars with the figures 2 and 8 end.
         let svg = bars(&[Some(4.0), Some(2.0), Some(8.0)]).draw().expect("bars").svg();
         let xml = roxmltree::Document::parse(&svg).expect("XML");
         let place = |node: roxmltree::Node<'_, '_>, key| -> f64 {

@@ -1,5 +1,6 @@
-//! The font of charts: DejaVu Sans. It is built in, so that text looks the same everywhere, even on
-//! machines without fonts. It is a wide font, so text that fits in it also fits in other fonts.
+//! The font of charts: DejaVu Sans. The program contains it, so that text looks the same
+//! everywhere, even on machines without fonts. DejaVu Sans is a wide font, so text that fits in it
+//! also fits in other fonts.
 
 use std::sync::LazyLock;
 
@@ -15,14 +16,14 @@ pub(super) fn width(text: &str, size: f64) -> f64 {
     units * size / f64::from(FACE.units_per_em())
 }
 
-/// Returns the width of `text` in bold letters. The built-in font has none, but browsers use fonts
-/// that have.
+/// Returns an estimate of the width of `text` in bold letters. The built-in font has no bold
+/// letters, but browsers show SVG with fonts that have them.
 pub(super) fn bold_width(text: &str, size: f64) -> f64 {
     BOLD * width(text, size)
 }
 
-/// Returns the outlines of `text` in letters of size `size`, from `x` on, at the base line `y`.
-/// `None` if the text has no outlines, such as a space.
+/// Returns the outlines of `text` in letters of size `size`. The text begins at `x` and stands on
+/// the base line `y`. `None` if the text has no outlines, such as a space.
 #[expect(clippy::cast_possible_truncation, reason = "places on a picture")]
 pub(super) fn outline(text: &str, size: f64, x: f64, y: f64) -> Option<Path> {
     let scale = (size / f64::from(FACE.units_per_em())) as f32;
@@ -35,7 +36,8 @@ pub(super) fn outline(text: &str, size: f64, x: f64, y: f64) -> Option<Path> {
     pen.path.finish()
 }
 
-/// Returns the shape of a letter. A letter that the font does not have is shown as a box.
+/// Returns the number of a letter's shape in the font. A letter that the font lacks is shown as a
+/// box.
 fn glyph(letter: char) -> GlyphId {
     FACE.glyph_index(letter).unwrap_or_default()
 }
@@ -44,7 +46,8 @@ fn advance(glyph: GlyphId) -> u16 {
     FACE.glyph_hor_advance(glyph).unwrap_or_default()
 }
 
-/// Draws outlines. In outlines y grows upwards, in pictures y grows downwards.
+/// Draws the outlines of letters into a path. In the font y grows upwards, but in pictures y grows
+/// downwards.
 struct Pen {
     path: PathBuilder,
     scale: f32,
@@ -84,7 +87,7 @@ impl OutlineBuilder for Pen {
     }
 }
 
-/// The largest factor by which bold letters are wider than others.
+/// How much wider bold letters are than others, at most.
 const BOLD: f64 = 1.17;
 
 #[cfg(test)]

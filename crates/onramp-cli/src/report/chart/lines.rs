@@ -1,4 +1,4 @@
-//! A chart with a line for each design over an axis.
+//! A chart with a line for each design, drawn over a horizontal axis such as the number of threads.
 
 use super::font;
 use super::scale::Scale;
@@ -12,7 +12,7 @@ pub(crate) struct Lines {
     pub(crate) title: String,
     pub(crate) across: Across,
     pub(crate) lines: Vec<Line>,
-    /// The function that writes figures at the vertical axis as text.
+    /// The function that returns the text for figures at the vertical axis.
     pub(crate) words: Words,
     pub(crate) labels: Labels,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Lines {
 pub(crate) struct Across {
     pub(crate) name: String,
     pub(crate) words: Words,
-    /// The places of the ticks; `None` means at round figures.
+    /// The places of the ticks; `None` if the ticks stand at round figures.
     pub(crate) ticks: Option<Vec<f64>>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Across {
 pub(crate) enum Labels {
     /// Each name stands at the right end of its line.
     Ends,
-    /// The names stand in a list.
+    /// The names stand in a list to the right of the chart.
     List,
 }
 
@@ -44,12 +44,13 @@ pub(crate) struct Line {
     pub(crate) highlighted: bool,
 }
 
-/// A point of a line. Its place on the horizontal axis is positive.
+/// A point of a line. Its place on the horizontal axis is above zero, because that axis is
+/// logarithmic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
     pub(crate) at: f64,
     pub(crate) figure: f64,
-    /// The least and the greatest value over the rounds.
+    /// The least and the greatest value over the rounds, which a whisker shows.
     pub(crate) range: Option<(f64, f64)>,
 }
 
@@ -60,7 +61,7 @@ impl Line {
 }
 
 impl Lines {
-    /// Draws the chart; `None` if there are no points, if all points are at the same place of the
+    /// Draws the chart; `None` if there are no points, if all points are at the same place on the
     /// horizontal axis, or if a value is not finite.
     pub(crate) fn draw(&self) -> Option<Scene> {
         let points = || self.lines.iter().flat_map(Line::points);
@@ -101,7 +102,7 @@ impl Lines {
         Some(scene)
     }
 
-    /// Draws the horizontal axis, with as many labels at its ticks as there is room for.
+    /// Draws the horizontal axis, with labels at as many of its ticks as there is room for.
     fn axis(&self, scene: &mut Scene, across: &Scale, (left, right, y): (f64, f64, f64)) {
         scene.path(vec![(left, y), (right, y)], Style::Axis);
         let mut free = f64::NEG_INFINITY;
@@ -142,7 +143,8 @@ impl Lines {
         }
     }
 
-    /// Draws the names to the right of the lines, each after a sample of its line.
+    /// Draws the list of names to the right of the lines. Before each name stands a sample of its
+    /// line.
     fn names(&self, scene: &mut Scene, up: &Scale, right: f64, (top, bottom): (f64, f64)) {
         let last = |line: &Line| line.points().last();
         let mut shown: Vec<_> = self.numbered().filter(|(.., line)| last(line).is_some()).collect();
@@ -167,8 +169,8 @@ impl Lines {
         }
     }
 
-    /// Returns the lines with their styles. The highlighted lines are numbered separately from the
-    /// others.
+    /// Returns each line with its styles and its marker. The highlighted lines and the others are
+    /// numbered separately.
     fn numbered(&self) -> impl Iterator<Item = (Styles, Marker, &Line)> {
         let (mut ours, mut others) = (0, 0);
         self.lines.iter().map(move |line| {
@@ -197,8 +199,9 @@ impl Lines {
     }
 }
 
-/// Returns places near `wanted`, which is in ascending order, that are at least `step` apart and,
-/// if there is enough room, within `room`.
+/// Returns a place for each place in `wanted`, which is in ascending order: as near to the wanted
+/// place as possible, but at least `step` from the next. If there is enough room, all places are
+/// within `room`.
 pub(super) fn apart(wanted: &[f64], step: f64, room: (f64, f64)) -> Vec<f64> {
     let mut places = wanted.to_vec();
     let mut free = room.0;
@@ -214,13 +217,14 @@ pub(super) fn apart(wanted: &[f64], step: f64, room: (f64, f64)) -> Vec<f64> {
     places
 }
 
-/// The styles of a line, its ranges and its markers.
+/// The styles of a line, of its whiskers and of its markers.
 type Styles = [Style; 3];
 
-/// A function that returns a marker's shape around a point.
+/// A function that returns the shape of a marker whose centre is at a point.
 type Marker = fn(f64, f64) -> Shape;
 
-/// The shapes that distinguish lines; the first shape is that of the first highlighted line.
+/// The shapes of the markers, by which lines are told apart. The first shape is that of the first
+/// highlighted line.
 const MARKERS: [Marker; 6] = [
     |x, y| Shape::Dot([x, y, 4.2]),
     |x, y| Shape::Rect([x - 3.2, y - 3.2, 6.4, 6.4]),
@@ -287,8 +291,8 @@ mod tests {
             .filter(|node| node.attribute("class").is_some_and(|class| class.contains("line")))
             .map(|node| node.attribute("stroke-dasharray"))
             .collect();
-        // The list has the lines, the highlighted one last, and then the samples from top to
-        // bottom.
+        // The list has the lines of the chart first, with the highlighted one as the last of them,
+        // and then the samples before the names, from top to bottom.
         assert_eq!(dashes[..3], [Some("7 3"), None, None]);
         let marked: std::collections::BTreeSet<_> = xml
             .descendants()
@@ -329,8 +333,8 @@ mod tests {
         assert_eq!(listed, names);
     }
 
-    /// Returns the centres of the markers of a series, from left to right, and the paths of its
-    /// whiskers.
+    /// Returns the centres of the markers of one series, from left to right, and the paths of the
+    /// whiskers of that series.
     fn places(svg: &str) -> (Vec<(f64, f64)>, Vec<String>) {
         let xml = roxmltree::Document::parse(svg).expect("XML");
         let number = |node: roxmltree::Node<'_, '_>, key| {
@@ -352,8 +356,8 @@ mod tests {
         let (dots, ranges) = places(&scene.svg());
         let [first, middle, last] = dots[..] else { panic!("{dots:?}") };
         assert!((middle.0 - first.0 - (last.0 - middle.0)).abs() < 0.3, "{dots:?}");
-        // The vertical axis is linear here, and the whisker reaches from the lowest to the highest
-        // point.
+        // The vertical axis is linear in this chart. The whisker of the middle point reaches from
+        // the height of the lowest to that of the highest point.
         assert!((first.1 - middle.1 - (middle.1 - last.1)).abs() < 0.3, "{dots:?}");
         assert_eq!(ranges, [format!("M{0} {1}L{0} {2}", middle.0, first.1, last.1)]);
     }

@@ -9,7 +9,7 @@ use super::scene::{Anchor, Item, Scene, Shape};
 use super::style::{Ink, Style};
 use super::{LETTERS, WIDTH, font};
 
-/// Pixels for each unit of a chart, as many as high-resolution screens have.
+/// Number of pixels for each unit of a chart. It suits screens with a high resolution.
 const SCALE: f32 = 2.0;
 /// Width of the empty border in units.
 const BORDER: f32 = 12.0;
@@ -115,7 +115,7 @@ mod tests {
         Pixmap::decode_png(&file).expect("a PNG")
     }
 
-    /// Returns the number of pixels with exactly this colour.
+    /// Returns the number of pixels that have exactly the colour `ink` in the light theme.
     fn count(picture: &Pixmap, ink: Ink) -> usize {
         let wanted = colour(ink).to_color_u8();
         picture.pixels().iter().filter(|pixel| pixel.demultiply() == wanted).count()
@@ -127,8 +127,8 @@ mod tests {
         assert_eq!(picture.width(), 2 * (560 + 24));
         let ink = |style: Style| style.look().fill.expect("it is filled");
         let bars = [Style::Bar, Style::OursBar].map(|style| count(&picture, ink(style)));
-        // A bar is 26 units less 6 high, has 4 pixels in each square unit, and covers most of the
-        // width.
+        // A bar is 26 units minus 6 units high. A square unit has 4 pixels, and the bar covers most
+        // of the chart's width.
         assert!(bars.iter().all(|pixels| *pixels > 20 * 4 * 300), "{bars:?}");
         assert!(count(&picture, ink(Style::Paper)) > bars[0], "the paper is white");
         assert!(count(&picture, ink(Style::Text)) > 200, "there is text");

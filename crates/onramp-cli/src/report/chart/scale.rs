@@ -1,13 +1,13 @@
-//! Scales: they map figures to places, and choose the places of ticks.
+//! Scales, which map figures to places in a chart and choose the figures at which ticks stand.
 
-/// A scale that maps figures to places on the page.
+/// A scale that maps figures to places along one direction of a chart.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     kind: Kind,
-    /// The figures at the two ends.
+    /// The figures at the two ends of the scale.
     from: f64,
     to: f64,
-    /// The places of the two ends.
+    /// The places of the two ends of the scale, in units of the chart.
     at: (f64, f64),
 }
 
@@ -32,8 +32,8 @@ impl Scale {
         Self { kind: Kind::Log, from: least / widen, to: most * widen, at }
     }
 
-    /// Returns a linear scale if the figures are near each other or contain zero, and otherwise a
-    /// logarithmic one. The figures must not be negative.
+    /// Returns a linear scale if the figures contain zero or if the greatest is not many times the
+    /// least; otherwise a logarithmic scale. The figures must not be negative.
     pub(super) fn fitting(figures: impl Iterator<Item = f64> + Clone, at: (f64, f64)) -> Self {
         let most = figures.clone().fold(0.0, f64::max);
         let least = figures.fold(most, f64::min);
@@ -48,7 +48,8 @@ impl Scale {
         self.kind == Kind::Log
     }
 
-    /// Returns the place of `figure`. A figure beyond an end of the scale is placed at that end.
+    /// Returns the place of `figure`. If the figure lies beyond an end of the scale, its place is
+    /// that end.
     pub(super) fn place(&self, figure: f64) -> f64 {
         let share = match self.kind {
             Kind::Linear => (figure - self.from) / (self.to - self.from),
@@ -57,7 +58,7 @@ impl Scale {
         self.at.0 + share.clamp(0.0, 1.0) * (self.at.1 - self.at.0)
     }
 
-    /// Returns round figures along the scale, in ascending order.
+    /// Returns round figures for the ticks of the scale, in ascending order.
     pub(super) fn ticks(&self) -> Vec<f64> {
         match self.kind {
             Kind::Linear => {
@@ -70,7 +71,8 @@ impl Scale {
         }
     }
 
-    /// Returns powers of ten; for a narrow scale, also two and five times these powers.
+    /// Returns the powers of ten on the scale, or some of them if there are many. If the scale is
+    /// narrow, also returns two and five times these powers.
     fn log_ticks(&self) -> Vec<f64> {
         let decades = (self.to / self.from).log10();
         let factors: &[f64] = if decades < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -79,7 +81,8 @@ impl Scale {
         let every = 1 + (last - first) / 9;
         let powers = (first..=last).filter(|power| power.rem_euclid(every) == 0);
         let ticks = powers.flat_map(|power| factors.iter().map(move |f| f * 10_f64.powi(power)));
-        // The tolerance keeps a round figure at the very end in spite of rounding errors.
+        // Because of this tolerance, a round figure at the very end of the scale is kept in spite
+        // of rounding errors.
         let near = 1.0 + 1e-9;
         ticks.filter(|tick| tick * near >= self.from && *tick <= self.to * near).collect()
     }

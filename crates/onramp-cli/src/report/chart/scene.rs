@@ -11,13 +11,13 @@ use super::{LETTERS, TOP, WIDTH};
 pub(crate) struct Scene {
     /// The title, which says what the chart shows.
     pub(crate) title: String,
-    /// The chart's figures in words, for people who cannot see the chart.
+    /// A text with the figures of the chart, for people who cannot see the chart.
     pub(crate) words: String,
     pub(super) height: f64,
     pub(super) items: Vec<Item>,
 }
 
-/// A shape, its style, and the figure that it stands for.
+/// A shape, its style, and the figure that it stands for, if it stands for one.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) shape: Shape,
@@ -25,24 +25,24 @@ pub(super) struct Item {
     mark: Option<Mark>,
 }
 
-/// The figure that a shape stands for.
+/// The figure that a shape in the chart stands for.
 #[derive(Clone, Debug)]
 pub(super) struct Mark {
     pub(super) series: String,
     pub(super) figure: f64,
-    /// The text that is shown while a pointer rests on the shape.
+    /// The text that a browser shows while the pointer rests on the shape.
     pub(super) words: String,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
-    /// The left edge, the top edge, the width and the height.
+    /// The left edge, the top edge, the width and the height of the rectangle.
     Rect([f64; 4]),
     Path {
         points: Vec<(f64, f64)>,
         closed: bool,
     },
-    /// The centre (x and y) and the radius.
+    /// The centre (x and y) and the radius of the dot.
     Dot([f64; 3]),
     Text {
         x: f64,
@@ -64,7 +64,8 @@ impl Scene {
     pub(super) fn new(title: String, height: f64) -> Self {
         let mut scene = Self { title, words: String::new(), height, items: Vec::new() };
         scene.rect([0.0, 0.0, WIDTH, height], Style::Paper, None);
-        // A title is wider than the chart only if it contains a long name.
+        // Titles fit into the chart, unless they contain a long name. In that case the title is
+        // cut.
         let title = fitting(&scene.title, WIDTH);
         scene.text(0.0, TOP / 2.0, Anchor::Start, Style::BoldText, &title);
         scene
@@ -92,7 +93,7 @@ impl Scene {
         self.element(None, None)
     }
 
-    /// Returns the chart as a separate SVG file.
+    /// Returns the chart as the content of an SVG file of its own.
     pub(crate) fn svg(&self) -> String {
         self.element(Some("http://www.w3.org/2000/svg"), Some(css())).into_string() + "\n"
     }
@@ -163,7 +164,8 @@ impl Anchor {
     }
 }
 
-/// Returns as much of `text` as fits into `width`; three dots replace the rest.
+/// Returns `text` if it fits into `width`; otherwise as much of its beginning as fits, followed by
+/// three dots.
 pub(super) fn fitting(text: &str, width: f64) -> String {
     if font::width(text, LETTERS) <= width {
         return text.to_owned();

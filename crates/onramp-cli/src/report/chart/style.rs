@@ -2,23 +2,24 @@
 
 use std::fmt::Write;
 
-/// The role of a shape, which decides on its look.
+/// The role of a shape in a chart. The role decides how the shape looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     Paper,
     Grid,
     Axis,
-    /// A line from the end of a chart's line to its name.
+    /// A thin line that leads from the end of a line of the chart to the name of that line.
     Leader,
     Whisker,
     Bar,
     OursBar,
-    /// The line and the markers of a series. The number of the series decides on the colour.
+    /// The line of a series; the number of the series decides on the colour of its line and
+    /// markers.
     Line(usize),
-    /// A highlighted line. All highlighted lines have the same colour, and the number decides on
-    /// the dashes.
+    /// The line of a highlighted series. All highlighted series have the same colour; the number of
+    /// the series decides on the dashes of its line.
     OursLine(usize),
-    /// The whisker from the least to the greatest round at a point of a line.
+    /// The whisker at a point of a line, from the least to the greatest value over the rounds.
     Range(usize),
     OursRange,
     Marker(usize),
@@ -36,7 +37,7 @@ pub(super) struct Look {
     pub(super) width: f32,
 }
 
-/// A colour, 0xRRGGBB, for the light and for the dark theme.
+/// A colour in the form 0xRRGGBB: one for the light theme, one for the dark theme.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ink {
     pub(super) light: u32,
@@ -86,7 +87,7 @@ impl Style {
         }
     }
 
-    /// Returns the name of the class in CSS.
+    /// Returns the name of the CSS class of shapes with this style.
     pub(super) fn class(self) -> String {
         match self {
             Self::Paper => "paper".to_owned(),
@@ -108,8 +109,8 @@ impl Style {
         }
     }
 
-    /// Returns the lengths of dashes and gaps, which distinguish lines without colour. An empty
-    /// list means a solid line.
+    /// Returns the lengths of the dashes and gaps of a line, by which lines can be told apart
+    /// without colours. An empty list means a solid line.
     pub(super) fn dashes(self) -> &'static [f32] {
         const DASHES: [&[f32]; 4] = [&[7.0, 3.0], &[], &[2.0, 2.5], &[9.0, 3.0, 2.0, 3.0]];
         const OURS_DASHES: [&[f32]; 5] =
@@ -129,7 +130,7 @@ pub(crate) fn css() -> String {
         for style in Style::every() {
             let look = style.look();
             let fill = look.fill.map_or_else(|| "none".to_owned(), |ink| hex(pick(ink)));
-            // Writing into a string cannot fail, so the result is ignored.
+            // The result of `write!` is ignored, because writing into a string cannot fail.
             let _ = write!(rules, ".chart .{}{{fill:{fill}", style.class());
             if let Some(ink) = look.stroke {
                 let _ = write!(rules, ";stroke:{};stroke-width:{}", hex(pick(ink)), look.width);
@@ -178,7 +179,7 @@ const SERIES: [Ink; 8] = [
 mod tests {
     use super::*;
 
-    /// Returns the contrast of two colours from their relative luminance, after WCAG 2.2.
+    /// Returns the contrast of two colours, from their relative luminance, as WCAG 2.2 defines it.
     fn contrast(one: u32, other: u32) -> f64 {
         let luminance = |colour: u32| {
             let part = |shift: u32| {

@@ -1,4 +1,4 @@
-//! A chart of lines over time, with many points, none of which is marked.
+//! A chart of lines over time. The lines have many points, so the points have no markers.
 
 use super::font;
 use super::lines::{GAP, NAMES, SAMPLE, apart};
@@ -7,16 +7,16 @@ use super::scene::{Anchor, Mark, Scene, Shape, fitting};
 use super::style::Style;
 use super::{LETTERS, LINE, TOP, WIDTH, Words};
 
-/// A chart of lines over time, which begins at zero.
+/// A chart of lines over time. The time axis begins at zero.
 #[derive(Debug)]
 pub(crate) struct Times {
     pub(crate) title: String,
     pub(crate) lines: Vec<TimeLine>,
-    /// The time in seconds between two points.
+    /// The time in seconds between two neighbouring points.
     pub(crate) width: f64,
-    /// The function that writes figures as text.
+    /// The function that returns the text for a figure.
     pub(crate) words: Words,
-    /// Whether the vertical axis may be logarithmic if the figures are far apart.
+    /// Whether the vertical axis may be logarithmic if the greatest figure is many times the least.
     pub(crate) fitting: bool,
 }
 
@@ -44,8 +44,8 @@ impl Times {
             return None;
         }
         let names = self.lines.iter().map(|line| font::bold_width(&line.name, LETTERS));
-        // Names of flows are long. They may take more lines below the chart, but no more of its
-        // width.
+        // Names of flows may be long and many. For many names the chart becomes higher, but the
+        // names never get more than the share [`NAMES`] of its width.
         let names = names.fold(0.0, f64::max).min(NAMES * WIDTH);
         let right = WIDTH - names - SAMPLE - 3.0 * GAP;
         let height = HEIGHT.max(TOP + BELOW + self.lines.len() as f64 * LINE);
@@ -85,8 +85,8 @@ impl Times {
         scene.text(middle, y + 2.0 * LINE + 4.0, Anchor::Middle, Style::SoftText, "seconds");
     }
 
-    /// Draws the lines. The highlighted line comes last, on top of the others. A point without
-    /// neighbours is drawn as a dot.
+    /// Draws the lines. The highlighted line is drawn last, so that it is on top of the others. A
+    /// point without neighbours is drawn as a dot.
     fn series(&self, scene: &mut Scene, across: &Scale, up: &Scale) {
         let mut order: Vec<_> = self.styled().collect();
         order.sort_by_key(|(.., line)| line.highlighted);
@@ -111,7 +111,8 @@ impl Times {
         }
     }
 
-    /// Draws the names to the right of the lines, each after a sample of its line.
+    /// Draws the list of names to the right of the lines. Before each name stands a sample of its
+    /// line.
     fn names(&self, scene: &mut Scene, right: f64, (top, bottom): (f64, f64)) {
         let places = apart(&vec![top; self.lines.len()], LINE, (top, bottom));
         for (([stroke, _], line), y) in self.styled().zip(places) {
@@ -207,10 +208,10 @@ mod tests {
             path[1..].split(['L', ' ']).map(|number| number.parse().expect("a place")).collect();
         let dot = of("mean").nth(1).expect("a dot");
         let at = |key| dot.attribute(key).and_then(|text| text.parse::<f64>().ok()).expect("place");
-        // A point stands in the middle of its half second, and two points further is twice the
-        // distance.
+        // Each point stands in the middle of its half second. The dot is two points after the
+        // second end of the short line, which is twice the distance between that line's ends.
         assert!((at("cx") - places[2] - 2.0 * (places[2] - places[0])).abs() < 0.3, "{places:?}");
-        // The heights are 1, 4 and 2.
+        // The figures of the three points are 1, 4 and 2; a higher figure stands nearer to the top.
         assert!(places[3] < at("cy") && at("cy") < places[1], "{places:?}");
         assert!(svg.contains("mean: 2.3333333333333335 in the mean, 4 at most"), "{svg}");
     }

@@ -1,5 +1,5 @@
-//! The charts of `onramp lab aqm`. The rows of this experiment do not contain medians of rounds but
-//! figures of one run in virtual time, and their development over time.
+//! The charts of `onramp lab aqm`. The rows of this experiment do not contain medians over rounds:
+//! each contains the figures of one run in virtual time, and how they developed over time.
 
 use serde_json::Value;
 
@@ -10,13 +10,16 @@ use crate::report::chart::{
     Across, Bar, Bars, Labels, Line, Lines, Point, Scene, TimeLine, Times, Words,
 };
 
-/// The name of the experiment.
+/// The name of the experiment in its JSON schema.
 pub(super) const KIND: &str = "aqm";
-/// The delay in milliseconds that a logarithmic axis shows instead of zero.
+/// The delay in milliseconds at which a delay of zero is drawn, because a logarithmic axis cannot
+/// show zero.
 const NO_DELAY_MS: f64 = 0.1;
-/// The least share that is drawn, because smaller shares would make the vertical axis logarithmic.
+/// The least share that is drawn. If smaller shares were drawn, the vertical axis would become
+/// logarithmic.
 const SHARE_LEAST: f64 = 0.05;
-/// Round trips whose ratio is below this number count as equal, apart from a random difference.
+/// If the longest round trip is less than this many times the shortest, the round trips count as
+/// equal: they differ only by a random addition.
 const TRIPS_DIFFER: f64 = 1.2;
 
 /// Returns all charts, scenario by scenario.
@@ -31,7 +34,7 @@ pub(super) fn charts(document: &Document) -> Vec<Chart> {
     scenarios.into_iter().flat_map(|scenario| of_scenario(document, scenario)).collect()
 }
 
-/// The text that says what the charts show.
+/// The text that says what the charts of this experiment show.
 pub(super) const HOW: &str = "\
 Time is virtual, and each figure comes from one run. Delays are those of packets of flows that \
 answer to congestion, from the arrival of a packet at the qdisc until its first bit left. The \
@@ -45,8 +48,8 @@ fn of_scenario(document: &Document, scenario: &str) -> Vec<Chart> {
     let ours = document.story().map_or("", |story| story.ours);
     let rows = document.rows().iter().filter(|row| self::scenario(row) == scenario);
     let mut view = View { rows: rows.collect(), ours };
-    // The highlighted row comes last, so that the other rows have the same colours in all kinds of
-    // charts.
+    // The highlighted row is moved to the end, so that each of the other rows has the same colour
+    // in all kinds of charts.
     view.rows.sort_by_key(|row| row.main == ours);
     let drawn = [
         ("delay", view.delay()),
@@ -68,7 +71,7 @@ fn mbit(figure: f64) -> String {
     format!("{figure:.2}")
 }
 
-/// The rows of a scenario.
+/// The rows of one scenario, which the charts of that scenario show.
 struct View<'d> {
     rows: Vec<&'d Row>,
     ours: &'d str,
@@ -79,7 +82,7 @@ impl View<'_> {
         row.main == self.ours
     }
 
-    /// Draws the delay over time.
+    /// Draws the chart of the delay over time.
     fn delay(&self) -> Option<Scene> {
         let width =
             self.rows.first()?.values.get("sojourn_parts")?.get("width_seconds")?.as_f64()?;
@@ -94,7 +97,7 @@ impl View<'_> {
         Times { title, lines, width, words: words::plain, fitting: true }.draw()
     }
 
-    /// Draws the share of packets that waited no longer than a given delay.
+    /// Draws the chart of the share of packets that waited no longer than a given delay.
     fn distribution(&self) -> Option<Scene> {
         let line = |row: &&Row| {
             let quantiles = row.values.get("sojourn_quantiles")?.as_array()?;
@@ -130,8 +133,8 @@ impl View<'_> {
         Bars { title: title.to_owned(), bars, words }.draw()
     }
 
-    /// Draws the rates of bulk flows over their round trips; `None` if the round trips do not
-    /// differ.
+    /// Draws the chart of the rates of bulk flows over their round trips; `None` if all round trips
+    /// count as equal.
     fn trips(&self) -> Option<Scene> {
         let trips = |row: &Row| -> Option<Vec<Point>> {
             let flows = row.values.get("bulk_flows")?.as_array()?;

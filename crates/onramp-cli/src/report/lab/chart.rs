@@ -1,8 +1,8 @@
-//! A chart of an experiment.
+//! A chart in the report of an experiment.
 
 use crate::report::chart::Scene;
 
-/// A chart, with a name for its file and the heading above it.
+/// A drawn chart, with a name for its file and the heading that stands above it on the page.
 #[derive(Debug)]
 pub(super) struct Chart {
     pub(super) name: String,

@@ -8,7 +8,7 @@ use super::data::{Document, Row};
 use super::words::{self, count, label, words};
 use crate::report::chart::{Across, Bar, Bars, Labels, Line, Lines, Point};
 
-/// Returns all charts, in the order of the page.
+/// Returns all charts of an experiment, in the order of the page.
 pub(super) fn all(document: &Document) -> Vec<Chart> {
     if document.kind() == aqm::KIND {
         return aqm::charts(document);
@@ -27,13 +27,14 @@ pub(super) fn all(document: &Document) -> Vec<Chart> {
     charts
 }
 
-/// Returns groups of neighbouring charts with the same heading.
+/// Splits the charts into groups of neighbours that have the same heading.
 pub(super) fn grouped(charts: &[Chart]) -> impl Iterator<Item = (&str, &[Chart])> {
     let groups = charts.chunk_by(|one, next| one.heading == next.heading);
     groups.map(|group| (group[0].heading.as_str(), group))
 }
 
-/// Draws a line for each design over the axis.
+/// Draws the chart of the figure `key`, with a line for each design, over the axis (such as the
+/// number of threads).
 fn scaling(document: &Document, key: &str, axis: &str) -> Option<Chart> {
     let line = |series: &str| Line {
         name: series.to_owned(),
@@ -65,7 +66,8 @@ fn point(row: &Row, key: &str) -> Option<Point> {
     Some(Point { at: row.at? as f64, figure: figure.median, range: figure.range })
 }
 
-/// Draws a bar for each design, the oldest design first.
+/// Draws the chart of the figure `key` at one place on the axis, with a bar for each design, the
+/// oldest design first.
 fn bars(document: &Document, key: &str, at: Option<u64>) -> Option<Chart> {
     let bar = |series: &str| {
         let row = document.row(series, at)?;
@@ -91,7 +93,8 @@ fn bars(document: &Document, key: &str, at: Option<u64>) -> Option<Chart> {
     Some(Chart { name: format!("bars-{}{suffix}", slug(key)), heading, scene: bars.draw()? })
 }
 
-/// Draws the shares of a histogram by powers of two, with a line for each design.
+/// Draws the chart of a histogram, with a line for each design: the share of values in each bucket
+/// (a range between two powers of two).
 fn histogram(document: &Document, key: &str, at: Option<u64>) -> Option<Chart> {
     let line = |series: &str| {
         let buckets = buckets(document.row(series, at)?.values.get(key)?)?;
@@ -124,7 +127,7 @@ fn histogram(document: &Document, key: &str, at: Option<u64>) -> Option<Chart> {
     Some(Chart { name, heading, scene: lines.draw()? })
 }
 
-/// A bucket of a histogram.
+/// A bucket of a histogram: a range of values, and the number of values in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     pub(super) from: u64,
@@ -133,13 +136,14 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Returns the middle of the bucket on a logarithmic axis. A lower end of zero counts as one.
+    /// Returns the value in the middle of the bucket on a logarithmic axis. If the bucket begins at
+    /// zero, it is taken to begin at one.
     fn middle(&self) -> f64 {
         (self.from.max(1) as f64 * self.below.max(1) as f64).sqrt()
     }
 }
 
-/// Returns the buckets in `value`; `None` if `value` is not a histogram.
+/// Returns the buckets of the histogram `value`; `None` if `value` is not a histogram.
 pub(super) fn buckets(value: &Value) -> Option<Vec<Bucket>> {
     let bucket = |value: &Value| {
         let number = |key: &str| value.get(key)?.as_u64();
@@ -149,7 +153,7 @@ pub(super) fn buckets(value: &Value) -> Option<Vec<Bucket>> {
     (!buckets.is_empty()).then_some(buckets)
 }
 
-/// Returns the keys of histograms of durations.
+/// Returns the keys of the histograms of durations.
 fn histograms(document: &Document) -> Vec<&str> {
     let mut keys: Vec<&str> = Vec::new();
     for (key, value) in document.rows().iter().flat_map(|row| &row.values) {
@@ -161,7 +165,8 @@ fn histograms(document: &Document) -> Vec<&str> {
     keys
 }
 
-/// Returns the place on the axis in words, and as the end of a file name.
+/// Returns a place on the axis as words, such as "16 threads", and in the form in which names of
+/// files end.
 fn place(document: &Document, at: Option<u64>) -> (String, String) {
     match document.axis().zip(at) {
         Some((axis, at)) => (count(at, axis), format!("-{at}-{}", slug(axis))),
@@ -169,7 +174,7 @@ fn place(document: &Document, at: Option<u64>) -> (String, String) {
     }
 }
 
-/// Returns a ratio as text for a bar.
+/// Returns the text for a ratio beside a bar.
 fn times(ratio: f64) -> String {
     match ratio {
         ratio if 0.0 < ratio && ratio < 0.001 => format!("1/{}×", words::plain(1.0 / ratio)),

@@ -7,49 +7,51 @@ use serde_json::{Map, Value};
 
 use super::{Story, at, story, words};
 
-/// The results that an experiment wrote.
+/// The results of one experiment, as the experiment wrote them.
 #[derive(Debug)]
 pub(crate) struct Document {
-    /// The schema without the prefix `onramp.lab.`.
+    /// The name of the experiment: the schema without its prefix `onramp.lab.`.
     kind: String,
     whole: Map<String, Value>,
     rows: Vec<Row>,
-    /// The key of the number of threads, or of another number in which rows of the same design
-    /// differ.
+    /// The key of the number that the axis shows, which differs between rows of the same design:
+    /// the number of threads, or another number.
     axis: Option<&'static str>,
-    /// Keys whose values name a series: first the design or the path, then others.
+    /// The keys whose values together make the name of a series. The first is the key of the design
+    /// (or of the path); the values of the others distinguish several rows of a design.
     names: Vec<String>,
     base: Option<Base>,
 }
 
-/// The results of one design with one number of threads.
+/// The results of one design at one place of the axis, such as a number of threads.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// The name of the series: the design, followed by other names that are not the same in all
-    /// rows.
+    /// The name of the series that the row belongs to: the design, followed by those of its
+    /// settings that are not the same in all rows.
     pub(super) series: String,
-    /// The first part of the name: the design, or the path.
+    /// The first part of the series' name: the design, or the path.
     pub(super) main: String,
-    /// The other parts of the name.
+    /// The other parts of the series' name.
     rest: Vec<String>,
-    /// The number of threads, or another number that the axis shows.
+    /// The place of the row on the axis: the number of threads, or another number.
     pub(super) at: Option<u64>,
     pub(super) values: Map<String, Value>,
 }
 
-/// The base of comparisons: each row is compared with the row of the base that agrees with it in
-/// everything but the design.
+/// The base: the design that the others are compared with. Each row is compared with the row of
+/// this design that has the same settings and the same place on the axis.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
-    /// The design, or the path.
+    /// The design, or the path, that is the base.
     pub(super) main: String,
-    /// The name of the base in captions, with what is the same in both rows.
+    /// How captions call the base: its name, and the settings that are the same in both compared
+    /// rows.
     pub(super) called: String,
-    /// Whether the experiment itself made the comparison in each round.
+    /// Whether the experiment itself compared the designs, round by round, and wrote the ratios.
     pub(super) measured: bool,
 }
 
-/// A median, with its extremes if there were rounds.
+/// The value of a figure: a median, with the least and the greatest value if there were rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Figure {
     pub(super) median: f64,
@@ -57,7 +59,7 @@ pub(super) struct Figure {
 }
 
 impl Document {
-    /// Reads what `--json` wrote.
+    /// Reads the text of a document that `--json` wrote.
     ///
     /// # Errors
     ///
@@ -68,7 +70,7 @@ impl Document {
         Self::of(value)
     }
 
-    /// Takes the parsed JSON.
+    /// Reads a document that is already parsed as JSON.
     ///
     /// # Errors
     ///
@@ -137,7 +139,7 @@ impl Document {
         self.story().map_or_else(|| self.kind.clone(), |story| story.title.to_owned())
     }
 
-    /// Returns the parameters that distinguish one run of an experiment from another.
+    /// Returns a text with the parameters in which runs of the same experiment usually differ.
     pub(super) fn summary(&self) -> String {
         let parameters = self.part("parameters");
         let given = ["qdisc", "load", "device_ns"].into_iter().filter_map(|key| {
@@ -147,14 +149,14 @@ impl Document {
         given.collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns an object of the document; an empty object if the document does not have it.
+    /// Returns the object under `key` of the document; an empty object if there is none.
     pub(super) fn part(&self, key: &str) -> &Map<String, Value> {
         static NOTHING: std::sync::LazyLock<Map<String, Value>> =
             std::sync::LazyLock::new(Map::new);
         self.whole.get(key).and_then(Value::as_object).unwrap_or(&NOTHING)
     }
 
-    /// Returns the command line, quoted for a shell.
+    /// Returns the command line of the run, quoted for a shell.
     pub(super) fn command(&self) -> String {
         let words = self.whole.get("command").and_then(Value::as_array);
         let words = words.map(|words| words.iter().filter_map(Value::as_str));
@@ -162,7 +164,7 @@ impl Document {
         line.unwrap_or_else(|| "The command line was not recorded.".to_owned())
     }
 
-    /// Returns a line about the machine.
+    /// Returns a line of text about the machine of the run.
     pub(super) fn machine_summary(&self) -> String {
         let machine = self.part("machine");
         let cpus = machine.get("cpus").and_then(Value::as_u64);
@@ -173,7 +175,7 @@ impl Document {
         parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns a warning if other programs kept the machine busy before the run.
+    /// Returns a warning if other programs kept the machine busy before the experiment ran.
     pub(super) fn was_busy(&self) -> Option<String> {
         let machine = self.part("machine");
         let number = |key| machine.get(key).and_then(Value::as_f64);
@@ -186,7 +188,8 @@ impl Document {
         })
     }
 
-    /// Returns the names of the series, the oldest design first.
+    /// Returns the names of the series, each once, in the order of the rows: the oldest design
+    /// first.
     pub(super) fn series(&self) -> Vec<&str> {
         let mut series: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -197,8 +200,8 @@ impl Document {
         series
     }
 
-    /// Returns the places along the axis in ascending order. If there is no axis, the only place is
-    /// `None`.
+    /// Returns the numbers along the axis in ascending order. If there is no axis, the only element
+    /// is `None`.
     pub(super) fn places(&self) -> Vec<Option<u64>> {
         let mut places: Vec<_> = self.rows.iter().map(|row| row.at).collect();
         places.sort_unstable();
@@ -210,12 +213,13 @@ impl Document {
         self.rows.iter().find(|row| row.series == series && row.at == at)
     }
 
-    /// Whether this is the design that the others are shown beside.
+    /// Whether the series belongs to the design that is compared with the others, and is
+    /// highlighted.
     pub(super) fn is_ours(&self, series: &str) -> bool {
         series.starts_with(self.story().map_or("onramp", |story| story.ours))
     }
 
-    /// Returns the figures that matter most, among those that were measured.
+    /// Returns the keys of those figures that matter most and were measured.
     pub(super) fn figures(&self) -> Vec<&str> {
         let measured = |key: &&str| self.rows.iter().any(|row| row.figure(key).is_some());
         match self.story() {
@@ -224,7 +228,7 @@ impl Document {
         }
     }
 
-    /// Returns the keys of figures that have extremes.
+    /// Returns the keys of figures that have a least and a greatest value.
     pub(super) fn spreads(&self) -> Vec<&str> {
         let mut keys: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -238,8 +242,8 @@ impl Document {
         keys
     }
 
-    /// Returns the row that `row` is compared with: the row of the base's design that is the same
-    /// in everything else.
+    /// Returns the row that `row` is compared with: the row of the base that has the same other
+    /// names and the same place on the axis.
     pub(super) fn base_of(&self, row: &Row) -> Option<&Row> {
         let base = self.base()?;
         let same =
@@ -247,25 +251,25 @@ impl Document {
         self.rows.iter().find(same)
     }
 
-    /// Whether `row` is one that others are compared with.
+    /// Whether `row` belongs to the base, so that other rows are compared with it.
     pub(super) fn is_base(&self, row: &Row) -> bool {
         self.base().is_some_and(|base| base.main == row.main)
     }
 
-    /// Whether a design has several rows at one place of the axis, so that there are several rows
-    /// to compare with.
+    /// Whether a design may have several rows at the same place of the axis. The base then has
+    /// several rows, too, and rows are compared in pairs.
     pub(super) fn has_pairs(&self) -> bool {
         self.names.len() > 1
     }
 
-    /// Returns the ratio of the figure at `key` to that of the base.
+    /// Returns the ratio of the figure at `key` in `row` to the same figure in the row of the base.
     pub(super) fn ratio(&self, row: &Row, key: &str) -> Option<Figure> {
         let base = self.base_of(row)?;
         if self.has_pairs() && self.is_base(row) {
             return None;
         }
-        // If the experiment gives ratios but not this one, the experiment decides: there is no
-        // ratio.
+        // If the experiment's ratios of this row have this key but no number, there is no ratio,
+        // and none is computed here.
         let own = self.ratios(row).filter(|ratios| ratios.contains_key(key));
         let ratio = match own {
             Some(ratios) => Figure::of(ratios, key)?,
@@ -279,19 +283,21 @@ impl Document {
         (ratio.median.is_finite() && ratio.median >= 0.0).then_some(ratio)
     }
 
-    /// Whether the ratios at `key` come from the rounds, and not from the medians.
+    /// Whether the ratios of the figure `key` were computed round by round, and are not ratios of
+    /// the medians.
     pub(super) fn compares_rounds(&self, key: &str) -> bool {
         let least = format!("{key}_min");
         let mut ratios = self.rows.iter().filter_map(|row| self.ratios(row));
         ratios.any(|ratios| ratios.get(&least).is_some_and(Value::is_number))
     }
 
-    /// Returns the ratios of a row: the row's own, or the entry about this row in a list beside the
-    /// rows.
+    /// Returns the ratios of a row: those in the row itself, or the entry about this row in a list
+    /// that the document has beside the rows.
     pub(super) fn ratios<'a>(&'a self, row: &'a Row) -> Option<&'a Map<String, Value>> {
         let (_, value) = ratios_key(&row.values).or_else(|| ratios_key(&self.whole))?;
         let Value::Array(all) = value else { return value.as_object() };
-        // Some entries do not name the design. Then only one design is compared with the base.
+        // Some entries do not name a design. In that case only one design is compared with the
+        // base.
         if self.is_base(row) {
             return None;
         }
@@ -303,8 +309,8 @@ impl Document {
         all.iter().filter_map(Value::as_object).find(about)
     }
 
-    /// Returns the design that the experiment compared with; otherwise the oldest of the designs
-    /// that are usually compared with.
+    /// Returns the base: the design that the experiment itself compared with, or else the oldest
+    /// design that is usually compared with.
     fn find_base(&self) -> Option<Base> {
         let mut tables = self.rows.iter().map(|row| &row.values).chain([&self.whole]);
         let named = tables.find_map(ratios_key);
@@ -324,14 +330,15 @@ impl Document {
         base(known.or_else(|| mains().find(|name| !self.is_ours(name)))?, false)
     }
 
-    /// Returns the labels of the names in which rows of the same design differ, apart from the
-    /// axis.
+    /// Returns the labels of the keys, other than the axis, in which rows of the same design
+    /// differ.
     fn rest_labels(&self) -> String {
         let labels: Vec<_> = self.names.iter().skip(1).map(|key| words::label(key)).collect();
         labels.join(" and ")
     }
 
-    /// Returns the place on the axis that the figure `scaling` refers to.
+    /// Returns the place on the axis where the figure `scaling` is 1, because other places are
+    /// compared with it.
     pub(super) fn first_place(&self) -> Option<u64> {
         let asked = self.part("parameters").get(self.axis?).and_then(Value::as_array);
         asked.and_then(|all| all.first()?.as_u64()).or_else(|| self.places().first().copied()?)
@@ -361,13 +368,13 @@ impl Row {
         made
     }
 
-    /// Joins the parts into the name of the series.
+    /// Sets the name of the series: joins the row's names with commas.
     fn name(&mut self) {
         let parts: Vec<_> = std::iter::once(&self.main).chain(&self.rest).cloned().collect();
         self.series = parts.join(", ");
     }
 
-    /// Returns the figure at the path `key`; `None` if it was not measured.
+    /// Returns the figure at the path `key` of this row; `None` if it was not measured.
     pub(super) fn figure(&self, key: &str) -> Option<Figure> {
         match key.contains('.') {
             true => {
@@ -380,7 +387,8 @@ impl Row {
 }
 
 impl Figure {
-    /// Returns the figure at `key` of `map`, with the extremes that stand beside it.
+    /// Returns the figure at `key` of `map`, together with its least and its greatest value if
+    /// `map` has them.
     pub(super) fn of(map: &Map<String, Value>, key: &str) -> Option<Self> {
         let number = |key: &str| map.get(key)?.as_f64().filter(|figure| figure.is_finite());
         let range = number(&format!("{key}_min")).zip(number(&format!("{key}_max")));
@@ -388,20 +396,22 @@ impl Figure {
     }
 }
 
-/// Returns the key and the value of the ratios to a base.
+/// Returns the first entry of `map` with ratios to a base: the key, which names the base, and the
+/// ratios.
 fn ratios_key(map: &Map<String, Value>) -> Option<(&str, &Value)> {
     let (key, value) = map.iter().find(|(key, _)| key.starts_with(RATIOS))?;
     Some((key, value))
 }
 
-/// Returns the axis: the first of the usual keys that all rows have.
+/// Returns the key of the axis: the first of [`AXES`] that has a whole number in all rows.
 fn axis(rows: &[&Map<String, Value>]) -> Option<&'static str> {
     let whole = |key: &str| rows.iter().all(|row| row.get(key).is_some_and(Value::is_u64));
     AXES.into_iter().find(|key| !rows.is_empty() && whole(key))
 }
 
-/// Returns the keys whose values name a series: the first text of the rows, and other texts and
-/// numbers that differ between rows. A number counts only if the user gave a list of values for it.
+/// Returns the keys whose values make the name of a series: the first key with a text, and the
+/// other keys with texts or numbers that differ between rows. A key with numbers is taken only if
+/// the user gave a list of values for it.
 fn names<'a>(
     rows: &[&'a Map<String, Value>],
     axis: Option<&str>,
@@ -418,7 +428,8 @@ fn names<'a>(
     main.into_iter().chain(others.map(|(key, _)| key.as_str())).collect()
 }
 
-/// Numbers rows that have the same name and the same place, so that no row hides another.
+/// If several rows have the same name and the same place, adds a number to the names of the second
+/// and later ones, so that no row hides another.
 fn number_the_same(rows: &mut [Row]) {
     let mut seen: HashMap<(String, Option<u64>), usize> = HashMap::new();
     for row in rows {
@@ -431,13 +442,13 @@ fn number_the_same(rows: &mut [Row]) {
     }
 }
 
-/// Whether the figure at `key` is already divided by another figure of the same row.
+/// Whether the figure at `key` is itself a ratio to another row of the same design.
 pub(super) fn is_quotient(key: &str) -> bool {
     key == "scaling"
 }
 
-/// Sorts the rows by place along the axis and, if all designs are known, by age with the oldest
-/// design first and Onramp last.
+/// Sorts the rows by their place on the axis. If all designs are known, rows at the same place are
+/// sorted by the age of their design, the oldest first and Onramp last.
 fn sort(rows: &mut [Row]) {
     let known: Vec<_> =
         Design::ALL.iter().chain(Design::PEERS).map(|design| design.name()).collect();
@@ -445,7 +456,7 @@ fn sort(rows: &mut [Row]) {
     if rows.iter().all(|row| row.main.starts_with("onramp") || age(row).is_some()) {
         rows.sort_by_key(|row| (row.main.starts_with("onramp"), age(row), row.main.clone()));
     }
-    // The sort is stable, so designs keep their order at each place.
+    // The sort is stable, so rows at the same place keep the order of their designs.
     rows.sort_by_key(|row| row.at);
 }
 
@@ -458,6 +469,6 @@ fn is_name(kind: &str) -> bool {
 const PREFIX: &str = "onramp.lab.";
 const VERSION: u64 = 1;
 const RATIOS: &str = "ratios_to_";
-/// The keys in which rows of the same design may differ.
+/// The keys of the numbers that the axis of a report may show.
 const AXES: [&str; 8] =
     ["threads", "pairs", "senders", "cpus", "clients", "queues", "flows", "ports"];

@@ -1,9 +1,10 @@
-//! Puts the figures of an experiment into sentences.
+//! Puts the most important figures of an experiment into sentences.
 
 use super::data::{Document, Row, is_quotient};
 use super::words::{count, label, plain, words};
 
-/// Returns sentences for the largest and for the smallest number of threads, whichever design won.
+/// Returns sentences about the designs at the largest and at the smallest number of threads (or
+/// other number on the axis). The sentences are the same whichever design won.
 pub(super) fn sentences(document: &Document) -> Vec<String> {
     let places = document.places();
     let (Some(first), Some(last)) = (places.first(), places.last()) else {
@@ -16,15 +17,16 @@ pub(super) fn sentences(document: &Document) -> Vec<String> {
     sentences
 }
 
-/// Returns sentences that compare Onramp with its base. If Onramp itself is the base, there is a
-/// sentence for each of the other designs.
+/// Returns sentences that compare Onramp with the base (the design that others are compared with)
+/// at one place of the axis. If Onramp itself is the base, there is a sentence for each of the
+/// other designs.
 fn compared(document: &Document, at: Option<u64>) -> Vec<String> {
     let rows: Vec<_> = document.rows().iter().filter(|row| row.at == at).collect();
     let others = || rows.iter().copied().filter(|row| !document.is_base(row));
     let base = rows.iter().copied().find(|row| document.is_base(row));
     let subjects: Vec<&Row> = match others().find(|row| document.is_ours(&row.main)) {
-        // There is a sentence for each qdisc, or for whatever else distinguishes the rows, but not
-        // for rows that have no base.
+        // If Onramp has several rows, for example one for each qdisc, there is a sentence for each
+        // row, but not for a row that the base has no counterpart of.
         Some(ours) => {
             let alone = document.base().is_none() || !document.has_pairs();
             let ours = others().filter(|row| row.main == ours.main);
@@ -69,7 +71,7 @@ fn sentence(document: &Document, row: &Row) -> Option<String> {
     Some(format!("{}{place}: {}.", row.series, clauses.join("; ")))
 }
 
-/// Returns a ratio in words.
+/// Returns the words for a ratio, such as "2 times" or "1/20 of".
 fn share(ratio: f64) -> String {
     if 0.0 < ratio && ratio < 0.1 {
         format!("1/{} of", plain(1.0 / ratio))

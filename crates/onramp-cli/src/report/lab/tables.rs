@@ -1,4 +1,4 @@
-//! Shows all figures of an experiment in tables.
+//! Shows all figures of an experiment in HTML tables.
 
 use maud::{Markup, html};
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use super::data::{Document, Figure, Row};
 use super::words::{self, count, label, words};
 use crate::report::page::table;
 
-/// Returns every table that has rows.
+/// Returns all tables of an experiment that have rows.
 pub(super) fn all(document: &Document) -> Markup {
     html! {
         h3 { "Figures" }
@@ -21,19 +21,21 @@ pub(super) fn all(document: &Document) -> Markup {
     }
 }
 
-/// Returns the headers of the first columns, followed by `columns`.
+/// Returns the headers of a table: those of the first columns, which name the row, followed by
+/// `columns`.
 fn head(document: &Document, columns: impl IntoIterator<Item = String>) -> Vec<String> {
     let axis = document.axis().map(label);
     ["design".to_owned()].into_iter().chain(axis).chain(columns).collect()
 }
 
-/// Returns the first cells of a row, which name it.
+/// Returns the cells of the first columns, which name the row.
 fn names(document: &Document, row: &Row) -> Vec<String> {
     let at = document.axis().map(|_| row.at.map_or_else(dash, |at| at.to_string()));
     [row.series.clone()].into_iter().chain(at).collect()
 }
 
-/// Returns the table of medians with their extremes, followed by figures without extremes.
+/// Returns the table of figures. The columns with medians and their least and greatest values come
+/// first, then the figures that have a single value.
 fn figures(document: &Document) -> Markup {
     let spreads = document.spreads();
     let plain = plain_paths(document);
@@ -49,7 +51,7 @@ fn figures(document: &Document) -> Markup {
     table(&head, &document.rows().iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns the table of ratios to the base.
+/// Returns the table of ratios to the base (the design that others are compared with).
 fn ratios(document: &Document) -> Markup {
     let Some(base) = document.base() else { return html! {} };
     let spread =
@@ -97,7 +99,7 @@ pub(super) fn how_compared(document: &Document, keys: &[&str]) -> String {
     }
 }
 
-/// Returns the keys of percentiles.
+/// Returns the keys of the objects that contain percentiles.
 fn groups(document: &Document) -> Vec<&str> {
     let mut keys: Vec<&str> = Vec::new();
     for (key, value) in document.rows().iter().flat_map(|row| &row.values) {
@@ -126,7 +128,8 @@ fn percentiles(document: &Document, group: &str) -> Markup {
     }
 }
 
-/// Returns the tables of locks, with the columns of `perf lock contention` and of lockmeter.
+/// Returns the tables about locks. Their columns are those of `perf lock contention` and of
+/// lockmeter.
 fn locks(document: &Document) -> Markup {
     let mut perf = Vec::new();
     let mut lockmeter = Vec::new();
@@ -184,7 +187,8 @@ fn locks(document: &Document) -> Markup {
     }
 }
 
-/// Returns the time spent waiting for a lock, as a share of the time of all processors.
+/// Returns the time that threads spent waiting for a lock, as a share of the time of all
+/// processors.
 fn wait_share(document: &Document, lock: &Value) -> Option<f64> {
     let number = |key: &str| lock.get(key).and_then(Value::as_f64);
     number("wait_cpu_share").or_else(|| {
@@ -194,7 +198,8 @@ fn wait_share(document: &Document, lock: &Value) -> Option<f64> {
     })
 }
 
-/// Returns the table of a histogram: a row for each bucket and place, and a column for each design.
+/// Returns the table of a histogram: a row for each bucket at each place of the axis, and a column
+/// for each design.
 fn histogram(document: &Document, path: &str) -> Markup {
     let series = document.series();
     let mut rows = Vec::new();
@@ -228,12 +233,13 @@ fn histogram(document: &Document, path: &str) -> Markup {
     }
 }
 
-/// Returns the paths of histograms.
+/// Returns the paths (keys joined by dots) at which rows have histograms.
 fn histogram_paths(document: &Document) -> Vec<String> {
     paths(document, &|value| buckets(value).is_some())
 }
 
-/// Returns the paths of figures without extremes that are not in another table.
+/// Returns the paths (keys joined by dots) of figures with a single value that are not in another
+/// table.
 fn plain_paths(document: &Document) -> Vec<String> {
     let paths = paths(document, &|value| value.is_number() || value.is_boolean());
     let spreads = document.spreads();
@@ -246,8 +252,9 @@ fn plain_paths(document: &Document) -> Vec<String> {
     paths.into_iter().filter(|path| !elsewhere(path)).collect()
 }
 
-/// Returns the paths to values for which `wanted` is true, among the keys of rows and of the
-/// objects in them. It leaves out percentiles, ratios and locks, which have tables of their own.
+/// Returns the paths (keys joined by dots) of the values in rows, and in objects inside rows, for
+/// which `wanted` returns true. Percentiles, ratios and locks are left out, because they have
+/// tables of their own.
 fn paths(document: &Document, wanted: &dyn Fn(&Value) -> bool) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
     let mut add = |path: String| {

@@ -1,4 +1,4 @@
-//! Tests of pages and charts of documents that are written by hand.
+//! Tests of the pages and charts that are made of documents written by hand.
 
 mod pairs;
 
@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::{Document, charts, page};
 use crate::report::chart::png;
 
-/// Returns results of two designs, with one thread and with 16 threads.
+/// Returns the document of an experiment with two designs, each with one thread and with 16
+/// threads.
 fn contention() -> Value {
     let row = |design: &str, threads: u64, rate: f64, cpu: f64, p999: u64| {
         json!({
@@ -54,7 +55,7 @@ fn document(value: &Value) -> Document {
     Document::of(value.clone()).expect("a document")
 }
 
-/// Returns the page as XML. The page is XML except for tags that HTML does not close.
+/// Parses the page as XML. The page is XML except for tags that HTML does not close.
 fn as_xml(page: &str) -> String {
     let body = page.strip_prefix("<!DOCTYPE html>").expect("the type of the document");
     let metas =
@@ -65,7 +66,7 @@ fn as_xml(page: &str) -> String {
     })
 }
 
-/// Returns the figures of the marks of a chart by series, in order.
+/// Returns the figures that the shapes in a chart stand for, in order, by series.
 fn marks(svg: &str) -> BTreeMap<String, Vec<f64>> {
     let xml = Xml::parse(svg).expect("a chart is XML");
     let mut marks: BTreeMap<String, Vec<f64>> = BTreeMap::new();
@@ -213,8 +214,8 @@ fn odd_documents_make_pages_too() {
     assert_whole(&rows(&|row| row["threads"] == 16));
     assert_whole(&rows(&|row| row["threads"] == 16 && row["design"] == "onramp"));
     assert!(assert_whole(&rows(&|_| false)).contains("Nothing was measured."));
-    // The test replaces each figure in turn by nothing, zero, a negative number, numbers too large
-    // and too small to draw, a text, and a list.
+    // Replaces each figure in turn by `null`, zero, a negative number, a number that is too large
+    // to draw, one that is too small, a text, and an empty list.
     let replacements =
         [Value::Null, json!(0), json!(-5.0), json!(1e300), json!(1e-300), json!("text"), json!([])];
     for key in contention()["rows"][0].as_object().expect("a row").keys() {
@@ -288,7 +289,7 @@ fn ratios_stand_at_the_bars_as_they_were_measured() {
     has(cpu, "CPU per packet, 16 threads; × busylock");
     has(cpu, "380 ns, 0.125×");
     has(cpu, "3.8 µs, 1×");
-    // The experiment gives no ratio for this figure, so the ratio is that of the medians.
+    // The document has no ratio for this figure, so the report shows the ratio of the medians.
     has("contention-bars-packets-per-second-16-threads", "5 M/s, 10×");
     has("contention-bars-packets-per-second-1-threads", "8 M/s, 1.33×");
 }
@@ -308,8 +309,8 @@ fn a_busy_machine_is_told() {
 fn buckets_stand_at_their_middle() {
     let mut value = contention();
     let bucket = |from: u64, below: u64| json!({"from": from, "below": below, "count": 5});
-    // The middles of the buckets are at 8, 16 and 32, the same factor apart, whatever the widths
-    // are.
+    // The middles of the three buckets are 8, 16 and 32, so each is twice the one before, although
+    // the buckets are not equally wide.
     let buckets = json!([bucket(4, 16), bucket(8, 32), bucket(31, 33)]);
     value["rows"][2]["send_histogram"] = buckets;
     let charts: BTreeMap<_, _> = charts(&[document(&value)]).into_iter().collect();

@@ -1,4 +1,4 @@
-//! Labels of keys, and figures as text.
+//! Labels that people see for the keys of JSON, and the texts for figures.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 
 use crate::report::chart::Words;
 
-/// Returns the label that people see for the figure at `key`, which is a key or a path with dots.
+/// Returns the label that people see for the figure at `key`. `key` may be a path of keys joined by
+/// dots.
 pub(super) fn label(key: &str) -> String {
     let known = LABELS.iter().find(|(known, _)| *known == key).map(|(_, label)| *label);
     if let Some(label) = known {
@@ -22,14 +23,15 @@ pub(super) fn label(key: &str) -> String {
     plain.replace("_per_", " per ").replace('_', " ")
 }
 
-/// Returns the function that writes figures at `key` as text.
+/// Returns the function that makes the text of figures at `key`.
 pub(super) fn words(key: &str) -> Words {
     unit(key).unwrap_or(plain)
 }
 
-/// Returns the function that writes figures with the unit of `key`; `None` if the key has no unit.
+/// Returns the function that makes the text of figures with the unit that `key` names; `None` if
+/// the name of `key` contains no unit.
 fn unit(key: &str) -> Option<Words> {
-    // The unit of percentiles is part of the name of their group.
+    // The unit of a percentile is not in its own key but in that of the group of percentiles.
     let group = key.split('.').next().unwrap_or(key);
     if group.ends_with("_ns") || group.contains("_ns_per_") {
         Some(nanoseconds)
@@ -44,7 +46,7 @@ fn unit(key: &str) -> Option<Words> {
     }
 }
 
-/// Returns a value as text, whether it is a figure or something else.
+/// Returns the text for a value of the JSON, whether the value is a number or something else.
 pub(super) fn value(key: &str, value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -58,7 +60,7 @@ pub(super) fn value(key: &str, value: &Value) -> String {
                 |when| humantime::format_rfc3339_seconds(when).to_string(),
             )
         }
-        // Counts are shown exactly.
+        // Whole numbers without a unit are counts, which are shown with all their digits.
         Value::Number(number) if !number.is_f64() && unit(key).is_none() => number.to_string(),
         Value::Number(number) => words(key)(number.as_f64().unwrap_or(f64::NAN)),
         Value::Array(all) => {
@@ -72,12 +74,14 @@ pub(super) fn value(key: &str, value: &Value) -> String {
     }
 }
 
-/// Returns the entries of a list of parameters, or of facts about the machine.
+/// Returns the entries of an object (parameters, or facts about the machine): the label and the
+/// text of each.
 pub(super) fn entries(map: &Map<String, Value>) -> Vec<(String, String)> {
     map.iter().map(|(key, one)| (label(key), value(key, one))).collect()
 }
 
-/// Returns a number of threads, or of what the axis counts, with its unit.
+/// Returns the text for a number on the axis, with the word for what it counts, such as "16
+/// threads".
 pub(super) fn count(at: u64, axis: &str) -> String {
     let one = axis.strip_suffix('s').unwrap_or(axis);
     match axis {
@@ -88,8 +92,8 @@ pub(super) fn count(at: u64, axis: &str) -> String {
 
 pub(super) fn nanoseconds(ns: f64) -> String {
     let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
-    // The factor selects the larger unit for 999.6, which is written as a thousand with three
-    // digits.
+    // With this factor, 999.6 gets the next larger unit, because with three digits it is written as
+    // 1000.
     let unit = units.into_iter().find(|(unit, _)| ns.abs() >= unit * 0.9995);
     let (unit, name) = unit.unwrap_or((1.0, "ns"));
     format!("{} {name}", plain(ns / unit))
@@ -113,7 +117,7 @@ fn bytes(bytes: f64) -> String {
     }
 }
 
-/// Returns the number with three significant digits.
+/// Returns the text for a number with three significant digits.
 pub(super) fn plain(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();

@@ -36,7 +36,8 @@ fn the_first_error_ends_it_and_names_its_line() {
     assert_said(&daemon.run("ip -b nothing"), 1, missing);
 }
 
-/// If a user writes to standard input line by line, each line is executed as it comes.
+/// Commands that a user types into standard input line by line are executed one by one, as soon as
+/// each line is complete.
 #[test]
 fn standard_input_is_not_waited_for() {
     let daemon = Daemon::start();
@@ -58,7 +59,8 @@ fn standard_input_is_not_waited_for() {
     assert_eq!((rest.as_str(), child.wait().expect("it ends").code()), ("", Some(0)));
 }
 
-/// A batch of more lines than fit into one request is executed quickly.
+/// A batch with more lines than fit into one request to the daemon is executed in less than 10
+/// seconds.
 #[test]
 fn ten_thousand_lines_are_done_soon() {
     let daemon = Daemon::start();
@@ -68,7 +70,7 @@ fn ten_thousand_lines_are_done_soon() {
     assert_said(&batch(&daemon, "ip -b lines", &lines), 0, "");
     let took = now() - begin;
     assert!(daemon.out("ip link").contains(" mtu 10999 "));
-    // On a machine without other load, the batch takes a tenth of this time.
+    // On a machine that is not busy, the batch takes a tenth of this time.
     assert!(took < Duration::from_secs(10), "{took:?}");
     let mut wrong = lines.clone();
     wrong.push_str("link set d0 mtu 1\n");

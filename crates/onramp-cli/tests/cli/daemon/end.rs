@@ -10,7 +10,7 @@ fn it_ends_in_good_order() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut daemon = Daemon::start();
         daemon.out("ip link add v0 up type veth peer name v1 up");
-        // A client that stays connected does not prevent the daemon from ending.
+        // A client that stays connected does not keep the daemon from ending.
         let idle = UnixStream::connect(daemon.path()).expect("it listens");
         daemon.signal(signal);
         assert_eq!(daemon.ended().code(), Some(0), "{signal:?}");

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use super::*;
 
-/// Copies the program to `place` in another process. If this process had the copy open for writing,
-/// the children that other tests fork at that moment would have it open too, and a file that is
-/// open for writing cannot be executed.
+/// Copies the program to `place`. Another process writes the copy: if this process did, children
+/// that other tests fork at that moment would inherit the open file, and a file that is open for
+/// writing cannot be executed.
 fn copied(place: &Path) {
     let status = Command::new("cp").arg(env!("CARGO_BIN_EXE_onramp")).arg(place).status();
     assert!(status.is_ok_and(|status| status.success()), "a copy at {}", place.display());
@@ -21,7 +21,7 @@ fn a_link_or_a_copy_called_tc_or_ip_is_tc_or_ip() {
     let own = env!("CARGO_BIN_EXE_onramp");
     let (ip, tc) = (daemon.folder.path().join("ip"), daemon.folder.path().join("tc"));
     symlink(own, &ip).expect("a link");
-    // A copy would also do, but it is larger.
+    // If a hard link is not possible, a copy serves as well; but it needs more space.
     if fs::hard_link(own, &tc).is_err() {
         copied(&tc);
     }
@@ -38,7 +38,8 @@ fn a_link_or_a_copy_called_tc_or_ip_is_tc_or_ip() {
     assert!(daemon.out("ip link").contains(" qdisc pfifo state UNKNOWN "));
 }
 
-/// The program passes the options of `tc` and `ip` to the daemon; clap does not see them.
+/// Options in a `tc` or `ip` command reach the daemon unchanged; the program's own parser does not
+/// interpret them.
 #[test]
 fn options_go_to_the_daemon_as_they_are() {
     let daemon = Daemon::start();
@@ -82,7 +83,8 @@ fn the_runtime_folder_is_where_it_listens_if_nobody_says() {
     assert!(daemon.ended().success());
 }
 
-/// The daemon refuses other users, even if the mode of the socket would let them in.
+/// The daemon refuses the requests of other users, even if the mode of its socket would let them
+/// connect.
 #[test]
 fn other_users_are_refused() {
     let daemon = Daemon::start();

@@ -1,11 +1,13 @@
-//! Tests of the configuration file and of SIGHUP.
+//! Tests of the daemon's configuration file, and of SIGHUP, which makes the daemon read the file
+//! again.
 
 use std::fs;
 
 use super::*;
 
-/// Starts a daemon and waits until it has executed these lines. The socket file alone does not show
-/// that, because it exists earlier.
+/// Starts a daemon with the configuration `lines`, and waits for the log line that says that it is
+/// ready. Waiting for the socket file would not be enough, because the file exists before the
+/// daemon has executed the configuration.
 fn configured(lines: &str) -> Daemon {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("config"), lines).expect("a file");
@@ -31,7 +33,7 @@ fn a_configuration_is_followed_and_what_changes_is_logged() {
     daemon.logged(&["SIGHUP", "config"]);
     daemon.logged(&["limit 9"]);
     assert!(daemon.out("tc qdisc show dev d0").contains("limit 9p"));
-    // Loading the same configuration again changes nothing.
+    // If the daemon reads an unchanged configuration again, it changes nothing.
     reload(&daemon, &base.replace("limit 7", "limit 9"));
     daemon.logged(&["SIGHUP", "nothing has changed"]);
 }
@@ -45,7 +47,7 @@ fn a_configuration_that_is_wrong_changes_nothing() {
     reload(&daemon, &wrong);
     daemon.logged(&["SIGHUP", "the devices stay as they were", "config:3: ", "nonsense"]);
     assert_eq!((daemon.out("ip -d link"), daemon.out("tc qdisc show")), before);
-    // The daemon keeps running and accepts the next configuration.
+    // After a wrong configuration the daemon keeps running, and it accepts the next correct one.
     reload(&daemon, "ip link add d0 up type dummy\nip link add d1 type dummy\n");
     daemon.logged(&["SIGHUP", "d1"]);
     assert!(daemon.out("ip -br link show d1").starts_with("d1 "));

@@ -1,25 +1,26 @@
-//! Captures that tests write and read by hand.
+//! Captures for tests, whose bytes are written and read here without the program's own code.
 
 use etherparse::PacketBuilder;
 use pcap_parser::pcapng::Block;
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{PcapBlockOwned, PcapNGReader};
 
-/// Number of bytes of the Ethernet, IPv4 and UDP headers.
+/// Number of bytes in the Ethernet, IPv4 and UDP headers together.
 pub(crate) const HEADERS: usize = 42;
-/// The time at which captures begin, in seconds since 1970.
+/// The time at which the captures of tests begin, in seconds since 1970.
 pub(crate) const BEGIN: u64 = 1_700_000_000;
 pub(crate) const MSEC: u64 = 1_000_000;
 
-/// Returns a frame of `length` bytes, with a source port, which determines its flow, and a type of
-/// service.
+/// Returns a frame of `length` bytes with the type of service `tos`. Its source port is `port`, so
+/// frames with the same port belong to the same flow.
 pub(crate) fn frame(length: usize, port: u16, tos: u8) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2([2; 6], [4; 6])
         .ipv4([192, 0, 2, 1], [192, 0, 2, 2], 64)
         .udp(port, 53);
     let mut frame = Vec::new();
     builder.write(&mut frame, &vec![0; length - HEADERS]).expect("a vector takes everything");
-    // The type of service also goes into the checksum, because Linux relies on a correct checksum.
+    // The IP checksum includes the type of service. The checksum must be correct from the
+    // beginning, because marking a packet only updates it, as in Linux.
     let sum = u32::from(u16::from_be_bytes([frame[24], frame[25]]) ^ 0xffff) + u32::from(tos);
     let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).expect("folded");
     frame[24..26].copy_from_slice(&sum.to_be_bytes());
@@ -27,7 +28,7 @@ pub(crate) fn frame(length: usize, port: u16, tos: u8) -> Vec<u8> {
     frame
 }
 
-/// Frames, each with the time of its capture in nanoseconds after the beginning.
+/// Frames, each with the time at which it was captured, in nanoseconds after [`BEGIN`].
 pub(crate) type Frames = Vec<(u64, Vec<u8>)>;
 
 /// Returns a pcap file. `unit` is the length of its time unit in nanoseconds, `link` its link type.
@@ -47,7 +48,8 @@ pub(crate) fn pcap(unit: u64, link: u32, frames: &Frames) -> Vec<u8> {
     file
 }
 
-/// Returns a pcapng block in either byte order: numbers, then bytes.
+/// Returns a pcapng block, big endian if `big` is true. Its body is the numbers in `words`,
+/// followed by `bytes`.
 pub(crate) fn block(big: bool, kind: u32, words: &[u32], bytes: &[u8]) -> Vec<u8> {
     let order = |word: u32| if big { word.to_be_bytes() } else { word.to_le_bytes() };
     let padded = bytes.len().next_multiple_of(4);
@@ -61,13 +63,13 @@ pub(crate) fn block(big: bool, kind: u32, words: &[u32], bytes: &[u8]) -> Vec<u8
 }
 
 pub(crate) fn section(big: bool) -> Vec<u8> {
-    // The two version numbers are halves of a word.
+    // The two 16-bit version numbers share a 32-bit word.
     let version = if big { 0x0001_0000 } else { 1 };
     block(big, 0x0a0d_0d0a, &[0x1a2b_3c4d, version, u32::MAX, u32::MAX], &[])
 }
 
-/// Returns the description of an Ethernet interface, with the code of its time resolution and the
-/// offset of its times in seconds.
+/// Returns the block that describes an Ethernet interface, with the code of its time resolution and
+/// the offset of its times in seconds.
 pub(crate) fn interface(big: bool, resolution: u8, offset: i64) -> Vec<u8> {
     let half = |code: u16, length: u16| {
         let order = |half: u16| if big { half.to_be_bytes() } else { half.to_le_bytes() };
@@ -85,8 +87,8 @@ pub(crate) fn packet(big: bool, interface: u32, time: u64, bytes: &[u8]) -> Vec<
     block(big, 6, &[interface, half(time >> 32), half(time), length, length], bytes)
 }
 
-/// A packet that was written: its interface, its time in nanoseconds after the beginning, its
-/// bytes, and its original length.
+/// A packet of a capture that the program has written: its interface, its time in nanoseconds after
+/// [`BEGIN`], its bytes, and its original length.
 pub(crate) type Written = (u32, u64, Vec<u8>, u32);
 
 /// Returns the link types and the packets of a pcapng file.

@@ -1,4 +1,4 @@
-//! Tests with captures of packets that a real Linux 7.2 was given, compared with what Linux did
+//! Replays packets that a real Linux 7.2 was given, and compares the outcome with what Linux did
 //! with these packets.
 //!
 //! The recordings lie outside the project, in `../shared/golden` beside the repository or in
@@ -10,10 +10,12 @@ use super::super::reference;
 use super::files::{Frames, frame, pcap};
 use super::{run, succeeded, write};
 
-/// Cases with a wire of 10 Mbit/s in which packets may bypass an empty qdisc, as in `replay`.
+/// Cases recorded with a wire of 10 Mbit/s, in which a packet may bypass an empty qdisc, as it may
+/// in `onramp replay`.
 const CASES: [&str; 2] = ["pfifo100-bypass", "codel-bypass"];
 
-/// Returns a column of comma-separated values with a header.
+/// Returns the values in the column `name` of a text of comma-separated values whose first line is
+/// a header.
 fn column<'t>(text: &'t str, name: &str) -> impl Iterator<Item = &'t str> {
     let mut lines = text.lines();
     let head = lines.next().unwrap_or_default();
@@ -28,8 +30,8 @@ fn a_capture_of_the_workload_is_shaped_as_linux_did() {
     for name in CASES {
         let case = golden.join(name);
         let workload = fs::read_to_string(case.join("workload.csv")).expect("a recording");
-        // The times of a replay count from the first packet. If the first packet of the workload
-        // comes late, another packet is put before all others.
+        // A replay counts times from its first packet. If the workload's first packet does not come
+        // at time 0, another packet, which comes at time 0, is put in front.
         let late = column(&workload, "time_ns").next() != Some("0");
         let mut frames: Frames = if late { vec![(0, frame(60, 1, 0))] } else { Vec::new() };
         let before = u32::from(late);

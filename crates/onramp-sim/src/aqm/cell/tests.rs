@@ -1,4 +1,4 @@
-//! Tests that check measurements computed from fates that are written by hand.
+//! Tests of the measurements of a run, computed from fates of packets that are written by hand.
 
 use onramp_core::qdisc::Backlog;
 use onramp_queue::Packet;
@@ -8,8 +8,8 @@ use crate::source::Traffic;
 
 const MS: u64 = 1_000_000;
 
-/// A plan with a link of a million bytes per second, and three seconds of measured time after two
-/// seconds of warm-up.
+/// A plan with a link of a million bytes per second: two seconds of warm-up, and then three seconds
+/// that are measured.
 fn plan() -> Plan {
     Plan {
         rate: Rate::bytes_per_second(1_000_000),
@@ -28,8 +28,8 @@ fn cell(members: &[Member]) -> Measurement {
     Measurement::new(&plan(), Scenario::Ecn, &subject, members)
 }
 
-/// Returns the fate of a packet of member `source` that left at `at_ns` after a sojourn of
-/// `sojourn_ns`.
+/// Returns the fate of a packet that the flow number `source` sent: the packet left at `at_ns`,
+/// after a sojourn of `sojourn_ns`.
 fn sent(source: usize, len: u32, at_ns: u64, sojourn_ns: u64) -> Fate {
     let at = BEGIN.after(at_ns);
     Fate {
@@ -62,10 +62,10 @@ const VIDEO: usize = 5;
 const VOICE: usize = 6;
 const PROMPT_WEB: usize = 7;
 
-/// Returns measurements of flows of all roles.
+/// Returns measurements that contain flows of every role.
 fn busy() -> Measurement {
     use Role::{Bulk, Flood, Video, Voice, Web};
-    // One of the short flows begins at the first instant of the measured time, and another just
+    // The flow `PROMPT_WEB` begins at the first instant of the measured time, `EARLY_WEB` just
     // before that instant.
     let roles = [
         (Bulk, 0),
@@ -79,8 +79,8 @@ fn busy() -> Measurement {
     ];
     let mut cell = cell(&roles.map(|(role, from_ms)| member(role, from_ms)));
     let mut fates = vec![
-        // The first two packets leave just before the measured time, the third at its first
-        // instant.
+        // The first of these packets leaves, and the second is dropped, just before the measured
+        // time begins; the third packet leaves at the first instant of the measured time.
         sent(BULK, 700, 2000 * MS - 1, 10),
         died(BULK, 2000 * MS - 1),
         sent(BULK, 1500, 2000 * MS, 30),
@@ -92,8 +92,8 @@ fn busy() -> Measurement {
         sent(VOICE, 200, 3000 * MS, 9),
         // No flow has this number, so the measurement ignores the packet.
         sent(99, 1, 3000 * MS, 90),
-        // The first packet leaves at the last instant of the measured time, the second after the
-        // end.
+        // The first of these packets leaves at the last instant of the measured time, the second
+        // after the measured time has ended.
         sent(SECOND_BULK, 1, 5000 * MS - 1, 60),
         sent(SECOND_BULK, 1, 6000 * MS, 60),
     ];
@@ -132,19 +132,21 @@ fn flows_have_their_counts() {
 #[test]
 fn delays_are_those_of_flows_that_answer() {
     let cell = busy();
-    // The delays are 30, 50, 60, 60 and 93 times 40 nanoseconds.
+    // The measured delays of flows that react to congestion are 30, 50, 60 and 60 nanoseconds, and
+    // 93 times 40 nanoseconds.
     let delays = cell.delays();
     assert_eq!((delays.count(), delays.least(), delays.most()), (97, Some(30), Some(60)));
     assert_eq!(delays.mean(), Some((30.0 + 50.0 + 120.0 + 93.0 * 40.0) / 97.0));
     let voice = cell.voice_delays().expect("there is a call");
     assert_eq!((voice.count(), voice.least()), (1, Some(9)));
-    // Two short flows began within the measured time. Their 30th packets left 129 ms and 629 ms
-    // after the flow's beginning, and took 100 ms to arrive.
+    // Two of the short flows began in the measured time. Their 30th and last packets left 129 ms
+    // and 629 ms after the flow's beginning, and took 100 ms to arrive.
     let done = cell.completions().expect("two are done");
     assert_eq!((done.count(), done.least(), done.most()), (2, Some(229 * MS), Some(729 * MS)));
 }
 
-/// The whole time of five seconds, warm-up included, is divided into 120 parts.
+/// The 120 parts of a run's delays cover the whole time of five seconds: the warm-up and the
+/// measured time.
 #[test]
 fn parts_begin_with_the_warm_up() {
     let cell = busy();
@@ -153,8 +155,9 @@ fn parts_begin_with_the_warm_up() {
     assert_eq!(parts.len(), 120);
     let known: Vec<_> =
         parts.iter().enumerate().filter_map(|(at, mean)| Some((at, (*mean)?))).collect();
-    // A time of 2,000 ms less 1 ns falls into part 47 (from 0). The short flows' packets left from
-    // 2,600 ms to 2,630 ms: up to 2,625 ms in part 62, later ones in part 63.
+    // The instant 1 ns before 2,000 ms lies in part 47 (counted from 0). The packets of the short
+    // flows left between 2,600 ms and 2,630 ms: those before 2,625 ms are in part 62, the later
+    // ones in part 63.
     assert_eq!(known, [(47, 20.0), (62, 40.0), (63, 40.0), (71, 50.0), (119, 60.0)]);
 }
 
@@ -176,13 +179,13 @@ fn shares_are_of_the_time_that_counts() {
     let (one, other) = (1500.0_f64, 502.0_f64);
     let jain = (one + other).powi(2) / (2.0 * (one * one + other * other));
     near(cell.jain().expect("two of them"), jain);
-    // The fair share of the two bulk flows is two eighths of the rate, because there are eight
-    // flows.
+    // There are eight flows, two of them bulk flows, so the bulk flows' fair share is two eighths
+    // of the link's rate.
     near(cell.share_of_fair().expect("one never answers"), answering / 3e6 * 8.0 / 2.0);
 }
 
-/// A measurement of flows that do not exist is `None`; the drop and mark shares of flows that sent
-/// nothing are zero.
+/// A figure for which nothing was measured is `None`, such as the delays of a voice call without a
+/// voice call. The shares of dropped and of marked packets are zero if no packet was sent.
 #[test]
 fn what_is_not_there_has_no_figure() {
     let mut cell = cell(&[member(Role::Bulk, 0), member(Role::Web, 0)]);

@@ -20,13 +20,15 @@ fn roles(members: &[Member]) -> Vec<Role> {
     members.iter().map(|member| member.role).collect()
 }
 
-/// Draws a round trip of `trip_ms` plus a random time, and a random time of beginning, in the order
-/// in which the scenario draws them for each bulk flow.
+/// Draws two random numbers in the order in which the scenario draws them for each bulk flow.
+/// Returns the flow's round trip (`trip_ms` plus a random time) and the time at which it begins,
+/// both in nanoseconds.
 fn drawn(chance: &mut Chance, trip_ms: u64, more_ms: u64) -> (u64, u64) {
     (trip_ms * MS + chance.below(more_ms * MS), chance.below(SEC))
 }
 
-/// Returns the round trip of the member, and its time of beginning as nanoseconds since [`BEGIN`].
+/// Returns the round trip of a flow, and the time at which it begins, in nanoseconds since
+/// [`BEGIN`].
 fn times(member: &Member) -> (u64, u64) {
     (member.trip_ns, member.traffic.from.since(BEGIN))
 }
@@ -69,8 +71,8 @@ fn short_flows_begin_until_the_end() {
         assert_eq!(times(&all[0]), drawn(&mut chance, 100, 10));
         assert_eq!((times(&all[1]), times(&all[2])), ((0, 0), (0, 0)));
         assert_eq!(roles(&all[..3]), [Role::Bulk, Role::Video, Role::Voice]);
-        // The whole time is six seconds, warm-up included, with two short flows per second on
-        // average.
+        // The whole time of the plan, warm-up included, is six seconds. On average two short flows
+        // begin in each second.
         let (mut from_ns, mut begin) = (0, Vec::new());
         loop {
             from_ns += chance.exponential(500 * MS);
@@ -108,7 +110,7 @@ fn flows_are_numbered_and_only_marks_are_marked() {
     assert_eq!(answer, [true, true, false, false, false]);
 }
 
-/// Returns what became of the packets of one member that sends alone for a second, over an
+/// Returns the fates of the packets that a flow of this role sends alone within a second, over an
 /// infinitely fast wire with a delay of 5 ms.
 fn alone(role: Role, from_ns: u64) -> Vec<Fate> {
     let traffic = Traffic::of(7).between(from_ns, u64::MAX);
@@ -127,13 +129,14 @@ fn sent(role: Role, from_ns: u64) -> Vec<u64> {
 
 #[test]
 fn a_flood_sends_one_and_a_half_times_the_rate() {
-    // The flood sends packets of 1,514 bytes at 1,500,000 bytes per second.
+    // The flow that ignores congestion sends packets of 1,514 bytes, and 1,500,000 bytes per
+    // second, because the link's rate is 1,000,000.
     let times = sent(Role::Flood, 5);
     assert_eq!(times.len(), 991);
     assert_eq!((times[0], times[1], times[990]), (5, 1_009_338, 999_240_005));
 }
 
-/// The video sends eight packets every 40 ms, until the end of the plan.
+/// The video sends a frame of eight packets every 40 ms, until the end of the plan.
 #[test]
 fn a_video_sends_frames() {
     let expected: Vec<u64> = (0..=24).flat_map(|frame| [frame * 40 * MS + 7; 8]).collect();
@@ -145,16 +148,17 @@ fn a_video_sends_frames() {
     assert_eq!(alone(Role::Video, 0)[0].packet.flow, 7);
 }
 
-/// The call sends 10,000 bytes per second. Here its packets have the usual size of 1,514 bytes,
-/// because `members` sets the call's packet size and this test does not use `members`.
+/// The voice call sends 10,000 bytes per second. In this test its packets have 1,514 bytes, not
+/// 200, because only `members`, which this test does not use, sets their size.
 #[test]
 fn a_call_sends_at_its_rate() {
     let expected: Vec<u64> = (0..7).map(|number| number * 151_400_000).collect();
     assert_eq!(sent(Role::Voice, 0), expected);
 }
 
-/// The wire of the plan takes 10 ms of a round trip of 100 ms, so the report takes the other 90 ms.
-/// The wire here takes 5 ms, so the next packets are sent after 95 ms.
+/// A bulk flow sends its next packets when it hears that earlier ones have arrived. Of a round trip
+/// of 100 ms, a plan's wire takes 10 ms and the way back the other 90 ms. The wire of this test
+/// takes 5 ms, so the next packets are sent after 95 ms.
 #[test]
 fn windows_hear_after_the_rest_of_the_trip() {
     let bulk = sent(Role::Bulk, 3);

@@ -21,8 +21,8 @@ pub(super) fn all(
         plan.warm_up_seconds(),
         plan.seed
     );
-    // The lines of the qdiscs are shown with ECN marks only if the scenario about ECN is the only
-    // one.
+    // A qdisc is shown in its variant with ECN marks only if the ECN scenario is the only one in
+    // the table.
     for subject in subjects {
         let _ = writeln!(text, "{}", subject.line(scenarios == [Scenario::Ecn], plan.rate));
     }

@@ -10,7 +10,8 @@ use super::super::common::{insert, percentiles};
 use super::Results;
 use crate::report::json::number;
 
-/// Returns the rows, and their ratios to the rows of `busylock` and of `onramp`.
+/// Returns the rows of results, and their ratios to the rows of the designs `busylock` and
+/// `onramp`.
 pub(super) fn results(results: &Results) -> Map<String, Value> {
     let Results { plan, rows, .. } = results;
     let ratios = |ratios: Vec<Ratio>| ratios.iter().map(ratio).collect();

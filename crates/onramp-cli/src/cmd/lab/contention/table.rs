@@ -135,7 +135,8 @@ fn line(row: &Row, ratios: &[Vec<Ratio>; 2]) -> Vec<String> {
     ]
 }
 
-/// Returns the name of the design, with the settings in which this row differs from the default.
+/// Returns the name of a row: the name of the design, followed by the settings of the row that are
+/// not the default.
 fn name(row: &Row) -> String {
     let mut name = row.design.name().to_owned();
     if let Some(credits) = row.credits {
@@ -158,7 +159,8 @@ fn dash() -> String {
     "-".to_owned()
 }
 
-/// Returns the table about packet memory: where packets came from, and which threads freed them.
+/// Returns the table about packet memory: where packets were allocated, and which threads freed
+/// them.
 fn packet_memory(rows: &[&Row]) -> String {
     let header = [
         "packet memory",
@@ -201,7 +203,8 @@ fn packet_memory(rows: &[&Row]) -> String {
     format!("\n{}", align(&cells))
 }
 
-/// Returns both tables of all locks. The name of each lock begins with the name of its design.
+/// Returns the two tables about locks, with all locks of all designs. The name of each lock begins
+/// with the name of its design.
 fn locks(rows: &[&Row], cpus: usize) -> String {
     let locks = |row: &&Row| {
         let design = name(row);

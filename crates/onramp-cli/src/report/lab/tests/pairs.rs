@@ -1,4 +1,5 @@
-//! Tests of which rows are compared if rows differ in more than their design.
+//! Tests of which rows are compared with each other if the rows of one design differ in their
+//! settings.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::{assert_whole, charts, contention, document, marks, texts};
 
-/// Returns results of the kernel's path and Onramp's, in the form that `onramp lab kernel --json`
-/// writes. Only Onramp has fq, and the ratios do not name the path.
+/// Returns a document such as `onramp lab kernel --json` writes, with rows of the kernel's path and
+/// of Onramp's. Only Onramp has a row with fq. The entries with ratios do not say to which path
+/// they belong.
 fn kernel() -> Value {
     let row = |path: &str, qdisc: &str, cpus: u64, rate: f64, cpu: f64, above: Option<f64>| {
         let above = |add: f64| above.map_or(Value::Null, |above| (above + add).into());
