@@ -222,7 +222,8 @@ impl Device for Loopback {
         now: Instant,
     ) -> Transmitted {
         let Self { network, backoff, stats, .. } = self;
-        let mut out = Transmitted::default(); // Reports no system call, because the device makes none.
+        // Reports no system call, because the device makes none.
+        let mut out = Transmitted::default();
         while let Some(first) = burst.front() {
             let (end, reason) = (network.route(first), first.drop_reason);
             let mut run = PacketList::new();

@@ -43,7 +43,8 @@ fn a_child_knows_that_it_is_one() {
     for code in [0, 1, 7, 255] {
         assert_eq!(exit(|| code), code);
     }
-    std::panic::set_hook(Box::new(|_| {})); // Replace the default panic hook, because it would take a lock to print.
+    // Replace the default panic hook, because it would take a lock to print.
+    std::panic::set_hook(Box::new(|_| {}));
     let code = exit(|| panic!("as the test wants it"));
     drop(std::panic::take_hook());
     assert_eq!(code, 101, "as a Rust program that panics");
