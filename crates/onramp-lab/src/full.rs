@@ -133,8 +133,8 @@ pub struct Round {
     /// Number of calls that took more CPU time than [`LONG_NS`], divided by the sum of the CPU
     /// times of all calls in seconds.
     pub long_per_cpu_second: f64,
-    /// Mean number of ports at which a call sent or looked for packets of other senders. `None` for
-    /// the design that makes no calls of `try_send`.
+    /// Mean number of ports of which a call became the owner, to send packets of other senders.
+    /// `None` for the design that makes no calls of `try_send`.
     pub ports_per_call: Option<f64>,
 }
 

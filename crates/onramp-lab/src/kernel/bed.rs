@@ -154,7 +154,8 @@ impl Bed {
         self.laid(qdisc)
     }
 
-    /// Checks that an `htb` without its class is reported as an error, and returns that result.
+    /// Installs an `htb` without its class, and returns the result of reading the qdisc back, which
+    /// must be an error.
     #[cfg(test)]
     pub(super) fn without_class(&self) -> Result<(), String> {
         tc(&format!("qdisc replace dev {NAME} root noqueue"))?;
@@ -221,8 +222,8 @@ fn counters(text: &str, device: &str, fields: &[usize]) -> Option<u64> {
     fields.iter().map(|&field| values.get(field)?.parse::<u64>().ok()).sum()
 }
 
-/// Returns the counters of the root qdisc from the output of `tc -s -j qdisc show`. Returns an
-/// error if the root qdisc is of another kind.
+/// Returns the counters of the root qdisc from the output of `tc -s -j qdisc show`. Returns
+/// `None` if the root qdisc is not of the kind `kind`.
 fn held(text: &str, kind: &str) -> Option<Held> {
     let qdiscs: Value = serde_json::from_str(text).ok()?;
     let mut qdiscs = qdiscs.as_array()?.iter();
