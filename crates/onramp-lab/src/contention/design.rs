@@ -102,7 +102,7 @@ impl Design {
         Self::OnrampIntake,
     ];
 
-    /// The product's intake and variants of it, without qdisc and device.
+    /// Bare queues, without qdisc and device: Onramp's intake and variants of it.
     pub const INTAKES: &[Self] = &[
         Self::OnrampIntake,
         Self::IntakePointer,
@@ -113,7 +113,7 @@ impl Design {
         Self::IntakeShards,
     ];
 
-    /// The design that others are compared with.
+    /// The design by whose figures those of the other designs are divided.
     pub const BASE: Self = Self::Busylock;
 
     /// Returns the name on the command line and in reports.
@@ -165,14 +165,14 @@ impl Design {
         Self::PEERS.contains(&self) || Self::INTAKES.contains(&self)
     }
 
-    /// Whether the design is the product's own path, in any mode.
+    /// Whether the design is Onramp's own transmit path, in any mode.
     pub(crate) fn is_product(self) -> bool {
         matches!(self, Self::Onramp | Self::OnrampInline | Self::OnrampDedicated)
     }
 
-    /// Opens the design for `threads` senders and passes the path to `visit`. Bare queues ignore
-    /// the qdisc and the device in `behind`. With `seen`, a bare queue records which packets left
-    /// it.
+    /// Makes the path of this design for `threads` senders and passes the path to `visit`. Bare
+    /// queues ignore the qdisc and the device in `behind`. With `seen`, a bare queue records which
+    /// packets left it.
     pub(crate) fn open<V: Visit>(
         self,
         threads: usize,
@@ -217,7 +217,7 @@ impl Design {
     }
 }
 
-/// Opens a variant of the one-word intake and passes it to `visit`.
+/// Makes a variant of Onramp's intake for `threads` senders and passes it to `visit`.
 fn variant<F: Format, B: Batch, const DIRECT: bool, V: Visit>(
     threads: usize,
     seen: Option<Seen>,

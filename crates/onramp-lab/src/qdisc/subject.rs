@@ -56,8 +56,8 @@ impl Subject {
         }
     }
 
-    /// Returns the number of bands of a kind that puts packets into bands by their priority; `None`
-    /// for other kinds.
+    /// Returns the number of bands of a kind of qdisc that divides packets among bands; `None` for
+    /// other kinds.
     fn bands(&self) -> Option<u32> {
         matches!(self.name(), "prio" | "ets" | "multiq").then_some(16)
     }
@@ -112,7 +112,7 @@ impl Subject {
         let kind = if let Self::PacedFq = self { "fq" } else { self.name() };
         let mut lines = vec![format!("qdisc add dev lab root handle {ROOT}: {kind} {options}")];
         let class = match kind {
-            // Each class must have room for all packets, which may belong to the same class.
+            // All packets may belong to one class, so the rate of each class is far above the traffic.
             "htb" => "rate 200gbit burst 1mb cburst 1mb quantum 1514",
             "hfsc" => "ls rate 1gbit",
             _ => "",
