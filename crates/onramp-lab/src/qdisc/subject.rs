@@ -112,7 +112,8 @@ impl Subject {
         let kind = if let Self::PacedFq = self { "fq" } else { self.name() };
         let mut lines = vec![format!("qdisc add dev lab root handle {ROOT}: {kind} {options}")];
         let class = match kind {
-            // All packets may belong to one class, so the rate of each class is far above the traffic.
+            // All packets may belong to one class, so the rate of each class is far above the whole
+            // traffic.
             "htb" => "rate 200gbit burst 1mb cburst 1mb quantum 1514",
             "hfsc" => "ls rate 1gbit",
             _ => "",
