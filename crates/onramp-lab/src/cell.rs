@@ -1,5 +1,5 @@
-//! The only module with `unsafe` code: the value behind a lock, the list that many threads push to,
-//! and alternatives to the intake of `onramp-queue`.
+//! The only module of this crate with `unsafe` code. It contains a value that a lock protects, a
+//! list that many threads push packets to, and alternatives to the intake of `onramp-queue`.
 #![allow(unsafe_code)]
 
 pub(crate) mod shards;
@@ -24,7 +24,7 @@ use crate::measure::PhaseCell;
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
 
-/// A value that only the holder of the lock beside it can reach.
+/// A value that only the holder of a lock can reach; the lock is stored beside the value.
 ///
 /// Each `Lock` of this crate promises that only one thread holds it at a time; all locks pass the
 /// same test (see the tests of `lock.rs`).
@@ -42,9 +42,9 @@ unsafe impl<L: Lock, T: Send> Sync for LockCell<L, T> {}
 pub(crate) struct Guard<'a, L: Lock + 'a, T> {
     cell: &'a LockCell<L, T>,
     _held: L::Held<'a>,
-    /// When the lock was taken, if the time that it is held is measured.
+    /// Time at which the lock was taken. `None` if the duration of this hold is not measured.
     since: Option<u64>,
-    /// A guard acts like `&mut T`: threads may share it only if they may share `T`.
+    /// A guard acts like `&mut T`: threads may share the guard only if they may share `T`.
     value: PhantomData<&'a mut T>,
 }
 
@@ -53,15 +53,15 @@ impl<L: Lock, T> LockCell<L, T> {
         Self { lock: Padded(L::default()), value: Padded(UnsafeCell::new(value)) }
     }
 
-    /// Takes the lock, waiting if necessary. Returns `None` if the phase became `Stop` before the
-    /// lock was free.
+    /// Takes the lock, waiting if necessary. Returns `None` if the experiment was stopped (its
+    /// phase became `Stop`) before the lock was free.
     #[inline]
     pub(crate) fn lock(&self, phase: &PhaseCell, notes: &mut LockNotes) -> Option<Guard<'_, L, T>> {
         self.lock_with(notes, || self.lock.0.acquire(phase))
     }
 
-    /// Does the same as [`lock`](Self::lock), with the advantage that the design gives to the
-    /// thread that dequeues.
+    /// Takes the lock like [`lock`](Self::lock), for the thread that dequeues packets. Some designs
+    /// let that thread have the lock before all other waiting threads.
     #[inline]
     pub(crate) fn lock_as_owner(
         &self,
@@ -86,7 +86,7 @@ impl<L: Lock, T> LockCell<L, T> {
         Some(self.guard(held?, notes))
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free; otherwise returns `None` at once.
     #[inline]
     pub(crate) fn try_lock(&self, notes: &mut LockNotes) -> Option<Guard<'_, L, T>> {
         let held = self.lock.0.try_acquire()?;
@@ -104,7 +104,7 @@ impl<L: Lock, T> LockCell<L, T> {
 }
 
 impl<L: Lock, T> Guard<'_, L, T> {
-    /// Releases the lock, and records how long it was held.
+    /// Releases the lock, and records how long the lock was held.
     #[inline]
     pub(crate) fn unlock(self, notes: &mut LockNotes) {
         let since = self.since;
@@ -152,20 +152,20 @@ pub(crate) struct Stack {
 const _: () = assert!(size_of::<Packet>() == size_of::<*mut ()>());
 
 impl Stack {
-    /// Whether the stack is empty. Only a hint, because other threads may push.
+    /// Whether the stack is empty. The answer is only a hint, because other threads may push.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         // Relaxed: the value is only a hint.
         self.newest.0.load(Ordering::Relaxed).is_null()
     }
 
-    /// Prefetches the cache line that the next push writes.
+    /// Prefetches the cache line that the next push onto the stack writes.
     #[inline]
     pub(crate) fn prefetch(&self) {
         onramp_queue::prefetch_write(&self.newest.0);
     }
 
-    /// Pushes `pkt`. Returns true if the stack was empty.
+    /// Pushes `pkt` onto the stack. Returns true if the stack was empty.
     #[inline]
     pub(crate) fn push(&self, mut pkt: Packet) -> bool {
         // SAFETY: a `Packet` is one non-null pointer (`repr(transparent)`). The copy becomes the
@@ -187,10 +187,10 @@ impl Stack {
         }
     }
 
-    /// Takes all packets, oldest first.
+    /// Takes all packets off the stack and returns them, oldest first.
     #[expect(clippy::disallowed_methods, reason = "a cookie is a number; `push` exposed the link")]
     pub(crate) fn take(&self) -> PacketList {
-        // Acquire: the packets' contents; pairs with the release in `push`.
+        // Acquire: makes the packets' contents visible; pairs with the release in `push`.
         let mut node = self.newest.0.swap(ptr::null_mut(), Ordering::Acquire);
         let mut list = PacketList::new();
         while !node.is_null() {

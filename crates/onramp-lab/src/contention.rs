@@ -1,27 +1,28 @@
-//! Experiments in which many threads send through one queue, with one design of the transmit path
-//! after another.
+//! Experiments in which many threads send through one queue. The designs of the transmit path are
+//! measured one after another.
 //!
-//! Every cell (a design with a number of threads) runs twice a round. The first run measures only
-//! the resources of the process and the packets sent, for rates and CPU time. The second run also
-//! times locks and calls, for tables and histograms. Each round runs all designs, starting with
-//! another one each time, so that other load on the machine affects all designs alike.
+//! Every cell (one design with one number of threads) runs twice in each round. The first run
+//! measures only the resources of the process and the packets sent, for rates and CPU time. The
+//! second run also times locks and calls, for tables and histograms. Each round runs all designs,
+//! starting with another one each time, so that other load on the machine affects all designs
+//! alike.
 //!
-//! All designs, whatever their [`Manners`], have in common: packets, credits and their sizes, the
-//! pools that packets come from, the batches in which packets return to their pools, prefetching
-//! where packets are taken and dequeued, and the quota of a run. With every design, a sender
-//! without credit sleeps until half of its packets have returned. [`Manners`] decides what else a
-//! program does besides its design.
+//! All designs, whatever their [`Manners`] (what a design does besides handing packets over, such
+//! as yielding the processor), have in common: packets, credits and their sizes, the pools that
+//! packets come from, the batches in which packets return to their pools, prefetching where packets
+//! are taken and dequeued, and the quota of a run. With every design, a sender without credit
+//! sleeps until half of its packets have returned.
 //!
-//! The comparison does not hide these differences:
+//! These differences between the designs remain in the comparison:
 //!
 //! * The kernel does not preempt the holder of a spinlock. Threads of a program can be preempted
 //!   anywhere, and with more threads than processors the lock designs suffer from that. It happens
 //!   less if threads often yield while they hold no lock.
-//! * A sender whose packet is dropped in its own call yields, with every design that tells the
-//!   sender about the drop. Otherwise the sender would keep the lock's holder off the processor for
-//!   a whole time slice.
-//! * `onramp` counts and times everything that a `Link` counts and times; the other designs count
-//!   only what they must.
+//! * A sender whose packet is dropped within the sender's own call yields, with every design that
+//!   tells the sender about the drop. Otherwise the sender would keep the lock's holder off the
+//!   processor for a whole time slice.
+//! * The design `onramp` counts and times everything that a `Link` counts and times; the other
+//!   designs count only what they must.
 
 #[cfg(test)]
 mod conformance;
@@ -44,62 +45,62 @@ pub use crate::manners::Manners;
 pub use design::Design;
 pub use row::{Ratio, Row};
 
-/// One cell of the experiment: what runs at the same time.
+/// One cell of the experiment: one design with its settings, measured by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measurement {
     /// The design that was measured.
     pub design: Design,
-    /// The manners of the design. Onramp does the same with both, so its rows show how well two
-    /// runs agree.
+    /// The manners of the design. Onramp behaves the same with both manners, so its two rows show
+    /// how well two runs agree.
     pub manners: Manners,
-    /// Number of sending threads.
+    /// Number of sending threads in this cell.
     pub threads: usize,
     /// Largest number of packets that each sender may have in flight; `None` means the design's own
     /// default.
     pub credits: Option<u32>,
-    /// The allocator of packets.
+    /// The allocator that packets come from.
     pub memory: Memory,
 }
 
 /// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Designs, in the order of the first round.
+    /// Designs to measure, in the order of the first round.
     pub designs: Vec<Design>,
-    /// Numbers of sending threads.
+    /// Numbers of sending threads to measure with, one after another.
     pub threads: Vec<usize>,
     /// Number of queues of the device, each with its own qdisc.
     pub queues: usize,
-    /// The qdisc of each queue.
+    /// The qdisc in front of each queue of the device.
     pub qdisc: Spec,
     /// Manners to measure, one after another.
     pub manners: Vec<Manners>,
     /// Time that the device takes for a packet, nanoseconds.
     pub device_ns: u64,
-    /// Whether threads are bound to processors, in turn.
+    /// Whether threads are bound to processors; thread after thread gets the next processor.
     pub pin: bool,
     /// Length of a run, without its warm-up.
     pub window: Duration,
     /// Number of rounds; each round runs all cells.
     pub rounds: usize,
-    /// The work of the sending threads.
+    /// The work of the sending threads: a stream, or bursts that are waited for.
     pub load: Load,
-    /// Numbers of packets that a sender may have in flight, one after another; `None` means the
-    /// design's own default.
+    /// Numbers of packets that a sender may have in flight, measured one after another; `None`
+    /// means the design's own default.
     pub credits: Vec<Option<u32>>,
-    /// Allocators of packets, one after another. Only bare queues support [`Memory::Malloc`]; with
-    /// it, transmit paths are left out.
+    /// Allocators of packets, measured one after another. Only bare queues (queues without qdisc
+    /// and device) support [`Memory::Malloc`]; with it, complete transmit paths are left out.
     pub memory: Vec<Memory>,
 }
 
 impl Plan {
-    /// Returns how long threads run before they are measured.
+    /// Returns how long the threads of a run send before they are measured.
     #[must_use]
     pub fn warm_up(&self) -> Duration {
         (self.window / 5).clamp(Duration::from_millis(20), Duration::from_millis(500))
     }
 
-    /// Returns the cells with `threads` threads, in the order of the first round.
+    /// Returns the cells that have `threads` threads, in the order of the first round.
     fn cells(&self, threads: usize) -> Vec<Measurement> {
         let mut cells = Vec::new();
         for &manners in &self.manners {
@@ -138,7 +139,8 @@ impl fmt::Display for Measurement {
 
 /// Runs the experiment. Calls `progress` before each run with a description of the run.
 ///
-/// Rows are ordered by number of threads, then by manners, then by the plan's order of designs.
+/// The returned rows are ordered by number of threads, then by manners, then by the plan's order of
+/// designs.
 ///
 /// # Errors
 ///

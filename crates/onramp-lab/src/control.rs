@@ -1,13 +1,14 @@
-//! How much senders are slowed down when another thread reads the counters of a tree, or changes
-//! the tree.
+//! Measures how much senders are slowed down while another thread reads the counters of a tree, or
+//! changes the tree.
 //!
-//! One thread sends as fast as it can. Meanwhile another thread reads the counters of all qdiscs of
-//! a link with many queues, again and again; or it changes the qdiscs that the packets pass, a
-//! given number of times per second: a limit, a pacing rate, the rate of a class, the kind of a
-//! qdisc.
+//! One thread sends as fast as it can. Meanwhile another thread does one of two things. It reads
+//! the counters of all qdiscs of a link with many queues, again and again. Or it changes the qdiscs
+//! that the packets pass, a given number of times per second: a limit, a pacing rate, the rate of a
+//! class, the kind of a qdisc.
 //!
-//! A thread that reads without pause occupies a processor and its caches. To show the cost of that
-//! alone, a further design reads the counters of a link that nobody sends through.
+//! A thread that reads without a pause occupies a processor and its caches. To show the cost of
+//! that alone, in a further design the thread reads the counters of another link, which no packet
+//! passes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -21,17 +22,18 @@ use crate::measure::{Latency, Rounds, rotated};
 
 /// Number of payload bytes in a packet.
 pub const PAYLOAD: usize = 120;
-/// How long packets may take to leave at the end.
+/// How long to wait, at the end of a run, until all packets have left.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The lines of `tc` that make the tree to be changed.
+/// The lines of `tc` that make the tree that the experiment changes.
 const TREE: [&str; 3] = [
     "qdisc add dev lab root handle 1: htb default 1",
     "class add dev lab parent 1: classid 1:1 htb rate 100gbit",
     "qdisc add dev lab parent 1:1 handle 10: fq",
 ];
 
-/// The changes, made in turn. The last two replace a qdisc by another kind, and back.
+/// The changes, made one after another. The last two replace a qdisc by another kind, and change it
+/// back.
 const CHANGES: [&str; 6] = [
     "qdisc change dev lab parent 1:1 handle 10: fq limit 2000",
     "class change dev lab parent 1: classid 1:1 htb rate 80gbit",
@@ -41,25 +43,25 @@ const CHANGES: [&str; 6] = [
     "qdisc replace dev lab parent 1:1 handle 10: fq",
 ];
 
-/// The situation that is measured: the link that a sender uses, and a second thread.
+/// A situation that is measured: the link that a sender uses, and the work of a second thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// A link of many queues, one of which is used; nobody reads its counters.
+    /// A link of many queues, one of which the sender uses; no thread reads the counters.
     Queues,
     /// Like `Queues`, while another thread continually reads the counters of all qdiscs of another
     /// such link.
     QueuesElsewhere,
     /// Like `Queues`, while another thread continually reads the counters of all qdiscs of the
-    /// link.
+    /// sender's link.
     QueuesRead,
-    /// A link of one queue with `htb` and `fq`; nobody changes the tree.
+    /// A link of one queue with `htb` and `fq`; no thread changes the tree.
     Tree,
-    /// Like `Tree`, while another thread changes the tree.
+    /// Like `Tree`, while another thread changes that tree.
     TreeChanged,
 }
 
 impl Design {
-    /// All designs that the experiment measures.
+    /// All designs (situations) that the experiment measures.
     pub const ALL: [Self; 5] =
         [Self::Queues, Self::QueuesElsewhere, Self::QueuesRead, Self::Tree, Self::TreeChanged];
 
@@ -75,7 +77,7 @@ impl Design {
         }
     }
 
-    /// Returns the same design without a thread that reads or changes.
+    /// Returns the same design without the second thread that reads or changes.
     #[must_use]
     pub const fn undisturbed(self) -> Self {
         match self {
@@ -84,8 +86,8 @@ impl Design {
         }
     }
 
-    /// Returns the same design with a thread that reads another link instead; `None` if there is
-    /// none.
+    /// Returns the same design with a second thread that reads another link instead of the
+    /// sender's; `None` if there is no such design.
     #[must_use]
     pub const fn elsewhere(self) -> Option<Self> {
         match self {
@@ -100,9 +102,10 @@ impl Design {
 pub struct Plan {
     /// Number of queues of the link whose counters are read.
     pub queues: usize,
-    /// Number of readings per second, if that many are possible; 0 means without pause.
+    /// Number of readings per second, if the machine is fast enough; 0 means that readings follow
+    /// each other without a pause.
     pub readings: u32,
-    /// Number of changes per second.
+    /// Number of changes of the tree per second.
     pub changes: u32,
     /// Measured time of each design in a round.
     pub window: Duration,
@@ -117,10 +120,10 @@ pub struct Round {
     pub packets_per_second: f64,
     /// Share of the submitted packets that were dropped, by qdiscs that were replaced.
     pub dropped_share: f64,
-    /// The longest time that the sender took for one packet, nanoseconds.
+    /// Longest time that the sender took for one packet, nanoseconds.
     pub stall_max_ns: f64,
-    /// Number of readings of all counters, or of changes, per second. `None` for a design without
-    /// them.
+    /// Number of readings of all counters, or of changes, per second. `None` for a design without a
+    /// second thread.
     pub operations_per_second: Option<f64>,
 }
 
@@ -131,9 +134,9 @@ pub struct Measurement {
     pub design: Design,
     /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
-    /// Durations of the readings or changes, over all rounds, nanoseconds.
+    /// Durations of the readings or changes of all rounds, nanoseconds.
     pub operation: Latency,
-    /// Number of packets of all rounds; each was sent, or dropped and counted.
+    /// Number of packets sent in all rounds. Each packet has left, or was dropped and counted.
     pub packets: u64,
 }
 
@@ -177,7 +180,7 @@ struct Outcome {
     packets: u64,
 }
 
-/// Results of the sender.
+/// Counts of the sending thread.
 #[derive(Default)]
 struct Sent {
     packets: AtomicU64,
@@ -206,19 +209,19 @@ fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
             }
             Design::TreeChanged => change(&link, plan.changes, until, &mut operation),
         };
-        // Relaxed: the flag publishes no other data; it only has to arrive.
+        // Relaxed: the flag publishes no other data; the sender only has to see it at some time.
         stop.store(true, Ordering::Relaxed);
         sender.join().map_err(|_| Error::Panicked)?;
         worked
     });
     let seconds = MonotonicClock.now().since(began) as f64 / 1e9;
     worked?;
-    // Relaxed: the sender's thread was joined.
+    // Relaxed: the sender's thread was joined before this load.
     let packets = sent.packets.load(Ordering::Relaxed);
     let dropped = add_up(design, &link, packets)?;
     let operations = operation.samples();
     let disturbed = design != design.undisturbed();
-    // Relaxed: the sender's thread was joined.
+    // Relaxed: the sender's thread was joined before this load.
     let stall_max_ns = sent.stall_max_ns.load(Ordering::Relaxed);
     let round = Round {
         packets_per_second: packets as f64 / seconds,
@@ -244,7 +247,7 @@ fn send(link: &Link, stop: &AtomicBool, sent: &Sent) {
     let flow = sender.flow_with(None, Mapping::Port(0));
     let (mut packets, mut stall_max_ns) = (0, 0);
     let mut before = MonotonicClock.now();
-    // Relaxed: the flag publishes no other data; it only has to arrive.
+    // Relaxed: the flag publishes no other data; this thread only has to see it at some time.
     while !stop.load(Ordering::Relaxed) {
         packets += u64::from(sender.send(&flow, &[0; PAYLOAD]).is_ok());
         let now = MonotonicClock.now();
@@ -252,12 +255,12 @@ fn send(link: &Link, stop: &AtomicBool, sent: &Sent) {
         before = now;
     }
     sender.flush(PATIENCE);
-    // Relaxed: the thread that reads the values joins this thread first.
+    // Relaxed: the thread that reads these values joins this thread first.
     sent.packets.store(packets, Ordering::Relaxed);
     sent.stall_max_ns.store(stall_max_ns, Ordering::Relaxed);
 }
 
-/// Reads the counters of all qdiscs, again and again.
+/// Reads the counters of all qdiscs of `link` again and again, until the time `until`.
 fn read(link: &Link, plan: &Plan, until: Instant, operation: &mut Latency) -> Result<(), Error> {
     let period = 1_000_000_000_u64.checked_div(plan.readings.into()).unwrap_or(0);
     let mut due = MonotonicClock.now();
@@ -279,10 +282,11 @@ fn read(link: &Link, plan: &Plan, until: Instant, operation: &mut Latency) -> Re
     }
 }
 
-/// How far changes may be behind their schedule, nanoseconds, before some are left out.
+/// Longest delay, in nanoseconds, behind the schedule of changes that is made up for. After a
+/// longer delay, some changes are left out.
 const CATCH_UP_NS: u64 = 100_000_000;
 
-/// Changes the tree `per_second` times per second.
+/// Changes the tree of `link` `per_second` times per second, until the time `until`.
 fn change(
     link: &Link,
     per_second: u32,
@@ -296,12 +300,12 @@ fn change(
             return Ok(());
         }
         thread::sleep(Duration::from_nanos(due.since(now)));
-        // Catch up on changes that a short delay of the machine prevented, but not on those of a
-        // long delay.
+        // After a short delay of the machine, make the missed changes up. After a long delay, leave
+        // some of them out.
         due = due.after(period).max(Instant(now.0.saturating_sub(CATCH_UP_NS)));
         let began = MonotonicClock.now();
         match link.change(*line) {
-            // The change will be made a little later, because the machine is busy.
+            // A port was busy and will make the change a little later.
             Ok(_) | Err(PortError::Late(_)) => {}
             Err(error) => return Err(Error::Setup((*line).into(), error.to_string())),
         }
@@ -310,7 +314,8 @@ fn change(
     Ok(())
 }
 
-/// Checks that every packet was sent or dropped. Returns the number of dropped packets.
+/// Checks that every packet was sent or dropped and that none is missing. Returns the number of
+/// dropped packets.
 fn add_up(design: Design, link: &Link, packets: u64) -> Result<u64, Error> {
     if !link.flush(PATIENCE) {
         return Err(Error::Stalled(design.name().to_owned()));
@@ -332,8 +337,8 @@ fn add_up(design: Design, link: &Link, packets: u64) -> Result<u64, Error> {
 mod tests {
     use super::*;
 
-    /// No packet is lost (`run` fails otherwise), and only designs with a second thread count
-    /// readings or changes.
+    /// Each design yields the figures that belong to it: only designs with a second thread count
+    /// readings or changes. No packet is lost (`run` fails otherwise).
     #[test]
     fn every_design_is_measured() {
         let window = Duration::from_millis(60);
@@ -349,7 +354,7 @@ mod tests {
             for round in &cell.rounds {
                 assert_eq!(round.operations_per_second.is_some(), disturbed);
                 assert!(round.stall_max_ns > 0.0);
-                // Only a qdisc that is replaced drops packets.
+                // Packets are dropped only in the design in which a qdisc is replaced.
                 assert!(round.dropped_share == 0.0 || design == Design::TreeChanged, "{round:?}");
             }
         }

@@ -1,5 +1,5 @@
-//! The device of the experiments. It takes every packet, can spend processor time on it, and can
-//! record measurements.
+//! The device behind the qdiscs of the experiments. It takes every packet, can spend processor time
+//! on each packet, and can record measurements.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,22 +10,23 @@ use onramp_queue::PacketList;
 use crate::measure::{Latency, Octaves, Phase, PhaseCell};
 use crate::memory::{self, MemoryNotes};
 
-/// Sampling period: delays are recorded for the packets of one device call out of every 8.
+/// Sampling period of delays: the packets of one device call out of every 8 are measured.
 const PERIOD: u64 = 8;
 
-/// Measurements that a device recorded during the phase `Measure`.
+/// Measurements that a device recorded while the phase of the experiment was `Measure`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeviceNotes {
-    /// Number of packets per call.
+    /// Number of packets in each call of the device.
     pub(crate) bursts: Octaves,
-    /// Time from the stamp at the send call to the device, nanoseconds.
+    /// Time from the send call, at which a packet is stamped, until the packet reaches the device;
+    /// nanoseconds.
     pub(crate) delay: Latency,
-    /// Counts of the packets given to the device, which the calling thread will free.
+    /// Counts of the packets that the device was given and that the calling thread will free.
     pub(crate) memory: MemoryNotes,
     calls: u64,
 }
 
-/// Shared access to a device's measurements.
+/// Measurements of a device, shared with the thread that evaluates them.
 pub(crate) type SharedNotes = Arc<Mutex<DeviceNotes>>;
 
 /// A [`Null`] device that keeps its processor busy and records measurements.
@@ -38,7 +39,7 @@ pub(crate) struct Card {
 
 impl Card {
     /// Makes a device that takes `packet_ns` nanoseconds of processor time per packet. With
-    /// `notes`, it records measurements while the given phase is `Measure`.
+    /// `notes`, the device records measurements while the given phase is `Measure`.
     pub(crate) fn new(
         null: Null,
         packet_ns: u64,

@@ -1,4 +1,5 @@
-//! Reasons why an experiment could not run, and violations that it found.
+//! The error type of the experiments: why an experiment could not run, and which of its own checks
+//! failed.
 
 use std::fmt;
 use std::io;
@@ -7,30 +8,36 @@ use std::io;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A thread could not be started: the thread's number, the number of threads wanted, and the
-    /// operating system's error.
+    /// A thread could not be started. The fields are the thread's number, the number of threads
+    /// wanted, and the operating system's error.
     Thread(usize, usize, io::Error),
     /// A thread of the experiment panicked; the panic hook has printed why.
     Panicked,
-    /// A clock or counter of the kernel could not be read: its name, and the operating system's
-    /// error.
+    /// A clock or counter of the kernel could not be read. The fields are its name, and the
+    /// operating system's error.
     Usage(&'static str, io::Error),
-    /// A thread could not be bound to a processor: the processor's number, and the operating
-    /// system's error.
+    /// A thread could not be bound to a processor. The fields are the processor's number, and the
+    /// operating system's error.
     Pin(usize, io::Error),
-    /// The link could not be made.
+    /// The link of the experiment could not be made.
     Link(onramp::BuildError),
-    /// The kernel's own transmit path could not be set up or used: the step that failed, and why.
+    /// The kernel's own transmit path could not be set up or used. The text says which step failed,
+    /// and why.
     Kernel(String),
-    /// A line of `tc` that the laboratory itself wrote was refused: the line, and why.
+    /// A line of `tc` that the laboratory itself wrote was refused. The fields are the line, and
+    /// the reason.
     Setup(String, String),
-    /// Neither the kernel nor Onramp has a qdisc: the qdisc, and Onramp's error for it.
+    /// Neither the kernel nor Onramp has a qdisc that was asked for. The fields are the qdisc, and
+    /// Onramp's error for it.
     Qdisc(String, String),
-    /// No packet left the device: the cell of the experiment, and the time waited.
+    /// No packet left the device. The text names the cell (design and settings) of the experiment,
+    /// and the time waited.
     Stalled(String),
-    /// Packets were lost or duplicated: the cell of the experiment, and the packet counts.
+    /// Packets were lost or duplicated. The text names the cell (design and settings) of the
+    /// experiment, and the packet counts.
     Conservation(String),
-    /// A link that should have been full for a whole window was not: the observation that shows it.
+    /// A link that should have been full for a whole window was not. The text is the observation
+    /// that shows it.
     NotFull(String),
 }
 
@@ -76,5 +83,6 @@ impl fmt::Display for Error {
     }
 }
 
-// `source()` is not overridden, because the text of `Display` already includes the cause.
+// This error does not override `source()`, because the text of `Display` already includes the
+// cause.
 impl std::error::Error for Error {}

@@ -1,9 +1,9 @@
-//! Requests and responses: clients send a burst, servers answer each packet, and a client sends its
-//! next burst when all answers have arrived.
+//! Experiments with requests and responses: each client sends a burst of requests, a server answers
+//! each request, and the client sends its next burst when all answers have arrived.
 //!
 //! Each experiment provides the path that the packets take. This module provides what all such
-//! experiments share: it assigns the places of the network to threads, times transactions, and
-//! checks that every request is answered.
+//! experiments share: it assigns the places (numbered receivers) of the in-memory network to
+//! threads, times transactions, and checks that every request is answered.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,9 +17,9 @@ use crate::lockstat::LockCounts;
 use crate::measure::{Latency, Phase, PhaseCell};
 use crate::thread_group::{ThreadGroup, Watched, Window};
 
-/// How long a thread sleeps before it checks whether the experiment is over.
+/// How long a waiting thread sleeps before it checks whether the experiment is over.
 const NAP: Duration = Duration::from_millis(10);
-/// Longest time that a transaction may take.
+/// Longest time that a transaction (a burst and its answers) may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The path that packets take between clients and servers.
@@ -31,19 +31,19 @@ pub(crate) trait Path: Sync {
     /// Type of the counters that the path keeps.
     type Counts: Copy;
 
-    /// Returns the path's name for messages.
+    /// Returns the path's name, for error messages.
     fn name(&self) -> String;
 
-    /// Returns the end of thread `number`, which may have `burst` packets in flight.
+    /// Returns the end of the path for thread `number`, which may have `burst` packets in flight.
     fn end(&self, number: usize, burst: usize) -> Self::End<'_>;
 
-    /// Whether the path needs an additional thread that calls `help`.
+    /// Whether the path needs an additional thread, which calls `help`.
     const HELPED: bool = false;
 
-    /// Does the work of the additional thread until `over` returns true.
+    /// Does the work of the path's additional thread until `over` returns true.
     fn help(&self, _over: &dyn Fn() -> bool) {}
 
-    /// Wakes the additional thread, so that it calls `over`.
+    /// Wakes the additional thread, so that it notices that the experiment is over.
     fn end_help(&self) {}
 
     /// Returns the path's counters up to now.
@@ -52,13 +52,13 @@ pub(crate) trait Path: Sync {
 
 /// A thread's end of a path.
 pub(crate) trait End {
-    /// Submits `count` packets to `place`.
+    /// Submits `count` packets that are addressed to `place`, a receiver of the network.
     fn submit(&mut self, place: usize, count: usize);
 
-    /// Discards the lock measurements recorded so far.
+    /// Discards the lock measurements that this end has recorded so far.
     fn forget_notes(&mut self) {}
 
-    /// Returns the lock measurements.
+    /// Returns the lock measurements that this end has recorded.
     fn notes(&self) -> LockCounts {
         LockCounts::default()
     }
@@ -69,11 +69,11 @@ pub(crate) trait End {
 pub(crate) struct Talk {
     /// Number of clients; there are as many servers.
     pub(crate) clients: usize,
-    /// Number of requests that a client sends at once.
+    /// Number of requests in a burst: a client sends them at once.
     pub(crate) burst: usize,
-    /// How long the experiment is measured, after its warm-up.
+    /// Length of the measured window, which begins after the warm-up.
     pub(crate) span: Duration,
-    /// Longest time that a transaction may take.
+    /// Longest time that a transaction (a burst and its answers) may take.
     patience: Duration,
 }
 
@@ -81,14 +81,14 @@ pub(crate) struct Talk {
 #[derive(Debug)]
 pub(crate) struct Talked<C> {
     pub(crate) window: Window,
-    /// Number of bursts sent and answered within the window.
+    /// Number of bursts that were sent and completely answered within the measured window.
     pub(crate) transactions: u64,
-    /// Number of all requests; each was answered.
+    /// Number of all requests, warm-up included. Each request was answered.
     pub(crate) requests: u64,
     /// Time from the first request of a burst to its last answer, nanoseconds.
     pub(crate) latency: Latency,
     pub(crate) lock: LockCounts,
-    /// Counters of the path at the beginning and at the end of the window.
+    /// Counters of the path at the beginning and at the end of the measured window.
     pub(crate) counts: (C, C),
 }
 
@@ -97,14 +97,15 @@ impl Talk {
         Self { clients, burst, span, patience: PATIENCE }
     }
 
-    /// Makes a network with one place per thread: servers have the first places, clients the
-    /// others. Each mailbox has room for all packets that can be waiting there.
+    /// Makes a network with one place (a receiver with a mailbox) per thread: servers have the
+    /// first places, clients the others. Each mailbox has room for all packets that can wait there
+    /// at the same time.
     pub(crate) fn network(&self) -> Network {
         Network::new(2 * self.clients, u16::try_from(self.burst).unwrap_or(u16::MAX))
     }
 }
 
-/// Results of one thread.
+/// Results of one client or server thread.
 #[derive(Debug, Default)]
 struct Done {
     requests: u64,
@@ -114,8 +115,9 @@ struct Done {
 }
 
 impl Done {
-    /// Counts a transaction, given the phases and the times at which it began and ended. Only
-    /// transactions that began and ended in the window count.
+    /// Counts a transaction. The arguments are the phases of the experiment and the times at which
+    /// the transaction began and ended. Only transactions that began and ended in the phase
+    /// `Measure` count.
     fn note(&mut self, phases: (Phase, Phase), (start, end): (Instant, Instant)) {
         if phases == (Phase::Measure, Phase::Measure) {
             self.transactions += 1;
@@ -142,7 +144,7 @@ where
         let receiver = receivers[place].lock().unwrap_or_else(PoisonError::into_inner).take();
         receiver.expect("each thread has a place of its own")
     };
-    // Acquire: pairs with the release with which each client signs off.
+    // Acquire: pairs with the release with which each client counts itself out of `asking`.
     let over = || asking.load(Ordering::Acquire) == 0;
     let work = |number: usize| match number / clients {
         0 => {
@@ -169,7 +171,7 @@ where
     Ok(conclude(done, window, seen))
 }
 
-/// Answers every request, by packets to `place`.
+/// Answers every request that arrives, with a packet to `place`, until `over` returns true.
 fn serve(
     mut end: impl End,
     mut receiver: Receiver,
@@ -184,8 +186,8 @@ fn serve(
             measures = true;
             end.forget_notes();
         }
-        // Drop the requests before answering them: their memory returns to the client, which can
-        // then reuse it when the answers arrive.
+        // Drop the requests before answering them: their memory returns to the client's pool, and
+        // the client can reuse it when the answers arrive.
         let count = receiver.recv_all().len() as usize;
         if count > 0 {
             end.submit(place, count);
@@ -194,7 +196,8 @@ fn serve(
     Done { lock: end.notes(), ..Done::default() }
 }
 
-/// Sends bursts to `place` and waits for the answers. A transaction that has begun is completed.
+/// Sends bursts of requests to `place` and waits for the answers, until the experiment is stopped.
+/// A burst that has been sent is still waited for.
 fn ask(
     mut end: impl End,
     mut receiver: Receiver,
@@ -219,7 +222,7 @@ fn ask(
             answers += receiver.recv_all().len() as usize;
         }
         if answers < burst {
-            // `check` will report the missing answers.
+            // Some answers are missing; `check` will report them.
             break;
         }
         done.note((began, phase.get()), (start, MonotonicClock.now()));
@@ -228,7 +231,7 @@ fn ask(
     done
 }
 
-/// Checks that every request reached a server and every answer a client, once.
+/// Checks that every request reached a server once, and that every answer reached a client once.
 fn check<P: Path>(path: &P, network: &Network, clients: usize, requests: u64) -> Result<(), Error> {
     let arrived = |place| {
         let stats = network.receiver_stats(place);

@@ -1,18 +1,20 @@
-//! The cost of a `try_send` that a full link refuses.
+//! Measures the cost of a call of `try_send` that a full link refuses.
 //!
-//! Every port of a link holds packets that ask to leave far in the future, so every port has left a
-//! note for the runner. One more sender has used up its credits with such packets on the first
-//! port. That sender calls `try_send` again and again, and each call returns `Full`.
+//! Every port of the link holds packets whose departure times lie far in the future, so every port
+//! has asked the runner for a later visit. One more sender has used up its credits with such
+//! packets on the first port. That sender calls `try_send` again and again, and each call returns
+//! `Full`.
 //!
-//! The machine interrupts and preempts the thread, so each call is measured by two clocks: the
-//! elapsed time, and the time that the thread itself was on a processor. The second time still
-//! includes interrupts that the kernel charges to the thread, and refills of caches that other
-//! threads have emptied. So each call is followed by a fixed computation, measured in the same way:
-//! it shows how long half a microsecond of work takes on this machine in the worst case. A longer
-//! call meets more interrupts. Therefore the durations over [`LONG_NS`] are counted per second of
-//! CPU time. If the calls meet no more interrupts per second than the computation does, these
-//! durations are due to the machine. After each computation, an empty pair of clock readings shows
-//! the cost of the clocks.
+//! The machine interrupts and preempts the thread, so each call is measured by two clocks: by a
+//! monotonic clock, which shows the elapsed time, and by the thread's CPU clock, which shows the
+//! time that the thread itself was on a processor. The CPU time still includes interrupts that the
+//! kernel charges to the thread, and refills of caches that other threads have emptied.
+//!
+//! To show the machine's part, each call is followed by a fixed computation of half a microsecond,
+//! measured in the same way. A longer call meets more interrupts, so durations over [`LONG_NS`] are
+//! counted per second of CPU time. If the calls have no more long durations per second than the
+//! computation has, the machine causes the long durations. After each computation, an empty pair of
+//! clock readings shows the cost of reading the clocks.
 
 use std::hint::black_box;
 use std::thread;
@@ -26,27 +28,29 @@ use crate::measure::{Latency, Percentiles, Rounds, rotated, thread_cpu_ns};
 
 /// Number of payload bytes in a packet.
 pub const PAYLOAD: usize = 120;
-/// Number of packets that each sender may have in flight. Every port holds this many packets of
-/// another sender.
+/// Number of packets that each sender may have in flight. Every port holds this many packets of a
+/// sender of its own.
 pub const CREDITS: u32 = 4;
-/// The qdisc of each port. Departure times may lie further ahead than by default.
+/// The qdisc of each port. It accepts departure times further ahead than it does by default.
 pub const QDISC: &str = "fq initial_quantum 0 horizon 4200s";
-/// Number of steps of the fixed computation: about 0.5 µs at 3 GHz.
+/// Number of steps of the fixed computation, which takes about 0.5 µs at 3 GHz.
 pub const BUSY_TURNS: u32 = 256;
-/// A call that takes more CPU time than this, clock readings included, counts as long; nanoseconds.
+/// CPU time, in nanoseconds and with the clock readings included, above which a call counts as
+/// long.
 pub const LONG_NS: u64 = 20_000;
-/// The longest window. In a longer one, packets would begin to leave.
+/// The longest window that a plan may ask for. In a longer window, packets would begin to leave.
 pub const WINDOW_MAX: Duration = Duration::from_secs(3_000);
 
-/// How far ahead of the present packets ask to leave.
+/// How far in the future the packets' departure times lie.
 const AHEAD: Duration = Duration::from_secs(4_000);
-/// How long to wait until the packet counts add up, because a runner may be working at a port.
+/// How long to wait until the packet counts of the link add up. They may not at first, because a
+/// runner may be working at a port.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A piece of work that is measured.
+/// A piece of work whose duration is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// A call of `try_send` that is refused.
+    /// A call of `try_send` that the link refuses.
     TrySend,
     /// A fixed computation without memory accesses, locks and system calls.
     Busy,
@@ -71,23 +75,23 @@ impl Design {
 pub struct Plan {
     /// Numbers of ports to measure with, one after another.
     pub ports: Vec<usize>,
-    /// Measured time of each number of ports in a round, at most [`WINDOW_MAX`].
+    /// Measured time of each number of ports in a round, at most [`WINDOW_MAX`] long.
     pub window: Duration,
     /// Number of rounds. Each round starts with another number of ports.
     pub rounds: usize,
 }
 
-/// Durations of one kind of work, by two clocks. The durations include the clock readings.
+/// Durations of one kind of work by two clocks, clock readings included.
 #[derive(Clone, Debug, Default)]
 pub struct Timed {
     /// Durations by the monotonic clock, nanoseconds.
     pub took: Latency,
-    /// Durations by the thread's CPU clock, nanoseconds. The readings of the CPU clock enclose
-    /// those of the monotonic clock.
+    /// Durations by the thread's CPU clock, nanoseconds. The CPU clock is read before and after the
+    /// two readings of the monotonic clock.
     pub cpu: Latency,
-    /// Sum of all durations by the CPU clock, nanoseconds.
+    /// Sum of all durations by the thread's CPU clock, nanoseconds.
     cpu_ns: u64,
-    /// Number of durations over [`LONG_NS`] by the CPU clock.
+    /// Number of durations over [`LONG_NS`] by the thread's CPU clock.
     long: u64,
 }
 
@@ -123,13 +127,14 @@ impl Timed {
 /// Results of one design in one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
-    /// The largest CPU time of a call, minus the median of the empty pairs, nanoseconds.
+    /// Largest CPU time of a call in this round, minus the median CPU time of the empty pairs of
+    /// clock readings; nanoseconds.
     pub own_max_ns: f64,
-    /// Number of calls that took more CPU time than [`LONG_NS`], per second of the CPU time of all
-    /// calls.
+    /// Number of calls that took more CPU time than [`LONG_NS`], divided by the sum of the CPU
+    /// times of all calls in seconds.
     pub long_per_cpu_second: f64,
-    /// Mean number of ports that a call served for other senders. `None` for a design that makes no
-    /// calls of `try_send`.
+    /// Mean number of ports of which a call became the owner, to send packets of other senders.
+    /// `None` for the design that makes no calls of `try_send`.
     pub ports_per_call: Option<f64>,
 }
 
@@ -142,18 +147,19 @@ pub struct Measurement {
     pub ports: usize,
     /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
-    /// Durations of the calls of all rounds.
+    /// Durations of the measured work in all rounds.
     pub calls: Timed,
-    /// Number of calls that were refused, which is all of them. `None` for a design that makes no
+    /// Number of calls that the link refused: all of them. `None` for the design that makes no
     /// calls of `try_send`.
     pub refused: Option<u64>,
-    /// Durations of as many pairs of readings with nothing between them.
+    /// Durations of the empty pairs of clock readings, as many as there are calls.
     pub empty: Timed,
 }
 
 impl Measurement {
-    /// Returns the thread's own work in a call, nanoseconds: the call's CPU time minus the median
-    /// of the empty pairs. `None` if nothing was measured.
+    /// Returns the percentiles of the thread's own work in a call, nanoseconds: the call's CPU time
+    /// minus the median CPU time of the empty pairs of clock readings. `None` if nothing was
+    /// measured.
     #[must_use]
     pub fn own(&self) -> Option<Percentiles> {
         let readings_ns = median(&self.empty.cpu);
@@ -168,13 +174,14 @@ impl Measurement {
         })
     }
 
-    /// Returns the median time that the readings add to a duration by the CPU clock, nanoseconds.
+    /// Returns the median time that the clock readings add to a duration by the thread's CPU clock,
+    /// nanoseconds.
     #[must_use]
     pub fn readings_cpu_ns(&self) -> u64 {
         median(&self.empty.cpu)
     }
 
-    /// Returns the median time that the readings add to a duration by the monotonic clock,
+    /// Returns the median time that the clock readings add to a duration by the monotonic clock,
     /// nanoseconds.
     #[must_use]
     pub fn readings_took_ns(&self) -> u64 {
@@ -228,14 +235,14 @@ fn median(latency: &Latency) -> u64 {
     latency.percentiles().map_or(0, |ns| ns.p50)
 }
 
-/// Results of one window.
+/// Results of one measured window.
 #[derive(Debug, Default)]
 struct Outcome {
-    /// Durations by design.
+    /// Durations of the two designs, in the order of [`Design::ALL`].
     calls: [Timed; 2],
     empty: Timed,
     refused: u64,
-    /// Number of times that a call served a port.
+    /// Number of times that a call became the owner of a port to send packets of other senders.
     helped: u64,
 }
 
@@ -259,15 +266,15 @@ impl Measurement {
 /// A full link, and a sender at the link's first port that has no credit left.
 struct Full {
     link: Link,
-    /// The senders whose packets lie in the ports, one per port.
+    /// The senders of the packets that the ports hold, one sender per port.
     others: Vec<Sender>,
     sender: Sender,
     flow: Flow,
 }
 
 impl Full {
-    /// Makes a full link. The packets of the other senders ask to leave after `others_in`, those of
-    /// the measured sender after `own_in`.
+    /// Makes a full link. The packets of the other senders may leave only after `others_in`, those
+    /// of the measured sender only after `own_in`.
     fn new(ports: usize, others_in: Duration, own_in: Duration) -> Result<Self, Error> {
         let devices = (0..ports).map(|_| Box::new(Null::default()) as Box<dyn Device>);
         let credits = Credits { packets: CREDITS, bytes: 1 << 20 };
@@ -292,7 +299,8 @@ impl Full {
         (self.others.len() as u64 + 1) * u64::from(CREDITS)
     }
 
-    /// Waits until the link holds all packets that it was given, each in the right port.
+    /// Waits until the link holds all packets that it was given, and checks that each is in the
+    /// right port.
     fn settle(&self) -> Result<(), Error> {
         let until = MonotonicClock.now() + PATIENCE;
         loop {
@@ -306,7 +314,7 @@ impl Full {
         }
     }
 
-    /// Makes calls for a window, after a warm-up of one fifth of the window.
+    /// Measures refused calls for the time `window`, after a warm-up of one fifth of that time.
     fn measure(&mut self, window: Duration) -> Result<Outcome, Error> {
         self.turns(window / 5, &mut Outcome::default())?;
         let mut outcome = Outcome::default();
@@ -318,8 +326,9 @@ impl Full {
         Ok(outcome)
     }
 
-    /// Makes a call, runs the computation and reads the clocks, in turn. Does so at least twice,
-    /// because the first refused call differs from later ones.
+    /// Repeats until `window` is over: makes a call, then the fixed computation, then an empty pair
+    /// of clock readings. Repeats at least twice, because the first refused call does other work
+    /// than later ones.
     fn turns(&mut self, window: Duration, outcome: &mut Outcome) -> Result<(), Error> {
         let Outcome { calls: [calls, busy], empty, refused, .. } = outcome;
         let until = MonotonicClock.now() + window;
@@ -349,7 +358,7 @@ impl Full {
     }
 }
 
-/// Uses up the credits of `sender` with packets that ask to leave after `ahead`.
+/// Uses up the credits of `sender` with packets that may leave only after `ahead`.
 fn spend(link: &Link, sender: &mut Sender, flow: &Flow, ahead: Duration) -> Result<(), Error> {
     let refused = |why: TrySendError| Error::NotFull(format!("a packet was refused: {why}"));
     for _ in 0..CREDITS {
@@ -360,7 +369,7 @@ fn spend(link: &Link, sender: &mut Sender, flow: &Flow, ahead: Duration) -> Resu
     Ok(())
 }
 
-/// Checks that no packet was sent or dropped.
+/// Checks that the link has sent and dropped no packet.
 fn still(stats: &LinkStats) -> Result<(), Error> {
     match (stats.sent, stats.dropped_total()) {
         (0, 0) => Ok(()),
@@ -370,8 +379,8 @@ fn still(stats: &LinkStats) -> Result<(), Error> {
     }
 }
 
-/// Checks that every port holds the packets of its own sender, and the first port also those of the
-/// measured sender.
+/// Checks that every port holds the packets of its own sender, and that the first port also holds
+/// those of the measured sender.
 fn in_every_port(stats: &LinkStats) -> Result<(), Error> {
     for (port, snapshot) in stats.ports.iter().enumerate() {
         let (held, want) = (snapshot.held, u64::from(CREDITS) * if port == 0 { 2 } else { 1 });
@@ -382,7 +391,8 @@ fn in_every_port(stats: &LinkStats) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that `dropped` of the `given` packets were dropped, and that no packet is missing.
+/// Checks that `dropped` of the `given` packets were dropped, and that the link has sent or still
+/// holds all others.
 fn balance(stats: &LinkStats, given: u64, dropped: u64) -> Result<(), Error> {
     let (submitted, sent, held) = (stats.submitted, stats.sent, stats.held);
     let lost = stats.dropped_total();
@@ -396,7 +406,7 @@ fn balance(stats: &LinkStats, given: u64, dropped: u64) -> Result<(), Error> {
     )))
 }
 
-/// Runs the fixed computation (xorshift: Marsaglia 2003).
+/// Runs the fixed computation: steps of a xorshift generator (Marsaglia 2003).
 #[inline]
 fn compute() -> u64 {
     let mut state = black_box(0x9e37_79b9_7f4a_7c15_u64);

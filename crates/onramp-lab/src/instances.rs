@@ -1,9 +1,9 @@
-//! The experiment of 2009: how the packet rate of a design changes as senders are added, one after
-//! another.
+//! The experiment of 2009: it measures how the packet rate of a design changes as more and more
+//! senders use it.
 //!
-//! The paths, the packets and the way of measuring are those of [`contention`]. This module
-//! compares the rate with each number of senders to the rate with the first number, in the same
-//! round and with the same design.
+//! The transmit paths, the packets and the way of measuring are those of [`contention`]. For each
+//! design and each round, this module divides the rate with each number of senders by the rate with
+//! the first number.
 //!
 //! Source: the measurements of 2009 on netdev, in which 8 senders together sent half as many
 //! packets as one sender alone.
@@ -22,19 +22,20 @@ use crate::{Error, Load};
 pub struct Plan {
     /// Designs to measure.
     pub designs: Vec<Design>,
-    /// Numbers of senders. The rate with each is compared with the rate of the first.
+    /// Numbers of senders to measure with. The rate with each number is compared with the rate with
+    /// the first number.
     pub threads: Vec<usize>,
-    /// The qdisc that all designs use.
+    /// The qdisc that all designs have in front of the device.
     pub qdisc: Spec,
     /// Time that the device takes per packet, nanoseconds.
     pub device_ns: u64,
-    /// Whether threads are bound to processors, in turn.
+    /// Whether threads are bound to processors; thread after thread gets the next processor.
     pub pin: bool,
     /// Measured time of each cell (design and number of senders) in a round.
     pub window: Duration,
     /// Number of rounds. Each round starts with another design.
     pub rounds: usize,
-    /// The work of the senders.
+    /// The work of the senders: a stream, or bursts that are waited for.
     pub load: Load,
 }
 
@@ -61,9 +62,9 @@ pub struct Round {
     pub transactions_per_second: Option<f64>,
     /// Processor time of the process per packet that left, nanoseconds; `None` if no packet left.
     pub cpu_ns_per_packet: Option<f64>,
-    /// The packet rate divided by the rate with the first number of senders.
+    /// Packet rate divided by the rate with the first number of senders in the same round.
     pub scaling: f64,
-    /// Jain's fairness index over the senders.
+    /// Jain's fairness index of the numbers of packets that the senders sent.
     pub jain: f64,
 }
 
@@ -139,8 +140,8 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
 mod tests {
     use super::*;
 
-    /// Every design is measured with every number of senders in each round. `run` itself fails if
-    /// packets are lost.
+    /// Each round measures every design with every number of senders. `run` itself fails if packets
+    /// are lost.
     #[test]
     fn every_design_is_measured_with_every_number_of_senders() {
         for load in [Load::Stream, Load::Rr(1), Load::Rr(5), Load::Rr(64)] {

@@ -1,21 +1,24 @@
-//! The transmit path of the running kernel compared with Onramp's: the cost of a qdisc, and the
-//! effect of more processors.
+//! Compares the transmit path of the running kernel with Onramp's: what a qdisc costs, and how the
+//! rate grows with more processors.
 //!
-//! Both sides send packets of the same size from the same number of threads, each bound to its own
-//! processor, as fast as the packets are taken. Each side has a floor: the same sender and device
-//! without a qdisc. The cost of a qdisc is what it adds to the floor of its side.
+//! Both sides (the kernel and Onramp) send packets of the same size from the same number of
+//! threads, each bound to its own processor, as fast as the packets are taken. Each side has a
+//! floor: the same sender and device without a qdisc. The cost of a qdisc is the CPU time that it
+//! adds to the floor of its side.
 //!
 //! * The kernel's side: packet sockets in a separate network namespace, on a device with one queue
-//!   that swallows all packets; the floor is `noqueue`. In the floor the threads share the device,
-//!   as they do with a qdisc.
-//! * Onramp's side: a [`Link`](onramp::Link) in front of a device that takes all packets. The floor
-//!   (`none`) is: packet from the pool, payload, clock, device, and straight back to the pool. In
-//!   the floor each thread has its own device.
+//!   that swallows all packets. Its floor is the qdisc `noqueue`. In the floor the threads share
+//!   the device, as they do with a qdisc.
+//! * Onramp's side: a [`Link`](onramp::Link) in front of a device that takes all packets. Its floor
+//!   (`none`) is a loop without link and qdisc: take a packet from the pool, write the payload,
+//!   read the clock, call the device, and return the packet to the pool. In the floor each thread
+//!   has its own device.
 //!
-//! The comparison does not hide these differences: a packet of the kernel is allocated and freed
-//! each time, is limited by the socket's buffer instead of credits, and enters by one system call
-//! per 64 packets; the floor includes all that. Softirqs that run on top of a sender are part of
-//! its CPU time; the work of `ksoftirqd` is not, but is small here.
+//! These differences between the sides remain in the comparison. A packet of the kernel is
+//! allocated and freed each time, is limited by the socket's buffer instead of credits, and enters
+//! by one system call per 64 packets; the kernel's floor includes all that. Softirqs that run on
+//! top of a sender are part of its CPU time; the work of the thread `ksoftirqd` is not, but is
+//! small here.
 
 mod bed;
 mod ours;
@@ -35,13 +38,13 @@ use crate::thread_group::Window;
 use crate::{Error, pin};
 use bed::{Bed, DEVICES};
 
-/// Size of a packet, bytes: on the kernel's side a frame with its headers, on Onramp's side the
-/// payload.
+/// Size of a packet, bytes. On the kernel's side this is the size of a frame with its headers, on
+/// Onramp's side the size of the payload.
 pub const PACKET: usize = 120;
 /// Qdiscs that are compared whenever both sides have them.
 const USUAL: [&str; 5] = ["pfifo", "pfifo_fast", "fq", "fq_codel", "htb"];
 
-/// The side of the comparison.
+/// A side of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The kernel's transmit path.
@@ -51,10 +54,10 @@ pub enum Side {
 }
 
 impl Side {
-    /// Both sides of the comparison.
+    /// Both sides of the comparison, in the order in which they are measured.
     pub const ALL: [Self; 2] = [Self::Kernel, Self::Onramp];
 
-    /// Returns the side's name.
+    /// Returns the name of the side in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -63,7 +66,8 @@ impl Side {
         }
     }
 
-    /// Returns the name of the side's floor, which replaces a qdisc's name.
+    /// Returns the name of the side's floor (a path without a qdisc), which stands in place of a
+    /// qdisc's name.
     #[must_use]
     pub fn floor(self) -> &'static str {
         match self {
@@ -76,36 +80,38 @@ impl Side {
 /// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Qdiscs in the syntax of tc; the kernel's `htb` gets one class.
+    /// Qdiscs to measure, in the syntax of tc. On both sides `htb` gets one class.
     pub qdiscs: Vec<String>,
-    /// Numbers of processors, each with one sender. The results are compared with those of the
-    /// first number.
+    /// Numbers of processors to measure with; each processor has one sender. Rates are compared
+    /// with those of the first number.
     pub cpus: Vec<usize>,
     /// Measured time of each cell in a round.
     pub window: Duration,
-    /// Number of rounds. Each round starts with another cell.
+    /// Number of rounds. Each round starts with another cell (side, qdisc and number of
+    /// processors).
     pub rounds: usize,
 }
 
 /// The results of the experiment.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The kind of device on the kernel's side, or the reason why that side could not be measured.
+    /// The kind of device on the kernel's side. An error says why the kernel's side could not be
+    /// measured.
     pub device: Result<&'static str, String>,
-    /// Qdiscs that a side does not have.
+    /// Qdiscs that one of the sides does not have.
     pub lacking: Vec<Lacking>,
-    /// The cells, ordered by side, qdisc (the floor first) and number of processors.
+    /// The results of all cells, ordered by side, qdisc (the floor first) and number of processors.
     pub cells: Vec<Measurement>,
 }
 
-/// A qdisc that a side does not have.
+/// A qdisc that a side of the comparison does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lacking {
     /// The side of the comparison: the kernel or Onramp.
     pub side: Side,
     /// The qdisc, in the syntax of tc.
     pub qdisc: String,
-    /// The error that the side returned.
+    /// The error with which the side refused the qdisc.
     pub why: String,
 }
 
@@ -114,7 +120,7 @@ pub struct Lacking {
 pub struct Measurement {
     /// The side of the comparison: the kernel or Onramp.
     pub side: Side,
-    /// The qdisc, or the name of the floor.
+    /// The qdisc in the syntax of tc, or the name of the floor.
     pub qdisc: String,
     /// Number of processors; there are as many senders.
     pub cpus: usize,
@@ -122,21 +128,21 @@ pub struct Measurement {
     pub rounds: Vec<Round>,
 }
 
-/// Results of one cell in one round.
+/// Results of one cell (side, qdisc and number of processors) in one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Round {
     /// Number of packets that the device took, per second.
     pub packets_per_second: f64,
-    /// User and system time of the process per packet, nanoseconds. `None` if there were no
-    /// packets.
+    /// User and system time of the process per packet that the device took, nanoseconds. `None` if
+    /// the device took no packets.
     pub cpu_ns_per_packet: Option<f64>,
-    /// `cpu_ns_per_packet` minus that of the floor with the same number of processors in this
-    /// round. `None` for a floor.
+    /// `cpu_ns_per_packet` minus the same figure of the floor with the same number of processors in
+    /// this round: the cost of the qdisc. `None` for a floor.
     pub above_floor_ns: Option<f64>,
     /// The packet rate divided by the rate with the first number of processors in this round.
     pub scaling: f64,
-    /// The share of its processors' time that the process had, from 0 to 1. If it is less than 1,
-    /// other processes ran there too, so that rates mean little, or senders waited.
+    /// The share of its processors' time that the process used, from 0 to 1. A share below 1 means
+    /// that other processes ran there too, so that rates mean little, or that senders waited.
     pub cpu_share: f64,
     /// Number of packets that the device took, including the warm-up.
     pub packets: u64,
@@ -149,42 +155,43 @@ pub struct Round {
 pub struct Ratio {
     /// The qdisc, in the syntax of tc.
     pub qdisc: String,
-    /// Number of processors.
+    /// Number of processors on each side.
     pub cpus: usize,
     /// Onramp's rate, divided by the kernel's in the same round.
     pub packets_per_second: Option<Spread>,
-    /// The median cost that Onramp's qdisc adds to its floor, divided by the cost that the kernel's
-    /// qdisc adds to its floor. `None` if the kernel's qdisc adds no measurable cost.
+    /// The median cost that Onramp's qdisc adds to Onramp's floor, divided by the median cost that
+    /// the kernel's qdisc adds to the kernel's floor. `None` if the kernel's qdisc adds no
+    /// measurable cost.
     pub above_floor: Option<f64>,
 }
 
-/// Result of one run of one cell.
+/// Result of one run of one cell (side, qdisc and number of processors).
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     window: Window,
-    /// Number of packets that the device took in the window.
+    /// Number of packets that the device took in the measured window.
     counted: u64,
-    /// Number of packets that the device took in the whole run.
+    /// Number of packets that the device took in the whole run, warm-up included.
     taken: u64,
     dropped: u64,
 }
 
 impl Trial {
     /// Makes a trial. `seen` holds the device's packet counts at the beginning and at the end of
-    /// the window.
+    /// the measured window.
     fn of(window: Window, seen: (u64, u64), taken: u64, dropped: u64) -> Self {
         Self { window, counted: seen.1 - seen.0, taken, dropped }
     }
 }
 
 impl Measurement {
-    /// Returns the spread of a figure over the rounds that have it.
+    /// Returns the spread of `figure` over the rounds that have this figure.
     #[must_use]
     pub fn spread(&self, figure: impl Fn(&Round) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.rounds.iter().filter_map(figure))
     }
 
-    /// Whether the cell is a floor, without a qdisc.
+    /// Whether this is the measurement of a floor, which has no qdisc.
     #[must_use]
     pub fn is_floor(&self) -> bool {
         self.qdisc == self.side.floor()
@@ -211,8 +218,8 @@ impl Found {
 fn ratio(ours: &Measurement, theirs: &Measurement) -> Ratio {
     let rounds = ours.rounds.iter().zip(&theirs.rounds);
     let rates = rounds.map(|(ours, theirs)| ours.packets_per_second / theirs.packets_per_second);
-    // In a single round the difference to the floor may be anything around zero, so divide the
-    // medians.
+    // In a single round the cost above the floor may be close to zero or negative, so divide the
+    // medians over the rounds.
     let cost =
         |cell: &Measurement| cell.spread(|round| round.above_floor_ns).map(|cost| cost.median);
     let theirs_ns = cost(theirs).filter(|ns| *ns > 0.0);
@@ -224,8 +231,8 @@ fn ratio(ours: &Measurement, theirs: &Measurement) -> Ratio {
     }
 }
 
-/// Returns the kinds of qdisc to ask both sides for: the usual ones, and all kinds of Onramp that
-/// let packets through without options or classes.
+/// Returns the kinds of qdisc to measure on both sides: the usual ones, and all kinds of Onramp
+/// that let packets through without options or classes.
 #[must_use]
 pub fn qdiscs() -> Vec<String> {
     let others = KINDS.iter().map(|kind| kind.id).filter(|id| !USUAL.contains(id) && sends(id));
@@ -250,7 +257,7 @@ fn sends(id: &str) -> bool {
 /// [`Error`] if no side has one of the qdiscs, threads cannot be started or bound, the kernel's
 /// counters cannot be read, or packets are lost or duplicated.
 pub fn run(plan: &Plan, mut told: impl FnMut(&str) + Send) -> Result<Found, Error> {
-    // The namespace belongs to this thread and ends with it.
+    // The network namespace belongs to the thread that is started here, and ends with that thread.
     thread::scope(|scope| {
         let body = || measure(plan, &DEVICES, &mut told);
         let lab = thread::Builder::new().name("lab-kernel".to_owned()).spawn_scoped(scope, body);
@@ -308,7 +315,8 @@ fn measure(
     Ok(Found { device: bed.map(|bed| bed.device()), lacking, cells })
 }
 
-/// Refuses a qdisc that no side has. If one of the usual qdiscs is missing, that is only reported.
+/// Returns an error if neither side has one of the qdiscs. A missing qdisc is no error if it is one
+/// of the usual ones; it is then only reported.
 fn nowhere(cells: &[Measurement], lacking: &[Lacking]) -> Result<(), Error> {
     let usual = qdiscs();
     let unusual = |lacking: &&Lacking| !usual.contains(&lacking.qdisc);
@@ -317,7 +325,7 @@ fn nowhere(cells: &[Measurement], lacking: &[Lacking]) -> Result<(), Error> {
     nowhere.next().map_or(Ok(()), |ours| Err(Error::Qdisc(ours.qdisc.clone(), ours.why.clone())))
 }
 
-/// Returns an error with the reason if a side does not have a qdisc.
+/// Returns the reason as an error if `side` does not have the qdisc.
 fn has(bed: &Result<Bed, String>, side: Side, qdisc: &str) -> Result<(), String> {
     match (side, bed) {
         (Side::Kernel, Ok(bed)) => bed.set(qdisc).map(drop),
@@ -327,8 +335,8 @@ fn has(bed: &Result<Bed, String>, side: Side, qdisc: &str) -> Result<(), String>
     }
 }
 
-/// Returns the setup with which Onramp replaces the kernel's qdisc, with a class where the kernel's
-/// has one.
+/// Returns the description of the tree by which Onramp replaces the kernel's qdisc. The tree has a
+/// class where the kernel's qdisc has one.
 fn tree(qdisc: &str) -> Result<Setup, String> {
     let mut tree = Setup::default();
     for line in bed::lines(qdisc) {
@@ -353,7 +361,8 @@ fn trial(
     }
 }
 
-/// Adds the cell to the message of an error about missing packets.
+/// Adds the name of the cell (side, qdisc and number of processors) to an error about missing
+/// packets.
 fn placed(error: Error, cell: &Measurement) -> Error {
     match error {
         Error::Conservation(account) => {
@@ -365,7 +374,8 @@ fn placed(error: Error, cell: &Measurement) -> Error {
     }
 }
 
-/// Adds the results of one round to the cells. `first` is the number of processors to compare with.
+/// Adds the results of one round to the cells. `first` is the number of processors whose rates the
+/// others are divided by.
 fn add_round(cells: &mut [Measurement], trials: &[Trial], first: usize) {
     let rate = |trial: &Trial| trial.window.per_second(trial.counted);
     let cpu_ns = |trial: &Trial| {

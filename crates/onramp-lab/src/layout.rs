@@ -1,11 +1,11 @@
-//! The experiment of 2009. It compares two layouts of a port's hot fields: fields grouped by the
-//! thread that writes them, each group on its own cache lines, and the same fields in an order in
-//! which writers share lines.
+//! The experiment of 2009. It compares two layouts of the fields that a port's threads write most
+//! often: fields grouped by the thread that writes them, each group on its own cache lines, and the
+//! same fields in an order in which several writers share lines.
 //!
 //! Threads push items into an intake that only counts them, with Onramp's protocol: a thread that
-//! finds the intake idle becomes its owner, takes the items that others left, and does the work for
-//! them. There are no packets, no qdisc and no device, so threads share only the fields, and the
-//! experiment measures the cost of the fields' cache lines.
+//! finds the intake idle becomes its owner, takes the items that other threads pushed, and does the
+//! work for them. There are no packets, no qdisc and no device, so threads share only the fields,
+//! and the experiment measures the cost of the fields' cache lines.
 //!
 //! In the stream load, threads push without pause. In the request-response load, a thread that has
 //! pushed its burst checks the fields until the owner has done the work for the whole burst.
@@ -25,7 +25,7 @@ use crate::measure::{Latency, Phase, PhaseCell, Rounds, rotated};
 use crate::thread_group::{ThreadGroup, Window};
 use crate::{Error, Load, pin};
 
-/// Number of pushes of a stream between two checks of the phase.
+/// Number of pushes of a stream between two looks at the phase of the experiment.
 const RUN: u64 = 64;
 /// Largest number of items that may wait, as in the intake of `onramp`.
 const CAP: u64 = 16_384;
@@ -55,29 +55,31 @@ pub struct Plan {
     pub window: Duration,
     /// Number of rounds. Each round starts with the other layout.
     pub rounds: usize,
-    /// Whether threads are bound to processors, in turn.
+    /// Whether threads are bound to processors; thread after thread gets the next processor.
     pub pin: bool,
-    /// The work of the threads.
+    /// The work of the threads: a stream, or bursts that are waited for.
     pub load: Load,
 }
 
 /// Results of one layout in one round.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Number of items that went through, per second.
+    /// Number of items per second that were pushed and for which an owner did the work.
     pub packets_per_second: f64,
-    /// Number of bursts that went through, per second; `None` for a stream, which has no bursts.
+    /// Number of bursts per second all of whose items an owner has worked on; `None` for a stream,
+    /// which has no bursts.
     pub transactions_per_second: Option<f64>,
     /// Processor time of the process per item, nanoseconds.
     pub cpu_ns_per_packet: f64,
-    /// Number of exchanges of the word per item that failed because another thread was faster.
+    /// Number of failed exchanges of the intake's word per item. An exchange fails if another
+    /// thread has changed the word meanwhile.
     pub retries_per_packet: f64,
-    /// Share of the pushes that made their thread the owner.
+    /// Share of the pushes by which a thread became the owner.
     pub owned_share: f64,
-    /// Number of pushes per item that were refused because too many items waited.
+    /// Number of pushes per item that were refused because too many items waited in the intake.
     pub refused_per_packet: f64,
-    /// Time from before the first push of a burst until all of it has left, nanoseconds; empty for
-    /// a stream.
+    /// Time from before the first push of a burst until an owner has worked on all its items,
+    /// nanoseconds; empty for a stream.
     pub latency: Latency,
 }
 
@@ -90,11 +92,11 @@ pub struct Measurement {
     pub threads: usize,
     /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
-    /// Time from before the first push of a burst until all of it has left, over all rounds,
-    /// nanoseconds; empty for a stream.
+    /// Time from before the first push of a burst until an owner has worked on all its items, over
+    /// all rounds, nanoseconds; empty for a stream.
     pub latency: Latency,
-    /// Number of items that went through in all rounds, including the warm-up: the same number as
-    /// were pushed.
+    /// Number of items that owners worked on in all rounds, including the warm-up. It is the number
+    /// of items pushed.
     pub packets: u64,
 }
 
@@ -111,7 +113,7 @@ impl Design {
         }
     }
 
-    /// Returns the number of bytes from the first field to the last.
+    /// Returns the size of the fields in this layout, from the first field to the last; bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -166,7 +168,7 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
 #[derive(Debug, Default)]
 struct Done {
     pushed: u64,
-    /// Number of items pushed in the window; the fields below count only the window too.
+    /// Number of items pushed in the measured window. The fields below count only that window, too.
     counted: u64,
     retries: u64,
     owned: u64,
@@ -175,7 +177,8 @@ struct Done {
     latency: Latency,
 }
 
-/// Counts of pushes: items pushed, repeated exchanges, ownerships and refusals.
+/// Counts of pushes: items pushed, exchanges repeated, times that the thread became the owner, and
+/// pushes refused.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pushes {
     pushed: u64,
@@ -204,7 +207,7 @@ fn measure<F: Fields>(
     conclude(&fields, done, window, plan.load)
 }
 
-/// Pushes items until the run is stopped.
+/// Pushes items without a pause until the run is stopped.
 fn stream(fields: &impl Fields, phase: &PhaseCell) -> Done {
     let mut done = Done::default();
     loop {
@@ -218,15 +221,15 @@ fn stream(fields: &impl Fields, phase: &PhaseCell) -> Done {
             push(fields, &mut pushes);
         }
         if pushes.refused > 0 {
-            // The owner may be waiting for this processor.
+            // The owner may need this processor to go on.
             thread::yield_now();
         }
         done.add(pushes, now == Phase::Measure);
     }
 }
 
-/// Pushes a burst of `burst` items, waits until all of it has left, and repeats that until the run
-/// is stopped.
+/// Pushes a burst of `burst` items, waits until an owner has worked on all of them, and repeats
+/// that until the run is stopped.
 fn rr(fields: &impl Fields, burst: u64, phase: &PhaseCell) -> Done {
     let mut done = Done::default();
     while !phase.is_stop() {
@@ -238,16 +241,16 @@ fn rr(fields: &impl Fields, burst: u64, phase: &PhaseCell) -> Done {
             before = pushes;
             push(fields, &mut pushes);
             if pushes.refused > before.refused {
-                // The owner may be waiting for this processor.
+                // The owner may need this processor to go on.
                 thread::yield_now();
             }
         }
-        // If the last push made this thread the owner, its work is done: `push` returns when
-        // nothing waits any more. Otherwise wait for the owner.
+        // If the last push made this thread the owner, the thread has done the work for its items:
+        // `push` returns only when no item waits any more. Otherwise wait for the owner.
         if pushes.owned == before.owned {
             let mark = fields.mark();
             while !fields.has_left(mark) {
-                // The owner may be waiting for this processor.
+                // The owner may need this processor to go on.
                 thread::yield_now();
             }
         }
@@ -261,8 +264,8 @@ fn rr(fields: &impl Fields, burst: u64, phase: &PhaseCell) -> Done {
     done
 }
 
-/// Pushes one item, unless too many wait. If that makes the thread the owner, it works until
-/// nothing waits.
+/// Pushes one item, unless too many items wait. If the push makes this thread the owner, the thread
+/// works until no item waits.
 #[inline]
 fn push(fields: &impl Fields, done: &mut Pushes) {
     match fields.push(&mut done.retries) {
@@ -334,7 +337,7 @@ fn conclude(
 mod tests {
     use super::*;
 
-    /// Every item that is pushed goes through; `run` fails otherwise.
+    /// In both layouts, owners work on every item that is pushed; `run` fails otherwise.
     #[test]
     fn nothing_is_lost_in_either_layout() {
         let loads = [Load::Stream, Load::Rr(1), Load::Rr(5), Load::Rr(64), Load::Rr(32_768)];
@@ -355,7 +358,8 @@ mod tests {
         }
     }
 
-    /// An item has left when the owner has done the work for it, and not earlier.
+    /// `has_left` returns true for an item when the owner has done the work for that item, and not
+    /// earlier.
     fn leaves<F: Fields>() {
         let (fields, mut pushes) = (F::new(8), Pushes::default());
         push(&fields, &mut pushes);
@@ -383,7 +387,7 @@ mod tests {
         let (fields, mut done) = (F::new(2), Pushes::default());
         (0..10).for_each(|_| push(&fields, &mut done));
         assert_eq!((done.pushed, done.owned, done.retries, fields.sent()), (10, 10, 0, 10));
-        // While another owner is active, two items fit.
+        // While another thread is the owner, two items fit into an intake with a cap of two.
         assert_eq!(fields.push(&mut 0), Some(true));
         (0..5).for_each(|_| push(&fields, &mut done));
         assert_eq!((done.pushed, done.owned, done.refused), (12, 10, 3));

@@ -2,14 +2,14 @@
 
 use onramp_queue::Credits;
 
-/// Largest number of packets in a transaction: the most packets that a sender may ever have in
-/// flight.
+/// Largest number of packets in a transaction (a burst that the thread waits for). It is the
+/// largest number of packets that a sender may ever have in flight.
 pub const BURST_MAX: u32 = Credits::PACKETS_MAX;
 
 /// The work of each sending thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// Each thread sends packets as fast as its credits come back.
+    /// Each thread sends packets as fast as its credits return.
     Stream,
     /// Each thread repeats transactions: it sends this number of packets and waits until all of
     /// them have left or, in some experiments, are answered.
@@ -17,7 +17,7 @@ pub enum Load {
 }
 
 impl Load {
-    /// Returns the load's name, after the tests of netperf.
+    /// Returns the name of the load in reports, which is the name of a test of netperf.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -26,8 +26,8 @@ impl Load {
         }
     }
 
-    /// Returns the number of packets in a transaction; `None` for a stream, which has no
-    /// transactions.
+    /// Returns the number of packets in a transaction (a burst that the thread waits for); `None`
+    /// for a stream, which has no transactions.
     #[must_use]
     pub const fn burst(self) -> Option<u32> {
         match self {

@@ -1,4 +1,5 @@
-//! The locks of the old designs. A thread that waits for a lock gives up when the experiment stops.
+//! The locks of the designs that the laboratory compares with Onramp. A thread that waits for a
+//! lock gives up when the experiment stops.
 
 mod adaptive;
 mod handicap;
@@ -14,24 +15,26 @@ pub(crate) use mutex::StdMutex;
 pub(crate) use spin::Spin;
 pub(crate) use ticket::Ticket;
 
-/// A lock. Code in this crate relies on two properties: a lock has at most one `Held` at a time,
-/// and everything written under one `Held` is visible under the next.
+/// A lock. Code in this crate relies on two properties: at most one `Held` (proof that a thread
+/// holds the lock) exists at a time, and everything written under one `Held` is visible under the
+/// next.
 pub(crate) trait Lock: Default + Send + Sync {
-    /// The kind of lock, for tables.
+    /// The name of this kind of lock in tables.
     const KIND: &'static str;
 
-    /// Proof that the lock is held; dropping it releases the lock.
+    /// Proof that a thread holds the lock; dropping it releases the lock.
     type Held<'a>
     where
         Self: 'a;
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free. Returns `None` otherwise.
     fn try_acquire(&self) -> Option<Self::Held<'_>>;
 
-    /// Waits for the lock. Returns `None` if the experiment stopped first.
+    /// Waits for the lock and takes it. Returns `None` if the experiment stopped first.
     fn acquire(&self, phase: &PhaseCell) -> Option<Self::Held<'_>>;
 
-    /// Does the same as `acquire`, for the thread that dequeues and wants the lock back.
+    /// Waits for the lock like `acquire`, for the thread that dequeues packets and wants the lock
+    /// back. Some kinds of locks prefer that thread.
     #[inline]
     fn acquire_as_owner(&self, phase: &PhaseCell) -> Option<Self::Held<'_>> {
         self.acquire(phase)
@@ -47,7 +50,8 @@ mod tests {
     use crate::lockstat::LockNotes;
     use crate::measure::{Gate, Phase};
 
-    /// Four threads increment a plain number in the cell, and check that no two are inside at once.
+    /// Each kind of lock lets only one thread at a time into the cell: four threads increment a
+    /// plain number in the cell, and check that no two of them are inside at once.
     fn excludes<L: Lock>() {
         const EACH: u64 = if cfg!(miri) { 9 } else { 90 };
         let (cell, inside) = (LockCell::<L, u64>::new(0), AtomicUsize::new(0));
@@ -68,7 +72,8 @@ mod tests {
                         let mut guard = guard.expect("nobody says stop");
                         assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "two inside");
                         *guard += 1;
-                        // Yield, so that other threads find the lock held.
+                        // Yield while this thread holds the lock, so that other threads find the
+                        // lock held.
                         if n % 4 == 0 {
                             std::thread::yield_now();
                         }
@@ -85,7 +90,7 @@ mod tests {
         assert_eq!(*cell.get_mut(), 4 * EACH, "{}", L::KIND);
     }
 
-    /// A waiter leaves when the experiment stops, even though the lock is never free.
+    /// A waiting thread gives up when the experiment stops, even if the lock is never released.
     fn stops<L: Lock>() {
         let (cell, phase) = (LockCell::<L, ()>::new(()), PhaseCell::default());
         let held = cell.lock(&phase, &mut LockNotes::off()).expect("it is free");

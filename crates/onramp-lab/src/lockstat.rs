@@ -1,8 +1,8 @@
 //! Statistics of locks, in the columns of `perf lock contention` and of lockmeter (2004).
 //!
-//! All acquisitions are counted, and every wait is timed. Of the hold times, only one in
-//! [`HOLD_PERIOD`] is measured, because reading the clock in each would make the lock be held
-//! longer.
+//! Every acquisition of a lock is counted, and every wait for a lock is timed. The time for which a
+//! lock is held is measured for one acquisition in [`HOLD_PERIOD`], because reading the clock each
+//! time would make threads hold the lock longer.
 
 use std::fmt::Write;
 
@@ -11,10 +11,11 @@ use onramp_dev::MonotonicClock;
 
 use crate::measure::Sampler;
 
-/// Sampling period: the duration of one hold out of every 16 is measured.
+/// Sampling period: the time for which the lock is held is measured for one acquisition out of
+/// every 16.
 pub const HOLD_PERIOD: u64 = 16;
 
-/// One thread's statistics of one lock. Switched off, they cost only a branch.
+/// One thread's statistics of one lock. If they are switched off, recording costs only a branch.
 #[derive(Debug)]
 pub struct LockNotes {
     on: bool,
@@ -22,23 +23,23 @@ pub struct LockNotes {
     counts: LockCounts,
 }
 
-/// Statistics of one lock, from one or several threads.
+/// Statistics of one lock, added up over one or several threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockCounts {
     /// Number of times that the lock was taken.
     pub acquired: u64,
     /// Number of times that a thread had to wait for the lock, including waits that ended without
-    /// it.
+    /// the lock because the experiment stopped.
     pub contended: u64,
-    /// Sum of all waits, nanoseconds.
+    /// Sum of all waits for the lock, nanoseconds.
     pub wait_total_ns: u64,
-    /// The longest wait, nanoseconds.
+    /// The longest wait for the lock, nanoseconds.
     pub wait_max_ns: u64,
-    /// Number of holds whose time was measured.
+    /// Number of acquisitions for which the time of holding the lock was measured.
     pub hold_samples: u64,
-    /// Sum of the measured holds, nanoseconds.
+    /// Sum of the measured times for which the lock was held, nanoseconds.
     pub hold_total_ns: u64,
-    /// The longest measured hold, nanoseconds.
+    /// The longest measured time for which the lock was held, nanoseconds.
     pub hold_max_ns: u64,
 }
 
@@ -49,7 +50,8 @@ impl LockNotes {
         Self { on: false, sampler: Sampler::one_in(HOLD_PERIOD, 0), counts: LockCounts::default() }
     }
 
-    /// Makes statistics that record everything; `seed` decides which holds are timed.
+    /// Makes statistics that record everything; `seed` decides for which acquisitions the time of
+    /// holding the lock is measured.
     #[must_use]
     pub fn on(seed: usize) -> Self {
         Self { on: true, sampler: Sampler::one_in(HOLD_PERIOD, seed), ..Self::off() }
@@ -78,13 +80,14 @@ impl LockNotes {
         self.counts = LockCounts::default();
     }
 
-    /// Records that a thread begins to wait. Returns the time; `None` if switched off.
+    /// Records that a thread begins to wait for the lock. Returns the time; `None` if the
+    /// statistics are switched off.
     #[inline]
     pub(crate) fn wait_begins(&self) -> Option<u64> {
         self.on.then(|| MonotonicClock.now().0)
     }
 
-    /// Records the end of a wait, whether or not the thread got the lock.
+    /// Records the end of a wait for the lock, whether or not the thread got the lock.
     #[inline]
     pub(crate) fn wait_ends(&mut self, from: Option<u64>) {
         let Some(from) = from else { return };
@@ -94,7 +97,8 @@ impl LockNotes {
         self.counts.wait_max_ns = self.counts.wait_max_ns.max(waited);
     }
 
-    /// Records that the lock was taken. Returns the time if this hold is to be timed.
+    /// Records that the lock was taken. Returns the time if the time of holding the lock is to be
+    /// measured for this acquisition.
     #[inline]
     pub(crate) fn taken(&mut self) -> Option<u64> {
         if !self.on {
@@ -104,7 +108,7 @@ impl LockNotes {
         self.sampler.picks().then(|| MonotonicClock.now().0)
     }
 
-    /// Records that the lock was released.
+    /// Records that the lock was released, if `since` (the time at which it was taken) is known.
     #[inline]
     pub(crate) fn let_go(&mut self, since: Option<u64>) {
         let Some(since) = since else { return };
@@ -116,7 +120,7 @@ impl LockNotes {
 }
 
 impl LockCounts {
-    /// Adds the statistics of another thread or another round.
+    /// Adds the statistics of the same lock from another thread or another round.
     pub fn merge(&mut self, other: &Self) {
         self.acquired += other.acquired;
         self.contended += other.contended;
@@ -128,7 +132,7 @@ impl LockCounts {
     }
 }
 
-/// A row of a lock table.
+/// A row of a table of locks.
 #[derive(Clone, Debug)]
 pub struct LockRow {
     /// Name of the lock: `root`, `busylock`, ...
@@ -137,31 +141,32 @@ pub struct LockRow {
     pub kind: &'static str,
     /// Statistics of the lock.
     pub counts: LockCounts,
-    /// How long the lock was watched, nanoseconds.
+    /// Length of the time to which the statistics refer, nanoseconds.
     pub window_ns: u64,
 }
 
 impl LockRow {
-    /// Returns the mean wait of threads that had to wait, nanoseconds.
+    /// Returns the mean wait for the lock of those threads that had to wait, nanoseconds.
     #[must_use]
     pub fn wait_avg_ns(&self) -> f64 {
         ratio(self.counts.wait_total_ns as f64, self.counts.contended)
     }
 
-    /// Returns the mean time that the lock was held, nanoseconds.
+    /// Returns the mean time for which a thread held the lock, nanoseconds.
     #[must_use]
     pub fn hold_mean_ns(&self) -> f64 {
         ratio(self.counts.hold_total_ns as f64, self.counts.hold_samples)
     }
 
-    /// Returns the share of the time in which a thread held the lock, estimated from the mean hold.
+    /// Returns the share of the time in which some thread held the lock, estimated from the mean
+    /// time for which a thread held it.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         let held = self.hold_mean_ns() * self.counts.acquired as f64;
         ratio(held, self.window_ns).min(1.0)
     }
 
-    /// Returns the share of attempts that had to wait.
+    /// Returns the share of the attempts to take the lock in which the thread had to wait.
     #[must_use]
     pub fn contended_share(&self) -> f64 {
         // A wait that ends without the lock counts as contended, but not as acquired.
@@ -169,8 +174,8 @@ impl LockRow {
         ratio(self.counts.contended as f64, attempts)
     }
 
-    /// Returns the time spent waiting, as a share of the time of `cpus` processors. The share can
-    /// exceed 1 if waiters sleep or wait for a processor.
+    /// Returns the time that threads spent waiting for the lock, divided by the time of `cpus`
+    /// processors. The result can exceed 1 if waiting threads sleep or wait for a processor.
     #[must_use]
     pub fn wait_share(&self, cpus: usize) -> f64 {
         ratio(self.counts.wait_total_ns as f64, self.window_ns * cpus as u64)
@@ -181,8 +186,8 @@ fn ratio(value: f64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { value / of as f64 }
 }
 
-/// Returns the table of `perf lock contention`: the locks that threads waited for, with the longest
-/// total wait first.
+/// Returns the table of `perf lock contention`: one row for each lock that threads waited for; the
+/// lock with the longest total wait comes first.
 #[must_use]
 pub fn perf_table(rows: &[LockRow]) -> String {
     let mut rows: Vec<_> = rows.iter().filter(|row| row.counts.contended > 0).collect();
@@ -206,7 +211,7 @@ pub fn perf_table(rows: &[LockRow]) -> String {
     text
 }
 
-/// Returns the table of lockmeter, as posted in 2004.
+/// Returns the table of locks in the form of lockmeter, as posted in 2004.
 #[must_use]
 pub fn lockmeter_table(rows: &[LockRow], cpus: usize) -> String {
     let mut text = concat!(

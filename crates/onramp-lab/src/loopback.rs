@@ -1,9 +1,10 @@
-//! The experiment of 2004: pairs of senders and receivers over a loopback device. It compares one
-//! transmit queue behind a lock for all senders with one queue per sender and no lock.
+//! The experiment of 2004: pairs of senders and receivers communicate over a loopback device. It
+//! compares one transmit queue behind a lock for all senders with one queue per sender and no lock.
 //!
-//! The lock of Linux's loopback protected only its counters. Here the queue, its counters and the
-//! way to the receivers are the same code in every design. The designs differ only in whether
-//! senders share one queue and take its lock for each packet, or have one queue each.
+//! The lock of Linux's loopback device protected only its counters. In this experiment the queue,
+//! its counters and the way to the receivers are the same code in every design. The designs differ
+//! only in whether senders share one queue and take its lock for each packet, or have one queue
+//! each.
 //!
 //! In the stream load, a sender sends as fast as its packets return. In the request-response load,
 //! the receiver of a pair answers each packet, and the sender waits for all answers to a burst.
@@ -26,12 +27,12 @@ use crate::{Error, Load};
 
 /// Number of payload bytes in a packet.
 pub const PAYLOAD: usize = 120;
-/// Largest number of packets in flight of a sender of a stream.
+/// Largest number of packets that a sender of a stream may have in flight.
 pub const CREDITS: u32 = 64;
-/// Largest number of packets in flight, of all threads together.
+/// Largest number of packets in flight of all threads together.
 pub const PACKETS_MAX: usize = 1 << 20;
 
-/// The sharing of queues and counters between senders.
+/// A design: how senders share queues and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
     /// One queue with its counters, behind a spinlock.
@@ -45,26 +46,26 @@ pub enum Design {
 /// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Numbers of pairs to measure with, one after another.
+    /// Numbers of pairs (a sender and a receiver) to measure with, one after another.
     pub pairs: Vec<usize>,
     /// Measured time of each design in a round.
     pub window: Duration,
     /// Number of rounds. Each round starts with another design.
     pub rounds: usize,
-    /// The work of the senders.
+    /// The work of the senders: a stream, or requests that are answered.
     pub load: Load,
 }
 
 /// Results of one design in one round.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Number of packets received per second, including answers.
+    /// Number of packets received per second, answers included.
     pub packets_per_second: f64,
-    /// Number of bursts answered, per second; `None` for a stream, which has no bursts.
+    /// Number of bursts answered completely, per second; `None` for a stream, which has no bursts.
     pub transactions_per_second: Option<f64>,
-    /// Processor time of the process per packet, nanoseconds.
+    /// Processor time of the process per received packet, nanoseconds.
     pub cpu_ns_per_packet: f64,
-    /// Number of context switches per second.
+    /// Number of context switches of the process per second.
     pub switches_per_second: f64,
 }
 
@@ -80,10 +81,11 @@ pub struct Measurement {
     /// Time from the first request of a burst to its last answer, over all rounds, nanoseconds;
     /// empty for a stream.
     pub latency: Latency,
-    /// Statistics of the lock, measured in a separate round because measuring takes time.
+    /// Statistics of the lock. They come from a separate round, because measuring them takes time.
+    /// `None` for a design without a lock.
     pub lock: Option<LockRow>,
-    /// Number of packets sent in all rounds, including the warm-up; each was received and returned
-    /// to its sender.
+    /// Number of packets sent in all rounds, including the warm-up. Each of them was received and
+    /// returned to its sender.
     pub packets: u64,
 }
 
@@ -157,9 +159,9 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
 #[derive(Debug, Default)]
 struct Outcome {
     window: Window,
-    /// Number of packets received in the window.
+    /// Number of packets received in the measured window.
     counted: u64,
-    /// Number of bursts answered in the window.
+    /// Number of bursts answered in the measured window.
     transactions: Option<u64>,
     latency: Latency,
     sent: u64,
@@ -215,7 +217,7 @@ mod tests {
     use crate::measure::Spread;
 
     /// Every design delivers every packet (`run` fails otherwise), and only designs with a lock
-    /// have lock statistics.
+    /// have statistics of a lock.
     #[test]
     fn every_design_delivers_everything() {
         let window = Duration::from_millis(30);

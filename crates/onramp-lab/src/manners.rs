@@ -1,6 +1,8 @@
-//! What designs do beside keeping threads apart.
+//! Manners: the part of a design's behaviour that does not belong to its way of keeping threads
+//! apart, such as yielding the processor.
 
-/// The behaviour of designs that does not belong to their way of keeping threads apart.
+/// The part of a design's behaviour that does not belong to its way of keeping threads apart:
+/// yielding the processor, prefetching, and who drains a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manners {
     /// Each design behaves as it originally did: the designs of Linux never yield by themselves,
@@ -13,10 +15,10 @@ pub enum Manners {
 }
 
 impl Manners {
-    /// Both manners.
+    /// Both manners, in the order in which they are measured.
     pub const ALL: &[Self] = &[Self::Linux, Self::Equal];
 
-    /// Returns the name on the command line and in reports.
+    /// Returns the name of the manners on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

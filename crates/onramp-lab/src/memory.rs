@@ -1,5 +1,5 @@
-//! The cost of packet memory: where packets are allocated, which thread frees them, and how often
-//! threads collide while doing so.
+//! Measures the cost of packet memory: where packets are allocated, which thread frees them, and
+//! how often threads disturb each other while they do so.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use onramp_queue::PacketList;
 use crate::cell::Padded;
 use crate::measure::{Latency, Sampler};
 
-/// Sampling period: one call that takes or frees packets out of every 16 is timed.
+/// Sampling period: one out of every 16 calls that take or free packets is timed.
 pub const PERIOD: u64 = 16;
 
-/// The allocator of packets.
+/// The allocator that packets come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Memory {
     /// Each thread has a pool, as in the product: the thread that frees a packet returns it to the
@@ -28,7 +28,7 @@ pub enum Memory {
 }
 
 impl Memory {
-    /// Returns the name on the command line and in reports.
+    /// Returns the name of the allocator on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -38,27 +38,29 @@ impl Memory {
     }
 }
 
-/// Measurements of packet memory, recorded during the phase `Measure`.
+/// Measurements of packet memory, recorded while the phase of the experiment is `Measure`.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryNotes {
     /// Number of packets that senders took from the allocator.
     pub taken: u64,
-    /// Number of taken packets that were newly allocated, because the thread's own cache was empty.
+    /// Number of taken packets that were newly allocated, because the thread's own cache of packets
+    /// was empty.
     pub allocated: u64,
-    /// Number of packets freed, as far as a thread counts them.
+    /// Number of freed packets, as far as the threads that free them count them.
     pub freed: u64,
-    /// Number of freed packets that another thread had taken.
+    /// Number of freed packets that were taken by another thread than the one that freed them.
     pub foreign: u64,
-    /// Number of batches in which packets returned to their senders: a batch is a run of packets of
-    /// one sender. With `malloc` only credits return in batches; each packet is freed by itself.
+    /// Number of batches in which packets returned to their senders. A batch is a run of adjacent
+    /// packets of one sender. With `malloc` only credits return in batches, and each packet is
+    /// freed by itself.
     pub batches: u64,
     /// Number of atomic exchanges on pools that had to be repeated because another thread was
     /// faster. `None` if there is no pool.
     pub repeated: Option<u64>,
-    /// Time to take a packet, including the time to collect the packets that returned to the pool,
-    /// nanoseconds.
+    /// Time to take a packet, nanoseconds. It includes the time to collect the packets that have
+    /// returned to the pool.
     pub take: Latency,
-    /// Time to free a list of packets, divided by the number of packets, nanoseconds.
+    /// Time to free a list of packets, divided by the number of packets in the list; nanoseconds.
     pub give: Latency,
 }
 
@@ -77,19 +79,21 @@ impl MemoryNotes {
         self.give.merge(&other.give);
     }
 
-    /// Returns the mean number of packets that returned together; `None` if none returned.
+    /// Returns the mean number of packets in a batch that returned to a sender; `None` if no packet
+    /// returned.
     #[must_use]
     pub fn packets_per_batch(&self) -> Option<f64> {
         (self.batches > 0).then(|| self.freed as f64 / self.batches as f64)
     }
 
-    /// Records that `packets` packets were freed at once in `ns` nanoseconds.
+    /// Records that `packets` packets were freed at once, and that freeing them took `ns`
+    /// nanoseconds in all.
     fn gave(&mut self, ns: u64, packets: u64) {
         self.give.record(ns / packets);
     }
 
-    /// Counts a list that `thread` is about to free. A thread's own packets have the thread's
-    /// number as their flow.
+    /// Counts the packets of a list that `thread` is about to free. A packet is the thread's own if
+    /// its flow is the thread's number.
     pub(crate) fn count(&mut self, list: &PacketList, thread: u64) {
         let mut last = None;
         for meta in list.metas() {
@@ -101,7 +105,7 @@ impl MemoryNotes {
     }
 }
 
-/// What a thread records about the lists that it frees.
+/// The measurements of one thread about the lists of packets that it frees.
 struct Here {
     thread: u64,
     sampler: Sampler,
@@ -109,15 +113,15 @@ struct Here {
 }
 
 thread_local! {
-    /// The flow of the calling thread's own packets.
+    /// The flow number of the packets that the calling thread itself sends.
     static FLOW: Cell<u64> = const { Cell::new(u64::MAX) };
-    /// Whether the calling thread records the lists that it frees.
+    /// Whether the calling thread measures the lists of packets that it frees.
     static TIMED: Cell<bool> = const { Cell::new(false) };
     static HERE: RefCell<Option<Box<Here>>> = const { RefCell::new(None) };
 }
 
-/// Sets the flow of the calling thread's own packets. With `timed`, the thread records the lists
-/// that it frees.
+/// Sets the flow number of the packets that the calling thread sends. With `timed`, the thread
+/// measures the lists of packets that it frees.
 pub(crate) fn begin(flow: u64, timed: bool) {
     FLOW.set(flow);
     TIMED.set(timed);
@@ -128,21 +132,22 @@ pub(crate) fn begin(flow: u64, timed: bool) {
     HERE.set(timed.then(here));
 }
 
-/// Returns the flow of the calling thread's own packets, or a flow that no packet has if the thread
-/// sends none.
+/// Returns the flow number of the packets that the calling thread sends. If the thread sends none,
+/// returns a number that no packet has as its flow.
 pub(crate) fn flow() -> u64 {
     FLOW.get()
 }
 
-/// Takes the measurements that the calling thread recorded of the lists that it freed.
+/// Returns the measurements of the lists of packets that the calling thread freed, and leaves empty
+/// measurements.
 pub(crate) fn take() -> MemoryNotes {
     HERE.with_borrow_mut(|here| {
         here.as_mut().map(|here| std::mem::take(&mut here.notes)).unwrap_or_default()
     })
 }
 
-/// Frees `list`. With `freed`, the packets are freed to the heap and counted as credits; otherwise
-/// they return to their pools.
+/// Frees the packets in `list`. With `freed`, the packets are freed to the heap and counted as
+/// their senders' credits; without it, they return to their pools.
 #[inline(never)]
 pub(crate) fn free(list: PacketList, freed: Option<&Freed>) {
     if list.is_empty() {
@@ -173,7 +178,8 @@ impl Here {
     }
 }
 
-/// Number of freed packets of each sender. They are the sender's credits if no pool counts credits.
+/// For each sender, the number of its packets that were freed. If packets come from the heap, no
+/// pool counts credits, and these numbers tell the senders how many credits have returned.
 #[derive(Clone, Debug)]
 pub(crate) struct Freed(Arc<[Padded<AtomicU64>]>);
 
@@ -182,7 +188,8 @@ impl Freed {
         Self((0..senders).map(|_| Padded::default()).collect())
     }
 
-    /// Frees `list` packet by packet, and returns credits once per run of packets of one sender.
+    /// Frees `list` packet by packet, and returns credits once for each run of adjacent packets of
+    /// one sender.
     pub(crate) fn free(&self, list: PacketList) {
         let (mut sender, mut run) = (0, 0);
         for pkt in list {
@@ -198,14 +205,15 @@ impl Freed {
     fn give(&self, sender: u64, packets: u64) {
         let place = usize::try_from(sender).ok().and_then(|sender| self.0.get(sender));
         if let Some(place) = place.filter(|_| packets > 0) {
-            // Relaxed: a number of credits that publishes no other data.
+            // Relaxed: the number of credits publishes no other data.
             place.0.fetch_add(packets, Ordering::Relaxed);
         }
     }
 
-    /// Returns the number of packets of `sender` that were freed so far.
+    /// Returns the number of packets of `sender` that were freed since the run began.
     pub(crate) fn of(&self, sender: usize) -> u64 {
-        self.0[sender].0.load(Ordering::Relaxed) // Relaxed: only a number of credits.
+        // Relaxed: the number of credits publishes no other data.
+        self.0[sender].0.load(Ordering::Relaxed)
     }
 }
 

@@ -1,7 +1,8 @@
-//! The transmit paths that are compared: the steps of a thread to get a packet to the device.
+//! The transmit paths that the laboratory compares: the steps by which a thread gets a packet to
+//! the device.
 //!
-//! All paths have the same kind of qdisc and device behind them. They send the same packets, limit
-//! a sender to the same number of packets in flight, and read the clock once per packet.
+//! All paths have the same kind of qdisc and device behind them. Their senders send the same
+//! packets, may have the same number of packets in flight, and read the clock once per packet.
 
 mod context;
 mod link;
@@ -26,51 +27,54 @@ pub(crate) use llist::{BURST_CAP, Llist};
 pub(crate) use locked::Locked;
 pub(crate) use percpu::PerCpu;
 
-/// Largest number of packets in flight of all senders together, per queue; the same as in
+/// Largest number of packets in flight of all senders together, for each queue; the same as in
 /// `onramp::Link`.
 pub(crate) const CREDITS_PER_QUEUE: usize = 8_192;
 /// Largest number of packets in flight of one sender; the same as in `onramp::Link`.
 pub(crate) const CREDITS_MAX: usize = 96;
 const CREDITS_MIN: usize = 4;
 
-/// The qdisc, the devices and the options behind a path.
+/// Everything behind a path (qdisc and devices), and the path's options.
 pub(crate) struct Behind<'a> {
     pub(crate) tree: &'a Setup,
-    /// One device per queue.
+    /// The devices, one for each queue.
     pub(crate) devices: Vec<Box<dyn Device>>,
     /// Largest number of packets in flight of a sender; `None` means the path's own default.
     pub(crate) credits: Option<u32>,
-    /// The allocator of packets; only bare queues use it.
+    /// The allocator that packets come from; only bare queues (paths without qdisc and device) use
+    /// it.
     pub(crate) memory: Memory,
-    /// The behaviour of designs that does not belong to their way of keeping threads apart.
+    /// Behaviour of the path that does not belong to its way of keeping threads apart, such as
+    /// yielding.
     pub(crate) manners: Manners,
-    /// Whether threads record the packets that they free.
+    /// Whether threads measure the lists of packets that they free.
     pub(crate) timed: bool,
 }
 
-/// A thread's position in an experiment.
+/// A sending thread's position in an experiment: its number and its settings.
 #[derive(Debug)]
 pub(crate) struct Seat<'a> {
     /// Number of the thread, from 0.
     pub(crate) thread: usize,
-    /// Number of threads.
+    /// Number of sending threads in the experiment.
     pub(crate) threads: usize,
-    /// Number of queues to choose from.
+    /// Number of queues of the device; each thread uses one of them.
     pub(crate) queues: usize,
-    /// Whether locks and delays are recorded.
+    /// Whether locks, calls and delays are measured.
     pub(crate) timed: bool,
     /// Largest number of packets that the thread may have in flight; `None` means the number that
     /// [`Seat::credits`] computes.
     pub(crate) asked: Option<u32>,
     pub(crate) manners: Manners,
-    /// Whether the thread yields after a time slice, for designs that do not yield by themselves.
+    /// Whether the thread yields after a time slice. Set for designs that do not yield by
+    /// themselves.
     pub(crate) gives_way: bool,
     pub(crate) phase: &'a PhaseCell,
 }
 
 impl Seat<'_> {
-    /// Returns how many packets the thread may have in flight: as many as a sender of an
-    /// `onramp::Link` with the same number of senders, unless another number was asked for.
+    /// Returns how many packets the thread may have in flight: the number that was asked for,
+    /// otherwise as many as a sender of an `onramp::Link` with the same number of senders.
     pub(crate) fn credits(&self) -> u32 {
         if let Some(asked) = self.asked {
             return asked;
@@ -79,111 +83,118 @@ impl Seat<'_> {
         u32::try_from(share.clamp(CREDITS_MIN, CREDITS_MAX)).unwrap_or(u32::MAX)
     }
 
-    /// Returns the thread's queue. Threads are assigned to the queues in turn.
+    /// Returns the number of the thread's queue. Threads are assigned to the queues in turn.
     pub(crate) fn queue(&self) -> usize {
         self.thread % self.queues
     }
 }
 
-/// Result of a send call.
+/// Result of a call that sends a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// The path took the packet.
+    /// The path took the packet; it was not dropped within the call.
     Staged,
-    /// The packet was dropped and counted where it was dropped, and the sender learns of the drop.
+    /// The packet was dropped and counted behind the list or lock, and the sender learns of the
+    /// drop.
     Congested,
-    /// The packet was dropped before the qdisc, and the sender counts it.
+    /// The packet was dropped before the qdisc. The sender must count the drop.
     Dropped,
-    /// No credit is left; the sender must wait.
+    /// No credit is left; the sender must wait and try again.
     Full,
-    /// The run was stopped, and no packet was taken.
+    /// The run was stopped, and the path did not take the packet.
     Stopped,
 }
 
-/// Returns what a sender learns of the qdisc's verdict.
+/// Translates the qdisc's verdict about a packet into the result that the packet's sender gets.
 fn told(verdict: Verdict) -> Sent {
     if verdict == Verdict::Dropped { Sent::Congested } else { Sent::Staged }
 }
 
 /// A transmit path.
 pub(crate) trait Path: Sync {
-    /// One thread's end of the path.
+    /// One sending thread's end of the path.
     type Worker<'a>: Worker
     where
         Self: 'a;
 
-    /// Opens the calling thread's end.
+    /// Opens the path's end for the calling thread.
     fn worker<'a>(&'a self, seat: &'a Seat<'a>) -> Self::Worker<'a>;
 
-    /// Takes packets out until the phase is `Stop`, for paths that need a thread for that.
+    /// Takes packets out of the path until the phase is `Stop`. Only paths that need an additional
+    /// thread implement it.
     fn consume(&self, _phase: &PhaseCell, _timed: bool) {}
 
-    /// Whether the path needs a thread that calls `consume`.
+    /// Whether the path needs an additional thread that calls `consume`.
     fn consumes(&self) -> bool {
         false
     }
 
-    /// Returns the number of packets that have left so far; `None` if a device counts them.
+    /// Returns the number of packets that have left the path so far; `None` if a device counts
+    /// them.
     fn sent(&self) -> Option<u64> {
         None
     }
 
-    /// Sends the remaining packets. Called when all threads have ended.
+    /// Sends the packets that the path still holds, and returns the path's account. Called when all
+    /// threads have ended.
     fn finish(&mut self) -> Account;
 }
 
-/// One thread's end of a path.
+/// One sending thread's end of a path.
 pub(crate) trait Worker {
     /// Sends one packet with the given payload.
     fn send(&mut self, payload: &[u8]) -> Sent;
 
-    /// Waits for room, for not much longer than 50 ms.
+    /// Waits for room (returned packets), for not much longer than 50 ms.
     fn wait(&mut self);
 
-    /// Waits until all sent packets have returned or the run is stopped.
+    /// Waits until all packets of this thread have returned or the run is stopped.
     fn flush(&mut self);
 
-    /// Yields if the thread's time slice is over. Called after each packet that the path took, when
-    /// the thread holds no lock.
+    /// Yields the processor if the thread's time slice is over. Called after each packet that the
+    /// path took, while the thread holds no lock.
     fn give_way(&mut self) {}
 
-    /// Discards what the thread recorded so far, because the measured time begins.
+    /// Discards the measurements that the thread has recorded so far, because the measured window
+    /// begins.
     fn begin_notes(&mut self) {}
 
-    /// Returns what the thread recorded; `None` if it records nothing.
+    /// Returns the measurements that the thread recorded; `None` if it records nothing.
     fn end_notes(&mut self) -> Option<Notes> {
         None
     }
 }
 
-/// The number of packets of a run that were sent, dropped or are still held.
+/// The account of a run: how many packets were sent, were dropped or are still held.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
     pub(crate) sent: u64,
-    /// Number of packets dropped behind the list, by reason.
+    /// Number of packets dropped behind the list or lock, by reason. Drops before the qdisc are not
+    /// included.
     pub(crate) dropped: BTreeMap<&'static str, u64>,
     pub(crate) held: u64,
-    /// Histogram of the staging times, nanoseconds, if the path itself measures them.
+    /// Histogram of the staging times (from the send call to the qdisc), nanoseconds. `None` if the
+    /// path itself does not measure them.
     pub(crate) staging: Option<Octaves>,
-    /// Number of times that a thread became the owner, for a path without locks.
+    /// Number of times that a thread became the owner of a port. `None` for a path with locks.
     pub(crate) runs: Option<u64>,
-    /// Measurements of the threads that take packets out.
+    /// Measurements of packet memory by the threads that take packets out of the path.
     pub(crate) memory: MemoryNotes,
 }
 
 /// A thread's measurements of locks, of staging and of packet memory.
 #[derive(Debug)]
 pub(crate) struct Notes {
-    /// Measurements of each lock, indexed as in `LOCKS`.
+    /// Measurements of each lock, in the order of `LOCKS`.
     pub(crate) locks: [crate::lockstat::LockNotes; LOCKS.len()],
-    /// Time from the send call to the qdisc, nanoseconds.
+    /// Time from the send call until the packet enters the qdisc, nanoseconds.
     pub(crate) staging: Latency,
     /// Number of packets that entered the qdisc together.
     pub(crate) batches: Octaves,
     pub(crate) memory: MemoryNotes,
 }
 
-/// Names of the locks that paths take.
+/// Names of the locks that the paths have.
 pub(crate) const LOCKS: [&str; 4] = ["root", "busylock", "device", "percpu"];
 pub(crate) const ROOT: usize = 0;
 pub(crate) const BUSY: usize = 1;
@@ -201,7 +212,7 @@ impl Notes {
         }
     }
 
-    /// Returns the measurements and leaves empty ones.
+    /// Returns the measurements, and leaves empty ones that record nothing.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::new(false, 0))
     }

@@ -1,12 +1,13 @@
-//! Bare queues: queues of other crates compared with Onramp's intake alone. They only carry packets
-//! from many threads to one, without qdisc and device.
+//! Bare queues: queues of other crates, and Onramp's intake alone. A bare queue only carries
+//! packets from many threads to one; it has no qdisc and no device.
 //!
-//! The drainer pops packets, reads the first bytes of each, and frees them in runs. With
-//! [`Manners::Linux`], a ring or a channel has its own thread for that, as in ordinary use, and the
-//! thread yields when it finds no packet. With [`Manners::Equal`], a sender that has pushed drains
-//! the queue unless another sender does, as at Onramp's intake: no thread polls, and none is
-//! charged for polling. A sender without credit yields instead of sleeping, so that the experiment
-//! measures the queue and not the waking of threads.
+//! The drainer (the thread that empties the queue) pops packets, reads the first bytes of each, and
+//! frees them in runs. With [`Manners::Linux`], a ring or a channel has a thread of its own as the
+//! drainer, as in ordinary use, and this thread yields when it finds no packet. With
+//! [`Manners::Equal`], a sender that has pushed drains the queue unless another sender does, as at
+//! Onramp's intake: no thread polls, and none is charged for polling. A sender without credit
+//! yields instead of sleeping, so that the experiment measures the queue and not the waking of
+//! threads.
 
 mod floor;
 mod intake;
@@ -36,35 +37,37 @@ pub(crate) use ring::{Array, Channel, Rings, Things};
 pub(crate) use shards::Shards;
 pub(crate) use variant::{Ahead, Batch, List, Variant};
 
-/// Largest number of packets that are freed together, if the senders have enough credits.
+/// Largest number of packets that are freed together. It is reached if the senders have enough
+/// credits.
 const RUN: u32 = 64;
 
-/// The end of a bare queue: counts popped packets and frees them in runs.
+/// The end of a bare queue. It counts the packets popped from the queue and frees them in runs.
 #[derive(Debug)]
 pub(crate) struct Sink {
     taken: u64,
     run: PacketList,
-    /// Number of packets in a run: at most half of a sender's credits, so that no sender waits only
-    /// for packets that the sink keeps.
+    /// Number of packets in a run: at most half of a sender's credits, so that no sender ever waits
+    /// only for packets that the sink keeps.
     run_len: u32,
     seen: Option<Seen>,
-    /// Credits of packets that come from the heap.
+    /// Credits of the senders if packets come from the heap. `None` if packets come from pools.
     freed: Option<Freed>,
-    /// Whether freed packets are recorded or returned as credits.
+    /// Whether freeing packets needs additional work: freed packets are measured, or are counted as
+    /// credits.
     noted: bool,
 }
 
-/// Thread and number of every packet that left the queue, for tests.
+/// Thread number and packet number of every packet that left the queue, for tests.
 pub(crate) type Seen = Arc<Mutex<Vec<(u64, u64)>>>;
 
 impl Sink {
-    /// Makes a sink that frees packets of senders with `credits` credits each.
+    /// Makes a sink that frees packets of senders that have `credits` credits each.
     fn new(credits: u32, seen: Option<Seen>, freed: Option<Freed>, noted: bool) -> Self {
         let run_len = (credits / 2).clamp(1, RUN);
         Self { taken: 0, run: PacketList::new(), run_len, seen, freed, noted }
     }
 
-    /// Reads `pkt` and keeps it until its run is freed.
+    /// Reads `pkt`, and keeps it until a complete run can be freed.
     #[inline]
     fn put(&mut self, pkt: Packet) {
         black_box(pkt.payload().first());
@@ -80,19 +83,20 @@ impl Sink {
         self.run.len() >= self.run_len
     }
 
-    /// Returns the kept packets if they are a complete run; otherwise an empty list.
+    /// Returns the packets that the sink keeps if they are a complete run; otherwise returns an
+    /// empty list.
     #[inline]
     fn run(&mut self) -> PacketList {
         if self.is_run() { self.rest() } else { PacketList::new() }
     }
 
-    /// Returns all kept packets.
+    /// Returns all packets that the sink keeps.
     #[inline]
     fn rest(&mut self) -> PacketList {
         std::mem::take(&mut self.run)
     }
 
-    /// Frees the kept packets if they are a complete run.
+    /// Frees the packets that the sink keeps if they are a complete run.
     #[inline]
     fn free_run(&mut self) {
         if self.is_run() {
@@ -100,7 +104,7 @@ impl Sink {
         }
     }
 
-    /// Frees all kept packets.
+    /// Frees all packets that the sink keeps.
     #[inline]
     fn free_rest(&mut self) {
         if self.noted {
@@ -116,7 +120,7 @@ impl Sink {
     }
 }
 
-/// Returns the thread and the number of a packet, as the sending thread wrote them.
+/// Returns the thread number and the packet number that the sending thread wrote into the payload.
 pub(crate) fn numbers(payload: &[u8]) -> (u64, u64) {
     let word = |at: usize| {
         let bytes: [u8; 8] = payload[at..at + 8].try_into().unwrap_or_default();
@@ -132,56 +136,60 @@ pub(crate) trait Peer: Sync + Sized {
     where
         Self: 'a;
 
-    /// The drainer's end of the queue.
+    /// The end of the queue that the drainer (the thread that empties the queue) uses.
     type Taker: Send;
 
-    /// Makes a queue for `senders` senders with at most `credits` packets in flight each. A queue
-    /// whose senders drain it by its own means passes packets to `sink`.
+    /// Makes a queue for `senders` senders, each with at most `credits` packets in flight. A queue
+    /// whose pushes by themselves make the senders drain it passes the packets to `sink`.
     fn new(senders: usize, credits: u32, sink: Sink) -> (Self, Self::Taker);
 
     fn end(&self, sender: usize) -> Self::End<'_>;
 
-    /// Pushes a packet. Returns the packet if there is no room.
+    /// Pushes a packet. Returns the packet as an error if the queue has no room.
     fn push(&self, end: &mut Self::End<'_>, pkt: Packet, count: &Counter) -> Result<(), Packet>;
 
-    /// Whether a sender's processor decides where it pushes.
+    /// Whether the processor on which a sender runs decides to which part of the queue it pushes.
     const PLACED: bool = false;
 
-    /// Tells that none of the sender's packets is in flight, so the sender may push to another
-    /// place from now on.
+    /// Tells the queue that none of the sender's packets is in flight, so that the sender may push
+    /// to another part of the queue from now on.
     #[inline]
     fn place(&self, _end: &mut Self::End<'_>) {}
 
-    /// Frees the packets that are kept for a run, if the queue by itself makes senders drain it.
+    /// Frees the packets that are kept for a run, in a queue whose pushes by themselves make the
+    /// senders drain it.
     fn settle(&self) {}
 
-    /// Whether the queue needs a drainer, because it does not by itself make senders drain it.
+    /// Whether the queue needs a drainer. False if pushes by themselves make the senders drain the
+    /// queue.
     const DRAINED: bool = true;
 
-    /// Pops up to about a run of packets. Returns false if there was none.
+    /// Pops packets and passes them to `sink`: about a run at most. Returns false if the queue was
+    /// empty.
     fn pop(&self, _taker: &mut Self::Taker, _sink: &mut Sink) -> bool {
         false
     }
 }
 
-/// A bare queue, used as a path.
+/// A bare queue, used as a path of the experiment.
 pub(crate) struct Peered<P: Peer> {
     peer: P,
-    /// The drainer's end and the sink; only the drainer locks them.
+    /// The drainer's end of the queue, and the sink. Only the drainer takes this lock.
     drain: Padded<Mutex<(P::Taker, Sink)>>,
-    /// Whether a sender came while another thread drained, and left its packet to the drainer.
+    /// Set by a sender that found another thread draining and left its packet to that thread.
     asked: Padded<AtomicBool>,
-    /// Whether senders drain the queue in turn.
+    /// Whether the senders drain the queue, one after another, instead of a thread of its own.
     by_senders: bool,
-    /// Number of packets that left the queue, written by the thread that drains.
+    /// Number of packets that left the queue; the drainer writes it.
     count: Padded<Counter>,
     credits: u32,
     freed: Option<Freed>,
-    /// Measurements of the thread that drains.
+    /// Measurements of packet memory by a drainer that is a thread of its own.
     memory: Mutex<MemoryNotes>,
 }
 
-/// Returns the number of packets in flight of each sender: as many as fit into the caches together.
+/// Returns how many packets each sender may have in flight. The packets of all senders fit into the
+/// caches together.
 pub(crate) fn credits(threads: usize) -> u32 {
     if threads < 64 { 256 } else { 64 }
 }
@@ -217,7 +225,7 @@ impl<P: Peer> Peered<P> {
         }
     }
 
-    /// Drains the queue on a thread of its own, until the run is stopped.
+    /// Drains the queue on a thread of its own (the calling one) until the run is stopped.
     fn drain(&self, phase: &PhaseCell) {
         let mut drain = self.drain.0.lock();
         let mut measuring = false;
@@ -231,41 +239,41 @@ impl<P: Peer> Peered<P> {
         }
     }
 
-    /// Drains the queue in the thread of a sender that has just pushed, unless another thread
-    /// drains.
+    /// Drains the queue in the thread of a sender that has just pushed, unless another thread is
+    /// draining.
     ///
-    /// The drainer reads `asked` after it has released the lock, and a sender that finds the lock
-    /// taken reads the lock again after it has set `asked`; so at least one of the two notices the
-    /// other. A sender that finds `asked` already set may leave: either the sender that set `asked`
-    /// still has to make sure that a thread drains, or a drainer has cleared `asked` and pops after
-    /// that.
+    /// No packet is left behind. The drainer reads the flag `asked` after it has released the lock,
+    /// and a sender that finds the lock taken reads the lock again after it has set `asked`; so at
+    /// least one of the two notices the other. A sender that finds `asked` already set may leave:
+    /// either the sender that set `asked` still has to make sure that a thread drains, or a drainer
+    /// has cleared `asked` and pops packets after that.
     #[inline]
     fn drain_in_turn(&self) {
         loop {
             if let Some(mut drain) = self.drain.0.try_lock() {
-                // AcqRel: the drainer then pops the packets that were pushed before `asked` was
-                // set.
+                // AcqRel: after this exchange the drainer pops all packets that were pushed before
+                // `asked` was set.
                 self.asked.0.swap(false, Ordering::AcqRel);
                 // SeqCst: pairs with the first fence of a sender, below. Either the sender finds
-                // `asked` cleared, or the drainer pops its packet.
+                // `asked` cleared, or the drainer pops the sender's packet.
                 fence(Ordering::SeqCst);
                 self.pop_all(&mut drain);
                 drop(drain);
                 // SeqCst: pairs with the second fence of a sender, below. Either the sender finds
                 // the lock free, or the drainer finds `asked` set.
                 fence(Ordering::SeqCst);
-                // Relaxed: the fence orders the load.
+                // Relaxed: the fence above orders the load.
                 if !self.asked.0.load(Ordering::Relaxed) {
                     return;
                 }
                 continue;
             }
-            // SeqCst: this sender's packet is pushed before it reads `asked`; pairs with the first
-            // fence above.
+            // SeqCst: this sender's packet is pushed before the sender reads `asked`; pairs with
+            // the first fence above.
             fence(Ordering::SeqCst);
-            // Relaxed: the fence orders the load.
+            // Relaxed: the fence above orders the load.
             if !self.asked.0.load(Ordering::Relaxed) {
-                // Release: publishes this sender's packet; pairs with the swap above.
+                // Release: publishes this sender's packet; pairs with the exchange above.
                 self.asked.0.store(true, Ordering::Release);
                 // SeqCst: pairs with the second fence above.
                 fence(Ordering::SeqCst);

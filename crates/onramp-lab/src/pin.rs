@@ -1,4 +1,4 @@
-//! Binds threads to processors and tells which processor a thread runs on.
+//! Binds threads to processors, and tells on which processor a thread runs.
 
 use std::io;
 
@@ -32,7 +32,7 @@ pub fn to(cpu: usize) -> Result<(), Error> {
     sched_setaffinity(None, &set).map_err(|error| Error::Pin(cpu, io::Error::from(error)))
 }
 
-/// Returns the processor that the calling thread currently runs on.
+/// Returns the number of the processor on which the calling thread runs at the moment.
 #[must_use]
 #[inline]
 pub fn current() -> usize {

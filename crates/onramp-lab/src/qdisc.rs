@@ -1,11 +1,13 @@
-//! The cost of a qdisc: nanoseconds per enqueue and dequeue, in one thread without a device.
+//! Measures the cost of a qdisc: nanoseconds per enqueue and dequeue, in one thread and without a
+//! device.
 //!
-//! A standing backlog is turned over in bursts: 32 packets leave, and are enqueued again for flows
-//! in random order. So the caches are as cold for every packet as the backlog makes them, and no
-//! memory is allocated. Time is virtual and advances by 100 ns per packet.
+//! The qdisc holds a standing backlog of constant size, which is turned over in bursts: 32 packets
+//! leave, and are enqueued again for flows in random order. So the caches are as cold for every
+//! packet as the backlog makes them, and no memory is allocated. Time is virtual and advances by
+//! 100 ns per packet.
 //!
-//! The kinds of qdisc are compared with simple replacements for a qdisc: departure times in a
-//! `HashMap`, and packets by departure time in a `BinaryHeap` or a `BTreeMap`.
+//! The qdiscs are compared with simple replacements for a qdisc: departure times in a `HashMap`,
+//! and packets ordered by departure time in a `BinaryHeap` or a `BTreeMap`.
 
 mod peer;
 mod subject;
@@ -22,25 +24,25 @@ use crate::measure::{Rounds, rotated, thread_cpu_ns};
 
 /// Number of packets that leave at once and are enqueued at once.
 pub const BURST: u32 = 32;
-/// Virtual time between two packets, nanoseconds.
+/// Virtual time from one packet to the next, nanoseconds.
 pub const PACKET_NS: u64 = 100;
 /// Length of a packet, bytes.
 pub const LEN: u32 = 1500;
 
 /// Handle of the root qdisc.
 const ROOT: u32 = 1;
-/// Smallest standing backlog, packets.
+/// Smallest standing backlog if the plan gives none, packets.
 const BACKLOG_MIN: u32 = 256;
 /// Number of bursts between two readings of the clock.
 const BURSTS_PER_LOOK: u32 = 64;
 
-/// A scheduler that is measured.
+/// A scheduler that the experiment measures: a qdisc tree or a replacement for it.
 pub(crate) trait Scheduler {
     /// Enqueues packets.
     fn put(&mut self, now: Instant, packets: PacketList);
 
-    /// Moves up to a burst of packets to `out`, and the packets dropped since the last call to
-    /// `drops`.
+    /// Dequeues up to a burst of packets into `out`, and moves the packets dropped since the last
+    /// call into `drops`.
     fn take(&mut self, now: Instant, out: &mut PacketList, drops: &mut PacketList);
 }
 
@@ -58,12 +60,12 @@ impl Scheduler for Tree {
 /// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The subjects to measure, in the order of the table.
+    /// The subjects (qdiscs and replacements) to measure, in the order of the table.
     pub subjects: Vec<Subject>,
     /// Numbers of flows to measure with, one after another.
     pub flows: Vec<u32>,
-    /// Sizes of the standing backlog, packets. If empty, the backlog has one packet per flow, but
-    /// at least 256.
+    /// Sizes of the standing backlog to measure with, packets. If empty, the backlog has one packet
+    /// per flow, but at least 256 packets.
     pub backlogs: Vec<u32>,
     /// Processor time for which each subject is measured in a round.
     pub window: Duration,
@@ -74,7 +76,8 @@ pub struct Plan {
 /// Results of one subject in one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
-    /// Processor time of this thread per packet (one enqueue and one dequeue), nanoseconds.
+    /// Processor time of the measuring thread per packet (one enqueue and one dequeue),
+    /// nanoseconds.
     pub ns_per_packet: f64,
     /// Share of the packets that were dropped.
     pub dropped_share: f64,
@@ -83,13 +86,13 @@ pub struct Round {
 /// The measurements of one subject with one number of flows and one backlog.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// Name of the subject.
+    /// Name of the subject (a qdisc or a replacement).
     pub name: &'static str,
-    /// Number of flows of the packets.
+    /// Number of flows to which the packets belong.
     pub flows: u32,
-    /// Number of classes of the packets; `None` if the subject has no classes.
+    /// Number of classes among which the packets are divided; `None` if the subject has no classes.
     pub classes: Option<u32>,
-    /// Size of the standing backlog, packets.
+    /// Number of packets that the subject holds all the time.
     pub backlog: u32,
     /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
@@ -154,7 +157,7 @@ fn measure(subject: Subject, flows: u32, backlog: u32, window: Duration) -> Resu
     turn_over(scheduler, subject, flows, backlog, window)
 }
 
-/// Turns the backlog over: once to warm up, and then for a window.
+/// Turns the backlog over: first once to warm up, then for the time `window`, which is measured.
 fn turn_over(
     scheduler: &mut dyn Scheduler,
     subject: Subject,
@@ -171,8 +174,8 @@ fn turn_over(
     }
     let window_ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
     let (mut passed, mut dropped, mut start_ns) = (0_u64, 0_u64, None);
-    // `left` counts the bursts until the next reading of the clock, `patience` the empty bursts
-    // until the run gives up.
+    // `left` counts the bursts until the clock is read again. `patience` counts how many further
+    // empty bursts are tolerated before the run fails.
     let (mut left, mut patience) = (backlog.div_ceil(BURST).max(BURSTS_PER_LOOK), backlog + 1_000);
     loop {
         now = now.after(PACKET_NS * u64::from(BURST));
@@ -209,11 +212,11 @@ fn turn_over(
     }
 }
 
-/// Chooses the flows and priorities of packets. They are generated when needed: a prepared list
-/// would fill the caches or contain too few of the flows.
+/// Chooses the flow and the priority of each packet. They are computed when needed: a prepared list
+/// would fill the caches, or would contain too few of the flows.
 struct Keys {
     flows: u32,
-    /// Number of classes, which priorities select.
+    /// Number of classes; a packet's priority selects one of them.
     classes: Option<u32>,
     random: Random,
 }
@@ -223,7 +226,8 @@ impl Keys {
         Self { flows, classes: subject.classes(flows), random: Random(0x1234_5678_9ABC_DEF1) }
     }
 
-    /// Gives a packet the next flow and priority, and resets its other fields.
+    /// Gives a packet the next flow and priority, and resets those fields of the packet that qdiscs
+    /// change.
     #[inline]
     fn rename(&mut self, pkt: &mut Packet, now: Instant) {
         let flow = self.random.below(self.flows);
@@ -240,7 +244,7 @@ impl Keys {
 struct Random(u64);
 
 impl Random {
-    /// Returns a random number less than `below`.
+    /// Returns a random number from 0 to `below` - 1.
     #[inline]
     fn below(&mut self, below: u32) -> u32 {
         self.0 ^= self.0 << 13;
@@ -251,8 +255,8 @@ impl Random {
     }
 }
 
-/// Returns everything that can be measured: each kind that releases packets by itself, and the
-/// replacements to compare with.
+/// Returns everything that can be measured: each kind of qdisc that releases packets without being
+/// told to, and the replacements to compare with.
 #[must_use]
 pub fn subjects() -> Vec<Subject> {
     let kinds = KINDS.iter().filter(|kind| Subject::is_measured(kind)).map(Subject::Kind);

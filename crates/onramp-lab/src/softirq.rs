@@ -1,8 +1,8 @@
-//! The experiment of 2001. It compares two ways of handling pending work: giving all work to a
-//! helper thread, and doing the work in place. In place, the work is restarted a bounded number of
-//! times, and the helper is woken only for the rest.
+//! The experiment of 2001. It compares two ways of handling pending work: leaving all work to a
+//! helper thread, and doing the work in place, in the thread that caused it. In place, the thread
+//! goes on for a bounded number of quotas, and wakes the helper only for work that is left then.
 //!
-//! Clients send a burst of requests, servers answer each request, and a client sends its next burst
+//! Clients send bursts of requests, servers answer each request, and a client sends its next burst
 //! when all answers have arrived. Requests and answers pass one queue: a pfifo with a loopback
 //! device behind it.
 //!
@@ -26,26 +26,30 @@ use crate::measure::{Latency, Rounds, rotated};
 
 /// Number of payload bytes in a packet.
 pub const PAYLOAD: usize = 120;
-/// Largest number of packets in flight, of all threads together.
+/// Largest number of packets in flight of all threads together.
 pub const PACKETS_MAX: usize = 8_192;
-/// The qdisc of the queue.
+/// The qdisc in front of the loopback device.
 pub const QDISC: &str = "pfifo limit 16384";
 
-/// The threads that do the work.
+/// A design: it says which threads do the work (sending the queued packets).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// A helper thread, which each submission calls and which does one quota of work at a time.
+    /// A helper thread does all work. Each submission calls the helper, which sends one quota of
+    /// packets at a time.
     WakeAlways,
-    /// The thread that submits, for up to ten quotas in a row; then the helper, if work is left.
+    /// The thread that submits sends up to ten further quotas in a row; the helper thread sends
+    /// what is left then.
     InPlace,
-    /// A link of Onramp: the senders, and the runner for packets that a busy port gathers.
+    /// A link of Onramp in its default mode: the senders send, and the runner sends packets that a
+    /// busy port has collected.
     Onramp,
-    /// Like `Onramp`, but each submission ends with a flush that does not wait. So the port gathers
-    /// no packets, which is best for a sender that waits for an answer.
+    /// Like `Onramp`, but each submission ends with a flush that does not wait. So the port
+    /// collects no packets, which is best for a sender that waits for an answer.
     OnrampFlush,
-    /// A link whose senders transmit at once; the runner does the work that a quota left.
+    /// A link of Onramp whose senders transmit at once; the runner sends what a sender's quota
+    /// left.
     OnrampInline,
-    /// A link in which only the runner transmits.
+    /// A link of Onramp in which only the runner transmits.
     OnrampDedicated,
 }
 
@@ -54,7 +58,7 @@ pub enum Design {
 pub struct Plan {
     /// Number of clients; there are as many servers.
     pub clients: usize,
-    /// Number of requests that a client sends at once.
+    /// Number of requests in a burst: a client sends them at once.
     pub burst: usize,
     /// Measured time of each design in a round.
     pub window: Duration,
@@ -65,22 +69,24 @@ pub struct Plan {
 /// Results of one design in one round.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Number of bursts answered, per second.
+    /// Number of bursts answered completely, per second.
     pub transactions_per_second: f64,
-    /// Number of context switches per second.
+    /// Number of context switches of the process per second.
     pub switches_per_second: f64,
-    /// Number of calls of the helper or the runner, per second.
+    /// Number of times per second that a thread asked the helper or the runner to work.
     pub calls_per_second: f64,
-    /// Number of calls that had to wake the helper or the runner, per second.
+    /// Number of such calls that had to wake the helper or the runner, per second.
     pub notifies_per_second: f64,
-    /// Number of calls that woke nobody, because a wake-up had become unnecessary, per second.
+    /// Number of such calls that woke no thread, because a wake-up was not necessary any more, per
+    /// second.
     pub undone_per_second: f64,
-    /// Number of times that the helper or the runner woke up, per second.
+    /// Number of times that the helper or the runner woke up, per second. For a runner this
+    /// includes wake-ups by its timer.
     pub wakeups_per_second: f64,
     /// Number of wake-ups that found nothing to do, per second.
     pub idle_wakeups_per_second: f64,
-    /// Number of quotas, or rounds of the runner, that were followed by another at once, per
-    /// second.
+    /// Number of quotas of the helper or rounds of the runner that another one followed at once,
+    /// per second.
     pub restarts_per_second: f64,
     /// Processor time of the process per request and its answer, nanoseconds.
     pub cpu_ns_per_request: f64,
@@ -97,12 +103,12 @@ pub struct Measurement {
     pub rounds: Vec<Round>,
     /// Time from the first request of a burst to its last answer, over all rounds, nanoseconds.
     pub latency: Latency,
-    /// Number of requests in all rounds, including the warm-up; each was answered.
+    /// Number of requests in all rounds, including the warm-up. Each request was answered.
     pub requests: u64,
 }
 
 impl Design {
-    /// All designs that the experiment measures.
+    /// All designs that the experiment measures, in the order of the report.
     pub const ALL: [Self; 6] = [
         Self::WakeAlways,
         Self::InPlace,
@@ -169,16 +175,16 @@ fn measure(design: Design, plan: &Plan) -> Result<(Round, u64), Error> {
     }
 }
 
-/// Counters of a path up to a moment.
+/// Counters of a path from its beginning up to a moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    /// Number of calls of the helper or the runner.
+    /// Number of times that a thread asked the helper or the runner to work.
     calls: u64,
-    /// Number of calls that had to wake the helper or the runner.
+    /// Number of such calls that had to wake the helper or the runner.
     notifies: u64,
     /// Number of times that the helper or the runner woke up.
     wakeups: u64,
-    /// Number of wake-ups that found nothing to do.
+    /// Number of wake-ups after which the helper or the runner found nothing to do.
     idle: u64,
     restarts: u64,
 }
@@ -198,7 +204,8 @@ fn through<P: Path<Counts = Counts>>(
         switches_per_second: window.per_second(window.usage.switches()),
         calls_per_second,
         notifies_per_second,
-        // The two counters are not read at the same moment, so the difference may be negative.
+        // Calls and wake-ups are not counted at the same moment, so the difference of the two rates
+        // may be negative.
         undone_per_second: (calls_per_second - notifies_per_second).max(0.0),
         wakeups_per_second: rate(|counts| counts.wakeups),
         idle_wakeups_per_second: rate(|counts| counts.idle),
@@ -209,7 +216,7 @@ fn through<P: Path<Counts = Counts>>(
     Ok((round, requests))
 }
 
-/// Returns an address that the network delivers to `place`.
+/// Returns a socket address whose packets the network delivers to `place`, one of its receivers.
 fn address(places: usize, place: usize) -> SocketAddr {
     let port = u16::try_from(places + place).unwrap_or(u16::MAX);
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))

@@ -9,7 +9,7 @@ use onramp_dev::MonotonicClock;
 use crate::measure::{Gate, Phase, PhaseCell, Usage};
 use crate::{Error, pin};
 
-/// The warm-up lasts this fraction of the measured time: one fifth.
+/// Length of the warm-up: the measured time divided by this number, so one fifth.
 const WARM_UP: u32 = 5;
 
 /// The state that all threads of an experiment share.
@@ -22,25 +22,26 @@ pub(crate) struct ThreadGroup {
 /// The part of an experiment that is measured, after the warm-up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Window {
-    /// Length of the window, nanoseconds.
+    /// Length of the measured window, nanoseconds.
     pub(crate) ns: u64,
-    /// Resources that the process used in the window.
+    /// Resources that the process used during the measured window.
     pub(crate) usage: Usage,
 }
 
-/// The results of a thread group.
+/// The results of all threads of a group, and the measured window.
 #[derive(Debug)]
 pub(crate) struct Watched<R, S> {
-    /// The result of each thread, in order of thread numbers.
+    /// The results of the threads, in the order of thread numbers.
     pub(crate) given: Vec<R>,
     pub(crate) window: Window,
-    /// The results of `look` at the beginning and at the end of the window.
+    /// The results of `look`, called at the beginning and at the end of the measured window.
     pub(crate) seen: (S, S),
 }
 
 impl ThreadGroup {
-    /// Runs `work` in `count` threads through all phases. Each call of `work` gets its thread's
-    /// number; `span` is the measured time. Returns the threads' results in order, and the window.
+    /// Runs `work` in `count` threads through all phases (warm-up, measured window, stop). Each
+    /// call of `work` gets its thread's number; `span` is the length of the measured window.
+    /// Returns the threads' results in the order of their numbers, and the window.
     pub(crate) fn run<R: Send>(
         &self,
         count: usize,
@@ -51,8 +52,8 @@ impl ThreadGroup {
         Ok((watched.given, watched.window))
     }
 
-    /// Does the same as [`run`](Self::run), and calls `look` when the window begins and when it
-    /// ends.
+    /// Does the same as [`run`](Self::run), and also calls `look` when the measured window begins
+    /// and when it ends.
     pub(crate) fn run_watched<R: Send, S>(
         &self,
         count: usize,
@@ -129,18 +130,19 @@ impl ThreadGroup {
 }
 
 impl Window {
-    /// Returns how many events per second a `count` in this window means.
+    /// Returns how many events per second `count` events in this window are.
     pub(crate) fn per_second(&self, count: u64) -> f64 {
         if self.ns == 0 { 0.0 } else { count as f64 * 1e9 / self.ns as f64 }
     }
 
-    /// Returns the share of the time of `cpus` processors that the process used, from 0 to 1.
+    /// Returns the processor time that the process used, as a share (from 0 to 1) of the time of
+    /// `cpus` processors.
     pub(crate) fn cpu_share(&self, cpus: usize) -> f64 {
         let ns = self.ns as f64 * cpus as f64;
         if ns == 0.0 { 0.0 } else { self.usage.process_ns as f64 / ns }
     }
 
-    /// Returns the processor time of the process divided by `count`, nanoseconds.
+    /// Returns the processor time that the process used, divided by `count`; nanoseconds.
     pub(crate) fn cpu_ns_per(&self, count: u64) -> f64 {
         if count == 0 { f64::INFINITY } else { self.usage.process_ns as f64 / count as f64 }
     }

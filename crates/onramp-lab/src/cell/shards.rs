@@ -1,4 +1,5 @@
-//! An intake divided into shards, in front of a value that one thread at a time owns.
+//! An intake divided into shards (separate lists), in front of a value that one thread at a time
+//! owns.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -12,11 +13,11 @@ use onramp_queue::Packet;
 use super::Padded;
 use super::words::{Chain, OWNED, Pointer, Pushed, push_to};
 
-/// Largest number of shards of an intake; the port's word has one bit for each, and one for the
-/// owner.
+/// Largest number of shards of an intake. The port's word has one bit for each shard, and one bit
+/// that says whether a thread owns the value.
 pub(crate) const SHARDS_MAX: usize = 62;
 
-/// Returns the bit of `shard` in the port's word.
+/// Returns the bit that stands for `shard` in the port's word.
 const fn bit(shard: usize) -> u64 {
     1 << (shard + 1)
 }
@@ -38,11 +39,11 @@ pub(crate) struct Sharded<T> {
 // `T: Sync` is not needed.
 unsafe impl<T: Send> Sync for Sharded<T> {}
 
-/// Ownership of the value, until `leave` is called. If an owner is dropped instead, the intake
-/// stays owned for ever.
+/// Ownership of the value behind an intake. It lasts until `leave` is called. If a `ShardsOwner` is
+/// dropped without `leave`, the intake stays owned for ever.
 pub(crate) struct ShardsOwner<'a, T> {
     intake: &'a Sharded<T>,
-    /// An owner acts like `&mut T`.
+    /// A `ShardsOwner` acts like `&mut T`.
     value: PhantomData<&'a mut T>,
 }
 
@@ -57,13 +58,13 @@ impl<T> Sharded<T> {
         }
     }
 
-    /// Returns the number of shards.
+    /// Returns the number of shards of this intake.
     pub(crate) fn shards(&self) -> usize {
         self.shards.len()
     }
 
-    /// Pushes `pkt` into `shard`, a number below [`shards`](Self::shards). Returns the packet if
-    /// the shard's word can count no more.
+    /// Pushes `pkt` into `shard`, a number below [`shards`](Self::shards). Returns the packet to
+    /// the caller if the shard holds as many packets as its word can count.
     #[inline]
     pub(crate) fn push(
         &self,
@@ -75,9 +76,10 @@ impl<T> Sharded<T> {
         // Acquire: pairs with the swap in `take`. If the list is empty, the thread that took this
         // sender's previous packet already owned the port before this thread reads the port's word.
         // Without that order, this packet could overtake the previous one.
-        // Relaxed: the value is only a guess, which the exchange checks.
+        // Relaxed: the loaded word is only a guess, which the exchange checks.
         if list.load(Acquire) == 0 && self.port.0.load(Relaxed) == 0 {
-            // Acquire: the value; pairs with the release in `leave`.
+            // Acquire: makes the previous owner's writes to the value visible; pairs with the
+            // release in `leave`.
             if self.port.0.compare_exchange(0, OWNED, Acquire, Relaxed).is_ok() {
                 return Ok(Pushed::Owner(owner(), Some(pkt)));
             }
@@ -85,20 +87,21 @@ impl<T> Sharded<T> {
         if push_to(list, &Pointer, &mut (), pkt, 0)? != 0 {
             return Ok(Pushed::Staged);
         }
-        // Release: the list; pairs with the acquire in `waiting`.
-        // Acquire: if this thread becomes the owner, the value.
+        // Release: publishes the shard's list; pairs with the acquire in `waiting`.
+        // Acquire: if this thread becomes the owner, makes the previous owner's writes visible.
         let before = self.port.0.fetch_or(bit(shard) | OWNED, AcqRel);
         Ok(if before & OWNED == 0 { Pushed::Owner(owner(), None) } else { Pushed::Staged })
     }
 }
 
 impl<'a, T> ShardsOwner<'a, T> {
-    /// Returns the shards that hold packets; the caller must take from all of them.
+    /// Returns the bits of the shards that hold packets. The caller must take the packets of all
+    /// these shards.
     #[inline]
     pub(crate) fn waiting(&mut self) -> impl Iterator<Item = usize> + use<T> {
         let port = &self.intake.port.0;
         // Relaxed: if this load misses a push, `leave` will fail and the owner looks again.
-        // Acquire: the lists; pairs with `push`.
+        // Acquire: makes the shards' lists visible; pairs with `push`.
         let waits = port.load(Relaxed) != OWNED;
         let mut bits = if waits { port.swap(OWNED, Acquire) & !OWNED } else { 0 };
         std::iter::from_fn(move || {
@@ -111,17 +114,19 @@ impl<'a, T> ShardsOwner<'a, T> {
     /// Takes all packets that wait in `shard`.
     #[inline]
     pub(crate) fn take(&mut self, shard: usize) -> Chain<'a, Pointer> {
-        // Acquire: the packets; pairs with the release in `push_to`.
+        // Acquire: makes the packets visible; pairs with the release in `push_to`.
         // Release: pairs with the acquire at the start of `push`.
         let taken = self.intake.shards[shard].0.swap(0, AcqRel);
         // SAFETY: `push_to` made the list, and the swap made this thread its owner.
         unsafe { Chain::new(&Pointer, taken, true) }
     }
 
-    /// Leaves the intake idle. Returns the ownership as an error if packets wait.
+    /// Gives up the ownership and leaves the intake idle. If packets wait in a shard, the caller
+    /// stays the owner, and the ownership is returned as an error.
     #[inline]
     pub(crate) fn leave(self) -> Result<(), Self> {
-        // Release: the owner's work on the value; pairs with the acquire of the next owner.
+        // Release: publishes the owner's writes to the value; pairs with the acquire of the next
+        // owner.
         // Relaxed: a failure tells only that packets wait.
         match self.intake.port.0.compare_exchange(OWNED, 0, Release, Relaxed) {
             Ok(_) => Ok(()),
@@ -178,7 +183,7 @@ mod tests {
         assert_eq!(owner.waiting().collect::<Vec<_>>(), [0, 2]);
         assert_eq!(owner.waiting().count(), 0);
         assert_eq!(lens(owner.take(2)), [4, 2]);
-        // A push fills shard 2 again behind the owner's back, while shard 0 is not yet taken.
+        // Push into shard 2 again, after the owner has taken its packets; shard 0 is not yet taken.
         assert!(matches!(intake.push(Packet::new(5), 2), Ok(Pushed::Staged)));
         assert_eq!(lens(owner.take(0)), [3]);
         let Err(mut owner) = owner.leave() else { panic!("shard 2 has something") };

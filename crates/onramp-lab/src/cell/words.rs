@@ -1,9 +1,10 @@
-//! Alternative designs of the product's intake: a single word, in several formats, in front of a
-//! value that one thread at a time owns.
+//! Alternative designs of Onramp's intake. Each has a single atomic word in front of a value that
+//! one thread at a time owns; the designs differ in the word's format.
 //!
 //! The word names the newest waiting packet, counts the waiting packets, and says whether a thread
-//! owns the value; 0 means idle. The link to the next older packet, in the word's format, is stored
-//! in the packet's cookie, on the same cache line as the link of Onramp's own lists.
+//! owns the value; 0 means that no packet waits and no thread owns the value. The link to the next
+//! older packet, in the word's format, is stored in the packet's cookie, on the same cache line as
+//! the link of Onramp's own lists.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -18,36 +19,36 @@ use onramp_queue::Packet;
 
 use super::{Padded, prefetch};
 
-/// The flag in a word which says that a thread owns the value.
+/// The flag in an intake's word which says that a thread owns the value behind the intake.
 pub(super) const OWNED: u64 = 1;
 
-/// The format of a word: how it names a packet and counts the waiting packets.
+/// The format of an intake's word: how it names a packet and counts the waiting packets.
 ///
 /// # Safety
 ///
-/// For a word that contains a name made by `name`, `addr` returns the address that `name` was
-/// given, whatever count and flags the word also contains.
+/// If `name` has made a name from an address, `addr` returns that address for every word that
+/// contains the name, whatever count and flags the word also contains.
 pub(crate) unsafe trait Format: Default + Send + Sync {
     /// Data that a sender keeps so that it can name its packets quickly.
     type Memo: Default + Send;
 
-    /// Largest number of packets that a word can count.
+    /// Largest number of waiting packets that a word in this format can count.
     const CAP: u64;
 
-    /// Returns the name of the packet at `addr`, in the bits of the word that hold names.
+    /// Returns the name of the packet at `addr`, in those bits of a word that hold the name.
     fn name(&self, addr: usize, memo: &mut Self::Memo) -> u64;
 
     /// Returns the address of the packet that `word` names.
     fn addr(&self, word: u64) -> usize;
 
-    /// Returns `count`, in the bits of the word that hold the count.
+    /// Returns `count`, shifted to those bits of a word that hold the count.
     fn counted(count: u64) -> u64;
 
-    /// Returns the count in `word`.
+    /// Returns the count of waiting packets in `word`.
     fn count(word: u64) -> u64;
 }
 
-/// The product's format: 16 bits of count, 42 of address, 6 of flags.
+/// The format of Onramp's own intake: 16 bits of count, 42 bits of address, 6 bits of flags.
 #[derive(Debug, Default)]
 pub(crate) struct Pointer;
 
@@ -82,21 +83,22 @@ unsafe impl Format for Pointer {
     }
 }
 
-/// A format with 32 bits of index, 24 of count and 8 of flags, which assumes nothing about
-/// addresses.
+/// A format with 32 bits of index, 24 bits of count and 8 bits of flags. It assumes nothing about
+/// the addresses of packets.
 ///
 /// Packets may lie anywhere in memory, so a table lists the regions of memory that hold packets. An
 /// index consists of a region's place in that table and the number of the packet's cache line
-/// within the region. If all packets lay in one region, a look-up would need only one addition.
+/// within the region. If all packets lay in one region, finding a packet by its index would need
+/// only one addition.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// Region numbers plus one, in the order in which senders first used the regions; 0 marks a
-    /// free slot.
+    /// For each place in the table, the region's number plus one; 0 marks a free place. Regions are
+    /// listed in the order in which senders first used them.
     regions: Box<[AtomicUsize]>,
 }
 
 const LINE_BITS: u32 = 6;
-/// Number of bits of an offset in a region: a region has 64 MiB.
+/// Number of address bits within a region: a region has 64 MiB.
 const REGION_BITS: u32 = 26;
 const REGIONS: usize = 1 << (32 - (REGION_BITS - LINE_BITS));
 const INDEX_NAME: u32 = 32;
@@ -109,11 +111,12 @@ impl Default for Index {
 }
 
 impl Index {
-    /// Returns the place of `region` in the table, and adds the region if it is new.
+    /// Returns the place of `region` in the table. Adds the region if the table does not list it
+    /// yet.
     #[cold]
     fn find(&self, region: usize) -> usize {
         let is_ours = |slot: &AtomicUsize| {
-            // Relaxed: a slot is written once, and its value publishes no other data.
+            // Relaxed: a place in the table is written once, and its value publishes no other data.
             slot.compare_exchange(0, region + 1, Relaxed, Relaxed)
                 .map_or_else(|seen| seen == region + 1, |_| true)
         };
@@ -122,7 +125,7 @@ impl Index {
     }
 }
 
-/// The region that a sender used last, and the region's place in the table.
+/// The region that holds the packets that a sender used last, and the region's place in the table.
 #[derive(Debug, Default)]
 pub(crate) struct LastRegion {
     slot_value: usize,
@@ -130,7 +133,7 @@ pub(crate) struct LastRegion {
 }
 
 // SAFETY: the region and the line determine the address, because headers are aligned to lines. The
-// table's slots never change once they are set, and the name was handed over together with the
+// table's places never change once they are set, and the name was handed over together with the
 // packet.
 unsafe impl Format for Index {
     type Memo = LastRegion;
@@ -151,7 +154,7 @@ unsafe impl Format for Index {
     #[inline]
     fn addr(&self, word: u64) -> usize {
         let index = (word >> INDEX_NAME) as usize;
-        // Relaxed: the slot was set before the packet was pushed, and the packet was handed over
+        // Relaxed: the place was set before the packet was pushed, and the packet was handed over
         // with release and acquire.
         let region = self.regions[index >> (REGION_BITS - LINE_BITS)].load(Relaxed);
         let line = index & ((1 << (REGION_BITS - LINE_BITS)) - 1);
@@ -169,8 +172,8 @@ unsafe impl Format for Index {
     }
 }
 
-/// Waiting packets that were taken from a word, newest first; the iterator returns them one by one.
-/// With `prefetch`, it prefetches the header of the next packet.
+/// The list of waiting packets that an owner took from an intake's word, newest first. The iterator
+/// returns them one by one. With `prefetch`, it prefetches the header of the next packet.
 pub(crate) struct Chain<'a, F: Format> {
     format: &'a F,
     newest: u64,
@@ -218,8 +221,8 @@ impl<F: Format> Drop for Chain<'_, F> {
     }
 }
 
-/// Pushes `pkt` onto the list in `word`, and sets `flags`. Returns the previous word, or the packet
-/// if the word can count no more.
+/// Pushes `pkt` onto the list in `word`, and sets `flags` in the word. Returns the previous value
+/// of the word. Returns the packet as an error if the word can count no more packets.
 #[inline]
 pub(super) fn push_to<F: Format>(
     word: &AtomicU64,
@@ -232,7 +235,7 @@ pub(super) fn push_to<F: Format>(
     // name; it becomes the owner in `Chain`, after `pkt` is forgotten below.
     let node: *mut () = unsafe { mem::transmute_copy(&pkt) };
     let name = format.name(node.expose_provenance(), memo);
-    // Relaxed: the value is only a guess, which the exchange checks.
+    // Relaxed: the loaded word is only a guess, which the exchange checks.
     let mut seen = word.load(Relaxed);
     loop {
         let count = F::count(seen);
@@ -241,8 +244,9 @@ pub(super) fn push_to<F: Format>(
         }
         pkt.cookie = seen;
         let new = name | F::counted(count + 1) | flags;
-        // Release: the packet; pairs with the acquire of the thread that takes.
-        // Acquire: if this thread becomes the owner, the value; pairs with the release in `leave`.
+        // Release: publishes the packet; pairs with the acquire of the thread that takes the list.
+        // Acquire: if this thread becomes the owner, makes the previous owner's writes visible;
+        // pairs with the release in `leave`.
         match word.compare_exchange_weak(seen, new, AcqRel, Relaxed) {
             Ok(_) => {
                 mem::forget(pkt);
@@ -253,16 +257,16 @@ pub(super) fn push_to<F: Format>(
     }
 }
 
-/// Result of a push.
+/// Result of pushing a packet into an intake.
 pub(crate) enum Pushed<O> {
-    /// Another thread will take the packet.
+    /// The packet is staged; another thread will take it.
     Staged,
-    /// The caller is now the owner. `Some` holds the packet if it bypassed the list; otherwise
-    /// `take` returns it.
+    /// The pushing thread is now the owner. `Some` holds the packet if it bypassed the list. With
+    /// `None`, the packet is in the list, and `take` returns it.
     Owner(O, Option<Packet>),
 }
 
-/// An intake with list, count and ownership in one word.
+/// An intake whose list, count and ownership are in one word.
 pub(crate) struct OneWord<F: Format, T> {
     word: Padded<AtomicU64>,
     format: Padded<F>,
@@ -273,11 +277,11 @@ pub(crate) struct OneWord<F: Format, T> {
 // `T: Sync` is not needed.
 unsafe impl<F: Format, T: Send> Sync for OneWord<F, T> {}
 
-/// Ownership of the value, until `leave` is called. If an owner is dropped instead, the intake
-/// stays owned for ever.
+/// Ownership of the value behind an intake. It lasts until `leave` is called. If an `Owner` is
+/// dropped without `leave`, the intake stays owned for ever.
 pub(crate) struct Owner<'a, F: Format, T> {
     intake: &'a OneWord<F, T>,
-    /// An owner acts like `&mut T`.
+    /// An `Owner` acts like `&mut T`.
     value: PhantomData<&'a mut T>,
 }
 
@@ -290,8 +294,9 @@ impl<F: Format, T> OneWord<F, T> {
         }
     }
 
-    /// Pushes `pkt`. With `DIRECT`, a packet that finds the intake idle bypasses the list. Returns
-    /// the packet if the word can count no more.
+    /// Pushes `pkt`. With `DIRECT`, a packet that finds the intake idle (no packet waits and no
+    /// thread is the owner) bypasses the list. Returns the packet as an error if the word can count
+    /// no more packets.
     #[inline]
     pub(crate) fn push<const DIRECT: bool>(
         &self,
@@ -300,9 +305,10 @@ impl<F: Format, T> OneWord<F, T> {
     ) -> Result<Pushed<Owner<'_, F, T>>, Packet> {
         let word = &self.word.0;
         let owner = || Owner { intake: self, value: PhantomData };
-        // Relaxed: the value is only a guess, which the exchange checks.
+        // Relaxed: the loaded word is only a guess, which the exchange checks.
         if DIRECT && word.load(Relaxed) == 0 {
-            // Acquire: the value; pairs with the release in `leave`.
+            // Acquire: makes the previous owner's writes to the value visible; pairs with the
+            // release in `leave`.
             if word.compare_exchange(0, OWNED, Acquire, Relaxed).is_ok() {
                 return Ok(Pushed::Owner(owner(), Some(pkt)));
             }
@@ -313,22 +319,24 @@ impl<F: Format, T> OneWord<F, T> {
 }
 
 impl<'a, F: Format, T> Owner<'a, F, T> {
-    /// Takes all waiting packets.
+    /// Takes all packets that wait in the intake.
     #[inline]
     pub(crate) fn take(&mut self, prefetch: bool) -> Chain<'a, F> {
         let word = &self.intake.word.0;
         // Relaxed: if this load misses a push, `leave` will fail and the owner takes again.
         let waits = F::count(word.load(Relaxed)) > 0;
-        // Acquire: the packets; pairs with the release in `push_to`.
+        // Acquire: makes the packets visible; pairs with the release in `push_to`.
         let taken = if waits { word.swap(OWNED, Acquire) } else { OWNED };
         // SAFETY: `push_to` made the list, and the swap made this thread its owner.
         unsafe { Chain::new(&self.intake.format.0, taken, prefetch) }
     }
 
-    /// Leaves the intake idle. Returns the ownership as an error if packets wait.
+    /// Gives up the ownership and leaves the intake idle. If packets wait, the caller stays the
+    /// owner, and the ownership is returned as an error.
     #[inline]
     pub(crate) fn leave(self) -> Result<(), Self> {
-        // Release: the owner's work on the value; pairs with the acquire of the next owner.
+        // Release: publishes the owner's writes to the value; pairs with the acquire of the next
+        // owner.
         // Relaxed: a failure tells only that packets wait.
         match self.intake.word.0.compare_exchange(OWNED, 0, Release, Relaxed) {
             Ok(_) => Ok(()),
@@ -371,8 +379,8 @@ impl<F: Format, T> fmt::Debug for OneWord<F, T> {
 pub(super) mod tests {
     use super::*;
 
-    /// Checks that an address is recovered from its name, whatever count and flags the word also
-    /// contains.
+    /// In each format, a word gives back the address of the packet that it names, whatever count
+    /// and flags the word also contains.
     fn names<F: Format>(addrs: &[usize]) {
         let (format, mut memo) = (F::default(), F::Memo::default());
         for addr in addrs.iter().chain(addrs) {

@@ -18,7 +18,8 @@ use crate::memory::Memory;
 use crate::path::{Account, Behind, LOCKS, Path, Seat, Sent, Worker};
 use crate::peer::{Seen, numbers};
 
-/// A device that records the thread and number of every packet.
+/// A device that records, for every packet that it takes, the sending thread and the packet's
+/// number.
 struct Recorder {
     info: DeviceInfo,
     seen: Seen,
@@ -49,11 +50,11 @@ struct Race {
     manners: Manners,
     threads: usize,
     each: u64,
-    /// The first thread stops the run when it has sent this many packets.
+    /// Number of packets after which the first thread stops the whole run.
     stop_after: u64,
 }
 
-/// The number of packets that each thread submitted, and where the packets went.
+/// The number of packets that each thread submitted, and what became of all packets.
 struct Outcome {
     submitted: Vec<u64>,
     at_the_door: u64,
@@ -69,9 +70,9 @@ impl Visit for Race {
         let (submitted, at_the_door) = thread::scope(|scope| {
             let (path, phase, gate, race) = (&path, &phase, &gate, &self);
             if path.consumes() {
-                // If the drainer stopped together with the senders, packets would stay in the
-                // queue. So it runs until the senders have ended, unless the test stops the senders
-                // early.
+                // If the drainer (the thread that takes packets out of the queue) stopped together
+                // with the senders, packets would stay in the queue. So the drainer runs until the
+                // senders have ended, unless the test stops the senders early.
                 let until = if self.stop_after == u64::MAX { &over } else { phase };
                 scope.spawn(move || path.consume(until, true));
             }
@@ -89,8 +90,8 @@ impl Visit for Race {
 }
 
 impl Race {
-    /// Returns the number of packets that the thread submitted, and how many of them were dropped
-    /// before the qdisc.
+    /// Returns the number of packets that `thread` submitted, and how many of them were dropped
+    /// before they reached the qdisc.
     fn send<P: Path>(&self, path: &P, thread: usize, phase: &PhaseCell, gate: &Gate) -> (u64, u64) {
         let seat = Seat {
             thread,
@@ -129,7 +130,7 @@ impl Race {
     }
 }
 
-/// Combines each of `designs` with all manners.
+/// Pairs each of `designs` with each of the manners.
 fn designs(designs: impl Iterator<Item = Design>) -> impl Iterator<Item = (Design, Manners)> {
     designs.flat_map(|design| Manners::ALL.iter().map(move |manners| (design, *manners)))
 }
@@ -158,7 +159,8 @@ fn race_with(
     (outcome, seen)
 }
 
-/// Asserts that no packet is missing, and that each thread's packets left in order.
+/// Asserts that no packet is missing, and that each thread's packets left in the order in which the
+/// thread sent them.
 fn assert_conforms(design: Design, outcome: &Outcome, seen: &[(u64, u64)]) {
     let name = design.name();
     let submitted: u64 = outcome.submitted.iter().sum();
@@ -179,7 +181,8 @@ fn assert_conforms(design: Design, outcome: &Outcome, seen: &[(u64, u64)]) {
 #[test]
 fn nothing_is_lost_or_reordered() {
     for (design, manners) in designs(Design::every()) {
-        // With a fair spinlock, each packet waits for the scheduler.
+        // With a fair spinlock (`ticket`), each packet waits for the scheduler, so the run is
+        // short.
         let each = if design == Design::Ticket { 40 } else { 1_500 };
         let run = Race { manners, threads: 5, each, stop_after: u64::MAX };
         let (outcome, seen) = race(design, "pfifo limit 100000", run);
@@ -200,7 +203,8 @@ fn nothing_is_lost_when_it_is_time_to_stop() {
     }
 }
 
-/// Credits return even if no pool counts them. With 70 threads each sender has few credits.
+/// With packets from the heap instead of pools, bare queues lose no packet, and credits return to
+/// the senders. With 70 threads each sender has few credits.
 #[test]
 fn packets_from_the_heap_are_not_lost_either() {
     for (design, manners) in designs(Design::every().filter(|design| design.is_peer())) {
@@ -211,7 +215,8 @@ fn packets_from_the_heap_are_not_lost_either() {
     }
 }
 
-/// A qdisc that holds packets back is run again when it asks for that, even if nobody sends.
+/// A qdisc that holds packets back is run again at the time that it asks for, even if no thread
+/// sends then.
 #[test]
 fn paced_packets_leave_though_senders_wait_for_them() {
     for (design, manners) in designs(Design::ALL.iter().copied()) {
@@ -242,13 +247,13 @@ fn plan(designs: &[Design]) -> Plan {
     }
 }
 
-/// A cell with a bare queue, whose packets no device counts.
+/// Returns a cell with the bare queue `floor`. Such a cell has no device that counts packets.
 fn floor() -> Measurement {
     let (design, manners, memory) = (Design::Floor, Manners::Equal, Memory::Pool);
     Measurement { design, manners, threads: 1, credits: None, memory }
 }
 
-/// A trial with two queues, pinned threads, a slow device and transactions yields all figures.
+/// A trial that has two queues, pinned threads, a slow device and transactions yields all figures.
 #[test]
 fn a_trial_of_everything() {
     let mut plan = plan(Design::ALL);
@@ -262,14 +267,16 @@ fn a_trial_of_everything() {
     assert_eq!(names, Manners::ALL.iter().copied().flat_map(of).collect::<Vec<_>>());
     for row in rows {
         let name = row.design.name();
-        // The numbers of packets and of waits depend on the scheduler, so they are not checked.
+        // The numbers of packets and of waits depend on the scheduler, so this test does not check
+        // them.
         assert!(row.packets_per_second().is_some_and(|rate| rate.min > 0.0), "{name}");
         let known = |lock: &LockRow| LOCKS.contains(&lock.name.as_str());
         assert!(row.locks.iter().all(known), "{name}");
         let packets = &row.packets;
         assert!(packets.taken >= packets.allocated && packets.repeated.is_some(), "{name}");
         assert!(packets.freed >= packets.foreign.max(packets.batches), "{name}");
-        // At most 24 packets can be in flight: three bursts of 8. All others must have returned.
+        // At most 24 packets can be in flight: three bursts of 8. All other packets must have
+        // returned to their senders.
         let home = packets.taken <= 24 || packets.freed > 0 && packets.batches > 0;
         assert!(home, "{name}: {packets:?}");
         if row.design.is_product() {
@@ -278,8 +285,8 @@ fn a_trial_of_everything() {
     }
 }
 
-/// The thread that frees packets frees them before their senders wait for them, so few credits are
-/// enough.
+/// Every design works with few credits, even with one, because the thread that frees packets frees
+/// them before their senders wait for them.
 #[test]
 fn few_credits_are_enough() {
     let plan = Plan { window: Duration::from_millis(5), ..plan(&[]) };
@@ -293,7 +300,7 @@ fn few_credits_are_enough() {
     }
 }
 
-/// A trial with a path that takes no packet fails.
+/// A trial with a path that never accepts a packet fails.
 #[test]
 fn a_trial_in_which_nothing_comes_out_fails() {
     struct Wall;
@@ -329,7 +336,8 @@ fn a_trial_in_which_nothing_comes_out_fails() {
     );
 }
 
-/// A trial fails if the path loses a packet, or if its account says that it still holds one.
+/// A trial fails if the path loses a packet, or if the path's account says that the path still
+/// holds a packet.
 #[test]
 fn a_trial_whose_packets_do_not_add_up_fails() {
     struct Lossy {
@@ -352,7 +360,8 @@ fn a_trial_whose_packets_do_not_add_up_fails() {
     }
     impl Worker for End<'_> {
         fn send(&mut self, _payload: &[u8]) -> Sent {
-            // Count only every second packet, unless the account's `held` is the error to test.
+            // Count only every second packet, so that the others seem lost. When `held` is the
+            // error to test, count all packets.
             self.1 += 1;
             self.0.count.add(u64::from(self.0.held > 0 || self.1.is_multiple_of(2)));
             Sent::Staged

@@ -1,4 +1,4 @@
-//! The designs and their names.
+//! The designs that the laboratory compares, and their names.
 
 use onramp::Mode;
 
@@ -9,11 +9,11 @@ use crate::path::{Behind, Linked, Llist, Locked, Path, PerCpu};
 use crate::peer::{Ahead, Batch, List, Shards, Variant};
 use crate::peer::{Array, Bare, Channel, Floor, Peered, Rings, Seen, Shared, Things};
 
-/// A function to call with a path of any type.
+/// A function that is called with the path of a design, whatever type the path has.
 pub(crate) trait Visit {
     type Out;
 
-    /// Receives the path, and the kind of its root lock.
+    /// Receives the path, and the kind of the path's root lock.
     fn path<P: Path>(self, path: P, kind: &'static str) -> Self::Out;
 }
 
@@ -21,29 +21,30 @@ pub(crate) trait Visit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Design {
-    /// One test-and-test-and-set lock.
+    /// Transmit path with one lock in front of the qdisc: a test-and-test-and-set spinlock.
     Spinlock,
-    /// One ticket lock.
+    /// Transmit path with one lock in front of the qdisc: a ticket lock.
     Ticket,
-    /// A second lock for threads that would have to wait for the first (Linux, 2011 to 2025).
+    /// Transmit path with two locks: a thread that would have to wait for the first lock takes the
+    /// second one before it waits (Linux, 2011 to 2025).
     Busylock,
-    /// A ticket lock at which the thread that dequeues goes first (2009).
+    /// Transmit path with a ticket lock at which the thread that dequeues goes first (2009).
     Handicap,
-    /// One lock whose waiters spin for a while and then sleep.
+    /// Transmit path with one lock whose waiters spin for a while and then sleep.
     Adaptive,
-    /// One `std::sync::Mutex`.
+    /// Transmit path with one `std::sync::Mutex`.
     Mutex,
-    /// One queue per processor, and one thread that drains them (2009).
+    /// Transmit path with one queue per processor, and one thread that drains all of them (2009).
     PercpuQueue,
-    /// A lock-free list in front of the lock (Linux, since 2025).
+    /// Transmit path with a lock-free list in front of the lock (Linux, since 2025).
     Llist,
-    /// The product with its default mode (`Mode::Hybrid`).
+    /// Onramp with its default mode (`Mode::Hybrid`).
     Onramp,
-    /// The product with `Mode::Inline`: only senders transmit, and they never gather packets.
+    /// Onramp with `Mode::Inline`: only senders transmit, and their ports never collect packets.
     OnrampInline,
-    /// The product with `Mode::Dedicated`: only the runner transmits.
+    /// Onramp with `Mode::Dedicated`: only the runner transmits.
     OnrampDedicated,
-    /// Bare queue: one array per sender, emptied many packets at once.
+    /// Bare queue: one array per sender; the thread that drains them takes many packets at once.
     Floor,
     /// Bare queue: crossbeam's `ArrayQueue`.
     ArrayQueue,
@@ -55,24 +56,26 @@ pub enum Design {
     ParkingLot,
     /// Bare queue: `std::sync::mpsc`.
     StdMpsc,
-    /// Bare queue: the product's intake.
+    /// Bare queue: Onramp's intake.
     OnrampIntake,
-    /// Bare queue: the product's word format, in the code that the next designs share.
+    /// Bare queue: the word format of Onramp's intake, in code that the following designs share.
     IntakePointer,
-    /// Bare queue: the word holds an index and a 24-bit count.
+    /// Bare queue: an intake whose word holds an index and a 24-bit count.
     IntakeIndex,
-    /// Bare queue: a packet that finds the intake idle goes through the list like all others.
+    /// Bare queue: an intake in which a packet that finds the intake idle goes through the list
+    /// like all other packets.
     IntakeNoDirect,
-    /// Bare queue: no packet is prefetched.
+    /// Bare queue: an intake whose owner prefetches no packet.
     IntakeNoPrefetch,
-    /// Bare queue: the owner puts packets into an array and prefetches the packet after the next.
+    /// Bare queue: an intake whose owner puts the packets into an array and prefetches the packet
+    /// after the next one.
     IntakeAhead2,
-    /// Bare queue: one list per cluster of processors.
+    /// Bare queue: an intake with one list per cluster of processors.
     IntakeShards,
 }
 
 impl Design {
-    /// The transmit paths, oldest first.
+    /// The complete transmit paths, in the order in which they were invented.
     pub const ALL: &[Self] = &[
         Self::Spinlock,
         Self::Ticket,
@@ -87,8 +90,8 @@ impl Design {
         Self::OnrampDedicated,
     ];
 
-    /// Bare queues, without qdisc and device: Onramp's intake, the queue with the least possible
-    /// cost (`Floor`), and queues of other crates.
+    /// Bare queues, without qdisc and device: Onramp's intake, `Floor` (the queue with the least
+    /// possible cost), and queues of other crates.
     pub const PEERS: &[Self] = &[
         Self::Floor,
         Self::ArrayQueue,
@@ -99,7 +102,7 @@ impl Design {
         Self::OnrampIntake,
     ];
 
-    /// The product's intake and variants of it, without qdisc and device.
+    /// Bare queues, without qdisc and device: Onramp's intake and variants of it.
     pub const INTAKES: &[Self] = &[
         Self::OnrampIntake,
         Self::IntakePointer,
@@ -110,7 +113,7 @@ impl Design {
         Self::IntakeShards,
     ];
 
-    /// The design that others are compared with.
+    /// The design by whose figures those of the other designs are divided.
     pub const BASE: Self = Self::Busylock;
 
     /// Returns the name on the command line and in reports.
@@ -162,14 +165,14 @@ impl Design {
         Self::PEERS.contains(&self) || Self::INTAKES.contains(&self)
     }
 
-    /// Whether the design is the product's own path, in any mode.
+    /// Whether the design is Onramp's own transmit path, in any mode.
     pub(crate) fn is_product(self) -> bool {
         matches!(self, Self::Onramp | Self::OnrampInline | Self::OnrampDedicated)
     }
 
-    /// Opens the design for `threads` senders and passes the path to `visit`. Bare queues ignore
-    /// the qdisc and the device in `behind`. With `seen`, a bare queue records which packets left
-    /// it.
+    /// Makes the path of this design for `threads` senders and passes the path to `visit`. Bare
+    /// queues ignore the qdisc and the device in `behind`. With `seen`, a bare queue records which
+    /// packets left it.
     pub(crate) fn open<V: Visit>(
         self,
         threads: usize,
@@ -214,7 +217,7 @@ impl Design {
     }
 }
 
-/// Opens a variant of the one-word intake and passes it to `visit`.
+/// Makes a variant of Onramp's intake for `threads` senders and passes it to `visit`.
 fn variant<F: Format, B: Batch, const DIRECT: bool, V: Visit>(
     threads: usize,
     seen: Option<Seen>,

@@ -19,17 +19,17 @@ pub(crate) const CALL_PERIOD: u64 = 16;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Tally {
-    /// Number of packets that the path took, including those dropped before the qdisc.
+    /// Number of packets that the path accepted, including those dropped before the qdisc.
     pub(crate) submitted: Counter,
-    /// Number of packets dropped before the qdisc, at a full list.
+    /// Number of packets dropped before the qdisc, because the list in front of it was full.
     pub(crate) dropped: Counter,
-    /// Number of times that the thread waited for room.
+    /// Number of times that the thread waited for credit or for room in the queue.
     pub(crate) waits: Counter,
-    /// Number of bursts that have left completely.
+    /// Number of bursts whose packets have all left.
     pub(crate) transactions: Counter,
 }
 
-/// Latencies that a thread measured, if it was told to.
+/// Latencies that a sending thread measured; empty if the thread was not told to measure.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     pub(crate) send: Latency,
@@ -40,12 +40,12 @@ pub(crate) struct Times {
     pub(crate) transaction: Latency,
 }
 
-/// State of sending one packet, which may take several calls if no credit is left.
+/// The progress of one packet, which may take several calls if no credit is left.
 struct Turn {
     sampler: Sampler,
-    /// Whether the thread has tried to send the packet before.
+    /// Whether the thread has tried to send this packet before.
     tried: bool,
-    /// Time of the first attempt, if the packet is timed.
+    /// Time of the first attempt to send this packet. `None` if the packet is not timed.
     first: Option<Instant>,
 }
 
@@ -54,8 +54,8 @@ impl Turn {
         Self { sampler: Sampler::one_in(CALL_PERIOD, seed), tried: false, first: None }
     }
 
-    /// Records an attempt to send. With `timed`, picks some packets to time. Returns whether the
-    /// current packet is timed.
+    /// Records an attempt to send the current packet. With `timed`, chooses some packets to be
+    /// timed. Returns whether the current packet is timed.
     #[inline]
     fn call(&mut self, timed: bool) -> bool {
         if timed && !self.tried && self.sampler.picks() {
@@ -65,8 +65,8 @@ impl Turn {
         self.first.is_some()
     }
 
-    /// Ends the packet's turn: the path took or dropped the packet, and the thread has yielded if
-    /// it had to.
+    /// Ends the current packet's turn, and records its time if it is timed. The path has taken or
+    /// dropped the packet, and the thread has yielded if it had to.
     #[inline]
     fn end(&mut self, into: &mut Latency) {
         self.tried = false;
@@ -132,8 +132,8 @@ pub(crate) fn drive<W: Worker>(
                 sequence += 1;
                 tally.submitted.add(1);
                 tally.dropped.add(u64::from(sent == Sent::Dropped));
-                // A drop tells a sender to slow down. A sender that went on would only keep the
-                // thread that empties the list off the processor.
+                // A drop tells a sender to slow down. A sender that went on at once would only keep
+                // the thread that empties the list off the processor.
                 thread::yield_now();
                 turn.end(&mut times.accept);
             }
@@ -150,7 +150,7 @@ pub(crate) fn drive<W: Worker>(
     }
 }
 
-/// Calls `f`, and records how long the call took if `counts` accepts the result.
+/// Calls `f`. Records the duration of the call in `into` if `counts` returns true for the result.
 fn timed<R>(into: &mut Latency, counts: impl Fn(&R) -> bool, f: impl FnOnce() -> R) -> R {
     let from = MonotonicClock.now();
     let result = f();
@@ -166,11 +166,11 @@ mod tests {
     use crate::contention::Manners;
     use crate::measure::PhaseCell;
 
-    /// The least time that each call of the worker except `send` takes, nanoseconds.
+    /// Least duration of each call of the worker except `send`, nanoseconds.
     const STEP_NS: u64 = 20_000;
     const PACKETS: u64 = 500;
 
-    /// A worker that refuses each packet twice before it takes the packet.
+    /// A worker that refuses each packet twice and then takes it.
     struct Refusing<'a> {
         phase: &'a PhaseCell,
         calls: u64,
@@ -222,7 +222,8 @@ mod tests {
         assert_eq!(times.wait.samples(), 2 * PACKETS);
         assert!((1..PACKETS).contains(&times.send.samples()), "{times:?}");
         assert_eq!(times.accept.samples(), times.send.samples(), "of the same packets");
-        // Each packet takes two waits and one yield; the histogram is exact to 1 %.
+        // Each packet takes two waits and one yield, each `STEP_NS` long; the histogram is exact to
+        // 1 %.
         let accept = times.accept.percentiles().expect("some were picked");
         assert!(accept.p50 * 100 >= 3 * STEP_NS * 99, "{accept:?}");
     }

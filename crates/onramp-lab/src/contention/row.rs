@@ -1,4 +1,4 @@
-//! Turns trials into figures: medians with their extremes, and ratios.
+//! Turns trials (single runs) into figures: medians with their extremes, and ratios.
 
 use std::collections::BTreeMap;
 
@@ -15,46 +15,46 @@ pub struct Row {
     pub design: Design,
     /// The manners of the design.
     pub manners: Manners,
-    /// Number of sending threads.
+    /// Number of sending threads in each round.
     pub threads: usize,
     /// Largest number of packets that each sender may have in flight; `None` means the design's own
     /// default.
     pub credits: Option<u32>,
-    /// The allocator of packets.
+    /// The allocator that packets came from.
     pub memory: Memory,
-    /// Figures of each round without clocks, in order.
+    /// Figures of the runs without clocks, one per round, in order.
     rounds: Vec<Figures>,
-    /// Time to accept a packet in each round with clocks, in order.
+    /// Time to accept a packet in the runs with clocks, one entry per round, in order.
     accepts: Vec<Option<Percentiles>>,
-    /// Number of packets dropped in all trials, by reason.
+    /// Number of packets dropped in all runs, by reason.
     pub drops: BTreeMap<&'static str, u64>,
-    /// Time of a send call that took its packet, for one packet in 16, nanoseconds.
+    /// Duration of a send call that took its packet, nanoseconds. One packet in 16 is measured.
     pub send: Latency,
-    /// Time to accept a packet, nanoseconds, for one packet in 16: from the first call for the
-    /// packet until its thread may go on to the next. It includes calls that found no credit, waits
-    /// for room and yielding.
+    /// Time to accept a packet, nanoseconds, measured for one packet in 16: from the first call for
+    /// the packet until its thread may go on to the next packet. This time includes calls that
+    /// found no credit, waits for room and yielding.
     pub accept: Latency,
-    /// Time of each wait for room, nanoseconds.
+    /// Duration of each wait for room, nanoseconds.
     pub wait: Latency,
     /// Time from before the first packet of a burst until all of the burst has left, nanoseconds;
     /// empty for a stream.
     pub transaction: Latency,
-    /// Time from the send call to the qdisc, nanoseconds.
+    /// Time from the send call until the packet enters the qdisc, nanoseconds.
     staging: Latency,
     staging_octaves: Option<Octaves>,
-    /// Time from the send call to the device, nanoseconds.
+    /// Time from the send call until the packet reaches the device, nanoseconds.
     pub delay: Latency,
-    /// Number of packets that entered the qdisc together; empty if the path does not tell it.
+    /// Number of packets that entered the qdisc together; empty if the path does not report it.
     pub batches: Octaves,
     /// Number of packets per call of the device.
     pub bursts: Octaves,
-    /// Statistics of each lock, over all rounds.
+    /// Statistics of each lock that the design uses, over all rounds.
     pub locks: Vec<LockRow>,
-    /// The cost of packet memory, over all rounds.
+    /// The cost of allocating and freeing packets, over all rounds.
     pub packets: MemoryNotes,
 }
 
-/// The figures of one round.
+/// The figures of one round, from the run without clocks.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
     packets_per_second: f64,
@@ -170,7 +170,7 @@ impl Row {
         self.spread(|round| round.transactions_per_second)
     }
 
-    /// Returns Jain's fairness index of the packets that each thread sent.
+    /// Returns Jain's fairness index of the numbers of packets that the threads sent.
     #[must_use]
     pub fn jain(&self) -> Option<Spread> {
         self.spread(|round| Some(round.jain))
@@ -183,8 +183,9 @@ impl Row {
         Spread::of(self.accepts.iter().flatten().map(|ns| percentile(ns) as f64))
     }
 
-    /// Returns the time from the send call to the qdisc, nanoseconds. For `onramp` the link itself
-    /// measures the time of the oldest packet of each take, rounded up to a power of two.
+    /// Returns the percentiles of the time from the send call to the qdisc, nanoseconds. For
+    /// `onramp` the link itself measures the time of the oldest packet of each take (each time the
+    /// owner takes the waiting packets), rounded up to a power of two.
     #[must_use]
     pub fn staging(&self) -> Option<Percentiles> {
         let Some(octaves) = &self.staging_octaves else { return self.staging.percentiles() };
@@ -213,8 +214,8 @@ impl Figures {
     }
 }
 
-/// The comparison of a design with another one that has as many threads: the figures of each round,
-/// divided by the other design's figures of the same round.
+/// The comparison of one design with another design that has as many threads: the figures of each
+/// round, divided by the other design's figures of the same round.
 #[derive(Clone, Debug)]
 pub struct Ratio {
     /// The design that was measured.
@@ -227,24 +228,24 @@ pub struct Ratio {
     pub credits: Option<u32>,
     /// The allocator of packets, as in [`Row`].
     pub memory: Memory,
-    /// Packets per second, divided by the other design's.
+    /// Packets per second, divided by those of the other design.
     pub packets_per_second: Option<Spread>,
-    /// CPU time per packet, divided by the other design's.
+    /// CPU time per packet, divided by that of the other design.
     pub cpu_ns_per_packet: Option<Spread>,
-    /// The 99.9th percentile of the time to accept a packet, divided by the other design's.
+    /// The 99.9th percentile of the time to accept a packet, divided by that of the other design.
     pub accept_p999: Option<Spread>,
 }
 
 impl Ratio {
-    /// Returns the ratios of all `rows` to the rows of [`Design::BASE`]. Rows that have no such
-    /// counterpart are left out.
+    /// Returns the ratios of all `rows` to the corresponding rows of [`Design::BASE`]. Rows without
+    /// a corresponding row are left out.
     #[must_use]
     pub fn to_base(rows: &[Row]) -> Vec<Self> {
         Self::of(rows, |_| Design::BASE)
     }
 
-    /// Returns the ratios of all `rows` to the rows of Onramp; bare queues are compared with
-    /// Onramp's bare intake. Rows that have no such counterpart are left out.
+    /// Returns the ratios of all `rows` to the corresponding rows of Onramp; bare queues are
+    /// compared with Onramp's bare intake. Rows without a corresponding row are left out.
     #[must_use]
     pub fn to_onramp(rows: &[Row]) -> Vec<Self> {
         let own = |row: &Row| {
@@ -263,7 +264,7 @@ impl Ratio {
         rows.iter().filter_map(to).collect()
     }
 
-    /// Whether this is the ratio of `row`.
+    /// Whether this ratio belongs to `row`.
     #[must_use]
     pub fn is_of(&self, row: &Row) -> bool {
         let Self { design, manners, threads, credits, memory, .. } = *self;
@@ -300,7 +301,7 @@ mod tests {
     use crate::lockstat::LockCounts;
     use crate::measure::Usage;
 
-    /// Makes a trial of two seconds, in which `sent` packets took `cpu_us` microseconds of CPU
+    /// Returns a trial of two seconds, in which `sent` packets took `cpu_us` microseconds of CPU
     /// time.
     fn trial(timed: bool, sent: u64, cpu_us: u64) -> Trial {
         let usage = Usage { process_ns: cpu_us * 1_000, voluntary: 30, involuntary: 10 };

@@ -1,4 +1,4 @@
-//! One run of one design with one number of threads.
+//! A trial: one run of one design with one number of threads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -19,27 +19,28 @@ use crate::memory::MemoryNotes;
 use crate::path::{Account, BURST_CAP, Behind, LOCKS, Notes, Path, ROOT, Seat, Worker};
 use crate::{Error, pin};
 
-/// How much longer a window without a single packet may last: a busy machine may keep all senders
-/// off their processors for a while.
+/// How much longer the measured window may last if no packet has left in it: a busy machine may
+/// keep all senders off their processors for a while.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Stack size of a sending thread, bytes. Small, because there may be hundreds of threads.
+/// Stack size of a sending thread, bytes. The stack is small, because there may be hundreds of
+/// threads.
 const STACK: usize = 256 << 10;
 
 /// Results of a trial.
 #[derive(Debug)]
 pub(crate) struct Trial {
-    /// Whether locks and calls were timed.
+    /// Whether locks and calls were timed in this trial.
     pub(crate) timed: bool,
-    /// Length of the window, seconds.
+    /// Length of the measured window, seconds.
     pub(crate) seconds: f64,
-    /// Number of packets that left in the window.
+    /// Number of packets that left in the measured window.
     pub(crate) sent: u64,
     pub(crate) usage: Usage,
-    /// Number of packets that each thread sent in the window.
+    /// Number of packets that each thread sent in the measured window.
     pub(crate) shares: Vec<u64>,
     pub(crate) waits: u64,
-    /// Number of bursts that left completely in the window; `None` for a stream.
+    /// Number of bursts that left completely in the measured window; `None` for a stream.
     pub(crate) transactions: Option<u64>,
     /// Number of packets dropped over the whole trial, by reason.
     pub(crate) drops: BTreeMap<&'static str, u64>,
@@ -48,7 +49,8 @@ pub(crate) struct Trial {
     pub(crate) wait: Latency,
     pub(crate) transaction: Latency,
     pub(crate) staging: Latency,
-    /// Staging times as the product itself counts them: over the whole trial, by powers of two.
+    /// Staging times (from push until the owner takes the packet) as Onramp itself counts them:
+    /// over the whole trial, by powers of two. `None` for other designs.
     pub(crate) staging_octaves: Option<Octaves>,
     pub(crate) batches: Octaves,
     pub(crate) device: DeviceNotes,
@@ -56,7 +58,7 @@ pub(crate) struct Trial {
     pub(crate) packets: MemoryNotes,
 }
 
-/// The environment in which a path is tried.
+/// Everything that a trial needs besides the path.
 struct Stage<'a> {
     plan: &'a Plan,
     cell: Measurement,
@@ -70,7 +72,7 @@ struct Stage<'a> {
     patience: Duration,
 }
 
-/// Values of the counters at one moment.
+/// Values of the counters at one moment of a trial.
 struct Snapshot {
     at: Instant,
     usage: Usage,
@@ -111,7 +113,8 @@ pub(crate) fn run(plan: &Plan, cell: Measurement, timed: bool) -> Result<Trial, 
     })
 }
 
-/// Runs a trial of a test's own path. A window without a packet is extended by up to `patience`.
+/// Runs a trial of a path that a test has made. If no packet leaves in the measured window, the
+/// window is extended by up to `patience`.
 #[cfg(test)]
 pub(crate) fn of_path<P: Path>(
     plan: &Plan,
@@ -166,7 +169,7 @@ impl Visit for &Stage<'_> {
             let window = self.window(&path);
             self.phase.set(Phase::Stop);
             gate.unpark();
-            // Join all threads before returning the error of one.
+            // Join all threads before returning an error of one of them.
             let joined: Vec<_> = senders.into_iter().map(thread::ScopedJoinHandle::join).collect();
             let records = joined.into_iter().collect::<thread::Result<Vec<_>>>();
             let records = records.map_err(|_| Error::Panicked)?;
@@ -180,7 +183,7 @@ impl Visit for &Stage<'_> {
 }
 
 impl Stage<'_> {
-    /// Runs a sending thread.
+    /// Runs one sending thread.
     fn send<P: Path>(
         &self,
         path: &P,
@@ -237,13 +240,13 @@ impl Stage<'_> {
         })
     }
 
-    /// Returns the number of packets that the devices took.
+    /// Returns the number of packets that the devices took, by their own count.
     fn taken(&self) -> u64 {
         self.counts.iter().map(|count| count.packets.get()).sum()
     }
 
-    /// Checks that every packet submitted was either sent or dropped and counted, and that the
-    /// device counted the same number.
+    /// Checks that every submitted packet was either sent or counted as dropped, and that the
+    /// device counted as many packets as the path sent.
     fn check(&self, account: &Account) -> Result<(), Error> {
         let sum = |figure: fn(&Tally) -> u64| self.tallies.iter().map(figure).sum::<u64>();
         let submitted = sum(|tally| tally.submitted.get());
@@ -294,7 +297,8 @@ impl Stage<'_> {
             packets: account.memory,
         };
         if self.cell.design.is_product() {
-            // The product frees packets inside the link, so the counts come from the device.
+            // Onramp frees packets inside its link, so the counts of freed packets come from the
+            // device.
             trial.packets.merge(&trial.device.memory);
         }
         let row = |at: usize| LockRow {

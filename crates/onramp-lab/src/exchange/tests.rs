@@ -1,4 +1,4 @@
-//! Tests with paths that lose a packet or send one twice.
+//! Tests of `talk` with paths that lose a packet or send one twice.
 
 use std::sync::atomic::AtomicBool;
 
@@ -8,7 +8,8 @@ use onramp_queue::{Packet, PacketList};
 
 use super::*;
 
-/// A path on which one thread submits one packet more or less than asked, the first time.
+/// A path on which one thread, in its first call, submits one packet more or one packet less than
+/// asked.
 struct Crooked {
     network: Network,
     thread: usize,
@@ -56,8 +57,8 @@ impl End for CrookedEnd<'_> {
     }
 }
 
-/// Lets two clients (threads 2 and 3) send bursts of 5, and repeats the run until `thread` has
-/// submitted packets.
+/// Lets two clients (threads 2 and 3) send bursts of five requests through a path on which `thread`
+/// submits `change` packets too many. Repeats the run until `thread` has submitted packets.
 fn talk_through(thread: usize, change: isize) -> Result<Talked<()>, Error> {
     loop {
         let mut what = Talk::new(2, 5, Duration::from_millis(50));

@@ -1,11 +1,11 @@
-//! Short runs, and runs with links that are not full as they should be.
+//! Short runs of the experiment, and runs with links that are not full as they should be.
 
 use super::*;
 
 const WINDOW: Duration = Duration::from_millis(20);
 
-/// Each turn makes a call, a computation and an empty pair of readings, and measures each with both
-/// clocks.
+/// Each turn makes a refused call, a computation and an empty pair of clock readings, and measures
+/// each of the three with both clocks.
 #[test]
 fn refused_calls_are_measured_beside_a_computation() {
     let plan = Plan { ports: vec![1, 16], window: WINDOW, rounds: 2 };
@@ -67,12 +67,12 @@ fn long_calls_are_counted_for_each_second_of_all() {
     let mut cell =
         Measurement { design, ports: 2, rounds: Vec::new(), calls, refused: None, empty };
     cell.add(&outcome);
-    // Two of the calls are long, in 100 µs of CPU time.
+    // Two of the calls are long; all calls together took 100 µs of CPU time.
     assert_eq!(cell.rounds[0].long_per_cpu_second.to_bits(), 20_000_f64.to_bits());
 }
 
-/// Returns the error of a run in which the packets ask to leave after these times: the packets of
-/// the other senders, and those of the measured sender.
+/// Returns the error of a run in which the packets of the other senders may leave after
+/// `others_in`, and those of the measured sender after `own_in`.
 fn failure(others_in: Duration, own_in: Duration) -> Error {
     let full = Full::new(2, others_in, own_in);
     full.and_then(|mut full| full.measure(WINDOW).map(|_| ())).expect_err("it is not full")
@@ -109,7 +109,7 @@ fn books_that_do_not_balance_are_an_error() {
         let why = balance(&stats, given, dropped).expect_err("one packet too many or too few");
         assert!(matches!(why, Error::Conservation(_)), "{why}");
     }
-    // Add packets that the link's account does not expect.
+    // Send packets on the last port that the measured link's account does not expect there.
     let mut sender = full.link.sender();
     let flow = sender.flow_with(None, Mapping::Port(2));
     spend(&full.link, &mut sender, &flow, AHEAD).expect("it has credits");

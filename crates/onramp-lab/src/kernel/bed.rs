@@ -1,9 +1,9 @@
 //! The test bed on the kernel's side: a separate network namespace with a device that swallows
 //! packets.
 //!
-//! Nothing needs to be removed afterwards. The namespace belongs to one thread and the threads that
-//! it starts. It disappears together with them and takes its device along, even after a failure,
-//! Ctrl-C or a kill.
+//! Nothing needs to be removed after a run. The namespace belongs to one thread and the threads
+//! that it starts. When these threads end, the namespace disappears and takes its device along,
+//! even after a failure, Ctrl-C or a kill.
 
 use std::fs;
 use std::process::Command;
@@ -18,37 +18,39 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// Name of the device.
+/// Name of the device that swallows packets.
 const NAME: &str = "swallow";
-/// Name of the far end, if the device is a pair.
+/// Name of the device's other end, if the device is a pair (`veth`).
 const PEER: &str = "beyond";
-/// How long packets that a qdisc holds may take to leave it.
+/// How long to wait for packets that a qdisc still holds to leave the qdisc.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often the qdisc's packets are checked meanwhile.
+/// How long to sleep between two checks whether the qdisc still holds packets.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// A kind of device that takes packets and sends them nowhere.
+/// A kind of Linux device that takes packets and sends them nowhere.
 #[derive(Debug)]
 pub(super) struct Kind {
     /// Name of the kind for `ip link`.
     id: &'static str,
     /// Further arguments of `ip link add`.
     options: &'static str,
-    /// The fields of the device's line in `/proc/net/dev` that count the packets that it took.
+    /// The fields of the device's line in `/proc/net/dev` that together count the packets that the
+    /// device took.
     counters: &'static [usize],
 }
 
-/// The kinds to try, cheapest first.
+/// The kinds of devices to try, cheapest first.
 pub(super) const DEVICES: [Kind; 3] = [
     Kind { id: "dummy", options: "", counters: &[TX_PACKETS] },
     // An ifb forwards packets that an action redirected to it. It counts any other packet as
     // received and drops it.
     Kind { id: "ifb", options: "", counters: &[RX_PACKETS] },
-    // The far end has no address. It drops all packets, in the sender's softirq.
+    // The other end has no address. It drops all packets, in a softirq that runs on the sender's
+    // processor.
     Kind { id: "veth", options: " peer name beyond", counters: &[TX_PACKETS, TX_DROPPED] },
 ];
 
-/// Indices of the fields of a device's line in `/proc/net/dev`, after the name.
+/// Indices of the fields of a device's line in `/proc/net/dev`, not counting the device's name.
 const RX_PACKETS: usize = 1;
 const TX_PACKETS: usize = 9;
 const TX_DROPPED: usize = 11;
@@ -61,14 +63,14 @@ pub(super) struct Bed {
     pub(super) address: LinkAddr,
 }
 
-/// A root qdisc of the device, confirmed by the kernel.
+/// A root qdisc that the kernel confirmed to be on the device.
 #[derive(Debug)]
 pub(super) struct Laid<'a> {
     bed: &'a Bed,
     kind: String,
 }
 
-/// A root qdisc's own counters.
+/// A root qdisc's own counters, as `tc` reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
     /// Number of packets that the qdisc dropped.
@@ -77,15 +79,15 @@ pub(super) struct Held {
     pub(super) packets: u64,
 }
 
-/// The only class of `htb`, which gets all packets.
+/// The only class of `htb`; the qdisc puts all packets into it.
 const CLASS: &str = "1:1";
 
 /// Returns the lines of `tc` that install a qdisc at the root of an empty device.
 pub(super) fn lines(qdisc: &str) -> Vec<String> {
     let root = |qdisc: &str| format!("qdisc replace dev {NAME} root {qdisc}");
     match qdisc {
-        // A rate far beyond what can be reached, because the experiment measures cost and not
-        // shaping.
+        // A rate far above any rate that a sender can reach, because the experiment measures cost
+        // and not shaping.
         "htb" => {
             let class = "htb rate 100gbit ceil 100gbit burst 1mb cburst 1mb quantum 60000";
             let class = format!("class add dev {NAME} parent 1: classid {CLASS} {class}");
@@ -96,8 +98,9 @@ pub(super) fn lines(qdisc: &str) -> Vec<String> {
 }
 
 impl Bed {
-    /// Moves the calling thread into its own namespace and makes a device there: the first of
-    /// `kinds` that this kernel has. On failure, returns the obstacle and what to do about it.
+    /// Moves the calling thread into a network namespace of its own, and makes a device there: the
+    /// first of `kinds` that this kernel has. The error text says what failed and what to do about
+    /// it.
     pub(super) fn lay(kinds: &'static [Kind]) -> Result<Self, String> {
         for program in ["ip", "tc"] {
             output(program, "-V")?;
@@ -122,7 +125,7 @@ impl Bed {
     fn with(kind: &'static Kind) -> Result<Self, String> {
         let ends = if kind.options.is_empty() { &[NAME][..] } else { &[PEER, NAME] };
         for end in ends {
-            // Without an address the device sends no packets by itself; such packets would be
+            // Without an IP address the device sends no packets by itself. Such packets would be
             // counted too.
             ip(&format!("link set {end} addrgenmode none"))?;
             ip(&format!("link set {end} txqueuelen 1000 up"))?;
@@ -135,15 +138,15 @@ impl Bed {
         Ok(Self { kind, address })
     }
 
-    /// Returns the kind of the device.
+    /// Returns the kind of the device, as `ip link` names it.
     pub(super) fn device(&self) -> &'static str {
         self.kind.id
     }
 
-    /// Installs a new root qdisc of this kind, with one class if the qdisc needs classes. On
-    /// failure, returns the reason.
+    /// Installs `qdisc` as the new root qdisc, with one class if the qdisc needs classes. The error
+    /// text says why the kernel refused it.
     pub(super) fn set(&self, qdisc: &str) -> Result<Laid<'_>, String> {
-        // Remove the old qdisc and its counts.
+        // Removing the old qdisc also removes its counters.
         tc(&format!("qdisc replace dev {NAME} root noqueue"))?;
         if qdisc != "noqueue" {
             lines(qdisc).iter().try_for_each(|line| tc(line))?;
@@ -151,7 +154,8 @@ impl Bed {
         self.laid(qdisc)
     }
 
-    /// Returns the error for an `htb` without its class.
+    /// Installs an `htb` without its class, and returns the result of reading the qdisc back, which
+    /// must be an error.
     #[cfg(test)]
     pub(super) fn without_class(&self) -> Result<(), String> {
         tc(&format!("qdisc replace dev {NAME} root noqueue"))?;
@@ -159,7 +163,8 @@ impl Bed {
         self.laid("htb").map(drop)
     }
 
-    /// Reads back the installed root qdisc, and returns an error if it is not `qdisc`.
+    /// Reads the installed root qdisc back from the kernel, and returns an error if it is not
+    /// `qdisc`.
     pub(super) fn laid(&self, qdisc: &str) -> Result<Laid<'_>, String> {
         let kind = qdisc.split(' ').next().unwrap_or(qdisc).to_owned();
         let laid = Laid { bed: self, kind };
@@ -173,7 +178,8 @@ impl Bed {
         Ok(laid)
     }
 
-    /// Returns the number of packets that the device took since it was made, by its own count.
+    /// Returns the number of packets that the device took since it was made, by the device's own
+    /// count.
     pub(super) fn taken(&self) -> Result<u64, Error> {
         let path = "/proc/thread-self/net/dev";
         let text = fs::read_to_string(path)
@@ -194,8 +200,8 @@ impl<'a> Laid<'a> {
             .ok_or_else(|| format!("the root qdisc should be {}, but tc says: {text}", self.kind))
     }
 
-    /// Returns the packets that the root qdisc dropped and still holds, after giving it time to
-    /// send the rest.
+    /// Waits until the root qdisc holds no packet or the time is up, and returns how many packets
+    /// the qdisc dropped and how many it still holds.
     pub(super) fn settled(&self) -> Result<Held, Error> {
         let mut left = PATIENCE;
         loop {
@@ -216,8 +222,8 @@ fn counters(text: &str, device: &str, fields: &[usize]) -> Option<u64> {
     fields.iter().map(|&field| values.get(field)?.parse::<u64>().ok()).sum()
 }
 
-/// Returns the counters of the root qdisc, which must be of this kind, from the output of
-/// `tc -s -j qdisc show`.
+/// Returns the counters of the root qdisc from the output of `tc -s -j qdisc show`. Returns
+/// `None` if the root qdisc is not of the kind `kind`.
 fn held(text: &str, kind: &str) -> Option<Held> {
     let qdiscs: Value = serde_json::from_str(text).ok()?;
     let mut qdiscs = qdiscs.as_array()?.iter();

@@ -1,5 +1,5 @@
-//! Onramp's side: a link in front of a device that takes every packet, and the floor, which has
-//! neither link nor qdisc.
+//! Onramp's side of the comparison: a link in front of a device that takes every packet, and the
+//! floor, a loop that has neither link nor qdisc.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::memory::Memory;
 use crate::path::{Behind, Linked, Path, Seat, Sent, Worker, WorkerContext};
 use crate::thread_group::{ThreadGroup, Watched};
 
-/// Sends through a link with this tree, from one thread on each processor of `cpus`.
+/// Measures a link with this tree of qdiscs; one thread on each processor of `cpus` sends through
+/// the link.
 pub(super) fn trial(tree: &Setup, cpus: &[usize], span: Duration) -> Result<Trial, Error> {
     let null = Null::default();
     let counts = null.stats();
@@ -42,8 +43,8 @@ pub(super) fn trial(tree: &Setup, cpus: &[usize], span: Duration) -> Result<Tria
     Ok(Trial::of(window, seen, taken, dropped))
 }
 
-/// Measures the floor, without link and qdisc: each thread passes its packets one by one to its own
-/// device and gets them back at once.
+/// Measures the floor, a loop without link and qdisc: each thread passes its packets one by one to
+/// its own device and gets them back at once.
 pub(super) fn floor(cpus: &[usize], span: Duration) -> Result<Trial, Error> {
     let nulls = Null::default().queues(cpus.len());
     let counts: Vec<_> = nulls.iter().map(Null::stats).collect();
@@ -66,7 +67,7 @@ pub(super) fn floor(cpus: &[usize], span: Duration) -> Result<Trial, Error> {
 }
 
 /// Runs `work` on each processor of `cpus`. Returns the number of packets that each thread
-/// submitted, and the results of `taken` at the beginning and at the end of the window.
+/// submitted, and the results of `taken` at the beginning and at the end of the measured window.
 fn senders(
     cpus: &[usize],
     span: Duration,
@@ -84,7 +85,8 @@ fn senders(
             timed: false,
             asked: None,
             manners: Manners::Equal,
-            gives_way: false, // Each thread has its own processor.
+            // Each thread has a processor of its own, so no thread needs to yield.
+            gives_way: false,
             phase,
         };
         Ok(work(number, &seat, &mut [0; PACKET]))
@@ -92,7 +94,7 @@ fn senders(
     group.run_bound(cpus, span, || Ok(taken()), body)
 }
 
-/// Sends until the run is stopped. Returns the number of packets that the path took.
+/// Sends packets until the run is stopped. Returns the number of packets that the path took.
 fn send(worker: &mut impl Worker, phase: &PhaseCell, payload: &mut [u8; PACKET]) -> u64 {
     let mut submitted = 0_u64;
     while !phase.is_stop() {
@@ -109,7 +111,7 @@ fn send(worker: &mut impl Worker, phase: &PhaseCell, payload: &mut [u8; PACKET])
     submitted
 }
 
-/// A thread with its own device.
+/// A thread of the floor, with its own device.
 struct Direct<'a> {
     context: WorkerContext<'a>,
     null: &'a mut Null,
@@ -121,7 +123,7 @@ impl Worker for Direct<'_> {
         let Some(pkt) = self.context.packet(payload) else { return Sent::Full };
         let (mut burst, mut done) = (PacketList::new(), PacketList::new());
         burst.push_back(pkt);
-        // The device has no ring, so it takes all packets.
+        // This `Null` device has no ring, so it takes all packets of a burst.
         let _ = self.null.transmit(&mut burst, &mut done, self.context.now);
         for pkt in done {
             self.context.take_back(pkt);
@@ -155,7 +157,7 @@ mod tests {
         }
     }
 
-    /// If a qdisc drops packets, the dropped packets count as submitted.
+    /// If a qdisc drops packets, the dropped packets still count as submitted.
     #[test]
     fn drops_are_part_of_the_account() {
         let cpus = pin::allowed().expect("Linux tells");

@@ -1,5 +1,5 @@
-//! A sending thread on the kernel's side: it gives frames to the device through the qdisc, many per
-//! system call (`AF_PACKET` without `PACKET_QDISC_BYPASS`).
+//! A sending thread on the kernel's side of the comparison: it gives frames to the device through
+//! the qdisc, many per system call (`AF_PACKET` without `PACKET_QDISC_BYPASS`).
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,19 +15,19 @@ use crate::Error;
 use crate::measure::PhaseCell;
 use crate::thread_group::{ThreadGroup, Watched};
 
-/// Number of frames per system call.
+/// Number of frames that a thread gives to the kernel per system call.
 const BATCH: usize = 64;
 
 /// Counts of the frames that a thread offered to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Calls {
-    /// Number of frames that the kernel was given.
+    /// Number of offered frames that the kernel accepted.
     offered: u64,
     /// Number of offered frames that the kernel refused because the qdisc had dropped them.
     refused: u64,
 }
 
-/// Sends through the installed qdisc, from one thread on each processor of `cpus`.
+/// Measures the installed qdisc; one thread on each processor of `cpus` sends through it.
 pub(super) fn trial(laid: &Laid<'_>, cpus: &[usize], span: Duration) -> Result<Trial, Error> {
     let bed = laid.bed();
     let group = ThreadGroup::default();
@@ -68,14 +68,14 @@ fn send(bed: &Bed, number: usize, phase: &PhaseCell) -> Result<Calls, Error> {
 }
 
 impl Calls {
-    /// Counts the result of a call for one batch: the number of frames sent, or the error of the
-    /// first frame.
+    /// Counts the result of one system call for a batch of frames. The result is the number of
+    /// frames sent, or the error of the first frame.
     fn note(&mut self, sent: Result<usize, i32>) -> Result<(), Error> {
         match sent {
             Ok(BATCH) => self.offered += BATCH as u64,
-            // The call ended at a frame that failed, without an error number. No signal reaches
-            // this thread, and any lasting error will fail the next call too, so the qdisc dropped
-            // the frame.
+            // The call ended at a frame that failed, and returned no error number. No signal
+            // reaches this thread, and any lasting error will fail the next call too, so the reason
+            // must be that the qdisc dropped the frame.
             Ok(sent) => {
                 self.offered += sent as u64 + 1;
                 self.refused += 1;
@@ -100,9 +100,9 @@ fn open(bed: &Bed) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Returns a datagram of the sender's own flow: UDP in IPv4 in Ethernet, between addresses of the
-/// block for benchmarks (RFC 2544, RFC 6890). Nobody reads the datagram, so its checksums stay
-/// empty.
+/// Returns a frame of the sender's own flow: a UDP datagram in IPv4 in Ethernet, between addresses
+/// of the block for benchmarks (RFC 2544, RFC 6890). No program reads the datagram, so its
+/// checksums stay empty.
 fn frame(number: usize) -> [u8; PACKET] {
     let mut frame = [0; PACKET];
     let [high, low] = u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes();

@@ -1,5 +1,5 @@
-//! Tests of the arithmetic, which need no privileges, and short runs in a network namespace, if one
-//! is allowed.
+//! Tests of the arithmetic, which need no privileges, and short runs in a network namespace, which
+//! are skipped where the process may not make one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,8 @@ fn cell(side: Side, qdisc: &str, cpus: usize) -> Measurement {
     Measurement { side, qdisc: qdisc.to_owned(), cpus, rounds: Vec::new() }
 }
 
-/// Makes a trial with `packets` packets in one second, each of which took `cpu_ns` nanoseconds.
+/// Returns a trial in which `packets` packets left in one second and each took `cpu_ns`
+/// nanoseconds.
 fn trial_of(packets: u64, cpu_ns: u64) -> Trial {
     let usage = Usage { process_ns: packets * cpu_ns, ..Usage::default() };
     let window = Window { ns: 1_000_000_000, usage };
@@ -28,8 +29,8 @@ fn a_window_counts_what_came_in_it() {
     assert_eq!((trial.counted, trial.taken, trial.dropped, trial.window.ns), (60, 130, 7, 5));
 }
 
-/// Returns the results of one round with four cells per side. The arguments are pairs of packets
-/// and CPU time per packet.
+/// Returns the results of one round with four cells per side. The arguments are pairs of a number
+/// of packets and the CPU time per packet.
 fn found(kernel: [(u64, u64); 4], onramp: [(u64, u64); 4]) -> Found {
     let mut cells = Vec::new();
     for side in Side::ALL {
@@ -62,7 +63,7 @@ fn costs_are_above_the_floor_of_the_side_with_as_many_processors() {
     assert_near(Some(round(3).scaling), 0.4);
     assert_near(Some(round(7).scaling), 1.2);
     assert_eq!((round(7).packets, round(7).dropped), (15_007, 3));
-    // 15,000 packets took 130 ns each, out of two seconds of processor time.
+    // 15,000 packets took 130 ns each. The window had two seconds of processor time.
     assert_near(Some(round(7).cpu_share), 0.000_975);
 
     let ratios = found.ratios();
@@ -74,7 +75,8 @@ fn costs_are_above_the_floor_of_the_side_with_as_many_processors() {
 
 #[test]
 fn what_cannot_be_divided_is_not() {
-    // The kernel's qdisc costs no more than its floor, and with two processors no packet came out.
+    // The kernel's qdisc costs no more than the kernel's floor, and with two processors no packet
+    // left.
     let kernel = [(4_000, 250), (7_500, 268), (4_000, 250), (0, 0)];
     let found = found(kernel, [(20_000, 50); 4]);
     let nothing = found.cells[3].rounds[0];
@@ -94,13 +96,14 @@ fn all_that_onramp_has_is_asked_for_once() {
     assert!(bed::lines("htb")[1].starts_with("class add "), "the kernel's has a class, and ours");
 }
 
-/// Returns this namespace's devices, and the namespaces of this process's threads.
+/// Returns the names of the devices in this thread's namespace, and the network namespaces of all
+/// threads of this process.
 fn surroundings() -> (String, BTreeSet<PathBuf>) {
     let devices = fs::read_to_string("/proc/self/net/dev").expect("Linux tells");
     let names: Vec<_> = devices.lines().filter_map(|line| line.split_once(':')).collect();
     let names = names.iter().map(|(name, _)| name.trim()).collect::<Vec<_>>().join(" ");
     let tasks = fs::read_dir("/proc/self/task").expect("Linux tells").flatten();
-    // A thread may end while this loop runs.
+    // A thread may end while this loop runs; its namespace is then left out.
     let namespaces = tasks.filter_map(|task| fs::read_link(task.path().join("ns/net")).ok());
     (names, namespaces.collect())
 }
@@ -111,7 +114,7 @@ fn skip(name: &str, why: &str) {
     writeln!(std::io::stderr(), "SKIP: kernel: {name}: {why}").expect("standard error is open");
 }
 
-/// Runs `measure` in a new thread.
+/// Runs `measure` in a new thread, because `measure` moves its thread into another namespace.
 fn in_namespace(plan: &Plan, devices: &'static [bed::Kind]) -> Result<Found, Error> {
     thread::scope(|scope| {
         let lab = scope.spawn(|| measure(plan, devices, &mut |_| {}));
@@ -119,8 +122,8 @@ fn in_namespace(plan: &Plan, devices: &'static [bed::Kind]) -> Result<Found, Err
     })
 }
 
-/// Checks that a qdisc that is read back is the one that was set, and that any other qdisc is an
-/// error.
+/// Checks that the test bed accepts the qdisc that it reads back if that is the one it installed,
+/// and that any other qdisc is an error.
 fn assert_read_back() {
     let look = || -> Result<[Result<(), String>; 3], String> {
         let bed = Bed::lay(&DEVICES)?;
@@ -141,7 +144,8 @@ fn assert_read_back() {
 /// A qdisc line that the kernel's `tc` accepts and Onramp does not.
 const TWICE: &str = "pfifo limit 0x1p3";
 
-/// One test covers everything, because it looks at the namespaces of all threads.
+/// One test covers all devices, because the test looks at the namespaces of all threads and would
+/// see those of another test.
 #[test]
 fn every_device_swallows_all_and_leaves_nothing_behind() {
     let name = "every_device_swallows_all_and_leaves_nothing_behind";
@@ -173,8 +177,8 @@ fn every_device_swallows_all_and_leaves_nothing_behind() {
         }
         assert_eq!(surroundings().0, before.0, "no device is left in this namespace");
     }
-    // A kernel need not have all three kinds. If not even a namespace could be made, none was
-    // tried.
+    // A kernel need not have all three kinds of devices. If the process could not even make a
+    // namespace, the run tried no device.
     if worked.is_empty() {
         assert!(!lacking.iter().any(|why| why.starts_with("no device")), "{lacking:?}");
         let lacks_program = lacking.iter().any(|why| why.contains("apt-get"));
@@ -183,7 +187,7 @@ fn every_device_swallows_all_and_leaves_nothing_behind() {
     } else {
         assert_read_back();
     }
-    // A run that fails leaves nothing behind either.
+    // A run that fails leaves no thread in another namespace either.
     let greedy = Plan { cpus: vec![1_000_000], ..plan.clone() };
     let error = run(&greedy, |_| {}).expect_err("no machine has so many");
     assert!(error.to_string().contains("but 1000000 were requested"), "{error}");

@@ -1,4 +1,4 @@
-//! The hot fields of a port, in two layouts.
+//! The fields that the threads of a port write and read most often, in two layouts.
 
 use std::hint::black_box;
 use std::mem::offset_of;
@@ -6,31 +6,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use onramp_queue::Counter;
 
-/// The flag in the word which says that a thread owns the fields.
+/// The flag in the intake's word which says that a thread owns the fields.
 const OWNED: u64 = 1;
-/// The amount by which one waiting item increases the word.
+/// The amount by which the intake's word increases for each waiting item.
 const ONE: u64 = 2;
 /// Size of two cache lines, bytes: x86 fetches lines in pairs.
 const LINES: usize = 128;
 
-/// The fields, and the operations of threads on them.
+/// A layout of the fields, and the operations of threads on the fields.
 pub(super) trait Fields: Sync {
     /// Makes fields in which at most `cap` items may wait.
     fn new(cap: u64) -> Self;
-    /// Returns the word that senders exchange: `OWNED`, and the number of waiting items.
+    /// Returns the intake's word, which threads change by exchanges: the flag `OWNED` and the
+    /// number of waiting items.
     fn word(&self) -> &AtomicU64;
-    /// Returns the limit on waiting items, which senders read.
+    /// Returns the largest number of items that may wait; senders read it.
     fn cap(&self) -> u64;
     /// Returns the counters that the owner writes for each packet.
     fn owners(&self) -> &Owners;
-    /// Returns the counter that the owner writes for each take.
+    /// Returns the counter that the owner increases each time it takes the waiting items.
     fn takes(&self) -> &Counter;
 
-    /// Pushes one item. Returns true if the caller is now the owner, and `None` if too many items
-    /// wait.
+    /// Pushes one item. Returns `Some(true)` if the calling thread is now the owner, and `None` if
+    /// too many items wait.
     #[inline]
     fn push(&self, retries: &mut u64) -> Option<bool> {
-        // Relaxed: the value is only a guess, which the exchange checks.
+        // Relaxed: the loaded word is only a guess, which the exchange checks.
         let mut word = self.word().load(Ordering::Relaxed);
         loop {
             let owns = word & OWNED == 0;
@@ -38,8 +39,8 @@ pub(super) trait Fields: Sync {
                 return None;
             }
             let new = if owns { OWNED } else { word + ONE };
-            // Acquire: the owner's fields, if the caller becomes the owner; pairs with
-            // `take_or_leave`.
+            // Acquire: if the caller becomes the owner, makes the previous owner's writes to the
+            // fields visible; pairs with `take_or_leave`.
             let order = Ordering::AcqRel;
             match self.word().compare_exchange_weak(word, new, order, Ordering::Relaxed) {
                 Ok(_) => return Some(owns),
@@ -51,42 +52,43 @@ pub(super) trait Fields: Sync {
         }
     }
 
-    /// Takes the waiting items and returns their number, or leaves and returns 0. Only the owner
-    /// may call it.
+    /// Takes the waiting items and returns their number. If no item waits, gives up the ownership
+    /// and returns 0. Only the owner may call this method.
     #[inline]
     fn take_or_leave(&self) -> u64 {
         self.takes().add(1);
-        // Release: the owner's fields; pairs with the acquire in `push`.
+        // Release: publishes the owner's writes to the fields; pairs with the acquire in `push`.
         // Relaxed: after a failure, this thread is still the owner.
         let (order, failed) = (Ordering::Release, Ordering::Relaxed);
         if self.word().compare_exchange(OWNED, 0, order, failed).is_ok() {
             return 0;
         }
-        // Acquire: data published with the waiting items; pairs with the release in `push`.
-        // Release: the number of this take; pairs with the acquire in `push`, see `mark`.
+        // Acquire: makes the data that belongs to the waiting items visible; pairs with the release
+        // in `push`.
+        // Release: publishes the number of this take; pairs with the acquire in `push`, see `mark`.
         self.word().swap(OWNED, Ordering::AcqRel) / ONE
     }
 
-    /// Returns a mark for `has_left`, by which a thread learns that its items have left. Call it
-    /// after the push.
+    /// Returns a mark by which `has_left` later tells whether the caller's items have left. Call
+    /// `mark` after the push.
     #[inline]
     fn mark(&self) -> u64 {
-        // The push has seen at least the take before the one that takes the caller's item; it may
-        // have seen that take itself.
+        // The caller's push has seen at least the take before the take that includes the caller's
+        // item. It may have seen that take itself.
         self.takes().get()
     }
 
-    /// Whether all items that the caller pushed before `mark` have left.
+    /// Whether the owner has worked on all items that the caller pushed before it called `mark`.
     #[inline]
     fn has_left(&self, mark: u64) -> bool {
         // A take begins when the work for the previous take has ended.
-        // Acquire: an owner that left the fields idle has done the work for all waiting items;
+        // Acquire: an owner that gave up the ownership has done the work for all waiting items;
         // pairs with the release in `take_or_leave`.
         self.takes().get() >= mark + 2 || self.word().load(Ordering::Acquire) & OWNED == 0
     }
 
-    /// Does the owner's work for one packet: counters, and `turns` steps of arithmetic. Only the
-    /// owner may call it.
+    /// Does the owner's work for one packet: it updates the counters and does `turns` steps of
+    /// arithmetic. Only the owner may call this method.
     #[inline]
     fn work(&self, turns: u32) {
         let Owners { enqueued, sent, bytes, backlog } = self.owners();
@@ -97,13 +99,14 @@ pub(super) trait Fields: Sync {
         backlog.set(enqueued.get() - sent.get());
     }
 
-    /// Returns the number of packets that went through.
+    /// Returns the number of packets that owners have worked on.
     fn sent(&self) -> u64 {
         self.owners().sent.get()
     }
 }
 
-/// Does `turns` steps of arithmetic, each of which needs the previous result.
+/// Does `turns` steps of arithmetic. Each step needs the result of the previous one, so that the
+/// processor cannot do several at once.
 #[inline]
 pub(super) fn turns(turns: u32, seed: u64) -> u64 {
     (0..turns)
@@ -123,7 +126,7 @@ pub(super) struct Owners {
 #[repr(align(128))]
 struct Apart<T>(T);
 
-/// The layout in which fields are grouped by writer, as in Onramp.
+/// The layout in which fields are grouped by the thread that writes them, as in Onramp.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Grouped {
@@ -147,7 +150,7 @@ const _: () = {
     assert!(offset_of!(Grouped, word) / LINES != offset_of!(Grouped, owners) / LINES);
     assert!(offset_of!(Grouped, cap) / LINES != offset_of!(Grouped, owners) / LINES);
     assert!(size_of::<Grouped>() == 3 * LINES);
-    // All fields lie in the first of the two cache lines.
+    // All fields lie in the first of two adjacent cache lines.
     assert!(offset_of!(Mixed, cap) + size_of::<u64>() <= LINES / 2);
 };
 

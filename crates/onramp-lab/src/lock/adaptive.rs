@@ -1,7 +1,7 @@
 //! A lock whose waiters spin for a bounded time and then sleep.
 //!
-//! The lock has three states: free, held, and held with sleepers. So a holder makes a system call
-//! only if a thread sleeps.
+//! The lock's word has three states: free, held, and held with sleepers. So the holder makes a
+//! system call at the release only if another thread sleeps.
 //!
 //! Source: Drepper: Futexes are tricky, 2011 (the third mutex); adaptive spinning as in Solaris,
 //! and since 2008 in the locks of the real-time kernel.
@@ -18,24 +18,25 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 const SLEEPERS: u32 = 2;
 
-/// How often a waiter looks at the lock before it sleeps: a few microseconds, about as long as a
-/// sleep costs.
+/// How often a waiting thread looks at the lock before it sleeps: for a few microseconds, which is
+/// about as long as going to sleep costs.
 const SPINS: u32 = 200;
-/// How often a sleeper checks whether the experiment has stopped: every 20 ms.
+/// Longest sleep of a waiting thread, after which it checks whether the experiment has stopped: 20
+/// ms.
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 #[derive(Debug, Default)]
 pub(crate) struct Adaptive(AtomicU32);
 
-/// Proof that the lock is held; dropping it releases the lock.
+/// Proof that a thread holds the lock; dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Held<'a>(&'a Adaptive);
 
 impl Adaptive {
-    /// Spins for the lock. Returns true if the lock was taken.
+    /// Spins until the lock is free and takes it. Returns false if the lock was not free in time.
     fn spin(&self) -> bool {
         for _ in 0..SPINS {
-            // Relaxed: the value is only a guess, which `try_acquire` checks.
+            // Relaxed: the loaded state is only a guess, which `take` checks.
             if self.0.load(Ordering::Relaxed) == FREE && self.take() {
                 return true;
             }
@@ -46,7 +47,7 @@ impl Adaptive {
 
     #[inline]
     fn take(&self) -> bool {
-        // Acquire: the last holder's writes; pairs with the release in `drop`.
+        // Acquire: makes the last holder's writes visible; pairs with the release in `drop`.
         let order = Ordering::Acquire;
         // Relaxed: a failed exchange does not take the lock.
         self.0.compare_exchange(FREE, HELD, order, Ordering::Relaxed).is_ok()
@@ -66,13 +67,14 @@ impl Lock for Adaptive {
         if self.spin() {
             return Some(Held(self));
         }
-        // Acquire: the last holder's writes; pairs with the release in `drop`. A thread that has
-        // slept does not know whether others still sleep, so it sets `SLEEPERS` again.
+        // Acquire: makes the last holder's writes visible; pairs with the release in `drop`. A
+        // thread that has slept does not know whether other threads still sleep, so it sets
+        // `SLEEPERS` again.
         while self.0.swap(SLEEPERS, Ordering::Acquire) != FREE {
             if phase.is_stop() {
                 return None;
             }
-            // Look at the lock again, whatever ended the sleep.
+            // Ignore the result: look at the lock again, whatever ended the sleep.
             let _ = futex::wait(&self.0, Flags::PRIVATE, SLEEPERS, Some(&NAP));
         }
         Some(Held(self))
@@ -82,9 +84,9 @@ impl Lock for Adaptive {
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release: the holder's writes; pairs with the acquire in `take` and `acquire`.
+        // Release: publishes the holder's writes; pairs with the acquire in `take` and `acquire`.
         if self.0.0.swap(FREE, Ordering::Release) == SLEEPERS {
-            // A wake-up fails only for an invalid address.
+            // Ignore the result: a wake-up fails only for an invalid address.
             let _ = futex::wake(&self.0.0, Flags::PRIVATE, 1);
         }
     }

@@ -1,9 +1,9 @@
-//! A ticket lock that puts threads that enqueue at a disadvantage.
+//! A ticket lock that puts threads that want to enqueue packets at a disadvantage.
 //!
-//! The thread that dequeues keeps the device busy. If it has to queue for the lock behind all
-//! threads that enqueue, the device is idle meanwhile. So the thread that dequeues draws a ticket
-//! and is next in line. The others draw no ticket; they try again and again, and get the lock only
-//! when nobody waits.
+//! The thread that dequeues keeps the device busy. If that thread has to queue for the lock behind
+//! all threads that want to enqueue, the device is idle meanwhile. So the thread that dequeues
+//! draws a ticket and is next in line. The threads that enqueue draw no ticket; they try again and
+//! again, and get the lock only when no thread waits with a ticket.
 //!
 //! Source: the idea of Jarek Poplawski on netdev, March 2009; never merged.
 

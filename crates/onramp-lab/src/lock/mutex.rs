@@ -18,14 +18,15 @@ impl Lock for StdMutex {
     fn try_acquire(&self) -> Option<MutexGuard<'_, ()>> {
         match self.0.try_lock() {
             Ok(held) => Some(held),
-            // The mutex protects no data that a panic could have left broken.
+            // The lock is taken even if the mutex is poisoned: it protects no data that a panic
+            // could have left broken.
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    /// The wait cannot be interrupted while the thread sleeps. That is harmless: every holder
-    /// releases the lock, and after the stop no thread waits long.
+    /// The experiment's stop cannot interrupt a thread that sleeps in `lock`. That is harmless:
+    /// every holder releases the lock, and after the stop no thread waits long.
     fn acquire(&self, phase: &PhaseCell) -> Option<MutexGuard<'_, ()>> {
         if phase.is_stop() {
             return None;

@@ -1,7 +1,8 @@
 //! A spinlock: test-and-test-and-set.
 //!
-//! Waiters read until the lock looks free; then all try to take it. So the cache line stays shared
-//! while the lock is held, and moves once for each attempt when the lock is released.
+//! Waiting threads only read the lock's word until the lock looks free; then all of them try to
+//! take it. So the word's cache line stays shared while the lock is held, and moves between
+//! processors only for the attempts after a release.
 //!
 //! Source: Rudolph, Segall: Dynamic decentralized cache schemes, 1984.
 
@@ -14,7 +15,7 @@ use crate::measure::PhaseCell;
 #[derive(Debug, Default)]
 pub(crate) struct Spin(AtomicBool);
 
-/// Proof that the lock is held; dropping it releases the lock.
+/// Proof that a thread holds the lock; dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Held<'a>(&'a Spin);
 
@@ -24,8 +25,8 @@ impl Lock for Spin {
 
     #[inline]
     fn try_acquire(&self) -> Option<Held<'_>> {
-        // Acquire: the last holder's writes; pairs with the release in `drop`.
-        // Relaxed: the value is only a guess.
+        // Acquire: makes the last holder's writes visible; pairs with the release in `drop`.
+        // Relaxed: the loaded value is only a guess.
         let taken = !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Acquire);
         taken.then(|| Held(self))
     }
@@ -35,7 +36,7 @@ impl Lock for Spin {
             if let Some(held) = self.try_acquire() {
                 return Some(held);
             }
-            // Relaxed: the value is only a guess, which `try_acquire` checks.
+            // Relaxed: the loaded value is only a guess, which `try_acquire` checks.
             while self.0.load(Ordering::Relaxed) {
                 if phase.is_stop() {
                     return None;
@@ -49,7 +50,7 @@ impl Lock for Spin {
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release: the holder's writes; pairs with the acquire in `try_acquire`.
+        // Release: publishes the holder's writes; pairs with the acquire in `try_acquire`.
         self.0.0.store(false, Ordering::Release);
     }
 }

@@ -12,7 +12,7 @@ use crate::measure::PhaseCell;
 
 /// The transmit queues of a design.
 pub(super) trait Queues: Sync {
-    /// Name of the design in messages.
+    /// Name of the design, for messages.
     const NAME: &'static str;
     /// Kind of the design's lock; `None` if it has no lock.
     const KIND: Option<&'static str>;
@@ -21,22 +21,23 @@ pub(super) trait Queues: Sync {
     where
         Self: 'a;
 
-    /// Returns the end of sender `number`. With `noted`, the end records lock statistics.
+    /// Returns the queue's end for sender `number`. With `noted`, the end records statistics of the
+    /// lock.
     fn end(&self, number: usize, noted: bool) -> Self::End<'_>;
 }
 
 /// One sender's end of the queues.
 pub(super) trait SendEnd {
-    /// Sends the packets in `burst`. Packets that stay in `burst` found no room, or the run was
-    /// stopped.
+    /// Sends the packets in `burst`. Packets remain in `burst` if a receiver has no room for them
+    /// or if the run was stopped.
     fn send(&mut self, burst: &mut PacketList, phase: &PhaseCell);
 
-    /// Returns the lock statistics.
+    /// Returns the statistics of the lock that this end recorded.
     fn notes(&self) -> LockCounts {
         LockCounts::default()
     }
 
-    /// Discards the lock statistics recorded so far.
+    /// Discards the statistics of the lock that this end recorded so far.
     fn forget_notes(&mut self) {}
 }
 
@@ -44,7 +45,7 @@ pub(super) trait SendEnd {
 #[derive(Debug)]
 pub(super) struct Shared<L>(LockCell<L, Loopback>);
 
-/// A sender's end that takes the lock for each call.
+/// A sender's end of the shared queue. It takes the lock for each call.
 #[derive(Debug)]
 pub(super) struct Locking<'a, L> {
     queue: &'a LockCell<L, Loopback>,
@@ -86,7 +87,7 @@ impl<L: Lock> SendEnd for Locking<'_, L> {
     }
 }
 
-/// The network, in which each sender gets its own queue.
+/// The design without a lock: the network gives each sender a queue of its own.
 #[derive(Debug)]
 pub(super) struct Own(Network);
 

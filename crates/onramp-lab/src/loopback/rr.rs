@@ -1,4 +1,4 @@
-//! The request-response load: senders wait for the answers of their peers.
+//! The request-response load: each sender sends requests and waits for the answers of its receiver.
 
 use std::thread;
 
@@ -13,7 +13,7 @@ use crate::exchange::{self, Path, Talk, Talked};
 use crate::lockstat::LockCounts;
 use crate::measure::PhaseCell;
 
-/// Lets the pairs of `network` exchange requests and answers.
+/// Lets the pairs of `network` exchange requests and answers, and returns what was measured.
 pub(super) fn run<Q: Queues>(
     queues: &Q,
     network: &Network,
@@ -43,12 +43,12 @@ struct Talking<'q, Q> {
     queues: &'q Q,
     pairs: usize,
     noted: bool,
-    /// A phase that never becomes `Stop`: a thread that waits for a lock gets it, so every
-    /// transaction that began is completed.
+    /// A phase that never becomes `Stop`. So a thread that waits for a lock always gets it, and
+    /// every transaction (a burst and its answers) that has begun is completed.
     phase: PhaseCell,
 }
 
-/// A sender's end, which sends each packet by a separate call.
+/// A sender's end of the queues. It sends each packet by a separate call.
 struct End<'a, E> {
     queue: E,
     pool: Pool,
@@ -102,7 +102,7 @@ impl<E: SendEnd> exchange::End for End<'_, E> {
                 if burst.is_empty() {
                     break;
                 }
-                // The peer's mailbox has no room.
+                // The receiver's mailbox has no room now; try again.
                 thread::yield_now();
             }
         }

@@ -1,4 +1,4 @@
-//! The stream load: senders send as fast as their packets return, and receivers only receive.
+//! The stream load: senders send as fast as their packets return, and receivers answer nothing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,31 +16,32 @@ use crate::lockstat::LockCounts;
 use crate::measure::{Phase, PhaseCell};
 use crate::thread_group::ThreadGroup;
 
-/// Number of packets that a receiver's mailbox holds: enough for all packets of its sender.
+/// Number of packets that a receiver's mailbox can hold. All packets of the receiver's sender fit.
 const ROOM: u16 = 1_000;
-/// How long a thread sleeps before it checks whether the run is over.
+/// How long a waiting thread sleeps before it checks whether the run is over.
 const NAP: Duration = Duration::from_millis(10);
-/// How long packets may take to return when nobody sends any more, nanoseconds.
+/// Longest time to wait for packets to return after the last one was sent, nanoseconds.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
-/// Makes a network with one place per receiver.
+/// Makes a network with one place (a receiver with a mailbox) for each receiver.
 pub(super) fn network(pairs: usize) -> Network {
     Network::new(pairs, ROOM)
 }
 
-/// Results of one thread.
+/// Results of one sender or receiver thread.
 #[derive(Debug, Default)]
 struct Done {
-    /// Number of packets sent, or received.
+    /// Number of packets that the thread sent or received.
     packets: u64,
-    /// Number of packets received in the window.
+    /// Number of packets that the thread received in the measured window.
     counted: u64,
-    /// Number of packets that did not return, or that arrived in the wrong order.
+    /// For a sender, the number of packets that did not return. For a receiver, the number of
+    /// packets that were damaged or arrived in the wrong order.
     lost: u64,
     lock: LockCounts,
 }
 
-/// Lets the pairs of `network` send and receive.
+/// Lets the senders of all pairs send and the receivers receive, and returns what was measured.
 pub(super) fn run<Q: Queues>(
     queues: &Q,
     network: &Network,
@@ -54,8 +55,8 @@ pub(super) fn run<Q: Queues>(
     let work = |number: usize| match number.checked_sub(pairs) {
         None => {
             let done = send(queues.end(number, noted), number, &group.phase);
-            // Release: publishes that the packets were sent; pairs with the acquire of the
-            // receivers.
+            // Release: publishes that this sender has sent all its packets; pairs with the acquire
+            // of the receivers.
             sending.fetch_sub(1, Ordering::Release);
             done
         }
@@ -88,7 +89,8 @@ pub(super) fn run<Q: Queues>(
     Ok(outcome)
 }
 
-/// Sends one packet after another, and sleeps when the credits are used up.
+/// Sends one packet after another until the run is stopped, and sleeps when the credits are used
+/// up. Then waits until all packets have returned.
 fn send(mut end: impl SendEnd, number: usize, phase: &PhaseCell) -> Done {
     let mut pool = Pool::new(Credits { packets: CREDITS, bytes: 1 << 20 });
     let (mut waker, mut done) = (ThreadWaker::default(), Done::default());
@@ -108,8 +110,8 @@ fn send(mut end: impl SendEnd, number: usize, phase: &PhaseCell) -> Done {
         let mut burst = PacketList::new();
         burst.push_back(pkt);
         end.send(&mut burst, phase);
-        // If the run was stopped, the queue may have left the packet in `burst`. It then returns to
-        // its pool here.
+        // If the run was stopped, the queue may have left the packet in `burst`. The packet then
+        // returns to its pool when `burst` is dropped here.
         done.packets += 1 - u64::from(burst.len());
     }
     done.lock = end.notes();
@@ -122,7 +124,7 @@ fn send(mut end: impl SendEnd, number: usize, phase: &PhaseCell) -> Done {
 }
 
 /// Sleeps until `need` packets, or all packets in flight, have returned, or until another thread
-/// wakes it.
+/// wakes this one. Then takes the returned packets back into the pool.
 pub(super) fn wait(pool: &mut Pool, waker: &std::task::Waker, need: u32) {
     match pool.arm(waker, need) {
         Armed::Ready => {}
@@ -133,7 +135,8 @@ pub(super) fn wait(pool: &mut Pool, waker: &std::task::Waker, need: u32) {
 }
 
 impl Done {
-    /// Counts the packets received in this phase.
+    /// Counts the packets in `taken`, which were received in this phase, and checks their order and
+    /// size.
     fn receive(&mut self, taken: PacketList, phase: Phase) {
         if phase == Phase::Measure {
             self.counted += u64::from(taken.len());
@@ -145,12 +148,12 @@ impl Done {
     }
 }
 
-/// Receives until all senders have ended and no packet is left.
+/// Receives packets until all senders have ended and no packet is left.
 fn receive(mut receiver: Receiver, sending: &AtomicUsize, phase: &PhaseCell) -> Done {
     let mut done = Done::default();
     loop {
-        // Read the counter before the last receive, so that the receive sees all packets sent
-        // before.
+        // Read the counter of active senders before receiving, so that the last call of `recv_all`
+        // sees all packets sent before.
         // Acquire: pairs with the release of the senders.
         let over = sending.load(Ordering::Acquire) == 0;
         if !over {

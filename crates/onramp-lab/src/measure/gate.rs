@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 
-/// A start line for threads. Unlike `std::sync::Barrier`, the gate can be opened before all threads
-/// have come, in case some could not be started. A thread that passes takes no lock, so among
-/// hundreds of threads the last one does not wait for all the others.
+/// A gate at which threads wait, so that they start together. Unlike `std::sync::Barrier`, the gate
+/// can be opened before all threads have come, in case some of them could not be started. A thread
+/// that passes the gate takes no lock, so among hundreds of threads the last one does not wait for
+/// all the others.
 #[derive(Debug, Default)]
 pub struct Gate {
     open: AtomicBool,
@@ -34,14 +35,15 @@ impl Gate {
         }
     }
 
-    /// Lets all threads pass, including those that come later.
+    /// Opens the gate: lets all waiting threads pass, and all threads that come later.
     pub fn open(&self) {
         // Release: pairs with the acquire in `wait`.
         self.open.store(true, Ordering::Release);
         self.unpark();
     }
 
-    /// Wakes all threads that ever waited here, if they sleep. Call it after a change of phase.
+    /// Wakes all threads that ever waited at this gate, if they sleep for any reason. Call it after
+    /// a change of phase, so that they notice the change.
     pub fn unpark(&self) {
         for thread in self.lock().iter() {
             thread.unpark();
@@ -49,19 +51,20 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Thread>> {
-        // The list is valid at every moment, even if a thread panicked while it held the lock.
+        // Ignore a poisoned lock: the list is valid at every moment, even if a thread panicked
+        // while it held the lock.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The phase of an experiment.
+/// A phase of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The threads run, but nothing is counted yet.
     WarmUp,
     /// The threads run, and everything is counted.
     Measure,
-    /// The threads must stop at once.
+    /// The threads must stop as soon as they see this phase.
     Stop,
 }
 
@@ -71,7 +74,7 @@ pub enum Phase {
 pub struct PhaseCell(AtomicU8);
 
 impl PhaseCell {
-    /// Makes a cell in the phase `WarmUp`.
+    /// Makes a `PhaseCell` in the phase `WarmUp`.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicU8::new(0))
@@ -89,7 +92,7 @@ impl PhaseCell {
         }
     }
 
-    /// Whether threads must stop. For loops that spin.
+    /// Whether threads must stop, because the phase is `Stop`. Meant for loops that spin.
     #[must_use]
     #[inline]
     pub fn is_stop(&self) -> bool {
@@ -122,7 +125,7 @@ mod tests {
             gate.open();
         });
         assert_eq!(passed.load(Ordering::SeqCst), 8);
-        gate.wait(); // The gate stays open.
+        gate.wait(); // A thread that comes after the gate was opened passes, too.
     }
 
     #[test]

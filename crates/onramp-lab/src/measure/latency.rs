@@ -1,4 +1,4 @@
-//! Latencies: a fine histogram for percentiles, and a coarse one by powers of two for printing.
+//! Latencies: a histogram in steps of 1 % for percentiles, and one by powers of two for printing.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::Octaves;
 /// Longest duration, in nanoseconds, that the histogram distinguishes from longer ones.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// A histogram of durations in nanoseconds. Percentiles are exact to 1 %.
+/// A histogram of durations in nanoseconds. Its percentiles are exact to 1 %.
 #[derive(Clone)]
 pub struct Latency {
     fine: Histogram<u64>,
@@ -31,9 +31,9 @@ impl Latency {
         self.octaves.record(ns);
     }
 
-    /// Adds all durations that `other` recorded.
+    /// Adds all durations that `other` recorded to this histogram.
     pub fn merge(&mut self, other: &Self) {
-        // All histograms have the same bounds, so adding cannot fail.
+        // All histograms have the same bounds, so adding one to another cannot fail.
         let _ = self.fine.add(&other.fine);
         self.octaves.merge(&other.octaves);
     }
@@ -50,7 +50,7 @@ impl Latency {
         self.fine.len()
     }
 
-    /// Returns the histogram by powers of two.
+    /// Returns the same durations as a histogram by powers of two.
     #[must_use]
     pub fn octaves(&self) -> &Octaves {
         &self.octaves
@@ -90,8 +90,8 @@ pub struct Percentiles {
     pub max: u64,
 }
 
-/// Picks events at random, on average one in a given number. Random picks do not miss periodic
-/// events, as picks at regular intervals might.
+/// Picks events at random, on average one in a given number. Regular picks might always or never
+/// hit an event that recurs periodically; random picks do not.
 #[derive(Debug)]
 pub struct Sampler {
     mask: u64,
@@ -111,7 +111,7 @@ impl Sampler {
         Self { mask: period - 1, state: (seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) }
     }
 
-    /// Decides whether to pick the current event.
+    /// Returns whether to pick the current event.
     ///
     /// Source of the generator: Marsaglia, Xorshift RNGs, 2003.
     #[inline]

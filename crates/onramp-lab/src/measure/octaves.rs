@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 /// Number of buckets: one per bit of a 64-bit value, and one for zero.
 const BUCKETS: usize = 65;
-/// Width of the longest bar, characters.
+/// Width of the longest bar in the printed histogram, characters.
 const BAR: usize = 52;
 
-/// A histogram by powers of two. Bucket `i` counts values in `2^(i-1) .. 2^i`, bucket 0 counts
-/// zeros.
+/// A histogram by powers of two. Bucket `i` counts values from `2^(i-1)` to below `2^i`, bucket 0
+/// counts zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Octaves {
     counts: [u64; BUCKETS],
@@ -22,8 +22,8 @@ impl Default for Octaves {
 }
 
 impl Octaves {
-    /// Makes a histogram of counts by bucket, as in `onramp_core::stats`. `counts` may have fewer
-    /// buckets.
+    /// Makes a histogram from the counts of its buckets, in the form of `onramp_core::stats`.
+    /// `counts` may have fewer buckets than the histogram.
     #[must_use]
     pub fn from_counts(counts: &[u64]) -> Self {
         let mut octaves = Self::default();
@@ -44,7 +44,7 @@ impl Octaves {
         self.sum = self.sum.saturating_add(other.sum);
     }
 
-    /// Returns the values counted since `earlier`, an older copy of the same histogram.
+    /// Returns a histogram of the values counted since `earlier`, an older copy of this histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let count = |bucket| self.counts[bucket] - earlier.counts[bucket];
@@ -65,8 +65,8 @@ impl Octaves {
         self.counts.iter().sum()
     }
 
-    /// Returns the bound below which the share `quantile` of all values lies. The bound is a power
-    /// of two, so it may be up to twice the true quantile. `None` if nothing was counted.
+    /// Returns a bound below which the share `quantile` of all values lies. The bound is a power of
+    /// two, so it may be up to twice the true quantile. `None` if nothing was counted.
     #[must_use]
     pub fn bound(&self, quantile: f64) -> Option<u64> {
         let total = self.total();
@@ -79,8 +79,8 @@ impl Octaves {
         Some(edges(at).1)
     }
 
-    /// Returns the buckets from the first to the last that counted a value, as (lower bound,
-    /// exclusive upper bound, count).
+    /// Returns all buckets from the first to the last one that counted a value, each as (lower
+    /// bound, exclusive upper bound, count).
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         let used = |count: &u64| *count > 0;
         let first = self.counts.iter().position(used).unwrap_or(0);
@@ -108,7 +108,7 @@ impl Octaves {
     }
 }
 
-/// Returns a bucket's lower bound and its exclusive upper bound.
+/// Returns the lower bound and the exclusive upper bound of a bucket.
 fn edges(bucket: usize) -> (u64, u64) {
     match bucket {
         0 => (0, 1),
@@ -121,7 +121,7 @@ fn name(from: u64, to: u64) -> String {
     format!("[{}, {})", short(from), short(to))
 }
 
-/// Shortens a number, such as 1024 to `1K`, as bpftrace does.
+/// Shortens a number as bpftrace does: 1024 becomes `1K`.
 fn short(value: u64) -> String {
     const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let unit = (value.max(1).ilog2() / 10) as usize;

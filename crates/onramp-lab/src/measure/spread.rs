@@ -28,7 +28,7 @@ impl Spread {
     }
 }
 
-/// A measurement that consists of several rounds.
+/// A measurement that consists of several rounds with one result each.
 pub trait Rounds {
     /// The result of one round.
     type Round;
@@ -36,13 +36,14 @@ pub trait Rounds {
     /// Returns the results of the rounds, in order.
     fn rounds(&self) -> &[Self::Round];
 
-    /// Returns the spread of a figure over the rounds; `None` if there are no rounds.
+    /// Returns the median and extremes of a figure over the rounds; `None` if there are no rounds.
     fn spread(&self, figure: impl Fn(&Self::Round) -> f64) -> Option<Spread> {
         Spread::of(self.rounds().iter().map(figure))
     }
 
-    /// Returns the spread of the quotients of a figure by the same figure of `other` in the same
-    /// round. Quotients that are not finite are left out; `None` if none remains.
+    /// Divides a figure of each round by the same figure of `other` in the same round, and returns
+    /// the median and extremes of the quotients. Quotients that are not finite are left out; `None`
+    /// if none remains.
     fn ratio(&self, other: &Self, figure: impl Fn(&Self::Round) -> f64) -> Option<Spread> {
         let rounds = self.rounds().iter().zip(other.rounds());
         let quotients = rounds.map(|(mine, theirs)| figure(mine) / figure(theirs));
@@ -61,8 +62,8 @@ pub fn jain(shares: &[u64]) -> f64 {
     if squares == 0.0 { 0.0 } else { sum * sum / (shares.len() as f64 * squares) }
 }
 
-/// Iterates over `items`, starting one item later in each round, so that no item always runs after
-/// the same other item.
+/// Iterates over `items`, in each round starting one item later than in the round before, so that
+/// an item does not always run after the same other item.
 pub fn rotated<T>(items: &[T], round: usize) -> impl Iterator<Item = &T> {
     items.iter().cycle().skip(round % items.len().max(1)).take(items.len())
 }

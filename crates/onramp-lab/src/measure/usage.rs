@@ -7,20 +7,20 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Error;
 
-/// Resources that the process has used up to a moment. Only the difference of two values is
-/// meaningful.
+/// Resources that the process has used from its start up to a moment. Only the difference of two
+/// such values is meaningful.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// User and system time of the process, nanoseconds.
     pub process_ns: u64,
-    /// Number of context switches because a thread waited.
+    /// Number of context switches because a thread had to wait.
     pub voluntary: u64,
     /// Number of context switches because the scheduler gave the processor to another thread.
     pub involuntary: u64,
 }
 
 impl Usage {
-    /// Reads the resources used up to now.
+    /// Reads the resources that the process has used up to now.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ impl Usage {
         })
     }
 
-    /// Returns the resources used from `earlier` to `self`.
+    /// Returns the resources used between `earlier` and `self`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -46,7 +46,8 @@ impl Usage {
         }
     }
 
-    /// Returns the number of context switches of both kinds.
+    /// Returns the number of context switches of both kinds (waiting threads and ended time
+    /// slices).
     #[must_use]
     pub fn switches(self) -> u64 {
         self.voluntary + self.involuntary
@@ -54,8 +55,8 @@ impl Usage {
 }
 
 /// Returns the user and system time of all threads of the process, nanoseconds. Threads that have
-/// ended are included. A thread that is running on another processor is counted up to its last
-/// timer tick.
+/// ended are included. For a thread that is running on another processor, only the time up to its
+/// last timer tick is included.
 #[must_use]
 pub fn process_cpu_ns() -> u64 {
     cpu_ns(ClockId::ProcessCPUTime)

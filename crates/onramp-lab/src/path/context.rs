@@ -16,50 +16,52 @@ use crate::memory::{self, Freed};
 
 /// Bytes of UDP, IPv4 and Ethernet headers, as Linux counts them in a qdisc.
 const OVERHEAD: u32 = 8 + 20 + 14;
-/// Longest duration of one wait, nanoseconds.
+/// Longest duration of one wait for returned packets, nanoseconds.
 const PATIENCE_NS: u64 = 50_000_000;
-/// How long a thread sends before it yields, if it yields, nanoseconds.
+/// How long a thread sends before it yields, nanoseconds, if the thread yields at all.
 const SLICE_NS: u128 = onramp::Sender::SLICE.as_nanos();
-/// How often a thread runs the qdisc again when its quota is used up (`MAX_SOFTIRQ_RESTART`).
+/// How often a thread runs the qdisc again after its quota was used up (`MAX_SOFTIRQ_RESTART`).
 const RESTARTS: usize = 10;
-/// Sampling period: the staging time of one batch out of every 16 is recorded.
+/// Sampling period: the staging time of one out of every 16 batches is measured.
 const PERIOD: u64 = 16;
 
-/// The tools of one sending thread: its packets, its clock and its measurements.
+/// The tools of one sending thread: its packets, its clock and its measurements. Paths get the
+/// context with each call.
 #[derive(Debug)]
 pub(crate) struct WorkerContext<'a> {
     pub(crate) seat: &'a Seat<'a>,
     pub(crate) notes: Notes,
-    /// The thread's time, read once per packet.
+    /// The thread's time: the clock is read once for each packet.
     pub(crate) now: Instant,
-    /// Whether the thread left packets in the qdisc at the end of its quota and must run the qdisc
-    /// again.
+    /// Whether the thread ended a quota with packets left in the qdisc, so that the thread must run
+    /// the qdisc again.
     pub(crate) scheduled: bool,
-    /// The processor whose queue the thread uses.
+    /// Number of the processor whose queue the thread uses.
     pub(crate) cpu: usize,
-    /// Time since which the thread has not yielded.
+    /// Time at which the thread last yielded its processor.
     slice_start: Instant,
     sampler: Sampler,
     takes: Sampler,
     pool: Pool,
-    /// Whether packets need special treatment: they are recorded, or come from the heap.
+    /// Whether taking a packet needs additional work: the packet is measured, or comes from the
+    /// heap.
     special: bool,
-    /// Packets from the heap, if these replace the pool.
+    /// State of packets from the heap. `None` if packets come from the pool.
     heap: Option<Heap>,
-    /// Largest number of packets seen in flight at once; the pool has allocated that many.
+    /// Largest number of packets seen in flight at once. The pool has allocated that many packets.
     out_max: u32,
-    /// The pool's count of repeated exchanges when the measurement began.
+    /// The pool's count of repeated exchanges at the time when the measurement began.
     repeated: u64,
     waker: Waker,
 }
 
-/// A sender's packets from the heap, and the credits for them.
+/// State of a sender whose packets come from the heap: its credits, and counts of its packets.
 #[derive(Debug)]
 struct Heap {
     freed: Freed,
     credits: u64,
     taken: u64,
-    /// Number of taken packets that had been freed when last checked.
+    /// Number of this sender's packets that had been freed when the sender last looked.
     home: u64,
 }
 
@@ -79,13 +81,13 @@ impl Wake for Unpark {
 }
 
 impl<'a> WorkerContext<'a> {
-    /// Makes a context for the calling thread.
+    /// Makes a context for the calling thread, whose packets come from a pool.
     pub(crate) fn new(seat: &'a Seat<'a>) -> Self {
         Self::with_credits(seat, seat.credits(), None)
     }
 
-    /// Does the same as `new`, with `credits` packets in flight. With `freed`, which counts freed
-    /// packets, the packets come from the heap.
+    /// Makes a context like `new`, for at most `credits` packets in flight. If `freed` is given,
+    /// packets come from the heap, and `freed` counts the freed ones.
     pub(crate) fn with_credits(seat: &'a Seat<'a>, credits: u32, freed: Option<Freed>) -> Self {
         memory::begin(seat.thread as u64, seat.timed);
         let heap = |freed| Heap { freed, credits: credits.into(), taken: 0, home: 0 };
@@ -107,8 +109,8 @@ impl<'a> WorkerContext<'a> {
         }
     }
 
-    /// Makes a packet with `payload`, stamped with the current time. Returns `None` if no credit is
-    /// left.
+    /// Makes a packet with `payload`, stamped with the current time. Returns `None` if the thread
+    /// has no credit left.
     #[inline]
     pub(crate) fn packet(&mut self, payload: &[u8]) -> Option<Packet> {
         let mut pkt = if self.special { self.noted(payload)? } else { self.pooled(payload)? };
@@ -144,7 +146,7 @@ impl<'a> WorkerContext<'a> {
         })
     }
 
-    /// Takes a packet that comes from the heap or is recorded, or both.
+    /// Takes a packet, where the packet comes from the heap, is measured, or both.
     #[inline(never)]
     fn noted(&mut self, payload: &[u8]) -> Option<Packet> {
         let from = (self.seat.timed && self.takes.picks()).then(|| MonotonicClock.now());
@@ -160,7 +162,7 @@ impl<'a> WorkerContext<'a> {
         if self.heap.is_some() {
             notes.allocated += 1;
         } else if self.pool.out() > self.out_max {
-            // The pool keeps the packets that it has allocated, and allocates another one only when
+            // The pool keeps all packets that it has allocated. It allocates another one only when
             // all of them are in flight.
             self.out_max = self.pool.out();
             notes.allocated += 1;
@@ -168,14 +170,14 @@ impl<'a> WorkerContext<'a> {
         Some(pkt)
     }
 
-    /// Discards the measurements recorded so far.
+    /// Discards the measurements recorded so far, because the measured window begins.
     pub(crate) fn begin_notes(&mut self) {
         self.notes.clear();
         memory::take();
         self.repeated = self.pool.repeated();
     }
 
-    /// Returns the recorded measurements.
+    /// Returns the measurements recorded since the measured window began.
     pub(crate) fn end_notes(&mut self) -> Notes {
         let mut notes = self.notes.take();
         notes.memory.merge(&memory::take());
@@ -185,7 +187,7 @@ impl<'a> WorkerContext<'a> {
         notes
     }
 
-    /// Takes back a packet that was not sent.
+    /// Takes back a packet that was not sent, so that its credit is free again.
     #[inline]
     pub(crate) fn take_back(&mut self, pkt: Packet) {
         match &mut self.heap {
@@ -195,7 +197,7 @@ impl<'a> WorkerContext<'a> {
         drop(pkt);
     }
 
-    /// Takes back the packets that have returned, and returns their number.
+    /// Takes back the packets that have returned to the thread, and returns their number.
     pub(crate) fn reclaim(&mut self) -> u32 {
         if let Some(heap) = &mut self.heap {
             heap.home = heap.freed.of(self.seat.thread);
@@ -207,18 +209,19 @@ impl<'a> WorkerContext<'a> {
         self.heap.as_ref().map_or_else(|| self.pool.out().into(), Heap::out)
     }
 
-    /// Whether none of this thread's packets was in flight when last checked.
+    /// Whether none of this thread's packets was in flight when the thread last looked.
     pub(crate) fn is_home(&self) -> bool {
         self.out() == 0
     }
 
-    /// Whether the packet in hand was the only one in flight when last checked.
+    /// Whether the packet that the thread is about to send was its only one in flight when the
+    /// thread last looked.
     pub(crate) fn is_alone(&self) -> bool {
         self.out() == 1
     }
 
-    /// Records the size of a batch, and for some batches the time that the oldest packet took to
-    /// reach the qdisc.
+    /// Records the number of packets that entered the qdisc together. For some of these batches,
+    /// also records the time that the oldest packet took to reach the qdisc.
     #[inline]
     pub(crate) fn note_staging(&mut self, packets: u32, oldest: Instant) {
         if !self.seat.timed {
@@ -230,8 +233,8 @@ impl<'a> WorkerContext<'a> {
         }
     }
 
-    /// Yields when a time slice is over, as a sender of `onramp::Link` does. The clock needs no
-    /// extra read, because it was read for the packet.
+    /// Yields when the thread's time slice is over, as a sender of `onramp::Link` does. Uses the
+    /// time that was read for the packet, so the clock is not read again.
     #[inline]
     pub(crate) fn give_way(&mut self) {
         if self.seat.gives_way && u128::from(self.now.since(self.slice_start)) > SLICE_NS {
@@ -240,8 +243,8 @@ impl<'a> WorkerContext<'a> {
         }
     }
 
-    /// Sleeps until half of the packets in flight have returned (all of them if `all` is true),
-    /// until the time `until`, or for 50 ms.
+    /// Sleeps until half of the packets in flight have returned (or all of them if `all` is true),
+    /// but not beyond the time `until` and not for longer than 50 ms.
     fn sleep(&mut self, all: bool, until: Instant) {
         let need = if all { self.pool.out() } else { (self.pool.out() / 2).max(1) };
         match self.pool.arm(&self.waker, need) {
@@ -259,25 +262,25 @@ impl<'a> WorkerContext<'a> {
     }
 }
 
-/// A path whose threads keep their packets in a [`WorkerContext`].
+/// A path whose threads keep their packets and measurements in a [`WorkerContext`].
 pub(crate) trait Xmit: Sync {
     /// Prefetches the cache line to which the next packet is pushed, as a sender of `onramp::Link`
-    /// does before it reads the clock. Paths with a lock do not do this, because it would take the
-    /// lock's line away from the holder.
+    /// does before it reads the clock. Paths with a lock prefetch nothing, because that would take
+    /// the lock's cache line away from the lock's holder.
     fn prefetch(&self, _desk: &WorkerContext<'_>) {}
 
-    /// Sends a packet. If the result is `Stopped`, the path has given the packet back to the
-    /// context.
+    /// Sends a packet. If the result is `Stopped`, the path has given the packet back to `context`.
     fn xmit(&self, pkt: Packet, context: &mut WorkerContext<'_>) -> Sent;
 
-    /// Runs the qdisc of the thread's queue, unless another thread does (`net_tx_action`).
+    /// Runs the qdisc of the thread's queue, unless another thread is running it (`net_tx_action`).
     fn net_tx(&self, context: &mut WorkerContext<'_>);
 
-    /// Returns the time at which the qdisc of the thread's queue must be run if nobody sends.
+    /// Returns the time at which the qdisc of the thread's queue must be run even if no thread
+    /// sends.
     fn watchdog(&self, context: &WorkerContext<'_>) -> Instant;
 }
 
-/// A thread's end of a path with a context.
+/// One thread's end of a path, with the thread's context.
 #[derive(Debug)]
 pub(crate) struct Sender<'a, P> {
     path: &'a P,
@@ -289,8 +292,8 @@ impl<'a, P: Xmit> Sender<'a, P> {
         Self { path, context: WorkerContext::new(seat) }
     }
 
-    /// Runs the qdisc again after the quota was used up, so that no packet is left behind with
-    /// nobody to send it.
+    /// Runs the qdisc again, at most `restarts` times, if the thread's quota was used up. Otherwise
+    /// packets could stay in the qdisc with no thread to send them.
     fn softirq(&mut self, restarts: usize) {
         for _ in 0..restarts {
             if !self.context.scheduled {
@@ -301,7 +304,7 @@ impl<'a, P: Xmit> Sender<'a, P> {
         }
     }
 
-    /// Runs the qdisc until no packet is left behind.
+    /// Runs the qdisc until the thread has left no packet behind in it.
     fn settle(&mut self) {
         while self.context.scheduled {
             self.softirq(RESTARTS);

@@ -1,4 +1,4 @@
-//! `onramp`: the product's own path, with one sender of a link per thread.
+//! The path `onramp`: Onramp's own transmit path, with one sender of a link per thread.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::Error;
 use crate::measure::Octaves;
 use crate::memory::{self, MemoryNotes};
 
-/// Longest duration of one wait.
+/// Longest duration of one wait for room.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How long the link may take to send the remaining packets.
+/// How long the closing link may take to send the packets that it still holds.
 const FLUSH: Duration = Duration::from_secs(10);
 
-/// The path `onramp`, through a link.
+/// The path `onramp`: packets go through a link.
 #[derive(Debug)]
 pub(crate) struct Linked {
     link: Link,
@@ -60,7 +60,7 @@ impl Path for Linked {
     }
 }
 
-/// One thread's end of the path: a sender of the link.
+/// One thread's end of the path: a sender of the link, and a flow.
 #[derive(Debug)]
 pub(crate) struct Sender<'a> {
     sender: onramp::Sender,
@@ -68,13 +68,13 @@ pub(crate) struct Sender<'a> {
     seat: &'a Seat<'a>,
     notes: MemoryNotes,
     out_max: u32,
-    /// The sender's count of repeated exchanges when the measurement began.
+    /// The sender's count of repeated exchanges at the time when the measurement began.
     repeated: u64,
 }
 
 impl Sender<'_> {
-    /// Records that a packet was taken. An owner sends its own packet at once, so the number in
-    /// flight seen here may be below the true maximum.
+    /// Records that the path took a packet. If the sender became the owner, it has sent its own
+    /// packet at once, so the number in flight seen here may be below the true maximum.
     fn note(&mut self) {
         self.notes.taken += 1;
         let out = self.sender.in_flight();
@@ -96,8 +96,8 @@ impl Worker for Sender<'_> {
                 Sent::Staged
             }
             Err(TrySendError::Full) => Sent::Full,
-            // Nobody closes the link during the run, and neither qdisc nor device panics. If one
-            // did, the sender would stop.
+            // These errors cannot happen: no thread closes the link during the run, and neither
+            // qdisc nor device panics. If one did happen, the sender would stop.
             Err(_) => Sent::Stopped,
         }
     }

@@ -1,12 +1,12 @@
 //! A path with a lock-free list in front of the root lock.
 //!
-//! A thread that sends pushes its packet. If the list was not empty, another thread is already
-//! bound to take the whole list, so the sender leaves. A thread that found the list empty takes the
-//! root lock, takes the whole list, reverses it, enqueues it as a batch, and runs the qdisc if no
-//! other thread does. So at most one thread besides the owner waits for the lock, and the lock is
-//! taken once per batch.
+//! A thread that sends pushes its packet onto the list. If the list was not empty, the thread that
+//! found it empty is already bound to take the whole list, so the sender is done. A thread that
+//! found the list empty takes the root lock, takes the whole list, reverses it, enqueues it as a
+//! batch, and runs the qdisc unless another thread does. So besides the lock's holder at most one
+//! thread waits for the lock, and the lock is taken once per batch.
 //!
-//! The list is bounded: packets beyond the cap are dropped before they enter the list.
+//! The list is bounded: packets beyond the cap are dropped instead of being pushed.
 //!
 //! Source: Eric Dumazet: "net: dev: use a llist in front of the qdisc" (netdev, October 2025; in
 //! Linux 6.19), with the separate cap that Linux 7.2 added (`net.core.qdisc_max_burst`); by its
@@ -25,19 +25,20 @@ use crate::cell::{Padded, Stack};
 use crate::lock::Spin;
 use crate::memory;
 
-/// Largest number of packets that wait in the list (`net.core.qdisc_max_burst`).
+/// Largest number of packets that may wait in the list (`net.core.qdisc_max_burst`).
 const CAP: u64 = 1_000;
-/// The drop reason of packets beyond the cap.
+/// The drop reason of packets that find the list at its cap.
 pub(crate) const BURST_CAP: &str = "burst_cap";
 
-/// The path `llist`, with a lock-free list per queue.
+/// The path `llist`, with a lock-free list for each queue.
 pub(crate) struct Llist {
     queues: Vec<Place>,
 }
 
 struct Place {
     list: Stack,
-    /// Number of packets pushed onto a list that was not empty, since the list was last taken.
+    /// Number of packets pushed onto the list while it was not empty, since the list was last
+    /// taken.
     count: Padded<AtomicU64>,
     queue: Queue<Spin>,
 }
@@ -62,8 +63,8 @@ impl Xmit for Llist {
     #[inline]
     fn xmit(&self, pkt: Packet, context: &mut WorkerContext<'_>) -> Sent {
         let Place { list, count, queue } = &self.queues[context.seat.queue()];
-        // Relaxed: the counter is only a bound and publishes no packet. A push onto an empty list
-        // is not counted.
+        // Relaxed: the counter is only a bound and publishes no packet. It does not count a push
+        // onto an empty list.
         if !list.is_empty() && count.0.fetch_add(1, Ordering::Relaxed) >= CAP {
             context.take_back(pkt);
             return Sent::Dropped;
@@ -76,7 +77,7 @@ impl Xmit for Llist {
             return Sent::Staged;
         };
         let batch = list.take();
-        count.0.store(0, Ordering::Relaxed); // Relaxed: only a bound.
+        count.0.store(0, Ordering::Relaxed); // Relaxed: the counter is only a bound.
         let oldest = batch.front().map_or(context.now, |oldest| Instant(oldest.enqueued_ns));
         context.note_staging(batch.len(), oldest);
         let (mut done, alone) = (PacketList::new(), batch.len() == 1);
@@ -85,15 +86,15 @@ impl Xmit for Llist {
         for pkt in batch {
             verdict = root.enqueue(pkt, &mut done);
         }
-        // Only the sender of a single packet learns the packet's verdict; a larger batch holds
-        // packets of others.
+        // The sender learns the verdict only if its packet was alone in the batch. A larger batch
+        // holds packets of other senders, too.
         let sent = if alone { told(verdict) } else { Sent::Staged };
         if queue.run_begin(&mut root) {
             let Some(back) = queue.run(root, &mut done, context) else { return sent };
             root = back;
         }
         root.unlock(&mut context.notes.locks[ROOT]);
-        // The packets are freed only now, after the lock was released.
+        // Free the packets only now, after the lock was released.
         memory::free(done, None);
         sent
     }

@@ -1,14 +1,14 @@
 //! A path with one lock in front of the qdisc. With `BUSY`, there is a second lock for threads that
-//! would have to wait.
+//! would have to wait for the first.
 //!
-//! A thread that sends takes the root lock and enqueues; if nobody dequeues, the thread dequeues
-//! too. The kind of the lock makes the designs `spinlock`, `ticket`, `handicap`, `adaptive` and
-//! `mutex`.
+//! A thread that sends takes the root lock and enqueues its packet; if no thread dequeues, the
+//! sender dequeues as well. The kind of the root lock makes the designs `spinlock`, `ticket`,
+//! `handicap`, `adaptive` and `mutex`.
 //!
-//! `busylock`: if many threads wait for the root lock, the thread that dequeues gets the lock back
-//! only after many others, and the device is idle meanwhile. So a thread that sees another one
-//! dequeue first takes a second lock. Then at most one of these threads waits for the root lock
-//! besides the owner.
+//! The design `busylock`: if many threads wait for the root lock, the thread that dequeues gets the
+//! lock back only after many of them, and the device is idle meanwhile. So a thread that sees
+//! another thread dequeue first takes a second lock. Then at most one of these threads waits for
+//! the root lock beside the thread that dequeues.
 //!
 //! Source: Linux `__dev_xmit_skb` (`net/core/dev.c`), by its behaviour: one lock up to 2.6.35, the
 //! busylock from 2.6.36 (2010, so in use from 2011) to 6.18 (2025).
@@ -22,7 +22,7 @@ use crate::cell::LockCell;
 use crate::lock::{Lock, Spin};
 use crate::memory;
 
-/// A path with a root lock of type `L` per queue.
+/// A path with a root lock of type `L` for each queue.
 pub(crate) struct Locked<L: Lock, const BUSY: bool> {
     queues: Vec<Place<L>>,
 }
@@ -74,7 +74,7 @@ impl<L: Lock, const BUSY: bool> Xmit for Locked<L, BUSY> {
         if let Some(first) = first {
             first.unlock(&mut context.notes.locks[BUSYLOCK]);
         }
-        // Free the packets only now, when no lock is held.
+        // Free the packets only now, when this thread holds no lock.
         memory::free(done, None);
         sent
     }

@@ -1,10 +1,11 @@
 //! A path with one queue per processor, each with its own lock, and one thread that drains all
 //! queues.
 //!
-//! A thread that sends appends the packet to the queue of its processor, where it competes only
-//! with threads of the same processor. Then the thread tries to become the drainer, and leaves if
-//! another thread is. The drainer collects packets from all queues in turn, enqueues them and feeds
-//! the device. After releasing the lock, the drainer looks for new packets once more.
+//! A thread that sends appends its packet to the queue of its processor, where it competes only
+//! with threads of the same processor. Then the thread tries to become the drainer; if another
+//! thread is the drainer, the sender is done. The drainer collects packets from all queues in turn,
+//! enqueues them and feeds the device. After releasing the lock, the drainer looks once more for
+//! new packets.
 //!
 //! A sender keeps using one queue while it has packets in flight, because its packets could
 //! otherwise overtake each other.
@@ -26,7 +27,7 @@ use crate::lock::Spin;
 use crate::memory;
 use crate::pin;
 
-/// The path `percpu-queue`.
+/// The path `percpu-queue`, with a set of processor queues for each device queue.
 pub(crate) struct PerCpu {
     queues: Vec<Place>,
 }
@@ -36,13 +37,14 @@ struct Place {
     queue: Queue<Spin>,
 }
 
-/// The queue of one processor.
+/// The list of packets that threads of one processor have appended.
 struct Cpu {
     list: LockCell<Spin, PacketList>,
     filled: Padded<AtomicBool>,
 }
 
-/// Number of rounds of the drainer before its sender may go on (`MAX_SOFTIRQ_RESTART`).
+/// Number of rounds after which the drainer stops, so that its own sender may go on
+/// (`MAX_SOFTIRQ_RESTART`).
 const ROUNDS: usize = 10;
 
 impl PerCpu {
@@ -61,7 +63,7 @@ impl PerCpu {
 }
 
 impl Place {
-    /// Collects and sends packets, unless another thread does.
+    /// Collects and sends packets as the drainer, unless another thread is the drainer.
     fn drain(&self, context: &mut WorkerContext<'_>) {
         for _ in 0..ROUNDS {
             let Some(mut root) = self.queue.root.try_lock(&mut context.notes.locks[ROOT]) else {
@@ -78,7 +80,7 @@ impl Place {
                 context.note_staging(batch.len(), oldest);
             }
             for pkt in batch {
-                // Ignore the verdict: the sender of the packet has gone on long ago.
+                // Ignore the verdict: the sender of the packet does not wait for it.
                 let _ = root.enqueue(pkt, &mut done);
             }
             context.scheduled = false;
@@ -86,7 +88,7 @@ impl Place {
             root.unlock(&mut context.notes.locks[ROOT]);
             memory::free(done, None);
             // SeqCst: pairs with the fence in `xmit`. Either the drainer sees that a list was
-            // filled, or the thread that filled the list sees that nobody drains.
+            // filled, or the thread that filled the list sees that there is no drainer.
             fence(Ordering::SeqCst);
             if !context.scheduled && !self.is_filled() {
                 return;
@@ -100,16 +102,17 @@ impl Place {
         self.cpus.iter().any(|cpu| cpu.filled.0.load(Ordering::Relaxed))
     }
 
-    /// Collects the packets of all processors, one after another. If the run is stopped, some are
-    /// left.
+    /// Collects the packets of all processors, one processor after another. If the run is stopped
+    /// meanwhile, the packets of some processors are left.
     fn collect(&self, context: &mut WorkerContext<'_>) -> PacketList {
         let mut batch = PacketList::new();
         for cpu in &self.cpus {
-            // Relaxed: a list that is filled later is found by `is_filled`.
+            // Relaxed: `is_filled` finds a list that is filled after this load.
             if cpu.filled.0.load(Ordering::Relaxed) {
                 let notes = &mut context.notes.locks[PERCPU];
                 let Some(mut list) = cpu.list.lock(context.seat.phase, notes) else { break };
-                cpu.filled.0.store(false, Ordering::Relaxed); // Relaxed: the lock orders it.
+                // Relaxed: the list's lock orders the store.
+                cpu.filled.0.store(false, Ordering::Relaxed);
                 batch.append(&mut list);
                 list.unlock(notes);
             }
@@ -132,7 +135,7 @@ impl Xmit for PerCpu {
             return Sent::Stopped;
         };
         list.push_back(pkt);
-        // Relaxed: the lock and the fence below order it.
+        // Relaxed: the list's lock and the fence below order the store.
         cpu.filled.0.store(true, Ordering::Relaxed);
         list.unlock(notes);
         // SeqCst: pairs with the fence in `drain`.

@@ -1,9 +1,9 @@
-//! A qdisc behind a root lock, and the device behind the qdisc: the part that all lock designs
-//! share.
+//! A qdisc behind a root lock, and the device behind the qdisc: the part that all designs with
+//! locks share.
 //!
-//! The thread that owns `running` dequeues under the root lock, releases the lock while the device
-//! works, and takes the lock again for the next batch. There it competes with the threads that
-//! enqueue.
+//! The thread that has set `running` dequeues under the root lock, releases the lock while the
+//! device works, and takes the lock again for the next batch. When it takes the lock again, it
+//! competes with the threads that enqueue.
 //!
 //! Source: the structure of `__qdisc_run`, `qdisc_restart` and `sch_direct_xmit` in Linux
 //! (`net/sched/sch_generic.c`, 2.6.25 to 7.2), by their behaviour.
@@ -26,14 +26,14 @@ use crate::memory;
 #[derive(Debug)]
 pub(crate) struct Root {
     qdisc: Box<dyn Qdisc>,
-    /// Whether a thread dequeues; other threads then only enqueue.
+    /// Whether a thread is dequeuing. While one is, all other threads only enqueue.
     pub(crate) running: bool,
-    /// The latest clock reading that any thread has passed in.
+    /// The latest clock reading that any thread has passed to `set_now`.
     now: Instant,
-    /// Packets to send before any other: packets that bypassed the qdisc, and packets that the
-    /// device did not take.
+    /// Packets that must be sent before the packets of the qdisc: packets that bypassed the qdisc,
+    /// and packets that the device did not take.
     next: PacketList,
-    /// Whether a packet that finds the qdisc empty may bypass it (`TCQ_F_CAN_BYPASS`).
+    /// Whether a packet that finds the qdisc empty may bypass the qdisc (`TCQ_F_CAN_BYPASS`).
     bypass: bool,
     dropped: [u64; DropReason::ALL.len()],
 }
@@ -48,16 +48,16 @@ struct Transmit {
 /// One queue of the device, with its qdisc.
 pub(crate) struct Queue<L: Lock> {
     pub(crate) root: LockCell<L, Root>,
-    /// A copy of `Root::running` that can be read without the lock. Only a hint; present only for
-    /// designs that read it.
+    /// A copy of `Root::running` that can be read without the lock, and is only a hint. `None` for
+    /// designs that do not read it.
     running: Option<Padded<AtomicBool>>,
     transmit: LockCell<Spin, Transmit>,
-    /// Time at which the qdisc must be run if nobody sends.
+    /// Time at which a thread must run the qdisc even if no thread sends.
     watchdog: Padded<AtomicU64>,
 }
 
-/// A phase that never becomes `Stop`. For the transmit lock, which only the owner of `running`
-/// takes.
+/// A phase that never becomes `Stop`. It is used for the transmit lock, which only the thread that
+/// has set `running` takes.
 static GOES_ON: PhaseCell = PhaseCell::new();
 
 impl Root {
@@ -73,14 +73,15 @@ impl Root {
         }
     }
 
-    /// Advances the time to `now`. Threads read the clock before they get the lock, so `now` may be
-    /// older than another thread's time; the time never goes back.
+    /// Advances the qdisc's time to `now`. Threads read the clock before they get the lock, so
+    /// `now` may be older than the time that another thread has set; the qdisc's time never goes
+    /// back.
     pub(crate) fn set_now(&mut self, now: Instant) {
         self.now = self.now.max(now);
     }
 
-    /// Enqueues a packet. If nobody dequeues and the qdisc is empty and may be bypassed, the packet
-    /// bypasses the qdisc instead. Dropped packets are added to `done`.
+    /// Enqueues a packet. If no thread dequeues, the qdisc is empty and its kind may be bypassed,
+    /// the packet bypasses the qdisc instead. Dropped packets are added to `done`.
     #[inline]
     pub(crate) fn enqueue(&mut self, pkt: Packet, done: &mut PacketList) -> Verdict {
         if self.bypass && !self.running && self.is_empty() {
@@ -93,8 +94,8 @@ impl Root {
         verdict
     }
 
-    /// Dequeues up to `max` packets. Also returns the time at which the qdisc wants to be run
-    /// again; `Instant::MAX` if it set none.
+    /// Dequeues up to `max` packets. Also returns the time at which the qdisc must be run again;
+    /// `Instant::MAX` if the qdisc does not ask for that.
     fn dequeue(&mut self, max: u32, done: &mut PacketList) -> (PacketList, Instant) {
         let mut burst = std::mem::take(&mut self.next);
         let (mut drops, mut again) = (PacketList::new(), Instant::MAX);
@@ -132,7 +133,7 @@ impl Root {
 }
 
 impl<L: Lock> Queue<L> {
-    /// Makes a queue; `hints` says whether `is_running` will be called.
+    /// Makes a queue; `hints` says whether this design will call `is_running`.
     pub(crate) fn new(tree: &Setup, device: Box<dyn Device>, hints: bool) -> Self {
         let mtu = device.info().mtu;
         Self {
@@ -143,7 +144,7 @@ impl<L: Lock> Queue<L> {
         }
     }
 
-    /// Whether a thread dequeues. Only a hint.
+    /// Whether a thread is dequeuing. The answer is only a hint.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
         // Relaxed: the value is only a hint.
@@ -158,8 +159,8 @@ impl<L: Lock> Queue<L> {
         }
     }
 
-    /// Makes the caller the thread that dequeues, unless another thread is (`qdisc_run_begin`).
-    /// Returns whether it did.
+    /// Makes the calling thread the one that dequeues, unless another thread is dequeuing
+    /// (`qdisc_run_begin`). Returns true if the calling thread now dequeues.
     #[inline]
     pub(crate) fn run_begin(&self, root: &mut Root) -> bool {
         let begins = !root.running;
@@ -169,8 +170,9 @@ impl<L: Lock> Queue<L> {
         begins
     }
 
-    /// Dequeues and sends until no packet is left or the quota is used up. The caller must be the
-    /// thread that dequeues. Returns `None` if the run was stopped; the lock is then not held.
+    /// Dequeues and sends until no packet is left or the quota is used up. The calling thread must
+    /// be the one that dequeues. Returns the root lock's guard, or `None` if the run was stopped;
+    /// the lock is then not held.
     pub(crate) fn run<'a>(
         &'a self,
         mut root: Guard<'a, L, Root>,
@@ -180,10 +182,10 @@ impl<L: Lock> Queue<L> {
         let mut left = QUOTA;
         loop {
             let (mut burst, again) = root.dequeue(left, done);
-            // Relaxed: only a time to run again; a thread that sleeps until an outdated time wakes
-            // too early.
+            // Relaxed: the time publishes no other data. A thread that sleeps until an outdated
+            // time wakes too early, which is harmless.
             if self.watchdog.0.load(Ordering::Relaxed) != again.0 {
-                // Relaxed: only a time to run again.
+                // Relaxed: the time publishes no other data.
                 self.watchdog.0.store(again.0, Ordering::Relaxed);
             }
             if burst.is_empty() {
@@ -195,8 +197,8 @@ impl<L: Lock> Queue<L> {
             let sent = self.transmit(&mut burst, done, now, context);
             let taken = &mut context.notes.locks[ROOT];
             let Some(back) = self.root.lock_as_owner(context.seat.phase, taken) else {
-                // The device took all packets: any packet still in `burst` would be missing from
-                // the account.
+                // Here the device must have taken all packets: a packet that is still in `burst`
+                // would be missing from the account.
                 debug_assert!(burst.is_empty(), "the devices of the laboratory take everything");
                 return None;
             };
@@ -230,7 +232,7 @@ impl<L: Lock> Queue<L> {
         sent
     }
 
-    /// Runs the qdisc, unless another thread does.
+    /// Runs the qdisc, unless another thread is running it.
     pub(crate) fn net_tx(&self, context: &mut WorkerContext<'_>) {
         let taken = &mut context.notes.locks[ROOT];
         let Some(mut root) = self.root.lock(context.seat.phase, taken) else { return };
@@ -245,17 +247,17 @@ impl<L: Lock> Queue<L> {
     }
 
     pub(crate) fn watchdog(&self) -> Instant {
-        // Relaxed: only a time to run again.
+        // Relaxed: the time publishes no other data.
         Instant(self.watchdog.0.load(Ordering::Relaxed))
     }
 
-    /// Sends all remaining packets, even those whose time has not come, and adds the counts to
-    /// `account`.
+    /// Sends all packets that are left, even those whose time has not come, and adds the counts of
+    /// this queue to `account`.
     pub(crate) fn finish(&mut self, late: PacketList, account: &mut Account) {
         let (root, transmit) = (self.root.get_mut(), self.transmit.get_mut());
         let mut done = PacketList::new();
         for pkt in late {
-            let _ = root.enqueue(pkt, &mut done); // The root counts the drops.
+            let _ = root.enqueue(pkt, &mut done); // Ignore these drops: the root counts them.
         }
         loop {
             let (mut burst, again) = root.dequeue(QUOTA, &mut done);
@@ -274,7 +276,7 @@ impl<L: Lock> Queue<L> {
     }
 }
 
-/// Adds the number of drops for each reason that occurred.
+/// Adds the number of drops for each reason for which packets were dropped.
 pub(crate) fn add_drops(into: &mut BTreeMap<&'static str, u64>, count: impl Fn(DropReason) -> u64) {
     for reason in DropReason::ALL {
         let dropped = count(*reason);

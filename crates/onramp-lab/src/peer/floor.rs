@@ -1,16 +1,16 @@
-//! `floor`: the queue with the least possible cost. Each sender has an array, and a drainer empties
-//! the arrays many packets at once.
+//! `floor`: the queue with the least possible cost. Each sender has an array, and the drainer
+//! empties the arrays many packets at a time.
 //!
-//! Senders share no cache line with each other, and with the drainer one line for several packets.
-//! A queue that stores packets in its own memory cannot do better; the remaining cost is the
-//! packets' own way from one processor to another.
+//! Senders share no cache line with each other. With the drainer they share one line for several
+//! packets. No queue that stores packets in its own memory can do better; the remaining cost is
+//! that the packets' memory moves from one processor to another.
 
 use onramp_queue::{Counter, Packet};
 
 use super::ring::Rings;
 use super::{Peer, Sink};
 
-/// The rings of `rtrb`, emptied in chunks.
+/// The rings of the crate `rtrb`, one for each sender, emptied in chunks.
 #[derive(Debug)]
 pub(crate) struct Floor(Rings);
 

@@ -1,5 +1,5 @@
-//! `onramp-intake`: Onramp's one-word intake in front of a sink. A thread that pushes into the idle
-//! intake drains it.
+//! `onramp-intake`: Onramp's intake in front of a sink, without a qdisc and a device. A thread that
+//! pushes into the idle intake drains it.
 
 use onramp_queue::{Counter, Full, Intake, Owner, Packet, PacketList, Pushed};
 
@@ -13,7 +13,8 @@ impl Peer for Bare {
     type Taker = ();
 
     fn new(_senders: usize, _credits: u32, sink: Sink) -> (Self, ()) {
-        // The senders' credits already bound the number of waiting packets.
+        // The intake needs no tighter cap, because the senders' credits already bound the number of
+        // waiting packets.
         (Self(Intake::new(sink, u16::MAX, u16::MAX)), ())
     }
 

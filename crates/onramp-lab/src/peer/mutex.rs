@@ -1,4 +1,4 @@
-//! `parking-lot`: a deque behind `parking_lot::Mutex`. A thread that pushes drains the deque.
+//! `parking-lot`: a deque behind `parking_lot::Mutex`. The threads that push also drain the deque.
 
 use std::collections::VecDeque;
 
@@ -37,14 +37,14 @@ impl Peer for Shared {
         count.set(sink.taken);
         let run = sink.run();
         drop(held);
-        // The packets are freed only now, after the lock was released.
+        // Free the packets only now, after the lock was released.
         memory::free(run, self.freed.as_ref());
         Ok(())
     }
 
     fn settle(&self) {
         let rest = self.held.lock().1.rest();
-        // The packets are freed only now, after the lock was released.
+        // Free the packets only now, after the lock was released.
         memory::free(rest, self.freed.as_ref());
     }
 

@@ -1,4 +1,4 @@
-//! Rings and channels of other crates.
+//! Bare queues that are rings and channels of other crates.
 
 use std::sync::mpsc;
 
@@ -34,11 +34,11 @@ impl Peer for Array {
     }
 }
 
-/// `thingbuf`: a bounded queue whose slots are written in place.
+/// `thingbuf`: a bounded queue whose slots are written in place, without allocating.
 #[derive(Debug)]
 pub(crate) struct Things(ThingBuf<Option<Packet>, Emptied>);
 
-/// A recycling strategy: a slot whose packet was taken is reused as it is.
+/// A recycling strategy of `thingbuf`: a slot whose packet was taken is reused as it is.
 #[derive(Debug)]
 struct Emptied;
 
@@ -78,7 +78,7 @@ impl Peer for Things {
     }
 }
 
-/// `rtrb`: a ring for one producer and one consumer; there is one ring per sender.
+/// `rtrb`: a ring for one producer and one consumer; each sender has its own ring.
 #[derive(Debug)]
 pub(crate) struct Rings {
     producers: Vec<Mutex<Option<rtrb::Producer<Packet>>>>,
@@ -119,7 +119,8 @@ impl Peer for Rings {
     }
 }
 
-/// `std-mpsc`: the channel of the standard library, which has no bound of its own.
+/// `std-mpsc`: the channel of the standard library. It has no limit of its own; the senders'
+/// credits limit it.
 #[derive(Debug)]
 pub(crate) struct Channel(mpsc::Sender<Packet>);
 
@@ -151,7 +152,7 @@ impl Peer for Channel {
     }
 }
 
-/// Pops at most a run of packets. Returns false if there was none.
+/// Pops at most a run of packets and passes them to the sink. Returns false if there was none.
 #[inline]
 fn pop_run(sink: &mut Sink, mut pop: impl FnMut() -> Option<Packet>) -> bool {
     for popped in 0..RUN {

@@ -1,9 +1,9 @@
-//! `intake-shards`: the one-word intake with one list per cluster of processors.
+//! `intake-shards`: a variant of Onramp's intake with one list (a shard) per cluster of processors.
 //!
 //! A cluster is the set of processors that share the last level of cache. If all processors share
-//! it, each processor has its own list, so that the experiment has more than one list to measure. A
-//! sender keeps using one list while it has packets in flight, because its packets could otherwise
-//! overtake each other.
+//! that cache, each processor has its own list, so that the experiment has more than one list to
+//! measure. A sender keeps using one list while it has packets in flight, because its packets could
+//! otherwise overtake each other.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ use crate::cell::shards::Sharded;
 use crate::cell::words::Pushed;
 use crate::pin;
 
-/// The intake, and the shard of each processor.
+/// The intake, and for each processor the number of its shard (list).
 #[derive(Debug)]
 pub(crate) struct Shards {
     intake: Sharded<Sink>,
@@ -31,7 +31,7 @@ impl Shards {
 }
 
 impl Peer for Shards {
-    /// The sender's shard.
+    /// The number of the sender's shard.
     type End<'a> = usize;
     type Taker = ();
 
@@ -77,8 +77,8 @@ impl Peer for Shards {
     const DRAINED: bool = false;
 }
 
-/// Returns the shard of each processor up to the last of `cpus`. `cluster` returns the name of a
-/// processor's cluster.
+/// Returns, for each processor up to the last of `cpus`, the number of its shard. `cluster` returns
+/// the name of a processor's cluster.
 fn shards(cpus: &[usize], cluster: impl Fn(usize) -> Option<String>) -> Vec<usize> {
     let names: Vec<_> = cpus.iter().map(|cpu| cluster(*cpu)).collect();
     let mut distinct = names.clone();

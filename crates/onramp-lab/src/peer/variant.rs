@@ -1,25 +1,28 @@
-//! `intake-*`: variants of the one-word intake. They differ in how a word names packets, in what
-//! happens to a packet that finds the intake idle, and in how the owner reverses the packets that
-//! it takes.
+//! `intake-*`: variants of Onramp's intake, each with a single word. They differ in how the word
+//! names packets, in what happens to a packet that finds the intake idle, and in how the owner
+//! reverses the packets that it takes.
 
 use onramp_queue::{Counter, Packet, PacketList};
 
 use super::{Peer, Sink};
 use crate::cell::words::{Format, OneWord, Pushed};
 
-/// How an owner reverses packets that come newest first, so that the oldest is first.
+/// How an owner reverses the packets that it takes. They come newest first, and must be processed
+/// oldest first.
 pub(crate) trait Batch: Default + Send {
-    /// Whether the owner prefetches the header of the next older packet when it takes one.
+    /// Whether the owner prefetches the header of the next older packet when it takes a packet off
+    /// the list.
     const PREFETCH: bool;
 
-    /// Adds the next packet, which is older than all packets added before.
+    /// Adds a packet that is older than all packets added before.
     fn put(&mut self, pkt: Packet);
 
     /// Passes all packets to `f`, oldest first.
     fn each(&mut self, f: impl FnMut(Packet));
 }
 
-/// Reverses packets by their links, as the product does. The product also prefetches (`PREFETCH`).
+/// Reverses packets by their links, as Onramp does. With `PREFETCH`, the owner also prefetches
+/// headers, as Onramp does.
 #[derive(Debug, Default)]
 pub(crate) struct List<const PREFETCH: bool>(PacketList);
 
@@ -37,10 +40,10 @@ impl<const PREFETCH: bool> Batch for List<PREFETCH> {
     }
 }
 
-/// How many packets [`Ahead`] prefetches ahead.
+/// How many packets before its turn [`Ahead`] prefetches a packet.
 const AHEAD: usize = 2;
 
-/// Reverses packets in an array, in which the later packets are known: a packet's data is
+/// Reverses packets in an array. The array shows which packets come later, so each packet is
 /// prefetched two packets before its turn.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead(Vec<Packet>);
@@ -65,15 +68,15 @@ impl Batch for Ahead {
     }
 }
 
-/// The data that the owner works on.
+/// The data that the owner of the intake works on.
 pub(crate) struct Works<B> {
     sink: Sink,
     batch: B,
 }
 
-/// An intake with names in the format `F` and batches of type `B`. With `DIRECT`, a packet that
-/// finds the intake idle is processed at once; otherwise it is pushed like all others and then
-/// taken.
+/// An intake whose word names packets in the format `F`, and whose owner reverses packets by the
+/// type `B`. With `DIRECT`, a packet that finds the intake idle is processed at once; without it,
+/// the packet is pushed like all others and then taken.
 #[derive(Debug)]
 pub(crate) struct Variant<F: Format, B, const DIRECT: bool>(OneWord<F, Works<B>>);
 

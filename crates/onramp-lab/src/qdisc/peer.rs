@@ -1,5 +1,5 @@
-//! Simple replacements for a qdisc: packets ordered by departure time, first in first out within a
-//! flow.
+//! Simple replacements for a qdisc: packets ordered by departure time; packets of the same flow
+//! leave in the order in which they came.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -9,7 +9,7 @@ use onramp_queue::{Packet, PacketList};
 
 use super::{BURST, PACKET_NS, Scheduler};
 
-/// The time at which the next packet of each flow may leave. All flows together send one packet
+/// For each flow, the time at which its next packet may leave. All flows together send one packet
 /// every 100 ns.
 #[derive(Debug)]
 struct Departures {
@@ -23,7 +23,8 @@ impl Departures {
         Self { next: HashMap::new(), gap_ns: PACKET_NS * u64::from(flows), place: 0 }
     }
 
-    /// Returns a packet's departure time, and its position among packets with the same time.
+    /// Returns a packet's departure time, and a number that orders packets with the same departure
+    /// time.
     fn key(&mut self, pkt: &Packet, now: Instant) -> (u64, u64) {
         let departure = self.next.entry(pkt.flow).or_default();
         let at_ns = (*departure).max(now.0);
@@ -33,7 +34,7 @@ impl Departures {
     }
 }
 
-/// Packets in a binary heap.
+/// A replacement for a qdisc that keeps packets in a binary heap.
 #[derive(Debug)]
 pub(super) struct Heap {
     departures: Departures,
@@ -89,7 +90,7 @@ impl Scheduler for Heap {
     }
 }
 
-/// Packets in a search tree.
+/// A replacement for a qdisc that keeps packets in a search tree.
 #[derive(Debug)]
 pub(super) struct Sorted {
     departures: Departures,

@@ -1,4 +1,5 @@
-//! The subjects to measure, and their configurations, which avoid unnecessary drops and delays.
+//! The subjects that the experiment measures, and their configurations, which avoid drops and
+//! delays that a qdisc's options would cause.
 
 use onramp_core::qdisc::{ClassKind, Kind};
 use onramp_core::{Setup, Tree};
@@ -6,26 +7,26 @@ use onramp_core::{Setup, Tree};
 use super::{LEN, PACKET_NS, ROOT};
 use crate::Error;
 
-/// Largest packet of the device, bytes, link header included.
+/// Largest packet of the device for which the qdiscs are built, bytes, link header included.
 const MTU: u32 = 1514;
-/// Largest number of classes given to a qdisc.
+/// Largest number of classes that a subject gets.
 const CLASSES_MAX: u32 = 65_000;
 
-/// A kind of qdisc, or a scheduler to compare it with.
+/// A subject of the experiment: a kind of qdisc, or a scheduler to compare it with.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject {
-    /// A kind of qdisc.
+    /// A kind of qdisc with options that suit the experiment.
     Kind(&'static Kind),
     /// `fq` with a rate for each flow, so that all flows together send one packet every 100 ns.
     PacedFq,
-    /// A `BinaryHeap`, and a `HashMap` of flows.
+    /// Packets in a `BinaryHeap`, and the departure times of flows in a `HashMap`.
     BinaryHeap,
-    /// A `BTreeMap`, and a `HashMap` of flows.
+    /// Packets in a `BTreeMap`, and the departure times of flows in a `HashMap`.
     BTreeMap,
 }
 
 impl Subject {
-    /// Returns the subject's name.
+    /// Returns the name of the subject in reports.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -36,31 +37,32 @@ impl Subject {
         }
     }
 
-    /// Whether the kind is measured: it releases packets that have no departure time without being
-    /// asked to, and it does not represent the queues of a device.
+    /// Whether this kind of qdisc is measured. A measured kind releases packets that have no
+    /// departure time without being told to, and does not stand for the queues of a device.
     pub(super) fn is_measured(kind: &Kind) -> bool {
         !kind.quirks.stands_at_root
             && !matches!(kind.id, "noqueue" | "blackhole" | "noop" | "plug" | "etf")
     }
 
-    /// Returns the number of classes that the packets of `flows` flows use; `None` if there are no
-    /// classes.
+    /// Returns the number of classes among which packets of `flows` flows are divided; `None` if
+    /// the subject has no classes.
     pub(super) fn classes(&self, flows: u32) -> Option<u32> {
         let Self::Kind(kind) = self else { return None };
         match kind.classes {
             ClassKind::Added { .. } => Some(flows.min(CLASSES_MAX)),
-            // A single class is a place for a child and offers no choice.
+            // A qdisc with a single class offers no choice; the class is only the place of a child.
             ClassKind::Fixed(_) => self.bands().map(|bands| bands.min(flows)),
             ClassKind::None => None,
         }
     }
 
-    /// Returns the number of bands, for a qdisc that chooses between bands.
+    /// Returns the number of bands of a kind of qdisc that divides packets among bands; `None` for
+    /// other kinds.
     fn bands(&self) -> Option<u32> {
         matches!(self.name(), "prio" | "ets" | "multiq").then_some(16)
     }
 
-    /// Builds the qdisc tree to measure.
+    /// Builds the tree of qdiscs that is measured.
     pub(super) fn tree(&self, flows: u32, backlog: u32) -> Result<Tree, Error> {
         let mut setup = Setup::default();
         for line in self.lines(flows, backlog) {
@@ -71,7 +73,8 @@ impl Subject {
     }
 
     /// Returns the lines of `tc` that set up the subject. Limits leave room for all packets, rates
-    /// are far above the traffic, and qdiscs that drop by waiting time get very long targets.
+    /// are far above the traffic, and qdiscs that drop packets because of their waiting time get
+    /// very long targets.
     fn lines(&self, flows: u32, backlog: u32) -> Vec<String> {
         let room = backlog.saturating_mul(2).max(1_000);
         let options = match self.name() {
@@ -90,7 +93,7 @@ impl Subject {
                 "limit {room} flows {} target 1000s interval 2000s memory_limit 2gb",
                 flows.clamp(1_024, 65_536)
             ),
-            // Linux holds at most 127 packets per flow.
+            // Linux's `sfq` holds at most 127 packets per flow.
             "sfq" => format!("limit {room} depth 127 divisor 65536 flows 65408"),
             "pie" | "dualpi2" => format!("limit {room} target 1000s"),
             "fq_pie" => format!("limit {room} target 1000s memory_limit 2gb"),
@@ -100,15 +103,17 @@ impl Subject {
                       port_rate 200gbit"
                 .into(),
             "prio" | "ets" | "multiq" => "bands 16".into(),
-            // Isolate by flows, not by hosts. Otherwise a flow gets such a small part of its host's
-            // turn that hundreds of flows cost hundreds of turns per packet, as in Linux.
+            // Isolate packets by flows, not by hosts. Otherwise a flow gets such a small part of
+            // its host's turn that with hundreds of flows each packet costs hundreds of turns, as
+            // in Linux.
             "cake" => "unlimited besteffort flows memlimit 2gb".into(),
             _ => String::new(),
         };
         let kind = if let Self::PacedFq = self { "fq" } else { self.name() };
         let mut lines = vec![format!("qdisc add dev lab root handle {ROOT}: {kind} {options}")];
         let class = match kind {
-            // All packets may belong to the same class.
+            // All packets may belong to one class, so the rate of each class is far above the whole
+            // traffic.
             "htb" => "rate 200gbit burst 1mb cburst 1mb quantum 1514",
             "hfsc" => "ls rate 1gbit",
             _ => "",
@@ -120,8 +125,8 @@ impl Subject {
                     "class add dev lab parent {ROOT}: classid {ROOT}:{minor:x} {kind} {class}"
                 ));
             }
-            // The default pfifo of a class holds 1,000 packets, which may be too few if there are
-            // few classes.
+            // The `pfifo` that a class has by default holds 1,000 packets, which may be too few if
+            // there are few classes.
             if classes < 1_000 {
                 lines.push(format!("qdisc add dev lab parent {ROOT}:{minor:x} pfifo limit {room}"));
             }
@@ -133,22 +138,22 @@ impl Subject {
     }
 }
 
-/// Returns the options of `red` or `choke`, with thresholds that the standing queue stays below.
+/// Returns the options of `red` or `choke`. Their thresholds lie above the standing backlog.
 fn red(kind: &str, room: u32) -> String {
     let bytes = u64::from(room) * u64::from(LEN);
     match kind {
         "red" => {
-            // The usual probability of 2 % cannot be spread over more than 42 MB. Nor can the
-            // average be taken over more than a million packets, so packets are declared larger
-            // than they are.
+            // The usual probability of 2 % is refused if the thresholds are more than 42 MB apart.
+            // Nor may the average be taken over more than a million packets, so packets are
+            // declared larger than they are.
             let (max, average) = (bytes + bytes.min(40_000_000), LEN * 100);
             let burst = bytes.div_ceil(average.into());
             format!(
                 "limit {max} min {bytes} max {max} avpkt {average} burst {burst} bandwidth 10gbit"
             )
         }
-        // The limit may be at most 131,071 packets, so `choke` drops packets if the backlog is
-        // 40,000 or more.
+        // The limit of `choke` may be at most 131,071 packets, so `choke` drops packets if the
+        // backlog is 40,000 packets or more.
         _ => {
             let min = room.min(40_000);
             format!("limit {} min {min} max {} bandwidth 10gbit", min * 3, min * 2)
@@ -164,7 +169,7 @@ mod tests {
     fn every_kind_can_be_set_up_for_the_usual_backlogs() {
         for kind in onramp_core::qdisc::KINDS.iter().filter(|kind| Subject::is_measured(kind)) {
             for backlog in [256, 1_000, 10_000, 100_000] {
-                // Only the number of classes depends on the number of flows, and 20 classes test as
+                // The number of flows affects only the number of classes, and 20 classes test as
                 // much as 65,000.
                 let tree = Subject::Kind(kind).tree(20, backlog);
                 assert!(tree.is_ok(), "{} with {backlog} packets: {tree:?}", kind.id);

@@ -1,4 +1,5 @@
-//! A path through a link of Onramp, whose runner restarts in place and is woken only when needed.
+//! The designs that are links of Onramp. The runner of a link goes on at once while a quota leaves
+//! packets, and is woken only when needed.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::{Counts, Design, PACKETS_MAX, PAYLOAD, Plan, QDISC, address};
 use crate::Error;
 use crate::exchange::{self, Path};
 
-/// A path through a link of Onramp.
+/// The path of requests and answers through a link of Onramp.
 #[derive(Debug)]
 pub(super) struct InLink {
     link: Link,
@@ -45,8 +46,7 @@ impl Path for InLink {
 
     fn end(&self, number: usize, burst: usize) -> End {
         let sender = self.link.sender();
-        // A server answers the client with the same number, and a client asks the server with its
-        // number.
+        // Server `n` answers client `n`, and client `n` asks server `n`.
         let to = (number + self.places / 2) % self.places;
         let flow = sender.flow(address(self.places, to));
         let payloads = vec![[0x5a; PAYLOAD]; burst];
@@ -65,7 +65,7 @@ impl Path for InLink {
     }
 }
 
-/// One thread's sender of the link.
+/// One thread's end of the path: a sender of the link.
 #[derive(Debug)]
 pub(super) struct End {
     sender: onramp::Sender,
@@ -78,7 +78,8 @@ pub(super) struct End {
 impl exchange::End for End {
     fn submit(&mut self, place: usize, count: usize) {
         assert_eq!(place, self.to, "each has one partner");
-        // Sending fails if the link has died. Then no answer arrives, and the run reports that.
+        // Ignore an error: sending fails only if the link's port has died. Then no answer arrives,
+        // and the run reports that.
         let _ = self.sender.send_batch(&self.flow, &self.payloads[..count]);
         if self.flushes {
             self.sender.flush(Duration::ZERO);

@@ -1,4 +1,5 @@
-//! The two designs of 2001, with the same intake, qdisc and device.
+//! The two designs of 2001 (a helper thread, and work in place), with the same intake, qdisc and
+//! device.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -14,18 +15,20 @@ use onramp_queue::{Armed, Credits, Full, Intake, Owner, Packet, PacketList, Pool
 use super::{Counts, Design, PACKETS_MAX, PAYLOAD, QDISC, address, now};
 use crate::exchange::{self, Path};
 
-/// Number of further quotas in a row before the rest is left to the helper (`MAX_SOFTIRQ_RESTART`).
+/// Number of further quotas that a thread sends in a row before it leaves the rest to the helper
+/// (`MAX_SOFTIRQ_RESTART`).
 const RESTARTS: u32 = 10;
-/// More packets than can ever wait, so that no push becomes the owner of a busy intake.
+/// A number of packets that can never wait in the intake. With this limit, no push into a busy
+/// intake becomes the owner.
 const NEVER: u16 = u16::MAX;
-/// How long a thread without packets sleeps before it tries again.
+/// How long a thread without packets sleeps before it looks again for returned packets.
 const NAP: Duration = Duration::from_millis(10);
 
 /// State of a helper that sleeps or is about to sleep.
 const ASLEEP: u8 = 0;
 /// State of a helper that looks for work or works.
 const AWAKE: u8 = 1;
-/// State of a helper that was called since it last looked for work.
+/// State of a helper that was called since it last looked for work, so that it must look again.
 const CALLED: u8 = 2;
 
 /// The queue, with its helper thread.
@@ -44,7 +47,7 @@ pub(super) struct Softirq {
     restarts: AtomicU64,
 }
 
-/// The data behind the intake.
+/// The data that the owner of the intake works on: the qdisc and the device.
 #[derive(Debug)]
 struct Root {
     qdisc: Box<dyn Qdisc>,
@@ -63,7 +66,8 @@ impl Softirq {
         if design == Design::WakeAlways
             && let Some(owner) = intake.own()
         {
-            // From now on pushes only stage packets, and the helper takes them.
+            // In this design, leave the intake busy from now on: pushes only stage packets, and the
+            // helper takes them.
             owner.leave_busy();
         }
         let counter = || AtomicU64::new(0);
@@ -72,7 +76,8 @@ impl Softirq {
             design,
             places,
             helper: OnceLock::new(),
-            state: AtomicU8::new(AWAKE), // The helper looks for work before it sleeps.
+            // The helper begins in the state `AWAKE`, because it looks for work before it sleeps.
+            state: AtomicU8::new(AWAKE),
             calls: counter(),
             notifies: counter(),
             wakeups: counter(),
@@ -85,11 +90,12 @@ impl Softirq {
         self.design == Design::WakeAlways
     }
 
-    /// Calls the helper, which will find all packets pushed before. A helper that is awake is not
-    /// woken (`wakeup_softirqd`).
+    /// Calls the helper, which will then find all packets pushed before this call. A helper that is
+    /// awake is not woken (`wakeup_softirqd`).
     fn wake(&self) {
-        // Release: the pushed packets; pairs with the swap in `help`.
-        // Acquire: the helper's thread handle, if the helper looked for work before.
+        // Release: publishes the pushed packets; pairs with the swap in `help`.
+        // Acquire: makes the helper's thread handle visible, if the helper has looked for work
+        // before.
         if self.state.swap(CALLED, Ordering::AcqRel) == ASLEEP {
             tally(&self.notifies);
             self.unpark();
@@ -102,8 +108,8 @@ impl Softirq {
         }
     }
 
-    /// Works in place as the owner. Returns false if the quotas were used up and the rest was left
-    /// to the helper.
+    /// Sends packets in place, as the owner. Returns false if the thread has used up its quotas and
+    /// the rest is left to the helper.
     fn in_place(&self, mut owner: Owner<'_, Root>, mut fresh: PacketList) -> bool {
         for _ in 0..=RESTARTS {
             fresh.append(&mut owner.take());
@@ -119,9 +125,10 @@ impl Softirq {
         false
     }
 
-    /// Does one turn of the helper's work. Returns true if there is more to do.
+    /// Does one turn of the helper's work. Returns true if packets are left to send.
     fn turn(&self) -> bool {
-        // No other thread becomes the owner, because the intake was left busy for the helper.
+        // The helper always gets the ownership here, because the intake was left busy for the
+        // helper.
         let Some(mut owner) = self.intake.own() else { return false };
         if !self.wakes_always() {
             return !self.in_place(owner, PacketList::new());
@@ -134,14 +141,14 @@ impl Softirq {
 }
 
 impl Root {
-    /// Enqueues the packets in `came` and sends up to a quota. Returns true if there is more to
-    /// send.
+    /// Enqueues the packets in `came` and sends up to a quota of packets. Returns true if packets
+    /// are left to send.
     fn pass(&mut self, came: &mut PacketList) -> bool {
         let (mut drops, now) = (PacketList::new(), now());
         let mut cx = Cx::new(now, &mut drops);
         for pkt in came {
-            // The qdisc's limit is never reached. If it were, an answer would be missing at the
-            // end.
+            // Ignore the verdict: the qdisc never reaches its limit. If it did, an answer would be
+            // missing at the end, and the run would fail.
             let _ = self.qdisc.enqueue(pkt, &mut cx);
         }
         while self.burst.len() < QUOTA {
@@ -172,8 +179,8 @@ impl Path for Softirq {
         let _ = self.helper.set(thread::current());
         let mut slept = false;
         while !over() {
-            // Acquire: the pushed packets; pairs with the swap in `wake`.
-            // Release: this thread's handle, for later callers.
+            // Acquire: makes the pushed packets visible; pairs with the swap in `wake`.
+            // Release: publishes this thread's handle for threads that call the helper later.
             if self.state.swap(AWAKE, Ordering::AcqRel) == CALLED {
                 slept = false;
                 while self.turn() {
@@ -186,8 +193,8 @@ impl Path for Softirq {
                 tally(&self.idle);
                 slept = false;
             }
-            // Release: this thread's handle, for the thread that wakes it.
-            // Relaxed: after a failure, the swap above looks again.
+            // Release: publishes this thread's handle for the thread that wakes the helper.
+            // Relaxed: after a failure, the swap above looks for the call.
             let (order, failed) = (Ordering::Release, Ordering::Relaxed);
             if self.state.compare_exchange(AWAKE, ASLEEP, order, failed).is_ok() {
                 thread::park();
@@ -202,7 +209,7 @@ impl Path for Softirq {
     }
 
     fn counts(&self) -> Counts {
-        // Relaxed: only reported, no thread acts on them.
+        // Relaxed: the counters are only reported; no thread acts on them.
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
             calls: read(&self.calls),
@@ -214,7 +221,7 @@ impl Path for Softirq {
     }
 }
 
-/// One thread's end of the path, with the thread's packets.
+/// One client's or server's end of the path, with the packets that it sends.
 #[derive(Debug)]
 pub(super) struct End<'a> {
     softirq: &'a Softirq,
@@ -261,7 +268,8 @@ impl exchange::End for End<'_> {
                 }
             }
         };
-        // A packet staged behind an owner needs no call, because the owner takes it.
+        // A packet that was staged while another thread owns the intake needs no call, because that
+        // owner takes the packet.
         let done = match pushed {
             Pushed::Owner { owner, fresh } => self.softirq.in_place(owner, fresh),
             Pushed::Staged { .. } if self.softirq.wakes_always() => false,
@@ -275,5 +283,5 @@ impl exchange::End for End<'_> {
 }
 
 fn tally(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed); // Relaxed: only reported.
+    counter.fetch_add(1, Ordering::Relaxed); // Relaxed: the counter is only reported.
 }
