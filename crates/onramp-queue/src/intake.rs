@@ -61,6 +61,30 @@ const BUSY: usize = 2;
 
 /// A lock-free intake (a list to which many threads push packets) in front of a value that one
 /// thread at a time works on.
+///
+/// Threads add numbers, which the thread that is the owner at the moment sums up:
+///
+/// ```
+/// use onramp_queue::{Intake, Packet, PacketList, Pushed};
+///
+/// let intake = Intake::new(0_u32, 100, 100);
+/// let push = |length: u32| {
+///     let packets = PacketList::from_iter([Packet::new(length)]);
+///     match intake.push(packets).expect("there is room for 100 packets") {
+///         Pushed::Staged { .. } => {} // Another thread is the owner, and will take the packet.
+///         Pushed::Owner { mut owner, mut fresh } => loop {
+///             fresh.append(&mut owner.take());
+///             *owner += std::mem::take(&mut fresh).map(|packet| packet.len).sum::<u32>();
+///             match owner.leave_idle() {
+///                 Ok(()) => break,
+///                 Err(still) => owner = still, // Packets were pushed meanwhile.
+///             }
+///         },
+///     }
+/// };
+/// std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(|| push(25)))));
+/// assert_eq!(*intake.own().expect("no other thread is the owner"), 100);
+/// ```
 pub struct Intake<T> {
     word: Padded<AtomicPtr<Node>>,
     cap: u16,

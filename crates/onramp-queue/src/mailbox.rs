@@ -52,6 +52,17 @@ const ENDED: usize = 4;
 
 /// The posting side of a mailbox. Threads share it by reference; dropping it tells the reader that
 /// no more packets will come.
+///
+/// ```
+/// use onramp_queue::{Mailbox, Packet, PacketList};
+///
+/// let mailbox = Mailbox::new(8);
+/// let mut reader = mailbox.open().expect("nobody reads yet");
+/// let packets = PacketList::from_iter([Packet::with_payload(b"hello")]);
+/// mailbox.post(packets).expect("there is room for eight packets");
+/// let received = reader.take();
+/// assert_eq!(received.front().map(|packet| packet.payload()), Some(&b"hello"[..]));
+/// ```
 pub struct Mailbox(Arc<Shared>);
 
 /// The only reader of a mailbox, until it closes the mailbox or is dropped.

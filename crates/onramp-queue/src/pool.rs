@@ -100,6 +100,18 @@ pub enum Armed {
 
 /// The packets of one sender, which one thread at a time uses: a pool is `Send` but not `Sync`.
 #[derive(Debug)]
+///
+/// ```
+/// use onramp_queue::{Credits, Pool};
+///
+/// let mut pool = Pool::new(Credits { packets: 1, bytes: 2_000 });
+/// let mut packet = pool.take(5).expect("the pool has one credit");
+/// packet.set_payload(b"hello");
+/// assert!(pool.take(5).is_none(), "the only credit is used");
+/// std::thread::spawn(move || drop(packet)).join().expect("a drop does not panic");
+/// assert_eq!(pool.reclaim(|_| ()), 1, "the packet has come home from the other thread");
+/// assert!(pool.take(5).is_some());
+/// ```
 pub struct Pool {
     home: NonNull<Home>,
     free: [*mut Node; CLASSES.len()],

@@ -1,8 +1,4 @@
-//! Linux traffic control (qdiscs) as a library.
-//!
-//! A [`Link`] is a device with one or more ports (transmit queues). Each port has a qdisc in front
-//! of its device. Any number of threads send through a link, each with its own [`Sender`], and no
-//! sending thread ever waits for a lock.
+#![cfg_attr(feature = "udp", doc = include_str!("../README.md"))]
 //!
 //! # Features
 //!
@@ -63,8 +59,3 @@ pub use onramp_queue::{
     Armed, Bell, Completion, Counter, Credits, DropReason, Layer, Meta, PAYLOAD_MAX, Packet,
     PacketList, Pool,
 };
-
-/// Checks that the example of the README compiles.
-#[cfg(all(doctest, feature = "udp"))]
-#[doc = include_str!("../../../README.md")]
-mod readme {}

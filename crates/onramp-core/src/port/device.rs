@@ -52,6 +52,53 @@ pub struct Transmitted {
 
 /// One transmit queue of a device. Because methods take `&mut self`, no transmit lock as in Linux
 /// is needed.
+///
+/// A device that writes the payload of each packet to a file, one packet after another:
+///
+/// ```
+/// use std::fs::File;
+/// use std::io::Write;
+///
+/// use onramp_core::{Device, DeviceInfo, Instant, Transmitted};
+/// use onramp_queue::{DropReason, PacketList};
+///
+/// struct ToFile {
+///     info: DeviceInfo,
+///     file: File,
+/// }
+///
+/// impl Device for ToFile {
+///     fn info(&self) -> &DeviceInfo {
+///         &self.info
+///     }
+///
+///     fn transmit(
+///         &mut self,
+///         burst: &mut PacketList,
+///         done: &mut PacketList,
+///         _now: Instant,
+///     ) -> Transmitted {
+///         let mut sent = Transmitted::default();
+///         while let Some(mut packet) = burst.pop_front() {
+///             sent.calls += 1;
+///             match self.file.write_all(packet.payload()) {
+///                 Ok(()) => sent.messages += 1,
+///                 Err(_) => packet.drop_reason = Some(DropReason::DeviceError),
+///             }
+///             done.push_back(packet);
+///         }
+///         sent // The device took the whole burst, so `retry_at` stays `None`.
+///     }
+/// }
+///
+/// let info = DeviceInfo::new("null".to_owned(), 1_514);
+/// let mut device = ToFile { info, file: File::create("/dev/null")? };
+/// let mut burst = PacketList::from_iter([onramp_queue::Packet::with_payload(b"hello")]);
+/// let mut done = PacketList::new();
+/// let sent = device.transmit(&mut burst, &mut done, Instant(0));
+/// assert_eq!((sent.messages, burst.len(), done.len()), (1, 0, 1));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait Device: Send {
     /// Returns what does not change about the device.
     fn info(&self) -> &DeviceInfo;

@@ -13,6 +13,62 @@ use crate::sched::call::{Backlog, Cx, Dequeue, Peek, Verdict};
 pub use self::class::{Child, Classes};
 
 /// A queueing discipline. Because methods take `&mut self`, no root lock as in Linux is needed.
+///
+/// A qdisc that sends packets in the order of their arrival, and drops a packet that arrives when
+/// the qdisc holds `limit` packets:
+///
+/// ```
+/// use onramp_core::Instant;
+/// use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
+/// use onramp_queue::{DropReason, Packet, PacketList};
+///
+/// #[derive(Debug)]
+/// struct Fifo {
+///     limit: u32,
+///     list: PacketList,
+/// }
+///
+/// impl Qdisc for Fifo {
+///     fn enqueue(&mut self, packet: Packet, cx: &mut Cx<'_>) -> Verdict {
+///         if self.list.len() >= self.limit {
+///             cx.drop(packet, DropReason::Overlimit);
+///             return Verdict::Dropped;
+///         }
+///         self.list.push_back(packet);
+///         Verdict::Queued
+///     }
+///
+///     fn dequeue(&mut self, _cx: &mut Cx<'_>) -> Dequeue {
+///         self.list.pop_front().map_or(Dequeue::Empty, Dequeue::Ready)
+///     }
+///
+///     fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+///         self.list.front().map_or(Peek::Empty, |packet| Peek::Ready(packet.len))
+///     }
+///
+///     fn backlog(&self) -> Backlog {
+///         Backlog { packets: self.list.len(), bytes: self.list.bytes() }
+///     }
+///
+///     fn accepts(&self, _packet: &Packet) -> bool {
+///         self.list.len() < self.limit
+///     }
+///
+///     fn reset(&mut self, cx: &mut Cx<'_>) {
+///         while let Some(packet) = self.list.pop_front() {
+///             cx.drop(packet, DropReason::Purged);
+///         }
+///     }
+/// }
+///
+/// let mut fifo = Fifo { limit: 1, list: PacketList::new() };
+/// let mut drops = PacketList::new();
+/// let mut cx = Cx::new(Instant(0), &mut drops);
+/// assert_eq!(fifo.enqueue(Packet::new(100), &mut cx), Verdict::Queued);
+/// assert_eq!(fifo.enqueue(Packet::new(100), &mut cx), Verdict::Dropped);
+/// assert!(matches!(fifo.dequeue(&mut cx), Dequeue::Ready(_)));
+/// assert_eq!(drops.len(), 1);
+/// ```
 pub trait Qdisc: Send + Debug {
     /// Enqueues `pkt`, or drops it by [`Cx::drop`].
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict;
