@@ -18,8 +18,8 @@ pub const PERIOD: u64 = 16;
 /// The allocator that packets come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Memory {
-    /// Each thread has a pool, as in the product: the thread that frees a packet returns it to the
-    /// pool of its sender.
+    /// Each thread has a pool, as in Onramp: the thread that frees a packet returns it to the pool
+    /// of the packet's sender.
     #[default]
     Pool,
     /// The system allocator: the sender allocates each packet, and the thread that drains the qdisc
