@@ -267,7 +267,7 @@ pub(crate) trait Xmit: Sync {
     /// Prefetches the cache line to which the next packet is pushed, as a sender of `onramp::Link`
     /// does before it reads the clock. Paths with a lock prefetch nothing, because that would take
     /// the lock's cache line away from the lock's holder.
-    fn prefetch(&self, _desk: &WorkerContext<'_>) {}
+    fn prefetch(&self, _context: &WorkerContext<'_>) {}
 
     /// Sends a packet. If the result is `Stopped`, the path has given the packet back to `context`.
     fn xmit(&self, pkt: Packet, context: &mut WorkerContext<'_>) -> Sent;
