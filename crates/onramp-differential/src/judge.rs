@@ -150,14 +150,11 @@ pub fn judge(plan: &Plan, oracle: &dyn Kernel) -> Result<Verdict, Silent> {
             return told(How::Disturbed, Vec::new(), text);
         }
         let likely = FALSE_ALARM / COMPARISONS;
-        for score in self::scores(&played, &theirs, &ours) {
-            if two_sided(score.z) < likely && score.matters() {
-                let Score { what, z, ours, theirs, .. } = score;
-                differences.push(format!(
-                    "{what}: ours {ours:.0}, Linux {theirs:.0} ({z:+.1} deviations)"
-                ));
-            }
-        }
+        let again = self::scores(&played, &theirs, &ours).into_iter();
+        let again = again.filter(|score| two_sided(score.z) < likely && score.matters());
+        differences.extend(again.map(|Score { what, z, ours, theirs, .. }| {
+            format!("{what}: ours {ours:.0}, Linux {theirs:.0} ({z:+.1} deviations)")
+        }));
         if !differences.is_empty() && same(&theirs) {
             differences
                 .push("all runs of Linux gave one result: did they draw different numbers?".into());

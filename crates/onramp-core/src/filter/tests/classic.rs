@@ -398,6 +398,13 @@ fn programs_are_shown() {
         json(&format!("pref 1 bpf ebpf-bytecode {digits}")),
         format!(r#"{{"handle":"0x1","not_in_hw":true,"ebpf_bytecode":"{digits}"}}"#)
     );
+}
+
+/// Words that a `bpf` filter cannot read are refused, with what would be right.
+#[test]
+fn programs_that_cannot_be_read_are_refused() {
+    let two = "bytecode '2,128 0 0 0,22 0 0 0'";
+    let digits = "b7000000010000009500000000000000";
     let files = "this parser reads no files: use `filter::with_files`";
     for word in ["bytecode-file", "bcf", "object-file", "obj"] {
         let said = format!("filter bpf: \"{word}\": {files}");
