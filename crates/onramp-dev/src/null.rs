@@ -331,8 +331,8 @@ mod tests {
         let mut fresh = Null::default().with_ring(3, Duration::from_nanos(100));
         let out = fresh.transmit(&mut packets(0..4), &mut PacketList::new(), Instant(0));
         assert_eq!((out.messages, out.retry_at), (3, Some(Instant(100))));
-        // The times at which `rest` places of the three are free again. The device waits for at
-        // most half of the places, rounded up to two.
+        // The ring has three places, and all are taken. The device names the time at which as many
+        // places are free as packets wait (`rest`), but waits for two places at most.
         for (rest, at) in [(1, 1_100), (2, 1_200), (3, 1_200), (30, 1_200)] {
             assert_eq!(ring.retry_at(rest), Instant(at), "for {rest}");
         }

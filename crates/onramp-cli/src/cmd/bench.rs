@@ -286,7 +286,7 @@ mod tests {
     use crate::error;
     use crate::machine::Machine;
 
-    /// Concludes a run in which one method ran in rounds with these `checks`. Returns the outcome
+    /// Ends a run of one method whose rounds gave the results `checks`. Returns the outcome
     /// and the report that was written.
     fn concluded(checks: Vec<Checked>) -> (Result<()>, serde_json::Value) {
         let rounds = checks.into_iter().map(|checked| bench::Round {

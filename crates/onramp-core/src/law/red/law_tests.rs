@@ -132,7 +132,7 @@ fn the_weight_follows_from_the_burst() {
         (500, 1, 1_000, None),
         // With the weight 1/2, the inequality is 1.25 <= 1.5.
         (1_750, 2, 1_000, Some(1)),
-        // With the weight 1/4, the inequality is 1.75 <= 1.75.
+        // With the weight 1/4, the inequality in this test's comment is 1.75 <= 1.75.
         (1_250, 2, 1_000, Some(2)),
         // The left side of the inequality is less than 1, so the burst is too small.
         (1_001, 1, 1_000, None),
