@@ -37,16 +37,26 @@ pub(crate) fn features() -> Outcome {
     })
 }
 
-/// Packs every crate that is published, and builds each of them from its package.
+/// Packs every crate that is published, and builds from their packages those that a program links.
+/// The others are built by other checks, and from the same sources.
 pub(crate) fn package() -> Outcome {
-    let pack = ["package", "--allow-dirty", "--quiet"];
+    // Cargo keeps what it unpacked for a folder, and does not look whether the package of the same
+    // version has changed. So each run has a folder of its own.
+    let folder = root().join(format!("target/packages-{}", std::process::id()));
+    let pack = || {
+        let mut command = cargo(&["package", "--allow-dirty", "--quiet", "--target-dir"]);
+        command.arg(&folder);
+        command
+    };
     let linked = ["onramp-queue", "onramp-core", "onramp-dev", "onramp", "onramp-host"];
-    run(cargo(&pack).args(linked.iter().flat_map(|name| ["-p", name])))?;
-    let mut others = cargo(&pack);
-    // These two crates are not published: one is only for this project, and the other drives a
-    // kernel that belongs to the project.
-    others.args(["--no-verify", "--workspace", "--exclude", "xtask"]);
-    run(others.args(["--exclude", "onramp-differential"]))
+    let outcome = run(pack().args(linked.iter().flat_map(|name| ["-p", name]))).and_then(|()| {
+        // Neither is published: the one is the project's own, the other drives a kernel of the
+        // project.
+        let unpublished = ["--exclude", "xtask", "--exclude", "onramp-differential"];
+        run(pack().args(["--no-verify", "--workspace"]).args(unpublished))
+    });
+    let _ = fs::remove_dir_all(&folder); // Nothing needs the packages.
+    outcome
 }
 
 /// Runs the models of `onramp-queue` under the loom model checker.

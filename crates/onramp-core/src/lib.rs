@@ -24,7 +24,7 @@ mod base;
 pub mod filter;
 #[cfg(not(feature = "tc"))]
 #[path = "no_filter.rs"]
-mod filter;
+pub mod filter;
 mod law;
 mod port;
 pub mod qdisc;

@@ -6,7 +6,7 @@ use crate::base::{Handle, Instant};
 
 /// The result of asking the filters about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
+pub enum Decision {
     /// No filter has matched.
     Unknown,
     /// The packet belongs to this class.

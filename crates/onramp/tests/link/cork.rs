@@ -180,9 +180,9 @@ enum After {
     Drop,
 }
 
-/// A link is closed while its intake is full and its runner is blocked inside a device. Packets that
-/// a cork holds back find no room in the intake, so they are purged, whether their sender calls
-/// `uncork` before the close or after it. No call waits for the device.
+/// A link is closed while its intake is full and its runner is blocked inside a device. Packets
+/// that a cork holds back find no room in the intake, so they are purged, whether their sender
+/// calls `uncork` before the close or after it. No call waits for the device.
 #[test]
 fn a_cork_on_a_full_intake_ends_with_the_link() {
     let all = [After::WaitRoom, After::Timeout, After::Flush, After::Ready, After::Drop];
