@@ -312,7 +312,6 @@ impl<D: Device> Port<D> {
             // In a closed port, a sender drops all packets that it has just pushed. The limit
             // applies only to packets of other senders.
             purge: if is_runner { u32::from(u16::MAX) } else { ENQUEUE_QUOTA + fresh },
-            at_leisure: is_runner,
         };
         run
     }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use onramp_queue::{DropReason, PacketList};
 
-use super::run::{Caller, Quota, Run, Stop};
+use super::run::{Caller, Run, Stop};
 use super::state::PortState;
 use super::{CLOSE, Port, PortWaker, Ran};
 use crate::base::Instant;
@@ -37,7 +37,7 @@ impl<D: Device> Port<D> {
         run: &Run<'_>,
         panic: Box<dyn Any + Send>,
     ) -> Stop {
-        owner.die(&run.quota, &self.stats);
+        owner.die(run);
         self.stats.backlog.set(owner.held(&self.stats));
         run.waker.dies();
         let first = self.known.death.set(why(&*panic)).is_ok();
@@ -79,7 +79,7 @@ impl<D: Device> PortState<D> {
     pub(super) fn purge(&mut self, reason: DropReason, run: &mut Run<'_>) -> Stop {
         self.share = None; // A closed port gives up its part of a shared rate.
         if !self.is_buried && self.closed == Some(DropReason::PortDead) {
-            if self.is_burden(&run.quota, run.stats) {
+            if self.is_burden(run) {
                 return Stop::Quota;
             }
             self.bury(run.stats);
@@ -90,7 +90,7 @@ impl<D: Device> PortState<D> {
             cx.drop(pkt, reason);
         }
         run.quota.purge = run.quota.purge.saturating_sub(cx.drops.len());
-        let rests = !run.quota.at_leisure && self.root.backlog().packets > run.quota.purge;
+        let rests = !run.is_runner && self.root.backlog().packets > run.quota.purge;
         if !rests {
             self.root.qdisc_mut().reset(&mut cx);
         }
@@ -100,8 +100,8 @@ impl<D: Device> PortState<D> {
 
     /// Whether a dead port holds more packets than a sender should drop that owns the port only
     /// because it pushed packets of its own.
-    fn is_burden(&self, quota: &Quota, stats: &PortStats) -> bool {
-        !quota.at_leisure && self.held_by_death(stats) > u64::from(quota.purge)
+    fn is_burden(&self, run: &Run<'_>) -> bool {
+        !run.is_runner && self.held_by_death(run.stats) > u64::from(run.quota.purge)
     }
 
     /// Returns the number of packets that a dead port holds, computed from counters. The qdisc and
@@ -115,10 +115,10 @@ impl<D: Device> PortState<D> {
     /// Closes the port after a panic, so that its qdisc and device are never called again. Drops
     /// the packets at once if they are few or the owner has time; otherwise the runner's next visit
     /// drops them.
-    pub(super) fn die(&mut self, quota: &Quota, stats: &PortStats) {
+    pub(super) fn die(&mut self, run: &Run<'_>) {
         self.closed = Some(DropReason::PortDead);
-        if !self.is_burden(quota, stats) {
-            self.bury(stats);
+        if !self.is_burden(run) {
+            self.bury(run.stats);
         }
     }
 

@@ -215,7 +215,7 @@ mod tests {
     /// device makes calls into the kernel, or if the visit finds no packets.
     #[test]
     fn only_visits_that_find_what_was_collected_count() {
-        for (was_busy, by_keeper, calls, finds) in [
+        for (was_busy, by_runner, calls, finds) in [
             (false, true, 0, true),
             (true, false, 0, true),
             (true, true, 1, true),
@@ -230,8 +230,8 @@ mod tests {
                     pace.received(Instant(now.0 - 50_000));
                 }
                 pace.enqueued(1_000);
-                let _ = pace.collects(was_busy, by_keeper, now);
-                assert!(!pace.holds(now), "{was_busy} {by_keeper} {calls} {finds}");
+                let _ = pace.collects(was_busy, by_runner, now);
+                assert!(!pace.holds(now), "{was_busy} {by_runner} {calls} {finds}");
             }
         }
     }

@@ -21,7 +21,9 @@ pub(super) struct Run<'a> {
     pub(super) now: Instant,
     pub(super) waker: &'a dyn PortWaker,
     pub(super) stats: &'a PortStats,
-    /// Whether the thread that owns the port is the runner, and not a sender.
+    /// Whether the thread that owns the port is the runner, and not a sender. The runner, and a
+    /// thread that closes the port, have time to drop all packets of a tree at once; a sender owns
+    /// the port only because it pushed packets of its own.
     pub(super) is_runner: bool,
     /// Whether the port was busy when the owner got it.
     pub(super) was_busy: bool,
@@ -61,9 +63,6 @@ pub(super) struct Quota {
     pub(super) handed: u32,
     /// If the port is closed: how many packets the owner may still drop.
     pub(super) purge: u32,
-    /// Whether the owner has time to drop all packets of a tree at once. False for a sender that
-    /// owns the port only because it pushed packets of its own.
-    pub(super) at_leisure: bool,
 }
 
 /// How an owner leaves the port.
