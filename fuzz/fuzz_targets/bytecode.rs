@@ -1,4 +1,5 @@
-//! Any bytes as a program, classic or eBPF: what is accepted ends, and answers as others do.
+//! Reads random bytes as a filter program in classic BPF or eBPF. A program that our checks accept
+//! must end, and give the same result as a reference interpreter.
 #![no_main]
 
 #[path = "../../crates/onramp-core/tests/ops/bytecode.rs"]

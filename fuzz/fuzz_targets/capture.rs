@@ -1,6 +1,7 @@
-//! Any bytes as a capture: packets or an error that says where, in little memory.
+//! Reads random bytes as a packet capture (pcap or pcapng). The reader must return packets, or an
+//! error that names the byte at which it happened, and must use little memory.
 #![no_main]
-// The program uses more of them.
+// The included modules have functions that only the program `onramp` uses.
 #![allow(dead_code)]
 
 use std::alloc::System;
@@ -19,7 +20,8 @@ mod replay {
     const FLOWS_MAX: usize = 1 << 16;
 }
 
-/// What is read may take this much, whatever lengths it claims: blocks have 16 KiB at most here.
+/// Bytes of memory that this program may allocate, whatever lengths the capture claims. In fuzzing,
+/// the reader accepts blocks of at most 16 KiB.
 const MEMORY: usize = 1 << 20;
 
 #[global_allocator]

@@ -1,4 +1,5 @@
-//! Any bytes as a packet: what is found is there, and another crate finds the same.
+//! Reads the packet headers in random bytes. Each field must be at the place that our code reports,
+//! and another crate must find the same fields.
 #![no_main]
 
 #[path = "../../crates/onramp-core/tests/ops/dissect.rs"]

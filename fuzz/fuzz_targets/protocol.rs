@@ -1,4 +1,5 @@
-//! Any bytes as requests, and any lines as commands: a reply to each, and the host lives on.
+//! Sends random bytes to the daemon's protocol, as requests and as command lines. Each must get a
+//! reply, and the host must still execute commands afterwards.
 #![no_main]
 
 #[path = "../../crates/onramp-daemon/tests/ops/protocol.rs"]

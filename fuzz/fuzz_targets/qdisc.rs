@@ -1,6 +1,6 @@
-//! Random trees of qdiscs, and random calls.
+//! Builds random trees of qdiscs and makes random calls on them. No qdisc may break its contract.
 #![no_main]
-// It shares its file with lines of `tc`.
+// The module `ops` has functions that only the target `setup` uses.
 #![allow(dead_code)]
 
 #[path = "../../crates/onramp-core/tests/ops/mod.rs"]

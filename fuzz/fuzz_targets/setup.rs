@@ -1,6 +1,7 @@
-//! Any text as lines of `tc`: an error or a tree that can be built, and nothing else.
+//! Reads random text as lines of `tc`. A line may be refused with an error, but the accepted lines
+//! must describe a tree that can be built.
 #![no_main]
-// It shares its file with random trees.
+// The module `ops` has functions that only the target `qdisc` uses.
 #![allow(dead_code)]
 
 #[path = "../../crates/onramp-core/tests/ops/mod.rs"]

@@ -1,6 +1,7 @@
 //! The listing of the public API in `docs/api/`, so that a change of it shows in review.
 //!
-//! rustdoc knows what is public: the listing is the text of the declarations on its pages.
+//! rustdoc makes a page for each public item. The listing is the text of the declarations on these
+//! pages.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::shell::{cargo, root, run};
 use crate::{Failure, Outcome};
 
-/// The crates whose API is listed: those that a program links.
+/// The crates whose API is listed: those that users' programs link.
 const CRATES: &[&str] = &["onramp-queue", "onramp-core", "onramp-dev", "onramp", "onramp-host"];
 
 /// Compares the listings with the code; with `--write`, writes them.
@@ -59,7 +60,7 @@ fn listing(folder: &Path) -> Result<String, Failure> {
         let html = fs::read_to_string(&page).map_err(|error| failed(&page, &error))?;
         let declarations = declarations(&html);
         if declarations.is_empty() {
-            continue; // The page only leads to another page.
+            continue; // The page is only a link to another page.
         }
         let item = page.strip_prefix(folder).unwrap_or(&page).with_extension("");
         let _ = writeln!(text, "\n{}", item.display());
@@ -70,7 +71,7 @@ fn listing(folder: &Path) -> Result<String, Failure> {
     Ok(text.trim_start().to_owned())
 }
 
-/// Collects the pages of items.
+/// Collects the paths of all item pages below a folder.
 fn collect(folder: &Path, pages: &mut Vec<PathBuf>) -> Outcome {
     for entry in fs::read_dir(folder).map_err(|error| failed(folder, &error))?.flatten() {
         let path = entry.path();
@@ -87,9 +88,9 @@ fn collect(folder: &Path, pages: &mut Vec<PathBuf>) -> Outcome {
     Ok(())
 }
 
-/// Returns the declaration of a page's item, then the functions and traits that it has itself.
+/// Returns the declaration of the item on a page, then the item's own functions and traits.
 fn declarations(html: &str) -> Vec<String> {
-    // What follows comes from other crates, or from the compiler.
+    // Stop at the sections about implementations in other crates or by the compiler.
     let own = [
         "id=\"synthetic-implementations\"",
         "id=\"blanket-implementations\"",
@@ -107,7 +108,7 @@ fn declarations(html: &str) -> Vec<String> {
     found
 }
 
-/// Appends the texts between `start` and `end`, on one line each.
+/// Appends each text between `start` and `end` as one line, unless `found` already has that line.
 fn between(html: &str, start: &str, end: &str, found: &mut Vec<String>) {
     for rest in html.split(start).skip(1) {
         let text = plain(rest.split(end).next().unwrap_or_default());

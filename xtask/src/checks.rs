@@ -37,11 +37,11 @@ pub(crate) fn features() -> Outcome {
     })
 }
 
-/// Packs every crate that is published, and builds from their packages those that a program links.
-/// The others are built by other checks, and from the same sources.
+/// Packs every published crate. Also builds the packages of the crates that users' programs link.
+/// The other checks build the rest from the same sources.
 pub(crate) fn package() -> Outcome {
-    // Cargo keeps what it unpacked for a folder, and does not look whether the package of the same
-    // version has changed. So each run has a folder of its own.
+    // Cargo does not unpack a package again if its folder has one of the same version, even if the
+    // package has changed. So each run has a folder of its own.
     let folder = root().join(format!("target/packages-{}", std::process::id()));
     let pack = || {
         let mut command = cargo(&["package", "--allow-dirty", "--quiet", "--target-dir"]);
@@ -50,12 +50,12 @@ pub(crate) fn package() -> Outcome {
     };
     let linked = ["onramp-queue", "onramp-core", "onramp-dev", "onramp", "onramp-host"];
     let outcome = run(pack().args(linked.iter().flat_map(|name| ["-p", name]))).and_then(|()| {
-        // Neither is published: the one is the project's own, the other drives a kernel of the
-        // project.
+        // `xtask` and `onramp-differential` are not published, because they are only of use inside
+        // the project.
         let unpublished = ["--exclude", "xtask", "--exclude", "onramp-differential"];
         run(pack().args(["--no-verify", "--workspace"]).args(unpublished))
     });
-    let _ = fs::remove_dir_all(&folder); // Nothing needs the packages.
+    let _ = fs::remove_dir_all(&folder); // The packages are of no further use.
     outcome
 }
 
@@ -276,7 +276,7 @@ pub(crate) fn differential(args: &[String]) -> Outcome {
     match status.code() {
         Some(0) => Ok(()),
         Some(2) => std::process::exit(2),
-        // The program has already reported what is missing, so report nothing more.
+        // The program `onramp-differential` has already reported what is missing.
         Some(3) => Err(Failure::Unable("cannot ask the kernel: see above".into())),
         _ => Err(Failure::Failed(format!("`{}`: {status}", show(&command)))),
     }

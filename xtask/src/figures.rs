@@ -297,7 +297,7 @@ fn find<'j>(json: &'j Value, path: &str, key: &str, line: &str) -> Option<&'j Va
     for part in path.split('.') {
         let (name, filters) = part.split_once('[').unwrap_or((part, ""));
         if at.is_null() {
-            return Some(at); // If there is no value at the path, it has no parts.
+            return Some(at); // A missing figure (`null`) has no parts.
         }
         at = at.get(name)?;
         if let Some(rows) = at.as_array() {

@@ -108,8 +108,8 @@ impl Wire {
         ip("link set lo up")?;
         let peer = format!("peer name far address {FAR_LINK} netns {far}");
         ip(&format!("link add near address {NEAR_LINK} type veth {peer}"))?;
-        // Otherwise each device would get an IPv6 address and send messages of its own, which the
-        // sinks would count.
+        // Without an IPv6 address (`addrgenmode none`), the devices send no messages of their own,
+        // which the sinks would count.
         ip("link set near addrgenmode none")?;
         ip(&format!("addr add {NEAR}/30 dev near"))?;
         ip("link set near up")?;
@@ -173,8 +173,8 @@ mod tests {
     fn what_the_far_end_refuses_is_counted() {
         if !rustix::process::geteuid().is_root() {
             assert!(std::env::var_os("CI").is_none(), "CI is root");
-            // The message goes directly to standard error, because the test harness hides what
-            // passing tests print.
+            // The line goes directly to standard error, because the test harness hides what passing
+            // tests print, and nobody would see that this test was skipped.
             let mut stderr = std::io::stderr();
             return writeln!(stderr, "SKIP: --sink veth needs root").expect("it is open");
         }

@@ -40,8 +40,8 @@ impl Output {
     }
 
     fn at(path: &Path) -> Result<Self, String> {
-        // This must be asked before links are resolved: the links under /dev/fd may lead to pipes,
-        // which have no path of their own.
+        // The type of the file is read before links are resolved: the links under /dev/fd may lead
+        // to pipes, which have no path of their own.
         if fs::metadata(path).is_ok_and(|metadata| special(metadata.file_type())) {
             return Ok(Self::Special(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())));
         }

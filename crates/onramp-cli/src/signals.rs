@@ -91,7 +91,7 @@ impl<R: Read + AsFd> Read for Heedful<'_, R> {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // The error does no harm here, because the program is about to end.
+        // Failing to unblock the signals does no harm, because the program is about to end.
         let _ = self.ending.thread_unblock();
     }
 }

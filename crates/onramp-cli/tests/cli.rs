@@ -52,8 +52,8 @@ fn run(line: &str) -> Output {
 /// so there this function panics and the test fails.
 fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "CI has all that tests need: {why}");
-    // The message goes directly to standard error, because the test harness hides what passing
-    // tests print.
+    // The line goes directly to standard error, because the test harness hides what passing tests
+    // print.
     writeln!(std::io::stderr(), "SKIP: {why}").expect("it is open");
 }
 

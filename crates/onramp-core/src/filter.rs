@@ -48,7 +48,8 @@
 //!     pkt.cookie = cookie as u64;
 //!     let _ = tree.enqueue(now, pkt);
 //! }
-//! // 3,000 bytes are room for two packets to 10.0.0.0/8; port 53 goes first.
+//! // Of the three packets to port 80, the policer's burst of 3,000 bytes lets two pass. The packet
+//! // to port 53 is sent first, because its class has the highest priority.
 //! assert_eq!(tree.drops().count(), 1);
 //! let Dequeue::Ready(first) = tree.dequeue(now) else { panic!("three are held") };
 //! assert_eq!((first.cookie, tree.backlog().packets), (3, 2));
@@ -139,15 +140,15 @@ pub struct Filters {
 #[derive(Clone, Debug)]
 enum Matcher {
     Matchall,
-    /// The value of the packet's mark, and the mask of the bits that are compared.
+    /// The packet's mark must equal the first number in the bits that are set in the second.
     Mark(u32, u32),
     /// The packet's mark names the class. The filter matches only if that class belongs to the
     /// qdisc of this major number.
     MarkIsClass(u16),
     U32(Box<Node>),
-    /// A hash table of `u32`; the number is that of its buckets.
+    /// A hash table of `u32` with this number of buckets.
     Table(u32),
-    /// Stands for a line that asks only for the first `u32` hash table of a preference and contains
+    /// The line `u32` without options: it creates the first `u32` hash table of its preference, and
     /// no filter.
     Root,
     Basic(Tree),
@@ -214,8 +215,8 @@ impl Match {
     fn decided(value: u32, class: Handle) -> Self {
         match value {
             act::OK => Self::Class(class),
-            // Linux takes such packets out of the qdisc; here, no qdisc can redirect packets, so
-            // they are dropped.
+            // For `STOLEN`, `REDIRECT` and `TRAP`, Linux takes the packet out of the qdisc. No
+            // qdisc here can redirect a packet, so the packet is dropped.
             act::SHOT | act::STOLEN | act::REDIRECT | act::TRAP => Self::Drop,
             _ => Self::No,
         }
@@ -245,8 +246,7 @@ impl Matcher {
                     Match::No
                 }
             }
-            // `u32` filters are never asked here: `Filters::tables` walks through their hash
-            // tables.
+            // Never reached: `Filters::tables` searches the hash tables of `u32` filters instead.
             Self::U32(_) | Self::Table(_) | Self::Root => Match::No,
             Self::Basic(tree) => tree.holds(look, pkt).into(),
             Self::Flower(flower) => flower.matches(look, pkt).into(),

@@ -3,8 +3,8 @@
 //!
 //! # Layers
 //!
-//! Each folder (module) uses only those that stand above it in this table. `cargo xtask tidy`
-//! reports every use that breaks this rule.
+//! Each folder is a module. A module uses only modules that stand above it in this table. `cargo
+//! xtask tidy` reports every use that breaks this rule.
 //!
 //! | folder | contents |
 //! |---|---|

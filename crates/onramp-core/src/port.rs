@@ -53,8 +53,8 @@ use crate::sched::Qdisc;
 /// The largest number of packets that an owner sends in one run (from becoming owner to leaving the
 /// port), as `dev_tx_weight` in Linux. The owner leaves the other packets to other threads.
 pub const QUOTA: u32 = 64;
-/// Replaces [`QUOTA`] if the packets left behind would have to wait for the runner and the device
-/// sends a burst without a call into the kernel.
+/// The owner's quota instead of [`QUOTA`] if the device sends bursts without a call into the
+/// kernel, and packets that the owner leaves behind would have to wait for the runner.
 const LONG_QUOTA: u32 = 4 * QUOTA;
 /// Once an owner's run has lasted for this many nanoseconds, the owner begins no further burst in
 /// that run.
@@ -68,7 +68,7 @@ const ENQUEUE_QUOTA: u32 = 4 * QUOTA;
 /// takes far longer than a push that only stages packets, and so decides the tail latency of
 /// pushes.
 pub const COLLECT: u16 = 1_024;
-/// Longest time for which a busy port may leave staged packets unsent, in nanoseconds.
+/// Time between two visits of the runner to a busy port, in nanoseconds.
 pub const TICK_NS: u64 = 100_000;
 
 /// Which threads send the packets of a port.
@@ -87,27 +87,27 @@ pub enum Mode {
 }
 
 /// How a port asks its runner for a visit, and how the port learns how much time has passed. The
-/// code that manages ports and runners implements this trait.
+/// code that manages ports and runners (for a link: crate `onramp`) implements this trait.
 pub trait PortWaker {
     /// Asks the runner to visit the port (call [`Port::visit`]) at time `at` or earlier.
     fn visit_by(&self, at: Instant);
 
-    /// Tells the code behind this trait that a sender uses the port at time `now`. If the runner's
-    /// visit is long overdue, that code may start another runner.
+    /// Tells the implementor that a sender uses the port at time `now`. If the runner's visit is
+    /// long overdue, the implementor may start another runner.
     fn check_overdue(&self, _now: Instant) {}
 
-    /// Returns the nanoseconds that have passed since `now`, or 0 if the code behind this trait
-    /// reads no clock. The port uses the result to bound an owner's run by time ([`QUOTA_NS`]).
+    /// Returns the nanoseconds that have passed since `now`, or 0 if the implementor reads no
+    /// clock. The port uses the result to bound an owner's run by time ([`QUOTA_NS`]).
     fn elapsed(&self, _now: Instant) -> u64 {
         0
     }
 
-    /// Tells the code behind this trait that the port is about to die of a panic. The port calls
-    /// `dies` before any thread can see its [death](Port::death).
+    /// Tells the implementor that the port is about to die of a panic. The port calls `dies` before
+    /// any thread can see its [death](Port::death).
     fn dies(&self) {}
 
-    /// Tells the code behind this trait that the port has died and that [`death`](Port::death)
-    /// returns the cause. The code can now wake threads that wait for the port.
+    /// Tells the implementor that the port has died and that [`death`](Port::death) returns the
+    /// cause. The implementor can now wake threads that wait for the port.
     fn died(&self) {}
 }
 
@@ -186,7 +186,8 @@ impl<D: Device> Port<D> {
         let batch = if dedicated { u16::MAX } else { COLLECT.min(cap) };
         let intake = Intake::new(PortState::new(qdisc, device, share), cap, batch);
         if dedicated && let Some(owner) = intake.own() {
-            // An intake that is left busy only stages the packets that are pushed.
+            // Mark the intake as busy, so that pushes only stage packets and no sender becomes the
+            // owner.
             owner.leave_busy();
         }
         Self {
@@ -309,8 +310,8 @@ impl<D: Device> Port<D> {
             send: owner.quota(self.known.mode, run.now),
             enqueue: ENQUEUE_QUOTA,
             handed: 0,
-            // In a closed port, a sender drops all packets that it has just pushed. The limit
-            // applies only to packets of other senders.
+            // In a closed port, a sender drops all packets that it has just pushed, and at most
+            // `ENQUEUE_QUOTA` packets of other senders.
             purge: if is_runner { u32::from(u16::MAX) } else { ENQUEUE_QUOTA + fresh },
         };
         run
@@ -329,7 +330,8 @@ impl<D: Device> Port<D> {
         if let Stop::Until(at) = stop {
             waker.visit_by(at);
         } else if now < owner.retry_at {
-            // The device was full: retry at the time for which it asked.
+            // The device was full: the runner offers it the packets again at the time that the
+            // device named.
             waker.visit_by(owner.retry_at);
         }
         let collects = owner.collects(run);
@@ -339,8 +341,8 @@ impl<D: Device> Port<D> {
             // makes sure that the runner comes, at the latest after two ticks.
             Leave::Collecting if run.is_runner => waker.visit_by(now.after(TICK_NS)),
             Leave::Collecting => waker.visit_by(now.after(2 * TICK_NS)),
-            // A push wakes the runner if it finds no staged packets. So wake the runner here only
-            // if packets are already waiting.
+            // A push that finds no staged packets wakes the runner. So the owner wakes the runner
+            // only if packets are already staged or could be sent now.
             Leave::Staging { more } if more || owner.waiting() > 0 => waker.visit_by(now),
             Leave::Staging { .. } => {}
         }

@@ -21,8 +21,8 @@
 //! | name | meaning |
 //! |---|---|
 //! | `flows` | flows that exist |
-//! | `inactive` | of these, flows without packets |
-//! | `throttled_flows` | of these, flows that wait until their next packet may leave |
+//! | `inactive` | flows without packets |
+//! | `throttled_flows` | flows that wait until their next packet may leave |
 //! | `gc` | idle flows removed to make room |
 //! | `fastpath` | packets that took the fast path, which bypasses the flows |
 //! | `throttled` | how often a flow had to wait |
@@ -43,30 +43,31 @@
 //!
 //! | name | of | meaning |
 //! |---|---|---|
-//! | `count` | `codel` | number of drops from which the time to the next drop follows |
-//! | `lastcount` | `codel` | what `count` was when dropping last began |
+//! | `count` | `codel` | drop count from which CoDel computes the time to its next drop |
+//! | `lastcount` | `codel` | what `count` was when CoDel last began to drop |
 //! | `ldelay_ns` | `codel` | how long the last packet waited |
 //! | `dropping`, `drop_next_ns` | `codel` | whether CoDel is dropping; when it drops next |
 //! | `maxpacket` | `codel`, `fq_codel` | size of the largest packet that CoDel has seen |
 //! | `ecn_mark` | all but `red`, `choke`, `sfq` | packets marked instead of dropped |
 //! | `ce_mark` | `codel`, `fq_codel` | packets marked at `ce_threshold` |
 //! | `drop_overlimit` | `codel`, `fq_codel` | packets dropped at any limit |
-//! | `drop_overmemory` | `fq_codel` | of these, packets dropped at `memory_limit` |
+//! | `drop_overmemory` | `fq_codel` | packets dropped at `memory_limit`, part of `drop_overlimit` |
 //! | `new_flow_count` | `fq_codel`, `fq_pie` | how often a flow became a new flow |
 //! | `new_flows_len`, `old_flows_len` | `fq_codel`, `fq_pie` | flows in each of the two lists |
 //! | `memory_used` | `fq_codel`, `fq_pie` | bytes of memory charged for packets, with headers |
-//! | `marked`, `early` | `red`, `choke` | packets that RED marked; that RED dropped |
+//! | `marked`, `early` | `red`, `choke` | packets that RED marked; packets that RED dropped |
 //! | `pdrop` | `red`, `choke` | packets dropped at `limit` |
 //! | `matched` | `choke` | new packets dropped together with a queued one of their flow |
-//! | `prob_mark`, `prob_mark_head` | `sfq` | random marks: on arrival, at the head of a queue |
+//! | `prob_mark`, `prob_mark_head` | `sfq` | packets marked at random: on arrival, at the head |
 //! | `prob_drop` | `sfq` | packets dropped at random |
-//! | `forced_mark`, `forced_mark_head`, `forced_drop` | `sfq` | the same, above `max` |
+//! | `forced_mark`, `forced_mark_head` | `sfq` | packets marked above `max`: on arrival, at head |
+//! | `forced_drop` | `sfq` | packets dropped because the average length exceeds `max` |
 //! | `prob_ppm`, `delay_ns` | `pie` | drop probability; how long packets wait |
 //! | `avg_dq_rate` | `pie` | average number of bytes sent per second |
 //! | `prob` | `pie` | the drop probability, in units of 2^-56 |
 //! | `pkts_in`, `dropped` | `pie`, `fq_pie` | packets taken in; packets dropped |
-//! | `overlimit` | `pie`, `fq_pie` | of these, packets dropped at `limit` |
-//! | `overmemory` | `fq_pie` | of these, packets dropped at `memory_limit` |
+//! | `overlimit` | `pie`, `fq_pie` | packets dropped at `limit`, part of `dropped` |
+//! | `overmemory` | `fq_pie` | packets dropped at `memory_limit`, part of `dropped` |
 //! | `maxq` | `pie` | the most packets held at once |
 //!
 //! # Statistics of `dualpi2`
@@ -78,16 +79,18 @@
 //! | `delay_c_ns`, `delay_l_ns` | waiting time of the first packet: classic queue, L-queue |
 //! | `packets_in_c`, `packets_in_l` | packets taken into the classic and the L-queue |
 //! | `maxq` | the most packets held at once |
-//! | `ecn_mark`, `step_marks` | packets marked; of these, for waiting beyond `step_thresh` |
-//! | `credit_c`, `credit_l` | credit of the queue to serve next, in bytes times percent |
-//! | `memory_used`, `max_memory_used`, `memory_limit` | bytes charged: now, at most, limit |
+//! | `ecn_mark` | packets marked |
+//! | `step_marks` | packets marked because they waited beyond `step_thresh`, part of `ecn_mark` |
+//! | `credit_c`, `credit_l` | credit if this queue is served next, in bytes times percent; else 0 |
+//! | `memory_used`, `max_memory_used` | bytes charged for packets: now, and the most so far |
+//! | `memory_limit` | the most bytes that may be charged for packets |
 //!
 //! # Statistics of `cake`
 //!
 //! | name | meaning |
 //! |---|---|
 //! | `memory_used`, `memory_limit` | the most bytes charged for packets at once; the limit |
-//! | `capacity_estimate` | bandwidth, or the estimate of `autorate-ingress`; 0 = unlimited |
+//! | `capacity_estimate` | bandwidth or estimate (`autorate-ingress`), bytes/s; 0 = unlimited |
 //! | `bandwidth` | with `autorate-ingress`: the present rate of the shaper, bytes per second |
 //! | `min_network_size`, `max_network_size` | bytes of packets without their link header |
 //! | `min_adj_size`, `max_adj_size` | bytes of packets on the wire, with the link's framing |
@@ -101,11 +104,11 @@
 //! |---|---|
 //! | `thresh` | the tin's part of the bandwidth, bytes per second |
 //! | `target_ns`, `interval_ns` | target and interval of COBALT, the tin's queue management |
-//! | `pk_delay_ns`, `sp_delay_ns` | moving averages of sojourn times: near peaks, near lows |
+//! | `pk_delay_ns`, `sp_delay_ns` | moving averages of sojourn times that follow peaks, lows |
 //! | `av_delay_ns` | moving average of all sojourn times |
 //! | `backlog` | bytes held |
 //! | `pkts`, `bytes` | packets and bytes that came |
-//! | `way_inds` | packets of flows that have another queue than their first choice |
+//! | `way_inds` | packets whose flow got another queue of its set than the one it hashes to |
 //! | `way_miss`, `way_cols` | packets that began a flow; packets of flows that share a queue |
 //! | `drops`, `marks` | packets dropped, and packets marked with CE |
 //! | `sp_flows`, `bk_flows`, `un_flows` | flows that are sparse, bulk, unresponsive |

@@ -75,7 +75,8 @@ fn up_to_the_limit_of_a_flow() {
     assert_eq!(taken("skbprio limit 7", 100, 9), 7);
 }
 
-/// A limit on memory counts a packet of 1,000 bytes as more than 1,000 bytes.
+/// A memory limit counts the memory that a packet takes, which is more than its length. So fewer
+/// than 20 packets of 1,000 bytes fit a limit of 20 kB.
 #[test]
 fn up_to_the_limit_of_memory() {
     for line in [

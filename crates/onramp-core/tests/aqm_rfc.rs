@@ -98,8 +98,8 @@ fn codel_lets_a_burst_shorter_than_an_interval_pass() {
 /// has a short sojourn time, the interval starts anew.
 #[test]
 fn codel_begins_anew_after_one_short_wait() {
-    // In each period of 90 ms, the queue stands for 65 to 85 ms. In each period of 120 ms, it
-    // stands for 95 to 115 ms, which is long enough for drops.
+    // In each period of 90 ms, packets wait longer than the target for less than an interval (100
+    // ms). In each period of 120 ms, they do so for more than an interval, so CoDel drops packets.
     for (period, drops) in [(90, false), (120, true)] {
         let mut tree = tree("codel");
         for ms in 0..2_000 {
@@ -183,7 +183,7 @@ fn fq_codel_drops_from_the_fattest_flow_in_batches() {
         for number in 0..30 {
             let _ = push(&mut tree, START, 1 + number % 3, 0);
         }
-        // One packet more than the limit allows.
+        // Enqueue one packet more than the limit allows.
         for number in 0..=fat {
             let mut pkt = Packet::new(LEN);
             (pkt.flow, pkt.cookie, pkt.enqueued_ns) = (0, number, START.0);
@@ -327,7 +327,7 @@ fn pie_spares_short_queues() {
                 ms = step / 10 + 1;
             }
         });
-        // Repeat the run on a new tree, but only until the drop probability has the wanted value.
+        // Repeat the run on a new tree, and stop when the drop probability reaches 15 % or 50 %.
         let mut tree = tree("pie limit 100000");
         waiting(&mut tree, 60, ms, |_, _, _| {});
         let end = START.after(ms * MS);

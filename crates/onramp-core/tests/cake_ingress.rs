@@ -29,8 +29,8 @@ fn marks(options: &str, standing: u64) -> u64 {
     let mut marks = 0;
     for ms in 0..2_000 {
         push(&mut tree, ms, ms % 10);
-        // Dequeue again at the time that the qdisc announces. The rate leaves delays of a few
-        // nanoseconds, which add up.
+        // At its rate, `cake` sends a packet some nanoseconds after the millisecond, so dequeue
+        // again at the time that it announces.
         let mut answer = tree.dequeue(Instant(START_NS + ms * MS));
         if let Dequeue::NotBefore(then) = answer {
             assert!(then.0 < START_NS + (ms + 1) * MS);
@@ -44,15 +44,16 @@ fn marks(options: &str, standing: u64) -> u64 {
     marks
 }
 
-/// At the rate, four packets of the largest size take 6.1 ms, which is more than the target of 5
-/// ms.
+/// At 8 Mbit/s, four packets of the largest size take 6.1 ms, which is more than the target of 5
+/// ms. So packets that wait for 6 ms are not marked, but packets that wait for 7 ms are.
 #[test]
 fn four_largest_packets_may_wait() {
     assert_eq!(marks("flowblind", 6), 0);
     assert!(marks("flowblind", 7) > 5);
 }
 
-/// At the rate, two packets of the largest size for each of ten flows take 30 ms.
+/// With `ingress`, packets may wait as long as two packets of the largest size for each of the ten
+/// flows take: 30 ms at 8 Mbit/s. So packets that wait for 20 ms are not marked.
 #[test]
 fn behind_the_bottleneck_each_flow_may_have_two_packets() {
     assert!(marks("flows", 20) > 5);
@@ -83,9 +84,9 @@ fn a_bandwidth_that_is_said_ends_the_estimate() {
     let mut now = Instant(START_NS);
     let mut come = |tree: &mut Tree, packets: u64| {
         for number in 0..packets {
-            // Each gap between two packets is 100 ms longer than the gap before it. So each gap is
-            // longer than the average gap, which ends a window in which `cake` measures the rate:
-            // at most 10 kB/s.
+            // Each gap between two packets is 100 ms longer than the gap before it, and so longer
+            // than the average gap. Such a gap ends a window in which `cake` measures the rate, at
+            // most 10 kB/s.
             now = now.after((number + 1) * 100_000_000);
             let _ = tree.enqueue(now, Packet::new(1000));
         }

@@ -295,8 +295,8 @@ fn hosts_share_before_flows_do() {
         let share = share_of_the_lone_flow(options, to);
         assert!(near(share, by_destination), "{options}, by destination: {share}");
     }
-    // If all packets go to one host, `triple-isolate` also shares by destination. That destination
-    // is the same for both senders, so all flows get the same share again.
+    // `triple-isolate` also shares by destination. If all ten flows go to one host, each of them
+    // gets a tenth, and so does host 1, which has one flow.
     let share = share_of_the_lone_flow("besteffort triple-isolate", from);
     assert!(near(share, 0.1), "triple-isolate: {share}");
 }

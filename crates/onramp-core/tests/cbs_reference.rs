@@ -33,7 +33,8 @@ fn what_is_lost_has_to_be_earned_back() {
     // 1,000 bytes take 800 us at 10 Mbit/s, and cost 200 credits.
     assert_eq!(wait(&tree.dequeue(START)), 800_000);
     assert_eq!(wait(&tree.dequeue(START.after(800_000))), 1_000_000);
-    // 100 us later, half of the credits are earned, and the other half is still missing.
+    // 100 us after the link has sent the packet, half of the credits that the packet cost are
+    // earned again.
     assert_eq!(wait(&tree.dequeue(START.after(900_000))), 1_000_000);
     // If `cbs` is dequeued 50 us late, it has 50 credits left for the next packet.
     assert!(matches!(tree.dequeue(START.after(1_050_000)), Dequeue::Ready(_)));

@@ -119,7 +119,7 @@ fn every_kind_keeps_what_it_holds() {
             continue;
         }
         assert_eq!(tree.drops().len(), 0, "{after}");
-        // If a change adds transmit queues, the new queues add views after the old ones.
+        // If a change adds transmit queues, their views come after those of the old queues.
         assert_eq!(known(tree.views())[..views.len()], views, "{after}");
         let rest = std::iter::from_fn(|| out(&mut tree, NOW)).collect::<Vec<_>>();
         assert_eq!(rest.len(), held.packets as usize, "{after}");

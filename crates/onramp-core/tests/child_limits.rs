@@ -116,8 +116,8 @@ fn a_child_that_goes() {
     }
 }
 
-/// `netem` dequeues a packet from its child only when the packet's delay is over. Here the child is
-/// a `tbf` with a low rate.
+/// A `codel` below a `tbf` below a `netem` drops packets when its limit is lowered. The packets
+/// wait in the `codel` because of the `tbf`'s low rate.
 #[test]
 fn below_netem() {
     let mut tree = tree(&["root handle 1: netem"]);

@@ -279,8 +279,8 @@ fn a_plug_lets_go_of_whole_buffers() {
     change(&mut tree, "plug release");
     come(&mut tree, 5..6);
     assert_eq!([(); 3].map(|()| next(&mut tree)), [Some(0), Some(1), None]);
-    // Complete one more buffer with `block`. Then release, one after the other, the two complete
-    // buffers that were not yet released.
+    // Complete one more buffer with `block`. The first `release` releases this buffer, the second
+    // finds no complete buffer to release.
     change(&mut tree, "plug block");
     change(&mut tree, "plug release");
     change(&mut tree, "plug release");

@@ -131,18 +131,17 @@ fn one_drop_more_is_no_pace() {
     }
 }
 
-/// Whether a queue is a standing one depends on the bytes that are left when a packet leaves: it is
-/// not if the bytes make up at most one packet of the largest size, and it is if there is one byte
-/// more.
+/// A queue is a standing one only if, when a packet leaves, more bytes are left than one packet of
+/// the largest size has.
 #[test]
 fn as_much_as_a_largest_packet_may_stay() {
     for (left, drops) in [(MTU, 0), (MTU + 1, 1)] {
         let mut tree = tree();
         push(&mut tree, START_NS, 1000);
         push(&mut tree, START_NS, left);
-        // The first dequeue starts CoDel's clock only if enough bytes are left. The packets that
-        // arrive now make a standing queue at the second dequeue, which drops if the clock was
-        // started.
+        // The first dequeue starts CoDel's interval only if enough bytes are left. Then more
+        // packets arrive, so that the second dequeue finds a standing queue. It drops a packet if
+        // the interval was started.
         assert_eq!(dropped_by_pop(&mut tree, START_NS + 5 * MS), 0);
         (0..3).for_each(|_| push(&mut tree, START_NS + 5 * MS, 1000));
         assert_eq!(dropped_by_pop(&mut tree, START_NS + 16 * MS), drops, "{left} bytes left");

@@ -123,7 +123,7 @@ fn most(spec: &Spec) -> Backlog {
     Backlog { packets: u32::try_from(packets).unwrap_or(u32::MAX), bytes }
 }
 
-/// Whether a qdisc whose children always send never makes its packets wait.
+/// Whether the qdisc itself never makes packets wait (its children may).
 fn conserves_work(spec: &Spec) -> bool {
     match spec.kind().id {
         "cbs" | "etf" | "fq" | "hfsc" | "htb" | "netem" | "plug" | "tbf" => false,

@@ -56,7 +56,7 @@ fn a_drop_counts_for_all_that_stand_above() {
     dequeue(&mut tree, 1);
     let all = [1, 100, 3, 3];
     assert_eq!(counts(&tree.views()), [(1, all), (2, all), (3, all)]);
-    // In the list of views, parents come before their children, and each qdisc has its own classes.
+    // `views` returns parents before their children, and each qdisc with its own classes.
     let views = tree.views();
     assert_eq!(views[0].classes.len(), 3);
     assert_eq!((views[0].classes[0].leaf, views[0].classes[1].leaf), (Some(2), None));

@@ -122,8 +122,8 @@ proptest! {
         compare(&changed);
     }
 
-    /// The headers of a datagram without headers are read as those of the frame that its device
-    /// sends, except for fields that only the device knows.
+    /// For a datagram without headers, reading finds the headers that the device will write. Fields
+    /// that only the device knows are zero.
     #[test]
     fn a_datagram_gets_its_headers(
         dest in any::<SocketAddr>(),

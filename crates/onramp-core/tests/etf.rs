@@ -48,8 +48,8 @@ fn a_packet_leaves_a_nanosecond_after_its_window_opens() {
     assert_eq!(tree.enqueue(Instant(START_NS), packet(3, 0)), Verdict::Dropped);
 }
 
-/// A packet may still leave at exactly its departure time. But if a dequeue at that time finds a
-/// late packet before it, both are dropped.
+/// A packet may still leave at exactly its departure time. But if a dequeue at that time first
+/// finds a late packet, it drops both packets.
 #[test]
 fn what_is_late_takes_those_on_time_along() {
     for (second, left) in [(2_000, vec![]), (2_001, vec![2])] {

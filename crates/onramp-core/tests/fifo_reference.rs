@@ -76,10 +76,11 @@ struct Bands([Ring; 3]);
 
 impl Model for Bands {
     fn takes(&mut self, number: u64, _len: u32, priority: u32) -> bool {
-        // The map of priorities to bands in tc-prio(8).
+        // In tc-prio(8), band 0 takes interactive and control packets, and band 2 takes filler,
+        // bulk and two unused priorities.
         let band = match priority % 16 {
-            6 | 7 => 0,         // interactive, control
-            1 | 2 | 3 | 5 => 2, // filler, bulk and two unused priorities
+            6 | 7 => 0,
+            1 | 2 | 3 | 5 => 2,
             _ => 1,
         };
         self.0[band].takes(number)

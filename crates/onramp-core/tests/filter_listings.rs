@@ -391,7 +391,7 @@ fn datagrams_have_headers() {
         (nowhere.len(), &nowhere[12..16], &nowhere[30..38]),
         (43, &[8, 0, 0x45, 0][..], &[0; 8][..])
     );
-    // This datagram is too long for the 16 bits of the length fields.
+    // If a datagram is too long for the 16 bits of a length field, the field contains 65,535.
     let long = Packet::with_payload(&vec![0; 65_535]);
     let long = bytes(&long);
     assert_eq!((&long[16..18], &long[38..40]), (&[0xff, 0xff][..], &[0xff, 0xff][..]));

@@ -1,5 +1,5 @@
-//! `fq_codel` what it drops when it is above its limit, and what happens when its options change or
-//! when it is reset.
+//! `fq_codel`: what it drops when it is above its limit, and what happens when its options change
+//! or when it is reset.
 //!
 //! Source: RFC 8290, section 4.1: above the limit, packets are dropped from the head of the longest
 //! flow, at most `drop_batch` packets or half of its bytes; `tc-fq_codel(8)`; Linux'

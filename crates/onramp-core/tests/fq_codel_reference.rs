@@ -105,7 +105,8 @@ enum Op {
     Peek,
 }
 
-/// Returns the bucket of packet `number`. Operation `number` is the one that enqueues this packet.
+/// Returns the bucket of packet `number`. A packet has the number of the operation that enqueues
+/// it.
 fn of(ops: &[Op], number: u64) -> Option<usize> {
     match ops[usize::try_from(number).ok()?] {
         Op::Enqueue { bucket, .. } => Some(bucket),

@@ -53,8 +53,8 @@ fn stat(tree: &Tree, wanted: &str) -> u64 {
     found.expect(wanted)
 }
 
-/// The test's packet has 5,210 bytes in five datagrams of 1,042 bytes. At this rate, a datagram
-/// takes 8.336 ms.
+/// `tbf` splits a packet that is larger than its bucket: here 5,210 bytes, in five datagrams of
+/// 1,042 bytes. At 1 Mbit/s, a datagram takes 8.336 ms.
 #[test]
 fn tbf_takes_apart_what_its_bucket_does_not_hold() {
     let mut tree = tree("tbf rate 1mbit burst 3000 limit 100000");

@@ -96,8 +96,8 @@ proptest! {
 
 #[test]
 fn cells_take_their_time() {
-    // `netem` takes 14 bytes off the packet's 1,000 bytes. The rest fills 21 cells of 48 bytes,
-    // which are sent as 53 bytes each.
+    // With these options, `netem` subtracts 14 bytes from the packet's 1,000 bytes. The rest fills
+    // 21 cells of 48 bytes, each of which is sent as 53 bytes.
     let (_, out) = fates("rate 1mbps -14 48 5", 1);
     assert_eq!(out, [(START_NS + 21 * 53 * 1_000, 0)]);
 }

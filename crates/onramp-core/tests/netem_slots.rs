@@ -74,7 +74,7 @@ fn the_wire_is_busy_behind_a_packet_that_overtook() {
     for seed in 0..60 {
         let mut tree = tree(&format!("{options} seed {seed}"));
         push(&mut tree, START_NS, 1000);
-        // At this time, the first packet is long due, and leaves.
+        // After 50 ms, the delay of the first packet is over, so it leaves.
         let late = Instant(START_NS + 50 * MS);
         assert!(matches!(tree.dequeue(late), Dequeue::Ready(_)));
         push(&mut tree, late.0, 1000);

@@ -90,7 +90,8 @@ fn a_low_probability_spares_a_short_delay() {
         (230_000, 0, true),
         (200_000, 0, false),
         (200_000, 7, false),
-        // With a target of 15 ms, delays below 7.5 ms are spared.
+        // Below a drop probability of 20 %, `pie` drops nothing while the delay is below 7.5 ms,
+        // half of the target.
         (200_000, 8, true),
         (100_000, 20, true),
     ] {

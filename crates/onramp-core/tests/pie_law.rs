@@ -43,8 +43,9 @@ fn the_probability_is_that_of_linux() {
         ("tupdate 10ms", 2, 625_676),
     ] {
         let mut tree = tree(&format!("pie limit 5000 {options}"));
-        // Create the qdisc's state before the first packet. Updates happen when the clock reaches a
-        // multiple of 30 ms, or of 20 ms, so the first update after the start comes 10 ms after it.
+        // This dequeue starts `pie`'s updates before the first packet. Updates come when the clock
+        // reaches a multiple of 30 ms, or of 20 ms, so the first update after the start comes 10 ms
+        // after it.
         let _ = tree.dequeue(Instant(START_NS - 60 * MS));
         for _ in 0..1500 {
             assert_eq!(push(&mut tree, Instant(START_NS), 0, 0), Verdict::Queued);

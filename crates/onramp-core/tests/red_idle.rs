@@ -6,10 +6,10 @@
 //! where w is the weight of the average. The options `avpkt` and `bandwidth` of `tc-red(8)` give
 //! the size of such a packet and the rate at which they leave. `tc` turns these options into a
 //! table of 256 cells, as in iproute2's `tc/tc_red.c` and Linux' `include/net/red.h`. Each cell
-//! covers 2^`Scell_log` microseconds. From the first cell on, the average is halved as often as
-//! `-ln(1 - w) * ticks / ticks of a packet` says, rounded to a whole number, where the time of the
-//! cell is taken for ticks of 64 ns. Within the first cell, the average falls along a straight line
-//! to its half.
+//! covers 2^`Scell_log` microseconds. After an idle time of t microseconds, rounded down to whole
+//! cells, the average is halved `-ln(1 - w) * t / T` times, rounded down, where T is the time that
+//! such a packet takes in ticks of 64 ns. As long as this number is zero, the average falls along a
+//! straight line that would reach zero at the end of the first cell, but only down to its half.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::Dequeue;
@@ -68,8 +68,8 @@ const LINES: [&str; 2] = [
     "choke limit 1000 min 8 max 25 burst 13 avpkt 1000 bandwidth 10mbit ecn",
 ];
 
-/// `max` is 25 packets. An average of 40 packets falls to 25 when 15/40 of the first table cell are
-/// over.
+/// Packets are marked above `max`, which is 25 packets. An average of 40 packets falls to 25 when
+/// 15/40 of the first table cell are over.
 #[test]
 fn an_idle_average_falls_along_a_line_at_first() {
     let bound_us = CELL_US * 15 / 40;

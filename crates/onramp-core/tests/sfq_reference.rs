@@ -108,7 +108,7 @@ enum Op {
     Dequeue,
 }
 
-/// Returns the flow of packet `number`. Operation `number` is the one that enqueues this packet.
+/// Returns the flow of packet `number`. A packet has the number of the operation that enqueues it.
 fn of(ops: &[Op], number: u64) -> Option<u32> {
     match ops[usize::try_from(number).ok()?] {
         Op::Enqueue { flow, .. } => Some(flow),

@@ -130,7 +130,8 @@ fn siblings_are_counted_every_two_hundred_microseconds() {
     let now = START.after(RECOUNT);
     share.update_active(now, true);
     assert_eq!(wait(&mut share, now), 2 * (MS - RECOUNT));
-    // The other member is dropped. This member notices that only at its next count.
+    // The other member goes (its `Share` is dropped), which this member notices only at its next
+    // count.
     drop(other);
     let before = now.after(RECOUNT - 1);
     share.update_active(before, true);
@@ -179,8 +180,8 @@ fn who_went_counts_for_a_while() {
     assert_eq!(members(&rate, 1, START.after(1 << 50)), 2);
 }
 
-/// A member that never joined is not counted, whatever the time is. A member that was dropped is no
-/// longer counted.
+/// A member that never joined is not counted, whatever the time is. A member whose `Share` was
+/// dropped is no longer counted.
 #[test]
 fn nobody_counts_who_is_not_there() {
     let rate = SharedRate::new(RATE, 5);
@@ -211,8 +212,8 @@ fn a_member_that_comes_back_has_its_debt_alone() {
     }
 }
 
-/// Each member's share should be taken only once. If it is taken twice, and one of the two is
-/// dropped, the other one still obeys the rate.
+/// Each member's `Share` should be made only once. If it is made twice, and one of the two is
+/// dropped, the member that has the other one still obeys the rate.
 #[test]
 fn a_member_that_was_taken_twice_is_limited() {
     let rate = SharedRate::new(RATE, 2);

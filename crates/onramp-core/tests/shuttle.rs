@@ -1,8 +1,8 @@
 //! Runs senders, a port, its runner and credits together, under random schedules.
 //!
-//! loom, another checker, tries every interleaving of two or three threads, but for one part only.
-//! This test tries many schedules of all parts together. `cargo xtask shuttle` runs it. If a packet
-//! is forgotten or a wake-up is lost, a thread sleeps for ever, which shuttle reports as a
+//! The loom models try every interleaving of two or three threads, but each of only one part of the
+//! code. This test tries many schedules of all parts together. `cargo xtask shuttle` runs it. If a
+//! packet is forgotten or a wake-up is lost, a thread sleeps for ever, which shuttle reports as a
 //! deadlock. shuttle does not check memory orderings.
 #![cfg(shuttle)]
 
@@ -140,7 +140,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits until `need` packets have come home. Meanwhile, helps the port, as senders do.
+/// Waits until `need` packets have come home. Meanwhile, runs the port, as senders without credit
+/// do.
 fn wait(pool: &mut Pool, need: u32, world: &World, call: &Call<'_>, waker: &Waker) {
     while pool.returned() < need {
         if world.port.help(world.now(), call).is_some_and(|ran| ran.done > 0) {

@@ -59,7 +59,7 @@ fn a_change_fills_the_bucket_of_the_peak() {
     assert_eq!(burst(&mut tree), (2, 500_000));
     change(&mut tree, "rate 8mbit burst 9000 limit 100000 peakrate 32mbit mtu 3000");
     assert_eq!(burst(&mut tree), (3, 250_000));
-    // A change removes the peak rate, so only the burst limits.
+    // A change removes the peak rate, so only the bucket of 9,000 bytes limits the burst.
     change(&mut tree, "rate 8mbit burst 9000 limit 100000");
     assert_eq!(burst(&mut tree), (9, 1_000_000));
     change(&mut tree, "rate 8mbit burst 9000 limit 100000 peakrate 16mbit mtu 1000");

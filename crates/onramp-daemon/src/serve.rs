@@ -76,7 +76,7 @@ pub fn run(options: Options) -> Result<(), String> {
         daemon.serve(|hub, config| signals.wait(hub, config)).await;
         Ok(())
     });
-    // A command that hangs must not keep the process alive.
+    // Even if a command hangs, the process ends when `GRACE` is over.
     runtime.shutdown_timeout(GRACE);
     done
 }
@@ -170,7 +170,7 @@ impl Daemon {
         notify::tell(notify::STOPPING);
         drop(listener);
         drop(socket);
-        let _ = end.send(true); // An error means that all clients have already left.
+        let _ = end.send(true); // An error means that no client is left to tell.
         let rest = async { while clients.sessions.join_next().await.is_some() {} };
         if timeout(GRACE, rest).await.is_err() {
             warn!("some clients did not read their replies in time");

@@ -89,7 +89,7 @@ impl Session {
             let line = match next {
                 Ok(Next::Line(line)) => line,
                 Ok(Next::Lost(why)) => {
-                    // An error means that the client is gone.
+                    // A failed write means that the client is gone, and the session ends anyway.
                     let _ = self.write(&wire::refusal(None, &why)).await;
                     return;
                 }

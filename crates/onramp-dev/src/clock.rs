@@ -31,8 +31,8 @@ mod tests {
         assert!(clock.now() >= first);
     }
 
-    /// `/proc/uptime` shows the same clock plus the time that the machine was suspended. The clock
-    /// may therefore be ahead of `/proc/uptime` by no more than the file's resolution of 10 ms.
+    /// `/proc/uptime` shows the same clock plus the time that the machine was suspended. So the
+    /// clock is never ahead of `/proc/uptime` by more than the file's resolution of 10 ms.
     #[test]
     fn counts_nanoseconds_since_boot() {
         let before = MonotonicClock.now();

@@ -17,7 +17,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Provides a waker for the calling thread, and creates it only once per thread that waits.
+/// Provides a waker for the calling thread, and keeps it for later calls from the same thread.
 #[derive(Debug, Default)]
 pub struct ThreadWaker(Option<(Waker, Thread)>);
 

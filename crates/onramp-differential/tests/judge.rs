@@ -14,7 +14,7 @@ use onramp_sim::recording::Case;
 struct Played {
     /// A piece of text in the `tc` lines, and the text by which the substitute replaces it.
     reads: Option<(&'static str, &'static str)>,
-    /// By how many nanoseconds the last packets leave too late.
+    /// By how many nanoseconds the last packet leaves too late.
     late_ns: u64,
     /// The substitute refuses lines that contain this word.
     refuses: Option<&'static str>,
@@ -116,8 +116,8 @@ fn changes_are_judged_where_nothing_happens() {
         plan
     };
     let late = Played { late_ns: 441, ..Played::default() };
-    // Sending a packet takes two thirds of a millisecond, and the next packet leaves right after
-    // it.
+    // A packet leaves every two thirds of a millisecond, at 50.0 and 50.67 ms. So no packet leaves
+    // during the change at 50.1 ms.
     let quiet = changed(50_100_000, 200);
     let same = verdict(&quiet, &Played::default());
     assert_eq!((same.how, same.differences.len()), (How::Exactly, 0), "{:?}", same.differences);
@@ -125,7 +125,7 @@ fn changes_are_judged_where_nothing_happens() {
     assert_eq!((told.how, told.differences.len()), (How::Exactly, 1));
     let ignored = Played { reads: Some(("limit 20", "limit 21")), ..Played::default() };
     assert!(!verdict(&quiet, &ignored).differences.is_empty());
-    // The tenth and last packet leaves at 6 ms.
+    // The tenth and last packet leaves at 6 ms, while the change of 5.99 ms is made.
     let busy = changed(5_990_000, 10);
     let told = verdict(&busy, &late);
     assert_eq!((told.how, told.differences.len()), (How::Disturbed, 0));

@@ -131,7 +131,7 @@ impl Host {
         let mut steps = Vec::new();
         let Err((line, mut reply)) = self.follow(wanted, &mut steps) else { return Ok(steps) };
         // A step failed that the trial host could not check, for example because another process
-        // uses the address.
+        // uses the address of a device. Delete the devices that earlier steps made.
         let was = |name: &str| before.iter().any(|device| device.name == name);
         for name in wanted.iter().map(|device| &device.name).filter(|name| !was(name)) {
             let is_ours = steps.iter().any(|step| step.starts_with(&format!("{MAKE}{name} ")));

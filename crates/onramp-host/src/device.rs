@@ -32,8 +32,8 @@ pub(crate) struct Type {
     /// Flags that `ip link` shows between `<` and `>` for devices of this type, whether the device
     /// is up or not.
     pub(crate) flags: &'static [&'static str],
-    /// Whether a device of this type knows that its wire works. If so, `ip link` shows the state
-    /// `UP` instead of `UNKNOWN`.
+    /// Whether a device of this type reports whether it has a carrier. If so, `ip link` shows the
+    /// state `UP` instead of `UNKNOWN`.
     pub(crate) carrier: bool,
     /// Size of the link header, bytes.
     pub(crate) header: u32,

@@ -39,7 +39,7 @@ pub struct Verb {
     pub about: &'static str,
     /// Words that may follow the verb, in any order, before a kind of qdisc or filter.
     pub words: &'static [Word],
-    /// What follows the words in `words`.
+    /// What follows the verb and the words in `words`, such as a kind of qdisc.
     pub then: Then,
 }
 
@@ -65,7 +65,7 @@ pub enum Takes {
     Handle,
     /// A handle of a class or a qdisc: `1:20`.
     Class,
-    /// One of these words; another word may be allowed, too.
+    /// One of these words. Some commands accept other words, too.
     OneOf(&'static [&'static str]),
     /// A value, such as a number. The string is the placeholder that documentation shows for the
     /// value.
@@ -90,8 +90,8 @@ pub enum Then {
 }
 
 impl Takes {
-    /// Returns the placeholder that documentation shows for the operand. Empty: the word has no
-    /// operand.
+    /// Returns the placeholder that documentation shows for the operand, or an empty text if the
+    /// word takes no operand.
     #[must_use]
     pub fn placeholder(self) -> &'static str {
         match self {
@@ -442,7 +442,7 @@ mod tests {
     fn every_word_of_the_tables_is_understood() {
         let mut bad = Vec::new();
         for Program { name, switches, objects, .. } in PROGRAMS {
-            // This option reads files, so the client handles it, and not the daemon.
+            // The daemon does not know `-b`, which reads files: the client handles that option.
             for switch in switches.iter().filter(|switch| switch.name != "-b") {
                 let line = format!("{name} {} {} show", switch.name, objects[0].name);
                 bad.extend(is_unknown(&line, switch.name));

@@ -102,8 +102,8 @@ pub enum TcError {
     Config(ConfigError),
     /// A port (transmit queue) of the link did not make the change.
     Port(PortError),
-    /// The command is none that can be carried out on a link, or it asked for help. The field holds
-    /// what `tc` prints in this case.
+    /// The command cannot be carried out on a link, or it asks for help. The field contains what
+    /// `tc` prints.
     Reply(Reply),
 }
 
@@ -159,7 +159,7 @@ impl From<TcError> for Reply {
 /// What a command printed, with a warning that may be empty; or the error.
 type Done = Result<(String, &'static str), TcError>;
 
-/// Warning for filters that would classify packets that arrive at the device.
+/// Warning for a new filter at an `ingress` or `clsact`, where filters classify no packets.
 const UNASKED: &str = concat!(
     "Warning: onramp does not apply filters of ingress and clsact to packets yet; it only stores ",
     "and lists them. Filters at the root qdisc are applied.\n"

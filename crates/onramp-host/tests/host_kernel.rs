@@ -76,8 +76,8 @@ impl Drop for Namespace {
     }
 }
 
-/// Replaces the handles that the kernel chose. The whole kernel shares their numbers, so they
-/// differ from run to run.
+/// Replaces the handles that the kernel chose. All devices of the kernel get such handles from one
+/// counter, so they differ from run to run.
 fn without_own_handles(text: &str) -> String {
     let own = |word: &str| {
         let digits = word.strip_suffix(':');

@@ -50,8 +50,8 @@ pub use row::{Ratio, Row};
 pub struct Measurement {
     /// The design that was measured.
     pub design: Design,
-    /// The manners of the design. Onramp behaves the same with both manners, so its two rows show
-    /// how well two runs agree.
+    /// Whether the design behaves as it originally did, or like Onramp. Onramp behaves the same
+    /// with both settings, so its two rows show how well two runs agree.
     pub manners: Manners,
     /// Number of sending threads in this cell.
     pub threads: usize,
@@ -73,7 +73,8 @@ pub struct Plan {
     pub queues: usize,
     /// The qdisc in front of each queue of the device.
     pub qdisc: Spec,
-    /// Manners to measure, one after another.
+    /// Kinds of behaviour (a design's original one, or that of Onramp) to measure, one after
+    /// another.
     pub manners: Vec<Manners>,
     /// Time that the device takes for a packet, nanoseconds.
     pub device_ns: u64,

@@ -282,8 +282,8 @@ fn read(link: &Link, plan: &Plan, until: Instant, operation: &mut Latency) -> Re
     }
 }
 
-/// Longest delay, in nanoseconds, behind the schedule of changes that is made up for. After a
-/// longer delay, some changes are left out.
+/// Longest delay behind the schedule of changes, in nanoseconds, after which all missed changes are
+/// still made. After a longer delay, some changes are left out.
 const CATCH_UP_NS: u64 = 100_000_000;
 
 /// Changes the tree of `link` `per_second` times per second, until the time `until`.
@@ -305,7 +305,8 @@ fn change(
         due = due.after(period).max(Instant(now.0.saturating_sub(CATCH_UP_NS)));
         let began = MonotonicClock.now();
         match link.change(*line) {
-            // A port was busy and will make the change a little later.
+            // `Late`: the owner of a port is still calling its device, and makes the change
+            // afterwards.
             Ok(_) | Err(PortError::Late(_)) => {}
             Err(error) => return Err(Error::Setup((*line).into(), error.to_string())),
         }

@@ -24,7 +24,7 @@ pub enum Error {
     /// The kernel's own transmit path could not be set up or used. The text says which step failed,
     /// and why.
     Kernel(String),
-    /// A line of `tc` that the laboratory itself wrote was refused. The fields are the line, and
+    /// Onramp refused a line of `tc` that the laboratory itself wrote. The fields are the line, and
     /// the reason.
     Setup(String, String),
     /// Neither the kernel nor Onramp has a qdisc that was asked for. The fields are the qdisc, and

@@ -144,7 +144,7 @@ where
         let receiver = receivers[place].lock().unwrap_or_else(PoisonError::into_inner).take();
         receiver.expect("each thread has a place of its own")
     };
-    // Acquire: pairs with the release with which each client counts itself out of `asking`.
+    // Acquire: pairs with the release with which each client that has ended decrements `asking`.
     let over = || asking.load(Ordering::Acquire) == 0;
     let work = |number: usize| match number / clients {
         0 => {

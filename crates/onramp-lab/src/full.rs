@@ -57,10 +57,10 @@ pub enum Design {
 }
 
 impl Design {
-    /// Both designs that the experiment measures.
+    /// Both designs (kinds of work) that the experiment measures.
     pub const ALL: [Self; 2] = [Self::TrySend, Self::Busy];
 
-    /// Returns the design's name.
+    /// Returns the name of the work that is measured.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -124,7 +124,7 @@ impl Timed {
     }
 }
 
-/// Results of one design in one round.
+/// Results of one design (refused calls, or the fixed computation) in one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     /// Largest CPU time of a call in this round, minus the median CPU time of the empty pairs of
@@ -133,15 +133,16 @@ pub struct Round {
     /// Number of calls that took more CPU time than [`LONG_NS`], divided by the sum of the CPU
     /// times of all calls in seconds.
     pub long_per_cpu_second: f64,
-    /// Mean number of ports of which a call became the owner, to send packets of other senders.
-    /// `None` for the design that makes no calls of `try_send`.
+    /// Mean number of ports per call of which the calling thread became the owner, to send packets
+    /// of other senders. `None` for the design that makes no calls of `try_send`.
     pub ports_per_call: Option<f64>,
 }
 
-/// The measurements of one design with one number of ports.
+/// The measurements of one design (refused calls, or the fixed computation) with one number of
+/// ports.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The design that was measured.
+    /// The kind of work that was measured.
     pub design: Design,
     /// Number of ports of the link, each of which holds packets.
     pub ports: usize,
@@ -242,7 +243,8 @@ struct Outcome {
     calls: [Timed; 2],
     empty: Timed,
     refused: u64,
-    /// Number of times that a call became the owner of a port to send packets of other senders.
+    /// Number of times that the calling thread became the owner of a port, to send packets of other
+    /// senders.
     helped: u64,
 }
 
@@ -273,8 +275,8 @@ struct Full {
 }
 
 impl Full {
-    /// Makes a full link. The packets of the other senders may leave only after `others_in`, those
-    /// of the measured sender only after `own_in`.
+    /// Makes a full link. The packets of the other senders may leave only when the time `others_in`
+    /// has passed, those of the measured sender only after the time `own_in`.
     fn new(ports: usize, others_in: Duration, own_in: Duration) -> Result<Self, Error> {
         let devices = (0..ports).map(|_| Box::new(Null::default()) as Box<dyn Device>);
         let credits = Credits { packets: CREDITS, bytes: 1 << 20 };
@@ -358,7 +360,8 @@ impl Full {
     }
 }
 
-/// Uses up the credits of `sender` with packets that may leave only after `ahead`.
+/// Uses up the credits of `sender` with packets that may leave only when the time `ahead` has
+/// passed.
 fn spend(link: &Link, sender: &mut Sender, flow: &Flow, ahead: Duration) -> Result<(), Error> {
     let refused = |why: TrySendError| Error::NotFull(format!("a packet was refused: {why}"));
     for _ in 0..CREDITS {

@@ -41,10 +41,10 @@ use bed::{Bed, DEVICES};
 /// Size of a packet, bytes. On the kernel's side this is the size of a frame with its headers, on
 /// Onramp's side the size of the payload.
 pub const PACKET: usize = 120;
-/// Qdiscs that are compared whenever both sides have them.
+/// Qdiscs that are compared whenever both the kernel and Onramp have them.
 const USUAL: [&str; 5] = ["pfifo", "pfifo_fast", "fq", "fq_codel", "htb"];
 
-/// A side of the comparison.
+/// One of the two transmit paths that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The kernel's transmit path.
@@ -54,7 +54,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Both sides of the comparison, in the order in which they are measured.
+    /// The kernel and Onramp, in the order in which they are measured.
     pub const ALL: [Self; 2] = [Self::Kernel, Self::Onramp];
 
     /// Returns the name of the side in reports.
@@ -80,12 +80,12 @@ impl Side {
 /// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Qdiscs to measure, in the syntax of tc. On both sides `htb` gets one class.
+    /// Qdiscs to measure, in the syntax of tc. In the kernel and in Onramp, `htb` gets one class.
     pub qdiscs: Vec<String>,
-    /// Numbers of processors to measure with; each processor has one sender. Rates are compared
-    /// with those of the first number.
+    /// Numbers of processors to measure with; each processor has one sender. Each rate is divided
+    /// by the rate with the first number.
     pub cpus: Vec<usize>,
-    /// Measured time of each cell in a round.
+    /// Time for which each cell (side, qdisc and number of processors) is measured in a round.
     pub window: Duration,
     /// Number of rounds. Each round starts with another cell (side, qdisc and number of
     /// processors).
@@ -98,20 +98,21 @@ pub struct Found {
     /// The kind of device on the kernel's side. An error says why the kernel's side could not be
     /// measured.
     pub device: Result<&'static str, String>,
-    /// Qdiscs that one of the sides does not have.
+    /// Qdiscs that the kernel or Onramp does not have.
     pub lacking: Vec<Lacking>,
-    /// The results of all cells, ordered by side, qdisc (the floor first) and number of processors.
+    /// The results of all cells, ordered by side, qdisc (first the floor, which has no qdisc) and
+    /// number of processors.
     pub cells: Vec<Measurement>,
 }
 
-/// A qdisc that a side of the comparison does not have.
+/// A qdisc that the kernel or Onramp does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lacking {
     /// The side of the comparison: the kernel or Onramp.
     pub side: Side,
     /// The qdisc, in the syntax of tc.
     pub qdisc: String,
-    /// The error with which the side refused the qdisc.
+    /// The error with which the kernel or Onramp refused the qdisc.
     pub why: String,
 }
 
@@ -120,7 +121,7 @@ pub struct Lacking {
 pub struct Measurement {
     /// The side of the comparison: the kernel or Onramp.
     pub side: Side,
-    /// The qdisc in the syntax of tc, or the name of the floor.
+    /// The qdisc in the syntax of tc, or the name of the floor (the path without a qdisc).
     pub qdisc: String,
     /// Number of processors; there are as many senders.
     pub cpus: usize,
@@ -136,8 +137,8 @@ pub struct Round {
     /// User and system time of the process per packet that the device took, nanoseconds. `None` if
     /// the device took no packets.
     pub cpu_ns_per_packet: Option<f64>,
-    /// `cpu_ns_per_packet` minus the same figure of the floor with the same number of processors in
-    /// this round: the cost of the qdisc. `None` for a floor.
+    /// `cpu_ns_per_packet` minus the same figure of the floor (the path without a qdisc) with the
+    /// same number of processors in this round: the cost of the qdisc. `None` for a floor.
     pub above_floor_ns: Option<f64>,
     /// The packet rate divided by the rate with the first number of processors in this round.
     pub scaling: f64,
@@ -159,8 +160,8 @@ pub struct Ratio {
     pub cpus: usize,
     /// Onramp's rate, divided by the kernel's in the same round.
     pub packets_per_second: Option<Spread>,
-    /// The median cost that Onramp's qdisc adds to Onramp's floor, divided by the median cost that
-    /// the kernel's qdisc adds to the kernel's floor. `None` if the kernel's qdisc adds no
+    /// The median CPU time that Onramp's qdisc adds to Onramp's path without a qdisc, divided by
+    /// what the kernel's qdisc adds to the kernel's path. `None` if the kernel's qdisc adds no
     /// measurable cost.
     pub above_floor: Option<f64>,
 }
@@ -185,13 +186,13 @@ impl Trial {
 }
 
 impl Measurement {
-    /// Returns the spread of `figure` over the rounds that have this figure.
+    /// Returns the median and the extremes of `figure` over the rounds that have this figure.
     #[must_use]
     pub fn spread(&self, figure: impl Fn(&Round) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.rounds.iter().filter_map(figure))
     }
 
-    /// Whether this is the measurement of a floor, which has no qdisc.
+    /// Whether these are the measurements of a floor (a path without a qdisc).
     #[must_use]
     pub fn is_floor(&self) -> bool {
         self.qdisc == self.side.floor()
@@ -218,8 +219,8 @@ impl Found {
 fn ratio(ours: &Measurement, theirs: &Measurement) -> Ratio {
     let rounds = ours.rounds.iter().zip(&theirs.rounds);
     let rates = rounds.map(|(ours, theirs)| ours.packets_per_second / theirs.packets_per_second);
-    // In a single round the cost above the floor may be close to zero or negative, so divide the
-    // medians over the rounds.
+    // In a single round, the cost that a qdisc adds may be close to zero or negative. So divide the
+    // medians over all rounds.
     let cost =
         |cell: &Measurement| cell.spread(|round| round.above_floor_ns).map(|cost| cost.median);
     let theirs_ns = cost(theirs).filter(|ns| *ns > 0.0);
@@ -231,8 +232,8 @@ fn ratio(ours: &Measurement, theirs: &Measurement) -> Ratio {
     }
 }
 
-/// Returns the kinds of qdisc to measure on both sides: the usual ones, and all kinds of Onramp
-/// that let packets through without options or classes.
+/// Returns the kinds of qdisc to measure in the kernel and in Onramp: the usual ones, and all kinds
+/// of Onramp that let packets through without options or classes.
 #[must_use]
 pub fn qdiscs() -> Vec<String> {
     let others = KINDS.iter().map(|kind| kind.id).filter(|id| !USUAL.contains(id) && sends(id));

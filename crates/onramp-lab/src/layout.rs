@@ -221,7 +221,7 @@ fn stream(fields: &impl Fields, phase: &PhaseCell) -> Done {
             push(fields, &mut pushes);
         }
         if pushes.refused > 0 {
-            // The owner may need this processor to go on.
+            // Yield, because the owner may need this processor.
             thread::yield_now();
         }
         done.add(pushes, now == Phase::Measure);
@@ -241,7 +241,7 @@ fn rr(fields: &impl Fields, burst: u64, phase: &PhaseCell) -> Done {
             before = pushes;
             push(fields, &mut pushes);
             if pushes.refused > before.refused {
-                // The owner may need this processor to go on.
+                // Yield, because the owner may need this processor.
                 thread::yield_now();
             }
         }
@@ -250,7 +250,7 @@ fn rr(fields: &impl Fields, burst: u64, phase: &PhaseCell) -> Done {
         if pushes.owned == before.owned {
             let mark = fields.mark();
             while !fields.has_left(mark) {
-                // The owner may need this processor to go on.
+                // Yield, because the owner may need this processor.
                 thread::yield_now();
             }
         }

@@ -1,8 +1,7 @@
-//! Manners: the part of a design's behaviour that does not belong to its way of keeping threads
-//! apart, such as yielding the processor.
+//! Manners: what a design does besides handing packets over, such as yielding the processor.
 
-/// The part of a design's behaviour that does not belong to its way of keeping threads apart:
-/// yielding the processor, prefetching, and who drains a queue.
+/// What a design does besides handing packets over: whether threads yield the processor and
+/// prefetch, and which thread drains a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manners {
     /// Each design behaves as it originally did: the designs of Linux never yield by themselves,
@@ -15,10 +14,10 @@ pub enum Manners {
 }
 
 impl Manners {
-    /// Both manners, in the order in which they are measured.
+    /// Both kinds of behaviour (`Linux` and `Equal`), in the order in which they are measured.
     pub const ALL: &[Self] = &[Self::Linux, Self::Equal];
 
-    /// Returns the name of the manners on the command line and in reports.
+    /// Returns the name of this behaviour on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

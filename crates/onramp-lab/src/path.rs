@@ -44,8 +44,7 @@ pub(crate) struct Behind<'a> {
     /// The allocator that packets come from; only bare queues (paths without qdisc and device) use
     /// it.
     pub(crate) memory: Memory,
-    /// Behaviour of the path that does not belong to its way of keeping threads apart, such as
-    /// yielding.
+    /// What the path does besides handing packets over, such as yielding.
     pub(crate) manners: Manners,
     /// Whether threads measure the lists of packets that they free.
     pub(crate) timed: bool,
@@ -94,8 +93,7 @@ impl Seat<'_> {
 pub(crate) enum Sent {
     /// The path took the packet; it was not dropped within the call.
     Staged,
-    /// The packet was dropped and counted behind the list or lock, and the sender learns of the
-    /// drop.
+    /// The qdisc dropped the packet and counted the drop, and the sender learns of the drop.
     Congested,
     /// The packet was dropped before the qdisc. The sender must count the drop.
     Dropped,
@@ -169,8 +167,8 @@ pub(crate) trait Worker {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
     pub(crate) sent: u64,
-    /// Number of packets dropped behind the list or lock, by reason. Drops before the qdisc are not
-    /// included.
+    /// Number of packets that were dropped and that the path itself counted, by reason. Drops that
+    /// the senders count are not included.
     pub(crate) dropped: BTreeMap<&'static str, u64>,
     pub(crate) held: u64,
     /// Histogram of the staging times (from the send call to the qdisc), nanoseconds. `None` if the

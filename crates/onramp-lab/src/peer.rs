@@ -37,11 +37,12 @@ pub(crate) use ring::{Array, Channel, Rings, Things};
 pub(crate) use shards::Shards;
 pub(crate) use variant::{Ahead, Batch, List, Variant};
 
-/// Largest number of packets that are freed together. It is reached if the senders have enough
-/// credits.
+/// Largest number of packets that are freed together. With few credits per sender, fewer packets
+/// are freed together.
 const RUN: u32 = 64;
 
-/// The end of a bare queue. It counts the packets popped from the queue and frees them in runs.
+/// The end of a bare queue. It counts the packets popped from the queue, and frees them in runs:
+/// many packets at a time.
 #[derive(Debug)]
 pub(crate) struct Sink {
     taken: u64,
@@ -61,13 +62,15 @@ pub(crate) struct Sink {
 pub(crate) type Seen = Arc<Mutex<Vec<(u64, u64)>>>;
 
 impl Sink {
-    /// Makes a sink that frees packets of senders that have `credits` credits each.
+    /// Makes a sink (the end of a queue) that frees packets of senders that have `credits` credits
+    /// each.
     fn new(credits: u32, seen: Option<Seen>, freed: Option<Freed>, noted: bool) -> Self {
         let run_len = (credits / 2).clamp(1, RUN);
         Self { taken: 0, run: PacketList::new(), run_len, seen, freed, noted }
     }
 
-    /// Reads `pkt`, and keeps it until a complete run can be freed.
+    /// Reads the first byte of `pkt`, and keeps `pkt` until there are enough packets to free them
+    /// together.
     #[inline]
     fn put(&mut self, pkt: Packet) {
         black_box(pkt.payload().first());
@@ -83,20 +86,20 @@ impl Sink {
         self.run.len() >= self.run_len
     }
 
-    /// Returns the packets that the sink keeps if they are a complete run; otherwise returns an
-    /// empty list.
+    /// Returns the kept packets if they are enough to be freed together; otherwise returns an empty
+    /// list.
     #[inline]
     fn run(&mut self) -> PacketList {
         if self.is_run() { self.rest() } else { PacketList::new() }
     }
 
-    /// Returns all packets that the sink keeps.
+    /// Returns all kept packets.
     #[inline]
     fn rest(&mut self) -> PacketList {
         std::mem::take(&mut self.run)
     }
 
-    /// Frees the packets that the sink keeps if they are a complete run.
+    /// Frees the kept packets if they are enough to be freed together.
     #[inline]
     fn free_run(&mut self) {
         if self.is_run() {
@@ -104,7 +107,7 @@ impl Sink {
         }
     }
 
-    /// Frees all packets that the sink keeps.
+    /// Frees all kept packets.
     #[inline]
     fn free_rest(&mut self) {
         if self.noted {
@@ -139,8 +142,9 @@ pub(crate) trait Peer: Sync + Sized {
     /// The end of the queue that the drainer (the thread that empties the queue) uses.
     type Taker: Send;
 
-    /// Makes a queue for `senders` senders, each with at most `credits` packets in flight. A queue
-    /// whose pushes by themselves make the senders drain it passes the packets to `sink`.
+    /// Makes a queue for `senders` senders, each with at most `credits` packets in flight. If the
+    /// senders drain the queue by their pushes, the queue passes the packets to `sink`, which frees
+    /// them.
     fn new(senders: usize, credits: u32, sink: Sink) -> (Self, Self::Taker);
 
     fn end(&self, sender: usize) -> Self::End<'_>;
@@ -156,16 +160,16 @@ pub(crate) trait Peer: Sync + Sized {
     #[inline]
     fn place(&self, _end: &mut Self::End<'_>) {}
 
-    /// Frees the packets that are kept for a run, in a queue whose pushes by themselves make the
-    /// senders drain it.
+    /// Frees the popped packets that are still kept to be freed together. Only queues that the
+    /// senders drain by their pushes implement this method.
     fn settle(&self) {}
 
-    /// Whether the queue needs a drainer. False if pushes by themselves make the senders drain the
-    /// queue.
+    /// Whether the queue needs a drainer (a thread that empties it). False if the senders drain the
+    /// queue by their pushes.
     const DRAINED: bool = true;
 
-    /// Pops packets and passes them to `sink`: about a run at most. Returns false if the queue was
-    /// empty.
+    /// Pops about [`RUN`] packets at most, and passes them to `sink`, which frees them. Returns
+    /// false if the queue was empty.
     fn pop(&self, _taker: &mut Self::Taker, _sink: &mut Sink) -> bool {
         false
     }
@@ -225,7 +229,7 @@ impl<P: Peer> Peered<P> {
         }
     }
 
-    /// Drains the queue on a thread of its own (the calling one) until the run is stopped.
+    /// Drains the queue until the run is stopped. The calling thread does nothing else.
     fn drain(&self, phase: &PhaseCell) {
         let mut drain = self.drain.0.lock();
         let mut measuring = false;

@@ -75,15 +75,15 @@ pub struct Round {
     pub switches_per_second: f64,
     /// Number of times per second that a thread asked the helper or the runner to work.
     pub calls_per_second: f64,
-    /// Number of such calls that had to wake the helper or the runner, per second.
+    /// Number of requests for work, per second, that had to wake the helper or the runner.
     pub notifies_per_second: f64,
-    /// Number of such calls that woke no thread, because a wake-up was not necessary any more, per
-    /// second.
+    /// Number of requests for work, per second, that woke neither helper nor runner, because no
+    /// wake-up was necessary any more.
     pub undone_per_second: f64,
     /// Number of times that the helper or the runner woke up, per second. For a runner this
     /// includes wake-ups by its timer.
     pub wakeups_per_second: f64,
-    /// Number of wake-ups that found nothing to do, per second.
+    /// Number of wake-ups, per second, after which the helper or the runner found nothing to do.
     pub idle_wakeups_per_second: f64,
     /// Number of quotas of the helper or rounds of the runner that another one followed at once,
     /// per second.
@@ -180,7 +180,7 @@ fn measure(design: Design, plan: &Plan) -> Result<(Round, u64), Error> {
 struct Counts {
     /// Number of times that a thread asked the helper or the runner to work.
     calls: u64,
-    /// Number of such calls that had to wake the helper or the runner.
+    /// Number of requests for work that had to wake the helper or the runner.
     notifies: u64,
     /// Number of times that the helper or the runner woke up.
     wakeups: u64,

@@ -29,7 +29,7 @@ use crate::mutant;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// In place of a time: never.
+/// A time that never comes.
 pub const NEVER: u64 = u64::MAX;
 
 /// The time at which a place (a port) requests its next visit, in nanoseconds; [`NEVER`] if it
@@ -63,7 +63,7 @@ impl Due {
         if self.0.load(Relaxed) > now {
             return false;
         }
-        // Acquire: pairs with the release in `note`.
+        // Acquire: makes the reason for the visit visible; pairs with the release in `note`.
         self.0.swap(NEVER, mutant::or("due-take-acquire", Acquire, Relaxed)) != NEVER
     }
 
@@ -100,7 +100,7 @@ impl Marks {
     /// later sets the mark again.
     #[inline]
     pub fn clear(&self, place: usize) {
-        // Acquire: pairs with the release in `set`.
+        // Acquire: makes the noted time visible; pairs with the release in `set`.
         let order = mutant::or("mark-clear-acquire", Acquire, Relaxed);
         self.0[place / 64].fetch_and(!(1 << (place % 64)), order);
     }

@@ -24,7 +24,7 @@ impl Gate {
 
     /// Notes that a place (a port) has died or is being removed.
     pub fn note_change(&self) {
-        self.0.fetch_or(Self::CHANGE, Relaxed); // Relaxed: see `is_open`.
+        self.0.fetch_or(Self::CHANGE, Relaxed); // Relaxed: staleness is harmless, see `is_open`.
     }
 
     /// Closes the gate for good. After this call, the closing thread looks for places (ports); it
@@ -33,7 +33,8 @@ impl Gate {
     pub fn close(&self) {
         self.0.fetch_or(Self::CLOSED, Relaxed); // Relaxed: the fence below orders the write.
         if !mutant::is("gate-close-unfenced") {
-            // SeqCst: pairs with the fence in `has_closed_since`.
+            // SeqCst: pairs with the fence in `has_closed_since`: either the thread that adds a
+            // place sees the flag, or this thread finds the place.
             fence(SeqCst);
         }
     }
@@ -43,7 +44,8 @@ impl Gate {
     pub fn shut(&self) {
         self.0.fetch_or(Self::SHUT, Relaxed); // Relaxed: the fence below orders the write.
         if !mutant::is("gate-shut-unfenced") {
-            // SeqCst: pairs with the fence in `is_shut`.
+            // SeqCst: pairs with the fence in `is_shut`: either the thread that leaves packets sees
+            // the flag, or this thread finds the packets.
             fence(SeqCst);
         }
     }
@@ -53,7 +55,7 @@ impl Gate {
     #[must_use]
     pub fn has_closed_since(&self) -> bool {
         if !mutant::is("gate-look-unfenced") {
-            // SeqCst: pairs with the fence in `close`.
+            // SeqCst: the place is added before the flag is read; pairs with the fence in `close`.
             fence(SeqCst);
         }
         self.is_closed()
@@ -61,7 +63,7 @@ impl Gate {
 
     /// Sets whether the first place (port) serves all flows.
     pub fn set_one(&self, one: bool) {
-        // Relaxed: see `is_open`.
+        // Relaxed: staleness is harmless, see `is_open`.
         if one {
             self.0.fetch_or(Self::ONE, Relaxed);
         } else {
@@ -72,7 +74,7 @@ impl Gate {
     /// Whether the first place (port) serves all flows.
     #[must_use]
     pub fn is_one(&self) -> bool {
-        self.0.load(Relaxed) & Self::ONE != 0 // Relaxed: see `is_open`.
+        self.0.load(Relaxed) & Self::ONE != 0 // Relaxed: staleness is harmless, see `is_open`.
     }
 
     /// Whether nothing unusual has happened: every place (port) is alive and stays, each place
@@ -89,13 +91,13 @@ impl Gate {
     /// shut.
     #[must_use]
     pub fn has_changed(&self) -> bool {
-        self.0.load(Relaxed) & !Self::ONE != 0 // Relaxed: see `is_open`.
+        self.0.load(Relaxed) & !Self::ONE != 0 // Relaxed: staleness is harmless, see `is_open`.
     }
 
     /// Whether the gate is closed ([`close`](Self::close) was called).
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.0.load(Relaxed) & Self::CLOSED != 0 // Relaxed: see `is_open`.
+        self.0.load(Relaxed) & Self::CLOSED != 0 // Relaxed: staleness is harmless, see `is_open`.
     }
 
     /// Whether the gate is shut ([`shut`](Self::shut) was called). A thread calls this after it has
@@ -104,7 +106,7 @@ impl Gate {
     #[must_use]
     pub fn is_shut(&self) -> bool {
         if !mutant::is("gate-is-shut-unfenced") {
-            // SeqCst: pairs with the fence in `shut`.
+            // SeqCst: the packets are left before the flag is read; pairs with the fence in `shut`.
             fence(SeqCst);
         }
         self.0.load(Relaxed) & Self::SHUT != 0 // Relaxed: the fence above orders the load.

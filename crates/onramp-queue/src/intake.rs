@@ -108,7 +108,7 @@ const _: () = {
 // SAFETY: the word hands packets from thread to thread, and hands `value` from owner to owner. It
 // does not need `T: Sync`, because only the owner has a reference to the value.
 unsafe impl<T: Send> Send for Intake<T> {}
-// SAFETY: the argument for `Send` above holds for `Sync` as well.
+// SAFETY: threads share only the atomic word; only the one owner has a reference to the value.
 unsafe impl<T: Send> Sync for Intake<T> {}
 
 /// The result of a push.
@@ -280,7 +280,8 @@ impl<T> Intake<T> {
     /// Whether no thread owns the intake and no packet waits. If true, the caller sees everything
     /// that earlier owners wrote.
     pub fn is_quiet(&self) -> bool {
-        // Acquire: pairs with the release in `leave_idle` and `leave_busy`.
+        // Acquire: makes the work of earlier owners visible; pairs with the release in `leave_idle`
+        // and `leave_busy`.
         let order = mutant::or("intake-quiet-acquire", Acquire, Relaxed);
         let word = Word(self.word.0.load(order));
         !word.has(OWNED) && word.count() == 0

@@ -117,8 +117,8 @@ impl PacketList {
         if self.tail.is_null() {
             return None;
         }
-        // SAFETY: a non-null `tail` points to a node that this list owns while `self` is borrowed;
-        // see `front` for the cast.
+        // SAFETY: a `Packet` is a non-null pointer to a node. A non-null `tail` is such a pointer,
+        // is stored in `self`, and the list owns the node while `self` is borrowed.
         Some(unsafe { &*(&raw const self.tail).cast::<Packet>() })
     }
 
@@ -254,8 +254,8 @@ impl PacketList {
     #[expect(clippy::disallowed_methods, reason = "see above; links elsewhere are pointers")]
     pub(crate) unsafe fn from_newest_first(mut node: *mut Node) -> Self {
         let mut list = Self::default();
-        // The pointer to the first node may be stale in the same way: `Intake::own` may have
-        // written back an address that it read when an earlier packet lived there.
+        // The pointer to the first node may have the provenance of an earlier packet: `Intake::own`
+        // may have written back an address that it read when that packet lived there.
         node = ptr::with_exposed_provenance_mut(node.addr());
         while !node.is_null() {
             // SAFETY: the caller owns every node of the chain.

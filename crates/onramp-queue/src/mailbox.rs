@@ -96,7 +96,7 @@ struct Bell {
 // SAFETY: the word hands packets from thread to thread. `lent` and the flag WAITING decide which
 // thread may touch `waker`.
 unsafe impl Send for Shared {}
-// SAFETY: the argument for `Send` above holds for `Sync` as well.
+// SAFETY: the word is atomic; `lent` and the flag WAITING decide which thread may touch `waker`.
 unsafe impl Sync for Shared {}
 
 /// Packets that a mailbox did not accept. The error returns them to the caller.
@@ -213,7 +213,7 @@ impl Reader {
     /// or this reader has closed the mailbox.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        // Relaxed: the load hands nothing over. Once the flag ENDED is set, no further packet is
+        // Relaxed: only the word itself is read. Once the flag ENDED is set, no further packet is
         // posted.
         let word = Word(self.shared.word.0.load(Relaxed));
         !self.open || word.count() == 0 && (self.ended || word.has(ENDED))
@@ -236,7 +236,7 @@ impl Reader {
             if word.has(WAITING) {
                 // WAITING is set: an earlier request is pending, and its waker may differ from the
                 // new one, so cancel it.
-                // Relaxed: the exchange hands nothing over.
+                // Relaxed: the exchange need not order other memory.
                 if atomic.compare_exchange(word.0, Word::ZERO.0, Relaxed, Relaxed).is_ok() {
                     // Relaxed: only this thread reads `lent` before it lends the waker again.
                     bell.lent.store(false, Relaxed);

@@ -40,7 +40,7 @@ pub(crate) struct Tail {
     /// Index of the device queue for the packet; `None` if nobody has chosen a queue.
     pub(crate) queue: Option<u16>,
     pub(crate) payload_len: u16,
-    /// Number of payload bytes that count for this packet in the pool's limit of bytes out.
+    /// Number of payload bytes that the packet counts in its pool's limit `Credits::bytes`.
     pub(crate) charge: u16,
     pub(crate) layer: Layer,
     /// Whether a link accepted the packet, so that its fate must be reported as a completion.

@@ -122,7 +122,8 @@ pub struct Pool {
     /// there.
     out: u32,
     out_bytes: u32,
-    /// Number of nodes that are out and were submitted by this pool's sender.
+    /// Number of nodes that are out (neither in `free` nor home) and were submitted by this pool's
+    /// sender.
     below: u32,
     /// Token shared with the guests of this pool's sender. A guest is a packet of another pool, or
     /// of the heap, that this sender submitted and that is neither sent nor dropped yet.
@@ -222,8 +223,8 @@ impl Pool {
         self.out
     }
 
-    /// Returns how many of the packets that are out were [submitted](Self::submit) by this pool's
-    /// sender.
+    /// Returns how many of the packets that are out (taken and not yet back) were
+    /// [submitted](Self::submit) by this pool's sender.
     #[must_use]
     #[inline]
     pub fn below(&self) -> u32 {
@@ -254,7 +255,7 @@ impl Pool {
             tail.before = if !ptr::eq(tail.home, home) {
                 Self::invite(&mut self.guests, tail, was)
             } else if tail.below {
-                Before::Counted // It is counted already; a receiver now submits it again.
+                Before::Counted // The packet is counted already; a receiver submits it again.
             } else {
                 (tail.below, self.below) = (true, self.below + 1);
                 was
@@ -291,7 +292,7 @@ impl Pool {
     /// something happens that brings no packet home. Returns `None` if the pool's bell already
     /// exists.
     pub fn bell(&mut self) -> Option<Bell> {
-        // Relaxed: the exchange hands nothing over.
+        // Relaxed: the exchange need not order other memory.
         let before = self.update(Relaxed, |word| {
             (!word.has(BELL)).then(|| word.with_flags(word.flags() | BELL))
         });
@@ -474,8 +475,8 @@ impl Pool {
     /// already begun still comes.
     pub fn disarm(&mut self) {
         let bias = self.bias;
-        // Relaxed: the exchange hands nothing over; `arm` loads the word again before it touches
-        // the waker.
+        // Relaxed: the exchange need not order other memory; `arm` loads the word again before it
+        // touches the waker.
         let disarmed = self.update(Relaxed, |word| {
             let count = word.count() - bias;
             word.has(WAITING).then(|| Word::with(word.node(), count, word.flags() & !WAITING))

@@ -88,10 +88,10 @@ impl Post {
     pub fn come_back(&self, me: u16, then: u64) -> bool {
         let (out, back) = (Self::out(me, then), u64::from(me) << HOLDER_SHIFT);
         if mutant::is("post-back-unchecked") {
-            self.0.0.store(back, Relaxed); // Relaxed: the store hands nothing over.
+            self.0.0.store(back, Relaxed); // Relaxed: the store need not order memory.
             return true;
         }
-        // Relaxed: the exchange hands nothing over; if it fails, another thread already has the
+        // Relaxed: the exchange need not order other memory. If it fails, another thread has the
         // role.
         self.0.0.compare_exchange(out, back, Relaxed, Relaxed).is_ok()
     }

@@ -79,7 +79,8 @@ impl Succession {
 
     /// Makes the place accept no more packets.
     pub fn leave(&self) {
-        self.state.store(LEAVING, Relaxed); // Relaxed: packets of late senders are still sent.
+        // Relaxed: if a sender misses the change and pushes a packet, the place still sends it.
+        self.state.store(LEAVING, Relaxed);
     }
 
     /// Makes the place gone and hands its flows to the places `successors`. Until the time
@@ -118,7 +119,7 @@ impl Succession {
     /// they wait no longer.
     #[must_use]
     pub fn patience(&self) -> u64 {
-        self.patience.load(Relaxed) // Relaxed: see `settle`.
+        self.patience.load(Relaxed) // Relaxed: an old value only makes a sender wait longer.
     }
 
     /// Settles the place: from now on, no sender waits for packets that were on their way into it.
@@ -135,7 +136,8 @@ impl Succession {
             return;
         };
         for (mine, theirs) in mine.iter().zip(theirs) {
-            // Relaxed: as in `successor`; only one thread at a time calls `skip`.
+            // Relaxed: only one thread at a time calls `skip`, and a thread that reads the old
+            // successor finds the same final successor.
             if mine.load(Relaxed) as usize == place {
                 mine.store(theirs.load(Relaxed), Relaxed);
             }

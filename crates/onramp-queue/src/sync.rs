@@ -112,7 +112,7 @@ impl Dead {
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
 
-/// Size of these two cache lines in bytes.
+/// Size of the two cache lines of a [`Padded`] value, in bytes.
 #[cfg(not(loom))]
 pub(crate) const LINES: usize = align_of::<Padded<()>>();
 

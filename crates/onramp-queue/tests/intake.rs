@@ -161,7 +161,7 @@ fn busy_collects_until_a_batch_is_whole() {
     assert_eq!(cookies(owner.take()), [1, 2, 3, 4]);
     assert!(!port.is_busy(), "to take is to take the batch's reason away");
     assert!(owner.leave_idle().is_ok());
-    // The intake is idle again: the next push becomes owner at once.
+    // The intake is idle again, so the next push makes its thread the owner at once.
     let (owner, fresh) = self::owner(&port, [5]);
     assert_eq!(cookies(fresh), [5]);
     assert!(owner.leave_idle().is_ok());
@@ -282,8 +282,8 @@ fn a_dropped_intake_sends_its_packets_home() {
 fn owners_are_as_thread_safe_as_their_value() {
     use std::cell::Cell;
 
-    /// For a type that is `Sync`, both implementations apply, so a call of `check` would be
-    /// ambiguous and would not compile. It compiles here, so the type is not `Sync`.
+    /// Shows that a type is not `Sync`: for a `Sync` type, both implementations of this trait
+    /// apply, so a call of `check` is ambiguous and does not compile.
     trait NotSync<Which> {
         fn check() {}
     }

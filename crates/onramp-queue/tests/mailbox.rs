@@ -129,7 +129,6 @@ fn the_end_is_told() {
     assert_eq!(rings.count(), 1);
 }
 
-/// A waker that panics when it is called.
 struct Panics(Arc<Rings>);
 
 impl Wake for Panics {

@@ -68,8 +68,8 @@ fn lists_of_all_homes_go_at_once_or_one_by_one() {
             let ((one, mine), (other, theirs)) = (pool(), pool());
             let heap = (0..3).map(|len| Packet::with_payload(&vec![1; len * 100]));
             let mut list: PacketList = mine.into_iter().chain(theirs).chain(heap).collect();
-            // The home of one pool's packets is kept alive by that pool, and the home of the other
-            // pool's packets only by the packets.
+            // The first pool is dropped before its packets, so only the packets keep its home
+            // alive. The home of the second pool's packets is kept alive by that pool.
             drop(one);
             if !at_once {
                 list.by_ref().for_each(drop);

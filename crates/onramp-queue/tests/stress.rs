@@ -16,7 +16,6 @@ use onramp_queue::{
     Armed, Bell, Credits, DropReason, Full, Intake, Owner, Packet, PacketList, Pool, Pushed,
 };
 
-/// Parameters of one run of the stress test.
 #[derive(Clone, Copy)]
 struct Run {
     senders: u64,

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         packet.flow = number as u64 % 2;
         packet.len = u32::try_from(frame.len())?;
         packet.cookie = number as u64;
-        let _ = tree.enqueue(now, packet); // Dropped packets are handled below.
+        let _ = tree.enqueue(now, packet); // The loop below reads the drops.
     }
     for packet in tree.drops() {
         let reason = packet.drop_reason.map_or("", |reason| reason.name());

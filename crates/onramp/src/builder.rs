@@ -118,7 +118,7 @@ impl fmt::Display for BuildError {
     }
 }
 
-// No `source`: the text of this error already contains the text of its cause.
+// `source` is left out: the text of this error already contains the text of its cause.
 impl std::error::Error for BuildError {}
 
 impl Link {

@@ -9,9 +9,7 @@ use std::time::Duration;
 pub(crate) struct Nap(Duration);
 
 impl Nap {
-    /// Length of the first sleep.
     const FIRST: Duration = Duration::from_micros(50);
-    /// Length of the longest sleep.
     const LONGEST: Duration = Duration::from_millis(20);
 
     /// Returns the length of the sleep to take now, which is at most `left` nanoseconds, and makes

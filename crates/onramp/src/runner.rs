@@ -9,8 +9,8 @@
 //! late. With several runners, each port belongs to one of them; another runner visits the port
 //! when its own runner is late, because that runner lost its processor or a device blocks it.
 //!
-//! A runner is a role that a thread has: while a device keeps the thread that has the role, another
-//! thread takes the role over ([`thread_group`]).
+//! A runner is a role that a thread has: while a device blocks the thread that has the role,
+//! another thread takes the role over ([`thread_group`]).
 //!
 //! Source: Linux `kernel/softirq.c` (restart in place a bounded number of times, for at most 2 ms;
 //! wake only when needed).
@@ -65,8 +65,8 @@ pub(crate) struct RunnerStats {
     pub(crate) idle: Counter,
     pub(crate) visits: Counter,
     pub(crate) restarts: Counter,
-    /// Number of times that another thread took over the role, because a device kept the runner's
-    /// thread; and how often no thread was left after that to watch the runners.
+    /// Number of times that another thread took over the role, because a device blocked the
+    /// runner's thread; and how often no thread was left after that to watch the runners.
     pub(crate) stand_ins: Counter,
     pub(crate) unwatched: Counter,
 }
@@ -85,7 +85,7 @@ impl Runner {
 
     /// Makes the runner end after its present round.
     pub(crate) fn stop(&self, threads: &ThreadGroup) {
-        // Release: pairs with the acquire in `run`.
+        // Release: publishes what happened before the stop; pairs with the acquire in `run`.
         self.stop.store(true, Ordering::Release);
         self.call(threads);
     }
@@ -227,11 +227,11 @@ fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) {
     let runner = &shared.rig().runners[seat.me];
     let (mut restarts, mut began) = (0, clock.now());
     let mut slept = false;
-    // Acquire: pairs with the release in `stop`.
+    // Acquire: makes visible what happened before the stop; pairs with the release in `stop`.
     while !runner.stop.load(Ordering::Acquire) {
         runner.alarm.rise();
-        // Acquire: as above. The flag is read again, because `stop` may have set the alarm which
-        // has just woken this runner.
+        // Acquire: pairs with the release in `stop`. The flag is read again, because `rise` has
+        // just cleared the alarm, which `stop` may have set since the first reading.
         if runner.stop.load(Ordering::Acquire) {
             return;
         }
@@ -307,12 +307,12 @@ fn visit<S: Serves<D>, D: Device>(
     let ran = slot.port.visit(now, &waker);
     let is_ours = !may_block || runners[seat.me].post.come_back(seat.number, now.0);
     if !is_ours {
-        waker.1 = usize::MAX; // From here on, this thread's requests must wake a runner.
+        waker.1 = usize::MAX; // This thread is no longer the runner, so its requests must wake it.
     }
     again(&waker, slot, ran, now);
     if ran.is_some_and(|ran| ran.again) && rig.gate.is_shut() {
-        // The device had kept this thread for so long that the close of the link has stopped
-        // waiting for it. So this thread has to purge (drop and count) the packets that are left in
+        // The device blocked this thread for so long that the close of the link no longer waits for
+        // this thread. So this thread has to purge (drop and count) the packets that are left in
         // the port.
         while slot.port.close(clock.now(), &waker).is_some_and(|ran| ran.again) {}
     }

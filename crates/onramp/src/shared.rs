@@ -44,7 +44,6 @@ const CREDITS_MIN: u32 = 4;
 /// these ports and its own.
 const UNSETTLED_MAX: usize = 16;
 
-/// The state of a link that its senders, handles and runners share.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Shared {
@@ -84,7 +83,8 @@ pub(crate) struct Read {
 #[repr(align(128))]
 struct Written {
     next_flow: AtomicU64,
-    /// The number of packets that had been lost when the first close began.
+    /// The packets that had been purged, or dropped with a port that died, when the first close
+    /// began.
     before_close: OnceLock<Lost>,
     live: AtomicU32,
     senders: Mutex<Senders>,
@@ -192,7 +192,6 @@ struct Senders {
     told_share: u32,
 }
 
-/// The parameters with which a link is made.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) plan: LinkConfig,
@@ -468,14 +467,13 @@ impl Shared {
         }
     }
 
-    /// Returns the key of a new flow.
     pub(crate) fn new_key(&self) -> u64 {
         // Relaxed: the key only has to be unique.
         self.written.next_flow.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns a port that accepts packets for the number `n`, and one that is alive if there is
-    /// any. Consecutive values of `n` spread evenly over the ports.
+    /// Returns the port for the number `n`: a port that accepts packets and, if any such port is
+    /// alive, a living one. Consecutive values of `n` spread evenly over the ports.
     pub(crate) fn spread(&self, n: u64) -> usize {
         if !self.rig.gate.has_changed() {
             // All ports are alive, and none was removed.
@@ -517,8 +515,8 @@ impl Shared {
             self.fair.0.store(share, Ordering::Relaxed); // Relaxed: any recent number will do.
         }
         // A sender that waits because its share was too small may have room now. Waiting senders
-        // are not woken each time another sender is dropped, because every time all of them have to
-        // check again.
+        // are woken only when the share has doubled or has reached the credits of a sender, because
+        // every time all of them have to check again.
         let useful = share.min(self.credits.packets);
         let grown = useful >= senders.told_share.saturating_mul(2)
             || useful == self.credits.packets && senders.told_share < useful;

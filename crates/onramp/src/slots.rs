@@ -76,7 +76,8 @@ impl<D: Device> Slot<D> {
     }
 
     pub(crate) fn set_stale(&self, stale: bool) {
-        self.visits.stale.store(stale, Ordering::Relaxed); // Relaxed: as above.
+        // Relaxed: the lock on the plan guards the flag.
+        self.visits.stale.store(stale, Ordering::Relaxed);
     }
 
     /// Sets the port's mark, so that a runner looks at the port in its next round.
@@ -96,7 +97,7 @@ impl<D: Device> Slot<D> {
     /// Records that a sender waits until the port accepts packets again. The caller requests a
     /// visit of a runner afterwards.
     pub(crate) fn want_room(&self) {
-        // Release: pairs with the acquire in `take_wish`.
+        // Release: publishes what the sender did before; pairs with the acquire in `take_wish`.
         self.visits.wanted.store(true, Ordering::Release);
     }
 
@@ -106,7 +107,7 @@ impl<D: Device> Slot<D> {
         // Relaxed: a thread that sets the flag requests a visit afterwards, and that request orders
         // the flag before the visit.
         self.visits.wanted.load(Ordering::Relaxed)
-            // Acquire: pairs with the release in `want_room`.
+            // Acquire: makes visible what the sender did; pairs with the release in `want_room`.
             && self.visits.wanted.swap(false, Ordering::Acquire)
     }
 
@@ -117,7 +118,7 @@ impl<D: Device> Slot<D> {
         // time of the next visit.
         let vain =
             if owned { self.visits.vain.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
-        self.visits.vain.store(vain, Ordering::Relaxed); // Relaxed: as above.
+        self.visits.vain.store(vain, Ordering::Relaxed); // Relaxed: only this thread writes `vain`.
         vain
     }
 
@@ -157,7 +158,7 @@ impl<D> Slots<D> {
         let port = self.len();
         slot.known.mark = Some((self.marks.clone(), port));
         self.cells.get(port)?.set(Box::new(slot)).ok()?;
-        // Release: publishes the cell; pairs with the acquire in `len`.
+        // Release: publishes the new port; pairs with the acquire in `len`.
         self.len.store(port + 1, Ordering::Release);
         Some(port)
     }
@@ -165,7 +166,7 @@ impl<D> Slots<D> {
     /// Returns the number of ports that were ever added, removed ports included.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        // Acquire: pairs with the release in `add`.
+        // Acquire: makes the ports visible; pairs with the release in `add`.
         self.len.load(Ordering::Acquire)
     }
 

@@ -88,7 +88,7 @@ pub struct LinkStats {
     pub runner_visits: u64,
     /// Number of times that a runner started another round of visits without sleeping first.
     pub runner_restarts: u64,
-    /// Number of times that another thread took over the role of a runner, because a device kept
+    /// Number of times that another thread took over the role of a runner, because a device blocked
     /// the runner's thread.
     pub runner_stand_ins: u64,
     /// Number of takeovers of a runner's role after which no thread was left to watch the runners,

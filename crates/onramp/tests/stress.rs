@@ -13,7 +13,7 @@ use fastrand::Rng;
 use onramp::dev::{MonotonicClock, Null, Receiver, loopback};
 use onramp::{Clock, Credits, Device, Link, Sender, TrySendError};
 
-/// Time limit for waits; longer than any wait that ends takes.
+/// Time limit for waits. A wait that takes longer counts as endless.
 const LONG: Duration = Duration::from_secs(120);
 const THREADS: u64 = 8;
 const STEPS: u32 = 120;

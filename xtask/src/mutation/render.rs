@@ -92,8 +92,7 @@ struct Writer<'a> {
     /// For each piece of the original that was copied: its start in the source and in the rewritten
     /// text.
     starts: Vec<(usize, usize)>,
-    /// The same pieces, for finding the new end of a range: the end of a function's body lies after
-    /// everything that was inserted into the body.
+    /// The same pairs as in `starts`. They serve to find the new end of a range.
     ends: Vec<(usize, usize)>,
 }
 

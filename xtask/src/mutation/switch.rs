@@ -1,7 +1,7 @@
 //! Tells which mutant is active in this process. This file was written by `cargo xtask mutants`.
 //!
 //! The environment variable `MUTANT=N` activates mutant N. `MUTANT_RECORD=FILE` activates no
-//! mutant, but records which places are reached: each of them writes a byte to the file, at the
+//! mutant, but records which places are reached: each place writes a byte to the file, at the
 //! offset that is the number of the place's first mutant. Without either variable, the program runs
 //! the original code.
 
@@ -18,7 +18,7 @@ static STATE: AtomicU32 = AtomicU32::new(UNREAD);
 static FILE: OnceLock<Option<File>> = OnceLock::new();
 static SEEN: [AtomicU64; 1 << 13] = [const { AtomicU64::new(0) }; 1 << 13];
 
-/// If one of the mutants `base` to `base + count - 1` is active, returns its place among them,
+/// If one of the mutants `base` to `base + count - 1` is active, returns its position among them,
 /// counted from 1. Otherwise returns 0.
 #[inline]
 pub fn at(base: u32, count: u32) -> u32 {

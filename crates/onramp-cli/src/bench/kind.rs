@@ -7,15 +7,16 @@ use clap::ValueEnum;
 pub(crate) enum Kind {
     /// Each thread has its own connected socket per flow, and calls `send` for each datagram.
     Send,
-    /// The same sockets; each `sendmmsg` sends 32 datagrams of one flow.
+    /// The sockets of the method `send`; each `sendmmsg` sends 32 datagrams of one flow.
     Sendmmsg,
-    /// The same sockets with `UDP_SEGMENT`: each `send` sends 32 datagrams of one flow.
+    /// The sockets of the method `send`; each call, with `UDP_SEGMENT`, sends 32 datagrams of one
+    /// flow.
     Gso,
     /// One link for all threads; each thread calls `try_send` for each datagram.
     Onramp,
-    /// The link in mode `inline`: senders transmit at once, and runners send what a quota leaves.
+    /// One link in mode `inline`: senders transmit at once, and runners send what a quota leaves.
     OnrampInline,
-    /// The link in mode `dedicated`: only the runners transmit.
+    /// One link in mode `dedicated`: only the runners transmit.
     OnrampDedicated,
 }
 

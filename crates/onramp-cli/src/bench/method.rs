@@ -50,8 +50,8 @@ pub(crate) trait Session: Sync {
     /// Sends from the calling thread, as `cx` says, until the phase is [`Phase::Stop`].
     fn run(&self, cx: &ThreadCx<'_>) -> ThreadRecord;
 
-    /// Returns what the path below the senders (the link, in methods with Onramp) has done so far;
-    /// `None` if each call of a sender is one system call.
+    /// Returns what the link has handed to the kernel so far; `None` for methods without a link, in
+    /// which each call of a sender is one system call.
     fn counts(&self) -> Option<PathCounts> {
         None
     }
@@ -63,29 +63,29 @@ pub(crate) trait Session: Sync {
     }
 
     /// Waits until all accepted datagrams are sent, but no longer than `patience`, and then closes
-    /// the session.
+    /// the sockets or the link.
     fn finish(self: Box<Self>, patience: Duration) -> Closing;
 }
 
-/// Counts of what happened to the datagrams that a method's path (such as the link) accepted.
+/// Counts of what a link has handed to the kernel.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PathCounts {
     /// Number of datagrams handed to the kernel.
     pub(crate) sent: u64,
-    /// Number of messages in which these datagrams were handed to the kernel.
+    /// Number of messages handed to the kernel; one message may hold several datagrams.
     pub(crate) messages: u64,
-    /// Number of system calls that handed these messages to the kernel.
+    /// Number of system calls that handed messages to the kernel.
     pub(crate) calls: u64,
 }
 
-/// What a session reports when it is closed.
+/// What a method reports when its sockets or its link are closed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closing {
-    /// Number of datagrams that the session accepted and then dropped, by reason, over the whole
+    /// Number of datagrams that the method accepted and then dropped, by reason, over the whole
     /// round.
     pub(crate) drops: BTreeMap<&'static str, u64>,
-    /// Number of datagrams that the session had accepted but not sent when the time that it had to
-    /// finish was over.
+    /// Number of datagrams that the method had accepted but not sent when its time to finish was
+    /// over.
     pub(crate) held: u64,
     /// The ports that died, each with the message of its panic.
     pub(crate) deaths: Vec<(usize, String)>,
@@ -125,7 +125,7 @@ pub(crate) enum Taken {
     Lost(usize, io::Error),
 }
 
-/// The way in which one thread sends.
+/// Makes the calls with which one thread sends, in the way of one method.
 pub(crate) trait Worker {
     /// Returns the number of datagrams that one call of [`Worker::send`] sends.
     fn batch(&self) -> usize;
@@ -138,8 +138,7 @@ pub(crate) trait Worker {
     /// than 100 ms, so that a round can end.
     fn wait(&mut self, flow: usize, size: usize);
 
-    /// Lets other threads run if this thread has run long enough, and returns for how long the
-    /// thread gave way.
+    /// Lets other threads run if this thread has run long enough, and returns how long it paused.
     fn give_way(&mut self) -> Duration {
         Duration::ZERO
     }
@@ -348,8 +347,8 @@ mod tests {
         let record = drive(&mut Refusing { phase: &phase, calls: 0 }, &cx);
         assert_eq!((submitted[0].0.get(), record.refused), (1_000, 2_000));
         assert!((1..1_000).contains(&record.accept.len()), "{}", record.accept.len());
-        // Each accepted datagram waited twice before. The factor 99 is there because the histogram
-        // is precise to 1 %.
+        // Each datagram was refused twice, and waited at least `STEP_NS` each time. The limit is
+        // 99 % of two waits, because the histogram is precise to 1 %.
         assert!(record.accept.min() * 100 >= 2 * STEP_NS * 99, "{}", record.accept.min());
     }
 

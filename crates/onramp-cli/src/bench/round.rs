@@ -22,15 +22,15 @@ use onramp_lab::measure::{Gate, Phase, PhaseCell, jain};
 
 /// Stack size of a sending thread in bytes; it is small because there may be thousands of threads.
 const STACK: usize = 256 << 10;
-/// How long a session may take to send the datagrams that it has accepted. The longer time,
-/// `PATIENCE_VERIFIED`, is for rounds in which every datagram is verified.
+/// How long a method may take, at the end of a round, to send the datagrams that it has accepted.
+/// `PATIENCE_VERIFIED` is the longer time for rounds in which every datagram is verified.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_VERIFIED: Duration = Duration::from_secs(30);
 /// How long all senders together may take to make their first calls.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
 /// If no datagram arrives for this time, the datagrams that have not arrived count as lost.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(15);
-/// How often a thread that waits for one of the events above checks whether it has happened.
+/// How often a thread that waits for first calls, or for datagrams to arrive, looks again.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The measurements of one method in one round.
@@ -50,7 +50,7 @@ pub(crate) struct Round {
     pub(crate) wait: Latency,
     /// Number of calls in the window that were refused because there was no room.
     pub(crate) refused: u64,
-    /// Number of datagrams in each message to the kernel; the field below: in each system call.
+    /// Number of datagrams in each message to the kernel; `per_call`: in each system call.
     pub(crate) per_message: f64,
     pub(crate) per_call: f64,
     /// Number of datagrams dropped over the whole round, by reason.

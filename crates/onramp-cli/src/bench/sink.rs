@@ -50,7 +50,7 @@ impl DropCount {
 }
 
 impl Sinks {
-    /// Opens a sink for each flow of `plan`, at the far end of `wire` if there is a wire.
+    /// Opens a sink for each flow of `plan`, at the far end of the veth pair `wire` if given.
     pub(crate) fn open(plan: &Plan, wire: Option<&Wire>) -> Result<Self> {
         let flows = plan.flows();
         let (sockets, targets) = match (plan.sink, wire) {
@@ -98,7 +98,7 @@ impl Sinks {
         counts.collect::<std::io::Result<_>>().context("cannot read a sink's counters")
     }
 
-    /// Returns the number of messages lost on the wire since it was made.
+    /// Returns the number of messages that the veth pair has dropped since it was made.
     pub(crate) fn lost_on_wire(&mut self) -> Result<u64> {
         self.wire.as_mut().map_or(Ok(0), WireCounter::dropped)
     }
@@ -190,8 +190,8 @@ mod tests {
     fn sinks_behind_a_wire_count_what_crosses_it() {
         if !rustix::process::geteuid().is_root() {
             assert!(std::env::var_os("CI").is_none(), "CI is root");
-            // The message goes directly to standard error, because the test harness hides what
-            // passing tests print.
+            // The line goes directly to standard error, because the test harness hides what passing
+            // tests print, and nobody would see that this test was skipped.
             let mut stderr = std::io::stderr();
             return writeln!(stderr, "SKIP: --sink veth needs root").expect("it is open");
         }

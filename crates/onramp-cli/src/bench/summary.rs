@@ -46,7 +46,8 @@ pub(crate) struct MethodSummary<'a> {
     pub(crate) cpu_ns_per_packet: Option<Spread>,
     pub(crate) machine_cpu_ns_per_packet: Option<Spread>,
     pub(crate) jain: Spread,
-    /// Percentiles of the durations of all rounds together.
+    /// Percentiles, over all rounds together, of the durations of sending calls; `accept_ns`: of
+    /// times from the first call for a batch to the next batch; `wait_ns`: of the waits for room.
     pub(crate) send_ns: Option<Percentiles>,
     pub(crate) accept_ns: Option<Percentiles>,
     pub(crate) wait_ns: Option<Percentiles>,

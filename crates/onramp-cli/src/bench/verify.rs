@@ -110,8 +110,7 @@ pub(crate) fn join(lanes: Vec<Handle<'_>>) -> Result<(Vec<Arrivals>, Gaps)> {
 /// The result of checking a round, and what the receiving threads measured in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
-    /// Number of datagrams submitted over the whole round; the field below: number of those
-    /// delivered.
+    /// Number of datagrams submitted over the whole round; `delivered`: number of those delivered.
     pub(crate) submitted: u64,
     pub(crate) delivered: u64,
     /// Number of datagrams in the messages that the wire dropped.
@@ -126,9 +125,8 @@ pub(crate) struct Checked {
 /// How fast and how evenly datagrams arrived in a round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pace {
-    /// Sum of the rates of all flows, in bits per second. This field counts the payload only; the
-    /// next field counts bytes on the wire, which include Ethernet, IP and UDP headers, as a Linux
-    /// qdisc counts them.
+    /// Sum of the payload rates of all flows, in bits per second. `wire_bits_per_second` counts the
+    /// Ethernet, IP and UDP headers, too, as a Linux qdisc does.
     pub(crate) payload_bits_per_second: f64,
     pub(crate) wire_bits_per_second: f64,
     /// The rates on the wire of the slowest, the median and the fastest flow, in bits per second.
@@ -237,7 +235,8 @@ fn pace(plan: &Plan, arrivals: &[Arrivals], gaps: Gaps) -> Pace {
         .map(|flow| (flow.delivered - 1) as f64 * 1e9 / (flow.last_ns - flow.first_ns) as f64)
         .collect();
     rates.sort_by(f64::total_cmp);
-    let sum = rates.iter().fold(0.0, |sum, rate| sum + rate); // The sum of no floats is -0.
+    // `fold` and not `sum`, because `sum` returns -0 if there are no rates.
+    let sum = rates.iter().fold(0.0, |sum, rate| sum + rate);
     let at = |index: usize| rates.get(index).map_or(0.0, |rate| rate * wire);
     Pace {
         payload_bits_per_second: sum * payload,

@@ -16,7 +16,7 @@ use onramp_host::{Line, Lines, Reply};
 const CHUNK: usize = 1_000;
 const CHUNK_BYTES: usize = wire::LINE_MAX / 4;
 
-/// The words of a command, for `--help` to name.
+/// Declares the words of a command to clap, which only needs them for `--help`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Words {
     /// The command, in the syntax of iproute2; `help` shows more
@@ -42,7 +42,7 @@ struct Fault(u8, String);
 
 impl From<ClientError> for Fault {
     fn from(error: ClientError) -> Self {
-        // `tc` uses the same exit code if the kernel does not answer.
+        // `tc` also ends with exit code 2 if the kernel does not answer.
         Self(2, format!("onramp: {error}"))
     }
 }

@@ -59,8 +59,8 @@ fn manual_pages_are_sound() {
         let groff = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(path).output();
         let Ok(groff) = groff else {
             assert!(std::env::var_os("CI").is_none(), "there is no groff");
-            // The message goes directly to standard error, because the test harness hides what
-            // passing tests print.
+            // The line goes directly to standard error, because the test harness hides what passing
+            // tests print, and nobody would see that this test was skipped.
             writeln!(std::io::stderr(), "SKIP: manual pages: there is no groff").expect("open");
             return;
         };

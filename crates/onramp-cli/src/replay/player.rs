@@ -91,12 +91,12 @@ impl Interface {
     }
 
     fn described(block: &InterfaceDescriptionBlock<'_>) -> Self {
-        // The highest bit of the byte tells whether the time units are powers of two or of ten.
+        // The highest bit of `if_tsresol` tells whether time units are powers of two or of ten.
         let power = u32::from(block.if_tsresol & 0x7f);
         let base = if block.if_tsresol & 0x80 == 0 { 10_u128 } else { 2 };
         let units = base.checked_pow(power).filter(|units| *units <= 1 << 64);
-        // The parser always reads the offset as little endian, so the bytes of an offset in a
-        // big-endian section must be swapped.
+        // The parser reads the time offset of an interface (`if_tsoffset`) as little endian even in
+        // a big-endian section, so its bytes must be swapped there.
         let big = block.block_type != IDB_MAGIC;
         let offset = if big { block.if_tsoffset.swap_bytes() } else { block.if_tsoffset };
         Self { units, offset, ..Self::new(block.linktype, block.snaplen, 1) }

@@ -14,8 +14,7 @@ use super::table::{align, duration};
 use crate::error::line;
 use crate::replay::{Flow, MTU, Results};
 
-/// Largest number of flows in the JSON summary. The two constants below are the numbers for tables
-/// and for charts.
+/// Largest number of flows in the JSON summary; `FLOWS_SHOWN`: in tables; `FLOWS_DRAWN`: in charts.
 const FLOWS: usize = 100;
 const FLOWS_SHOWN: usize = 10;
 const FLOWS_DRAWN: usize = 6;

@@ -7,8 +7,8 @@ use pcap_parser::Linktype;
 
 use super::FlowId;
 
-/// The link type "raw IP" has the official number 101. Some systems wrote these numbers (those of
-/// DLT_RAW) into files instead.
+/// The numbers 12 and 14 of DLT_RAW. Some systems wrote them into files as the link type "raw IP",
+/// whose official number is 101.
 const RAW_OLD: [Linktype; 2] = [Linktype(12), Linktype(14)];
 
 /// What a frame contains.
@@ -88,8 +88,8 @@ fn udp<'a>(sliced: &LaxSlicedPacket<'a>, short: bool) -> Frame<'a> {
     Frame::Udp(flow, udp.payload())
 }
 
-/// Whether the bytes of the datagram are complete. The length 0 means "all bytes of the frame":
-/// datagrams of more than 64 KiB have this length if they were captured before segmentation.
+/// Whether all bytes of the datagram are in the frame. A UDP length of 0 means "all bytes of the
+/// frame": datagrams of more than 64 KiB have it if they were captured before segmentation.
 fn whole(udp: &UdpSlice<'_>) -> bool {
     udp.length() == 0 || usize::from(udp.length()) == udp.slice().len()
 }
@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn no_bytes_break_it() {
-        // Changes each header byte in turn to several values, and tries every prefix of each
-        // changed frame.
+        // Parses every prefix of frames in which one header byte has another value. No call may
+        // panic.
         let packet = [&[0; 12][..], &[8, 0], &datagram(b"payload")].concat();
         for at in 0..42 {
             for value in [0, 1, 0x45, 0x7f, 0x80, 0xff] {

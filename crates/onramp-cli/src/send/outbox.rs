@@ -23,7 +23,7 @@ const FLOWS_MAX: usize = 65_536;
 /// The largest packet size in bytes for which fq is configured, even if the path allows larger
 /// packets. The packet size determines how many packets fq sends at once.
 const MTU_MAX: u32 = 1_514;
-/// How often a thread that waits for the qdisc looks up from waiting to show progress.
+/// How often a thread that waits for the qdisc wakes up to show progress.
 const LOOK: Duration = Duration::from_millis(250);
 /// No progress is shown before the run has lasted this long.
 const LONG: Duration = Duration::from_secs(3);
@@ -57,7 +57,8 @@ pub(crate) struct Outbox {
     link: Link,
     sender: Sender,
     flows: HashMap<FlowId, Flow>,
-    /// The first [`FLOWS_MAX`] flows again, as a list. Flows beyond that number share them.
+    /// The first [`FLOWS_MAX`] flows as a list, filled when a capture has more; later flows share
+    /// them.
     shared: Vec<Flow>,
     longest: usize,
     payload_bytes: u64,
@@ -154,7 +155,7 @@ impl Outbox {
         self.shared[(usize::from(from) << 16 | usize::from(to)) % FLOWS_MAX].clone()
     }
 
-    /// Shows progress if the last time was long enough ago.
+    /// Shows progress, at most once per [`LOOK`], and only after the run has lasted for [`LONG`].
     fn look(&mut self) {
         let now = MonotonicClock.now();
         if now < self.looked + LOOK || now < self.started + LONG {

@@ -68,8 +68,8 @@ fn every_method_is_measured() {
         }
         assert_eq!(sum(&method["drops"]), 0, "loopback drops nothing: {method}");
     }
-    // A datagram counts and a call counts at slightly different moments, so the ratio may be off by
-    // a little.
+    // The program counts a datagram and its system call at slightly different moments, so the ratio
+    // may be off by a little.
     let per_call = |at: usize| number(&methods[at]["datagrams_per_system_call"]);
     assert!((0.9..1.1).contains(&per_call(0)) && per_call(1) > 28.0, "{methods:?}");
     assert!(number(&methods[2]["datagrams_per_message"]) > 28.0, "{methods:?}");

@@ -590,8 +590,8 @@ fn memory_is_bounded_however_long_the_capture() {
         .spawn()
         .expect("a shell");
     let mut pipe = child.stdin.take().expect("a pipe");
-    // The capture begins with 320 MB of large packets of one flow; then come 100,000 small packets,
-    // each of a flow of its own.
+    // The process may use 150 MB of address space. The capture has 320 MB of large packets of one
+    // flow, and then 100,000 small packets, each of a flow of its own.
     pipe.write_all(&pcap(1, 1, &Vec::new())).expect("it reads");
     let record = |n: u64, bytes: &[u8]| pcap(1, 1, &vec![(n * MSEC, bytes.to_vec())]).split_off(24);
     let large = frame(65_000, 1, 0);

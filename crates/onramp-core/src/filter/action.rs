@@ -4,7 +4,7 @@
 //! `net/sched/act_api.c`, `act_gact.c`, `act_skbedit.c`.
 //! Differs: filters do not share actions: an `index` belongs to one action only; all actions with
 //! `random netrand` start from the same seed.
-//! Invariant: a chain of actions ends, whatever its actions jump to.
+//! Invariant: for each packet, the actions of a filter end after at most 32 jumps.
 
 use onramp_queue::Packet;
 
@@ -33,7 +33,7 @@ pub(super) struct Action {
     pub(super) counters: Counters,
     /// Hexadecimal digits that the user stores with the action. They are only shown.
     cookie: String,
-    /// Whether the user asked for counters that are not kept per processor. That is only shown.
+    /// Whether the line has the flag `no_percpu`, which has no effect here and is only shown.
     no_percpu: bool,
     /// Which counters the user asks the hardware to keep. Only shown, because no hardware runs
     /// actions here.
@@ -50,8 +50,8 @@ enum What {
 /// Number of kinds of actions.
 pub(super) const KINDS: usize = 3;
 
-/// Replaces what the action decides (its control) for one in `every` packets, chosen at random or
-/// by counting.
+/// Replaces the decision of a `gact` action for one in `every` packets, chosen at random or by
+/// counting.
 #[derive(Clone, Debug)]
 struct Random {
     chance: Option<Rng>,

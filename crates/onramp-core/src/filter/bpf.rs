@@ -23,11 +23,11 @@ use crate::base::{ConfigError, Errno};
 
 const MEMORY: usize = 16;
 const PROGRAM_MAX: u32 = 4096;
-/// Negative offsets from this one up to -1 do not name bytes, but metadata of the packet.
+/// Offsets from this one up to -1 name metadata of the packet instead of bytes.
 const ANCILLARY: i32 = -0x1000;
-/// Negative offsets from this one on count from the network header.
+/// Offsets from this one up to below `ANCILLARY` count from the network header.
 const NETWORK: i32 = -0x10_0000;
-/// Negative offsets from this one on count from the link header.
+/// Offsets from this one up to below `NETWORK` count from the link header.
 const LINK: i32 = -0x20_0000;
 
 /// A checked program of the classic packet filter.

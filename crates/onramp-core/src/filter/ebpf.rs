@@ -13,9 +13,10 @@
 //!
 //! Source: RFC 9669, "BPF Instruction Set Architecture"; `tc-bpf(8)`, `bpf(2)`, `bpf-helpers(7)`;
 //! behaviour of Linux 7.2 `net/sched/cls_bpf.c`.
-//! Differs: programs have no loops, no functions besides the main one, no maps, no atomics and no
-//! signed division; of the helpers, only `bpf_skb_load_bytes` exists. A program cannot write to the
-//! packet or to the packet's metadata.
+//! Differs: programs have no loops, no functions besides the main one, no maps, no atomics, and no
+//! instructions of version 4 (signed division, sign-extending moves and loads, byte swaps, long
+//! jumps); of the helpers, only `bpf_skb_load_bytes` exists. A program cannot write to the packet
+//! or to the packet's metadata.
 //! Invariant: a checked program runs at most one step for each of its instructions.
 
 mod check;
@@ -96,8 +97,7 @@ enum Step {
         to: Register,
         value: u64,
     },
-    /// The second half of the instruction before it, which is twice as long as others (`Set`). Does
-    /// nothing.
+    /// The second half of `Set`, an instruction of double length. This step does nothing.
     Half,
     Load {
         size: u8,

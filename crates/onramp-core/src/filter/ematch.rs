@@ -50,7 +50,7 @@ enum Test {
     Bytes { layer: LayerOf, offset: i32, needle: Vec<u8> },
 }
 
-/// Where in the packet a number lies that is compared, and how many bytes it has.
+/// The position, the length and the mask of a number in the packet that a match compares.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     bytes: u8,
@@ -164,8 +164,8 @@ impl Object {
             What::Value(value) => return Some(value),
             What::Priority => pkt.priority,
             What::Mark => pkt.mark,
-            // As in Linux on most machines: the two bytes of the protocol as they are on the wire,
-            // read as a little-endian number.
+            // As in Linux on little-endian machines, `protocol` is the two bytes on the wire, read
+            // as a little-endian number.
             What::Protocol => look.at(pkt).keys().outer.swap_bytes().into(),
             What::Length => pkt.len,
             What::Vlan => {

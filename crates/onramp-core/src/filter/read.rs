@@ -17,7 +17,7 @@ use super::{Look, Matcher, words};
 use crate::base::error::{Errno, Fault};
 use crate::base::{ConfigError, Handle};
 
-/// Decides the position of a filter among those of its preference: lower ranks are asked first.
+/// The order of the filters of one preference: filters with a lower rank are asked first.
 pub(super) type Rank = (u64, u64);
 
 /// A filter with its options, which have been checked. A copy that comes from a running tree
@@ -25,8 +25,8 @@ pub(super) type Rank = (u64, u64);
 #[derive(Clone, Debug)]
 pub struct FilterSpec {
     pub(super) chain: u32,
-    /// When the filter's chain began: the number of filters that had been added to the qdisc or
-    /// class up to then.
+    /// How many filters had been added to the qdisc or class when this filter's chain got its first
+    /// filter.
     pub(super) chain_born: u64,
     /// The preference: filters with a smaller number are asked first. 0 means that a preference is
     /// still to be assigned.
@@ -57,8 +57,8 @@ pub struct FilterSpec {
 
 pub(super) const KINDS: &[&str] = &["matchall", "fw", "u32", "basic", "flower", "flow", "bpf"];
 
-/// Turns an error into one that the kernel reports without a message, because `tc` sends these
-/// words to the kernel without checking them.
+/// Turns an error into one that the kernel reports without a message, because `tc` sends wrong
+/// words of this sort to the kernel unchecked.
 fn invalid(error: ConfigError) -> ConfigError {
     error.kernel(Errno::Invalid, "")
 }
@@ -69,7 +69,7 @@ impl FilterSpec {
     pub(crate) fn words(&self) -> String {
         let (chain, pref, text) = (self.chain, self.pref, &self.text);
         let protocol = super::protocol::word(self.protocol);
-        // Filters of other kinds need not have the same handle again.
+        // Filters of other kinds may get another handle when they are added again.
         let handle = match (&self.matcher, self.handle) {
             (Matcher::Mark(mark, u32::MAX), _) => format!("handle {mark:#x} "),
             (Matcher::Mark(mark, mask), _) => format!("handle {mark:#x}/{mask:#x} "),
@@ -84,8 +84,8 @@ impl FilterSpec {
         format!("protocol {protocol} pref {pref} chain {chain} {handle}{text}")
     }
 
-    /// Returns the first `u32` hash table of this filter's preference. The hash table has none of
-    /// the filter's options.
+    /// Returns the first `u32` hash table for the preference of this filter. The filter's options
+    /// do not apply to the table.
     pub(super) fn table(&self, handle: u32, rank: Rank, serial: u64) -> Self {
         Self {
             rank,
@@ -200,8 +200,8 @@ impl FilterSpec {
                     if !read(word, words)? {
                         let why = format!("{} takes {knows}", self.kind);
                         let error = words.wrong("", word, why);
-                        // After an action, `tc` takes an unknown word for the name of another
-                        // action, and its error is another.
+                        // `tc` takes an unknown word after an action for the name of another
+                        // action, and exits with another status than for an unknown option.
                         return Err(if acted { error.argument() } else { error });
                     }
                 }
@@ -431,7 +431,7 @@ fn read_mark(word: &str) -> Option<(u32, u32)> {
     masked(word, u32::MAX, |word, _| count(word, u32::MAX))
 }
 
-/// Whether the error is one of the kernel: `tc` accepts the line and sends it.
+/// Whether only the kernel reports this error: `tc` accepts the line and sends it.
 pub(super) fn is_sent(error: &ConfigError) -> bool {
     matches!(error.fault, Fault::Kernel(..))
 }

@@ -7,7 +7,7 @@
 pub struct Entry {
     /// The word that names the filter or action in a line.
     pub id: &'static str,
-    /// A one-line description for users.
+    /// A one-line description of the filter or action, for users.
     pub about: &'static str,
     /// The options of this filter or action.
     pub options: &'static [Opt],
@@ -18,11 +18,11 @@ pub struct Entry {
 pub struct Opt {
     /// The word that the option begins with.
     pub key: &'static str,
-    /// What must follow the word, as users read it: names of values, or words.
+    /// What must follow `key`, as documentation shows it: placeholders for values, or words.
     pub operand: &'static str,
-    /// If one of several words must follow, these words.
+    /// The words of which one must follow `key`. Empty if `key` takes other values or none.
     pub words: &'static [&'static str],
-    /// A one-line description for users.
+    /// A one-line description of the option, for users.
     pub help: &'static str,
     /// An example of the words that may follow the option's word.
     pub example: &'static str,

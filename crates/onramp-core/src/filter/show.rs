@@ -28,7 +28,7 @@ pub struct Query {
 }
 
 impl Head {
-    /// Returns the query that this part of a `tc filter show` line describes.
+    /// Returns the query that these options of `tc filter show` describe.
     pub(crate) fn query(&self) -> Query {
         let protocol = self.protocol;
         Query { parent: self.parent, pref: self.pref(), protocol, chain: self.chain }
@@ -181,8 +181,8 @@ impl FilterSpec {
         self.show_hardware("", out);
         match &self.matcher {
             Matcher::Bpf(program, _) => program.show(out),
-            // The program is shown as it was given. Linux would show the number under which the
-            // kernel has loaded the program.
+            // An eBPF program is shown as the user gave it. Linux would show the number under which
+            // the kernel has loaded the program.
             _ => {
                 let digits = self.word_behind("ebpf-bytecode");
                 out.string("ebpf_bytecode", digits, format_args!("ebpf-bytecode {digits}"));
@@ -213,7 +213,7 @@ impl FilterSpec {
         }
     }
 
-    /// Shows `not_in_hw`: no hardware runs the filter.
+    /// Shows `not_in_hw`, because no hardware runs filters here, and `skip_hw` if it was given.
     pub(super) fn show_hardware(&self, before: &str, out: &mut Out) {
         let behind = if before.is_empty() { " " } else { "" };
         if self.skip_hw {

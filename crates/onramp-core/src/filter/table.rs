@@ -54,7 +54,8 @@ pub(crate) struct Table {
 struct Place {
     /// The filters by chain and preference.
     groups: BTreeMap<Name, Group>,
-    /// For each chain: when its first filter was added, as the value of `born` at that time.
+    /// For each chain that has filters: the value of `born`, the count of all filters added at this
+    /// qdisc or class, when the chain got its first filter.
     chains: BTreeMap<u32, u64>,
     born: u64,
     tables: Tables,
@@ -159,8 +160,8 @@ impl Table {
         done
     }
 
-    /// Returns the existing filter that a line names, or `None` if there is no such filter. Returns
-    /// an error if `how` does not allow that result.
+    /// Returns the filter that a line names, or `None` if there is no such filter. Returns an error
+    /// if `How::Add` finds a filter, or `How::Change` finds none.
     fn there(
         &self,
         at: Handle,

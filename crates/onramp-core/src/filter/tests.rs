@@ -79,8 +79,8 @@ pub(super) fn ask(filters: &mut Filters, pkt: &mut Packet) -> Decision {
 fn what_comes_last_without_a_preference_is_asked_first() {
     let lines = ["matchall classid 1:1", "matchall classid 1:2", "pref 65000 matchall classid 1:3"];
     assert_eq!(ask(&mut filters(&lines), &mut from(1)), class(2));
-    // A filter without `pref` gets the preference before the lowest one from 32768 on: 49152 would
-    // come before 65000, but here 64999 is assigned.
+    // A filter without `pref` gets the preference just below the lowest one that is 32768 or more.
+    // Below 65000, that is 64999, and not the usual 49152.
     let lines =
         ["pref 65000 matchall classid 1:1", "pref 100 matchall classid 1:2 action continue"];
     let mut both = filters(&lines);
@@ -274,7 +274,8 @@ fn flows_are_computed() {
     let mut by_port = filters(&[
         "handle 1 flow map key proto-src and 0xff xor 6 rshift 1 addend 2 baseclass 1:2",
     ]);
-    // The class is ((5 & 0xff ^ 6) >> 1) + 2, counted from class 2 on.
+    // The filter computes ((0x305 & 0xff ^ 6) >> 1) + 2 = 3. Added to `baseclass` 1:2, that is the
+    // class 1:5.
     assert_eq!(ask(&mut by_port, &mut from(0x305)), class(5));
     let mut by_address =
         filters(&["handle 1 flow map key dst addend -10.9.0.0 divisor 5 baseclass 1:4"]);
@@ -323,8 +324,7 @@ fn programs() {
         run(&nine.replacen("15,", "16,", 1), &mut from(5)),
         Decision::Class(Handle::new(4, 0))
     );
-    // The program sets A to 100, then applies an operation with 7: the code of the operation, and
-    // the result.
+    // Each case: the code of an operation, and the result of that operation on 100 and 7.
     for (code, value) in [
         (0x04, 107),
         (0x14, 93),
@@ -506,7 +506,7 @@ fn filters_of_one_preference_are_of_one_kind() {
         &format!("pref 2 {all}"),
         "chain 1 pref 1 basic classid 1:1",
     ]);
-    // When preference 32768 is taken, no preference is left below it that can be assigned.
+    // Preference 32768 is taken, so no lower one is left for a filter without `pref`.
     let full = error(&[&format!("pref 32768 {all}"), all]);
     assert!(full.ends_with("the lowest one, 32768, is taken"), "{full}");
 }
@@ -628,7 +628,7 @@ proptest! {
         let mut bytes = frame(0, 0, len);
         for (at, byte) in noise {
             let at = usize::from(at) % len;
-            // Change any byte except those that decide where the IP header begins.
+            // Change any byte but the Ethernet type, which decides where the IP header begins.
             bytes[at] = if (12..14).contains(&at) { bytes[at] } else { byte & 0x93 };
         }
         let mut expected = Decision::Unknown;

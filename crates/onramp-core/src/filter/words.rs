@@ -64,8 +64,8 @@ impl Key {
         self.matches_at(look, pkt, 0, 0)
     }
 
-    /// Does the same as `matches` after links have moved on: `on` bytes are added to each offset,
-    /// and `next` bytes more if the offset counts from the next header.
+    /// Compares the key like `matches`, but after links have moved on: `on` bytes are added to its
+    /// offset, and `next` bytes more if the offset counts from the next header.
     fn matches_at(self, look: &mut Look, pkt: &Packet, on: i32, next: i32) -> Option<bool> {
         let next = if self.next_header { next } else { 0 };
         let word = word_at(look, pkt, self.offset + on + next)?;
@@ -238,8 +238,8 @@ impl Selector {
             At::Address(offset, v6) => self.read_address(words, name, offset, v6),
             At::Number { bits, offset, shift, next_header } => {
                 let (value, mask) = Key::read_pair(words, name, bits)?;
-                // A number that must be shifted does not fill its bytes, so the whole word is
-                // compared under the mask.
+                // A field with a `shift` is only a part of its word, so the key compares the whole
+                // word under the mask.
                 let bits = if shift > 0 { 32 } else { bits };
                 let part = (value << shift, mask << shift, bits);
                 let key = Key::place(words, name, part, offset, next_header)?;

@@ -212,8 +212,8 @@ pub(crate) trait Source {
 /// The state of CoDel for one queue.
 #[derive(Clone, Copy, Debug, std::default::Default)]
 pub(crate) struct Codel {
-    /// Number of drops since the queue turned bad. The more drops, the sooner the next drop
-    /// follows.
+    /// Number of drops and marks since the queue turned bad. If the queue turns bad again soon, the
+    /// count does not begin at 1. The higher it is, the sooner the next drop follows.
     pub(crate) count: u32,
     /// Value of `count` when dropping began last.
     last_count: u32,
@@ -224,7 +224,7 @@ pub(crate) struct Codel {
     drop_next: Units,
     /// Time for which the last packet that reached the head of the queue had waited.
     waited: Units,
-    /// The inverse of the square root of `count`, in units of 2^-16.
+    /// 1 divided by the square root of `count`, in units of 2^-16.
     inv_sqrt: u16,
     dropping: bool,
 }

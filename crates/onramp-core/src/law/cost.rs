@@ -16,7 +16,7 @@ pub(crate) const OVERHEAD: Param =
         .reset()
         .short();
 
-/// The option `mpu`: the number of bytes that a smaller packet counts for.
+/// The option `mpu`: a packet of fewer bytes counts as this many bytes.
 pub(crate) const MPU: Param = Param::new(
     "mpu",
     Unit::Bytes,
@@ -82,8 +82,8 @@ pub(crate) struct Cost {
     framing: Framing,
 }
 
-/// The largest shift. The shift is such that the multiplier has 32 bits, or is this one if that
-/// would need a larger shift.
+/// The largest shift. `Cost::new` chooses the shift with which the multiplier has 32 bits, or this
+/// shift if a larger one would be needed.
 const SHIFT_MAX: u32 = 34;
 
 impl Cost {

@@ -74,7 +74,7 @@ pub(crate) struct Average {
     /// The average of the queue's length, times 2^weight.
     value: u64,
     /// Number of packets that were not dropped since the last drop, or -1 while the average is
-    /// below `min`.
+    /// below `min`, or `max` or more.
     spared: i32,
     /// A random number: the larger it is, the later the next drop comes.
     draw: u32,
@@ -130,8 +130,9 @@ impl Red {
         let (bits_per_tick, cell_log) = shrinking(self.weight, average_packet, bytes_per_sec);
         let mut bits = [31; 256];
         for (place, bits) in (0_u32..).zip(&mut bits[..255]) {
-            // If a packet takes less than a microsecond, `bits_per_tick` is infinite. In the first
-            // cell, the average must still not shrink.
+            // If a packet takes less than a microsecond, `bits_per_tick` is infinite, and zero
+            // times infinity is not a number. So the first cell gets 0 bits without a
+            // multiplication.
             let cell = f64::from(place) * f64::from(1_u32 << cell_log);
             let shrunk = if place == 0 { 0.0 } else { cell * bits_per_tick };
             #[expect(clippy::cast_possible_truncation, reason = "at most 31, not negative")]
@@ -234,7 +235,7 @@ const ADAPT_NS: u64 = 510_000_000;
 /// Half a second, in ticks of 10 ms.
 const ADAPT_TICKS: u64 = 50;
 
-/// The probability 0.01, times 2^32. Adaptive RED does not go below it.
+/// The probability 0.01, times 2^32. Adaptive RED does not reduce a probability below 0.01 further.
 const PERCENT: u32 = 42_949_672;
 
 /// Adaptive RED: changes `probability` from time to time, so that the average stays in the middle

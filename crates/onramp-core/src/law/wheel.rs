@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_long_work_is_done_in_parts() {
         // The timer goes off for its three parts in ticks 51, 52 and 53. Then it waits for two
-        // ticks, one of which is late, and goes off again in tick 56.
+        // ticks. Since each timer goes off one tick late, it goes off again in tick 56.
         let timer = Timer::new(50, 3, 20_000_000);
         assert_eq!(
             times(&timer, 0, 70),
@@ -251,8 +251,9 @@ mod tests {
     /// for waits of 62 ticks.
     #[test]
     fn the_clock_of_a_period_is_that_of_a_tick_less() {
-        // The timer first goes off in tick 51. Afterwards it follows its clock, whose ticks are as
-        // long as one or eight fine ticks.
+        // The timer first goes off in tick 51. With waits of 61 to 63 ticks, it then uses the
+        // finest clock; with a wait of 64 ticks, the clock whose ticks are as long as eight fine
+        // ticks.
         for (wait, period, phase) in [(61, 62, 51), (62, 63, 51), (63, 64, 51), (64, 72, 120 % 72)]
         {
             let timer = Timer::new(50, 1, wait * TICK_NS);

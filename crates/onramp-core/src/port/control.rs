@@ -43,19 +43,21 @@ impl<D: Device> Port<D> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if jobs.len() >= JOBS_MAX {
             drop(jobs);
-            // If an owner found the lock of the job list taken, it may have left jobs behind, so
-            // wake the runner.
+            // If an owner found this lock taken, the owner may have left jobs behind, so wake the
+            // runner.
             waker.visit_by(now);
             return Err(TooManyJobs(job));
         }
         jobs.push_back(job);
         drop(jobs);
-        // Relaxed: `has_requests` says why; the lock publishes the job.
+        // Relaxed: an owner may miss the flag, since this thread then owns the port itself or wakes
+        // the runner; the lock publishes the job.
         self.requests.fetch_or(JOBS, Ordering::Relaxed);
         if let Some(owner) = self.intake.own() {
             return Ok(self.run_jobs_now(owner, Caller { now, waker, is_runner: false }));
         }
-        waker.visit_by(now); // The owner may already have looked for jobs for the last time.
+        // The owner may not look for jobs again in this run, so ask the runner to visit the port.
+        waker.visit_by(now);
         Ok(false)
     }
 
@@ -76,13 +78,13 @@ impl<D: Device> Port<D> {
         self.with(Box::new(|root, cx| root.succeed(qdisc, cx)), now, waker)
     }
 
-    /// Runs the waiting jobs, up to a quota, and then leaves the port. Sends no packet: sending is
-    /// left to the runner. Returns true if no job is left.
+    /// Runs the waiting jobs, up to a quota, and then leaves the port. Sends no packet, but asks
+    /// the runner to send. Returns true if no job is left.
     fn run_jobs_now(&self, mut owner: Owner<'_, PortState<D>>, caller: Caller<'_>) -> bool {
         let waker = caller.waker;
         let was_busy = owner.was_busy();
-        // The run's quota of packets is zero, since this function sends nothing. Packets of a dead
-        // port are dropped below.
+        // The run's quota of packets is zero, since this function sends nothing. If the port is
+        // closed or dead, `run` drops its packets at the end of this function.
         let mut run = Run::new(owner.later(caller.now), waker, &self.stats);
         let held = owner.held(&self.stats);
         for _ in 0..JOB_LOOKS {
@@ -119,12 +121,12 @@ impl<D: Device> Port<D> {
         }
         if was_busy {
             if owner.waiting() > 0 {
-                // Packets were staged while the jobs ran, and no owner will send them.
+                // No owner will send the packets that were staged while the jobs ran.
                 waker.visit_by(run.now);
             }
             owner.leave_busy();
         } else if let Err(owner) = owner.leave_idle() {
-            // Packets were staged while the jobs ran, and no owner will send them.
+            // Packets were staged while the jobs ran. Leave them to the runner.
             waker.visit_by(run.now);
             owner.leave_busy();
         }
@@ -147,7 +149,7 @@ impl<D: Device> Port<D> {
             run.waker.visit_by(run.now);
         } else if self.has_work(owner) {
             // Another thread holds the lock of the job list, and may need this processor to release
-            // the lock. So let the runner come a tick later.
+            // the lock. So the runner is to come only after a tick.
             run.waker.visit_by(run.now.after(TICK_NS));
         }
     }

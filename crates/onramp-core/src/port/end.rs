@@ -41,7 +41,8 @@ impl<D: Device> Port<D> {
         self.stats.backlog.set(owner.held(&self.stats));
         run.waker.dies();
         let first = self.known.death.set(why(&*panic)).is_ok();
-        // A panic's payload is foreign code, and dropping it may panic too.
+        // The code that panicked chose the payload of the panic, and dropping the payload may panic
+        // too.
         std::mem::forget(panic);
         if first {
             run.waker.died();
@@ -98,8 +99,8 @@ impl<D: Device> PortState<D> {
         if rests || !self.inbox.is_empty() { Stop::Quota } else { Stop::Empty }
     }
 
-    /// Whether a dead port holds more packets than a sender should drop that owns the port only
-    /// because it pushed packets of its own.
+    /// Whether a dead port holds too many packets for this owner to drop: the owner is a sender,
+    /// which came only to push its own packets, and the packets exceed its quota.
     fn is_burden(&self, run: &Run<'_>) -> bool {
         !run.is_runner && self.held_by_death(run.stats) > u64::from(run.quota.purge)
     }

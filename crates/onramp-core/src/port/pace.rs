@@ -17,8 +17,8 @@ const PAUSE_NS: u64 = TICK_NS / 8;
 /// collecting for a while. A single such visit may be an accident, since a thread may lose its
 /// processor.
 const IN_VAIN: u8 = 2;
-/// The shortest and the longest time, in nanoseconds, for which the port then does not collect
-/// packets.
+/// The shortest and the longest pause in collecting, in nanoseconds, after packets were collected
+/// in vain.
 const HOLD_MIN_NS: u64 = 1_000_000;
 const HOLD_MAX_NS: u64 = 64_000_000;
 
@@ -38,8 +38,8 @@ pub(super) struct Pace {
     /// collecting, in nanoseconds.
     collects_from: Instant,
     hold_ns: u64,
-    /// Number of visits since the last pause that found packets, and how many of these in a row, up
-    /// to the last one, found packets that were collected in vain.
+    /// Number of the runner's visits since the last pause that found packets, and how many of these
+    /// visits in a row, up to the last one, found packets that were collected in vain.
     visits: u8,
     in_vain: u8,
 }
@@ -79,8 +79,8 @@ impl Pace {
     /// Senders that wait for answers send a burst and stop. Collecting such a burst only delays it.
     /// The runner notices the delay by the age of the newest packet, and then the port stops
     /// collecting for a pause, which is longer if the same happens again soon. There is no pause if
-    /// each burst costs the device a call, because sending many packets late in one call is then
-    /// still cheaper than sending them one by one.
+    /// each burst costs the device a call into the kernel, because sending many packets late in one
+    /// call is then still cheaper than sending them one by one.
     pub(super) fn collects(&mut self, was_busy: bool, visit: bool, now: Instant) -> bool {
         let (came, newest) = (self.came, self.newest.take());
         let tick_over = now.since(self.tick_start) >= TICK_NS;
@@ -101,8 +101,8 @@ impl Pace {
         }
     }
 
-    /// Records a visit that found packets. `lay` says whether the packets were collected in vain:
-    /// no sender was active any more.
+    /// Records a visit of the runner that found packets. `lay` says whether they were collected in
+    /// vain: no sender was active any more.
     fn note_visit(&mut self, lay: bool, now: Instant) {
         self.visits = self.visits.saturating_add(1);
         self.in_vain = if lay { self.in_vain + 1 } else { 0 };
@@ -133,8 +133,7 @@ mod tests {
         pace.collects(true, true, Instant(at))
     }
 
-    /// Returns for how many nanoseconds after `at` the port does not collect. The time is found by
-    /// bisection.
+    /// Finds by bisection for how many nanoseconds after `at` the port does not collect packets.
     fn hold_ns(pace: &Pace, at: u64) -> u64 {
         let (mut held, mut free) = (0, 1 << 40);
         if !pace.holds(Instant(at)) {
@@ -150,7 +149,7 @@ mod tests {
     /// Packets were collected in vain if the newest is at least an eighth of a tick old (12.5 us).
     /// A younger packet shows that senders are still active.
     #[test]
-    fn what_is_twelve_and_a_half_microseconds_old_lay_in_vain() {
+    fn packets_of_12500_ns_or_older_were_collected_in_vain() {
         for (age, lay) in [(0, false), (12_499, false), (12_500, true), (90_000, true)] {
             let mut pace = Pace::default();
             assert!(visit(&mut pace, START, age), "one says nothing, {age}");
@@ -160,8 +159,8 @@ mod tests {
         }
     }
 
-    /// The pause in collecting is 1 ms at first, and twice as long each time the same happens again
-    /// soon, up to 64 ms.
+    /// The first pause in collecting is 1 ms. Each time packets are again collected in vain soon
+    /// after a pause, the next pause is twice as long, up to 64 ms.
     #[test]
     fn collecting_pauses_for_longer_each_time() {
         let (mut pace, mut at) = (Pace::default(), START);
@@ -173,10 +172,10 @@ mod tests {
         }
     }
 
-    /// If packets are again found collected in vain within the first four visits after a pause, the
-    /// next pause is twice as long. After more visits, the next pause is 1 ms again.
+    /// If two visits in a row, among the first four after a pause, find packets collected in vain,
+    /// the next pause is twice as long. If that happens only later, the next pause is 1 ms again.
     #[test]
-    fn after_some_good_visits_it_begins_anew() {
+    fn after_some_good_visits_the_pause_is_short_again() {
         for (good, doubles) in
             [(0, true), (1, true), (2, true), (3, false), (9, false), (999, false)]
         {
@@ -200,9 +199,10 @@ mod tests {
         }
     }
 
-    /// The port goes on collecting if every other visit finds packets that are not old.
+    /// The port goes on collecting if every other visit of the runner finds packets that were not
+    /// collected in vain.
     #[test]
-    fn only_two_in_turn_count() {
+    fn only_two_visits_in_a_row_cause_a_pause() {
         let (mut pace, mut at) = (Pace::default(), START);
         for round in 0..300 {
             assert!(visit(&mut pace, at, [20_000, 0][round % 2]), "{round}");
@@ -211,8 +211,8 @@ mod tests {
         assert_eq!(hold_ns(&pace, at), 0);
     }
 
-    /// The port goes on collecting if the run is a sender's, if the port was not busy, if the
-    /// device makes calls into the kernel, or if the visit finds no packets.
+    /// Packets 50 us old cause no pause in collecting if the owner is a sender, if the port was not
+    /// busy, if the device makes calls into the kernel, or if the visit finds no packets.
     #[test]
     fn only_visits_that_find_what_was_collected_count() {
         for (was_busy, by_runner, calls, finds) in [
@@ -248,8 +248,8 @@ mod tests {
         assert!(!pace.holds(Instant(START + 50_000)));
     }
 
-    /// 24 packets in a tick make a port busy: it collects. Fewer than 12 packets in a tick end
-    /// that.
+    /// 24 packets in a tick make a port busy, so that it collects packets. When fewer than 12
+    /// packets come in a tick, the runner ends the busy period.
     #[test]
     fn busy_and_idle_by_the_packets_of_a_tick() {
         for (came, idle_collects, busy_collects) in [
@@ -261,7 +261,8 @@ mod tests {
         ] {
             let after = |was_busy, visit, ns| {
                 let mut pace = Pace::default();
-                // This call begins a tick, since the first tick is long over.
+                // This call begins a new tick at `START`, because the tick that began at time 0 is
+                // over.
                 let _ = pace.collects(false, false, Instant(START));
                 pace.enqueued(came);
                 pace.collects(was_busy, visit, Instant(START + ns))

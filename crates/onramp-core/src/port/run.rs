@@ -6,8 +6,8 @@ use super::{PortWaker, QUOTA_NS};
 use crate::base::Instant;
 use crate::base::stats::PortStats;
 
-/// The thread that runs: the time at which it began, how it wakes the runner, and whether it is the
-/// runner itself.
+/// The thread that owns the port in a run: the time at which the thread read the clock, how it
+/// wakes the runner, and whether it is the runner itself.
 #[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
     pub(super) now: Instant,
@@ -21,9 +21,9 @@ pub(super) struct Run<'a> {
     pub(super) now: Instant,
     pub(super) waker: &'a dyn PortWaker,
     pub(super) stats: &'a PortStats,
-    /// Whether the thread that owns the port is the runner, and not a sender. The runner, and a
-    /// thread that closes the port, have time to drop all packets of a tree at once; a sender owns
-    /// the port only because it pushed packets of its own.
+    /// Whether the owner has time to drop all packets of a tree at once. True for the runner and
+    /// for a thread that closes the port; false for a sender, which came only to push its own
+    /// packets.
     pub(super) is_runner: bool,
     /// Whether the port was busy when the owner got it.
     pub(super) was_busy: bool,

@@ -98,7 +98,8 @@ impl SharedRate {
     /// Returns the rate of all members together.
     #[must_use]
     pub fn get(&self) -> Rate {
-        Rate::bytes_per_second(self.0.rate.load(Ordering::Relaxed)) // Relaxed: as in `set`.
+        // Relaxed: no other data depends on this number.
+        Rate::bytes_per_second(self.0.rate.load(Ordering::Relaxed))
     }
 
     /// Returns the number of active members: those that have packets to send, or that count as
@@ -200,7 +201,7 @@ const fn float(n: u64) -> f64 {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        // Relaxed: as in `update_active`.
+        // Relaxed: no other data depends on this number.
         self.of.0.members[self.member].0.store(0, Ordering::Relaxed);
     }
 }
@@ -208,7 +209,7 @@ impl Drop for Share {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedRate")
-            // Relaxed: as in `get`.
+            // Relaxed: no other data depends on this number.
             .field("rate", &Rate::bytes_per_second(self.rate.load(Ordering::Relaxed)))
             .field("members", &self.members.len())
             .finish()

@@ -91,8 +91,8 @@ impl<D: Device> PortState<D> {
             return stop;
         }
         if let Some(oldest) = self.inbox.front() {
-            // Record only how long the oldest packet has waited: that is the time for which the
-            // list of staged packets has waited, and other counters have the length of the list.
+            // Record only how long the oldest packet has waited. One value per turn is enough,
+            // because the owner takes all staged packets together.
             run.stats.staging_ns.record(run.now.since(Instant(oldest.enqueued_ns)));
         }
         let stop = loop {
@@ -105,8 +105,8 @@ impl<D: Device> PortState<D> {
                 break Stop::Quota;
             }
             if came == 0 {
-                // The qdisc accepts no packet without dropping one, and nothing may leave now. So
-                // enqueue a packet and let the qdisc decide which packet to drop.
+                // The qdisc is full, and no packet may leave now. So enqueue one packet, and let
+                // the qdisc decide which packet to drop.
                 self.enqueue(1, false, run);
             }
         };
@@ -243,8 +243,8 @@ impl<D: Device> PortState<D> {
     }
 
     /// Tells the port's part of a shared rate whether the port has packets to send. `waiting` says
-    /// that the owner stopped because no packet may leave now. If only the qdisc holds the packets
-    /// back, and not the shared rate, they do not count as packets to send.
+    /// that the owner stopped because no packet may leave now. If the qdisc holds the packets back,
+    /// and the shared rate does not, they do not count as packets to send.
     #[inline]
     fn update_share(&mut self, now: Instant, waiting: bool) {
         if self.share.is_none() {
@@ -271,8 +271,8 @@ impl<D: Device> PortState<D> {
         stop: Stop,
         now: Instant,
     ) -> Leave {
-        // If packets are left in `inbox`, the reason is always `Stop::Quota`: see `settle` and
-        // `purge`.
+        // If packets are left in `inbox`, `stop` is always `Stop::Quota`: `settle` and `purge` see
+        // to that.
         let more = stop == Stop::Quota;
         match mode {
             _ if self.closed.is_some() && !more => Leave::Idle,

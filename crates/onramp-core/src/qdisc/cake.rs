@@ -71,7 +71,7 @@ const PRESETS: &[(&str, u64)] = &[
 
 /// The default memory limit is the memory of this number of packets of the largest size.
 const PACKETS: u64 = 10_240;
-/// The smallest memory limit that the default may have at any rate, in bytes.
+/// The least value of the default memory limit, in bytes, whatever the rate.
 const MEMORY_MIN: u64 = 4 << 20;
 
 /// Defines an option whose value is one of several words. The first word is the default; it is
@@ -209,7 +209,8 @@ struct Cake {
     /// The time from which the shaper's rate allows the next packet, in nanoseconds.
     next_at: u64,
     /// Like `next_at`, but a dropped packet does not move this time, and a sent packet moves it by
-    /// one and a half times the packet's time on the link.
+    /// one and a half times the packet's time on the link, so that drops cost at most a third of
+    /// the rate.
     failsafe_at: u64,
     tins: Vec<Tin>,
     /// The number of the tin that is served now.
@@ -459,9 +460,9 @@ impl Cake {
         for (place, tin) in self.tins.iter().enumerate() {
             if tin.is_active() {
                 let wait = since(tin.next_at, now);
-                // A tin that is within its own rate is preferred to all tins before it in the
-                // table. If no tin is within its rate, the tin that must wait for the shortest time
-                // is served.
+                // A tin that is within its own rate is chosen over all tins before it in `tins`. If
+                // no tin is within its rate, the tin that must wait for the shortest time is
+                // chosen.
                 if wait <= 0 || best.is_none_or(|(_, least)| wait <= least) {
                     best = Some((place, wait));
                 }
@@ -620,7 +621,8 @@ impl Qdisc for Cake {
         }
         match (mine, self.tins[place].bytes(queue)) {
             (false, _) => Verdict::Queued,
-            // The queue of the new packet is empty, so the new packet was dropped as well.
+            // A packet was dropped from the new packet's queue, which is now empty: so the new
+            // packet was dropped as well.
             (true, 0) => Verdict::Dropped,
             (true, _) => Verdict::Congested,
         }

@@ -155,7 +155,7 @@ impl Cbs {
         self.last = now;
         let delay_ns = scale(-self.credits, NS_PER_SEC, slope.max(1));
         // If the missing credits are earned in less than a nanosecond, the delay is rounded down to
-        // zero, and Linux asks again at once. Wait for a nanosecond instead.
+        // zero, and Linux's timer fires at once. Wait for a nanosecond instead.
         Some(now.after(delay_ns.max(1).unsigned_abs()))
     }
 
@@ -178,7 +178,8 @@ impl Cbs {
         }
     }
 
-    /// Calls the child's `dequeue` with the earlier time `then`, if the child holds nothing.
+    /// Calls the child's `dequeue` as if the time were `then`, if the child holds nothing: Linux
+    /// would have made this call at that time (see `catch_up`).
     fn ask_in_vain(&mut self, cx: &mut Cx<'_>, then: Instant) {
         if self.held.packets > 0 {
             return;

@@ -264,9 +264,9 @@ impl Qdisc for Choke {
         self.backlog.packets < self.limit
     }
 
-    /// Sets new parameters. As in Linux, the table of packets has room for the next power of two
-    /// minus one packets; if the size of the table changes, as many of the oldest packets stay as
-    /// fit, and the others are dropped. The average queue length starts anew.
+    /// Sets new parameters. As in Linux, the table of packets has 2^n - 1 places, the least such
+    /// number that is not below `limit`. If the size of the table changes, as many of the oldest
+    /// packets stay as fit, and the others are dropped. The average queue length starts anew.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         let new = Self::new(values);
         let room = (new.limit + 1).next_power_of_two() - 1;

@@ -2,9 +2,10 @@
 //! each mark (L4S), and the classic queue (C) for all other packets.
 //!
 //! ```text
-//! enqueue   ECT(1) and CE go to the L-queue, all others to the classic one (C)
-//! dequeue   L first, but C gets its part of the bytes; then C drops with the square of the law's
-//!           probability, L marks with its multiple, and all that waited for `step_thresh`
+//! enqueue   ECT(1) and CE go to the L-queue (L), all others to the classic queue (C)
+//! dequeue   L first, but C gets its part of the bytes; C drops with the square of the law's
+//!           probability; L marks with a multiple of that probability, and marks each packet that
+//!           waited for longer than `step_thresh`
 //! ```
 //!
 //! When the multiple of the law's probability exceeds 1, there is an overload: both queues drop

@@ -99,8 +99,8 @@ pub(super) const ETF: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// The words for clocks that are accepted after `clockid`. Linux also knows the last three clocks,
-/// but this qdisc refuses all but the first two, as Linux does.
+/// The words that the parser accepts after `clockid`. The last three also name clocks that Linux
+/// knows, but as in Linux, this qdisc refuses all but the first two.
 const CLOCKS: &[&str] =
     &["TAI", "CLOCK_TAI", "CLOCK_REALTIME", "CLOCK_MONOTONIC", "CLOCK_BOOTTIME"];
 

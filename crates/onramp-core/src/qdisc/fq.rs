@@ -129,8 +129,8 @@ struct Fq {
     /// A packet that was dequeued because the parent called `peek`; `backlog` does not count this
     /// packet.
     peeked: Option<Packet>,
-    /// The time, in nanoseconds, at which the wait ends that the last dequeue asked its caller to
-    /// make, without the slack.
+    /// When the last `dequeue` that found no packet asked to be called again, less the timer slack,
+    /// in nanoseconds.
     timer_ns: u64,
     stats: Stats,
 }

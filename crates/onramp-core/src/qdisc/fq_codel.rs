@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! enqueue   hash the flow to a queue; beyond a limit, drop from the head of the longest queue
-//! dequeue   the queue whose turn it is, new ones first, lets out what CoDel lets out
+//! dequeue   serve the queues in turn, new ones first; CoDel drops packets or lets one leave
 //! ```
 //!
 //! Source: RFC 8290; `tc-fq_codel(8)`; behaviour of Linux 7.2 `net/sched/sch_fq_codel.c`, with its
@@ -326,8 +326,8 @@ impl Qdisc for FqCodel {
 
     #[inline]
     fn accepts(&self, pkt: &Packet) -> bool {
-        // A packet larger than the memory limit never fits. An empty qdisc accepts such a packet,
-        // so that `enqueue` drops it at once.
+        // A packet larger than the memory limit never fits. If no memory is charged, accept even
+        // such a packet, so that `enqueue` drops it: otherwise the port would keep it for ever.
         let fits = match self.held.memory {
             0 => true,
             memory => memory + self.held.memory_of(pkt) <= self.memory_limit,

@@ -115,7 +115,7 @@ struct Hfsc {
     turn: u64,
     /// The time at which the next class may send, as computed the last time that no class could.
     timer: Instant,
-    /// Whether the qdisc of a class has ever made the other classes wait.
+    /// Whether the qdisc of a class has ever had packets of which none was ready.
     child_waits: bool,
     peeked: Option<Packet>,
     /// Number of packets and bytes held, without a packet taken out by a `peek`.

@@ -161,7 +161,7 @@ const LOOK_NS: u64 = 5_000_000_000;
 /// One more than the highest level.
 const ABOVE_ALL: u8 = 8;
 const _: () = assert!(ABOVE_ALL as usize == LEVELS);
-/// In place of the place of a class: no class.
+/// The value that means "no class" where the place of a class is expected.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]

@@ -37,7 +37,8 @@ const QUEUES_MAX: u16 = 4096;
 /// The greatest number of traffic classes (`TC_QOPT_MAX_QUEUE` in Linux).
 const CLASSES_MAX: usize = 16;
 
-/// The special properties that `mq` and `mqprio` share.
+/// How `mq` and `mqprio` differ from other kinds: they stand only at the root; `tc` lists their
+/// classes as children of `root`, and lists their default children.
 const ROOT: Quirks = Quirks {
     stands_at_root: true,
     classes_at_root: true,

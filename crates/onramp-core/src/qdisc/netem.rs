@@ -283,8 +283,8 @@ struct Netem {
     wire: Wire,
     slots: Slots,
     rng: Lfsr113,
-    /// A second source of random numbers, for what the option `seed` does not determine in Linux
-    /// either.
+    /// A second source of random numbers, for draws that do not depend on the option `seed` in
+    /// Linux either.
     other: Rng,
     queue: TimeQueue,
     /// Packets that leave without delay, each with the time in nanoseconds at which it came. The

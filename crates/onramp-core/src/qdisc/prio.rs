@@ -58,8 +58,8 @@ pub(super) const PRIO: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// Checks that no entry of the priority map exceeds the number of bands. An entry that the user
-/// gave is an error of `tc`; a default entry is an error of the kernel.
+/// Checks that each entry of the priority map names a band. If the user gave the wrong entry, `tc`
+/// reports the error; if it is a default entry, the kernel does.
 fn check(values: &Values<'_>) -> Result<(), Clash> {
     let bands = values.number("bands");
     let map = priomap(values);

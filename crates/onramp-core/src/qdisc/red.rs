@@ -242,8 +242,8 @@ impl Qdisc for RedQdisc {
         self.child.accepts(pkt)
     }
 
-    /// Sets new parameters. Linux replaces the child if there is a limit, which there always is:
-    /// the old child drops the packets that it holds. The average queue length starts anew.
+    /// Sets new parameters. As in Linux, a new `bfifo` of `limit` bytes replaces the child, which
+    /// drops the packets that it holds. The average queue length starts anew.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         self.child.reset(cx, &mut self.held);
         let new = Self::new(values);

@@ -160,7 +160,8 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     Ok(())
 }
 
-/// The limits in effect: some parameters bound others.
+/// The limits in effect, which may be smaller than the parameters given: the product of `depth` and
+/// `flows` bounds `limit`, and `limit` and `divisor` bound `flows`.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     limit: u32,
@@ -261,8 +262,7 @@ struct FlowRed {
 struct Perturb {
     timer: Timer,
     rounds: Rounds,
-    /// Number of intervals `perturb` that have ended and for which the hash need not be changed any
-    /// more.
+    /// Number of intervals `perturb` that had ended at the last check.
     done: u64,
     rng: Rng,
 }

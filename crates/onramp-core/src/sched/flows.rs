@@ -142,7 +142,7 @@ impl<L> Flows<L> {
     }
 
     /// Takes the first flow, which has no packets left, out of a list. A new flow moves to the end
-    /// of the old flows: see the top of this file.
+    /// of the old flows, if there are any, so that it does not come back as a new flow at once.
     #[inline]
     pub(crate) fn retire(&mut self, age: Age) {
         let Some(first) = self.lists[age].first() else { return };

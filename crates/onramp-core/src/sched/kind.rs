@@ -72,8 +72,8 @@ pub struct Quirks {
     /// Checks the parameters of a new qdisc, in addition to [`Kind::check`]. Not called for a
     /// change.
     pub check_new: Check,
-    /// Adds what else a change command changes. The arguments are the values that the command
-    /// gives, and the options of the qdisc after the change.
+    /// Makes the changes that Linux makes beyond the options in a change command. The arguments are
+    /// the values that the command gives, and the options of the qdisc after the change.
     pub change: fn(&Values<'_>, &mut Options<'_>),
     /// Whether a change of the parameters replaces the qdisc's child by a new one.
     pub renews_child: bool,
@@ -91,15 +91,15 @@ pub struct Quirks {
     pub has_queue_trees: bool,
     /// Whether the qdisc chooses the transmit queue of each packet.
     pub chooses_queue: bool,
-    /// Whether each transmit queue has its own copy of the qdisc in front of it, which holds no
-    /// packet back.
+    /// Whether the qdisc never holds a packet. Each transmit queue then has its own copy of the
+    /// qdisc.
     pub holds_nothing: bool,
     /// Set if a command that does not give the number of bands means one band for each transmit
     /// queue: the name of the option for that number.
     pub bands_of_queues: Option<&'static str>,
     /// Whether the qdisc has exactly one child, so that its parent number needs no class.
     pub has_one_place: bool,
-    /// Whether `tc class show` lists the class above the only child just while a command has named
+    /// Whether `tc class show` lists the class above the only child only if a command has named
     /// that child.
     pub hides_empty_place: bool,
     /// Whether `tc class show` lists all classes of the qdisc as children of `root`.

@@ -51,8 +51,8 @@ pub struct ClassView {
 }
 
 impl QdiscView {
-    /// Returns a view of a root qdisc that has counted and holds nothing. Use it to test code that
-    /// reads views: set the fields that the test needs.
+    /// Returns a view of a root qdisc that holds no packet and whose counters are zero. Use it to
+    /// test code that reads views: set the fields that the test needs.
     #[must_use]
     pub fn new(handle: Handle, kind: &'static Kind) -> Self {
         Self {
@@ -70,8 +70,8 @@ impl QdiscView {
 }
 
 impl ClassView {
-    /// Returns a view of a class below the qdisc that has counted and holds nothing. Use it to test
-    /// code that reads views.
+    /// Returns a view of a class without a parent class, which holds no packet and whose counters
+    /// are zero. Use it to test code that reads views.
     #[must_use]
     pub fn new(handle: Handle) -> Self {
         Self {

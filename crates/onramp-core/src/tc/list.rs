@@ -41,7 +41,7 @@ pub struct Listed<'a> {
     classes: HashMap<Handle, &'a ClassView>,
 }
 
-/// Statistics for a qdisc without counters.
+/// Stands for the statistics of a qdisc that has none.
 static NOTHING: Extra = Extra(Vec::new());
 
 /// A qdisc in the listing.
@@ -56,7 +56,7 @@ struct Line<'a> {
 
 impl<'a> Listed<'a> {
     /// Prepares a listing of the tree that `setup` describes. `views` contains the counters of a
-    /// running tree. For qdiscs without a view, all counters are listed as zero.
+    /// running tree; a qdisc that is missing in `views` is listed with counters of zero.
     pub fn new(
         device: Option<&'a str>,
         setup: &'a Setup,
@@ -171,8 +171,8 @@ impl<'a> Listed<'a> {
             _ if quirks.has_one_place || quirks.shown_below.is_some() => Vec::new(),
             ClassKind::None => Vec::new(),
             ClassKind::Fixed(_) => (1..=setup.fixed_classes(spec)).collect(),
-            // In this kind, each class has a default qdisc, even classes with child classes and the
-            // class with the number 0.
+            // In `hfsc`, whose root is a class too, each class has a default qdisc, even classes
+            // with child classes and the class with the number 0.
             ClassKind::Added { .. } if quirks.added.root_is_class => {
                 std::iter::once(0).chain(setup.class_rows(major).map(|(minor, _)| minor)).collect()
             }
@@ -280,7 +280,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Returns the views of the flows that a qdisc without classes lists like classes.
+    /// Returns the flows that a qdisc without classes lists like classes, with their counters.
     fn flows(&self, major: u16) -> impl Iterator<Item = &'a ClassView> {
         let place = self.setup.parent(major);
         let named = self.setup.root() == Some(major) || place.is_some();
@@ -322,7 +322,8 @@ impl<'a> Listed<'a> {
         out.close();
         out.text(format_args!("\n"));
         if out.style.stats && kind.quirks.has_one_place {
-            // Linux has no counters for the class of such a kind, and `tc` prints an empty line.
+            // Linux has no counters for the class of a qdisc with exactly one child, so `tc` prints
+            // an empty line.
             out.text(format_args!("\n"));
         } else if out.style.stats {
             counters.show(!matches!(kind.classes, ClassKind::None), backlog, out);

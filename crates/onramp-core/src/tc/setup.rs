@@ -69,7 +69,7 @@ pub struct Setup {
     ingress: Option<Box<Node>>,
     /// Whether the device has an `ingress` or `clsact`, or has had one.
     had_ingress: bool,
-    /// By which handle the command that last added a filter at an `ingress` named the parent.
+    /// The parent as given by the command that last added a filter at an `ingress`.
     ingress_called: Option<Handle>,
     /// The qdiscs that the last change removed.
     taken: Vec<Taken>,
@@ -371,8 +371,8 @@ impl Setup {
         self.below(Some(class))
     }
 
-    /// Returns the number of classes of a qdisc whose classes follow from its parameters, and 0 for
-    /// all other qdiscs.
+    /// Returns the number of classes of a qdisc whose classes follow from its parameters (for `mq`:
+    /// from the device's transmit queues, if their number is known), and 0 for all other qdiscs.
     pub(crate) fn fixed_classes(&self, spec: &Spec) -> u16 {
         let of_queues = spec.kind().quirks.has_queue_trees;
         match (spec.kind().classes, self.facts.queues) {
@@ -410,7 +410,7 @@ impl Setup {
         self.qdiscs.get(&major).map(|node| &node.spec)
     }
 
-    /// Returns what a qdisc must know of the place where it stands, with a seed of its own.
+    /// Returns what the qdisc `major` must know of its place, with a random seed of its own.
     pub(crate) fn site(&self, major: u16, mtu: u32, seed: u64) -> Site {
         Site { mtu, seed: seed ^ u64::from(major) << 48, handle: Handle::new(major, 0) }
     }
@@ -556,8 +556,8 @@ impl Setup {
         rows.iter().map(|class| (class.minor, class.parent))
     }
 
-    /// Returns the major numbers of the qdiscs below the classes of a qdisc, each with the minor
-    /// number of its class before it.
+    /// Returns the qdiscs below the classes of a qdisc: the minor number of each such class, and
+    /// the major number of the qdisc below it.
     pub(crate) fn children(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
         let classes = Some(Handle::new(major, 0))..=Some(Handle::new(major, u16::MAX));
         let below = self.places.range(classes);

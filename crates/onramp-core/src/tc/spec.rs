@@ -170,7 +170,7 @@ impl Spec {
         }
     }
 
-    /// Checks all that Linux requires of a new qdisc, including what it does not require of a
+    /// Checks all that Linux requires of a new qdisc, which is more than Linux requires of a
     /// change.
     pub(crate) fn check_new(&self, at: &str) -> Result<(), ConfigError> {
         self.check()?;

@@ -27,7 +27,7 @@ fn counters(first: u64) -> Counters {
     }
 }
 
-/// Returns the view of a qdisc whose counters all follow from `first`.
+/// Returns the view (the state and counters) of a qdisc whose counters all follow from `first`.
 fn view(handle: &str, parent: Option<&str>, id: &str, first: u64) -> QdiscView {
     let mut sojourn = [0; BUCKETS];
     (sojourn[3], sojourn[BUCKETS - 1]) = (first, 2 * first);
@@ -68,8 +68,9 @@ fn queues_of_one_tree_are_added_up() {
     let sum = whole([one, Vec::new(), other, tree(10_000)]);
     assert_eq!(sum.len(), 2);
     for (view, sojourn) in sum.iter().zip([10_100, 11_000]) {
-        // The sum of the three first values is 100 + 1,000 + 10,000. In each view, the n-th field
-        // after the first is larger by n, so in the sum it is larger by 3 n.
+        // The three trees have 100, 1,000 and 10,000 in their first field, so the sum has 11,100
+        // there. In each tree, the n-th field after the first is larger by n, so in the sum it is
+        // larger by 3 n.
         let (added, first) = (Counters { bytes: 11_100, ..counters(11_100) }, 11_100);
         let expected = Counters {
             packets: first + 3,
@@ -325,7 +326,8 @@ fn flows_of_a_qdisc_are_listed_below_it() {
     }
 }
 
-/// The default qdisc below a class and the default qdisc of a transmit queue are those of Linux.
+/// The default qdisc below a class is `pfifo`, and that of a transmit queue `pfifo_fast`, as in
+/// Linux.
 #[test]
 fn defaults_are_those_of_linux() {
     assert_eq!(Spec::class_default().to_string(), "pfifo");

@@ -1,14 +1,15 @@
-//! Combines the views of a device's transmit queues to the view of the whole device.
+//! Combines the views of a device's transmit queues, which hold the state and counters of qdiscs,
+//! to the view of the whole device.
 
 use crate::base::stats::BUCKETS;
 use crate::base::{Counters, Extra};
 use crate::qdisc::KINDS;
 use crate::sched::{ClassView, QdiscView};
 
-/// Combines the views of a device's transmit queues, given in the order of the queues. If an `mq`
-/// stands above the queues, returns the view of the `mq`, followed by the views of all queues.
-/// Otherwise the same tree stands in front of each queue: returns the views of one tree, with the
-/// sums of the counters in all queues.
+/// Combines the views (states and counters of qdiscs) of a device's transmit queues, given in the
+/// order of the queues. If an `mq` stands above the queues, returns the view of the `mq`, followed
+/// by the views of all queues. Otherwise the same tree stands in front of each queue: returns the
+/// views of one tree, with the sums of the counters in all queues.
 #[must_use]
 pub fn whole(queues: impl IntoIterator<Item = Vec<QdiscView>>) -> Vec<QdiscView> {
     let queues: Vec<_> = queues.into_iter().filter(|views| !views.is_empty()).collect();
@@ -25,8 +26,8 @@ pub fn whole(queues: impl IntoIterator<Item = Vec<QdiscView>>) -> Vec<QdiscView>
     sum
 }
 
-/// Returns the view of the `mq` above all transmit queues, or `None` if there is no `mq`. `firsts`
-/// are the views of the first qdisc in front of each queue.
+/// Returns the view (the state and counters) of the `mq` above all transmit queues, or `None` if
+/// there is no `mq`. `firsts` are the views of the first qdisc in front of each queue.
 #[must_use]
 pub fn mq<'a>(firsts: impl IntoIterator<Item = &'a QdiscView>) -> Option<QdiscView> {
     let mut firsts = firsts.into_iter().peekable();

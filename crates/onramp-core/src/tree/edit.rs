@@ -27,8 +27,8 @@ pub struct Edit {
 enum What {
     /// Replaces the root qdisc by this one.
     Root(Box<dyn Qdisc>),
-    /// Replaces the qdisc below a class by this one. The path leads to the qdisc that has the
-    /// class; the number is that of the class.
+    /// Replaces the qdisc below a class by the given one. The path leads to the qdisc that has the
+    /// class; the number is the minor number of the class.
     Graft(Path, u16, Box<dyn Qdisc>),
     /// Gives the qdisc at the end of the path, which has this major number, new parameters.
     Parameters(Path, u16),
@@ -39,7 +39,7 @@ enum What {
     Filters(Path, Handle),
 }
 
-/// The way from the root to a qdisc: the minor numbers of the classes.
+/// The way from the root to a qdisc: the minor numbers of the classes on that way.
 type Path = Vec<u16>;
 
 impl Edit {

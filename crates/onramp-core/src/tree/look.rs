@@ -101,8 +101,8 @@ fn view_below(
             continue;
         };
         let Some((major, kind)) = row.below(place.kind, setup) else { continue };
-        // The child of a kind with exactly one child is shown below the qdisc itself, if no command
-        // named the child.
+        // If a kind has exactly one child, and no command named the child, the child is shown below
+        // the qdisc itself and not below a class.
         let minor = if major == 0 && place.kind.quirks.has_one_place { 0 } else { row.minor };
         let parent = Some(Handle::new(place.major, minor));
         view_below(qdisc, counted, &Place { major, parent, kind, requeues: 0 }, setup, views);

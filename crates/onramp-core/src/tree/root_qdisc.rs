@@ -7,9 +7,9 @@ use crate::qdisc::default_pfifo;
 use crate::sched::qdisc_counters::QdiscCounters;
 use crate::sched::{Backlog, Cx, Dequeue, Qdisc, Verdict};
 
-/// While the packets of an old root qdisc move to a new one: how often in a row the old qdisc may
-/// return a later time for its next packet, when the time that it returned before has come. After
-/// that, its remaining packets are dropped.
+/// When packets move from an old root qdisc to a new one: how often in a row the old qdisc may
+/// answer "not yet" and name a later time. After that, the packets that are left in the old qdisc
+/// are dropped.
 const WAITS: u32 = 64;
 
 /// The root qdisc of a tree, with its counters. For every other qdisc, a [`Child`](crate::Child)
@@ -116,10 +116,10 @@ impl RootQdisc {
     /// old qdisc would have sent them.
     ///
     /// Packets are dequeued from the old qdisc at the times at which they would have left, so they
-    /// keep the order that the old qdisc gives them. All that happens now: only the time that is
-    /// passed to the old qdisc runs ahead. Packets that the old qdisc never releases are dropped.
-    /// Both qdiscs stay in `self` until all packets have moved: if the old qdisc panics, unwinding
-    /// must not drop it, because that drop might panic again.
+    /// keep the order that the old qdisc gives them. All packets move within this call; only the
+    /// time that is passed to the old qdisc runs ahead of the clock. Packets that the old qdisc
+    /// never releases are dropped. Both qdiscs stay in `self` until all packets have moved: if the
+    /// old qdisc panics, unwinding must not drop it, because that drop might panic again.
     pub fn succeed(&mut self, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
         self.next = Some(qdisc);
         let mut moved = PacketList::new();
@@ -132,8 +132,9 @@ impl RootQdisc {
                     waits = 0;
                 }
                 Dequeue::NotBefore(then) if then > ahead.now && waits < WAITS => {
-                    // Some kinds return a time that is rounded down, and at that time would return
-                    // it again, for ever. So from the second time on, ask 1 ns later.
+                    // Some kinds round down the time that they return. Asked again at that time,
+                    // they would return it again, for ever. So from the second wait in a row on,
+                    // ask 1 ns later.
                     ahead.now = then.after(u64::from(waits > 0));
                     waits += 1;
                 }

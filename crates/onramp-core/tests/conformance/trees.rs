@@ -105,8 +105,8 @@ impl Scribe {
             Place::Inner(number, below) => {
                 let kinds = inner_kinds(level);
                 let kind = kinds[number % kinds.len()];
-                // This qdisc is one that chooses a class by filters: a qdisc with only one class
-                // has no choice to make, and filters do not choose between transmit queues.
+                // Whether filters choose a class of this qdisc. They have no choice if it has only
+                // one class, and they do not choose between transmit queues.
                 let chooses = kind.params.iter().any(|param| param.key == "bands")
                     || matches!(kind.classes, ClassKind::Added { .. });
                 let several = chooses || kind.quirks.stands_at_root;

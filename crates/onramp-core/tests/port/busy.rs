@@ -170,8 +170,8 @@ fn who_is_out_of_credit_sends_what_waits() {
     assert_eq!(world.stats().helped, 1);
     assert!(world.port.is_busy());
     world.check();
-    // However much time passes, a helper does not end the busy period: only the runner knows that
-    // it has watched the port for a whole tick.
+    // A thread that runs the port because it waits for credit does not end the busy period, however
+    // much time passes: only the runner knows that it has watched the port for a whole tick.
     for _ in 0..3 {
         world.pass(TICK_NS);
         assert_eq!(world.help(), Some(Ran { done: 0, again: false }));

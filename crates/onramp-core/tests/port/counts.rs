@@ -15,7 +15,8 @@ use crate::regressions::Sink;
 use crate::world::{MTU, Notes, START, World, packet};
 
 /// Returns the counts of a snapshot that are not histograms: packets enqueued, packets made by
-/// qdiscs, packets sent, bytes sent, packets held, runs, runs by helpers, busy periods and bursts.
+/// qdiscs, packets sent, bytes sent, packets held, runs, runs by threads that wait for credit, busy
+/// periods and bursts.
 fn counts(stats: &PortSnapshot) -> [u64; 9] {
     [
         stats.enqueued,
@@ -41,7 +42,7 @@ fn a_port_that_did_nothing_counted_nothing() {
 }
 
 /// The port's packets have 100 bytes. The device takes four packets, then three, then all that are
-/// left. One thread helps once.
+/// left. A thread that waits for credit makes one of the runs.
 #[test]
 fn each_count_counts_its_own() {
     let mut world = World::new("pfifo limit 9", 100);
@@ -52,8 +53,8 @@ fn each_count_counts_its_own() {
     let stats = world.stats();
     assert_eq!(counts(&stats), [20, 0, 4, 400, 14, 1, 0, 0, 1]);
     assert_eq!(stats.dropped, [(DropReason::Overlimit, 2)]);
-    // Before the retry time of the device, a run does not call the device. The run of the thread
-    // that helps is counted.
+    // A thread that waits for credit makes a run. The run is counted, although it does not call the
+    // device before the device's retry time.
     assert_eq!(world.help(), Some(Ran { done: 0, again: false }));
     assert_eq!(counts(&world.stats()), [20, 0, 4, 400, 14, 2, 1, 0, 1]);
     world.wire().room = Some(3);

@@ -19,7 +19,7 @@ enum At {
     Drop,
 }
 
-/// A FIFO qdisc that panics where it is told to.
+/// A FIFO qdisc that panics in the call that `at` names.
 #[derive(Debug)]
 struct Brittle {
     list: PacketList,

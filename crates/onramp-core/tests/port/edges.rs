@@ -83,7 +83,7 @@ fn a_busy_port_leaves_no_packet_lying_for_more_than_two_ticks() {
             let left = world.waker.due().unwrap().since(world.now);
             assert_eq!(left, if visited { TICK_NS } else { 2 * TICK_NS });
             if after >= left {
-                continue; // The runner would have visited before.
+                continue; // The runner visits before the packet would arrive.
             }
             world.pass(after);
             let (staged, cookie) = (world.now, world.pushed);
@@ -160,7 +160,7 @@ fn duplicates_are_counted() {
     let mut world = World::new("netem duplicate 100% delay 1ms limit 150", 1_000);
     let _ = world.push(100);
     let stats = world.stats();
-    // If the last packet that fits the limit is duplicated, its duplicate is taken, too.
+    // 75 packets and their duplicates fit the limit of 150. The other 25 and theirs are dropped.
     let dropped: u64 = stats.dropped.iter().map(|(_, n)| n).sum();
     assert_eq!((stats.enqueued, stats.made, stats.held, dropped), (200, 100, 150, 50));
     let _ = world.settle();

@@ -9,9 +9,9 @@ use onramp_queue::{DropReason, Packet, PacketList};
 use crate::world::{World, packet};
 
 /// Sends 30,000 packets of one flow, one every `gap_ns` nanoseconds, to a device that takes
-/// everything. When the port holds `credits` packets, the sender helps. The runner visits `late_ns`
-/// nanoseconds after the time for which a visit was requested. Returns the numbers of dropped and
-/// sent packets.
+/// everything. While the port holds `credits` packets, the sender has no credit, and runs the port
+/// itself. The runner visits `late_ns` nanoseconds after the time for which a visit was requested.
+/// Returns the numbers of dropped and sent packets.
 fn stream(qdisc: &str, calls: u32, gap_ns: u64, credits: u64, late_ns: u64) -> (u64, u64) {
     let mut world = World::new(qdisc, 16_384);
     world.wire().calls = calls;
@@ -239,9 +239,9 @@ fn a_sparse_flow_is_not_kept_out() {
             ("pfifo_fast txqueuelen 5000", 50, 6),
         ] {
             let before = overtaken(qdisc, flows, priority, mode);
-            // In `fq`, each of the other flows may send its initial quantum of ten packets before
-            // that packet. In other kinds, only the packets of a burst that the device did not take
-            // may leave before it.
+            // In `fq`, each other new flow may send its initial quantum (ten packets of the largest
+            // size) before the late packet. In other kinds, only the packets of a burst that the
+            // device did not take may leave before it.
             let most = if qdisc.starts_with("fq") { 2_800 } else { 64 };
             assert!(before <= most, "{mode:?}, {qdisc}, {priority}: {before} of 4,501 before it");
         }

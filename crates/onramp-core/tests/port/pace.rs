@@ -60,8 +60,8 @@ fn a_paced_flow_never_exceeds_its_rate_by_more_than_a_quantum() {
     world.settle();
     let sent = world.wire().sent.clone();
     assert_eq!(sent.len() as u64, count);
-    // The initial quantum, ten times the largest packet, is spent at the start and never granted
-    // again. So the sum begins after it.
+    // The flow sends its initial quantum, ten times the largest packet, at the start, and never
+    // gets it again. So check only the packets after it.
     let free = sent.iter().take_while(|(_, at)| *at == START).count();
     assert!(free * 100 >= 10_000 && free * 100 <= 10_000 + 2_000, "{free}");
     let paced = &sent[free..];

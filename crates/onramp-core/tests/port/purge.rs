@@ -46,7 +46,7 @@ fn push_into_the_close(world: &mut World, own: u64) -> Ran {
     world.pass(1_000_000);
     world.wire().closes = Some(true);
     // If the port is busy, the push only stages the packets. Then a thread that waits for credit
-    // helps.
+    // makes the run.
     let ran = world.push(own).or_else(|| world.help()).expect("nobody is inside");
     assert_eq!(world.wire().closes.take(), Some(false), "it was owned");
     ran

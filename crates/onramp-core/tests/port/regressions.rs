@@ -207,7 +207,7 @@ fn a_clock_that_jumps() {
             world.pass(HOUR);
             let _ = world.push(30);
             world.settle();
-            world.now = START; // Here the clock jumps back by the hour.
+            world.now = START; // Here the clock jumps back by one hour.
             let _ = world.push(30);
             let _ = world.help();
             world.check();

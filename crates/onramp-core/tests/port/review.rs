@@ -41,7 +41,8 @@ fn a_lone_member_has_the_whole_rate() {
     assert!((980..=1_020).contains(&sent), "{sent}");
 }
 
-/// A port without packets does not take part in the rate, even if threads help it again and again.
+/// A port without packets does not take part in the rate, even if threads that wait for credit run
+/// it again and again.
 #[test]
 fn a_visit_takes_nothing_from_others() {
     let sent = sent_beside(|other| {

@@ -85,8 +85,8 @@ fn rows() -> Value {
     serde_json::to_value(&stats.rows).expect("JSON")
 }
 
-/// The rates are computed over two seconds in which the traffic makes two steps, so each rate
-/// equals the traffic of one step.
+/// The rates are computed from two snapshots that are two seconds and two steps of traffic apart,
+/// so each rate equals the traffic of one step.
 #[test]
 fn every_field_of_a_row() {
     let late = |packets, per_second: f64| json!({"packets": packets, "per_second": per_second});
@@ -129,7 +129,7 @@ fn every_field_of_a_row() {
         }
         row
     };
-    // The 99th percentile of values that all lie in the bucket from 1024 to 2048 ns: 1024 plus 99
+    // All values lie in the bucket from 1024 to 2048 ns, so the 99th percentile is 1024 plus 99
     // hundredths of 1024.
     let tbf = with(
         below("qdisc", "1:", 2, 100),
@@ -258,8 +258,8 @@ fn what_stands_side_by_side_is_sorted() {
         assert_eq!(ids(&stats), sorted, "{sort:?}");
         assert_eq!(stats.omitted, 0);
     }
-    // A backlog is never unknown: rows without one count as zero, so `b` stands before `d` as in
-    // the tree.
+    // A backlog is never unknown: a row without one counts as zero. So `b` and `d` are equal, and
+    // keep the order that they have in the tree.
     let mut stats = tree(&rows, figure);
     stats.select(&Query { sort: Sort::Backlog, ..Query::default() });
     let sorted = ["c", "c/1", "a", "a/2", "a/2/y", "a/2/x", "a/1", "a/1/x", "a/3", "b", "d"];

@@ -104,8 +104,8 @@ fn retain_matching(rows: &mut Vec<Row>, filter: &str) {
     let words: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
     let mut text = String::new();
     let mut wanted = vec![false; rows.len()];
-    // Iterate from the last row to the first: once a row at depth `above` is kept, the next row
-    // with a smaller depth is its parent, and is kept, too.
+    // `above` is the depth of the row that was kept last. The rows are read from the last to the
+    // first, so the next row with a smaller depth is that row's parent, and is kept, too.
     let mut above = 0;
     for (row, wanted) in rows.iter().zip(&mut wanted).rev() {
         describe(row, &mut text);

@@ -56,7 +56,7 @@ fn who_does_not_read_is_cut_off_and_keeps_nobody_waiting() {
         let add = format!("ip link add device{number} type dummy");
         assert_eq!(client.ask(&command(&add))["code"], 0);
     }
-    // Each reply has about 50 KiB, so the replies to a few requests fill the socket's buffer.
+    // The client `deaf` never reads. Each reply has about 50 KiB; a few fill the socket's buffer.
     let deaf = daemon.connect();
     let request = format!("{}\n", command("ip -d -s link"));
     deaf.0.get_ref().set_nonblocking(true).expect("it may be asked");
@@ -115,7 +115,8 @@ fn a_batch_says_no_more_than_fits() {
         let add = format!("ip link add device{number} type dummy");
         assert_eq!(client.ask(&command(&add))["code"], 0);
     }
-    // Each command prints about 25 KiB, so all commands of the batch together would print 75 MiB.
+    // Each command prints about 25 KiB, and the batch would print 75 MiB, more than the 16 MiB that
+    // are allowed.
     let (count, listing) = (3_000, ["ip", "-s", "-d", "link"]);
     let request = json!({ "v": 1, "id": 5, "batch": vec![listing; count], "force": true });
     client.write(format!("{request}\n").as_bytes());
@@ -154,7 +155,8 @@ fn who_reads_a_byte_now_and_then_does_not_read() {
     }
     let batch = json!({ "v": 1, "batch": vec![["ip", "-s", "-d", "link"]; 60] });
     client.write(format!("{batch}\n").as_bytes());
-    // The reply has about 1.5 MiB, and the client reads it in small pieces, at 256 KiB per second.
+    // The reply has about 1.5 MiB. The client reads 256 KiB of it per second, which is too slow for
+    // the daemon's time limit.
     let (begin, mut bite, mut read, mut ended) = (now(), [0; 16 << 10], 0, false);
     loop {
         match client.0.get_mut().read(&mut bite) {

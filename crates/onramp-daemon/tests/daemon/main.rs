@@ -22,7 +22,7 @@ use onramp_host::Host;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-/// Time limit for waits; longer than anything that is expected to happen takes.
+/// Time limit for waits, longer than any expected event takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A daemon in its own thread. Dropping it shuts the daemon down cleanly.

@@ -108,8 +108,8 @@ fn ten_thousand_qdiscs_are_listed_while_traffic_flows() {
     let stats = link.stats();
     assert_eq!((stats.submitted, stats.sent, stats.held), (given, given, 0));
     assert_eq!(stats.dropped_total(), 0);
-    // A listing does not show the packets that the replaced qdiscs have counted: the first qdisc's
-    // count is the sum of the counts of the qdiscs that are there now.
+    // The listing's count of `mq` is the sum of the counts of the `pfifo` qdiscs. Packets that the
+    // qdiscs before them counted are not in it.
     look(&daemon, &mut seen);
     assert!(seen[0][0] > 0 && seen.iter().all(|[_, drops]| *drops == 0), "{:?}", seen[0]);
     assert_eq!(seen[0][0], seen[1..].iter().map(|[packets, _]| packets).sum::<u64>());

@@ -21,7 +21,7 @@ pub(crate) fn start(folder: &Path, target: SocketAddr) -> (Running, SocketAddr) 
          scrape_configs:\n- job_name: onramp\n  static_configs: [{{targets: ['{target}']}}]\n"
     );
     fs::write(&config, text).expect("it can be written");
-    // Prometheus cannot choose a free port itself; this port was free a moment ago.
+    // Prometheus cannot choose a free port itself, so it gets one that was free a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = free.local_addr().expect("it is bound");
     drop(free);

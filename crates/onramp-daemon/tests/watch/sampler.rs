@@ -155,8 +155,8 @@ async fn looks_that_were_missed_are_not_made_up_for() {
     }
     tokio::time::advance(3 * SECOND + SECOND / 2).await;
     source.hold(false);
-    // The listener may see the snapshot that took 4.5 s and the next one together. The next one was
-    // taken at the same time, so it has no rates.
+    // The next snapshot follows the slow one (4.5 s) at the same virtual time, so its statistics
+    // have no rates (`None`). The listener may miss those of the slow one.
     let next = loop {
         match seconds(&mut stats).await {
             None | Some(4.5) => {}

@@ -130,8 +130,8 @@ fn keys_and_looks_change_the_screen() {
     let mut keys = File::from(ours.try_clone().expect("a copy"));
     let mut screen = Screen::of(File::from(ours));
     let mut press = |key: &str| keys.write_all(key.as_bytes()).expect("it reads");
-    // What the screen shows before the first statistics arrive, and that they appear without any
-    // key press.
+    // Before the first statistics arrive, the screen says that it waits for the daemon. The
+    // statistics then appear without any key press.
     screen.until("Waitingforthedaemon.");
     screen.until("▾uplinkudp");
     press("p");

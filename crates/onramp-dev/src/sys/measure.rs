@@ -70,8 +70,8 @@ mod tests {
         let before = socket_memory(sink.as_fd()).expect("SO_MEMINFO");
         assert_eq!((before.receive_bytes, before.drops), (0, 0));
 
-        // More bytes than any receive buffer holds. Each packet is therefore either queued or
-        // dropped, and the sum of the two is checked.
+        // Send more bytes than any receive buffer holds, so that packets are dropped. The queued
+        // and the dropped packets together must be all packets.
         let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket on loopback");
         let to = sink.local_addr().expect("a bound socket");
         for _ in 0..2_000 {
@@ -91,7 +91,7 @@ mod tests {
         let vars = [10, 11, 12, 13, 14, 15, 16, 17, 18];
         let expected = SocketMemory { receive_bytes: 10, receive_limit: 11, drops: 18 };
         assert_eq!(read(&vars, 36).expect("all nine"), expected);
-        // A later kernel may have more values, but these do not fit into the array.
+        // A later kernel may report more values, but the array has no room for these.
         assert_eq!(read(&vars, 40).expect("all nine"), expected);
         let error = read(&vars, 35).expect_err("the drops are not there");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);

@@ -443,7 +443,7 @@ union Name {
 }
 
 impl Name {
-    /// Writes `addr` in that format and returns its length in bytes.
+    /// Writes `addr` in the format that the kernel reads, and returns its length in bytes.
     #[inline]
     fn set(&mut self, addr: SocketAddr) -> socklen_t {
         #[expect(clippy::cast_possible_truncation, reason = "28 bytes at most")]
@@ -488,7 +488,7 @@ const fn part(start: *const u8, len: usize) -> iovec {
     iovec { iov_base: start.cast_mut().cast(), iov_len: len }
 }
 
-/// Converts a small number to the integer type that this C library uses for a field.
+/// Converts a small number to the integer type that the C library gives a field of a structure.
 #[inline]
 fn number<T: TryFrom<usize>>(n: usize) -> T {
     T::try_from(n).unwrap_or_else(|_| unreachable!("{n} is small"))

@@ -30,10 +30,10 @@ const INTERRUPTED_MAX: u32 = 16;
 /// datagrams one by one, before the queue stops segmenting.
 pub(super) const STRIKES_MAX: u32 = 4;
 
-/// Where a queue sends its messages: a socket, or a test's script.
+/// Where a queue sends its messages: a socket, or in tests a simulated kernel.
 pub(super) trait Wire {
-    /// Offers the unfinished messages. Returns how many were taken, or the error number of the
-    /// first message.
+    /// Offers the unfinished messages to the kernel. Returns how many of them the kernel took, or
+    /// the error number of the first message.
     fn send(&mut self, messages: &mut Messages) -> Result<usize, c_int>;
 }
 
@@ -61,8 +61,8 @@ pub(super) struct Queue<W> {
 enum Next {
     /// Build messages from the packets that are left.
     Build,
-    /// Build messages of one datagram each from the next packets. The number says from how many
-    /// packets.
+    /// Build messages of one datagram each from the next packets, as many packets as this number
+    /// says.
     Singly(u32),
     /// Stop, and ask the caller to try again at the given time.
     Wait(Instant),
@@ -128,8 +128,8 @@ impl<W: Wire> Queue<W> {
         round.out
     }
 
-    /// Sends the messages that were built. The loop ends, because each turn either finishes a
-    /// message, or is one of a limited number of turns that do not.
+    /// Sends the messages that were built. The loop always ends: most turns finish a message, and
+    /// the number of the other turns is limited.
     #[inline]
     fn send(&mut self, round: &mut Round<'_>) -> Next {
         let (mut doubted, mut interrupted) = (false, 0);

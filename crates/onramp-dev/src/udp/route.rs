@@ -65,7 +65,8 @@ impl Route {
         Some((ipv6, class & !ECN_MASK | ecn & ECN_MASK))
     }
 
-    /// Returns `addr` in the form that the socket's address family uses, if there is one.
+    /// Returns `addr` in the form that the socket's address family uses. If there is no such form,
+    /// returns `addr` unchanged.
     #[inline]
     fn in_family(&self, addr: SocketAddr) -> SocketAddr {
         match addr {

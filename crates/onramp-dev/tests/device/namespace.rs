@@ -130,7 +130,7 @@ fn what_may_not_be_fragmented_is_dropped_alone() {
         for (addr, fits) in [("127.0.0.1:0", 1_472), ("[::1]:0", 1_452)] {
             let sink = Sink::bind(addr);
             let socket = UdpSocket::bind(addr).expect("a port is free");
-            // This call sets the socket option that forbids IP fragments.
+            // `UdpSocketState::new` sets the socket option that forbids IP fragments.
             quinn_udp::UdpSocketState::new((&socket).into()).expect("Linux has all options");
             let mut udp = Udp::new(socket, UdpOptions::default()).expect("a socket will do");
             let lens = [fits + 1, fits + 1, fits, fits];

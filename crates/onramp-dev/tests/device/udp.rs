@@ -104,23 +104,23 @@ fn more_messages_than_fit_a_call_take_several() {
 
 #[test]
 fn an_error_of_an_earlier_packet_condemns_no_other() {
-    // This socket is connected to another address. So it occupies its port, but refuses datagrams
-    // from the socket of this test.
+    // The socket `deaf` is connected to another address. So it occupies its port, but refuses
+    // datagrams from the device's socket.
     let deaf = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     deaf.connect("127.0.0.1:9").expect("the loopback is up");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     socket.connect(deaf.local_addr().expect("it is bound")).expect("the loopback is up");
     let mut udp = Udp::new(socket, UdpOptions::default()).expect("a fresh socket will do");
     // On the loopback interface, the ICMP error of a datagram comes back before the send ends. So
-    // every send but the first gets the error of the message before. Its own message is sent when
-    // it is offered again.
+    // every send but the first gets the error of the message before. The device then offers its
+    // message again, and the kernel sends it.
     for _ in 0..3 {
         transmit_all(&mut udp, vec![packet(None, 1, 50, 0)]);
     }
     let stats = udp.stats();
     assert_eq!((stats.calls.get(), stats.messages.get(), stats.earlier_errors.get()), (5, 3, 2));
-    // Within one call of `sendmmsg`, the kernel stops at the message that gets such an error, and
-    // does not report the error.
+    // Within one call of `sendmmsg`, the kernel stops at a message if an ICMP error of an earlier
+    // message is pending, and does not report the error.
     transmit_all(&mut udp, (0..3).map(|flow| packet(None, flow, 50, 0)).collect());
     assert_eq!((stats.messages.get(), stats.cut_short.get()), (6, 2));
 }
@@ -415,7 +415,7 @@ fn the_path_to_this_machine_is_that_of_its_loopback() {
         let sink = Sink::bind(addr);
         // The loopback interface has an MTU of 65,536 bytes. IPv4 can use one byte less.
         let expected = if sink.addr().is_ipv6() { 65_536 } else { 65_535 };
-        // Occupy the first port, if that is allowed: `path_mtu` must work from any free port.
+        // Occupy port 1, if this process may: `path_mtu` must work although this port is not free.
         let first = SocketAddr::new(sink.addr().ip(), 1);
         let _first = UdpSocket::bind(first);
         assert_eq!(Udp::path_mtu(sink.addr()), Some(expected));

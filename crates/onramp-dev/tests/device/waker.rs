@@ -17,7 +17,7 @@ fn wakes(waker: &Waker) {
     let ways: [Box<dyn FnOnce()>; 2] =
         [Box::new(|| waker.wake_by_ref()), Box::new(|| by_value.wake())];
     for wake in ways {
-        // End a wake-up that is left over, such as the one at the end of a thread scope.
+        // Use up a wake-up that is left over, such as the one at the end of a thread scope.
         thread::park_timeout(Duration::ZERO);
         wake();
         let before = MonotonicClock.now();

@@ -49,11 +49,11 @@ impl LinkEnd {
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        self.up.load(Ordering::Relaxed) // Relaxed: the flag orders nothing, and may be read late.
+        self.up.load(Ordering::Relaxed) // Relaxed: `up` orders nothing, and may be read late.
     }
 
     pub(crate) fn set_up(&self, up: bool) {
-        self.up.store(up, Ordering::Relaxed); // Relaxed: the flag orders no other memory access.
+        self.up.store(up, Ordering::Relaxed); // Relaxed: `up` orders no other memory access.
     }
 
     /// Returns a receiver of the packets that arrive at this device from now on, or `None` if there

@@ -51,7 +51,8 @@ impl Listener {
 #[derive(Debug)]
 pub(crate) struct Relay {
     end: Arc<AtomicBool>,
-    /// The relay's own socket, from which dropping sends the datagram that wakes the thread.
+    /// The relay's own socket. When the relay is dropped, it sends itself a datagram from this
+    /// socket to wake the thread.
     socket: UdpSocket,
     thread: Option<JoinHandle<()>>,
 }
@@ -84,7 +85,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed); // Relaxed: the thread may see the flag late.
+        self.end.store(true, Ordering::Relaxed); // Relaxed: the thread may read `end` late.
         if let Some(mut own) = self.address() {
             if own.ip().is_unspecified() {
                 own.set_ip(match own {
@@ -131,17 +132,17 @@ impl Flows {
 impl Inbound {
     fn run(mut self, end: &AtomicBool) {
         let mut buffer = vec![0; DATAGRAM_MAX].into_boxed_slice();
-        // Relaxed: the flag may be read late, because a datagram or, soon, the timeout wakes the
-        // thread to read it again.
+        // Relaxed: the thread may read the flag `end` late, because a datagram or, soon, the
+        // timeout wakes the thread to read the flag again.
         while !end.load(Ordering::Relaxed) {
             match self.listener.socket.recv_from(&mut buffer) {
-                // An empty datagram after the flag was set comes from the thread that ends this
-                // one.
-                Ok((0, _)) if end.load(Ordering::Relaxed) => break, // Relaxed: it may be read late.
+                // Relaxed: the flag `end` may be read late. An empty datagram after the flag was
+                // set comes from the thread that drops the relay.
+                Ok((0, _)) if end.load(Ordering::Relaxed) => break,
                 Ok((len, from)) => self.forward(&buffer[..len], from),
                 Err(error) if matches!(error.kind(), WouldBlock | TimedOut | Interrupted) => {}
                 // The error either belongs to an earlier packet (reported by ICMP) or is permanent.
-                // In both cases, later datagrams may still arrive.
+                // The thread cannot tell which, so it counts the error, sleeps and receives again.
                 Err(_) => {
                     self.source.dropped.add(1);
                     thread::sleep(PAUSE);

@@ -102,8 +102,8 @@ fn dummy(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     Ok(vec![End { queues, end, listener: None }])
 }
 
-/// Makes the transmit queues of a device whose packets arrive at another device: from the end
-/// `from` to the end `to`.
+/// Makes the transmit queues of the device with the end `from`. Their packets arrive at the device
+/// with the end `to`.
 fn wires(name: &str, count: usize, mtu: u32, from: &Arc<LinkEnd>, to: &Arc<LinkEnd>) -> End {
     let wire = |queue| {
         let info = DeviceInfo::new(format!("{name} {queue}"), mtu.saturating_add(ETHERNET));
@@ -176,8 +176,8 @@ mod tests {
     use super::super::{Given, trial};
     use super::*;
 
-    /// For each type of devices, the queues report as the size of their largest packet 14 bytes
-    /// more (the Ethernet header) than the command asked for, and they never block.
+    /// The queues of each type report a largest packet that is 14 bytes (the Ethernet header)
+    /// larger than the mtu of the command, and report that they never block.
     #[test]
     fn queues_are_as_they_are_asked_for() {
         let local = ("local", SocketAddr::from(([127, 0, 0, 1], 0)));

@@ -82,7 +82,7 @@ fn options<'a>(
     Ok((given, peer))
 }
 
-/// The properties that a command asked for, of a device that shall be made.
+/// The properties of a new device that a command asks for.
 #[derive(Debug)]
 struct Wanted {
     name: Option<String>,
@@ -144,8 +144,8 @@ pub(super) fn mtu_range(kind: &Type) -> String {
     }
 }
 
-/// Makes the device that a command asked for, and the other end if the type makes pairs; either all
-/// of them or none.
+/// Makes the device that a command asks for and, if its type makes pairs, the other end. If one of
+/// them cannot be made, makes none.
 fn create(
     devices: &mut Netdevs,
     kind: &'static Type,

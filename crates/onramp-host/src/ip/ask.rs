@@ -50,7 +50,7 @@ impl<'a> Ask<'a> {
             "mtu" => once(&mut self.mtu, word, words.peek().unwrap_or(""), words.number(word)?)?,
             "txqueuelen" | "txqlen" | "qlen" => {
                 let (key, given) = ("txqueuelen", words.peek().unwrap_or(""));
-                // As in C, -1 stands for the greatest unsigned number.
+                // As in C, the length -1 stands for the greatest unsigned number.
                 let length = words.number(key)?.cast_unsigned();
                 once(&mut self.txqueuelen, key, given, length)?;
             }

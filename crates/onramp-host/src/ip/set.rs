@@ -27,7 +27,7 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
         let why = format!("a device {new:?} exists already");
         return Err(Fault::kernel("RTNETLINK answers: File exists", &why));
     }
-    // All arguments have been checked: from here on, no step can fail.
+    // All arguments have been checked, so no later step of `ip link set` can fail.
     let Some(device) = devices.get_mut(name) else { return Err(Fault::no_device(name)) };
     let before = device.up;
     device.mtu = mtu.unwrap_or(device.mtu);

@@ -103,7 +103,7 @@ impl<'a> Words<'a> {
     /// Returns the number that follows the word `key`; it has 32 bits and may be negative.
     pub(super) fn number(&mut self, key: &str) -> Result<i32, Fault> {
         let word = self.value()?;
-        // iproute2 ends this error message with two line breaks.
+        // As in iproute2, the error for a wrong number ends with two line breaks.
         let wrong = || Fault::argument(word, &format!("Invalid \"{key}\" value\n"));
         integer(word).ok_or_else(wrong)
     }

@@ -57,8 +57,8 @@ fn a_device_that_is_down_drops_and_counts() {
     assert_eq!(counted(&mut host, "d0"), [0, 0, 5, 11]);
 }
 
-/// A qdisc goes by the size of the largest packet that its device had when the qdisc was added. The
-/// quantum of an `ets` class shows that size.
+/// A qdisc keeps to the size of the largest packet that its device had when the qdisc was added, as
+/// the quantum of an `ets` class shows.
 #[test]
 fn qdiscs_go_by_the_largest_packet_that_a_device_has_when_they_come() {
     let mut host = host(&["ip link add d0 up type dummy"]);

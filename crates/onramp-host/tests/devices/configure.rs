@@ -21,8 +21,8 @@ fn what_fails_names_its_line_and_leaves_all_as_it_was() {
     follow(&mut host, first).expect("it can be done");
     let before = host.devices().into_iter().map(|device| (device.name, device.index));
     let before: Vec<_> = before.collect();
-    // If this text succeeded, d1 would be deleted, d0 would be made anew, and other devices would
-    // be added. It fails, and the devices must be as before.
+    // The text leaves out d1, gives d0 two queues and adds devices. The line for u0 fails, because
+    // its address is taken, so all devices must stay as before.
     let text = format!(
         "# devices\nip link add d0 numtxqueues 2 type dummy\n\
          ip link add v0 type veth peer name v1\n\

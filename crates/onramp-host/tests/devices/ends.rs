@@ -36,8 +36,8 @@ fn a_view_of_a_device_has_all_that_ip_shows() {
         ]
     );
     assert_eq!(views.iter().map(|view| view.queues.len()).collect::<Vec<_>>(), [1, 1, 1, 2]);
-    // A device with an `mq` has one view for the `mq` itself, listed with the first queue, and one
-    // for the qdisc of each queue.
+    // The qdiscs of a device with an `mq` are the `mq` itself, which counts to the first queue, and
+    // one qdisc for each queue.
     let qdiscs: Vec<_> =
         views[3].qdiscs.iter().map(|(queue, view)| (*queue, view.kind.id)).collect();
     assert_eq!(qdiscs, [(0, "mq"), (0, "pfifo_fast"), (1, "pfifo_fast")]);

@@ -117,7 +117,7 @@ impl<'a, T> ShardsOwner<'a, T> {
         // Acquire: makes the packets visible; pairs with the release in `push_to`.
         // Release: pairs with the acquire at the start of `push`.
         let taken = self.intake.shards[shard].0.swap(0, AcqRel);
-        // SAFETY: `push_to` made the list, and the swap made this thread its owner.
+        // SAFETY: `push_to` made the list, and the swap gave the whole list to this thread.
         unsafe { Chain::new(&Pointer, taken, true) }
     }
 
@@ -147,7 +147,8 @@ impl<T> Deref for ShardsOwner<'_, T> {
 impl<T> DerefMut for ShardsOwner<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: there is one owner at a time, and only `&mut self` leads here.
+        // SAFETY: there is one owner at a time, and the owner reaches the value only through `&mut
+        // self`.
         unsafe { &mut *self.intake.value.0.get() }
     }
 }
@@ -183,7 +184,8 @@ mod tests {
         assert_eq!(owner.waiting().collect::<Vec<_>>(), [0, 2]);
         assert_eq!(owner.waiting().count(), 0);
         assert_eq!(lens(owner.take(2)), [4, 2]);
-        // Push into shard 2 again, after the owner has taken its packets; shard 0 is not yet taken.
+        // Push into shard 2 again. The owner has taken the packets of shard 2, but not those of
+        // shard 0.
         assert!(matches!(intake.push(Packet::new(5), 2), Ok(Pushed::Staged)));
         assert_eq!(lens(owner.take(0)), [3]);
         let Err(mut owner) = owner.leave() else { panic!("shard 2 has something") };

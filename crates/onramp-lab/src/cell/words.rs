@@ -55,8 +55,8 @@ pub(crate) struct Pointer;
 const POINTER_COUNT: u32 = 48;
 const POINTER_FLAGS: u64 = 0x3f;
 
-// SAFETY: a packet's header is aligned to 64 bytes, and its address has at most 48 bits, which the
-// product checks when it makes a packet; so name, count and flags share no bit.
+// SAFETY: a packet's header is aligned to 64 bytes, and its address has at most 48 bits, which
+// `onramp-queue` checks when it makes a packet; so name, count and flags share no bit.
 unsafe impl Format for Pointer {
     type Memo = ();
 
@@ -232,7 +232,8 @@ pub(super) fn push_to<F: Format>(
     flags: u64,
 ) -> Result<u64, Packet> {
     // SAFETY: a `Packet` is one non-null pointer (`repr(transparent)`). The copy is only used as a
-    // name; it becomes the owner in `Chain`, after `pkt` is forgotten below.
+    // name: `pkt` is forgotten below, and `Chain` later makes a new owner of the packet from that
+    // name.
     let node: *mut () = unsafe { mem::transmute_copy(&pkt) };
     let name = format.name(node.expose_provenance(), memo);
     // Relaxed: the loaded word is only a guess, which the exchange checks.
@@ -327,7 +328,7 @@ impl<'a, F: Format, T> Owner<'a, F, T> {
         let waits = F::count(word.load(Relaxed)) > 0;
         // Acquire: makes the packets visible; pairs with the release in `push_to`.
         let taken = if waits { word.swap(OWNED, Acquire) } else { OWNED };
-        // SAFETY: `push_to` made the list, and the swap made this thread its owner.
+        // SAFETY: `push_to` made the list, and the swap gave the whole list to this thread.
         unsafe { Chain::new(&self.intake.format.0, taken, prefetch) }
     }
 
@@ -357,7 +358,8 @@ impl<F: Format, T> Deref for Owner<'_, F, T> {
 impl<F: Format, T> DerefMut for Owner<'_, F, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: there is one owner at a time, and only `&mut self` leads here.
+        // SAFETY: there is one owner at a time, and the owner reaches the value only through `&mut
+        // self`.
         unsafe { &mut *self.intake.value.0.get() }
     }
 }

@@ -130,7 +130,8 @@ impl Race {
     }
 }
 
-/// Pairs each of `designs` with each of the manners.
+/// Pairs each of `designs` with both kinds of behaviour: the design's original one, and that of
+/// Onramp.
 fn designs(designs: impl Iterator<Item = Design>) -> impl Iterator<Item = (Design, Manners)> {
     designs.flat_map(|design| Manners::ALL.iter().map(move |manners| (design, *manners)))
 }

@@ -13,7 +13,7 @@ use crate::memory::{Memory, MemoryNotes};
 pub struct Row {
     /// The design that was measured.
     pub design: Design,
-    /// The manners of the design.
+    /// Whether the design behaved as it originally did, or like Onramp.
     pub manners: Manners,
     /// Number of sending threads in each round.
     pub threads: usize,
@@ -22,9 +22,10 @@ pub struct Row {
     pub credits: Option<u32>,
     /// The allocator that packets came from.
     pub memory: Memory,
-    /// Figures of the runs without clocks, one per round, in order.
+    /// Figures of the runs that do not time locks and calls, one per round, in order.
     rounds: Vec<Figures>,
-    /// Time to accept a packet in the runs with clocks, one entry per round, in order.
+    /// Time to accept a packet in the runs that time locks and calls, one entry per round, in
+    /// order.
     accepts: Vec<Option<Percentiles>>,
     /// Number of packets dropped in all runs, by reason.
     pub drops: BTreeMap<&'static str, u64>,
@@ -54,7 +55,7 @@ pub struct Row {
     pub packets: MemoryNotes,
 }
 
-/// The figures of one round, from the run without clocks.
+/// The figures of one round, from the run that does not time locks and calls.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
     packets_per_second: f64,
@@ -220,7 +221,7 @@ impl Figures {
 pub struct Ratio {
     /// The design that was measured.
     pub design: Design,
-    /// The manners of both designs.
+    /// Whether both designs behaved as they originally did, or like Onramp.
     pub manners: Manners,
     /// Number of sending threads.
     pub threads: usize,

@@ -71,8 +71,8 @@ fn long_calls_are_counted_for_each_second_of_all() {
     assert_eq!(cell.rounds[0].long_per_cpu_second.to_bits(), 20_000_f64.to_bits());
 }
 
-/// Returns the error of a run in which the packets of the other senders may leave after
-/// `others_in`, and those of the measured sender after `own_in`.
+/// Returns the error of a run in which the packets of the other senders may leave after the time
+/// `others_in`, and those of the measured sender after the time `own_in`.
 fn failure(others_in: Duration, own_in: Duration) -> Error {
     let full = Full::new(2, others_in, own_in);
     full.and_then(|mut full| full.measure(WINDOW).map(|_| ())).expect_err("it is not full")

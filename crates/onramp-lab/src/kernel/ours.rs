@@ -1,5 +1,5 @@
-//! Onramp's side of the comparison: a link in front of a device that takes every packet, and the
-//! floor, a loop that has neither link nor qdisc.
+//! Onramp's side of the comparison with the kernel: a link in front of a device that takes every
+//! packet, and the floor, a loop that has neither link nor qdisc.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -111,7 +111,7 @@ fn send(worker: &mut impl Worker, phase: &PhaseCell, payload: &mut [u8; PACKET])
     submitted
 }
 
-/// A thread of the floor, with its own device.
+/// A thread that sends without link and qdisc, to its own device.
 struct Direct<'a> {
     context: WorkerContext<'a>,
     null: &'a mut Null,

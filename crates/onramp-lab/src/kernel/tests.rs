@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::measure::Usage;
 
-/// Makes a cell without rounds.
+/// Makes a cell (side, qdisc and number of processors) without any results.
 fn cell(side: Side, qdisc: &str, cpus: usize) -> Measurement {
     Measurement { side, qdisc: qdisc.to_owned(), cpus, rounds: Vec::new() }
 }
@@ -29,8 +29,9 @@ fn a_window_counts_what_came_in_it() {
     assert_eq!((trial.counted, trial.taken, trial.dropped, trial.window.ns), (60, 130, 7, 5));
 }
 
-/// Returns the results of one round with four cells per side. The arguments are pairs of a number
-/// of packets and the CPU time per packet.
+/// Returns the results of one round. Each side has four cells: the floor and `htb`, each with one
+/// and with two processors. For each cell, an argument has the number of packets and the CPU time
+/// per packet in nanoseconds.
 fn found(kernel: [(u64, u64); 4], onramp: [(u64, u64); 4]) -> Found {
     let mut cells = Vec::new();
     for side in Side::ALL {
@@ -63,7 +64,8 @@ fn costs_are_above_the_floor_of_the_side_with_as_many_processors() {
     assert_near(Some(round(3).scaling), 0.4);
     assert_near(Some(round(7).scaling), 1.2);
     assert_eq!((round(7).packets, round(7).dropped), (15_007, 3));
-    // 15,000 packets took 130 ns each. The window had two seconds of processor time.
+    // 15,000 packets took 130 ns each, out of two seconds: the window of one second on two
+    // processors.
     assert_near(Some(round(7).cpu_share), 0.000_975);
 
     let ratios = found.ratios();
@@ -75,8 +77,8 @@ fn costs_are_above_the_floor_of_the_side_with_as_many_processors() {
 
 #[test]
 fn what_cannot_be_divided_is_not() {
-    // The kernel's qdisc costs no more than the kernel's floor, and with two processors no packet
-    // left.
+    // In the kernel, the path with a qdisc takes no more time than the floor, and with two
+    // processors no packet left. So there is nothing to divide by.
     let kernel = [(4_000, 250), (7_500, 268), (4_000, 250), (0, 0)];
     let found = found(kernel, [(20_000, 50); 4]);
     let nothing = found.cells[3].rounds[0];

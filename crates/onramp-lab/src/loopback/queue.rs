@@ -21,8 +21,8 @@ pub(super) trait Queues: Sync {
     where
         Self: 'a;
 
-    /// Returns the queue's end for sender `number`. With `noted`, the end records statistics of the
-    /// lock.
+    /// Returns the end of the queues that sender `number` uses. With `noted`, the end records
+    /// statistics of the lock.
     fn end(&self, number: usize, noted: bool) -> Self::End<'_>;
 }
 

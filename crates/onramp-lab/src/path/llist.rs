@@ -94,7 +94,7 @@ impl Xmit for Llist {
             root = back;
         }
         root.unlock(&mut context.notes.locks[ROOT]);
-        // Free the packets only now, after the lock was released.
+        // Free the packets after the lock was released, so that no thread waits for that.
         memory::free(done, None);
         sent
     }

@@ -74,7 +74,7 @@ impl<L: Lock, const BUSY: bool> Xmit for Locked<L, BUSY> {
         if let Some(first) = first {
             first.unlock(&mut context.notes.locks[BUSYLOCK]);
         }
-        // Free the packets only now, when this thread holds no lock.
+        // Free the packets while this thread holds no lock, so that no thread waits for that.
         memory::free(done, None);
         sent
     }

@@ -56,8 +56,8 @@ pub(crate) struct Queue<L: Lock> {
     watchdog: Padded<AtomicU64>,
 }
 
-/// A phase that never becomes `Stop`. It is used for the transmit lock, which only the thread that
-/// has set `running` takes.
+/// A phase that never becomes `Stop`, so that a thread that waits for the transmit lock never gives
+/// up. Only the thread that has set `running` takes that lock.
 static GOES_ON: PhaseCell = PhaseCell::new();
 
 impl Root {

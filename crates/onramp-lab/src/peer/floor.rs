@@ -1,5 +1,5 @@
-//! `floor`: the queue with the least possible cost. Each sender has an array, and the drainer
-//! empties the arrays many packets at a time.
+//! `floor`: the queue with the least possible cost. Each sender has an array, and the drainer (the
+//! one thread that empties them) takes many packets at a time.
 //!
 //! Senders share no cache line with each other. With the drainer they share one line for several
 //! packets. No queue that stores packets in its own memory can do better; the remaining cost is

@@ -37,14 +37,14 @@ impl Peer for Shared {
         count.set(sink.taken);
         let run = sink.run();
         drop(held);
-        // Free the packets only now, after the lock was released.
+        // Free the packets after the lock was released, so that no thread waits for that.
         memory::free(run, self.freed.as_ref());
         Ok(())
     }
 
     fn settle(&self) {
         let rest = self.held.lock().1.rest();
-        // Free the packets only now, after the lock was released.
+        // Free the packets after the lock was released, so that no thread waits for that.
         memory::free(rest, self.freed.as_ref());
     }
 

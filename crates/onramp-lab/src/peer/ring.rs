@@ -152,7 +152,8 @@ impl Peer for Channel {
     }
 }
 
-/// Pops at most a run of packets and passes them to the sink. Returns false if there was none.
+/// Pops at most [`RUN`] packets and passes them to `sink`, which frees them. Returns false if there
+/// was no packet.
 #[inline]
 fn pop_run(sink: &mut Sink, mut pop: impl FnMut() -> Option<Packet>) -> bool {
     for popped in 0..RUN {

@@ -66,8 +66,8 @@ impl Softirq {
         if design == Design::WakeAlways
             && let Some(owner) = intake.own()
         {
-            // In this design, leave the intake busy from now on: pushes only stage packets, and the
-            // helper takes them.
+            // In the design with a helper for all work, leave the intake busy from now on: pushes
+            // only stage packets, and the helper takes the packets.
             owner.leave_busy();
         }
         let counter = || AtomicU64::new(0);
@@ -268,8 +268,8 @@ impl exchange::End for End<'_> {
                 }
             }
         };
-        // A packet that was staged while another thread owns the intake needs no call, because that
-        // owner takes the packet.
+        // In the design that works in place, a packet that was staged while another thread owns the
+        // intake needs no call of the helper, because that owner takes the packet.
         let done = match pushed {
             Pushed::Owner { owner, fresh } => self.softirq.in_place(owner, fresh),
             Pushed::Staged { .. } if self.softirq.wakes_always() => false,

@@ -76,7 +76,7 @@ impl Door {
 
 /// # Safety
 ///
-/// No other thread touches the slot during this call.
+/// No other thread touches the slot, the place of a waker, during this call.
 pub(crate) unsafe fn store_waker(slot: *mut Option<Waker>, waker: &Waker) {
     // SAFETY: the caller guarantees that no other thread touches the slot during this call.
     let slot = unsafe { &mut *slot };
@@ -271,7 +271,8 @@ pub struct Bell {
 // SAFETY: a bell exchanges the word, and touches the waker only after it has set WAKING, which
 // excludes all other threads.
 unsafe impl Send for Bell {}
-// SAFETY: the argument for `Send` above holds for `Sync` as well.
+// SAFETY: threads that share a bell exchange the word, and touch the waker only after they have set
+// WAKING, which excludes all other threads.
 unsafe impl Sync for Bell {}
 
 impl Bell {

@@ -46,8 +46,8 @@ impl Rounds {
         let (mut done, mut next) = (0, NEVER);
         for (due, todo) in self.due.iter().zip(&self.todo) {
             if due.take(now) {
-                // A load may see an old value, and a swap could not. So with a load, the model
-                // notices missing orderings.
+                // `todo` is read by a load, which may see an old value, and not by a swap, which
+                // could not. So the model notices missing orderings.
                 done += u32::from(todo.load(Relaxed));
                 todo.store(false, Relaxed);
             }
@@ -207,8 +207,9 @@ fn a_stand_in_gives_back_what_it_took() {
     });
 }
 
-/// Like [`the_sleeper_comes`], but each round looks only at marked places (places for which a visit
-/// was requested). The marks provide the ordering that the due times provide in the other models.
+/// Two threads request visits, and each round looks only at marked places (places for which a visit
+/// was requested). Both pieces of work are done. The marks provide the ordering that the due times
+/// provide in the other models.
 ///
 /// Broken by: mark-set-release, mark-clear-acquire.
 #[test]
@@ -217,7 +218,7 @@ fn a_marked_place_is_seen_to() {
         let rounds = Rounds::new();
         let marks = Arc::new(Marks::new(2));
         let ask = |rounds: &Rounds, marks: &Marks, place: usize, sleeper: &Thread| {
-            // Relaxed: as in `Rounds::ask`, the note of the due time orders this write.
+            // Relaxed: the note of the due time orders this write.
             rounds.todo[place].store(true, Relaxed);
             if 5 < rounds.due[place].note(5) {
                 marks.set(place);

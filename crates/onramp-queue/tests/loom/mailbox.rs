@@ -74,8 +74,8 @@ fn a_sleeping_reader_is_woken() {
     });
 }
 
-/// A reader asks to be woken by another waker while its first waker is being called. It is still
-/// woken.
+/// A reader asks to be woken by another waker while its first waker is being called. The new waker
+/// still wakes the reader.
 ///
 /// Broken by: mailbox-arm-acquire, mailbox-wake-release, mailbox-arm-lent.
 #[test]

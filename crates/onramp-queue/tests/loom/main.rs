@@ -54,7 +54,7 @@ fn spawn<T: 'static>(run: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
     thread
 }
 
-/// Waits until all these threads have ended.
+/// Waits until all of `threads` have ended.
 fn join<T, const N: usize>(threads: [JoinHandle<T>; N]) {
     for thread in threads {
         thread.join().unwrap();

@@ -90,8 +90,8 @@ fn who_asks_for_too_much_is_woken() {
     });
 }
 
-/// A sender that waits for packets makes a smaller request, while a packet comes home. It is woken
-/// if the smaller request needs it.
+/// A sender that waits for two packets replaces its request by one for a single packet, while a
+/// packet comes home. The sender does not sleep for ever.
 ///
 /// Broken by: pool-arm-unchecked.
 #[test]
@@ -182,7 +182,8 @@ fn another_waker_has_to_be_armed() {
     assert!(busy.load(Relaxed), "in one order it is just being woken");
 }
 
-/// A sender cancels its request to be woken and makes a new one. It is still woken.
+/// A sender cancels its request to be woken and makes a new one, while packets come home. The new
+/// request still wakes the sender.
 ///
 /// Broken by: pool-arm-unchecked.
 #[test]
@@ -302,8 +303,8 @@ fn a_waker_is_forgotten_during_a_wake_up() {
         drop(waker);
         let threads = drop_on_threads::<2>(out);
         if pool.forget_waker() {
-            // If a returning thread has taken the waker, that thread has called it or is about to,
-            // and its packet is home.
+            // If a returning thread has taken the old waker, it has called that waker or is about
+            // to, and its packet is home.
             assert!(Arc::strong_count(&sleep) == 1 || pool.returned() > 0);
         }
         wait(&mut pool, &other_sleep, &other, 2);

@@ -197,7 +197,8 @@ impl World {
     /// Models `Slot::take_wish` for a port that has room: ends the wait of the sender, if one
     /// waits.
     fn grant(&self) {
-        // Acquire: as in `Slot::take_wish`. Relaxed: the request of the visit orders the load.
+        // Acquire: pairs with the release in `want_room`. Relaxed: the request of the visit orders
+        // the load.
         if self.wanted.load(Relaxed) && self.wanted.swap(false, Acquire) {
             self.did(1);
         }

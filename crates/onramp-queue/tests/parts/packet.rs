@@ -43,7 +43,6 @@ fn a_packet_taken_again_has_no_queue_and_no_layer() {
     assert_eq!((again.chosen_queue(), again.layer()), (None, Layer::Datagram));
 }
 
-/// Returns the sizes of the datagrams of a packet.
 fn sizes(len: usize, gso_size: u16) -> Vec<usize> {
     let payload: Vec<u8> = (0..len).map(|at| at.to_le_bytes()[0]).collect();
     let mut pkt = Packet::with_payload(&payload);

@@ -158,8 +158,8 @@ fn to_take_back_all_that_is_waited_for_wakes() {
     assert_eq!(pool.arm(&waker, 1), Armed::Armed);
     pool.take_back(strangers.pop().expect("theirs"));
     assert_eq!((calls.count(), pool.out(), others.reclaim(|_| {})), (1, 1, 1));
-    // The packet from before has counted once for the request. When the request is cancelled, that
-    // count is removed.
+    // Neither packet has counted for the request. So after the request is cancelled, no packet
+    // counts as returned.
     pool.disarm();
     assert_eq!((pool.returned(), pool.out()), (0, 1));
     drop(other);

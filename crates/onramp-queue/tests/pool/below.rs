@@ -48,8 +48,8 @@ fn what_was_not_accepted_is_not_below() {
     pool.revoke(&mut list);
     assert_eq!((pool.out(), pool.below(), pool.has_guests()), (2, 0, false));
     assert!(list.front().is_some_and(|pkt| pkt.drop_reason.is_none()));
-    // One packet is submitted after all, and has a completion when it comes home. The other comes
-    // home without having been submitted, and has none.
+    // After the refusal, one packet is submitted again, and has a completion when it comes home.
+    // The sender takes the other packet back, which has none.
     let mut one: PacketList = list.pop_front().into_iter().collect();
     pool.submit(&mut one, 6);
     pool.take_back(list.pop_front().expect("the other one"));
@@ -107,8 +107,8 @@ fn a_refusal_leaves_the_fate_as_it_was() {
         }
         assert_eq!(told(&mut owner, list), 0, "asked {asked:b}");
     }
-    // The link of the packet's own sender accepted the packet. Then a receiver tries to send it on,
-    // and its link refuses.
+    // The link of the packet's own sender accepts the packet. Then another sender and its own
+    // sender submit the packet again, and are refused.
     let mut list: PacketList = owner.take(8).into_iter().collect();
     owner.submit(&mut list, 1);
     refused(&mut first, &mut list);

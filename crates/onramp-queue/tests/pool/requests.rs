@@ -76,7 +76,7 @@ fn who_took_the_request_back_hears_no_bell() {
     bell.ring();
     assert_eq!(calls.count(), 0, "disarmed");
     assert_eq!(pool.arm(&waker, 1), Armed::Ready, "it rang");
-    // `reclaim` ends the request if it takes packets in.
+    // `reclaim` ends the request to be woken if packets have come home.
     assert_eq!(pool.arm(&waker, 2), Armed::Armed);
     drop(out.pop());
     assert_eq!(pool.reclaim(|_| {}), 1);

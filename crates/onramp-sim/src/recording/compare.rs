@@ -18,8 +18,9 @@ pub enum Mode {
 /// Largest allowed difference between the totals of the two runs, as a share of the kernel's total.
 const TOTAL_OFF: f64 = 0.05;
 /// Largest allowed difference between the medians of the sojourn time, as a share of the kernel's
-/// median; the constant below is the same for the 95th percentile.
+/// median.
 const MEDIAN_OFF: f64 = 0.10;
+/// Largest allowed difference between the 95th percentiles, as a share of the kernel's percentile.
 const P95_OFF: f64 = 0.20;
 /// Number of packets by which totals may differ in any case: if only few packets were counted, a
 /// difference of a few packets means nothing.

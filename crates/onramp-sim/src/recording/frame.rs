@@ -7,9 +7,9 @@ use super::Arrival;
 /// The headers of each packet: an Ethernet header from the machine to its neighbour, an IPv4 header
 /// from 10.9.0.1 to 10.9.0.2, and a UDP header to port 9.
 const HEADERS: [u8; 42] = [
-    0x02, 0, 0, 0, 0, 0x02, 0x02, 0, 0, 0, 0, 0x01, 0x08, 0x00, // Ethernet
-    0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2, // IPv4
-    0, 0, 0, 9, 0, 0, 0, 0, // UDP
+    0x02, 0, 0, 0, 0, 0x02, 0x02, 0, 0, 0, 0, 0x01, 0x08, 0x00, // the Ethernet header
+    0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2, // the IPv4 header
+    0, 0, 0, 9, 0, 0, 0, 0, // the UDP header
 ];
 /// The UDP source port of packets of flow 0. Packets of flow `n` have this port plus `n`.
 const FIRST_PORT: u64 = 10_000;

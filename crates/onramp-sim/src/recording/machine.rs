@@ -14,9 +14,9 @@ pub(super) const MTU: u32 = 1514;
 /// The period of the recording machine's clock tick, in nanoseconds.
 const TICK_NS: u64 = 10_000_000;
 /// The least time ahead, in nanoseconds, for which the machine can set its clock to interrupt it.
-/// This matters only after the recorder (the program that sent the packets) was awake and has no
-/// further packet to send: an event that is due within two such times after that moment happens at
-/// the end of the first or of the second such time.
+/// This matters only when the recorder (the program that sent the packets) sleeps and has no
+/// further packet to send. Events that are due less than two such times after it fell asleep happen
+/// at the end of the first or of the second such time.
 const CLOCK_MIN_NS: u64 = 1_000;
 /// How often the recorder checks whether the last packet has left the tree, in nanoseconds.
 const POLL_NS: u64 = 100_000_000;
@@ -228,8 +228,8 @@ impl Machine {
         self.tick_ns = (until_ns + 1).next_multiple_of(TICK_NS);
     }
 
-    /// Delays events that follow the recorder's last check so soon that the clock cannot be set for
-    /// them.
+    /// If the timer or the wire is due less than two `CLOCK_MIN_NS` after the recorder's last
+    /// check, delays it to a multiple of that time after the check.
     fn be_late(&mut self) {
         for at_ns in self.timer_ns.iter_mut().chain([&mut self.free_at_ns]) {
             let after_ns = at_ns.saturating_sub(self.looked_ns);

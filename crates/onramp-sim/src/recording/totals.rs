@@ -15,13 +15,11 @@ pub struct Totals {
     pub flow_bytes: BTreeMap<u64, f64>,
     /// Number of packets that left after a packet that had come later than they.
     pub overtaken: f64,
-    /// Mean sojourn time of the packets sent, in nanoseconds; the next two fields are its median
-    /// and 95th percentile.
+    /// Mean sojourn time of the packets sent, in nanoseconds.
     pub mean_ns: f64,
-    /// Median sojourn time of the packets sent, in nanoseconds. See [`mean_ns`](Self::mean_ns).
+    /// Median sojourn time of the packets sent, in nanoseconds.
     pub median_ns: f64,
-    /// 95th percentile of the sojourn times of the packets sent, in nanoseconds. See
-    /// [`mean_ns`](Self::mean_ns).
+    /// 95th percentile of the sojourn times of the packets sent, in nanoseconds.
     pub p95_ns: f64,
 }
 

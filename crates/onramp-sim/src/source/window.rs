@@ -22,8 +22,9 @@ const INITIAL_WINDOW: f64 = 10.0;
 /// Number of later packets whose arrival shows that an earlier packet is lost.
 const REORDERING: u64 = 3;
 /// The timeout is at least this much longer than the smoothed round trip, in nanoseconds, as in
-/// Linux. The constant below is the timeout before any round trip has been measured.
+/// Linux.
 const TIMEOUT_SLACK_NS: f64 = 2e8;
+/// The timeout before any round trip has been measured, in nanoseconds.
 const TIMEOUT_FIRST_NS: u64 = SEC;
 /// Largest number of times that the timeout is doubled while no packet arrives.
 const BACKOFFS_MAX: u32 = 6;

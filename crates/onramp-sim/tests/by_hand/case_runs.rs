@@ -209,7 +209,8 @@ fn the_clock_is_late_after_a_look() {
     assert_eq!(leaves("timer_slack 0", 100 * MS, None), 100 * MS);
     // If the recorder still has a packet to send, the timer of `fq` runs in time.
     assert_eq!(leaves("timer_slack 0", 1_500, Some(3_000)), 1_500);
-    // The same holds for the wire, on which sending 100 bytes takes 800 ns.
+    // A packet on the wire is late, too, unless the recorder has a packet to send. Sending 100
+    // bytes takes 800 ns.
     let wire = |more: &str| {
         let packets = format!("0,0,100,0,0,-1\n0,0,100,0,0,-1\n{more}");
         let case =

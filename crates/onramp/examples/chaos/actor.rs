@@ -23,8 +23,8 @@ thread_local! {
     static LAST: RefCell<Option<Sender>> = const { RefCell::new(None) };
 }
 
-/// Greatest length of a payload, bytes. It is larger than a stamp (the sender's number and the
-/// packet's number, at the beginning of the payload).
+/// Greatest length of a payload, bytes. It is larger than a stamp (the numbers at the beginning of
+/// a payload that say where its packet comes from).
 const PAYLOAD_MAX: usize = 1_200;
 
 pub(crate) struct Actor<'w> {

@@ -12,7 +12,6 @@ pub(crate) const WORLDS: u64 = 45;
 
 macro_rules! counts {
     ($($name:ident: $what:literal),* $(,)?) => {
-        /// The kinds of events that are counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Met {
             $($name),*
@@ -66,8 +65,7 @@ impl Met {
     }
 }
 
-/// Counts the kinds of events that the plan of a world contains, because a world with this plan is
-/// run.
+/// Counts the kinds of events that the plan of a world contains. Called when that world is run.
 pub(crate) fn note_world(plan: &Plan) {
     match plan.mode {
         Mode::Hybrid => Met::Hybrid.note(),

@@ -19,7 +19,7 @@ pub(crate) const DEAD: &str = "planned: a device dies";
 const BLOCKED_MAX: u32 = 2;
 /// Number of flows in a world whose packets devices check for their order.
 const FLOWS: usize = 1 << 18;
-/// The number of all flows whose packets may arrive in any order.
+/// The number that stands for every flow whose packets may arrive in any order.
 pub(crate) const UNORDERED: u64 = 0;
 /// Number of senders in a world for which devices check that no packet leaves after a flush has
 /// reported it as gone.

@@ -28,7 +28,9 @@ pub(crate) struct Ledger {
     /// Number of further packets that the link may have accepted: the calls that submitted them
     /// failed without saying how many were accepted.
     pub(crate) unknown: AtomicU64,
-    /// The same three values for the packets whose completion was reported.
+    /// Three values for packets whose completion was reported: number of the sender's own packets
+    /// that it submitted itself, number of its packets that other senders submitted, and the sum of
+    /// the cookies of all these packets.
     told_mine: AtomicU64,
     told_lent: AtomicU64,
     told_sum: AtomicU64,

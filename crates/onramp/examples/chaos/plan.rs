@@ -69,11 +69,10 @@ const CROWDS: [(usize, bool); 11] = [
     (32, true),
     (8, false),
 ];
-/// How often worlds have forks: out of each group of consecutive worlds (its size is the first
-/// number), only the first few (the second number).
+/// Which worlds have forks: the first `FORKS.1` of every `FORKS.0` consecutive worlds.
 const FORKS: (u64, u64) = (7, 2);
-/// How often worlds have devices that block for seconds: out of each group of consecutive worlds
-/// (its size is the first number), only the first few (the second number).
+/// Which worlds have devices that block for seconds: the first `HARD.1` of every `HARD.0`
+/// consecutive worlds.
 const HARD: (u64, u64) = (13, 2);
 /// Seconds by which any call may take longer in worlds whose devices block for seconds. This holds
 /// even for a call with a timeout: the call may work, one after another, at two devices that block.
@@ -104,7 +103,6 @@ impl Fault {
     }
 }
 
-/// The properties of a world.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -112,7 +110,6 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
     pub(crate) mode: Mode,
     pub(crate) runners: usize,
-    /// Whether all threads share one processor.
     pub(crate) one_cpu: bool,
     pub(crate) qdisc: &'static str,
     /// Whether some qdiscs create packets, by duplicating some of those that they get.
@@ -184,8 +181,9 @@ impl Plan {
 
     /// Makes the plan of a small world in which nothing goes wrong except `fault`.
     pub(crate) fn small(seed: u64, fault: Option<Fault>) -> Self {
-        // These two faults need more threads and a longer time: the watchdog has to find a thread
-        // that uses a processor without reason, even while other threads move packets.
+        // The faults `Burns` and `WakesItself` need more threads and a longer time: the watchdog
+        // has to find a thread that uses a processor without reason, even while other threads move
+        // packets.
         let busy = matches!(fault, Some(Fault::Burns | Fault::WakesItself));
         Self {
             end: End::Sent,

@@ -54,7 +54,6 @@ impl Alarm {
         (alarm.clone(), Waker::from(alarm))
     }
 
-    /// Returns how often the waker was woken.
     pub(crate) fn woken(&self) -> u64 {
         self.woken.load(SeqCst)
     }

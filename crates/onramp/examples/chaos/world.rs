@@ -109,10 +109,9 @@ impl World {
             if !ledger.told_mine() {
                 watch.failed(&format!("a flush returned too early: {ledger:?}"));
             }
-            // Packets of this sender that other senders submitted come home only when the ports
-            // that hold them have released them.
+            // Packets of this sender that other senders submitted come home later: such a packet
+            // may be in a port of a closed link whose device blocks.
             let all = || ledger.told_all();
-            // Such a packet may be in a port of a closed link, whose device blocks.
             let end = now() + nanos(plan.rest());
             while now() < end {
                 sender.reclaim();
@@ -340,8 +339,8 @@ fn last(world: &World, link: Link, slot: &Slot) {
         let (sender, mut link) = (link.sender(), Some(link.clone()));
         let flow = sender.flow(None);
         let bound = patience + plan.slack();
-        // The parent has one more handle of the link than the child, which does not matter for this
-        // fork.
+        // The child drops its copy of the cloned handle, but not its copy of this function's own
+        // handle. That does not matter for this fork.
         crate::fork::fork(watch, &mut link, &mut Some(sender), &flow, false, bound);
     }
     watch.closes();

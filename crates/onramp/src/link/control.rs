@@ -71,8 +71,8 @@ impl Link {
         let shared = self.shared();
         let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
         let line = line.into().on(plan.tree.device().unwrap_or("link"));
-        // This clones the tree only if another thread holds a reference to it, which threads do
-        // only for a short time, so it is rarely cloned.
+        // `make_mut` clones the tree only if another thread holds a reference to the tree. That is
+        // rare, because threads hold such references only for a short time.
         let change = Arc::make_mut(&mut plan.tree).change(&line).map_err(PortError::Config)?;
         let setup = plan.tree.clone();
         shared.follow(&plan);

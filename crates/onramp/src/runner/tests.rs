@@ -163,8 +163,8 @@ fn only_an_earlier_wish_wakes() {
         waker.visit_by(NOW.after(700));
         assert!(sleeper.join().expect("it only sleeps") <= NOW.after(700).0);
     });
-    // The runner has read a time, and sleeps no longer than until then. A request for the same time
-    // or a later one changes nothing.
+    // The runner now sleeps until 700 ns after `NOW` at most. A request for the same time or a
+    // later one wakes no thread.
     waker.visit_by(NOW.after(700));
     waker.visit_by(NOW.after(800));
     assert_eq!(ports.wake_at(), NOW.after(700).0);

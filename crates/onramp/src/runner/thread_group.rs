@@ -1,17 +1,17 @@
 //! The threads of a link: threads that serve as runners, one thread that watches the runners (the
 //! watch), and spare threads.
 //!
-//! A device that blocks keeps the thread that visits its port. To keep the timers of other ports on
-//! time, the watch sleeps beside the runners. Before a runner visits a port whose device may block,
-//! it records that it is out (with such a device) and tells the watch. The watch looks [`WATCH_NS`]
+//! A device may block the thread that visits its port. To keep the timers of other ports on time,
+//! the watch sleeps beside the runners. Before a runner visits a port whose device may block, it
+//! records that it is out (with such a device) and tells the watch. The watch looks [`WATCH_NS`]
 //! later, and takes over the role of a runner that is still out. Another thread then becomes the
-//! watch: a spare thread, or a new one. The thread that the device kept becomes a spare thread when
-//! the device returns.
+//! watch: a spare thread, or a new one. The blocked thread becomes a spare thread when the device
+//! returns.
 //!
 //! ```text
-//! run ──▶ visit ──────────────▶ back ──▶ run
-//!                 │ too long
-//! watch ◀─ hired ◀┴─ relieved: that one runs; who was kept is spare when it is back
+//! a runner that is out:  back in time ──▶ remains the runner
+//!                        out too long ──▶ loses its role to the watch; spare when it is back
+//! the watch:             takes a role ──▶ is the runner; a spare or new thread is the watch
 //! ```
 //!
 //! A link needs no watch while it has only one port, or if none of its devices [may
@@ -32,12 +32,11 @@ use crate::nap::Nap;
 /// role, nanoseconds.
 const WATCH_NS: u64 = 2_000_000;
 /// Greatest number of threads of a link besides those that serve as its runners: threads that
-/// devices keep at the same time, and the watch.
+/// devices block at the same time, and the watch.
 const STAND_INS: usize = 64;
 /// A number that no thread has.
 const NOBODY: u16 = u16::MAX;
 
-/// The threads of a link.
 pub(crate) struct ThreadGroup {
     /// The link's threads by number. The first numbers belong to the threads that are the runners
     /// at first.
@@ -74,7 +73,6 @@ enum Duty {
     Spare,
 }
 
-/// Error: why a thread could not be started.
 #[derive(Debug)]
 pub(crate) enum StartError {
     Spawn(std::io::Error),
@@ -136,14 +134,16 @@ impl ThreadGroup {
 
     /// Whether the link has a watch (a thread that watches the runners).
     fn watches(&self) -> bool {
-        self.watch.on.load(Ordering::Relaxed) // Relaxed: a fence or the lock on `hands` orders it.
+        // Relaxed: a fence, or the lock on `hands`, orders the load.
+        self.watch.on.load(Ordering::Relaxed)
     }
 
     /// Makes sure that the watch checks, when the time limit has passed, whether the runner that
     /// went out at `now` is back.
     #[inline]
     pub(super) fn look_after(&self, now: Instant) {
-        // SeqCst: pairs with the fence in `start_watch`, which explains the pair.
+        // SeqCst: pairs with the fence in `start_watch`: either the watch sees that the runner is
+        // out, or this thread sees the watch.
         fence(Ordering::SeqCst);
         if self.watches() && self.watch.alarm.set(now.after(WATCH_NS).0) {
             self.wake(self.watch.post.holder());
@@ -162,7 +162,7 @@ impl ThreadGroup {
     /// end only if their runners are also told to [stop](super::Runner::stop).
     pub(crate) fn stop(&self) {
         let hands = self.hands();
-        // Release: pairs with the acquire in `is_stopped`.
+        // Release: publishes what happened before the stop; pairs with the acquire in `is_stopped`.
         self.stopped.store(true, Ordering::Release);
         drop(hands);
         self.threads.iter().filter_map(OnceLock::get).for_each(Thread::unpark);
@@ -173,7 +173,7 @@ impl ThreadGroup {
     }
 
     /// Blocks until all threads have ended, but at most until `deadline`. The calling thread, if it
-    /// is one of them, is not waited for. A thread that a device keeps ends when the device
+    /// is one of them, is not waited for. A thread that a device blocks ends when the device
     /// returns, which may be later.
     pub(crate) fn join(&self, clock: &impl Clock, deadline: Instant) {
         let me = thread::current().id();

@@ -61,8 +61,8 @@ impl Sender {
     }
 
     /// Polls for room as [`ready`](Self::ready) does, for futures and sinks that are written by
-    /// hand. The task of `cx` stays registered after the call, so it is woken even if the caller
-    /// keeps nothing, unless another call of this sender comes first.
+    /// hand. The call registers the task of `cx`, which is woken when there may be room. Another
+    /// call of this sender may cancel the registration.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>, flow: &Flow, payload: usize) -> Poll<()> {
         let payload = u32::try_from(payload).unwrap_or(u32::MAX);
         self.told_full = false;
@@ -218,7 +218,7 @@ impl Sender {
         if !slot.known.succession.is_leaving() {
             slot.want_room();
             shared.waker(slot).visit_by(shared.clock.now().after(WISH_NS));
-        } // Otherwise, the thread that removes the port wakes this sender.
+        } // The thread that removes a leaving port wakes this sender.
     }
 
     /// Blocks until `need` packets have come home, or until something else happened that may end
@@ -292,8 +292,6 @@ impl Sender {
         false
     }
 
-    /// Sends packets of one port, up to a quota, if no thread owns the port. Returns true if
-    /// packets left.
     fn work_at(&self, port: usize) -> bool {
         work(self.shared(), self.shared().slot(port))
     }

@@ -13,7 +13,8 @@ use crate::slots::Slot;
 /// How long a close waits for threads that own ports to leave them. Together with twice
 /// [`END_PATIENCE`], this makes one second.
 const OWNER_PATIENCE: Duration = Duration::from_millis(800);
-/// How long a close waits for threads that no device keeps.
+/// Shortest time limit of each of the last two waits of a close: until the link's threads have
+/// ended, and until owners have left their ports.
 const END_PATIENCE: Duration = Duration::from_millis(100);
 
 /// What became of a link that [`Link::close`](crate::Link::close) has closed, or of a port that
@@ -58,7 +59,7 @@ impl Lost {
 }
 
 impl Slot<BoxDevice> {
-    /// Returns what this port has lost so far.
+    /// Returns how many packets this port has purged, and dropped because it died.
     pub(crate) fn lost(&self) -> Lost {
         let dropped = &self.port.stats().dropped;
         Lost { purged: dropped.get(DropReason::Purged), dead: dropped.get(DropReason::PortDead) }
@@ -87,15 +88,15 @@ impl Shared {
         // After `shut`, a sender that still pushes a packet purges the port itself. The packets
         // that were pushed before are purged by this thread.
         self.rig.gate.shut();
-        // Allow a moment more, because a thread that no device keeps may still own a port and be
-        // about to leave it.
+        // Allow a moment more, because a thread that no device blocks may still own a port and be
+        // about to leave that port.
         let deadline = deadline.max(self.clock.now() + END_PATIENCE);
         let blocked = self.close_ports(self.slots.iter(), deadline);
         self.ring_all();
         self.lost().since(before, flushed, blocked)
     }
 
-    /// Returns what all ports have lost so far.
+    /// Returns how many packets all ports have purged, and dropped because they died.
     fn lost(&self) -> Lost {
         self.slots.iter().map(Slot::lost).fold(Lost::default(), |sum, lost| Lost {
             purged: sum.purged + lost.purged,
@@ -114,8 +115,8 @@ impl Shared {
             if self.is_copy() {
                 return false;
             }
-            // Read this flag before looking at the ports. Once the link is shut, its ports hold no
-            // packets except those that a blocked device keeps.
+            // Read this flag before looking at the ports. Once the link is shut, no port holds
+            // packets, except a port whose device blocks its owner.
             let is_shut = self.rig.gate.is_shut();
             // If a device may block, leave its port to the runners: the calling thread has to
             // return in time.
@@ -185,8 +186,8 @@ impl Shared {
     /// the port. No runner comes any more, so the thread that served the port last has to do this.
     #[inline]
     pub(crate) fn follow_up(&self, slot: &Slot<BoxDevice>, ran: Ran) {
-        // The flag must be read here, after the run: the fence in `is_shut` has its effect only if
-        // this reading decides, and no earlier one.
+        // The flag must be read after the run: an earlier reading would precede the fence in
+        // `is_shut`, and could miss that the link was shut.
         if ran.again && self.rig.gate.is_shut() {
             self.sweep(slot);
         }

@@ -1,5 +1,5 @@
-//! What happens while and after a device keeps a runner: requests for room, added ports, dead ports
-//! among these, and the watch (the thread that watches the runners).
+//! What happens while and after a device blocks a runner: requests for room, added ports, dead
+//! ports among these, and the watch (the thread that watches the runners).
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -63,7 +63,7 @@ fn a_wish_for_room_survives_a_relief() {
     });
 }
 
-/// A task asks for room during a visit in which a device keeps the runner so long that another
+/// A task asks for room during a visit in which a device blocks the runner so long that another
 /// thread takes over its role. Whether the task asks before or after the takeover, it is woken.
 #[test]
 fn a_wish_that_comes_during_a_relieved_visit_is_heard() {
@@ -96,7 +96,7 @@ fn a_wish_that_comes_during_a_relieved_visit_is_heard() {
     }
 }
 
-/// Makes a link with one port, whose device keeps the only runner. Further ports can be added.
+/// Makes a link with one port, whose device blocks the only runner. Further ports can be added.
 fn alone(mode: Mode, each: u32) -> (Link, Arc<Trap>) {
     let trap = Trap::for_runners();
     let builder = Link::devices([trap.device()]).qdisc("fq").mode(mode).runners(1);
@@ -105,7 +105,7 @@ fn alone(mode: Mode, each: u32) -> (Link, Arc<Trap>) {
     (link, trap)
 }
 
-/// If ports are added while a device keeps the thread of the only runner, another thread serves
+/// If ports are added while a device blocks the thread of the only runner, another thread serves
 /// them as the runner, even if the devices of added ports block, too.
 #[test]
 fn an_added_port_gets_the_runner_that_is_kept() {
@@ -139,7 +139,7 @@ fn an_added_port_gets_the_runner_that_is_kept() {
     }
 }
 
-/// A port is added while a device keeps the only runner's thread, and then dies. A sender that
+/// A port is added while a device blocks the only runner's thread, and then dies. A sender that
 /// waits for credit on a flow of that port is told of the death.
 #[test]
 fn a_death_on_an_added_port_is_told() {
@@ -224,8 +224,8 @@ fn more_devices_block_than_there_are_threads() {
     });
 }
 
-/// While a device keeps the runner, one task waits for credit, and another task waits for room in a
-/// full intake. A close wakes both tasks.
+/// While a device blocks the runner, one task waits for credit, and another task waits for room in
+/// a full intake. A close wakes both tasks.
 #[test]
 fn a_close_tells_a_task_that_waits_for_a_kept_runner() {
     in_time(|| {

@@ -1,5 +1,5 @@
-//! Devices that keep (block) the link's only runner: the timers of other ports stay on time, and no
-//! packet is lost.
+//! Devices that block the link's only runner: the timers of other ports stay on time, and no packet
+//! is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::common::{Fates, LONG, SHORT, balanced, in_time, now, until};
 use crate::trap::Trap;
 
 const PORTS: usize = 8;
-/// Time limit of a close that waits for a blocked device for one second, nanoseconds. It is far
-/// longer than that, because the machine may be slow.
+/// Longest time that a test allows for a close that waits one second for a blocked device,
+/// nanoseconds. It is far longer than a second, because the machine may be slow.
 const HANG_NS: u64 = 20_000_000_000;
 
 /// Submits a packet that leaves `ns` nanoseconds from now. So a runner sends the packet, unless the
@@ -29,7 +29,7 @@ pub(crate) fn later(link: &Link, sender: &mut Sender, flow: &Flow, ns: u64) {
     sender.submit(flow, packet).unwrap();
 }
 
-/// Makes the device of a port keep a runner. Returns the number of packets that were submitted for
+/// Makes the device of a port block a runner. Returns the number of packets that were submitted for
 /// this.
 pub(crate) fn block(link: &Link, port: usize, trap: &Trap) -> u64 {
     trap.shut();
@@ -46,7 +46,7 @@ pub(crate) fn block(link: &Link, port: usize, trap: &Trap) -> u64 {
     packets
 }
 
-/// Makes a link with a number of ports. The devices of the first `count` ports keep runners when a
+/// Makes a link with `PORTS` ports. The devices of the first `count` ports block runners when a
 /// test tells them to.
 fn traps(count: usize, mode: Mode) -> (Link, Vec<Arc<Trap>>) {
     let traps: Vec<_> = (0..count).map(|_| Trap::for_runners()).collect();
@@ -173,7 +173,7 @@ fn a_close_leaves_a_runner_that_is_blocked() {
     }
 }
 
-/// A close also leaves a port unclosed whose device keeps a sender. The sender is no thread of the
+/// A close also leaves a port unclosed whose device blocks a sender. The sender is no thread of the
 /// link; when the device returns, the sender purges the packets of the port.
 #[test]
 fn a_close_leaves_a_sender_that_is_blocked() {
@@ -202,7 +202,7 @@ fn a_close_leaves_a_sender_that_is_blocked() {
 }
 
 /// The last handle and the last sender are dropped while a device blocks. The drop takes no longer
-/// than a close, and the device is dropped as soon as it returns.
+/// than a close, and the device is dropped as soon as its call returns.
 #[test]
 fn a_link_is_dropped_while_a_device_blocks() {
     in_time(|| {

@@ -19,8 +19,8 @@ use crate::trap::Trap;
 
 use model::{Fate, LINKS, MAIL, Model, Place, Sums, TRAP, told};
 
-/// An operation. The first number is the sender that makes it; the second number selects one of the
-/// packets that the test holds, or is the number of packets.
+/// An operation. If a sender makes it, the first number is the sender. Other numbers select a
+/// packet that the test holds, or are a number of packets.
 #[derive(Clone, Debug)]
 enum Op {
     Make(usize),
@@ -33,7 +33,7 @@ enum Op {
     Flush(usize),
     Read(usize),
     Drop(usize),
-    /// `Shut`: from now on, the device keeps its caller. `Open`: the device lets its caller go.
+    /// `Shut`: from now on, the device blocks its caller. `Open`: the blocked call returns.
     Shut,
     Open,
     /// `Leave`: the receiver is dropped. `Come`: a new receiver is made.
@@ -99,7 +99,8 @@ struct World {
     model: Model,
     links: [Link; 2],
     ends: [End; 3],
-    /// Sends the packet with which the device of the second link keeps the runner.
+    /// Sends a packet to the second link when its device is shut, so that the device blocks the
+    /// runner.
     bait: Sender,
     network: Network,
     receiver: Option<Receiver>,
@@ -111,8 +112,8 @@ impl World {
     fn new(count: u32, cap: u16, mode: Mode) -> Self {
         let (network, trap) = (Network::new(1, 10_000), Trap::new());
         let mail = Link::devices([Box::new(network.queue()) as Box<_>]).qdisc("pfifo").mode(mode);
-        // The senders of this link never send, they only stage packets. So the device has one
-        // packet, and all other packets are in the intake.
+        // In the mode `Dedicated`, senders only stage packets. So while the device blocks the
+        // runner, the device has one packet, and all other packets are in the intake.
         let mode = Mode::Dedicated;
         let trapped = Link::devices([trap.device()]).qdisc("pfifo").mode(mode).burst(cap);
         let links = [mail, trapped].map(|link| link.credits(credits(count)).build().unwrap());
@@ -197,7 +198,7 @@ impl World {
             }
             Op::Panic(who) => self.ends[who].panics.store(true, Ordering::SeqCst),
             // If the sender's corked packets find no room, dropping the sender would wait forever
-            // here, because the device keeps the runner.
+            // here, because the device blocks the runner.
             Op::Replace(who) if self.corked(who) as u64 <= self.model.room(who) => {
                 self.model.replace(who);
                 self.ends[who] = End::of(&self.links[LINKS[who]]);
@@ -212,7 +213,7 @@ impl World {
     }
 
     /// Whether the model knows how many packets of a list will be staged. It knows if all of them
-    /// fit, or if the device keeps the runner, so that as many are staged as fit. Otherwise, the
+    /// fit, or if the device blocks the runner, so that as many are staged as fit. Otherwise, the
     /// number depends on how many packets the runner takes out meanwhile.
     fn is_sure(&self, who: usize, count: usize) -> bool {
         LINKS[who] == MAIL || self.model.shut || count as u64 <= self.model.cap

@@ -54,7 +54,7 @@ fn a_port_that_missed_a_change_is_built_anew_once() {
         let trap = Trap::new();
         let link = Link::devices([trap.device()]).qdisc("pfifo").build().unwrap();
         let caught = trap.catch(&link, 0);
-        // The device keeps the port's owner, so changes wait for the port. Make as many as may
+        // The device blocks the port's owner, so changes wait for the port. Make as many as may
         // wait; none of these calls waits itself.
         let tree = link.setup();
         (0..onramp_core::JOBS_MAX).for_each(|_| link.set_tree(&tree).unwrap());
@@ -247,7 +247,7 @@ fn runners_have_exact_timers() {
 }
 
 /// Packets that a cork held back when the link was closed count as accepted and purged. This holds
-/// even while the link's device keeps other packets.
+/// even while the link's device blocks its caller.
 #[test]
 fn what_a_cork_of_a_closed_link_held_is_counted() {
     in_time(|| {
@@ -263,7 +263,8 @@ fn what_a_cork_of_a_closed_link_held_is_counted() {
         assert_eq!(corks.uncork(), Ok(()));
         assert_eq!(corks.reclaim(), 2);
         let stats = link.stats();
-        // The packet with which the device keeps a sender is counted only when that sender returns.
+        // The packet of the blocked sender is counted only when that sender returns from the
+        // device.
         assert_eq!(stats.submitted, 3 + 2);
         assert_eq!(stats.dropped.get(&DropReason::Purged), Some(&2));
         trap.open();

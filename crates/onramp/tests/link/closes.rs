@@ -155,7 +155,7 @@ fn a_close_goes_to_no_device_that_blocks() {
     }
 }
 
-/// A close reports the number of ports whose devices keep a runner.
+/// A close reports the number of ports whose devices block a runner.
 #[test]
 fn a_close_counts_the_ports_that_are_blocked() {
     for (mode, patience) in [(Mode::Inline, Duration::ZERO), (Mode::Dedicated, SHORT)] {
@@ -237,8 +237,8 @@ fn a_close_after_a_burst_is_not_kept() {
     }
 }
 
-/// The call of a sender in which its thread comes to call the device; with `Runs`, a runner calls
-/// the device.
+/// Which call of a sender makes the sender's thread call the device. With `Runs`, a runner calls
+/// the device instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Waits,
@@ -273,8 +273,8 @@ impl How {
     }
 }
 
-/// When the link is closed, a device keeps a thread. When that thread returns, it purges all
-/// packets of the port and counts them, however many there are.
+/// A link is closed while a device blocks a thread. When that thread returns, it purges all packets
+/// of the port and counts them, however many there are.
 #[test]
 fn what_a_blocked_port_holds_is_purged_at_last() {
     for how in [How::Waits, How::Polls, How::Flushes, How::Sends, How::Runs] {

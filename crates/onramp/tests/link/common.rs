@@ -14,7 +14,7 @@ use onramp::{
     PacketList, Sender, Transmitted,
 };
 
-/// Time limit for waits; longer than any wait that ends takes.
+/// Time limit for waits. A wait that takes longer counts as endless.
 pub(crate) const LONG: Duration = Duration::from_secs(50);
 /// Time during which a test waits for an error that should not happen. A test that should pass does
 /// so however short or long this is.
@@ -87,14 +87,14 @@ impl Gate {
         self.room.store(0, Ordering::SeqCst);
     }
 
-    /// Lets `count` packets through a gate that is shut.
+    /// Lets the device take `count` packets, although its gate is shut.
     pub(crate) fn open_for(&self, count: u64) {
         self.room.store(count, Ordering::SeqCst);
     }
 
     /// Lets `count` of the waiting packets through a gate that is shut, and waits until they are
-    /// home. They are, when a runner offers the device the next packets, because it does so only
-    /// after it has freed these.
+    /// home. A runner frees the packets that left before it offers the device the next ones, so
+    /// they are home when the device has refused the next ones.
     #[track_caller]
     pub(crate) fn let_go(&self, count: u64) {
         self.open_for(count);
@@ -145,7 +145,7 @@ impl Device for Gated {
     }
 }
 
-/// Returns the builder of a link with one port, whose device is the gate.
+/// Returns the builder of a link with one port, whose device has this gate.
 pub(crate) fn gated(gate: &Arc<Gate>, qdisc: &str) -> LinkBuilder {
     Link::devices([gate.device()]).qdisc(qdisc)
 }

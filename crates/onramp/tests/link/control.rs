@@ -174,7 +174,7 @@ fn nothing_is_lost_under_changes() {
     });
 }
 
-/// A device that blocks its caller until the test lets it go.
+/// A device that blocks its caller until the test lets the caller return.
 struct Blocks {
     info: DeviceInfo,
     gate: Arc<(AtomicBool, AtomicBool)>,

@@ -169,7 +169,7 @@ fn a_cork_larger_than_the_intake_gets_through() {
     });
 }
 
-/// What a sender does next that has packets under a cork.
+/// The next call of a sender whose cork holds back packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     WaitRoom,

@@ -220,7 +220,7 @@ fn a_child_of_a_link_that_holds_packets() {
     });
 }
 
-/// When the process forks, a device keeps the runner, the sender has no credit, and other threads
+/// When the process forks, a device blocks the runner, the sender has no credit, and other threads
 /// send, change the link and wait. In the child, locks that these threads hold stay locked forever,
 /// but no call hangs.
 #[test]

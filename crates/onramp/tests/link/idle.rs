@@ -192,7 +192,7 @@ fn while_nobody_reads() {
     });
 }
 
-/// Every waiting call sleeps while a device keeps the thread that owns the port.
+/// Every waiting call sleeps while a device blocks the thread that owns the port.
 #[test]
 fn while_a_device_blocks() {
     in_time(|| {
@@ -210,7 +210,7 @@ fn while_a_device_blocks() {
     });
 }
 
-/// Every waiting call sleeps while an intake is full because a device keeps the thread that owns
+/// Every waiting call sleeps while an intake is full because a device blocks the thread that owns
 /// the port. The senders have credit.
 #[test]
 fn while_an_intake_is_full() {

@@ -168,7 +168,7 @@ fn a_removal_waits_for(packets: u32) {
         let removes =
             thread::Builder::new().spawn(move || removes.remove_port(0, Duration::from_secs(20)));
         until("the port takes nothing", || {
-            // The port is being removed, so its flows accept no packets.
+            // A port that is being removed accepts no packets, so `try_send` fails.
             let mut other = link.sender();
             let flow = other.flow_with(None, Mapping::Port(0));
             other.try_send(&flow, b"x").is_err()
@@ -181,13 +181,15 @@ fn a_removal_waits_for(packets: u32) {
     });
 }
 
-/// When the runner calls the waker, it has sent all packets of the port.
+/// While a port is being removed, a runner sends all packets of the port and then calls a waker,
+/// which tries to remove a port.
 #[test]
 fn a_runner_calls_it_during_a_removal() {
     a_removal_waits_for(8);
 }
 
-/// When the runner calls the waker, it has more packets of the port to send.
+/// While a port is being removed, a runner calls a waker, which tries to remove a port, before the
+/// runner has sent all packets of the port.
 #[test]
 fn a_runner_with_more_to_send_calls_it_during_a_removal() {
     a_removal_waits_for(BELOW);
@@ -237,7 +239,6 @@ fn a_close_calls_it() {
     });
 }
 
-/// A waker that closes the link.
 struct Closer(Link, AtomicU32);
 
 impl Wake for Closer {

@@ -68,8 +68,8 @@ fn each_count_means_what_it_says() {
         (0..70).for_each(|_| sender.send(&flow, &[0; 58]).unwrap());
         sender.uncork().unwrap();
         until("all came into the qdisc", || link.stats().ports[0].enqueued == 70);
-        // The device refused packets of this thread first, and after that only the runner offers
-        // packets again. When it has done so twice, it has also counted what it did before.
+        // The device first refuses packets that this thread offers; afterwards, only the runner
+        // offers packets. When the runner has done so twice, it has also counted its earlier work.
         let refusals = gate.refusals();
         until("the runner asks again", || gate.refusals() > refusals + 1);
         let stats = link.stats();
@@ -110,8 +110,8 @@ impl Device for Locked {
 }
 
 /// Calls `test` with a link whose intake has a cap of `cap` packets and is empty. No thread takes
-/// packets out of the intake, because the device keeps the port's owner, whose own packet is not
-/// counted yet. Afterwards, lets the owner go. Returns the link when it holds no packet again.
+/// packets out of the intake, because the device blocks the port's owner, whose own packet is not
+/// counted yet. Afterwards, lets the owner return. Returns the link when it holds no packet again.
 fn with_a_stuck_port(cap: u16, test: impl FnOnce(&Link)) -> Link {
     let (lock, inside) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
     let info = DeviceInfo::new("locked".to_owned(), 1_514);

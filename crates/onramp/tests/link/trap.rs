@@ -1,4 +1,4 @@
-//! A device that keeps (blocks) its caller, and a device that dies (panics) when it is told to.
+//! A device that blocks its caller, and a device that dies (panics) when it is told to.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -8,8 +8,8 @@ use onramp::{Device, DeviceInfo, Instant, Link, Mapping, PacketList, Transmitted
 
 use super::common::{credits, until};
 
-/// A device that keeps its callers while it is shut. When it opens, it lets them go and takes their
-/// packets.
+/// A device that blocks its callers while it is shut. When it opens, it takes their packets, and
+/// the callers return.
 #[derive(Debug, Default)]
 pub(crate) struct Trap {
     state: Mutex<State>,
@@ -19,7 +19,7 @@ pub(crate) struct Trap {
 #[derive(Debug, Default)]
 struct State {
     shut: bool,
-    /// Whether the device keeps only runners, and not senders.
+    /// Whether the device blocks only runners, and not senders.
     runners_only: bool,
     /// Greatest number of packets that the device takes of each burst; then it is full. `None`: the
     /// device takes all packets.
@@ -35,7 +35,7 @@ impl Trap {
         Arc::default()
     }
 
-    /// Makes a trap that keeps only threads of the link (runners), and lets senders pass.
+    /// Makes a trap whose device blocks only threads of the link (runners), and no senders.
     pub(crate) fn for_runners() -> Arc<Self> {
         let trap = Self::new();
         trap.state().runners_only = true;
@@ -46,7 +46,7 @@ impl Trap {
         Box::new(Trapdoor(DeviceInfo::new("trap".to_owned(), 1_514), self.clone()))
     }
 
-    /// Returns a device that promises never to block. So if it keeps a runner, no other thread
+    /// Returns a device that promises never to block. So if it does block a runner, no other thread
     /// takes over the runner's role.
     pub(crate) fn unwatched(self: &Arc<Self>) -> Box<dyn Device> {
         let info = DeviceInfo::new("trap".to_owned(), 1_514).never_blocks();
@@ -71,7 +71,7 @@ impl Trap {
         self.state().takes = Some(packets);
     }
 
-    /// Returns the number of threads that the device keeps at present.
+    /// Returns the number of threads that the device blocks at present.
     pub(crate) fn inside(&self) -> u32 {
         self.state().inside
     }
@@ -81,7 +81,7 @@ impl Trap {
         self.state().taken.clone()
     }
 
-    /// Makes the device keep a new sender, which pushes one packet into this port. Returns the
+    /// Makes the device block a new sender, which pushes one packet into this port. Returns the
     /// sender's thread.
     pub(crate) fn catch(self: &Arc<Self>, link: &Link, port: usize) -> JoinHandle<()> {
         self.shut();
@@ -95,7 +95,7 @@ impl Trap {
     }
 }
 
-/// A link on which only senders send packets, because the device of its second port keeps its only
+/// A link on which only senders send packets, because the device of its second port blocks its only
 /// runner.
 pub(crate) struct Deserted {
     pub(crate) link: Link,
@@ -111,8 +111,8 @@ impl Deserted {
         trap.takes(0);
         let link = Link::devices([device, trap.unwatched()]).qdisc("pfifo");
         let link = link.credits(credits(packets)).build().unwrap();
-        // The device lets the sender pass, but takes no packet. So the runner offers the packet
-        // again, and the device keeps the runner.
+        // The device does not block the sender, but takes no packet. So the runner offers the
+        // packet again, and the device blocks the runner.
         let mut bait = link.sender();
         let flow = bait.flow_with(None, Mapping::Port(1));
         bait.try_send(&flow, b"bait").expect("there is room for it");
@@ -122,7 +122,7 @@ impl Deserted {
 }
 
 impl Drop for Deserted {
-    /// Lets the runner go, so that the link can end.
+    /// Lets the blocked runner return, so that the link can end.
     fn drop(&mut self) {
         self.trap.takes(usize::MAX);
         self.trap.open();

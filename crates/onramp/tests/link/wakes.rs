@@ -55,9 +55,9 @@ impl How {
 
 /// Where all packets of the waiting senders are. None of them comes home by itself.
 enum Place {
-    /// In a mailbox that nobody reads.
+    /// All packets are in a mailbox that nobody reads.
     Mailbox(Receiver),
-    /// In front of a device that keeps its caller, which the test can let go.
+    /// All packets are in front of a device that blocks its caller until the test opens the device.
     Device(Arc<Trap>, JoinHandle<()>),
 }
 
@@ -217,8 +217,8 @@ fn a_close_ends_a_flush() {
             let mut sender = world.link.sender();
             let flow = sender.flow_with(None, Mapping::Port(1));
             (0..CREDITS).for_each(|_| sender.try_send(&flow, b"x").unwrap());
-            // Another sender has submitted a packet from the heap, which stays in the same place.
-            // It comes home to no sender, but this sender's flush waits for it.
+            // A second sender submits a packet from the heap, which stays in the same place. The
+            // packet comes home to no sender, but a flush of the second sender waits for it.
             let mut lends = world.link.sender();
             lends.submit(&flow, onramp::Packet::with_payload(b"of the heap")).unwrap();
             let sender = thread::scope(|scope| {
@@ -290,7 +290,7 @@ fn a_removal_wakes_those_who_wait_for_the_port() {
                     refused.recv().unwrap();
                     (how, thread)
                 });
-                // Another sender's cork holds back packets for that port.
+                // Another sender's cork holds back packets for the port that is being removed.
                 let (mut corks, under) = (link.sender(), flow.clone());
                 corks.cork();
                 (0..3).for_each(|_| corks.try_send(&under, b"x").unwrap());
@@ -366,8 +366,8 @@ fn a_removal_leaves_those_without_credit_waiting() {
     });
 }
 
-/// Senders that have credit wait for room in an intake, because a device keeps the port's owner.
-/// They continue when the device lets the owner go.
+/// Senders that have credit wait for room in an intake, because a device blocks the port's owner.
+/// They continue when the owner returns from the device.
 #[test]
 fn an_intake_with_room_wakes_those_who_wait_for_it() {
     in_time(|| {

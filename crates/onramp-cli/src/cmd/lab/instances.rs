@@ -13,7 +13,7 @@ use crate::error::usage;
 use crate::limits;
 use crate::report::json::number;
 
-/// 2009: how the rate of each design changes as senders are added
+/// Experiment of 2009: how the rate of each design changes as senders are added
 ///
 /// The designs, packets, loads and way of measuring are those of `onramp lab contention`, with one
 /// queue. Scaling is the rate divided by that of the first number of threads, in the same round.

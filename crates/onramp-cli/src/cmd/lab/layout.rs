@@ -10,7 +10,7 @@ use super::common::{
 use crate::limits;
 use crate::report::json::number;
 
-/// 2009: a port's hot fields grouped by writer on their cache lines, against side by side
+/// Experiment of 2009: a port's hot fields grouped by writer on cache lines, against side by side
 ///
 /// Threads push numbers into an intake by Onramp's protocol; a thread that finds the intake idle
 /// becomes its owner and works for all threads. There are no packets, no qdisc and no device: the

@@ -16,7 +16,7 @@ use crate::error::usage;
 use crate::limits;
 use crate::report::json::number;
 
-/// 2004: pairs of threads over a loopback: one queue behind a lock, against a queue per sender
+/// Experiment of 2004: pairs of threads over a loopback, with one locked queue or one per sender
 ///
 /// Every sender sends to a receiver of its own, one packet of 120 bytes at a time, with up to 64
 /// packets in flight. With a lock, all senders share one transmit queue and its counters, as in

@@ -9,7 +9,7 @@ use crate::error::usage;
 use crate::limits;
 use crate::report::json::number;
 
-/// 2001: a helper thread that every submission wakes, against work that is done in place
+/// Experiment of 2001: a helper thread that every submission wakes, against work done in place
 ///
 /// A client sends a burst of requests, servers answer each request, and the client sends its next
 /// burst when all answers have arrived. All packets pass one queue.

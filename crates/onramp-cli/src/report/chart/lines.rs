@@ -291,8 +291,8 @@ mod tests {
             .filter(|node| node.attribute("class").is_some_and(|class| class.contains("line")))
             .map(|node| node.attribute("stroke-dasharray"))
             .collect();
-        // The list has the lines of the chart first, with the highlighted one as the last of them,
-        // and then the samples before the names, from top to bottom.
+        // `dashes` begins with the dashes of the chart's three lines; the highlighted line is the
+        // last of them.
         assert_eq!(dashes[..3], [Some("7 3"), None, None]);
         let marked: std::collections::BTreeSet<_> = xml
             .descendants()

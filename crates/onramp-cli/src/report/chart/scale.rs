@@ -81,8 +81,8 @@ impl Scale {
         let every = 1 + (last - first) / 9;
         let powers = (first..=last).filter(|power| power.rem_euclid(every) == 0);
         let ticks = powers.flat_map(|power| factors.iter().map(move |f| f * 10_f64.powi(power)));
-        // Because of this tolerance, a round figure at the very end of the scale is kept in spite
-        // of rounding errors.
+        // The tolerance `near` keeps a round figure at the very end of the scale in spite of
+        // rounding errors.
         let near = 1.0 + 1e-9;
         ticks.filter(|tick| tick * near >= self.from && *tick <= self.to * near).collect()
     }

@@ -208,8 +208,8 @@ mod tests {
             path[1..].split(['L', ' ']).map(|number| number.parse().expect("a place")).collect();
         let dot = of("mean").nth(1).expect("a dot");
         let at = |key| dot.attribute(key).and_then(|text| text.parse::<f64>().ok()).expect("place");
-        // Each point stands in the middle of its half second. The dot is two points after the
-        // second end of the short line, which is twice the distance between that line's ends.
+        // The points are half a second apart, and the third is missing: the first two are joined by
+        // a line, and the fourth is a dot. From the line to the dot is twice the line's length.
         assert!((at("cx") - places[2] - 2.0 * (places[2] - places[0])).abs() < 0.3, "{places:?}");
         // The figures of the three points are 1, 4 and 2; a higher figure stands nearer to the top.
         assert!(places[3] < at("cy") && at("cy") < places[1], "{places:?}");

@@ -15,8 +15,8 @@ pub(super) const KIND: &str = "aqm";
 /// The delay in milliseconds at which a delay of zero is drawn, because a logarithmic axis cannot
 /// show zero.
 const NO_DELAY_MS: f64 = 0.1;
-/// The least share that is drawn. If smaller shares were drawn, the vertical axis would become
-/// logarithmic.
+/// The least share of packets in the chart of the distribution of delays. With smaller shares, its
+/// vertical axis would become logarithmic.
 const SHARE_LEAST: f64 = 0.05;
 /// If the longest round trip is less than this many times the shortest, the round trips count as
 /// equal: they differ only by a random addition.

@@ -242,8 +242,8 @@ impl Document {
         keys
     }
 
-    /// Returns the row that `row` is compared with: the row of the base that has the same other
-    /// names and the same place on the axis.
+    /// Returns the row that `row` is compared with: the row of the base (the design that others are
+    /// compared with) that has the same settings and the same place on the axis.
     pub(super) fn base_of(&self, row: &Row) -> Option<&Row> {
         let base = self.base()?;
         let same =
@@ -268,8 +268,8 @@ impl Document {
         if self.has_pairs() && self.is_base(row) {
             return None;
         }
-        // If the experiment's ratios of this row have this key but no number, there is no ratio,
-        // and none is computed here.
+        // If the experiment itself wrote a ratio under `key`, that one counts. If it is no number,
+        // the row has no ratio, and none is computed from the medians.
         let own = self.ratios(row).filter(|ratios| ratios.contains_key(key));
         let ratio = match own {
             Some(ratios) => Figure::of(ratios, key)?,
@@ -309,8 +309,8 @@ impl Document {
         all.iter().filter_map(Value::as_object).find(about)
     }
 
-    /// Returns the base: the design that the experiment itself compared with, or else the oldest
-    /// design that is usually compared with.
+    /// Returns the base: the design that the experiment itself compared with; or else `busylock` or
+    /// `llist`, if there are rows of them; or else the first design that is not highlighted.
     fn find_base(&self) -> Option<Base> {
         let mut tables = self.rows.iter().map(|row| &row.values).chain([&self.whole]);
         let named = tables.find_map(ratios_key);

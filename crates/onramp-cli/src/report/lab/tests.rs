@@ -88,7 +88,8 @@ fn texts(svg: &str) -> Vec<String> {
     texts.filter_map(|node| node.text().map(str::to_owned)).collect()
 }
 
-/// Asserts that the page of `value` is well-formed and that all coordinates are numbers.
+/// Asserts that the page of the document `value` is well-formed and that all coordinates in it are
+/// numbers. Returns the page.
 fn assert_whole(value: &Value) -> String {
     let documents = [document(value)];
     let page = page(&documents);
@@ -214,8 +215,8 @@ fn odd_documents_make_pages_too() {
     assert_whole(&rows(&|row| row["threads"] == 16));
     assert_whole(&rows(&|row| row["threads"] == 16 && row["design"] == "onramp"));
     assert!(assert_whole(&rows(&|_| false)).contains("Nothing was measured."));
-    // Replaces each figure in turn by `null`, zero, a negative number, a number that is too large
-    // to draw, one that is too small, a text, and an empty list.
+    // The page must stay well-formed when each figure in turn is replaced by `null`, zero, a
+    // negative number, a number too large or too small to draw, a text, and an empty list.
     let replacements =
         [Value::Null, json!(0), json!(-5.0), json!(1e300), json!(1e-300), json!("text"), json!([])];
     for key in contention()["rows"][0].as_object().expect("a row").keys() {
@@ -289,7 +290,7 @@ fn ratios_stand_at_the_bars_as_they_were_measured() {
     has(cpu, "CPU per packet, 16 threads; × busylock");
     has(cpu, "380 ns, 0.125×");
     has(cpu, "3.8 µs, 1×");
-    // The document has no ratio for this figure, so the report shows the ratio of the medians.
+    // The document has no ratios of packet rates, so the report shows the ratios of the medians.
     has("contention-bars-packets-per-second-16-threads", "5 M/s, 10×");
     has("contention-bars-packets-per-second-1-threads", "8 M/s, 1.33×");
 }

@@ -92,7 +92,7 @@ pub(super) fn count(at: u64, axis: &str) -> String {
 
 pub(super) fn nanoseconds(ns: f64) -> String {
     let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
-    // With this factor, 999.6 gets the next larger unit, because with three digits it is written as
+    // The factor 0.9995 gives 999.6 the next larger unit, because 999.6 rounded to three digits is
     // 1000.
     let unit = units.into_iter().find(|(unit, _)| ns.abs() >= unit * 0.9995);
     let (unit, name) = unit.unwrap_or((1.0, "ns"));

@@ -126,7 +126,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// More cases, for units whose values are not plain numbers.
+/// Cases of further units: minor numbers, fractions, names, and units of several values.
 fn other_cases() -> Vec<Case> {
     let us = 1_000;
     vec![
@@ -296,7 +296,7 @@ const REFUSED: &[(Unit, &str, &str, Fault)] = &[
 
 const KERNEL: Fault = Fault::Kernel(Errno::Invalid, None);
 
-/// Whether the error message of this unit says that a value is missing.
+/// Whether the error for an option of this unit without a value says that the value is missing.
 fn says_that_it_is_missing(unit: Unit) -> bool {
     !matches!(unit, Unit::Ranges(_))
 }

@@ -37,7 +37,7 @@ fn sizes_are_bytes_and_powers_of_1024() {
         ("0x1f", 31),
         ("0X1Fk", 31 * KI),
         ("0x10m", 16 * KI * KI),
-        // The number below is the largest below 2^64 that has 53 significant bits.
+        // 2^64 - 2,048 is the largest number below 2^64 that a 64-bit float can store.
         ("18446744073709549568", u64::MAX - 2_047),
     ] {
         assert_eq!(parse_size(word), Some(bytes), "{word}");
@@ -108,7 +108,7 @@ fn times_are_nanoseconds() {
         assert_eq!(parse_time(word, 1_000), Some(ns), "{word}");
         assert_eq!(word.parse(), Ok(Time(ns)));
     }
-    // The unit of a number without a suffix is the one that the caller names.
+    // A number without a suffix counts units of as many nanoseconds as the second argument says.
     assert_eq!(parse_time("40", 1_000), Some(40_000));
     assert_eq!(parse_time("40", 1), Some(40));
     assert_eq!("40".parse(), Ok(Time(40_000)));
@@ -298,8 +298,9 @@ fn sizes_are_printed_as_tc_prints_them() {
         (mi + mi / 2, "1536Kb"),
         (mi + mi / 2 + 16, "1572880b"),
         (3 * mi, "3Mb"),
-        // 1,025 bytes below 2^64, the size is too far from whole megabytes to be printed in
-        // megabytes; one byte below 2^64, it is near enough.
+        // 2^64 - 1,025 bytes are more than a kilobyte short of a whole number of megabytes, so the
+        // size is printed in kilobytes. 2^64 - 1 bytes are only one byte short, so megabytes are
+        // printed.
         (u64::MAX - 1_024, "18014398509481983Kb"),
         (u64::MAX, "17592186044416Mb"),
     ] {

@@ -59,8 +59,8 @@ impl Raw {
         }
     }
 
-    /// Returns `None` if a field that this instruction does not use is not zero. Each argument says
-    /// whether the instruction uses that field.
+    /// Returns `None` if a field is not zero although the instruction does not use the field. Each
+    /// argument says whether the instruction uses the field of that name.
     fn only(self, to: bool, from: bool, at: bool, k: bool) -> Option<()> {
         let unused = (to || self.to == 0)
             && (from || self.from == 0)
@@ -136,8 +136,8 @@ fn compute(raw: Raw, wide: bool) -> Option<Step> {
             .then(|| raw.only(true, false, false, false))
             .flatten()
             .map(|()| Step::Negate { wide, to }),
-        // For 64-bit operations, this code would be the unconditional byte swap of a later version
-        // of the instruction set.
+        // Operation 13 converts the byte order. Its 64-bit form, an unconditional byte swap of
+        // version 4 of the instruction set, does not exist here.
         13 if !wide => {
             let bits = u8::try_from(k).ok().filter(|bits| matches!(bits, 16 | 32 | 64))?;
             raw.only(true, false, false, true)?;
@@ -154,8 +154,8 @@ fn compute(raw: Raw, wide: bool) -> Option<Step> {
     }
 }
 
-/// Decodes a jump, call or exit to a step. Returns `None` if the instruction is invalid, or an
-/// error that says what it asks for and does not exist here.
+/// Decodes a jump, call or exit to a step. Returns `None` for an invalid instruction, and an error
+/// for a valid instruction that needs something that does not exist here.
 fn jump(raw: Raw, wide: bool) -> Result<Option<Step>, &'static str> {
     let Raw { code, to, from, at, k } = raw;
     Ok(match code {

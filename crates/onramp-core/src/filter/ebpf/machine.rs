@@ -38,7 +38,7 @@ mod field {
     pub(super) const VLAN_PROTO: usize = 28;
     pub(super) const PRIORITY: usize = 32;
     pub(super) const TC_INDEX: usize = 44;
-    /// The offset after the five words of `cb`.
+    /// The offset of the first byte after `cb`, a field of five words.
     pub(super) const CB_END: usize = 68;
     pub(super) const CLASS: usize = 72;
     pub(super) const DATA: usize = 76;

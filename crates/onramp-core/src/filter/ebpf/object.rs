@@ -19,7 +19,7 @@ const RELOCATIONS: [u32; 2] = [4, 9];
 struct Section<'f> {
     name: &'f [u8],
     kind: u32,
-    /// The number of another section, to which this section refers.
+    /// For relocations: the number (`sh_info`) of the section to which they apply.
     about: u32,
     bytes: &'f [u8],
 }
@@ -54,7 +54,7 @@ fn sections(file: &[u8]) -> Option<Vec<Section<'_>>> {
         let word = |at| read(entry, at).map(u32::from_le_bytes);
         let (name, kind) = (names.get(usize::try_from(word(0)?).ok()?..)?, word(4)?);
         let name = name.split(|byte| *byte == 0).next()?;
-        // Sections of other types may have no bytes in the file.
+        // Only sections of type `PROGBITS` are read. Others, such as `.bss`, may have no bytes.
         let bytes = if kind == PROGBITS { bytes(entry)? } else { &[] };
         Some(Section { name, kind, about: word(44)?, bytes })
     };

@@ -41,8 +41,8 @@ fn to(port: u16) -> Packet {
 
 #[test]
 fn arithmetic_on_64_and_on_32_bits() {
-    // Each program sets r0 to -7 and applies the operation to r0 and a number. A second program
-    // then shifts the upper half of r0 down, because the answer has only 32 bits.
+    // `of` returns the upper and the lower half of r0 after an operation on -7 and the number `k`.
+    // A program's answer has 32 bits, so a second program shifts the upper half down.
     let of = |code: u8, k: i32| {
         let both = [(0xb7, 0, 0, 0, -7), (code, 0, 0, 0, k)];
         let high = [both[0], both[1], (0x77, 0, 0, 0, 32)];
@@ -80,8 +80,8 @@ fn division_by_a_register_of_zero() {
 #[test]
 fn numbers_in_jumps_have_their_sign() {
     let pkt = Packet::new(1);
-    // The program sets r2 to -1 in 64 bits or to 2^32 - 1 (as `set` says), and returns 1 if it
-    // jumps.
+    // `jumps` says whether the conditional jump `code`, which compares r2 with `k`, is taken. For
+    // `set` 0xb7, r2 is -1 in 64 bits; for 0xb4, r2 is 2^32 - 1.
     let jumps = |set: u8, code: u8, k: i32| {
         let lines =
             [(set, 2, 0, 0, -1), (0xb7, 0, 0, 0, 1), (code, 2, 0, 1, k), (0xb7, 0, 0, 0, 0)];
@@ -130,7 +130,7 @@ fn memory_that_is_not_there_is_no_match() {
     );
     assert_eq!((packet(3, 92), packet(3, 93), packet(2, -1)), (Some(0), None, None));
     assert_eq!(packet(1, 12), Some(8), "two bytes, little endian");
-    // A program has a stack of 512 bytes below r10, which is zero at first.
+    // The stack of a program is the 512 bytes below r10, which are all zero at first.
     let stack = |at| run(&[(0x61, 0, 10, at, 0)], &pkt);
     assert_eq!((stack(-4), stack(-512), stack(-3), stack(-513)), (Some(0), Some(0), None, None));
     // The bytes that a program stores can be read again, one by one.
@@ -267,8 +267,8 @@ fn a_compiled_program_says_what_happens() {
     // its minor number.
     assert_eq!(ask(1, 2), Decision::Class(crate::base::Handle::new(2, 3)));
     assert_eq!(ask(0xff, 2), Decision::Drop);
-    // Every possible answer. If the program does not write to `tc_classid`, the packet gets the
-    // filter's class.
+    // Each answer of a program, and the decision that must follow; `None` means that the filter
+    // does not match. The programs do not write `tc_classid`, so the class is the filter's.
     for (said, expected) in [
         (0, Some(Decision::Class(crate::base::Handle::new(2, 5)))),
         (2, Some(Decision::Drop)),

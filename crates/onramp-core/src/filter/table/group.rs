@@ -80,8 +80,8 @@ impl Group {
     }
 
     pub(super) fn get(&self, handle: u32) -> Option<Arc<FilterSpec>> {
-        // Handle 0 finds the filter without a mark, except in a group of `fw` where that filter
-        // takes the class from the mark.
+        // As in Linux, handle 0 names no `fw` filter, although the `fw` filter that takes the class
+        // from the packet's mark is stored under handle 0.
         let rank = self.handles.get(&handle).filter(|_| handle != 0 || self.kind != "fw")?;
         self.filters.get(rank).cloned()
     }
@@ -157,7 +157,7 @@ impl Group {
                 let hash = mark ^ mark >> 16;
                 inside((1 + u64::from((hash ^ hash >> 8) & 0xff), last))
             }
-            // Of these kinds, the filter that was added last is asked first.
+            // Of `basic` and `bpf` filters, the filter that was added last is asked first.
             Matcher::Basic(_) | Matcher::Bpf(..) | Matcher::Ebpf(..) => inside((0, last)),
             // A `flower` filter is asked after the filters that have the same mask.
             Matcher::Flower(flower) => {

@@ -12,7 +12,7 @@ use super::{Name, refused};
 use crate::base::ConfigError;
 use crate::base::error::Errno;
 
-/// The lowest number of tables and of nodes that is assigned automatically.
+/// The lowest number that a table or a node gets automatically.
 const OWN: u32 = 0x800;
 const OWN_TABLES: u32 = 0x800;
 /// Number of low bits of a rank that contain the count of nodes.
@@ -34,9 +34,10 @@ pub(super) struct Tables {
     owned: BTreeMap<u32, Owned>,
     /// Number of tables that have been created so far.
     born: u64,
-    /// The next table number to try, as an offset from the lowest.
+    /// The next table number to try, as an offset from the lowest automatic number.
     next: u32,
-    /// For each bucket of a table: an index for `node_at` before which all node numbers are taken.
+    /// For each bucket of a table: how many of the first node numbers that `node_at` returns are
+    /// all taken.
     taken: BTreeMap<u32, u32>,
     /// Number of nodes that have been created so far.
     count: u64,

@@ -84,7 +84,7 @@ fn chance_is_shown() {
             "netrand jump 2 val 1",
             r#""random_type":"netrand","control_action":{"type":"jump","jump":2},"val":1"#,
         ),
-        // With `random … 0`, the random control applies to every packet, as with 1.
+        // The number 0 at the end of `random` means 1: the control applies to every packet.
         (
             "pipe random determ ok 0",
             "determ pass val 1",
@@ -290,7 +290,8 @@ fn what_is_wrong_with_an_action() {
     assert_eq!(text(&many(32)).matches("action order").count(), 32);
     let said = "filter matchall: \"action\": a filter has at most 32 actions";
     are_wrong(&[(&many(33), 1, said)]);
-    // After an action, `tc` takes an unknown word for the name of another action.
+    // `tc` takes an unknown word after an action for the name of another action, and exits with 255
+    // instead of 1.
     let foo = "filter matchall: unexpected \"foo\": matchall takes classid, action";
     are_wrong(&[
         ("matchall action ok foo", 255, foo),

@@ -55,11 +55,12 @@ fn bytes_are_loaded() {
         assert_eq!(load(code, 0, &(last + 1).to_string()), 0, "{code:x}");
         assert_eq!(load(code + 0x20, last + 1, "0"), 0, "{code:x}");
     }
-    // This instruction sets X to four times the low half of a byte: the length of an IP header.
+    // Code 177 sets X to four times the low half of a byte: the length of an IP header.
     assert_eq!(left(&["177 0 0 7", "135 0 0 0"], &pkt), 4 * 7);
     assert_eq!(left(&["177 0 0 31", "135 0 0 0"], &pkt), 4 * 15);
     assert_eq!(left(&["0 0 0 5", "177 0 0 100"], &pkt), 0);
-    // These offsets count from the network header and from the link header.
+    // Offsets from -0x10_0000 on count from the network header, and offsets from -0x20_0000 on from
+    // the link header.
     assert_eq!(load(0x30, 0, &below(-0x10_0000)), 0x80 + 14);
     assert_eq!(load(0x30, 0, &below(-0x10_0000 + 85)), 0x80 + 99);
     assert_eq!(load(0x30, 0, &below(-0x10_0000 + 86)), 0);
@@ -102,8 +103,8 @@ fn what_is_beside_the_packet() {
         let error = load.parse::<Bpf>().expect_err("no such thing").to_string();
         assert!(error.ends_with("unknown instruction (0)"), "{error}");
     }
-    // One offset lower, the offset counts from the network header and lies beyond the end of the
-    // packet, so the program ends with 0.
+    // Offset -0x1001 counts from the network header and lies beyond the end of the packet, so the
+    // program ends with 0.
     assert_eq!(left(&["0 0 0 1", &format!("32 0 0 {}", below(-0x1001))], &plain), 0);
     assert_eq!(left(&["128 0 0 0"], &plain), 1234);
     assert_eq!(left(&["129 0 0 0", "135 0 0 0"], &plain), 1234);
@@ -202,8 +203,8 @@ fn jumps() {
     {
         for (code, holds) in [(0x15, a == b), (0x25, a > b), (0x35, a >= b), (0x45, a & b != 0)] {
             let set = format!("0 0 0 {a}");
-            // If the condition holds, the program returns the first constant, 1; if not, it returns
-            // the second, 2. It never reaches a 9.
+            // If the condition holds, the program returns 1, and otherwise 2. The answer 9 would
+            // mean that the jump led to a wrong instruction.
             let both = |branch: String, before: &[&str]| {
                 let rest = [&*branch, "6 0 0 9", "6 0 0 1", "6 0 0 9", "6 0 0 2", "6 0 0 9"];
                 let all = [before, &rest[..]].concat();
@@ -400,7 +401,8 @@ fn programs_are_shown() {
     );
 }
 
-/// Words that a `bpf` filter cannot read are refused, with what would be right.
+/// If a word of a `bpf` filter is wrong, the filter is refused, and the error says what would be
+/// right.
 #[test]
 fn programs_that_cannot_be_read_are_refused() {
     let two = "bytecode '2,128 0 0 0,22 0 0 0'";

@@ -563,7 +563,8 @@ fn what_flower_does_not_take() {
     assert!(text("protocol ipv6 flower src_ip any").ends_with("eth_type ipv6\n  not_in_hw"));
 }
 
-/// Filters with the same mask are asked one after another, at the place of the first of them.
+/// Filters with the same mask are asked one after another, in the place of the first of these
+/// filters.
 #[test]
 fn masks_come_and_go() {
     let udp = |port: u16| packet(&v4(17, &[], &ports(5, port)));

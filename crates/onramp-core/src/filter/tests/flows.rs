@@ -26,7 +26,7 @@ fn mapped(words: &str, pkt: &Packet) -> u32 {
     half(16) << 16 | half(0)
 }
 
-/// Returns the words of an IP address, combined by exclusive or.
+/// Returns the 32-bit words of an IP address, combined by exclusive or.
 fn folded(address: &[u8]) -> u32 {
     let word = |at: usize| u32::from_be_bytes(address[at..at + 4].try_into().expect("four"));
     (0..address.len()).step_by(4).fold(0, |sum, at| sum ^ word(at))
@@ -113,7 +113,7 @@ fn numbers_are_computed_with() {
     // The value is shifted (`rshift`) before the `addend` is added.
     assert_eq!(class_of("rshift 31 addend 2"), class(4));
     assert_eq!(class_of("rshift 4 addend 1 divisor 16"), class(1));
-    // The value is 0x800000f5 = 2^31 + 245. Modulo 10, that is 8 + 5, so 3.
+    // The value 0x800000f5 is 2^31 + 245. Modulo 10, the parts are 8 and 5, so the whole is 3.
     assert_eq!(class_of("divisor 10"), class(1 + 3));
     assert_eq!(class_of("divisor 1"), class(1));
     // Without a divisor, the minor number of the class wraps around.

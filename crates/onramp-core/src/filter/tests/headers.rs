@@ -31,7 +31,7 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("ip firstfrag", &["00002000/00003fff at 4"]),
     ("ip df", &["00004000/00004000 at 4"]),
     ("ip mf", &["00002000/00002000 at 4"]),
-    // These positions are right only for IPv4 headers without options.
+    // The positions of ports and ICMP types are right only for IPv4 headers without options.
     ("ip sport 0x1234 0xffff", &["12340000/ffff0000 at 20"]),
     ("ip dport 53 0xff0f", &["00000005/0000ff0f at 20"]),
     ("ip icmp_type 8 0xff", &["08000000/ff000000 at 20"]),

@@ -78,7 +78,7 @@ fn a_filter_in_the_place_of_another() {
     };
     replace(&mut table, "action ok action ok").expect("it is there");
     assert_eq!(numbers(&table), [[2, 3]]);
-    // The numbers of the first filter's actions are free now.
+    // The numbers 1 and 9 of the first filter's actions are free again.
     replace(&mut table, "action ok action ok index 9").expect("it is there");
     assert_eq!(numbers(&table), [[1, 9]]);
     // When a filter is changed, its action may keep its number. Other filters still cannot take

@@ -26,7 +26,7 @@ fn preferences_are_given_out() {
     apply(&mut table, How::Add, "matchall classid 1:1").expect("room");
     let expected = [(0, 32_767, 1), (0, 49_150, 1), (0, 49_151, 1), (0, 49_152, 1), (2, 49_152, 1)];
     assert_eq!(names(&table), expected);
-    // A filter without `pref` gets the preference before the lowest one from 32768 on.
+    // A filter without `pref` gets the preference just below the lowest one from 32768 on.
     apply(&mut table, How::Add, "pref 32770 matchall classid 1:1").expect("room");
     for pref in [32_769, 32_768] {
         apply(&mut table, How::Add, "matchall classid 1:1").expect("room");
@@ -44,7 +44,7 @@ fn preferences_are_given_out() {
         )
     );
     assert_eq!(names(&table), before);
-    // In another chain, the preference is still free.
+    // Each chain has its own preferences, so preference 49151 of chain 2 is still free.
     apply(&mut table, How::Add, "chain 2 matchall classid 1:1").expect("room");
     assert!(names(&table).contains(&(2, 49_151, 1)));
 }
@@ -428,7 +428,7 @@ fn chains_begin_and_end() {
     apply(&mut table, How::Delete, "chain 5").expect("it is there");
     add(&mut table, 5);
     assert_eq!(shown(&table), [3, 3, 0, 5]);
-    // A chain continues while one of its two preferences has filters.
+    // Chain 3 keeps its place in the listing while one of its two preferences has filters.
     apply(&mut table, How::Delete, "chain 3 pref 49151").expect("it is there");
     add(&mut table, 3);
     assert_eq!(shown(&table), [3, 3, 0, 5]);

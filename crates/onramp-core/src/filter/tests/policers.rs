@@ -77,8 +77,8 @@ fn policers_are_shown() {
         ("mtu 500 conform-exceed jump 7", "rate 0bit burst 0b mtu 500b action jump 7 overhead 0b"),
         ("mtu 500 goto chain 7", "rate 0bit burst 0b mtu 500b action goto chain 7 overhead 0b"),
         ("mtu 500 jump 7", "rate 0bit burst 0b mtu 500b action jump 7 overhead 0b"),
-        // What a line says about conforming packets (`ok/pipe`: `pipe`) stays until the line says
-        // something else about these.
+        // The second `conform-exceed` names no control for conforming packets, so the first one's
+        // `pipe` stays.
         (
             "mtu 500 conform-exceed ok/pipe conform-exceed drop",
             "rate 0bit burst 0b mtu 500b action drop/pipe overhead 0b",

@@ -25,7 +25,7 @@ fn programs_stand_in_files() {
             &["port.txt"][..],
         ),
         ("bpf bcf x da # bcf y", "bpf bytecode 2,128 0 0 0,,22 0 0 0, da", &["x"]),
-        // Lines for other kinds of filters name no files, and stay unchanged.
+        // A line for another kind of filter names no files; only its comment is removed.
         ("filter  add basic bcf x", "filter  add basic bcf x", &[]),
         ("filter  add basic bcf x # bpf", "filter  add basic bcf x ", &[]),
         ("", "", &[]),

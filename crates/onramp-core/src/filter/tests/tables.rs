@@ -254,8 +254,8 @@ fn tables_are_numbered() {
                numbers";
     assert_eq!(error.to_string(), why);
     assert_eq!(error.fault.kernel_text().as_deref(), Some(NO_SPACE));
-    // Tables with other numbers do not count towards the limit, and the number of a deleted table
-    // is assigned again.
+    // Tables with numbers outside of 800 to fff do not count towards the limit, and the number of a
+    // deleted table is assigned again.
     apply(&mut table, How::Add, "pref 1 handle 5: u32 divisor 1").expect("a number of its own");
     apply(&mut table, How::Delete, "pref 77").expect("it is there");
     apply(&mut table, How::Add, "pref 3000 u32").expect("room again");
@@ -496,7 +496,7 @@ fn what_is_behind_options() {
         ("offset at 0 mask 0x0f00 shift 6 plus 0 eat", "u16 5 ffff at 0"),
         ("offset at 0 mask 0x0f00 shift 6 eat", "udp src 5 ffff"),
         ("offset at 0 mask 0x0f00 shift 6", "udp src 5 ffff"),
-        // Here, the link moves on four bytes too far, and the key reads four bytes before that
+        // This link moves on four bytes too far, and the key reads four bytes before the new
         // position.
         ("offset at 0 mask 0x0f00 shift 6 plus 4 eat", "u16 5 ffff at -4"),
     ] {
@@ -550,7 +550,7 @@ fn buckets_are_chosen_by_a_hash() {
         let mut linked = filters(&lines);
         let mut bytes = v4(17, &[], &ports(1, 2));
         bytes[26..30].copy_from_slice(&src);
-        // In each of these packets, the bits under the mask have the value three.
+        // In each case, the bits of the source address under the mask are the number three.
         assert_eq!(ask(&mut linked, &mut packet(&bytes)), class(4), "{mask}");
     }
 }
@@ -655,7 +655,8 @@ fn back_from_a_table() {
 /// If a link moves on to the end of the packet or beyond it, the linked table is not searched.
 #[test]
 fn the_end_of_a_packet_is_no_header() {
-    // The packets have an Ethernet header of 14 bytes and 40 bytes after it.
+    // The link moves on 40 bytes from the network header, to byte 54 of the frame, so a frame of 54
+    // bytes or less ends at the new position or before it.
     let lines = |node: &str| {
         [
             "pref 1 handle 1: u32 divisor 1".to_owned(),
@@ -707,7 +708,7 @@ fn moves_add_up() {
             assert_eq!(ask(&mut filters(&lines), &mut pkt), expected, "{words}, {eat}, {port}");
         }
     }
-    // A hash in the second table is computed from the bytes at the new position.
+    // The second link computes its hash from bytes at the position to which the first has moved on.
     let mut hashed = filters(&[
         "pref 1 handle 1: u32 divisor 1",
         "pref 1 handle 2: u32 divisor 16",

@@ -8,7 +8,7 @@ use crate::base::error::Errno;
 
 /// The bits of a `u32` handle that name a table.
 pub(in crate::filter) const TABLE: u32 = 0xfff0_0000;
-/// Number of bits to the right of those that name a table.
+/// Number of handle bits to the right of the bits that name a table.
 pub(in crate::filter) const TABLE_BITS: u32 = 20;
 /// The bits of a `u32` handle that name a node.
 pub(in crate::filter) const NODE: u32 = 0xfff;
@@ -39,13 +39,14 @@ pub(super) struct Hash {
 pub(super) struct Moves {
     pub(super) fixed: bool,
     pub(super) plus: u16,
-    /// Whether this number is read from the packet: 16 bits at an offset, under a mask, shifted to
-    /// the right.
+    /// Whether a number from the packet is added: 16 bits at the offset `at`, under `mask`, shifted
+    /// to the right by `shift`.
     pub(super) variable: bool,
     pub(super) at: i32,
     pub(super) mask: u16,
     pub(super) shift: u32,
-    /// Whether all keys count from the new position then. Otherwise only keys with `nexthdr` do.
+    /// Whether all keys of the linked table count from the new position. Otherwise, only keys with
+    /// `nexthdr` do.
     pub(super) eat: bool,
 }
 

@@ -21,7 +21,7 @@ fn the_pace_is_the_inverse_root_of_the_count() {
         state.improve();
         let exact = 65_536.0 / f64::from(count).sqrt();
         // One step of Newton's method for each count is inaccurate at first: for a count of 2, the
-        // result is 0.5 (in units of 1), where the exact value is 0.707.
+        // result is 0.5, but 1 / sqrt(2) is 0.707.
         let share = match count {
             2 => 0.3,
             3..20 => 0.03,
@@ -86,7 +86,7 @@ fn packet(cookie: u64, at_ns: u64, len: u32, ecn: u8) -> Packet {
     pkt
 }
 
-/// The pseudocode of the RFC as a model. Its times are in units of 1,024 ns that do not wrap
+/// The pseudocode of RFC 8289 as a model. Its times are in units of 1,024 ns that do not wrap
 /// around.
 struct Model {
     target: u64,

@@ -113,7 +113,8 @@ fn small_packets_count_for_less() {
         assert!(!pie.drops(&mut law, &Packet::new(len), 9_000));
         pie.sum
     };
-    // For a packet of one byte, 1,000,999 / 1,000 is added, rounded down.
+    // The largest packet has 1,000 bytes, so a packet of one byte adds a thousandth of the
+    // probability 1,000,999, rounded down.
     for (len, added) in [(1, 1_000), (999, 999_000), (1_000, 1_000_000), (1_001, 1_000_999)] {
         assert_eq!(sum(true, 1_000, len, 1_000_999), 5 + added, "{len}");
         assert_eq!(sum(false, 1_000, len, 1_000_999), 5 + 1_000_999, "{len}");
@@ -319,7 +320,8 @@ fn a_change_keeps_what_is_waited_for() {
     let _ = (ours.rng.next_u64(), rounds.count(&ours.timer, tick(50)));
     assert_eq!(rounds.count(&ours.timer, tick(51)), 1);
     let drawn = ours.rng.clone().next_u64();
-    // An update of all queues began in tick 51, and takes three ticks.
+    // One update of all queues takes three ticks, one for each third of the queues. It began in
+    // tick 51.
     let new = Law { alpha: 9, target: 7, rng: Rng::new(99), ..timed(300_000_000) };
     ours.change(new, &mut rounds, tick(52));
     assert_eq!((ours.alpha, ours.target, ours.rng.next_u64()), (9, 7, drawn));

@@ -23,7 +23,7 @@ fn at(bytes: u64) -> Average {
 
 /// Below `min` all packets stay, from `max` on all packets are dropped, and in both cases, the
 /// count of packets since the last drop begins anew. `is_beyond_min` and `is_beyond_max` are false
-/// for an average that equals the bound.
+/// if the average equals `min` or `max`.
 #[test]
 fn bounds_are_reached_by_the_average_itself() {
     let eighths = |bytes: u64, more: i64| (bytes << 3).wrapping_add_signed(more);
@@ -34,7 +34,7 @@ fn bounds_are_reached_by_the_average_itself() {
         (eighths(30_000, 0), Verdict::Forced, -1),
     ] {
         let mut red = red();
-        // The backlog equals the average, so that the average does not change.
+        // Each packet finds a backlog equal to the average, so the average stays the same.
         let mut average = Average { value, ..at(0) };
         let backlog = value >> 3;
         assert_eq!(red.judge(&mut average, backlog, NOW), verdict, "{value}");
@@ -120,27 +120,23 @@ fn how_fast_an_average_shrinks() {
     assert_eq!(shrinking(1, u32::MAX, 1).1, 31);
 }
 
-/// `weight` finds n such that a burst just reaches `min` if a new value counts with the weight
-/// 1/2^n: then `burst + 1 - min / avpkt` is at most `(1 - (1 - 1/2^n)^burst) * 2^n`.
+/// `weight` finds the smallest n with which a burst just reaches `min`, if a new value counts in
+/// the average with the weight 1/2^n: `burst + 1 - min / avpkt` must be at most
+/// `(1 - (1 - 1/2^n)^burst) * 2^n`.
 #[test]
 fn the_weight_follows_from_the_burst() {
     for (min, burst, average_packet, expected) in [
-        // With the weight 1/2, the inequality above is 1 <= 1.
         (1_000, 1, 1_000, Some(1)),
-        // The left side of the inequality is 1.5, and the right side is 1 with every weight, so no
-        // weight fits.
+        // A burst of one packet is too large if `min` is half a packet: no weight fits.
         (500, 1, 1_000, None),
-        // With the weight 1/2, the inequality is 1.25 <= 1.5.
         (1_750, 2, 1_000, Some(1)),
-        // With the weight 1/4, the inequality in this test's comment is 1.75 <= 1.75.
         (1_250, 2, 1_000, Some(2)),
-        // The left side of the inequality is less than 1, so the burst is too small.
+        // A burst of one packet is too small if `min` is more than one packet.
         (1_001, 1, 1_000, None),
-        // Packets of zero bytes count as one byte. With the weight 1/16, the inequality is 11 <=
-        // 11.4.
+        // An average packet of zero bytes counts as one byte.
         (10, 20, 0, Some(4)),
-        // For a burst of 65,536 packets, the right side of the inequality is 65,535 with the weight
-        // 2^-31. It would be 65,535.5 with 2^-32, but 2^-32 is no valid weight.
+        // With average packets of 4 bytes, a burst of 65,536 packets needs the weight 2^-31 if
+        // `min` is 9 bytes. If `min` is 7 bytes, it would need 2^-32, which is no valid weight.
         (9, 65_536, 4, Some(31)),
         (7, 65_536, 4, None),
     ] {
@@ -227,8 +223,8 @@ fn adaption_catches_up() {
     });
 }
 
-/// `max_p` stays between 0.01 and 0.5, bounds included. The probability per byte is rounded to the
-/// nearest.
+/// `max_p` grows only if it is at most 0.5, and shrinks only if it is at least 0.01. The
+/// probability per byte is rounded to the nearest.
 #[test]
 fn adaption_has_bounds() {
     const SPAN: u32 = 20_000;

@@ -84,8 +84,8 @@ pub(super) struct Cobalt {
 }
 
 impl Cobalt {
-    /// Whether this state, of a flow without packets, is as that of a new flow, so that the flow
-    /// may be forgotten.
+    /// Whether the state of this flow, which holds no packets, equals the state of a new flow, so
+    /// that the flow may be forgotten.
     #[inline]
     pub(super) fn is_at_rest(&self, now: u64) -> bool {
         self.chance == 0 && self.count == 0 && since(now, self.drop_next) >= 0

@@ -125,7 +125,7 @@ fn to(dest: &SocketAddr) -> u64 {
     }
 }
 
-/// Folds an address into a number.
+/// Hashes the bytes of an IP address to a number.
 fn number(address: &[u8]) -> u64 {
     address.chunks(8).fold(0, |number: u64, chunk| {
         let word = chunk.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));

@@ -111,7 +111,8 @@ mod tests {
         (own[3], own[1]) = (-99, -7);
         assert_eq!(rounds.first(|queue| Some(own[usize::from(queue)])), Some((2, -7)));
         rounds.go(3 << 15, -7);
-        // Six rounds with one and a half bytes each.
+        // Flow 2 has -7 bytes and lacks 8 until it has one: six rounds of one and a half bytes give
+        // it 9.
         assert_eq!(rounds.got(), 9);
         let gone = |queue| (queue != 2).then(|| own[usize::from(queue)]);
         assert_eq!(rounds.first(gone), Some((1, -7)));

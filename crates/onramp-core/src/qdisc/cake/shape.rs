@@ -244,12 +244,13 @@ impl Framing {
 mod tests {
     use super::*;
 
-    /// Each packet has a link header of 14 bytes and moves the average by a 256th of the
-    /// difference.
+    /// Each packet moves the average length of link headers by 1/256 of the difference between this
+    /// packet's 14 bytes and the average.
     #[test]
     fn link_headers_are_averaged() {
         let mut sizes = Sizes::NONE;
-        // 14 (1 - (255/256)^n) is 7 after 177 packets, minus what rounding down loses.
+        // After n packets, the average is 14 (1 - (255/256)^n) bytes, less what rounding down
+        // loses: 7 bytes after 177 packets.
         for (packets, header) in [(1, 0), (177, 7), (2_000, 14)] {
             sizes = Sizes { header: 0, ..Sizes::NONE };
             (0..packets).for_each(|_| sizes.came());

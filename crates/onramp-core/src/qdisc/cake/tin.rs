@@ -15,7 +15,7 @@ use crate::base::rng::Rng;
 
 /// Number of queues in a set: a flow may have any queue of its set (the ways of the set).
 const WAYS: usize = 8;
-/// In place of the number of a flow: no flow.
+/// The value that means "no flow" where the number of a flow is expected.
 const NONE: u16 = u16::MAX;
 
 /// How the scheduler treats a flow.
@@ -444,8 +444,9 @@ impl Tin {
             (flow.kind != Kind::Idle && flow.rota == Rota::Old).then_some(flow.deficit)
         };
         let first = rounds.first(own).map(|(queue, own)| (usize::from(queue), own));
-        // A sparse flow in debt may belong to another host, but it does not count as a flow of that
-        // host, and its debt is small.
+        // Common rounds are possible only if the first flow shares the host of all bulk flows. A
+        // sparse flow in debt may belong to another host: it may take part, because it does not
+        // count as a flow of that host and its debt is small.
         let alike =
             |queue: usize| self.flows[queue].kind != Kind::Bulk || self.load(queue) == self.bulk;
         match first {
@@ -567,7 +568,8 @@ impl Tin {
     }
 }
 
-/// Returns the places of the set to which `own` belongs, beginning with `own`.
+/// Returns the places of all queues in the set to which the queue `own` belongs, beginning with
+/// `own`.
 #[inline]
 fn set(own: usize) -> impl Iterator<Item = usize> {
     let begin = own - own % WAYS;
@@ -640,7 +642,8 @@ mod tests {
             let queue = tin.turn(&mut false, &mut rng).unwrap();
             tin.flow(queue).deficit = 0;
         }
-        // Now each flow has had its turn as a new flow and still has packets.
+        // Each flow has had its turn as a new flow and still has packets, so this call makes it
+        // bulk.
         let _ = tin.turn(&mut false, &mut rng);
         assert_eq!((tin.sparse, tin.bulk), (0, 8));
         let bulk = |tin: &Tin| [tin.hosts[0][10].bulk_flows, tin.hosts[0][500].bulk_flows];
@@ -722,8 +725,8 @@ mod tests {
             let (mut tin, mut rng) = (tin(0), Rng::new(3));
             let all: Vec<_> = lens.iter().cycle().take(count).map(|len| ([5, 6], *len)).collect();
             flows(&mut tin, &mut rng, &all);
-            // While the flows become bulk one after the other, each of them may send fewer bytes in
-            // a round.
+            // First let all flows become bulk: until then, the flows do not get equal bytes per
+            // round.
             (0..6 * count).for_each(|_| _ = send(&mut tin, &mut rng));
             assert_eq!(tin.bulk as usize, count);
             let mut bytes = std::collections::BTreeMap::<usize, u32>::new();

@@ -22,8 +22,8 @@ pub(super) struct TinLayout {
 }
 
 const IN_ORDER: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
-/// In these modes, best effort is tin 0 and has the full rate, but users count bulk, tin 1, before
-/// it.
+/// The order in `diffserv3` and `diffserv4`: best effort is tin 0 and has the full rate, but users
+/// count bulk, tin 1, before it.
 const BULK_FIRST: [u8; 4] = [1, 0, 2, 3];
 
 /// Code points (DSCP) that have a name.

@@ -23,13 +23,13 @@ const ONE: u32 = u32::MAX;
 /// Number of fractional bits of a gain in Hertz.
 const GAIN_BITS: u32 = 8;
 
-/// A delay in nanoseconds times a gain is a change of the probability in units of 2^-32, divided by
-/// 2 to this power.
+/// Number of fractional bits, beyond the 32 of a probability, in the change of the probability per
+/// nanosecond of delay (see `scaled`).
 const DELAY_BITS: u32 = 6;
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 
-/// The longest time of whole microseconds that fits in 32 bits when counted in nanoseconds, in
+/// The greatest number of whole microseconds whose nanoseconds fit in 32 bits, given in
 /// nanoseconds. Linux cuts off longer times.
 pub(super) const US_MAX: u64 = U32_MAX / 1_000 * 1_000;
 

@@ -18,7 +18,7 @@ use onramp_queue::{Meta, Packet, PacketList, prefetch};
 
 use super::index::Index;
 
-/// In place of the number of a flow or of a heap: none.
+/// The value that means "none" where the number of a flow or of a heap is expected.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Length of a tick, in nanoseconds: the time for which a flow has been idle is counted in ticks.
@@ -450,8 +450,8 @@ mod tests {
             }
             assert_eq!(known.insert(key, found.index), (!found.fresh).then_some(found.index));
             assert_eq!(flows.len(), known.len());
-            // A quarter of the flows never becomes idle; each other flow becomes idle when it is
-            // found.
+            // Make each flow idle when it is found, except a quarter of the flows, which never
+            // become idle.
             let flow = flows.get_mut(found.index);
             flow.link = ticks(now_ns) | 1;
             flow.state = if key % 4 == 0 { State::Listed } else { State::Detached };

@@ -65,16 +65,17 @@ impl Entry {
 /// All waiting flows. Each takes 16 bytes; the calendar also has unused room in its chunks.
 #[derive(Debug, Default)]
 pub(super) struct Throttled {
-    /// Entries up to the present slot. The first entry is always valid. If this heap is empty, the
-    /// calendar is empty too.
+    /// Entries up to the present slot. The first entry is always valid (its flow still waits for
+    /// it). If this heap is empty, the calendar is empty too.
     heap: BinaryHeap<Reverse<Entry>>,
     /// The calendar. `None` until the first flow needs it.
     calendar: Option<Box<Calendar>>,
-    /// Entries beyond the end of the calendar. The first entry is always valid (not stale).
+    /// Entries beyond the end of the calendar. The first entry is always valid (its flow still
+    /// waits for it).
     far: BinaryHeap<Reverse<Entry>>,
     /// The number of the present slot of the calendar.
     slot: u64,
-    /// Number of all entries, and how many of them are stale.
+    /// Number of all entries, and how many of them are stale (their flow no longer waits for them).
     entries: usize,
     stale: usize,
     /// The place number that the next entry gets.
@@ -178,8 +179,8 @@ impl Throttled {
         }
     }
 
-    /// Removes stale entries from the top of both heaps; or removes all stale entries, if they
-    /// outnumber the valid ones.
+    /// Removes stale entries (whose flow no longer waits for them) from the top of both heaps; or
+    /// removes all stale entries, if they outnumber the valid ones.
     fn sweep(&mut self, flows: &Flows) {
         if self.stale > self.len() {
             let place = self.place;

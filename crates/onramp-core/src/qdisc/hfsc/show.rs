@@ -16,10 +16,9 @@ fn options(values: &Values<'_>, _: &Extra, out: &mut Out) {
     }
 }
 
-/// Shows the curves of a class; two equal curves are shown as one.
+/// Shows the curves of a class; if `rt` and `ls` are equal, shows them as one curve `sc`.
 fn class(values: &Values<'_>, _: &Extra, out: &mut Out) {
-    // The root has no parameters to show, because there is no class above it with which it could
-    // share.
+    // The root has no curves to show, because it has no parent with which it could share.
     if !values.has("rt") {
         return;
     }

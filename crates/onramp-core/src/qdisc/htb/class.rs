@@ -20,7 +20,7 @@ pub(super) const PRIORITIES: usize = 8;
 /// The last priority. As in Linux, greater numbers count as the last priority.
 const LAST: u8 = 7;
 const _: () = assert!(LAST as usize + 1 == PRIORITIES);
-/// The place of the parent, for a class that stands directly below the qdisc.
+/// The value of a class's parent that means that the class stands directly below the qdisc.
 pub(super) const ROOT: usize = usize::MAX;
 /// The longest time for which an idle class earns tokens, and the greatest debt of tokens, in
 /// nanoseconds.

@@ -5,7 +5,7 @@ use super::super::classes::List;
 /// Number of groups. A group has the aggregates whose virtual service times (budget divided by
 /// weight) have about the same number of bits.
 pub(super) const GROUPS: usize = 25;
-/// Length of a slot of the first group, as a number of bits of virtual time. It is chosen so that
+/// The slots of the first group are 2 to this power long, in virtual time. This is long enough that
 /// even the service of the largest aggregate, 2^(16 + 3) bytes, fits into a slot of the last group.
 pub(super) const SLOT_BITS: u32 = 30 + 16 + 3 - 24;
 

@@ -11,7 +11,7 @@ use onramp_queue::{Meta, Packet, prefetch};
 
 use crate::sched::turns::{MANY, Turns};
 
-/// In place of the number of a slot: no slot.
+/// The value that means "no slot" where the number of a slot is expected.
 pub(super) const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]

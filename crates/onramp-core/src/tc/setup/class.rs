@@ -143,8 +143,8 @@ impl Setup {
         Ok(Change::Class(class))
     }
 
-    /// Sets an option of a class that follows from the qdisc's parameters, by changing the
-    /// parameter of the qdisc.
+    /// Sets an option of a class whose qdisc keeps that option as a parameter of its own, such as
+    /// the quantum of an `ets` class, by changing the qdisc.
     fn set_option(
         &mut self,
         at: &str,

@@ -17,8 +17,8 @@ use crate::tc::spec::Words;
 
 /// Which qdisc a command is about: one in a place, or one with a handle.
 enum Target {
-    /// The qdisc at the root (`None`) or below a class. The second number is the major number of
-    /// the qdisc that is there, or `None` if no command added one.
+    /// The place of the qdisc, at the root (`None`) or below a class; and the major number of the
+    /// qdisc that is there, or `None` if no command added one.
     Place(Option<Handle>, Option<u16>),
     /// The qdisc with this major number, wherever it is.
     Named(u16),
@@ -59,8 +59,8 @@ impl Setup {
         Ok(change)
     }
 
-    /// Returns the device that a command names. If earlier commands have named a device, it must be
-    /// the same.
+    /// Returns the device that a command names. All commands must name the device that the first
+    /// command named.
     pub(super) fn named<'w>(
         &self,
         at: &str,
@@ -203,7 +203,8 @@ impl Setup {
         };
         let at = place_name(place);
         match (there, given) {
-            // The command gives the handle of the qdisc that is in that place.
+            // The command gives the handle of the qdisc that is in that place, so it changes that
+            // qdisc.
             (Some(there), Some(given)) if there == given => {}
             (Some(there), Some(given)) if !verb.replaces() => {
                 let why = format!("{} is there already; use replace", handle(there));
@@ -280,8 +281,8 @@ impl Setup {
         Ok(Change::Parameters(there))
     }
 
-    /// After a change of the qdisc `parent`, sets the limit of a fifo below it, if a `parent` of
-    /// that kind does so in Linux.
+    /// After a change of the qdisc `parent`, sets the limit of a fifo below it, if Linux does so
+    /// for the kind of `parent` (`tbf`).
     fn limit_fifo_below(&mut self, parent: u16) {
         let Some(limit) = self.spec(parent).and_then(Spec::limit_below) else { return };
         for child in self.children(parent).map(|(_, child)| child).collect::<Vec<_>>() {

@@ -30,7 +30,7 @@ impl View {
 }
 
 impl Messages {
-    /// Returns the messages that are built and not finished.
+    /// Returns the messages that were built and that the kernel has not taken yet.
     pub(crate) fn views(&self) -> Vec<View> {
         (self.next..self.built).map(|at| self.view(at)).collect()
     }

@@ -7,7 +7,7 @@ use onramp_core::{DeviceInfo, Transmitted};
 use super::*;
 
 /// A link with one port. The port's device takes all packets. During a call, the device can let
-/// another thread take over the runner's role, as happens when a device keeps a runner for too
+/// another thread take over the runner's role, as happens when a device blocks a runner for too
 /// long.
 struct World {
     rig: Rig,
@@ -120,7 +120,7 @@ fn a_wish_is_looked_after_until_it_is_fulfilled() {
     assert_eq!(*world.rings.lock().expect("no panic"), 1);
 }
 
-/// If another thread takes over the role of a runner while a device keeps that runner's thread,
+/// If another thread takes over the role of a runner while a device blocks that runner's thread,
 /// requests that the port made during the visit are not lost.
 #[test]
 fn who_was_relieved_passes_on_what_the_port_asked_for() {
@@ -240,8 +240,8 @@ fn a_runner_without_work_sleeps() {
     assert!(wakeups < 100, "{wakeups} wake-ups, and one had a reason: to end");
 }
 
-/// Besides the threads of its runners, a group has places for 63 threads that devices keep, and for
-/// the watch (the thread that watches the runners).
+/// Besides the threads of its runners, a group has places for 63 threads that devices block, and
+/// for the watch (the thread that watches the runners).
 #[test]
 fn a_crew_has_sixty_four_stand_ins() {
     for runners in [1, 2, 64] {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use onramp::{Completion, DropReason};
 
-/// Numbers of the two links: one sends into a mailbox, and the device of the other keeps its caller
-/// now and then.
+/// Numbers of the two links: one sends into a mailbox, and the device of the other blocks its
+/// caller now and then.
 pub(super) const MAIL: usize = 0;
 pub(super) const TRAP: usize = 1;
 
@@ -19,7 +19,7 @@ pub(super) enum Place {
     Hand,
     /// A cork holds the packet back.
     Cork,
-    /// The packet is in the link whose device keeps its caller, and has not left.
+    /// The packet is in the link whose device blocks its caller, and has not left.
     Held,
     /// The packet was sent and has not been received yet.
     Mailbox,
@@ -62,7 +62,7 @@ pub(super) struct Model {
     pub(super) sums: [Sums; 2],
     /// Whether the mailbox has a receiver.
     pub(super) receives: bool,
-    /// Whether the device of the second link keeps its caller.
+    /// Whether the device of the second link blocks its caller.
     pub(super) shut: bool,
     /// The packets that the cork of each sender holds back, in order. `None`: the sender is not
     /// corked.
@@ -221,8 +221,8 @@ impl Model {
         all
     }
 
-    /// Records that the device keeps the runner, which brought it a packet of a sender that the
-    /// model does not count.
+    /// Records that the device blocks the runner, which gave the device a packet of a sender that
+    /// is not in the model.
     pub(super) fn shut(&mut self) {
         self.shut = true;
         self.sums[TRAP].submitted += 1;

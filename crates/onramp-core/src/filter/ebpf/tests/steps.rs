@@ -341,8 +341,8 @@ fn registers_are_written_before_they_are_read() {
             assert_eq!(wrong(&lines).is_some(), register <= 5, "{register}");
         }
     }
-    // After an exit or a jump, only paths that do lead to an instruction decide which registers are
-    // written there.
+    // Only paths that can reach an instruction decide which registers count as written there. No
+    // path leads from an `exit` or an unconditional jump to the next instruction.
     let branch = (0x15, 1, 0, 1, 0);
     assert_eq!(wrong(&[zero(0), branch, exit, zero(2), (0xbf, 0, 2, 0, 0), exit]), None);
     let lines = [branch, (0x05, 0, 0, 2, 0), zero(0), exit, zero(0), exit];
@@ -367,7 +367,7 @@ fn numbers_that_are_wrong() {
         assert_eq!((says(what | 4, 31), says(what | 4, 32)), (None, far.clone()));
         assert_eq!((says(what | 7, -1), says(what | 4, -1)), (far.clone(), far.clone()));
     }
-    // Other operations may have any number as their operand.
+    // Operations other than shifts and divisions accept any number as their operand.
     assert_eq!((says(0x07, 64), says(0x57, 64), says(0x04, 32)), (None, None, None));
     let zero = Some("ebpf: instruction 1: it divides by zero".to_owned());
     for code in [0x37, 0x34, 0x97, 0x94] {
@@ -522,7 +522,7 @@ fn the_whole_context() {
         (176, 1400),
     ];
     for at in (0..192_i16).step_by(4) {
-        // These fields of the context hold addresses, which the machine chooses.
+        // `data`, `data_end` and `data_meta` hold addresses, which the machine chooses.
         if matches!(at, 76 | 80 | 140) {
             continue;
         }

@@ -8,7 +8,7 @@ const SLOT_BITS: u32 = 18;
 /// Number of slots in the calendar. Together they span one second, because `fq` plans no further
 /// ahead.
 const SLOTS: usize = 4096;
-/// In place of the number of a chunk: no chunk.
+/// The value that means "no chunk" where the number of a chunk is expected.
 const NONE: u32 = u32::MAX;
 
 /// Returns the number of the slot in which a time lies.

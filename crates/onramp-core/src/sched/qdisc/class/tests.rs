@@ -121,7 +121,7 @@ fn counted(child: &Child) -> (u64, u64, u64) {
 #[test]
 fn what_passes_is_counted_and_what_is_held_is_summed() {
     let mut child = child(Scripted::default());
-    // The parent has 3 packets of 300 bytes in other children.
+    // The other children of the parent hold 3 packets, 300 bytes together.
     let mut sum = backlog(3, 300);
     let (verdict, _) = with(|cx| child.enqueue(Packet::new(100), cx, &mut sum));
     assert_eq!(verdict, Verdict::Queued);

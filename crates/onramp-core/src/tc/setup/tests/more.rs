@@ -78,8 +78,8 @@ fn a_tree_knows_its_parts() {
     assert_eq!((queues.fixed_classes(&of("mq")), queues.fixed_classes(&of("prio"))), (6, 3));
 }
 
-/// Each qdisc of a tree makes other random choices: the seed of each is the tree's seed with the
-/// qdisc's major number in the upper sixteen bits.
+/// Each qdisc of a tree makes other random choices: its seed is the tree's seed, with the upper
+/// sixteen bits combined with the qdisc's major number by exclusive or.
 #[test]
 fn a_qdisc_knows_where_it_stands() {
     let site = |major, seed| Setup::default().site(major, 1_514, seed);
@@ -157,8 +157,7 @@ fn filters_stand_where_packets_come_in_and_go_out() {
     assert_eq!(filters(&tree), "1: pref 8, 1: pref 9, ffff:fff2 pref 2");
     tree.apply("qdisc del dev e ingress").expect("it is there");
     assert_eq!(filters(&tree), "1: pref 8, 1: pref 9");
-    // A new `ingress` has none of the filters of the old one, and does not know under which parent
-    // these were listed.
+    // A new `ingress` has none of the filters of the deleted one, and lists no filters.
     tree.apply("qdisc add dev e ingress").expect("again");
     assert_eq!(filters(&tree), "1: pref 8, 1: pref 9");
     tree.apply("qdisc del dev e ingress").expect("it is there");
@@ -349,13 +348,13 @@ fn what_leads_from_one_tree_to_another() {
         assert_eq!(before.changes_to(&after), Some(vec![change.to_owned()]), "{to}");
     }
     for (from, to) in [
-        // In these cases an option is no longer given, or an option changes that can only be given
+        // The first three changes take an option away, or change an option that can only be given
         // when the qdisc is added, so the tree must be replaced.
         (" limit 7", ""),
         (" ceil 1mbit", ""),
         ("flows 64", "flows 128"),
-        // In these cases the two trees differ in a kind, a parent, a handle, a class or a filter,
-        // so the tree must be replaced.
+        // The other changes are of a kind, a parent, a handle, a class or a filter, so the tree
+        // must be replaced, too.
         ("pfifo limit 7", "bfifo limit 7"),
         ("parent 30:2", "parent 30:3"),
         ("handle 40:", "handle 41:"),

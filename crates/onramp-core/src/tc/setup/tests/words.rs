@@ -62,7 +62,7 @@ fn lines_may_be_commented_and_shortened() {
     assert_eq!(told(&mut tree, "qdisc"), "qdisc: expected add, replace, change or delete");
 }
 
-/// Each wrong word before the kind gives exactly this error.
+/// Each line has a wrong word before the kind, and gives exactly the error beside it.
 #[test]
 fn heads_say_what_is_wrong_with_them() {
     let mut tree = setup(&["qdisc add dev e root handle 1: htb"]);
