@@ -57,13 +57,11 @@ impl Rendered {
 /// Rewrites `source`. `sites` are the places, sorted, outer places first. `functions` are the
 /// ranges of the bodies of functions.
 pub(super) fn render(source: &str, sites: &[Numbered], functions: &[Range<usize>]) -> Rendered {
-    let mut writer =
-        Writer { source, out: Rendered::default(), starts: Vec::new(), ends: Vec::new() };
+    let mut writer = Writer { source, out: Rendered::default(), moves: Vec::new() };
     let alive: Vec<&Numbered> =
         sites.iter().filter(|site| site.viable.iter().any(|&viable| viable)).collect();
     writer.span(0..source.len(), &alive);
-    let (starts, ends) = (std::mem::take(&mut writer.starts), std::mem::take(&mut writer.ends));
-    let mut out = writer.out;
+    let Writer { mut out, moves, .. } = writer;
     // If a compiler error is outside of every place, blame all mutants of the function around the
     // error.
     for body in functions {
@@ -72,7 +70,7 @@ pub(super) fn render(source: &str, sites: &[Numbered], functions: &[Range<usize>
         let mut inside = sites.iter().filter(within);
         let Some(first) = inside.next() else { continue };
         let mutants = first.base..inside.next_back().unwrap_or(first).ids().end;
-        let bytes = moved(&starts, body.start)..moved(&ends, body.end);
+        let bytes = moved(&moves, body.start)..moved(&moves, body.end);
         out.regions.push(Region { bytes, mutants });
     }
     out
@@ -91,16 +89,12 @@ struct Writer<'a> {
     out: Rendered,
     /// For each piece of the original that was copied: its start in the source and in the rewritten
     /// text.
-    starts: Vec<(usize, usize)>,
-    /// The same pairs as in `starts`. They serve to find the new end of a range.
-    ends: Vec<(usize, usize)>,
+    moves: Vec<(usize, usize)>,
 }
 
 impl Writer<'_> {
     fn copy(&mut self, range: Range<usize>) {
-        let here = (range.start, self.out.text.len());
-        self.starts.push(here);
-        self.ends.push(here);
+        self.moves.push((range.start, self.out.text.len()));
         self.out.text += &self.source[range];
     }
 

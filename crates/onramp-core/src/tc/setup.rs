@@ -366,11 +366,6 @@ impl Setup {
         self.ingress.as_ref().map(|node| &node.spec)
     }
 
-    /// Returns the major number of the qdisc below a class, or `None` if no command added one.
-    pub(crate) fn qdisc_below(&self, class: Handle) -> Option<u16> {
-        self.below(Some(class))
-    }
-
     /// Returns the number of classes of a qdisc whose classes follow from its parameters (for `mq`:
     /// from the device's transmit queues, if their number is known), and 0 for all other qdiscs.
     pub(crate) fn fixed_classes(&self, spec: &Spec) -> u16 {
@@ -525,7 +520,7 @@ impl Setup {
 
     /// Returns the major number of the qdisc that a command added below a class, or `None` if no
     /// command did.
-    pub(crate) fn child_at(&self, class: Handle) -> Option<u16> {
+    pub(crate) fn qdisc_below(&self, class: Handle) -> Option<u16> {
         self.below(Some(class))
     }
 

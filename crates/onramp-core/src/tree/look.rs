@@ -50,7 +50,7 @@ impl Setup {
         let queue = queue.and_then(|queue| u16::try_from(queue + 1).ok());
         let Some(minor) = queue.filter(|_| root.2.quirks.has_queue_trees) else { return root };
         let class = Handle::new(root.0, minor);
-        match self.child_at(class) {
+        match self.qdisc_below(class) {
             Some(child) => (child, Some(class), kind(child)),
             None => (0, Some(class), default),
         }

@@ -59,7 +59,7 @@ fn a_tree_knows_its_parts() {
     assert_eq!(paths, [vec![], vec![0x20], vec![0x30, 2]]);
     assert_eq!(tree.parent(0x40), Some(class(0x30, 2)));
     assert_eq!(tree.qdisc_below(class(0x30, 2)), Some(0x40));
-    assert_eq!(tree.child_at(class(0x30, 1)), None);
+    assert_eq!(tree.qdisc_below(class(0x30, 1)), None);
     assert_eq!(tree.children(1).collect::<Vec<_>>(), [(0x20, 0x20), (0x30, 0x30)]);
     let rows: Vec<_> = tree.class_rows(1).collect();
     assert_eq!(rows, [(1, 0), (0x20, 1), (0x30, 1)]);
