@@ -2,7 +2,8 @@
 //! that claims to fail with this mutant must then fail.
 //!
 //! The source marks the places (`mutant::or("NAME", ...)`, `mutant::is("NAME")`), and the comment
-//! of each model lists the mutants that break it (`Broken by: NAME, NAME.`). Both lists must agree.
+//! of each model lists the mutants that break it (`Must fail with each of these mutants: NAME,
+//! NAME.`). Both lists must agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,6 +18,8 @@ use crate::{Failure, Outcome};
 
 const SOURCE: &str = "crates/onramp-queue/src";
 const MODELS: &str = "crates/onramp-queue/tests/loom";
+/// The words in a model's comment that stand before the names of its mutants.
+const LIST: &str = "Must fail with each of these mutants:";
 
 /// How long a model may run with a mutant. If a model runs longer, it is caught in an endless loop,
 /// which counts as a failure of the model.
@@ -91,7 +94,7 @@ fn listed(file: &str, text: &str, table: &mut Table) {
     let mut names: Option<String> = None;
     for line in text.lines().map(str::trim) {
         let doc = line.strip_prefix("///").map(str::trim);
-        if let Some((_, rest)) = doc.and_then(|doc| doc.split_once("Broken by:")) {
+        if let Some((_, rest)) = doc.and_then(|doc| doc.split_once(LIST)) {
             names = Some(rest.to_owned());
         } else if let (Some(doc), Some(names)) = (doc, &mut names) {
             *names += doc;
@@ -110,7 +113,7 @@ fn disagreements(marked: &BTreeSet<String>, table: &Table) -> Vec<String> {
     let unlisted = marked.iter().filter(|name| !table.contains_key(*name));
     let unmarked = table.keys().filter(|name| !marked.contains(*name));
     let mut wrong: Vec<String> =
-        unlisted.map(|name| format!("{name} is in no model's `Broken by:`")).collect();
+        unlisted.map(|name| format!("{name} is in no model's list of mutants")).collect();
     wrong.extend(unmarked.map(|name| format!("{name} is marked nowhere in {SOURCE}")));
     for line in &wrong {
         eprintln!("{line}");
@@ -176,10 +179,12 @@ mod tests {
         let source = "mutant::or(\"a-b\", X, Y); mutant::is(\n    \"c\") mutant::or(name, X, Y)";
         let marked = marked(&[("intake".into(), source.into())]);
         assert_eq!(marked.iter().collect::<Vec<_>>(), ["a-b", "c"]);
-        let models = "/// One.\n///\n/// Broken by: a-b,\n/// d.\n#[test]\nfn one() {}\n\
-                      /// Two.\n#[test]\nfn two() {}\n/// Broken by: a-b.\nfn three() {";
+        let models = format!(
+            "/// One.\n///\n/// {LIST} a-b,\n/// d.\n#[test]\nfn one() {{}}\n/// Two.\n#[test]\n\
+             fn two() {{}}\n/// {LIST} a-b.\nfn three() {{"
+        );
         let mut table = Table::new();
-        listed("intake", models, &mut table);
+        listed("intake", &models, &mut table);
         assert_eq!(table["a-b"], ["intake::one", "intake::three"]);
         assert_eq!(table["d"], ["intake::one"]);
         let wrong = disagreements(&marked, &table);

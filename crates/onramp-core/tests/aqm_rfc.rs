@@ -361,8 +361,8 @@ fn pie_forgets_while_idle() {
     let mut before = first;
     for update in 1..=20 {
         let now = later(&mut tree, 90 + update * 30);
-        // Besides the decay, the formula for the update also lowers the probability, by an eighth
-        // of 15 ms (the target) per update.
+        // Besides the decay, the update formula of PIE lowers the probability: the delay is 15 ms
+        // (the target) too small, and the formula multiplies this difference by alpha, 1/8.
         assert!(now < before - before / 70, "{update}: {now} after {before}");
         before = now;
     }

@@ -175,8 +175,8 @@ proptest! {
         })?;
     }
 
-    /// `multiq`: between two packets of a band that always has packets, every other band sends at
-    /// most one packet.
+    /// `multiq`: between two packets of a band that always has packets, each of the other bands
+    /// sends at most one packet.
     #[test]
     fn multiq_takes_turns(bands in 1_usize..6, lens in prop::collection::vec(lens(), 1..9)) {
         let mut lines = format!("tc qdisc add dev e root handle 1: multiq bands {bands}");

@@ -278,8 +278,8 @@ mod tests {
         }
     }
 
-    /// `Null` reports a call only if the call took time. The link then gathers packets, to call
-    /// less often.
+    /// `transmit` of `Null` reports that it made a system call only if a call is simulated to take
+    /// time. The report makes the link gather packets, so that it transmits less often.
     #[test]
     fn a_call_counts_if_it_costs() {
         let one = Duration::from_nanos(1);

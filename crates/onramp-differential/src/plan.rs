@@ -31,7 +31,7 @@ impl Compared {
     }
 }
 
-/// An option of a line, such as `limit 100`.
+/// An option of a `tc` command of the plan, such as `limit 100`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opt {
     /// The option as it is typed.

@@ -57,8 +57,8 @@ impl Pool {
                 ));
             }
             let squares: f64 = scores.iter().map(|score| score.z * score.z).sum();
-            // By Wilson and Hilferty, the cube root of chi-squared, divided by its count, is about
-            // normal.
+            // By Wilson and Hilferty, the cube root of chi-squared divided by its degrees of
+            // freedom (`count`) has about a normal distribution.
             let spread = 2.0 / (9.0 * count);
             let z = ((squares / count).cbrt() - (1.0 - spread)) / spread.sqrt();
             let off = scores.iter().filter(|score| score.matters()).count();

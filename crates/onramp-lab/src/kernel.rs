@@ -16,7 +16,8 @@
 //!
 //! These differences between the sides remain in the comparison. A packet of the kernel is
 //! allocated and freed each time, is limited by the socket's buffer instead of credits, and enters
-//! by one system call per 64 packets; the kernel's floor includes all that. Softirqs that run on
+//! by one system call per 64 packets; the kernel's floor
+//! (its cost with `noqueue`) includes all these costs. Softirqs that run on
 //! top of a sender are part of its CPU time; the work of the thread `ksoftirqd` is not, but is
 //! small here.
 

@@ -157,7 +157,8 @@ fn measure(subject: Subject, flows: u32, backlog: u32, window: Duration) -> Resu
     turn_over(scheduler, subject, flows, backlog, window)
 }
 
-/// Turns the backlog over: first once to warm up, then for the time `window`, which is measured.
+/// Dequeues packets and enqueues them again, so that the backlog keeps its length: first once for
+/// each packet, to warm up, then for `window`, while it measures.
 fn turn_over(
     scheduler: &mut dyn Scheduler,
     subject: Subject,

@@ -3,8 +3,8 @@
 //!
 //! `cargo xtask mutants-loom` runs the models once with `ONRAMP_MUTANT=NAME` for every name that
 //! this crate passes to [`or`] or [`is`], and expects those models to fail whose documentation
-//! lists the name after `Broken by:`. In a build without `--cfg loom`, [`or`] returns its second
-//! argument and [`is`] returns false.
+//! lists the name after `Must fail with each of these mutants:`. In a build without `--cfg loom`,
+//! [`or`] returns its second argument and [`is`] returns false.
 
 use crate::sync::Ordering;
 

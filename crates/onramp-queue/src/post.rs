@@ -76,8 +76,8 @@ impl Post {
     /// block.
     #[inline]
     pub fn go_out(&self, me: u16, now: u64) {
-        // Release: publishes what the holder did while it had the role; pairs with the acquire in
-        // `relieve`.
+        // Release: publishes what this thread did while it was the runner of these ports; pairs
+        // with the acquire in `relieve`, by which another thread becomes their runner.
         self.0.0.store(Self::out(me, now), mutant::or("post-out-release", Release, Relaxed));
     }
 

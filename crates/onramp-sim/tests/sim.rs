@@ -249,8 +249,9 @@ fn a_window_that_hears_nothing_tries_less_and_less() {
     sim.stop_at(BEGIN.after(60 * SEC));
     let tries: Vec<_> =
         sim.filter(|fate| fate.packet.flow == 1).map(|fate| since(fate.came)).collect();
-    // The source sends ten packets at first. As long as no packet finds the wire free by chance, it
-    // then sends one packet after each timeout, and the timeouts take 1, 2, 4, ... seconds.
+    // The source sends ten packets at first. Then it sends one packet after each timeout, and the
+    // timeouts take 1, 2, 4, ... seconds, until a packet comes while the wire happens to be free,
+    // and is delivered and acknowledged.
     assert!((12..60).contains(&tries.len()), "{tries:?}");
     assert_eq!(tries[..10], [MSEC; 10]);
 }

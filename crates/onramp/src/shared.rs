@@ -500,8 +500,8 @@ impl Shared {
     /// Shares the credits of all open ports out among the senders anew, after the number of senders
     /// has changed by `change`.
     pub(crate) fn share_out(&self, change: i32) {
-        // The lock lets only one thread at a time share out credits, so that the last result is
-        // computed from the last numbers.
+        // The lock lets only one thread at a time share out credits, so that an older
+        // computation never overwrites the result of a newer one.
         let Some(mut senders) = self.senders() else { return };
         let ports = if self.rig.gate.is_one() { 1 } else { self.slots.open().count() };
         let ports = u32::try_from(ports).unwrap_or(u32::MAX);

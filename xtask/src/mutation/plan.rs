@@ -62,7 +62,7 @@ pub(super) struct Program {
     pub path: PathBuf,
     /// The folder in which the program runs.
     pub folder: PathBuf,
-    /// The package that the program tests.
+    /// The package whose tests this program runs.
     pub package: String,
     /// The cargo target that the program is built from: the library, or one of the files in
     /// `tests`.

@@ -88,7 +88,7 @@ impl Link {
         }
     }
 
-    /// Returns whether the frame, after `open`, begins with an Ethernet or with an IP header.
+    /// Returns with which header, Ethernet or IP, the bytes begin that `open` returns.
     pub(super) fn layer(self) -> Layer {
         match self {
             Self::Ethernet | Self::Cooked { .. } => Layer::Ethernet,

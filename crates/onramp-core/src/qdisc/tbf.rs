@@ -181,8 +181,8 @@ impl Tbf {
         (self.bucket.left_ns(elapsed_ns, len), peak_ns)
     }
 
-    /// Takes the tokens for a packet of `len` bytes, or returns as an error when there will be
-    /// enough tokens.
+    /// Takes the tokens for a packet of `len` bytes. If there are too few tokens, takes none, and
+    /// returns as the error the time at which there will be enough.
     #[inline]
     fn pay(&mut self, now: Instant, len: u32) -> Result<(), Instant> {
         let (tokens_ns, peak_ns) = self.left_ns(now, len);

@@ -94,8 +94,8 @@ pub struct Quirks {
     /// Whether the qdisc never holds a packet. Each transmit queue then has its own copy of the
     /// qdisc.
     pub holds_nothing: bool,
-    /// Set if a command that does not give the number of bands means one band for each transmit
-    /// queue: the name of the option for that number.
+    /// The name of the option that gives the number of bands, if a command without this option
+    /// means one band for each transmit queue; otherwise `None`.
     pub bands_of_queues: Option<&'static str>,
     /// Whether the qdisc has exactly one child, so that its parent number needs no class.
     pub has_one_place: bool,

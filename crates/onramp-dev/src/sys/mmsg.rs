@@ -159,7 +159,7 @@ impl Messages {
         self.built == MESSAGES_MAX || self.parts_len == PARTS_MAX
     }
 
-    /// Returns the messages that are not finished.
+    /// Returns the messages that are built, and that the kernel has not taken yet.
     #[inline]
     pub(crate) fn pending(&self) -> &[Shape] {
         &self.shapes[self.next..self.built]

@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 
 use crate::sys;
 
-/// Number of datagrams per message that every kernel with segmentation takes (`UDP_MAX_SEGMENTS`
-/// from Linux 4.18 on).
+/// Most datagrams in one segmented message that every kernel with UDP segmentation accepts
+/// (`UDP_MAX_SEGMENTS` from Linux 4.18 on).
 const SEGMENTS: u16 = 64;
-/// Number of datagrams per message that later kernels take.
+/// Most datagrams in one segmented message that newer kernels accept.
 const SEGMENTS_MORE: u16 = 128;
 
 /// Returns the largest number of datagrams in a message on `socket`; 1 if the socket cannot

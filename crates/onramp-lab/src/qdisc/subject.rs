@@ -143,9 +143,9 @@ fn red(kind: &str, room: u32) -> String {
     let bytes = u64::from(room) * u64::from(LEN);
     match kind {
         "red" => {
-            // The usual probability of 2 % is refused if the thresholds are more than 42 MB apart.
-            // Nor may the average be taken over more than a million packets, so packets are
-            // declared larger than they are.
+            // `red` refuses its usual probability of 2 % if its thresholds are more than 42 MB
+            // apart, so they are at most 40 MB apart here. It also refuses an average over more
+            // than a million packets (`bytes` / `avpkt`), so `avpkt` is 100 times a packet.
             let (max, average) = (bytes + bytes.min(40_000_000), LEN * 100);
             let burst = bytes.div_ceil(average.into());
             format!(

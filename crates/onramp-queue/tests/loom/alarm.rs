@@ -60,7 +60,7 @@ impl Rounds {
 /// Two threads request visits for the same time. The thread that makes visits does both pieces of
 /// work. If a wake-up is lost, it sleeps for ever, which the checker reports as a deadlock.
 ///
-/// Broken by: due-note-release, due-take-acquire, alarm-rise-left-out.
+/// Must fail with each of these mutants: due-note-release, due-take-acquire, alarm-rise-left-out.
 #[test]
 fn the_sleeper_comes() {
     check(3, || {
@@ -90,7 +90,7 @@ fn the_sleeper_comes() {
 /// which wakes nobody. When the early time comes, the round also sees the later request, or the
 /// visiting thread is woken for it.
 ///
-/// Broken by: alarm-set-release, alarm-rise-acquire.
+/// Must fail with each of these mutants: alarm-set-release, alarm-rise-acquire.
 #[test]
 fn a_later_time_is_not_forgotten() {
     check(3, || {
@@ -211,7 +211,7 @@ fn a_stand_in_gives_back_what_it_took() {
 /// was requested). Both pieces of work are done. The marks provide the ordering that the due times
 /// provide in the other models.
 ///
-/// Broken by: mark-set-release, mark-clear-acquire.
+/// Must fail with each of these mutants: mark-set-release, mark-clear-acquire.
 #[test]
 fn a_marked_place_is_seen_to() {
     check(3, || {

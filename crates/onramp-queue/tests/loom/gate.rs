@@ -12,7 +12,7 @@ use crate::{check, spawn};
 /// One thread adds a place (a port) while another thread closes the gate. Either the closing thread
 /// finds the place, or the adding thread finds the gate closed.
 ///
-/// Broken by: gate-close-unfenced, gate-look-unfenced.
+/// Must fail with each of these mutants: gate-close-unfenced, gate-look-unfenced.
 #[test]
 fn a_close_meets_a_new_place() {
     check(3, || {
@@ -46,7 +46,7 @@ fn sweep(port: &Intake<u32>) -> bool {
 /// runner visits the ports). Either the shutting thread finds what was left, or the leaving thread
 /// finds the gate shut.
 ///
-/// Broken by: gate-shut-unfenced, gate-is-shut-unfenced.
+/// Must fail with each of these mutants: gate-shut-unfenced, gate-is-shut-unfenced.
 #[test]
 fn a_shut_meets_a_late_packet() {
     check(3, || {

@@ -66,8 +66,9 @@ fn in_order(sent: &[u64], of: &[u64]) {
 /// Two senders push into an idle intake. Each packet is taken once, the packets of each sender in
 /// order, and by one owner at a time.
 ///
-/// Broken by: intake-idle-acquire, intake-push-release, intake-take-acquire,
-/// intake-leave-idle-release, intake-leave-idle-unchecked, list-restore-linked.
+/// Must fail with each of these mutants: intake-idle-acquire, intake-push-release,
+/// intake-take-acquire, intake-leave-idle-release, intake-leave-idle-unchecked,
+/// list-restore-linked.
 #[test]
 fn senders_race_for_an_idle_intake() {
     check(3, || {
@@ -89,7 +90,8 @@ fn senders_race_for_an_idle_intake() {
 
 /// Three senders push one packet each.
 ///
-/// Broken by: intake-push-release, intake-take-acquire, intake-leave-idle-unchecked.
+/// Must fail with each of these mutants: intake-push-release, intake-take-acquire,
+/// intake-leave-idle-unchecked.
 #[test]
 fn three_senders() {
     check(2, || {
@@ -109,7 +111,7 @@ fn three_senders() {
 /// The intake has room for one more packet, and two senders push one packet each. One packet is
 /// accepted, and the other sender gets back exactly its own packet.
 ///
-/// Broken by: list-restore-linked.
+/// Must fail with each of these mutants: list-restore-linked.
 #[test]
 fn the_cap_is_exact() {
     check(3, || {
@@ -134,7 +136,7 @@ fn the_cap_is_exact() {
 
 /// A thread that becomes the owner by calling `own` sees everything that the previous owner did.
 ///
-/// Broken by: intake-own-acquire, intake-leave-idle-release.
+/// Must fail with each of these mutants: intake-own-acquire, intake-leave-idle-release.
 #[test]
 fn own_follows_an_owner() {
     check(3, || {
@@ -152,7 +154,8 @@ fn own_follows_an_owner() {
 /// An owner that is about to leave the intake busy (pushes then only stage packets) tells the
 /// runner. The runner then takes all packets.
 ///
-/// Broken by: intake-leave-busy-release, intake-leave-busy-empty, intake-own-acquire.
+/// Must fail with each of these mutants: intake-leave-busy-release, intake-leave-busy-empty,
+/// intake-own-acquire.
 #[test]
 fn a_runner_takes_over() {
     check(3, || {
@@ -193,7 +196,8 @@ fn a_runner_takes_over() {
 /// An owner has left the intake busy (pushes only stage packets), and there is no runner. The push
 /// that completes a batch becomes the owner, and sees all packets and what the previous owner did.
 ///
-/// Broken by: intake-push-acquire, intake-push-release, intake-push-never-owns.
+/// Must fail with each of these mutants: intake-push-acquire, intake-push-release,
+/// intake-push-never-owns.
 #[test]
 fn a_batch_is_taken_by_who_completes_it() {
     check(3, || {
@@ -221,7 +225,8 @@ fn a_batch_is_taken_by_who_completes_it() {
 /// An owner leaves the intake busy (pushes then only stage packets) while two threads push. Either
 /// one of them becomes the owner, or all packets wait for the next owner.
 ///
-/// Broken by: intake-leave-busy-release, intake-push-acquire, intake-leave-busy-empty.
+/// Must fail with each of these mutants: intake-leave-busy-release, intake-push-acquire,
+/// intake-leave-busy-empty.
 #[test]
 fn an_owner_leaves_busy_under_pushes() {
     check(2, || {
@@ -248,7 +253,7 @@ fn an_owner_leaves_busy_under_pushes() {
 /// wrote outside the intake's value, if that owner left the intake idle. (The owner writes twice,
 /// because after a thread has yielded, loom shows it no values from before the yield.)
 ///
-/// Broken by: intake-quiet-acquire, intake-leave-idle-release.
+/// Must fail with each of these mutants: intake-quiet-acquire, intake-leave-idle-release.
 #[test]
 fn quiet_means_that_the_books_are_done() {
     quiet(|owner| assert!(owner.leave_idle().is_ok(), "nothing waits"));
@@ -257,7 +262,7 @@ fn quiet_means_that_the_books_are_done() {
 /// A thread that finds the intake quiet (no owner, and no packet waiting) sees what the last owner
 /// wrote outside the intake's value, if that owner left the intake busy.
 ///
-/// Broken by: intake-quiet-acquire, intake-leave-busy-release.
+/// Must fail with each of these mutants: intake-quiet-acquire, intake-leave-busy-release.
 #[test]
 fn quiet_and_busy_means_that_the_books_are_done() {
     quiet(|owner| owner.leave_busy());
@@ -291,7 +296,7 @@ fn quiet(leave: fn(Owner<'_, Vec<u64>>)) {
 /// packets. A push that finds no packet waiting calls the runner. At its first visit, the runner
 /// takes nothing, and calls itself for the packets that still wait.
 ///
-/// Broken by: intake-push-never-first.
+/// Must fail with each of these mutants: intake-push-never-first.
 #[test]
 fn a_runner_is_called_for_what_waits() {
     check(3, || {

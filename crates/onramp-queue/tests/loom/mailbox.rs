@@ -56,8 +56,8 @@ fn read(reader: &mut Reader, count: usize) -> Vec<u64> {
 /// Two threads post packets to a reader that sleeps when the mailbox is empty. All packets arrive,
 /// in order.
 ///
-/// Broken by: mailbox-post-release, mailbox-take-acquire, mailbox-arm-unchecked,
-/// mailbox-arm-release, mailbox-post-acquire.
+/// Must fail with each of these mutants: mailbox-post-release, mailbox-take-acquire,
+/// mailbox-arm-unchecked, mailbox-arm-release, mailbox-post-acquire.
 #[test]
 fn a_sleeping_reader_is_woken() {
     check(3, || {
@@ -77,7 +77,8 @@ fn a_sleeping_reader_is_woken() {
 /// A reader asks to be woken by another waker while its first waker is being called. The new waker
 /// still wakes the reader.
 ///
-/// Broken by: mailbox-arm-acquire, mailbox-wake-release, mailbox-arm-lent.
+/// Must fail with each of these mutants: mailbox-arm-acquire, mailbox-wake-release,
+/// mailbox-arm-lent.
 #[test]
 fn the_waker_changes_hands() {
     check(3, || {
@@ -108,7 +109,8 @@ fn the_waker_changes_hands() {
 /// packet is read by one of the readers or given back to the posting thread, and the second reader
 /// sees what the first reader did.
 ///
-/// Broken by: mailbox-open-acquire, mailbox-close-release, mailbox-post-release.
+/// Must fail with each of these mutants: mailbox-open-acquire, mailbox-close-release,
+/// mailbox-post-release.
 #[test]
 fn readers_come_and_go() {
     check(3, || {
@@ -150,7 +152,8 @@ fn readers_come_and_go() {
 /// The posting side of a mailbox is dropped. A sleeping reader is woken, and notices the end after
 /// it has read all packets.
 ///
-/// Broken by: mailbox-end-acquire, mailbox-end-silent, mailbox-arm-unchecked.
+/// Must fail with each of these mutants: mailbox-end-acquire, mailbox-end-silent,
+/// mailbox-arm-unchecked.
 #[test]
 fn the_end_is_told() {
     check(3, || {

@@ -2,9 +2,9 @@
 //! that the memory model lets them see.
 //!
 //! `cargo xtask loom` runs the models. The comment of each model lists the changes of the source
-//! that make the model fail (`Broken by:`). Each name there is a weakened ordering or a left-out
-//! step, which the source marks by `mutant::or` or `mutant::is`. `cargo xtask mutants-loom` checks
-//! each entry of these lists.
+//! that make the model fail, after `Must fail with each of these mutants:`. Each name there is a
+//! weakened ordering or a left-out step, which the source marks by `mutant::or` or `mutant::is`.
+//! `cargo xtask mutants-loom` checks each entry of these lists.
 #![cfg(loom)]
 
 mod alarm;

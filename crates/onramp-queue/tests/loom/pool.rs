@@ -63,7 +63,8 @@ fn wait(pool: &mut Pool, sleep: &Sleep, waker: &Waker, need: u32) {
 
 /// A sender waits for two packets. The thread that returns the second of them wakes the sender.
 ///
-/// Broken by: pool-arm-release, pool-arm-unchecked, pool-put-acquire, pool-put-release.
+/// Must fail with each of these mutants: pool-arm-release, pool-arm-unchecked, pool-put-acquire,
+/// pool-put-release.
 #[test]
 fn who_waits_is_woken() {
     check(3, || {
@@ -93,7 +94,7 @@ fn who_asks_for_too_much_is_woken() {
 /// A sender that waits for two packets replaces its request by one for a single packet, while a
 /// packet comes home. The sender does not sleep for ever.
 ///
-/// Broken by: pool-arm-unchecked.
+/// Must fail with each of these mutants: pool-arm-unchecked.
 #[test]
 fn a_smaller_need_is_not_missed() {
     check(3, || {
@@ -113,7 +114,8 @@ fn a_smaller_need_is_not_missed() {
 /// While the waker of a sender is being called, the sender makes a new request with another waker.
 /// The new request uses the new waker, and in the end no waker is kept.
 ///
-/// Broken by: pool-arm-acquire, pool-wake-release, pool-put-without-waking.
+/// Must fail with each of these mutants: pool-arm-acquire, pool-wake-release,
+/// pool-put-without-waking.
 #[test]
 fn the_waker_changes_hands() {
     check(3, || {
@@ -138,7 +140,8 @@ fn the_waker_changes_hands() {
 /// While the waker of a sender is being called, the sender makes a new request with the same waker.
 /// The call that is under way serves the new request, and the sender sleeps until that call.
 ///
-/// Broken by: pool-put-acquire, pool-arm-acquire, pool-wake-release, pool-put-without-waking.
+/// Must fail with each of these mutants: pool-put-acquire, pool-arm-acquire, pool-wake-release,
+/// pool-put-without-waking.
 #[test]
 fn the_waker_on_its_way_will_do() {
     check(3, || {
@@ -159,7 +162,8 @@ fn the_waker_on_its_way_will_do() {
 /// During that call, the request returns `Busy`, so the sender tries again. After the call, the new
 /// waker is stored, and later wakes the sender.
 ///
-/// Broken by: pool-put-acquire, pool-arm-acquire, pool-wake-release, pool-put-without-waking.
+/// Must fail with each of these mutants: pool-put-acquire, pool-arm-acquire, pool-wake-release,
+/// pool-put-without-waking.
 #[test]
 fn another_waker_has_to_be_armed() {
     let busy = Arc::new(AtomicBool::new(false));
@@ -185,7 +189,7 @@ fn another_waker_has_to_be_armed() {
 /// A sender cancels its request to be woken and makes a new one, while packets come home. The new
 /// request still wakes the sender.
 ///
-/// Broken by: pool-arm-unchecked.
+/// Must fail with each of these mutants: pool-arm-unchecked.
 #[test]
 fn a_request_is_taken_back() {
     check(2, || {
@@ -205,7 +209,7 @@ fn a_request_is_taken_back() {
 /// Packets come home from two threads while the pool takes in the packets that are home. The
 /// completion of each packet is reported once.
 ///
-/// Broken by: pool-put-release, pool-reclaim-acquire.
+/// Must fail with each of these mutants: pool-put-release, pool-reclaim-acquire.
 #[test]
 fn every_fate_is_told_once() {
     check(3, || {
@@ -224,7 +228,7 @@ fn every_fate_is_told_once() {
 /// A packet that came home is taken out again and comes home again, while another thread is
 /// returning a second packet. No packet is lost.
 ///
-/// Broken by: pool-put-release, pool-reclaim-acquire.
+/// Must fail with each of these mutants: pool-put-release, pool-reclaim-acquire.
 #[test]
 fn a_node_comes_home_twice() {
     check(3, || {
@@ -244,7 +248,8 @@ fn a_node_comes_home_twice() {
 /// The pool is dropped while its packets are out. The last packet that comes home frees the home's
 /// memory, and no earlier packet does.
 ///
-/// Broken by: pool-close-acquire, pool-close-release, pool-put-acquire, pool-put-release.
+/// Must fail with each of these mutants: pool-close-acquire, pool-close-release, pool-put-acquire,
+/// pool-put-release.
 #[test]
 fn a_pool_goes_before_its_packets() {
     check(3, || {
@@ -258,7 +263,8 @@ fn a_pool_goes_before_its_packets() {
 /// Several packets come home in one step while the pool is dropped. The home's memory is freed
 /// once.
 ///
-/// Broken by: pool-close-acquire, pool-close-release, pool-put-acquire, pool-put-release.
+/// Must fail with each of these mutants: pool-close-acquire, pool-close-release, pool-put-acquire,
+/// pool-put-release.
 #[test]
 fn a_pool_goes_before_a_run() {
     check(3, || {
@@ -274,8 +280,8 @@ fn a_pool_goes_before_a_run() {
 /// The pool is dropped while another thread wakes the pool's sender. The waker is called or
 /// dropped, and only once.
 ///
-/// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, pool-wake-acquire,
-/// pool-put-without-waking.
+/// Must fail with each of these mutants: pool-forget-acquire, pool-forget-early, pool-wake-release,
+/// pool-wake-acquire, pool-put-without-waking.
 #[test]
 fn a_pool_goes_during_a_wake_up() {
     check(3, || {
@@ -293,7 +299,8 @@ fn a_pool_goes_during_a_wake_up() {
 /// A sender cancels its request and drops the waker while packets come home from two threads. Then
 /// it makes a new request with another waker. It is woken once, by the new waker.
 ///
-/// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, pool-put-without-waking.
+/// Must fail with each of these mutants: pool-forget-acquire, pool-forget-early, pool-wake-release,
+/// pool-put-without-waking.
 #[test]
 fn a_waker_is_forgotten_during_a_wake_up() {
     check(3, || {
@@ -319,7 +326,8 @@ fn a_waker_is_forgotten_during_a_wake_up() {
 /// A sender drops its waker (`forget_waker`) while a packet comes home, and then drops the pool.
 /// The waker is not kept, whichever happens first.
 ///
-/// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, pool-put-without-waking.
+/// Must fail with each of these mutants: pool-forget-acquire, pool-forget-early, pool-wake-release,
+/// pool-put-without-waking.
 #[test]
 fn a_pool_forgets_its_waker_and_goes() {
     let late = Arc::new(AtomicBool::new(false));

@@ -13,8 +13,9 @@ use crate::{check, join, spawn};
 /// supervises the runner) takes over the role, or finds that the holder has come back. Meanwhile a
 /// sender leaves a packet in a port. The thread that then has the role sends the packet.
 ///
-/// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
-/// alarm-rise-left-out, post-out-release, post-relieve-acquire, post-back-unchecked.
+/// Must fail with each of these mutants: alarm-set-release, alarm-set-acquire, alarm-rise-acquire,
+/// alarm-rise-release, alarm-rise-left-out, post-out-release, post-relieve-acquire,
+/// post-back-unchecked.
 #[test]
 fn a_role_changes_hands_and_nothing_is_missed() {
     check(3, || {
@@ -48,7 +49,7 @@ fn a_role_changes_hands_and_nothing_is_missed() {
 /// device's port, because a packet is left. The watch may have taken over the role meanwhile. The
 /// thread that then has the role makes the visit.
 ///
-/// Broken by: post-back-unchecked, mark-set-release, mark-clear-acquire.
+/// Must fail with each of these mutants: post-back-unchecked, mark-set-release, mark-clear-acquire.
 #[test]
 fn a_role_is_lost_and_a_note_passed_on() {
     check(3, || {
@@ -73,8 +74,9 @@ fn a_role_is_lost_and_a_note_passed_on() {
 /// A job arrives for a port while a device call for this port blocks the holder of the role. The
 /// job is done by the holder or by the watch, whichever has the role then.
 ///
-/// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
-/// alarm-rise-left-out, due-note-release, due-take-acquire, post-back-unchecked.
+/// Must fail with each of these mutants: alarm-set-release, alarm-set-acquire, alarm-rise-acquire,
+/// alarm-rise-release, alarm-rise-left-out, due-note-release, due-take-acquire,
+/// post-back-unchecked.
 #[test]
 fn a_job_waits_for_a_device() {
     check(3, || {
@@ -95,8 +97,8 @@ fn a_job_waits_for_a_device() {
 /// A sender that waits for room in a port requests a visit. At that time, the device of that port
 /// blocks the holder of the role, or the holder is about to call the device. The visit is made.
 ///
-/// Broken by: post-back-unchecked, alarm-set-acquire, alarm-rise-release, due-note-release,
-/// due-take-acquire.
+/// Must fail with each of these mutants: post-back-unchecked, alarm-set-acquire,
+/// alarm-rise-release, due-note-release, due-take-acquire.
 #[test]
 fn a_wish_is_heard() {
     check(3, || {
@@ -120,8 +122,8 @@ fn a_wish_is_heard() {
 /// The watch (the thread that supervises runners) hands its role to an idle thread, while a runner
 /// calls a device that may block. The new watch finds that the runner is in that call.
 ///
-/// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
-/// alarm-rise-left-out.
+/// Must fail with each of these mutants: alarm-set-release, alarm-set-acquire, alarm-rise-acquire,
+/// alarm-rise-release, alarm-rise-left-out.
 #[test]
 fn a_spare_thread_watches() {
     check(3, || watch_is_handed_over(true));
@@ -131,8 +133,8 @@ fn a_spare_thread_watches() {
 /// watch before it has the role. Meanwhile a runner calls a device that may block. The new watch
 /// finds that the runner is in that call.
 ///
-/// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
-/// alarm-rise-left-out.
+/// Must fail with each of these mutants: alarm-set-release, alarm-set-acquire, alarm-rise-acquire,
+/// alarm-rise-release, alarm-rise-left-out.
 #[test]
 fn a_new_thread_watches() {
     check(3, || watch_is_handed_over(false));
@@ -182,8 +184,8 @@ fn watch_is_handed_over(waits_for_role: bool) {
 /// The link stops a runner while its role changes hands. The thread that has the role then notices
 /// the stop.
 ///
-/// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
-/// alarm-rise-left-out, post-back-unchecked.
+/// Must fail with each of these mutants: alarm-set-release, alarm-set-acquire, alarm-rise-acquire,
+/// alarm-rise-release, alarm-rise-left-out, post-back-unchecked.
 #[test]
 fn a_role_that_changes_hands_is_stopped() {
     check(3, || {

@@ -128,7 +128,8 @@ impl Ports {
 /// A sender sends two packets of a flow while their port is removed and another thread works as
 /// owner of the port. The second packet stays behind the first, whichever port takes each of them.
 ///
-/// Broken by: succession-state-acquire, succession-go-release, intake-quiet-acquire.
+/// Must fail with each of these mutants: succession-state-acquire, succession-go-release,
+/// intake-quiet-acquire.
 #[test]
 fn a_flow_keeps_its_order() {
     check(2, || {

@@ -56,7 +56,8 @@ fn let_go<const N: usize>(sleeps: [StdArc<Sleep>; N]) {
 /// A sender waits for a packet that another thread keeps. When the link closes, the bell ends the
 /// wait.
 ///
-/// Broken by: bell-ring-acquire, bell-ring-forgets, pool-arm-deaf, pool-arm-release.
+/// Must fail with each of these mutants: bell-ring-acquire, bell-ring-forgets, pool-arm-deaf,
+/// pool-arm-release.
 #[test]
 fn a_close_ends_a_wait() {
     check(3, || {
@@ -77,7 +78,7 @@ fn a_close_ends_a_wait() {
 
 /// A sender waits for a packet that another thread keeps. When a port dies, the bell ends the wait.
 ///
-/// Broken by: bell-ring-release, bell-ring-forgets, pool-arm-deaf.
+/// Must fail with each of these mutants: bell-ring-release, bell-ring-forgets, pool-arm-deaf.
 #[test]
 fn a_death_ends_a_wait() {
     check(3, || {
@@ -99,7 +100,7 @@ fn a_death_ends_a_wait() {
 /// A sender waits only for the bell, and meanwhile a packet comes home. The packet does not wake
 /// the sender, but the bell does.
 ///
-/// Broken by: bell-ring-release, pool-arm-deaf.
+/// Must fail with each of these mutants: bell-ring-release, pool-arm-deaf.
 #[test]
 fn a_listener_hears_the_bell() {
     check(3, || {
@@ -124,7 +125,8 @@ fn a_listener_hears_the_bell() {
 /// The bell rings at the same time as the packet comes home for which a sender waits. The sender
 /// notices both.
 ///
-/// Broken by: bell-ring-release, bell-ring-acquire, pool-put-acquire, pool-put-release.
+/// Must fail with each of these mutants: bell-ring-release, bell-ring-acquire, pool-put-acquire,
+/// pool-put-release.
 #[test]
 fn a_ring_meets_a_packet() {
     check(2, || {
@@ -155,7 +157,8 @@ fn a_ring_meets_a_packet() {
 
 /// Two threads ring the bell, each for its own event. The sender notices both events.
 ///
-/// Broken by: bell-ring-release, bell-ring-acquire, pool-rung-acquire, pool-arm-acquire.
+/// Must fail with each of these mutants: bell-ring-release, bell-ring-acquire, pool-rung-acquire,
+/// pool-arm-acquire.
 #[test]
 fn two_ring() {
     check(2, || {
@@ -181,7 +184,8 @@ fn two_ring() {
 /// A sender drops its waker while the bell rings, and then waits for the bell with another waker.
 /// The sender notices the event, and no thread keeps one of the wakers.
 ///
-/// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, bell-ring-acquire.
+/// Must fail with each of these mutants: pool-forget-acquire, pool-forget-early, pool-wake-release,
+/// bell-ring-acquire.
 #[test]
 fn a_ring_meets_a_waker_that_is_forgotten() {
     check(3, || {
@@ -206,7 +210,8 @@ fn a_ring_meets_a_waker_that_is_forgotten() {
 /// A sender takes its packets in, which cancels its request to be woken, while the bell rings. The
 /// sender notices the event for which the bell rang.
 ///
-/// Broken by: bell-ring-release, bell-ring-acquire, bell-ring-forgets, pool-arm-deaf.
+/// Must fail with each of these mutants: bell-ring-release, bell-ring-acquire, bell-ring-forgets,
+/// pool-arm-deaf.
 #[test]
 fn a_ring_meets_a_reclaim() {
     check(3, || {
@@ -234,7 +239,8 @@ fn a_ring_meets_a_reclaim() {
 /// A pool is dropped while its bell rings and its last packet comes home. Exactly one of the three
 /// threads frees the home that they share.
 ///
-/// Broken by: bell-drop-release, bell-drop-acquire, pool-wake-acquire, pool-forget-acquire.
+/// Must fail with each of these mutants: bell-drop-release, bell-drop-acquire, pool-wake-acquire,
+/// pool-forget-acquire.
 #[test]
 fn a_pool_goes_as_its_bell_rings() {
     check(3, || {
@@ -258,7 +264,7 @@ fn a_pool_goes_as_its_bell_rings() {
 /// A pool, its bell and its last packet are dropped by three threads, in any order. The home that
 /// they share is freed once.
 ///
-/// Broken by: bell-drop-acquire, pool-close-acquire, pool-close-release,
+/// Must fail with each of these mutants: bell-drop-acquire, pool-close-acquire, pool-close-release,
 /// pool-put-acquire, pool-put-release.
 #[test]
 fn a_bell_a_pool_and_a_packet_go() {
@@ -276,7 +282,7 @@ fn a_bell_a_pool_and_a_packet_go() {
 /// A sender waits for two packets. It takes one of them back itself while another thread returns
 /// the other one. Both count for the request, and whichever comes second calls the sender's waker.
 ///
-/// Broken by: pool-put-release, pool-reclaim-acquire.
+/// Must fail with each of these mutants: pool-put-release, pool-reclaim-acquire.
 #[test]
 fn what_is_taken_back_counts() {
     check(3, || {
@@ -299,7 +305,7 @@ fn what_is_taken_back_counts() {
 /// A sender that waits for a packet takes that packet back itself while the bell rings. One of the
 /// two events wakes the sender.
 ///
-/// Broken by: bell-ring-acquire, bell-ring-release, pool-arm-deaf.
+/// Must fail with each of these mutants: bell-ring-acquire, bell-ring-release, pool-arm-deaf.
 #[test]
 fn what_is_taken_back_meets_a_ring() {
     check(3, || {

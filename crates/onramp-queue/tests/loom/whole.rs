@@ -283,8 +283,8 @@ impl World {
 /// Two senders leave packets in a busy port. Each sender requests a visit from the runner, or adds
 /// its packet to that of the other sender. The runner sends both packets.
 ///
-/// Broken by: intake-leave-busy-empty, intake-leave-idle-unchecked, mark-set-release,
-/// mark-clear-acquire.
+/// Must fail with each of these mutants: intake-leave-busy-empty, intake-leave-idle-unchecked,
+/// mark-set-release, mark-clear-acquire.
 #[test]
 fn the_runner_empties_a_busy_port() {
     check(3, || {
@@ -301,8 +301,8 @@ fn the_runner_empties_a_busy_port() {
 /// If the port's own runner is late, another runner takes over the request for the visit. It either
 /// sends the packets or requests another visit from the port's own runner.
 ///
-/// Broken by: alarm-set-release, alarm-rise-acquire, intake-leave-idle-release,
-/// intake-take-acquire.
+/// Must fail with each of these mutants: alarm-set-release, alarm-rise-acquire,
+/// intake-leave-idle-release, intake-take-acquire.
 #[test]
 fn another_runner_comes_by() {
     check(2, || {
@@ -326,8 +326,8 @@ fn another_runner_comes_by() {
 /// A job arrives while a sender sends. The job is done, by the sender, by the runner or by the
 /// thread that submitted it.
 ///
-/// Broken by: intake-own-acquire, intake-leave-busy-empty, intake-leave-idle-unchecked,
-/// mark-clear-acquire.
+/// Must fail with each of these mutants: intake-own-acquire, intake-leave-busy-empty,
+/// intake-leave-idle-unchecked, mark-clear-acquire.
 #[test]
 fn a_job_is_done() {
     check(3, || {

@@ -196,7 +196,7 @@ fn a_callback_that_panics_keeps_the_books() {
     });
 }
 
-/// Submits a packet that was received, by this sender and on this flow.
+/// Submits `packet`, which a receiver got earlier, with `sender` on `flow`.
 fn on(sender: &mut Sender, flow: &Flow, packet: Packet) {
     sender.submit(flow, packet).unwrap();
 }

@@ -12,7 +12,7 @@ use super::{LETTERS, LINE, TOP, WIDTH, Words};
 pub(crate) struct Bars {
     pub(crate) title: String,
     pub(crate) bars: Vec<Bar>,
-    /// The function that returns the text for a figure.
+    /// The function that formats a bar's value as the text beside the bar.
     pub(crate) words: Words,
 }
 

@@ -116,7 +116,7 @@ fn how_fast_an_average_shrinks() {
     // A packet of 12 us takes 187.5 ticks, rounded down.
     let (bits, _) = shrinking(1, 12, 1_000_000);
     assert_eq!(bits, -(0.5_f64.ln()) / 187.0);
-    // A cell of the table lasts at most 2^31 us.
+    // One cell of the table of idle times (Linux's `Scell_log`) covers at most 2^31 us.
     assert_eq!(shrinking(1, u32::MAX, 1).1, 31);
 }
 

@@ -18,7 +18,8 @@ fn options(values: &Values<'_>, _: &Extra, out: &mut Out) {
 
 /// Shows the curves of a class; if `rt` and `ls` are equal, shows them as one curve `sc`.
 fn class(values: &Values<'_>, _: &Extra, out: &mut Out) {
-    // The root has no curves to show, because it has no parent with which it could share.
+    // The root has no curves to show: curves divide the rate of a parent among its children, and
+    // the root has no parent.
     if !values.has("rt") {
         return;
     }
