@@ -72,7 +72,7 @@ impl Wire {
         Ok(WireCounter(open().context("cannot read the wire's counters")?))
     }
 
-    /// Returns the address of the far end.
+    /// Returns the IP address of the end of the veth pair that is in the other namespace.
     pub(crate) fn far_address(&self) -> Ipv4Addr {
         FAR
     }

@@ -40,8 +40,8 @@ impl Output {
     }
 
     fn at(path: &Path) -> Result<Self, String> {
-        // The type of the file is read before links are resolved: the links under /dev/fd may lead
-        // to pipes, which have no path of their own.
+        // Find out whether the file is special before its path is made canonical: a link under
+        // /dev/fd may lead to a pipe, which has no path, so `canonicalize` would fail.
         if fs::metadata(path).is_ok_and(|metadata| special(metadata.file_type())) {
             return Ok(Self::Special(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())));
         }

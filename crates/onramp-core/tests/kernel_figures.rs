@@ -168,9 +168,8 @@ fn pie_is_updated_by_the_clock() {
     for late_ms in [0, 7, 13, 29] {
         let jumps = jumps(START.after(late_ms * MS));
         assert!(jumps.len() > 20, "{late_ms}: {jumps:?}");
-        // The updates come at multiples of 30 ms, and one of these is 20.01 s. In Linux, the first
-        // update comes half a second after the qdisc was created, and the others every 30 ms after
-        // it.
+        // Onramp updates the drop probability at multiples of 30 ms, such as 20.01 s. Linux makes
+        // the first update half a second after the qdisc was created, and then one every 30 ms.
         assert!(jumps.iter().all(|ms| ms % 30 == 10), "{late_ms}: {jumps:?}");
     }
 }

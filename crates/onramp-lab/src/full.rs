@@ -198,8 +198,8 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment. Calls `told` with a description of each step before the step runs. Returns
-/// both designs for each number of ports, in the order of [`Design::ALL`].
+/// Runs the experiment. Calls `told` with a description of each step before the step runs. For
+/// each number of ports, returns the figures of both designs, in the order of [`Design::ALL`].
 ///
 /// # Errors
 ///

@@ -286,7 +286,8 @@ mod tests {
         }
     }
 
-    /// If the timer is replaced before `count` was called, only the new timer matters.
+    /// If `change` replaces the timer before the first call of `count`, `count` returns the number
+    /// of rounds of the new timer alone.
     #[test]
     fn a_change_counts_from_the_beginning() {
         let (old, new) = (Timer::new(50, 1, 20_000_000), Timer::new(50, 1, 20_000_000));

@@ -207,7 +207,8 @@ impl Messages {
     ///
     /// # Panics
     ///
-    /// Panics if the payload is empty, or if an earlier held packet is not completely taken.
+    /// Panics if the payload is empty, or if `take` has not yet taken all parts of the packet that
+    /// was held before.
     pub(crate) fn hold(&mut self, pkt: Packet) {
         assert!(self.held.is_none(), "a held packet is taken before the next");
         let payload = pkt.payload();

@@ -21,8 +21,8 @@ pub(super) fn segments_max(socket: &UdpSocket) -> u16 {
         return 1;
     }
     static MOST: OnceLock<u16> = OnceLock::new();
-    // Only a test message shows whether the kernel takes the larger number of datagrams. If the
-    // test message cannot be sent (no loopback interface), use the smaller number.
+    // Only a test message shows whether the kernel accepts 128 datagrams in one segmented message,
+    // or only 64. If the test message cannot be sent (no loopback interface), assume 64.
     *MOST.get_or_init(|| most(SEGMENTS_MORE))
 }
 

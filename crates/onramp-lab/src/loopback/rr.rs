@@ -38,7 +38,7 @@ fn conclude(talked: Talked<()>, burst: usize, kind: Option<&'static str>) -> Out
     }
 }
 
-/// The queues through which pairs exchange packets.
+/// The queues through which each pair of threads exchanges requests and replies.
 struct Talking<'q, Q> {
     queues: &'q Q,
     pairs: usize,

@@ -9,8 +9,8 @@
 //! The list is bounded: packets beyond the cap are dropped instead of being pushed.
 //!
 //! Source: Eric Dumazet: "net: dev: use a llist in front of the qdisc" (netdev, October 2025; in
-//! Linux 6.19), with the separate cap that Linux 7.2 added (`net.core.qdisc_max_burst`); by its
-//! behaviour.
+//! Linux 6.19), with the separate cap that Linux 7.2 added (`net.core.qdisc_max_burst`). This
+//! module imitates the behaviour of the patch and has none of its code.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -186,9 +186,9 @@ fn a_tick_keeps_a_timer_back() {
     assert_eq!(order(9_990_000, 9_996_000), ["deq,9996000,0,0,", "deq,9996000,1,0,"]);
 }
 
-/// The clock cannot be set to interrupt in less than a microsecond. This matters for events within
-/// two microseconds after the recorder has checked whether the packets have left, and has no packet
-/// left to send.
+/// The recorder cannot set its clock to interrupt in less than a microsecond, so it makes an event
+/// late that is due sooner. This happens only while the recorder has no packet left to send, and
+/// only if the event is due within two microseconds after the recorder checked which packets left.
 #[test]
 fn the_clock_is_late_after_a_look() {
     for looked in [0, 100 * MS, 300 * MS] {

@@ -12,8 +12,9 @@ use super::Link;
 use crate::runner::{StartError, ThreadGroup};
 use crate::{CloseReport, PortError};
 
-/// If a packet was on its way into a port when the port was removed, the flows of that port wait
-/// for the packet, for at least this long.
+/// If a packet was on its way into a port when the port was removed, that port's flows move to
+/// another port as soon as the packet has arrived. If it does not arrive, the flows move without
+/// it, but not before this time has passed.
 const LATE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Link {

@@ -173,8 +173,8 @@ fn a_close_leaves_a_runner_that_is_blocked() {
     }
 }
 
-/// A close also leaves a port unclosed whose device blocks a sender. The sender is no thread of the
-/// link; when the device returns, the sender purges the packets of the port.
+/// The close of a link does not wait for a port whose device blocks a sender's thread. When the
+/// device returns, the sender purges the packets of the port.
 #[test]
 fn a_close_leaves_a_sender_that_is_blocked() {
     in_time(|| {

@@ -122,8 +122,8 @@ fn a_closed_link_swallows_a_cork_and_counts_it() {
     });
 }
 
-/// A cork may hold more packets than fit into the intake (its cap), even on a port that other
-/// senders keep busy.
+/// A cork may hold more packets than the intake can hold, even on a port that other senders keep
+/// busy.
 #[test]
 fn a_cork_larger_than_the_intake_gets_through() {
     in_time(|| {

@@ -154,8 +154,8 @@ fn a_close_wakes_those_whose_packets_lie_elsewhere() {
     }
 }
 
-/// When a port dies, all senders that wait with a flow of that port are woken, wherever their
-/// packets are.
+/// When a port dies, every sender that waits for room for a flow of that port is woken, even if all
+/// its packets in flight are in other ports or at a receiver.
 #[test]
 fn a_death_wakes_those_whose_packets_lie_elsewhere() {
     for (mailbox, port) in [(true, 0), (true, 1), (false, 0)] {

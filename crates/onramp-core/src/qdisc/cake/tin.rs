@@ -228,8 +228,8 @@ impl Tin {
         self.drops[queue] += 1;
     }
 
-    /// Returns the number of bytes that a flow may send, the common number of common rounds
-    /// included.
+    /// Returns the number of bytes that a flow may still send, including the bytes of the rounds
+    /// that the tin counts once for all old flows.
     pub(super) fn deficit(&self, flow: &Flow) -> i32 {
         flow.deficit + if flow.rota == Rota::Old { self.rounds.got() } else { 0 }
     }
