@@ -128,8 +128,8 @@ fn a_guest_is_noted_once() {
 }
 
 /// Several senders, one after another, submit a packet that none of them owns (a guest). The packet
-/// holds one reference to each of these senders until the packet is dropped, and the last reference
-/// frees the sender's memory. The senders may be dropped before or after the packet.
+/// holds one reference to each of these senders until the packet is dropped. The senders may be
+/// dropped before or after the packet.
 #[test]
 fn guests_go_with_their_packets() {
     for hosts_first in [true, false] {

@@ -93,8 +93,8 @@ fn step(world: &mut World, qdisc: &str, made: &mut Made, op: &Op) {
             }
         }
         Op::Meanwhile(count) => {
-            // Other threads push these packets while the device transmits the next burst. If a
-            // later step causes no burst, the packets are never pushed.
+            // This step pushes one packet into the idle port. While the device transmits it, other
+            // threads push `count` more. If the device is not called, they push nothing.
             if world.wire().comes.is_none() && !world.port.is_busy() {
                 let one = made.packets(1, 9, world.now, 0);
                 let list = made.packets(count, 9, world.now, 0);
