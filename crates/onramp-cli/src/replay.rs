@@ -24,8 +24,8 @@ pub(crate) use self::timeline::Timeline;
 use self::write::Writer;
 use crate::output::Stream;
 
-/// Size in bytes of the largest packet that the link takes, link header included. It is the size of
-/// Ethernet.
+/// Size in bytes of the largest packet that the link of a replay takes: 1,500 bytes and an Ethernet
+/// header of 14 bytes.
 pub(crate) const MTU: u32 = 1514;
 /// Largest number of flows that the results count separately.
 pub(crate) const FLOWS_MAX: usize = 1 << 16;
@@ -115,9 +115,9 @@ pub(crate) fn run(
     Ok((Results { plan, read, sink, timeline, held, stats, error }, failed))
 }
 
-/// The player (which reads the capture) as a source of packets for the simulation. It is in a
-/// `RefCell`, because the replay asks it about the packets that it has read while the simulation
-/// uses it.
+/// The player (which reads the capture) as the source of packets for the simulation. The simulation
+/// takes packets from the player, and between them the replay asks the player about the packets
+/// that it has read. So both borrow the player from a `RefCell`.
 struct Playing<'p, 'i>(&'p RefCell<Player<'i>>);
 
 impl Source for Playing<'_, '_> {

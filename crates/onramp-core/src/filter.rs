@@ -140,10 +140,10 @@ pub struct Filters {
 #[derive(Clone, Debug)]
 enum Matcher {
     Matchall,
-    /// The packet's mark must equal the first number in the bits that are set in the second.
+    /// The packet's mark, under the mask (the second number), must equal the first number.
     Mark(u32, u32),
-    /// The packet's mark names the class. The filter matches only if that class belongs to the
-    /// qdisc of this major number.
+    /// The packet's mark names the class, as `MAJOR:MINOR`. The filter matches only if the mark is
+    /// not 0 and the major number is the given one or 0.
     MarkIsClass(u16),
     U32(Box<Node>),
     /// A hash table of `u32` with this number of buckets.
@@ -154,11 +154,11 @@ enum Matcher {
     Basic(Tree),
     Flower(Box<Flower>),
     Flow(Box<Flow>),
-    /// A classic program. With `direct-action`, also the class of the packets that the program
-    /// accepts.
+    /// A classic BPF program. With `direct-action`, also the filter's class, to which a packet
+    /// belongs if the program accepts it.
     Bpf(Bpf, Option<Handle>),
-    /// An eBPF program. With `direct-action`, also the class that the program finds in `tc_classid`
-    /// when it starts.
+    /// An eBPF program. With `direct-action`, also the filter's class. The program finds the minor
+    /// number of this class in `tc_classid` when it starts, and may write another there.
     Ebpf(Ebpf, Option<Handle>),
 }
 
@@ -201,7 +201,8 @@ impl From<bool> for Match {
 }
 
 impl Match {
-    /// Translates the number that a `bpf` program returned without `direct-action`.
+    /// Converts the number that a `bpf` program returned without `direct-action`: 0 means no match,
+    /// 2^32 - 1 means the filter's own class, and any other number means the class of this number.
     fn answered(value: u32) -> Self {
         match value {
             0 => Self::No,
@@ -210,8 +211,8 @@ impl Match {
         }
     }
 
-    /// Translates the number that a `bpf` program returned with `direct-action`. `class` is the
-    /// class of the packet if the program accepts it.
+    /// Converts the number that a `bpf` program returned with `direct-action`, such as `TC_ACT_OK`.
+    /// `class` is the class of the packet if the program accepts it.
     fn decided(value: u32, class: Handle) -> Self {
         match value {
             act::OK => Self::Class(class),
@@ -398,8 +399,9 @@ impl Filters {
         }
     }
 
-    /// Walks through the `u32` hash tables, beginning at the table `root`. Returns `None` if no
-    /// node matches whose actions do not say `continue`.
+    /// Walks through the `u32` hash tables, beginning at the table `root`, to the first node that
+    /// matches and whose actions do not say `continue`. Returns what this node decides, or `None`
+    /// if there is no such node.
     fn tables(
         &mut self,
         root: u32,

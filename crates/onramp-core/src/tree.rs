@@ -21,8 +21,8 @@ pub use self::root_qdisc::RootQdisc;
 /// A tree of qdiscs without threads, sockets or a clock. Calls move packets in and out, and every
 /// call takes the time as an argument.
 ///
-/// The same sequence of calls always gives the same results. The time that calls pass may stay the
-/// same from call to call, but may not go back.
+/// The same sequence of calls always gives the same results. A call may pass the same time as the
+/// call before it, or a later time, but no earlier time.
 ///
 /// A caller that keeps packets in buffers of its own stores the number of a packet's buffer in
 /// [`cookie`](onramp_queue::Meta::cookie). The packet still carries the cookie when it leaves the
@@ -37,7 +37,7 @@ pub use self::root_qdisc::RootQdisc;
 /// let spec: Spec = "fq maxrate 12mbit initial_quantum 3000 timer_slack 0".parse()?;
 /// let mut tree = Tree::new(&spec, 1500);
 ///
-/// // Four buffers of one flow, at one time.
+/// // Enqueue four buffers as packets of one flow, all at the same time.
 /// let buffers = [[0_u8; 1500]; 4];
 /// let now = Instant(1_000_000_000);
 /// for (i, buffer) in buffers.iter().enumerate() {
@@ -47,7 +47,8 @@ pub use self::root_qdisc::RootQdisc;
 ///     tree.enqueue(now, pkt);
 /// }
 ///
-/// // Two may leave at once; the next one after as long as they take at 12 Mbit/s.
+/// // Two packets may leave at once. The third must wait for the time that the first two take at
+/// // 12 Mbit/s, 2 ms.
 /// for i in 0..2 {
 ///     let Dequeue::Ready(pkt) = tree.dequeue(now) else { panic!("the quantum allows two") };
 ///     assert_eq!(pkt.cookie, i);
@@ -55,7 +56,8 @@ pub use self::root_qdisc::RootQdisc;
 /// let Dequeue::NotBefore(then) = tree.dequeue(now) else { panic!("the third has to wait") };
 /// assert_eq!(then, now.after(2_000_000));
 ///
-/// // The rest, thrown away: two packets with their cookies, and why.
+/// // Drop the two packets that are left, and print for each the number of its buffer and why it
+/// // was dropped.
 /// tree.reset(then);
 /// for pkt in tree.drops() {
 ///     println!("buffer {} was dropped: {}", pkt.cookie, pkt.drop_reason.unwrap().about());
@@ -175,8 +177,8 @@ impl Tree {
     pub fn keep_or_enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
         self.totals.enqueued_packets += 1;
         let passes = self.root.backlog().packets == 0 && self.root.qdisc().can_bypass();
-        // In Linux, such a packet has been offered to the device, was refused, and is put back,
-        // which counts as a requeue.
+        // In Linux, a packet that could bypass the qdisc has been offered to the device, was
+        // refused, and is put back into the qdisc, which counts as a requeue.
         self.root.count_requeues(u32::from(passes));
         self.call(now, |root, cx| match passes {
             true => root.qdisc_mut().keep_passing(pkt, cx),

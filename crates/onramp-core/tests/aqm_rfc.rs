@@ -98,8 +98,10 @@ fn codel_lets_a_burst_shorter_than_an_interval_pass() {
 /// has a short sojourn time, the interval starts anew.
 #[test]
 fn codel_begins_anew_after_one_short_wait() {
-    // In each period of 90 ms, packets wait longer than the target for less than an interval (100
-    // ms). In each period of 120 ms, they do so for more than an interval, so CoDel drops packets.
+    // At the start of each period, a burst makes packets wait for about 20 ms. In the last 25 ms of
+    // the period, the queue runs empty. With a period of 90 ms, the sojourn times stay above the
+    // target (5 ms) for less than an interval (100 ms). With 120 ms, they stay above it for more
+    // than an interval, so CoDel drops packets.
     for (period, drops) in [(90, false), (120, true)] {
         let mut tree = tree("codel");
         for ms in 0..2_000 {
@@ -116,8 +118,8 @@ fn codel_begins_anew_after_one_short_wait() {
     }
 }
 
-/// RFC 8290, 5.2: the default values of the limit (10240), the quantum, the number of flows (1024),
-/// the target, the interval, and ECN.
+/// `fq_codel` without options behaves as with the defaults of RFC 8290, 5.2 for the limit (10240),
+/// the quantum, the number of flows (1024), the target, the interval, and ECN.
 #[test]
 fn fq_codel_has_the_defaults() {
     let by_default = |line: &str| {
@@ -254,7 +256,8 @@ fn waiting(tree: &mut Tree, delay_ms: u64, ms: u64, mut watch: impl FnMut(u64, b
 }
 
 /// At each update, PIE's drop probability changes by as much as the RFC says. Linux's timer rounds
-/// the period of 15 ms up to its tick and adds a tick, so an update happens every 30 ms.
+/// the period of 15 ms up to a multiple of its tick of 10 ms and adds a tick, so an update happens
+/// every 30 ms.
 #[test]
 fn pie_moves_its_probability_as_the_law_says() {
     for delay_ms in [16, 20, 40, 100, 300] {
@@ -327,7 +330,8 @@ fn pie_spares_short_queues() {
                 ms = step / 10 + 1;
             }
         });
-        // Repeat the run on a new tree, and stop when the drop probability reaches 15 % or 50 %.
+        // Repeat the run on a new tree, and stop it at the time `ms` at which the drop probability
+        // of the first run reached `until` (15 % or 50 %).
         let mut tree = tree("pie limit 100000");
         waiting(&mut tree, 60, ms, |_, _, _| {});
         let end = START.after(ms * MS);

@@ -161,10 +161,11 @@ fn has_pairs(order: &[u64]) -> bool {
     order.windows(2).any(|pair| pair[0] == pair[1] && pair[0] <= 9)
 }
 
-/// The flows to one host share that host's quantum of 1,514 bytes, so that a packet of 1,000 bytes
-/// uses up several rounds of its flow. However many flows a host has, no flow sends two packets in
-/// one turn. If one host has more than 32 flows and there are no other hosts, all of its flows get
-/// their quanta at once, which gives the same order with less work.
+/// The flows to one host share that host's quantum of 1,514 bytes per round, so a flow that has
+/// sent a packet of 1,000 bytes must wait for several rounds before its next packet. However many
+/// flows a host has, no flow sends two packets in a row. With 40 flows and no other host, the test
+/// covers a shortcut: if a single host has more than 32 flows, `cake` gives all of them their
+/// quanta at once.
 #[test]
 fn flows_of_a_host_share_its_rounds() {
     for (flows, lone) in [(8, false), (9, false), (9, true), (40, false), (40, true)] {

@@ -85,8 +85,8 @@ fn a_bandwidth_that_is_said_ends_the_estimate() {
     let mut come = |tree: &mut Tree, packets: u64| {
         for number in 0..packets {
             // Each gap between two packets is 100 ms longer than the gap before it, and so longer
-            // than the average gap. Such a gap ends a window in which `cake` measures the rate, at
-            // most 10 kB/s.
+            // than the average gap. Such a gap ends a window in which `cake` measures the rate. The
+            // rate of a window is at most 10 kB/s, because at most 1,000 bytes arrive per 100 ms.
             now = now.after((number + 1) * 100_000_000);
             let _ = tree.enqueue(now, Packet::new(1000));
         }

@@ -85,8 +85,8 @@ fn near(id: &str) -> [&str; 2] {
     }
 }
 
-/// Returns a text with the numbers of all qdiscs that a change of options must not affect. Waiting
-/// times and the state of the AQM are left out, because they may differ.
+/// Returns, for each qdisc, a text with the statistics that a change of options must not affect.
+/// Waiting times and the state of the AQM are left out, because a change may affect them.
 fn known(views: Vec<QdiscView>) -> Vec<String> {
     let one = |view: QdiscView| {
         let counts = ["new_flow_count", "pkts_in", "packets_in_c", "flows", "gc", "maxpacket"];

@@ -116,8 +116,9 @@ fn a_child_that_goes() {
     }
 }
 
-/// A `codel` below a `tbf` below a `netem` drops packets when its limit is lowered. The packets
-/// wait in the `codel` because of the `tbf`'s low rate.
+/// A `codel` stands below a `tbf` below a `netem`, and holds packets because of the `tbf`'s low
+/// rate. When a command lowers the limit of the `codel`, the `codel` drops packets, and the `netem`
+/// at the root knows how many packets are left.
 #[test]
 fn below_netem() {
     let mut tree = tree(&["root handle 1: netem"]);

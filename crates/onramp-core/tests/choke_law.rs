@@ -17,7 +17,8 @@ fn push(tree: &mut Tree, flow: u64, cookie: u64) -> Verdict {
 }
 
 /// One flow sends two thirds of all packets, and 50 other flows send the rest. Packets leave at
-/// half the rate at which they arrive.
+/// half the rate at which they arrive. The one flow must lose more than half of its packets, and
+/// the other flows a much smaller part of theirs.
 #[test]
 fn a_flow_that_fills_the_queue_loses_most() {
     let mut tree = tree("choke limit 300 min 30 max 200 bandwidth 10mbit");

@@ -77,8 +77,9 @@ fn keep_busy(
     Ok(())
 }
 
-/// Divides the bytes that each class has sent by its share. Checks that for any two classes, these
-/// quotients differ by at most the sum of the bounds of the two classes.
+/// Checks that the classes share the rate fairly. Divides the bytes that each class has sent by its
+/// share (weight). For any two classes, these quotients may differ by at most `bound` of the one
+/// class plus `bound` of the other class.
 fn fair(sent: &[u64], share: &[u64], bound: impl Fn(usize) -> u64) -> Result<(), TestCaseError> {
     // The bytes that class `n` has sent divided by its share, in thousandths.
     let by_share = |n: usize| sent[n] * 1_000 / share[n];

@@ -164,8 +164,8 @@ proptest! {
         let mut tree = tree("codel target 10ms interval 50ms");
         let (mut ms, mut cookie, mut last) = (0, 0, None);
         let mut sent_at = Vec::new();
-        // The time from which on every departing packet has waited too long. `None` if the last one
-        // has not.
+        // The time since which every departing packet has waited too long. `None` if the packet
+        // that departed last has not, or if the queue was empty.
         let mut bad_since = None;
         for (pushes, wait) in steps {
             for _ in 0..pushes {
@@ -213,9 +213,10 @@ fn a_dequeue_drops_256_packets_at_most() {
                 (left, drops(&mut tree).len())
             })
             .collect();
-        // The second dequeue drops only one packet, because dropping begins there. Each later
-        // dequeue drops 256 packets and returns the packet after them. The last two packets are not
-        // dropped, because no more than one MTU of bytes is left.
+        // The first packet leaves at once. At the second dequeue, CoDel begins to drop, which it
+        // always does with a single packet. Each later dequeue drops up to 256 packets and returns
+        // the packet after them. The last two packets are not dropped, because no more than one MTU
+        // of bytes is left.
         let expected = [(0, 0), (2, 1), (259, 256), (516, 256), (773, 256), (898, 124), (899, 0)];
         assert_eq!(left, expected.map(|(cookie, dropped)| (Some(cookie), dropped)), "{line}");
     }

@@ -101,9 +101,9 @@ fn a_queue_that_is_bad_again_soon_goes_on_at_its_pace() {
     }
 }
 
-/// The count with which a bad phase begins is not counted again in the next phase. When the second
-/// phase ends, the count is ten. Six of these drops belong to the phase before, so the third phase
-/// begins with a count of four.
+/// A bad phase starts with the number by which the phase before it raised CoDel's drop count, not
+/// with the whole count. Here the second phase raises the count from six to ten, so the third phase
+/// starts with a count of four.
 #[test]
 fn only_drops_since_it_turned_bad_count() {
     let mut tree = tree();
@@ -161,8 +161,8 @@ fn an_empty_queue_forgets_that_it_was_bad() {
             (pkt.flow, pkt.enqueued_ns) = (flow, START_NS + ms * MS);
             let _ = tree.enqueue(Instant(START_NS + ms * MS), pkt);
         }
-        // The packets of this flow wait for two milliseconds. Then six packets leave, enough for
-        // this flow to get its turn.
+        // The packets of `flow` wait for two milliseconds. Then six packets leave, enough for
+        // `flow` to get its turn.
         let now = Instant(START_NS + (ms + 2) * MS);
         let mut lost = 0;
         for _ in 0..6 {

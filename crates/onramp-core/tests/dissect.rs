@@ -47,8 +47,8 @@ fn made() -> impl Strategy<Value = Made> {
 }
 
 impl Made {
-    /// Returns the bytes of the frame. The other crate writes the IP header, the transport header
-    /// and the data, and this function adds the VLAN tags.
+    /// Returns the bytes of the frame. The crate `etherparse` writes the IP header, the transport
+    /// header and the data, and this function adds the VLAN tags.
     fn frame(&self) -> Vec<u8> {
         let eth = PacketBuilder::ethernet2([1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]);
         let half = |at: usize| -> [u8; 16] { self.addresses[at..at + 16].try_into().expect("16") };
@@ -93,7 +93,7 @@ proptest! {
     }
 
     /// For whole packets, truncated packets, and packets with one changed byte, our crate finds the
-    /// same headers as the other crate.
+    /// same headers as the crate `etherparse`.
     #[test]
     fn as_the_other_crate_reads_them(
         made in made(),
@@ -111,19 +111,19 @@ proptest! {
         prop_assert_eq!(whole.vlan, outer);
         compare(&frame);
         compare(&frame[..cut.index(frame.len() + 1)]);
-        // The other crate takes the EtherType 0x9100 for a VLAN tag, but Linux does not.
+        // `etherparse` takes the EtherType 0x9100 for a VLAN tag, but Linux does not.
         prop_assume!(byte != 0x91);
         let mut changed = frame;
-        // The changed byte must not be part of a length, because the other crate trusts lengths,
-        // nor of a field that says that the packet is a fragment.
+        // Change a byte of the Ethernet header or of a VLAN tag. A later byte could be part of a
+        // length, which `etherparse` trusts, or of a field that makes the packet a fragment.
         let ip = 14 + 4 * made.vlans.len();
         let at = place.index(ip);
         changed[at] = byte;
         compare(&changed);
     }
 
-    /// For a datagram without headers, reading finds the headers that the device will write. Fields
-    /// that only the device knows are zero.
+    /// In a UDP datagram that has no headers yet, our code finds the headers that the device will
+    /// write. Fields that only the device knows are zero.
     #[test]
     fn a_datagram_gets_its_headers(
         dest in any::<SocketAddr>(),
@@ -183,7 +183,7 @@ fn extension_headers_are_passed_by() {
     assert_eq!((found.protocol, found.tos), (17, 0xab));
     assert_eq!(found.transport, Some(14 + 40 + 8 + 16));
     assert_eq!(found.ports, Some((0x1234, 9)));
-    // For an IP fragment, we read the protocol, but not the ports.
+    // In an IP fragment, our code finds the protocol, but does not read the ports.
     bytes[20] = 44;
     bytes[54..62].copy_from_slice(&[17, 0, 0, 1, 0, 0, 0, 1]);
     let found = keys(&bytes);

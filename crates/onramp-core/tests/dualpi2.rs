@@ -83,8 +83,8 @@ fn a_packet_that_waits_longer_than_the_step_is_marked() {
         assert_eq!(pop(&mut tree, START.after(wait)), Some(after));
         assert_eq!((stat(&tree, "step_marks"), stat(&tree, "ecn_mark")), (marks, marks));
     }
-    // A step that counts packets: with a step of one packet, a packet is marked if two packets are
-    // left behind it.
+    // If `step_thresh` is a number of packets, `dualpi2` marks a departing packet that leaves more
+    // than this number of packets behind in its queue.
     let mut tree = plain("step_thresh 1packet");
     (0..3).for_each(|_| push(&mut tree, START, 1));
     let left: Vec<_> = std::iter::from_fn(|| pop(&mut tree, START)).collect();
@@ -98,8 +98,9 @@ fn a_packet_that_waits_longer_than_the_step_is_marked() {
     assert_eq!(left, [1, 1, 3]);
 }
 
-/// At the beginning, the queue with the larger share (classic or L-queue) has credit and is served
-/// first. The credit is the difference of the two shares in percent, times the largest packet size.
+/// The option `classic_protection` gives the share of the classic queue in percent, and the L-queue
+/// (low latency) has the rest. At the beginning, the queue with the larger share is served first,
+/// because it has credit: the difference of both shares in percent, times the largest packet size.
 #[test]
 fn the_queue_with_the_greater_part_begins() {
     for (percent, c, l) in [(10, 0, 80 * 1_514), (50, 0, 0), (90, 80 * 1_514, 0)] {
@@ -133,8 +134,8 @@ const AFTER_16_MS: f64 = 41.0 / 256.0 * 0.001 + 819.0 / 256.0 * 0.016;
 
 fn is_about(tree: &Tree, probability: f64) {
     let (raw, ppm) = (stat(tree, "prob"), stat(tree, "prob_ppm"));
-    // `dualpi2` rounds the gains down to multiples of 2^-38 per nanosecond, which makes the
-    // probability at most a third of a percent too small here.
+    // `dualpi2` rounds the gains alpha and beta down to multiples of 2^-38 per nanosecond, which
+    // makes the probability at most a third of a percent too small here.
     let near = |number: f64| (0.997..=1.0).contains(&(number / probability));
     #[expect(clippy::cast_precision_loss, reason = "32 bits fit")]
     let (raw, ppm) = (raw as f64 / f64::from(u32::MAX), ppm as f64 / 1e6);
@@ -161,7 +162,8 @@ fn a_change_keeps_the_probability_and_what_went_before_it() {
     let mut tree = plain("");
     push(&mut tree, START, 0);
     push(&mut tree, START, 0);
-    // An update period that has ended before the change is still computed with the old gains.
+    // If an update period ends before a change of alpha and beta, `dualpi2` still computes the
+    // update of that period with the old alpha and beta.
     let change = |tree: &mut Tree, ms: u64, options: &str| {
         let line = format!("qdisc change dev e root handle 1: dualpi2 {options}");
         tree.apply(START.after(ms * MS), &line).expect(&line);
@@ -205,8 +207,9 @@ fn a_change_drops_the_oldest_classic_packets_first() {
 
 #[test]
 fn filters_and_priorities_choose_the_queue() {
-    // Filters name classes: class 1 is the L-queue (low latency), class 2 is the L-queue for
-    // packets that are never marked, and all other classes are the classic queue.
+    // A filter selects a class, and the class stands for a queue: class 1 is the L-queue (low
+    // latency), class 2 is the L-queue for packets that are never marked, and all other classes are
+    // the classic queue.
     for (class, l, ecn) in [("1:1", 1, 3), ("1:2", 1, 2), ("1:3", 0, 2), ("2:1", 1, 3)] {
         let filter = format!("filter add dev e parent 1: matchall classid {class}");
         let mut tree = tree(&["qdisc add dev e root handle 1: dualpi2", &filter]);

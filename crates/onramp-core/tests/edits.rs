@@ -118,7 +118,7 @@ impl Queues {
     }
 }
 
-/// The line of a `prio` in which all priorities select the first class.
+/// The options of a `prio` that puts packets of all priorities into its first class.
 const ONE_BAND: &str = "prio priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
 
 #[test]

@@ -1,4 +1,5 @@
-//! Compares `etf` with a sorted list.
+//! `etf`: which packets are late and dropped. The other packets must leave in the order of a list
+//! that is sorted by departure time.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Setup, Tree};
@@ -48,8 +49,8 @@ fn a_packet_leaves_a_nanosecond_after_its_window_opens() {
     assert_eq!(tree.enqueue(Instant(START_NS), packet(3, 0)), Verdict::Dropped);
 }
 
-/// A packet may still leave at exactly its departure time. But if a dequeue at that time first
-/// finds a late packet, it drops both packets.
+/// A packet may still leave at exactly its departure time. But a dequeue that finds a late packet
+/// drops, together with the late packet, each packet whose departure time is that of the dequeue.
 #[test]
 fn what_is_late_takes_those_on_time_along() {
     for (second, left) in [(2_000, vec![]), (2_001, vec![2])] {

@@ -87,7 +87,8 @@ fn lines_are_read_again() {
         lines.filter(|line| !line.contains(" index ")).collect::<Vec<_>>()
     };
     assert_eq!(alike(&second), alike(&first));
-    // If a mask, a handle or a hash table differs, the two trees are not equal.
+    // If the lines of two trees differ in a mask, a handle or a hash table, the trees are not
+    // equal.
     for (from, to) in [
         ("handle 0x10/0xff fw", "handle 0x10/0xf fw"),
         ("handle 5: u32", "handle 6: u32"),
@@ -241,8 +242,8 @@ fn queues_are_summed() {
     let fewer = first().into_iter().take(1).collect();
     let both = FilterSpec::whole([fewer, second()]);
     assert!(counted(&both).contains("not_in_hw (rule hit 2)"), "{}", counted(&both));
-    // The listing of the described tree shows each filter with its counters, even if the list of
-    // counted filters is shorter.
+    // The listing of a described tree takes the counters from a list of counted filters. A filter
+    // that this list lacks is shown with zeros.
     let mut out = Out::new(STATS);
     lines.show_counted("dev e0 parent 1:", &whole, &mut out).expect("filters");
     assert_eq!(out.finish(), text);
@@ -306,7 +307,8 @@ fn filters_are_named_in_full() {
             heads[0], heads[1]
         )
     );
-    // A listing leaves out the fields that the query names, because they are the same in each line.
+    // `tc filter show` leaves out the fields that its command line names, because they are the same
+    // in each line of the output.
     for (query, line) in [
         ("parent 1: pref 3", "filter protocol ip basic chain 2 handle 0x1 flowid 1:2 \n"),
         ("parent 1: chain 2", "filter protocol ip pref 3 basic handle 0x1 flowid 1:2 \n"),

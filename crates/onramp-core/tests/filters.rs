@@ -52,8 +52,8 @@ fn filters_come_change_and_go() {
     let other = add.replace("dport 3", "dport 2");
     apply(&mut tree, &format!("add {other} 1:1")).expect("a filter");
     assert_eq!(order(&mut tree, &[1, 2, 3]), [2, 3, 1]);
-    // A line that names the handle of the first filter replaces that filter, so that its packet now
-    // leaves last.
+    // A line that names the handle of the first filter replaces that filter: packets to port 3 now
+    // go to the last class and leave last.
     let first = add.replace("u32", "handle 800::800 u32");
     let again = tree.apply(NOW, &format!("filter add {first} 1:3")).unwrap_err();
     assert_eq!(again.fault.kernel_text().as_deref(), Some("Error: Filter already exists."));

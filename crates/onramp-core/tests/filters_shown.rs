@@ -109,7 +109,8 @@ filter parent 1: protocol all pref 49152 matchall chain 0 handle 0x1 flowid 1:1
 fn one_of_each_kind() {
     let setup = setup(ONE_OF_EACH);
     assert_eq!(text(&setup, "dev e0"), ONE_OF_EACH_SHOWN);
-    // A listing leaves out the fields that the query names, because they are the same in each line.
+    // `tc filter show` leaves out the fields that its command line names, because they are the same
+    // in each line of the output.
     let lines = "filter protocol all matchall chain 0 \n\
         filter protocol all matchall chain 0 handle 0x1 flowid 1:1 \n  not_in_hw\n\
         \taction order 1: gact action pass\n\t random type none pass val 0\n\
@@ -158,8 +159,8 @@ fn as_json() {
     assert_eq!(all[13]["options"]["handle"], "0x5");
 }
 
-/// Hash tables of the filter kind `u32` can be created by a line, can be linked from another table,
-/// can have their nodes named, and cannot be deleted while in use.
+/// A line can create a hash table of the filter kind `u32`, link it from another table, and choose
+/// the handle of a node in a table. A table in use cannot be deleted.
 #[test]
 fn hash_tables() {
     let mut setup = setup(&[
@@ -298,8 +299,8 @@ fn refusals() {
     assert_eq!(text(&setup, ""), before);
 }
 
-/// An `ingress` has one list of filters, which has several names in `tc`. Listings use the name
-/// that was used in the last line that added a filter.
+/// An `ingress` has one list of filters, which `tc` names by the word `ingress` or by a parent such
+/// as `ffff:`. Listings use the name that the last line that added a filter used.
 #[test]
 fn an_ingress_is_called_what_was_typed() {
     let mut setup = setup(&[]);
@@ -358,8 +359,9 @@ fn any_order_and_numbers_alone() {
     assert!(!all.contains("tcp_flags"), "{all}");
 }
 
-/// Words of filter kinds and actions that are refused, and parts of Linux that this project does
-/// not have.
+/// Each entry has a line that is refused because of one word of a filter or an action, the exit
+/// status of `tc`, and the kernel's message. Some of these words are valid in Linux, but stand for
+/// parts that this project does not have.
 #[test]
 fn refusals_of_words() {
     let mut setup = setup(&["parent 1: prio 9 protocol ip flower ip_proto udp classid 1:1"]);
@@ -410,11 +412,13 @@ fn changes_in_place() {
         "parent 1: prio 3 handle 1 flow map key src baseclass 1:2 action ok",
     ]);
     for line in [
-        // This line replaces everything about the filter.
+        // A `replace` of a `basic` filter replaces everything about the filter.
         "replace dev e0 parent 1: prio 1 handle 5 basic classid 1:2",
-        // This line keeps the filter's condition, but changes the action.
+        // A `change` of a `u32` filter keeps the filter's condition (`match`), but changes its
+        // action.
         "change dev e0 parent 1: prio 2 handle 800::800 u32 match u32 2 2 action drop",
-        // This line keeps the filter's number, but changes its options.
+        // A `replace` of a `flow` filter with the same handle keeps the filter's `map` and
+        // `baseclass`, which the line does not name, but not its action.
         "replace dev e0 parent 1: prio 3 handle 1 flow divisor 5",
     ] {
         assert_eq!(answer(&mut setup, line), (0, String::new()), "{line}");

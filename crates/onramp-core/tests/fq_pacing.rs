@@ -50,10 +50,10 @@ proptest! {
         let start = Instant(20 * SEC);
         let mut flow =
             Flow { tree: Tree::new(&spec, 1514), now: start, rate, by_sender, lens, sent: 0 };
-        // The gap after a quantum lasts as long as the quantum takes at the rate, or as long as the
-        // last packet takes if that is longer. In the second case, no time passes for the packets
-        // sent before with the same quantum, which at most doubles the rate. Flows with a low rate
-        // have a gap after each packet.
+        // After a quantum, a flow must wait as long as the quantum takes at the rate, or as long as
+        // its last packet takes if that is longer. In the second case, the flow does not wait for
+        // the packets that it sent before the last one out of the same quantum, which at most
+        // doubles its rate. A flow with a low rate waits after each packet.
         let is_exact = quantum >= 1514 || rate <= 550_000 / 8;
         // The shortest gap, in nanoseconds, is the one after the shortest packet (60 bytes) of a
         // flow with a low rate.
@@ -67,8 +67,8 @@ proptest! {
                 }
                 Dequeue::Empty => unreachable!("it was filled"),
             }
-            // `fq` rounds each gap down to whole nanoseconds, so each step may come up to one
-            // nanosecond early.
+            // `fq` rounds the wait between two packets down to whole nanoseconds, so each packet
+            // may leave up to one nanosecond early.
             let planned_ns = flow.now.since(start) + step as u64;
             let paced = planned_ns * rate / SEC * if is_exact { 1 } else { 2 };
             let allowed = INITIAL + quantum + 2 * 1514 + paced;

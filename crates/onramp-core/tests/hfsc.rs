@@ -63,8 +63,8 @@ fn busy(minors: &[u16]) -> impl FnMut(&mut Tree, u64) {
     let mut held = std::collections::BTreeMap::<u16, u32>::new();
     let minors = minors.to_vec();
     move |tree, now_ns| {
-        // One packet has left since the last call, from a class that is not known here. Add a
-        // packet to every class, so that the class that sent has a new one.
+        // One packet has left since the last call, but this function does not know of which class.
+        // Add a packet to every class, so that the class that sent has a new one.
         for minor in &minors {
             let there = held.entry(*minor).or_default();
             if *there < 900 {
@@ -111,8 +111,8 @@ fn a_limit_holds_though_the_link_is_free() {
         "class parent 1:1 classid 1:11 hfsc ls rate 8mbit ul rate 800kbit",
     ]);
     let out = run(&mut tree, 0, 500_000_000, busy(&[0x10, 0x11]));
-    // The two classes together may send 4 Mbit/s for half a second, class 11 may send 800 kbit/s,
-    // and each class may send one more packet at the beginning.
+    // In half a second, both classes together may send 4 Mbit/s (250,000 bytes), class 11 alone may
+    // send 800 kbit/s (50,000 bytes), and each class may send one more packet at the beginning.
     assert!((bytes(&out, 0x10) + bytes(&out, 0x11)).abs_diff(250_000) <= 2_000);
     assert!(bytes(&out, 0x11).abs_diff(50_000) <= 2_000);
 }
@@ -195,8 +195,8 @@ fn curves_are_checked() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// At any time, a class that always has packets has received what its curve promises, less two
-    /// packets: the packet on the link and the class's own last packet.
+    /// At any time, a class that always has packets has received at least what its curve promises,
+    /// less two packets: the packet on the link and the class's own last packet.
     #[test]
     fn guarantees_are_kept(
         first in 1_u64..5,

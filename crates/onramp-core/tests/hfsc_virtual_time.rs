@@ -155,9 +155,9 @@ fn after_an_idle_time_nobody_is_ahead() {
     }
 }
 
-/// Class 11 keeps their parent active. When class 10 becomes active again, its virtual time is
-/// still ahead, so class 10 waits until class 11 has caught up: 0.64 s less 0.16 s, or 60 packets.
-/// Then both classes share the link equally.
+/// Classes 10 and 11 have the same parent, and class 11 keeps the parent active. When class 10
+/// becomes active again, it is still ahead in virtual time, at 0.64 s. So it waits until class 11,
+/// at 0.16 s, has caught up by sending 60 packets. Then both classes share the link equally.
 #[test]
 fn in_the_same_busy_time_who_was_ahead_stays_ahead() {
     let mut world = World::new(&[
@@ -176,9 +176,10 @@ fn in_the_same_busy_time_who_was_ahead_stays_ahead() {
 }
 
 /// A class may use the steep first part of its curve again if virtual time went on without it.
-/// Class 11 has used up the steep part of its curve. After all classes were idle, class 11 begins
-/// at the virtual time that class 10 has reached meanwhile, and has its steep part again: 9 of 10
-/// parts for 50 ms of virtual time, which are 56 packets, while class 10 sends 6.
+/// Class 11 uses up its steep part and becomes idle. Then class 10 sends, and becomes idle too.
+/// When both have packets again, class 11 begins at the virtual time that class 10 has reached, and
+/// has its steep part again: for 50 ms of virtual time, class 11 sends at 9 Mbit/s (56 packets) and
+/// class 10 at 1 Mbit/s (6 packets).
 #[test]
 fn a_steep_beginning_comes_back_after_an_idle_time() {
     let mut world = World::new(&[

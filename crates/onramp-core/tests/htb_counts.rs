@@ -70,8 +70,8 @@ fn a_class_counts_its_limits_and_its_drops() {
     assert_eq!((root.counters.overlimits, root.extra.get("direct_packets_stat")), (3, 0));
 }
 
-/// At one byte per second, a packet costs a debt of a quarter of an hour. `htb` keeps only a minute
-/// of that debt.
+/// At one byte per second, a packet of 1,000 bytes costs tokens for a quarter of an hour, which a
+/// class without tokens owes as a debt. `htb` limits the debt to the tokens of one minute.
 #[test]
 fn a_debt_is_a_minute_at_most() {
     let mut alone =
@@ -82,8 +82,8 @@ fn a_debt_is_a_minute_at_most() {
     assert_eq!((leaves(&mut alone, 0), leaves(&mut alone, 0)), (0, 0));
     let minute = leaves(&mut alone, 0);
     assert!(minute.abs_diff(60 * SEC) <= 10, "{minute}");
-    // The limit of a minute also holds if only the class's own rate, and not its ceil, is in debt.
-    // Until the minute is over, the class borrows from its parent.
+    // `htb` limits the debt to a minute also if a class has a debt at its rate, but still has
+    // tokens for its ceil. Until the minute is over, the class borrows from its parent.
     let mut child = tree(&[
         "class add dev e parent 1: classid 1:1 htb rate 8mbit burst 9000 cburst 9000",
         "class add dev e parent 1:1 classid 1:2 htb rate 8bit ceil 8mbit burst 1000 cburst 9000",

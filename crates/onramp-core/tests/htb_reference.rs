@@ -194,9 +194,9 @@ fn classes_count_what_they_lend_and_borrow() {
         ["sent_packets", "sent_bytes", "lended", "borrowed", "giants", "tokens", "ctokens"]
             .map(|name| stats[name])
     };
-    // Tokens are counted in units of 64 ns: the class's bucket of 2,048 bytes takes 8,192 us at 2
-    // Mbit/s, and three packets cost 12 ms. In the one millisecond that passes, the class earns a
-    // millisecond of tokens. The fourth packet uses tokens of the parent.
+    // Tokens are counted in units of 64 ns. The class's bucket of 2,048 bytes holds tokens for
+    // 8,192 us at 2 Mbit/s. The first three packets cost 12,000 us, and the class earns 1,000 us in
+    // the millisecond that passes. The fourth packet uses tokens of the parent.
     let own = (8_192 - 12_000 + 1_000) * 1_000 / 64;
     let ceil = (2_048 - 3_000 + 1_000 - 1_000) * 1_000 / 64;
     assert_eq!(stats(&mut *qdisc, 0x10), [4, 4_000, 3, 1, 0, own, ceil]);
@@ -372,8 +372,9 @@ proptest! {
         prop_assert_eq!(tree.totals().sent_packets + tree.totals().dropped_packets(),
             arrivals.len() as u64);
         for (i, class) in classes.iter().enumerate() {
-            // Packets that name no leaf class go to the default class whatever they name, so skip
-            // that class. Packets that name another leaf class go to it.
+            // Skip the first class: it is the default class, which also sends the packets that name
+            // no leaf class. `sent` counts these packets for the class that they name. Packets that
+            // name another leaf class go to that class.
             let minor = u32::try_from(i + 1).expect("few");
             let sent = match sent.get(&minor) {
                 Some(sent) if i > 0 => sent,

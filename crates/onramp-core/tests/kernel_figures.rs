@@ -6,7 +6,7 @@ use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::Packet;
 
 const MS: u64 = 1_000_000;
-/// The time at which the workloads begin, by a clock that started with the machine.
+/// The time at which the workloads begin: 20 s after the machine started.
 const START: Instant = Instant(20_000 * MS);
 const LEN: u32 = 1_000;
 
@@ -76,9 +76,10 @@ fn offer(tree: &mut Tree, wire_ns: u64, count: u64, gap_ns: u64, priority: u32) 
 }
 
 /// A flow of 10 Mbit/s is sent through `fq_pie` over a link of 8 Mbit/s. `drops` is how many of
-/// 6,000 packets Linux dropped, on average over six runs. With 65,536 flows, Linux updates the drop
-/// probabilities of 2,048 flows per tick, so each flow is updated every 340 ms. When a flow is
-/// updated depends on the group of 2,048 flows to which it belongs.
+/// 6,000 packets Linux dropped, on average over six runs. In each tick of its timer (10 ms), Linux
+/// updates the drop probabilities of a group of 2,048 flows. 65,536 flows are 32 groups, and Linux
+/// pauses for two ticks after the last group, so each flow is updated every 340 ms. When a flow is
+/// updated depends on its group.
 #[test]
 fn many_flows_of_fq_pie_are_updated_in_parts() {
     for (flows, bucket, drops) in

@@ -172,8 +172,8 @@ fn what_cannot_be_is_refused() {
     }
 }
 
-/// If the transmit queues have a port each, each port's qdisc is the one below its own class of
-/// `mq`.
+/// If the transmit queues have a port each, each port gets the qdisc that is attached to the port's
+/// class of `mq`.
 #[test]
 fn a_port_is_a_queue() {
     let tree = setup(&[

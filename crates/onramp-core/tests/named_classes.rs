@@ -1,5 +1,5 @@
-//! Filters that name a class: in `hfsc`, filters in inner classes continue the choice, and in
-//! `cake`, the class selects a queue and a host.
+//! Filters that select a class. In `hfsc`, if the class is an inner class, the filters that are
+//! attached to it select next. In `cake`, the class stands for a queue and a host.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};

@@ -172,8 +172,8 @@ fn slots_let_so_many_out_at_once() {
     let (_, out) = fates("slot 5ms packets 4", 10);
     let at = |slot: u64| START_NS + slot * 5_000_000;
     let times: Vec<u64> = out.iter().map(|(at_ns, _)| *at_ns).collect();
-    // The first packet plans a slot, which begins 5 ms later. When the packets of a slot are used
-    // up, the next slot is planned.
+    // The first dequeue that finds a packet plans a slot, which begins 5 ms later. When four
+    // packets have left in a slot, `netem` plans the next slot, again 5 ms later.
     assert_eq!(
         times,
         [[at(1); 4], [at(2); 4]].concat().into_iter().chain([at(3); 2]).collect::<Vec<_>>()

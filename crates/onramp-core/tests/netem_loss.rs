@@ -50,10 +50,11 @@ fn chains_that_leave_nothing_to_chance() {
     assert_eq!(lost("loss gemodel 100% 0%"), format!(".{}", "x".repeat(199)));
 }
 
-/// As in Linux, p31 (80 %) and p32 (60 %) add up and wrap around to 40 %, so the chain never
-/// returns from a burst to the gap. After a loss, three of five transitions go to the state without
-/// loss, from which the next transition loses a packet again. The other two of five lose the next
-/// packet. So five of eight packets are lost.
+/// The chain leaves the state "burst with loss" for the gap with p31 (80 %), and for the state
+/// "burst without loss" with p32 (60 %). As in Linux, the sum of both wraps around to 40 %, so the
+/// chain never returns to the gap. Three of five losses lead to the state without loss, which
+/// delivers one packet and then returns. After the other two of five, the next packet is lost, too.
+/// So five of eight packets are lost.
 #[test]
 fn sums_above_certainty_wrap_around() {
     let marks = lost("loss state 100% 80% 60%");

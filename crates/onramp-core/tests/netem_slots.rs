@@ -117,7 +117,7 @@ fn the_mixture_has_its_quantiles() {
     ] {
         let part = f64::from(percent) / 100.0;
         // The quantile of a Pareto distribution of shape 3, P(X < x) = 1 - x^-3, less its mean of
-        // 3/2, in units of 3/4.
+        // 3/2 and divided by its variance of 3/4.
         let tail = ((1.0 - part).powf(-1.0 / 3.0) - 1.5) * 4.0 / 3.0;
         let expected = 100.0 + 10.0 * (0.25 * bell + 0.75 * tail);
         let place = delays.len() * usize::try_from(percent).expect("small") / 100;

@@ -159,8 +159,8 @@ fn in_byte_mode_a_packet_counts_by_its_length() {
         assert!(tree.root().change(&values, &mut cx));
         let dropped = dropped(&mut tree, now, 20, len, 0);
         let p = f64::from(u32::try_from(ppm(&tree)).expect("small")) / 1e6 * part;
-        // The expected number of drops among 200 packets: 200 divided by the mean gap between drops
-        // (see the test above).
+        // The expected number of drops among 200 packets is 200 divided by the mean gap between
+        // drops: `pie` drops none of the first 0.85 / p packets, and then one of 1 / p packets.
         let expected = 200.0 / ((0.85 / p).floor() + 1.0 / p);
         let dropped = f64::from(u32::try_from(dropped).expect("small"));
         assert!((dropped - expected).abs() < 16.0, "{options} {len}: {dropped} of {expected}");

@@ -43,9 +43,9 @@ fn the_probability_is_that_of_linux() {
         ("tupdate 10ms", 2, 625_676),
     ] {
         let mut tree = tree(&format!("pie limit 5000 {options}"));
-        // This dequeue starts `pie`'s updates before the first packet. Updates come when the clock
-        // reaches a multiple of 30 ms, or of 20 ms, so the first update after the start comes 10 ms
-        // after it.
+        // This dequeue starts `pie`'s updates 60 ms before the packets arrive. As Linux's timer
+        // does, `pie` updates every 30 ms with `tupdate 20ms`, and every 20 ms with `tupdate 10ms`.
+        // In both cases, an update comes 10 ms after the packets arrive.
         let _ = tree.dequeue(Instant(START_NS - 60 * MS));
         for _ in 0..1500 {
             assert_eq!(push(&mut tree, Instant(START_NS), 0, 0), Verdict::Queued);
@@ -168,7 +168,8 @@ fn fq_pie_drops_where_the_queue_is() {
 #[test]
 fn fq_pie_limits_memory() {
     let mut tree = tree("fq_pie memory_limit 10000");
-    // Like Linux, `fq_pie` counts 2,304 bytes for a datagram of 1,000 bytes.
+    // Like Linux, `fq_pie` counts 2,304 bytes of memory for a datagram of 1,000 bytes, so four
+    // datagrams fit into the memory limit of 10,000 bytes.
     let fates = [(); 5].map(|()| push(&mut tree, Instant(START_NS), 1, 0));
     assert_eq!(fates[3..], [Verdict::Queued, Verdict::Dropped]);
     assert_eq!((stat(&tree, "overmemory"), stat(&tree, "memory_used")), (1, 4 * 2304));

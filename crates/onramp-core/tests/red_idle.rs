@@ -40,8 +40,8 @@ fn pop(tree: &mut Tree, us: u64) -> Option<bool> {
     }
 }
 
-/// Holds `packets` packets for so long that the average queue length becomes this number, because
-/// each arriving packet finds this number.
+/// Fills the queue to `packets` packets, and then enqueues and dequeues one packet at a time, until
+/// the average queue length has become `packets`, because each arriving packet finds that many.
 fn hold(tree: &mut Tree, packets: u64, flow: impl Fn(u64) -> u64) {
     (0..packets).for_each(|n| push(tree, 0, flow(n)));
     for n in packets..packets + 200 {

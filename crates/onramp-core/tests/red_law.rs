@@ -81,8 +81,8 @@ fn mistakes_are_told() {
 }
 
 proptest! {
-    /// If the queue is never longer than `min`, its average is not either, and no packet is
-    /// dropped.
+    /// If the queue is never longer than `min`, the average length is never longer than `min`
+    /// either, and `red` drops no packet.
     #[test]
     fn a_short_queue_loses_nothing(steps in prop::collection::vec((0_u32..10, 0_u64..3), 1..300)) {
         let mut tree = tree("min 10000 max 30000");

@@ -39,8 +39,9 @@ fn out(tree: &mut Tree) -> Vec<u64> {
     std::iter::from_fn(next).collect()
 }
 
-/// A script of lines and answers. A line after `>` is applied after all lines above it. Below it
-/// are the answers: first ours, then the exit status of `tc` and the message of Linux.
+/// A script of `tc` lines and of the answers to them. A line after `>` is applied after all lines
+/// above it. Below each line are our error message, the exit status of `tc`, and the message of
+/// Linux.
 const MISTAKES: &str = r#"
 > qdisc add dev eth0 root prio
 qdisc: "root": 1: is there already; use replace
@@ -271,8 +272,8 @@ fn defaults_below_classes_are_listed_when_asked_for() {
     }
 }
 
-/// Refused lines have the messages of Linux: for classes without options, for an `ingress`, and for
-/// `etf` without a clock.
+/// Some refused lines get the same message as in Linux: for classes without options, for an
+/// `ingress`, and for `etf` without a clock.
 #[test]
 fn what_is_refused_in_the_kernels_words() {
     let told = |setup: &mut Setup, line: &str| {

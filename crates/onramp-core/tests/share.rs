@@ -177,8 +177,8 @@ fn who_is_left_takes_over() {
     }
 }
 
-/// A port saves nothing of its rate while it has nothing to send. A port that had something to
-/// send, but was woken late, catches up.
+/// While a port has nothing to send, it does not save up bytes to send later. A port that had
+/// something to send, but was woken late, catches up.
 #[test]
 fn idle_time_is_lost_and_late_time_is_not() {
     let shared = SharedRate::new(Rate::bytes_per_second(1_000_000), 1);

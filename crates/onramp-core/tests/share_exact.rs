@@ -1,6 +1,7 @@
-//! A member's share of a rate that several members divide, exact to the nanosecond: what the member
-//! must pay for, when it counts the other members, and for how long it is counted itself. At 1
-//! GB/s, a byte takes one nanosecond times the number of members that have something to send.
+//! A member's share of a rate that several members divide, exact to the nanosecond: how long the
+//! member waits after it has sent, when it counts the other members, and for how long the others
+//! count it. At 1 GB/s, a byte takes one nanosecond times the number of members that have something
+//! to send.
 
 use onramp_core::{Instant, Rate, Share, SharedRate};
 
@@ -78,8 +79,8 @@ fn late_by_a_millisecond_at_most() {
     }
 }
 
-/// When the clock goes back, the time that then passes a second time does not reduce a member's
-/// debt again.
+/// When the clock goes back, a stretch of time passes twice. A member that waits because of what it
+/// has sent counts that time only once.
 #[test]
 fn time_that_goes_back_does_not_pay() {
     let mut share = SharedRate::new(RATE, 1).share(0);
@@ -90,8 +91,8 @@ fn time_that_goes_back_does_not_pay() {
     assert_eq!(wait(&mut share, START.after(400)), 600);
 }
 
-/// A member that is alone waits until it has paid for all that it sent. A member among others asks
-/// again after at most 5 ms, because its share may have changed.
+/// A member that is alone waits as long as all the bytes that it sent take at the rate. A member
+/// among others asks again after at most 5 ms, because its share may have changed.
 #[test]
 fn who_has_siblings_asks_again_after_five_milliseconds() {
     for (bytes, alone, shared) in
@@ -125,13 +126,13 @@ fn siblings_are_counted_every_two_hundred_microseconds() {
         share.update_active(now, true);
         assert_eq!(wait(&mut share, now), MS - after, "it knows of none");
     }
-    // 200,000 bytes are already paid for. The member now counts two members, so its remaining bytes
-    // take twice as long.
+    // The time for the first 200,000 bytes has passed. From now on, the member counts two members,
+    // so its remaining bytes take twice as long.
     let now = START.after(RECOUNT);
     share.update_active(now, true);
     assert_eq!(wait(&mut share, now), 2 * (MS - RECOUNT));
-    // The other member goes (its `Share` is dropped), which this member notices only at its next
-    // count.
+    // The `Share` of the other member is dropped. The first member notices that only when it counts
+    // the next time.
     drop(other);
     let before = now.after(RECOUNT - 1);
     share.update_active(before, true);
@@ -141,8 +142,8 @@ fn siblings_are_counted_every_two_hundred_microseconds() {
     assert_eq!(wait(&mut share, now), MS - RECOUNT - RECOUNT / 2);
 }
 
-/// A member that has nothing to send does not count the others. It pays for what it sent at the
-/// share that it knew before.
+/// A member that has nothing to send does not count the others. It waits for the bytes that it has
+/// sent according to the share that it had when it last counted.
 #[test]
 fn who_has_nothing_to_send_counts_nobody() {
     let rate = SharedRate::new(RATE, 2);
@@ -156,8 +157,8 @@ fn who_has_nothing_to_send_counts_nobody() {
     assert_eq!(wait(&mut share, now), 10 * MS - RECOUNT);
 }
 
-/// A member that has stopped sending is counted by others until 200 us after the time at which its
-/// last packet is paid for.
+/// After a member has stopped sending, the others count it for as long as the bytes that it sent
+/// take at its share, and for 200 us more.
 #[test]
 fn who_went_counts_for_a_while() {
     for debt in [0, 1_000, 700_000] {
@@ -195,8 +196,8 @@ fn nobody_counts_who_is_not_there() {
     }
 }
 
-/// A member that had nothing to send for a while has no credit for that time, but must still pay
-/// for what it sent before.
+/// A member that had nothing to send for a while has not saved up bytes to send at once, and must
+/// still wait for the bytes that it sent before.
 #[test]
 fn a_member_that_comes_back_has_its_debt_alone() {
     for (sent, waits) in [(0, 0), (5_000, 4_000)] {
@@ -226,8 +227,8 @@ fn a_member_that_was_taken_twice_is_limited() {
     assert_eq!(wait(&mut share, now), MS - RECOUNT);
 }
 
-/// While the rate has no limit, members need not pay for what they send, and save no credit for a
-/// later time with a limit.
+/// While the rate has no limit, members never wait. When the rate gets a limit, a member need not
+/// wait for what it sent before, and has not saved up bytes to send at once.
 #[test]
 fn no_limit_leaves_no_debt() {
     let rate = SharedRate::new(Rate::bytes_per_second(0), 1);

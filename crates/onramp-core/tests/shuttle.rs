@@ -1,6 +1,6 @@
 //! Runs senders, a port, its runner and credits together, under random schedules.
 //!
-//! The loom models try every interleaving of two or three threads, but each of only one part of the
+//! Each loom model tries every interleaving of two or three threads, but in only one part of the
 //! code. This test tries many schedules of all parts together. `cargo xtask shuttle` runs it. If a
 //! packet is forgotten or a wake-up is lost, a thread sleeps for ever, which shuttle reports as a
 //! deadlock. shuttle does not check memory orderings.
@@ -27,8 +27,8 @@ const JOBS: u64 = 3;
 /// Number of threads that have to finish: the senders, and the thread that submits jobs.
 const ACTORS: u64 = SENDERS + 1;
 
-/// A device that takes two packets and then is full for a while. If `dies_with` is set, it panics
-/// at that packet.
+/// A device that takes two packets and then is full for a while. If `dies_with` is set, the device
+/// panics at the packet with this number, counted from 1.
 struct Narrow {
     info: DeviceInfo,
     full_until: u64,
@@ -255,8 +255,8 @@ fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
     assert_eq!(world.port.death().is_some(), dies_with.is_some());
 }
 
-/// Runs the test with two kinds of schedules: random ones, and ones with few preemptions at the
-/// worst places.
+/// Runs the test with two kinds of schedules: random ones, and those of shuttle's PCT scheduler,
+/// which switches between threads only rarely, at random places.
 fn check(qdisc: &'static str, mode: Mode, cap: u16, dies_with: Option<u64>) {
     let runs = std::env::var("ONRAMP_SHUTTLE_RUNS").map_or(2_000, |n| n.parse().expect("a number"));
     shuttle::check_random(move || run(qdisc, mode, cap, dies_with), runs);
@@ -291,7 +291,7 @@ fn a_death() {
 }
 
 /// A device that puts every packet into a mailbox, where the packet stays. If `dies_with` is set,
-/// it panics at that packet.
+/// the device panics at the packet with this number, counted from 1.
 struct Post {
     info: DeviceInfo,
     mailbox: Mailbox,

@@ -1,4 +1,4 @@
-//! Compares `tbf` with what a token bucket promises, and tests its options.
+//! Checks that `tbf` sends packets exactly when a token bucket allows it, and tests its options.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::Dequeue;
@@ -13,8 +13,8 @@ fn spec(line: &str) -> Spec {
     line.parse().expect("a correct line")
 }
 
-/// Enqueues packets of these lengths at once. Returns when each packet leaves, in nanoseconds after
-/// the start.
+/// Enqueues packets of the lengths `lens`, all at the time `START`. Returns when each packet
+/// leaves, in nanoseconds after `START`.
 fn departures(line: &str, lens: &[u32]) -> Vec<u64> {
     let mut tree = Tree::new(&spec(line), MTU);
     for len in lens {
@@ -41,16 +41,16 @@ fn a_burst_leaves_at_once_and_the_rest_at_the_rate() {
 
 #[test]
 fn the_link_adds_to_every_packet_and_to_the_burst() {
-    // With 24 bytes of overhead, each packet counts as 1,024 bytes, and the bucket holds 2,024
-    // bytes.
+    // With 24 bytes of overhead, a packet of 1,000 bytes counts as 1,024 bytes, and the burst of
+    // 2,000 bytes as 2,024.
     let times = departures("tbf rate 8mbit burst 2000 limit 10k overhead 24", &[1000; 3]);
     assert_eq!(times, [0, 24_000, 1_048_000]);
-    // With a minimum size (`mpu`) of 100, a packet of 60 bytes counts as 100 bytes. The bucket
-    // holds 200 bytes.
+    // With a minimum size (`mpu`) of 100 bytes, a packet of 60 bytes counts as 100 bytes. The
+    // bucket holds 200 bytes, so two packets leave at once.
     let times = departures("tbf rate 8mbit burst 200 limit 10k mpu 100", &[60; 3]);
     assert_eq!(times, [0, 0, 100_000]);
-    // On an ADSL link, a packet of 100 bytes takes three cells of 53 bytes. The bucket also holds
-    // three cells.
+    // On an ADSL link, a packet of 100 bytes takes three cells, because a cell of 53 bytes carries
+    // 48. The burst of 144 bytes is three cells, too, so one packet leaves at once.
     let times = departures("tbf rate 8mbit burst 144 limit 10k linklayer adsl", &[100; 3]);
     assert_eq!(times, [0, 159_000, 318_000]);
 }
@@ -58,8 +58,8 @@ fn the_link_adds_to_every_packet_and_to_the_burst() {
 #[test]
 fn the_peak_rate_spreads_a_burst() {
     let line = "tbf rate 8mbit burst 3000 limit 10k peakrate 16mbit mtu 1000";
-    // While the 3,000 bytes of the burst leave at the peak rate, tokens for 1,500 more bytes
-    // arrive, and while these leave, tokens for 750 more, and so on.
+    // In the first t ms, tokens for 3,000 + 1,000 t bytes are available. So five packets of 1,000
+    // bytes leave at the peak rate, one every 0.5 ms, and later packets at the rate, one per ms.
     let times = departures(line, &[1000; 7]);
     assert_eq!(times, [0, 500_000, 1_000_000, 1_500_000, 2_000_000, 3_000_000, 4_000_000]);
 }
@@ -109,8 +109,9 @@ fn what_is_larger_than_a_bucket_is_dropped() {
     }
 }
 
-/// The option `latency` sets the limit to what `rate` sends in that time plus the burst, or to what
-/// `peakrate` sends in that time plus the peak's burst, if that is less.
+/// With the option `latency`, `tbf` holds at most the bytes of the burst plus what `rate` sends
+/// during the latency. With a `peakrate`, it also holds at most `mtu` bytes plus what `peakrate`
+/// sends during the latency.
 #[test]
 fn latency_limits_what_is_held() {
     for (line, packets) in [
@@ -182,8 +183,8 @@ fn errors_name_what_is_missing_or_contradicts() {
 }
 
 proptest! {
-    /// Between any two packets, no more bytes leave than the burst plus what the rate allows in
-    /// that time.
+    /// From any packet to any later packet, `tbf` sends no more bytes than the burst plus what the
+    /// rate allows in the time between these packets.
     #[test]
     fn no_span_has_more_than_rate_and_burst(
         lens in prop::collection::vec((60_u32..1515, 0_u64..3_000), 1..120),

@@ -43,7 +43,7 @@ fn a_packet_passes_a_tree_that_holds_nothing() {
     assert_eq!(tree.keep_or_enqueue(NOW, Packet::new(1)), Verdict::Queued);
     assert_eq!(tree.pass_or_enqueue(NOW, Packet::new(60)).err(), Some(Verdict::Dropped));
     assert_eq!(counts(tree.totals()), [6, 0, 2, 100, 1]);
-    // No packet may bypass a tree whose root is a `tbf`, even if it is empty.
+    // No packet may bypass a tree whose root is a `tbf`, even if the `tbf` is empty.
     let mut tree = bare("tbf rate 1mbit burst 3000 limit 9000");
     assert_eq!(tree.pass_or_enqueue(NOW, Packet::new(60)).err(), Some(Verdict::Queued));
     assert_eq!(counts(tree.totals()), [1, 0, 0, 0, 0]);
@@ -57,8 +57,8 @@ fn lists_are_counted_as_what_they_hold() {
     assert_eq!(counts(tree.totals()), [8, 0, 0, 0, 3]);
     assert_eq!(tree.totals().dropped(DropReason::Overlimit), 3);
     assert_eq!(tree.drops().map(|pkt| pkt.len).collect::<Vec<_>>(), [60, 70, 80]);
-    // `dequeue_list` appends to this list. The packets that are already in it do not count towards
-    // the limit of the call.
+    // `dequeue_list` appends packets to `out`. The two packets that are in `out` already do not
+    // count towards the limit, which is the second argument.
     let mut out: PacketList = [Packet::new(1_000), Packet::new(2_000)].into_iter().collect();
     assert_eq!(tree.dequeue_list(NOW, 0, &mut out), Stopped::Full);
     assert_eq!((out.len(), counts(tree.totals())), (2, [8, 0, 0, 0, 3]));
@@ -84,7 +84,8 @@ fn single_packets_are_counted_by_their_bytes() {
     assert_eq!((root.packets, root.bytes, root.drops), (2, 1_400, 0));
 }
 
-/// Returns the buckets into which twenty flows are hashed. They depend on the seed.
+/// Returns the hash buckets of the root into which the packets of twenty flows fall. Which buckets
+/// these are depends on the seed of the qdisc's hash.
 fn buckets(mut tree: Tree) -> Vec<Handle> {
     for flow in 0..20 {
         let mut pkt = Packet::new(100);
@@ -94,7 +95,8 @@ fn buckets(mut tree: Tree) -> Vec<Handle> {
     tree.views()[0].classes.iter().map(|class| class.handle).collect()
 }
 
-/// A tree that is made of a single qdisc uses the seed zero, and so does a qdisc that replaces it.
+/// `Tree::new` gives the root qdisc the hash seed 0. A qdisc that later replaces the root also gets
+/// the seed 0.
 #[test]
 fn a_tree_without_a_seed_has_that_of_zero() {
     let line = "qdisc replace dev x root handle 5: fq_codel";
@@ -143,8 +145,8 @@ fn what_a_device_has_by_itself_has_no_handle() {
     assert_eq!((views.len(), views[0].kind.id), (1, "fq_codel"));
 }
 
-/// As in Linux, some kinds list their default child qdiscs. The listed parent is the class, or the
-/// qdisc itself if it has only one place for a child.
+/// As in Linux, some kinds of qdisc list their default child qdiscs. The listing names as the
+/// parent the class above the child or, if the qdisc has only one place for a child, the qdisc.
 #[test]
 fn some_defaults_are_listed() {
     let cbs = "qdisc add dev x root handle 1: cbs idleslope 800000 sendslope -200000 \

@@ -1,4 +1,6 @@
 //! Serves the web page and the metrics of simulated devices: `made_up [ADDR] [QUEUES] [empty]`.
+//! `ADDR` is the address to listen on. A `QUEUES` above 0 adds a device with that number of queues;
+//! `empty` removes all devices.
 
 #[path = "../tests/watch/made_up.rs"]
 mod made_up;

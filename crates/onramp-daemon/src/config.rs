@@ -1,4 +1,5 @@
-//! The configuration: a file of commands that the host follows completely or not at all.
+//! The configuration: a file of commands that the host applies as a whole. If one of the commands
+//! cannot be carried out, the host stays unchanged.
 
 use std::path::Path;
 

@@ -32,8 +32,8 @@ pub(crate) fn exec(host: &mut Host, Command { argv, folder }: &Command) -> Reply
     reply
 }
 
-/// Executes commands until one fails or all are done. Returns false if the following commands must
-/// not be tried.
+/// Executes commands until one fails or all are done. Returns false if the remaining commands of
+/// the batch must not be tried, because one failed without `force`, or because `said` is full.
 pub(crate) fn exec_some(
     host: &mut Host,
     commands: &[Command],

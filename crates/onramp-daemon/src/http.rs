@@ -36,8 +36,8 @@ pub use self::sampler::Sampler;
 use crate::metrics::{self, Detail};
 use crate::snapshot::{Device, Query, Sort};
 
-/// The devices that the HTTP server shows, and the executor of the server's commands. `devices` and
-/// `exec` may block, so they are called only on blocking threads.
+/// Where the HTTP server gets the devices that it shows, and what executes the commands from the
+/// web page. `devices` and `exec` may block, so the server calls them only on blocking threads.
 pub trait Source: Send + Sync + 'static {
     /// Returns all devices in their present state.
     fn devices(&self) -> Vec<Device>;
@@ -45,15 +45,15 @@ pub trait Source: Send + Sync + 'static {
     /// Executes a command from the web page, for example the words `tc`, `qdisc`, `show`.
     fn exec(&self, words: &[String]) -> Reply;
 
-    /// Waits until the caller may call `devices` or `exec`: only one caller may at a time. The
-    /// caller keeps the returned turn until that call has returned.
+    /// Waits until no other caller may call `devices` or `exec`, and returns the permission to do
+    /// so. The caller keeps the permission until its call has returned.
     fn turn(&self) -> Pin<Box<dyn Future<Output = Turn> + Send>> {
         Box::pin(std::future::ready(Box::new(()) as Turn))
     }
 }
 
-/// A caller's permission to use the devices, which no other caller has at the same time. Dropping
-/// it lets the next caller go on.
+/// The permission to call `devices` or `exec` of a [`Source`], which only one caller has at a time.
+/// Dropping it passes the permission to the next caller.
 pub type Turn = Box<dyn Send>;
 
 /// Limits for HTTP clients.

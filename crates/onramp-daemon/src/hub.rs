@@ -37,7 +37,8 @@ impl Hub {
         Self { host: Arc::new(Mutex::new(host)), turn: Arc::default() }
     }
 
-    /// Returns the host itself, without waiting for a turn, for callers on threads that may block.
+    /// Returns the host behind its mutex, for callers that do not wait for a turn. Locking the
+    /// mutex may block the thread until another task has finished its work on the host.
     #[must_use]
     pub const fn host(&self) -> &Arc<Mutex<Host>> {
         &self.host
@@ -71,7 +72,7 @@ impl Hub {
 
 fn act_on<T>(host: &Mutex<Host>, act: impl FnOnce(&mut Host) -> T) -> Result<T, Died> {
     let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
-    // `AssertUnwindSafe` is sound here: after a panic, no other code sees the host before it is
-    // back behind its lock.
+    // `AssertUnwindSafe` is right here: if `act` panics, this function does not use the host any
+    // more, and only releases the lock.
     catch_unwind(AssertUnwindSafe(|| act(&mut host))).map_err(|_| Died)
 }

@@ -92,7 +92,7 @@ struct Things<'a> {
     classes: Vec<(Labels, &'a Class)>,
 }
 
-/// The values of a device, with the sums over all of its queues.
+/// What the metrics show of a device. `all` is the sum over all of its queues.
 struct Sum {
     /// Labels of the device's information series (a series that carries facts about the device as
     /// labels).
@@ -198,7 +198,7 @@ fn qdiscs(text: &mut Text, qdiscs: &[(Labels, &Qdisc)]) {
     histogram(text, &QDISC_SOJOURN, qdiscs, |qdisc| qdisc.sojourn_ns.as_ref());
 }
 
-/// Writes a family of series for each row of a table, with one sample for each object.
+/// Writes a metric family for each entry of `rows`, with one sample for each object in `things`.
 fn table<T>(text: &mut Text, rows: &[Table<T>], things: &[(Labels, impl Borrow<T>)]) {
     if things.is_empty() {
         return;

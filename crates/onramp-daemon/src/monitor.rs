@@ -44,8 +44,8 @@ struct Event {
     line: String,
 }
 
-/// Reads events, one per line, from `lines`, and writes them to `out` as people or programs read
-/// them. Ends when `lines` ends or when the reader of `out` closes the pipe.
+/// Reads events, one per line, from `lines`, and writes them to `out`, as text for people or as
+/// JSON. Ends when `lines` ends or when the reader of `out` closes the pipe.
 ///
 /// # Errors
 ///
@@ -260,7 +260,7 @@ up 4: d1: <UP> mtu 1500
             ("changed", "filter dev d0 parent 1:", "filter", "changed filter dev d0 parent 1:"),
             ("added", "qdisc", "qdisc", "added qdisc dev d0"),
             ("up", "3: d0: <UP>", "link", "up 3: d0: <UP>"),
-            // An event of dropped packets is about `packets`, even if its line begins with the word
+            // The object of a `dropped` event is `packets`, even if the event's line begins with
             // `qdisc`.
             ("dropped", "qdisc of packets", "packets", "dropped qdisc of packets"),
         ] {

@@ -76,7 +76,8 @@ pub fn run(options: Options) -> Result<(), String> {
         daemon.serve(|hub, config| signals.wait(hub, config)).await;
         Ok(())
     });
-    // Even if a command hangs, the process ends when `GRACE` is over.
+    // If a command still runs on a blocking thread, the daemon waits for it, but at most for
+    // `GRACE`.
     runtime.shutdown_timeout(GRACE);
     done
 }
@@ -170,7 +171,7 @@ impl Daemon {
         notify::tell(notify::STOPPING);
         drop(listener);
         drop(socket);
-        let _ = end.send(true); // An error means that no client is left to tell.
+        let _ = end.send(true); // Cannot fail, because `clients` holds a receiver.
         let rest = async { while clients.sessions.join_next().await.is_some() {} };
         if timeout(GRACE, rest).await.is_err() {
             warn!("some clients did not read their replies in time");

@@ -110,8 +110,8 @@ impl Session {
         let Self { reader, writer, .. } = self;
         let telling = async {
             while let Some(line) = watch.next(id).await {
-                // This write may wait for a slow reader, because it delays no other client: the
-                // slow reader only misses some lines.
+                // This write may wait until a slow client reads. It delays no other client, because
+                // each session is a task of its own; the slow client only misses some lines.
                 if writer.write_all(&line).await.is_err() {
                     return;
                 }
@@ -240,7 +240,8 @@ fn slow(len: usize, limits: Limits) -> String {
 struct Pace {
     interval: Duration,
     ahead: Duration,
-    /// Time at which the next request comes exactly at the allowed rate.
+    /// Time at which the latest request passes if all requests are spaced evenly at the allowed
+    /// rate.
     due: Instant,
 }
 
@@ -272,7 +273,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Passes `commands` requests, and returns how long they waited.
+    /// Asks `pace` to let `commands` requests pass, and returns how long they had to wait.
     async fn waits(pace: &mut Pace, commands: usize) -> Duration {
         let begin = Instant::now();
         pace.wait(commands).await;

@@ -111,7 +111,8 @@ pub struct Qdisc {
     pub parent: Option<String>,
     /// Kind of the qdisc.
     pub kind: Name,
-    /// Number of packets that left the qdisc, were dropped or wait.
+    /// Counts of the packets that left the qdisc, of those that were dropped, and of those that
+    /// wait.
     #[serde(flatten)]
     pub traffic: Traffic,
     /// Number of packets dropped, by reason.
@@ -135,7 +136,8 @@ pub struct Class {
     pub parent: Option<String>,
     /// Handle of the qdisc attached below the class; `None` if there is none.
     pub leaf: Option<String>,
-    /// Number of packets that left the class, were dropped or wait.
+    /// Counts of the packets that left the class, of those that were dropped, and of those that
+    /// wait.
     #[serde(flatten)]
     pub traffic: Traffic,
     /// Statistics that only this kind of class has.

@@ -42,8 +42,8 @@ pub struct Watched {
 #[derive(Debug)]
 struct Events {
     told: broadcast::Sender<Arc<Value>>,
-    /// Whether a listener is registered at the host that passes the host's events on to the
-    /// clients.
+    /// Whether the listener that passes the host's events on to the clients is registered at the
+    /// host.
     telling: Mutex<bool>,
 }
 

@@ -218,7 +218,7 @@ impl Said {
         self.json.len() >= SAID_MAX
     }
 
-    /// Adds the reply to the command that was tried next.
+    /// Adds the reply to the next command of the batch.
     pub fn add(&mut self, reply: &Reply) {
         if *reply != Reply::default() {
             self.write(reply);

@@ -19,7 +19,8 @@ fn the_corpus_is_answered() {
     assert!(count > 0, "{} is empty", corpus.display());
 }
 
-/// A command that consists of words of the grammar in any order.
+/// Generates commands: `tc` or `ip`, and then up to eight words that these programs know, in any
+/// order.
 fn words() -> impl Strategy<Value = String> {
     let word = prop::sample::select(vec![
         "qdisc", "class", "filter", "link", "add", "del", "replace", "change", "show", "set",

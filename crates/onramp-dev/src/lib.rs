@@ -3,7 +3,8 @@
 //! * [`Udp`]: uses one UDP socket as one transmit queue; consecutive packets of a flow leave as one
 //!   message to the kernel.
 //! * [`Loopback`]: hands packets to receivers of the same process, without a copy.
-//! * [`Null`]: sends nothing; takes packets at once or at the cost and pace of a network card.
+//! * [`Null`]: sends nothing; takes packets at once, or simulates the processor time and the packet
+//!   rate of a network card.
 //!
 //! All `unsafe` code is in the module `sys`, behind safe functions.
 #![deny(unsafe_code)]

@@ -198,7 +198,7 @@ impl ReceiverStats {
     /// receiver was dropped.
     #[must_use]
     pub fn abandoned(&self) -> u64 {
-        self.abandoned.load(Relaxed) // Relaxed: only reported, no thread acts on it.
+        self.abandoned.load(Relaxed) // Relaxed: the counter is only reported; no thread acts on it.
     }
 }
 
@@ -227,8 +227,8 @@ impl Device for Loopback {
         while let Some(first) = burst.front() {
             let (end, reason) = (network.route(first), first.drop_reason);
             let mut run = PacketList::new();
-            // Post at least one packet, even if there seems to be no room. The result says whether
-            // the receiver is full or absent.
+            // Post at least one packet, even if the mailbox seems to have no room. `post` reports
+            // whether the mailbox is full, or whether the receiver is absent.
             while run.len() < u32::from(end.mailbox.room().max(1))
                 && burst.front().is_some_and(|pkt| {
                     std::ptr::eq(network.route(pkt), end) && pkt.drop_reason == reason
@@ -332,7 +332,8 @@ impl Receiver {
         }
     }
 
-    /// Whether no sender is left and all packets were received.
+    /// Returns whether all packets were received and no clone of the [`Network`] and none of its
+    /// queues is left that could send more.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.taken.is_empty() && self.reader.has_ended()
@@ -354,8 +355,9 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         let left = self.reader.close().len() + self.taken.len();
-        // Relaxed: only reported, no thread acts on it. A `Counter` has one writer; here the next
-        // receiver of the place may already be running.
+        // Relaxed: the counter is only reported; no thread acts on it. `abandoned` is no `Counter`,
+        // because a `Counter` may have only one writer, and the place's next receiver may already
+        // exist.
         self.stats.abandoned.fetch_add(left.into(), Relaxed);
     }
 }

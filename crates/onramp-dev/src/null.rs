@@ -1,5 +1,5 @@
-//! A device that sends nothing. It takes packets at once, or at the cost and pace of a network
-//! card.
+//! A device that sends nothing. It takes packets at once, or simulates the processor time and the
+//! packet rate of a network card.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,9 +70,9 @@ impl Null {
     }
 
     /// Makes each `transmit` keep the calling thread busy: for `burst` per call, plus `packet` for
-    /// each packet that it takes. The thread is never busy for less than that, and for more only by
-    /// the time of a few instructions. This method calibrates the wait, which takes 200 µs the
-    /// first time in a process.
+    /// each packet that the device takes. The wait is never shorter and, unless the thread is
+    /// interrupted, longer by at most about one clock read. This method calibrates the wait, which
+    /// takes 200 µs the first time in a process.
     #[must_use]
     pub fn costing(mut self, packet: Duration, burst: Duration) -> Self {
         (self.packet_ns, self.burst_ns) = (nanoseconds(packet), nanoseconds(burst));
@@ -212,8 +212,8 @@ mod tests {
         assert_eq!(null.info().mtu, 1_514);
     }
 
-    /// A ring of 8 places, from which a packet leaves every 100 ns, goes only by the time that is
-    /// passed to each call.
+    /// A ring of 8 places, from which a packet leaves every 100 ns, takes the current time only
+    /// from the argument of each call.
     #[test]
     fn a_ring_fills_and_empties_by_the_time_given() {
         let mut null = Null::default().with_ring(8, Duration::from_nanos(100));
@@ -225,19 +225,20 @@ mod tests {
             let cookies: Vec<_> = done.map(|pkt| pkt.cookie).collect();
             (cookies, out.retry_at)
         };
-        // The first 8 packets fill the ring. It is half empty at 1,400, when the device asks to be
-        // called again, and empty at 1,800.
+        // At 1,000 ns, the first 8 packets fill the ring. It is half empty at 1,400 ns, when the
+        // device asks to be called again, and empty at 1,800 ns.
         assert_eq!(at(1_000, &mut burst), ((0..8).collect(), Some(Instant(1_400))));
         assert_eq!(at(1_099, &mut burst), (vec![], Some(Instant(1_400))));
         assert_eq!(at(1_100, &mut burst), (vec![8], Some(Instant(1_500))));
         assert_eq!(at(1_500, &mut burst), ((9..13).collect(), Some(Instant(1_900))));
-        // The ring has been empty since 2,300. The wire does not catch up on the time in which it
-        // had nothing to send.
+        // The ring has been empty since 2,300 ns. At 9,000 ns, it still takes only 8 packets: the
+        // time in which it was empty gives it no extra room.
         assert_eq!(at(9_000, &mut burst), ((13..21).collect(), Some(Instant(9_400))));
         let mut last = packets(21..25);
         burst = PacketList::new();
-        // At 9,200, two packets remain in the burst, so the device waits until two places are free
-        // and not until half of the ring is free.
+        // At 9,200 ns, the ring takes two of four packets. The other two need only two free places,
+        // so the device asks to be called again when two places are free, and not when half of the
+        // ring is.
         assert_eq!(at(9_200, &mut last), (vec![21, 22], Some(Instant(9_400))));
         assert_eq!(at(9_400, &mut last), (vec![23, 24], None));
         assert_eq!(at(9_400, &mut burst), (vec![], None));
@@ -258,8 +259,8 @@ mod tests {
         }
         assert_eq!((now, one.stats().full.get(), one.stats().calls.get()), (Instant(25), 2, 3));
         let mut endless = Null::default().with_ring(1, Duration::ZERO);
-        // With a wire that takes no time, the device takes one packet per call and may be called
-        // again at once.
+        // If the simulated wire takes no time per packet, the ring of one place takes one packet
+        // per call, and the device may be called again at once.
         let out = endless.transmit(&mut packets(0..2), &mut PacketList::new(), Instant(7));
         assert_eq!((out.messages, out.retry_at), (1, Some(Instant(7))));
     }
@@ -301,8 +302,8 @@ mod tests {
         assert_eq!(nanoseconds(Duration::from_micros(3)), 3_000);
         assert_eq!(nanoseconds(Duration::from_nanos(u64::MAX)), u64::MAX);
         assert_eq!(nanoseconds(Duration::MAX), u64::MAX);
-        // A wire that takes longer per packet than the clock can count does not overflow the sum of
-        // times.
+        // The ring's interval between packets is the longest time that fits into 64 bits. A sum of
+        // intervals stays at that maximum instead of overflowing.
         let mut slow = Null::default().with_ring(2, Duration::MAX);
         let mut burst = packets(0..3);
         let out = slow.transmit(&mut burst, &mut PacketList::new(), Instant(5));
@@ -331,8 +332,9 @@ mod tests {
         let mut fresh = Null::default().with_ring(3, Duration::from_nanos(100));
         let out = fresh.transmit(&mut packets(0..4), &mut PacketList::new(), Instant(0));
         assert_eq!((out.messages, out.retry_at), (3, Some(Instant(100))));
-        // The ring has three places, and all are taken. The device names the time at which as many
-        // places are free as packets wait (`rest`), but waits for two places at most.
+        // All three places of the ring are taken. The device asks to be called again when `rest`
+        // places are free or when two (half of the ring, rounded up) are free, whichever is
+        // earlier.
         for (rest, at) in [(1, 1_100), (2, 1_200), (3, 1_200), (30, 1_200)] {
             assert_eq!(ring.retry_at(rest), Instant(at), "for {rest}");
         }

@@ -88,8 +88,8 @@ impl Pace {
             });
             tries.fold(u64::MAX, u64::min).max(1)
         };
-        // This loop reads the clock one time less than `times`: the reads before and after it add
-        // half a read each.
+        // This loop reads the clock one time less than `times`, because the clock reads before and
+        // after the loop add half a read each.
         let reads = |times| (1..times).for_each(|_| _ = black_box(MonotonicClock.now()));
         Self { read: least(&reads, READS), turns: (1 << SHIFT) / least(&idle, TURNS) }
     }
@@ -127,8 +127,9 @@ mod tests {
         }
     }
 
-    /// The bounds are wide enough for any machine. Other programs on the machine do not push the
-    /// result out of the bounds, because the result is the shortest of a hundred samples.
+    /// The measured speed lies within bounds that are wide enough for any machine. Other programs
+    /// on the machine do not push it out of the bounds, because it is the best of a hundred
+    /// samples.
     #[test]
     fn a_machine_is_measured() {
         let Pace { read, turns } = Pace::measure();
@@ -144,8 +145,8 @@ mod tests {
     fn pieces_are_halves_and_then_all_of_the_rest() {
         let pace = Pace { read: 20_000, turns: 1_024 };
         for (left, turns) in [
-            // While more than 1 µs is left, the loop waits for half of the time that is left. It
-            // makes the turns for that half minus the clock read, plus one turn.
+            // While more than 1 µs is left, the loop waits for half of the time that is left. The
+            // number of turns is what fits into that half less the clock read, plus one turn.
             (4_000_000, (2_000_000 - 20_000) / 1_024 + 1),
             (1_000_001, (500_000 - 20_000) / 1_024 + 1),
             // When at most 1 µs is left, the loop waits for all of it plus 20 ns of extra time. The
@@ -222,8 +223,8 @@ mod tests {
             let most = (ns * 1_000).max(40_000) + 20_000 + 2 * 1_024;
             assert!(took <= most, "{took} ps of {ns} ns");
         }
-        // One clock read is outside the measured time, so 9.98 of the 10 µs remain. While more than
-        // 1 µs is left, half of it is waited for.
+        // The time that `pass` measures lacks one clock read of 20 ns, so 9.98 of the 10 µs remain.
+        // While more than 1 µs is left, each piece waits for half of it.
         machine.pass(&pace, 10_000);
         let turns = machine.turns.borrow();
         assert_eq!(turns[0], (9_980_000 / 2 - 20_000) / 1_024 + 1);
@@ -254,7 +255,8 @@ mod tests {
             for ns in [100, 1_000, 50_000, 1_000_000] {
                 let took = machine.pass(&pace, ns) + 20_000;
                 assert!(took >= ns * 1_000, "{took} ps of {ns} ns, read {read}, turn {turn}");
-                // If a turn takes four times as long as measured, so may the last piece of 1 µs.
+                // The last piece is planned to take up to 1 µs. If a turn takes four times as long
+                // as measured, the piece takes 4 µs.
                 assert!(took <= ns * 1_000 * 4 + 200_000, "{took} ps of {ns} ns");
             }
             assert!(machine.reads.get() < 200, "it looks seldom: {}", machine.reads.get());

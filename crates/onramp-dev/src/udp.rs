@@ -8,11 +8,10 @@
 //!
 //! | error from the kernel | reaction of the device |
 //! |---|---|
-//! | EAGAIN | keeps the rest; asks to be called again after 50 µs, doubling up to 1 ms |
-//! | ENOBUFS, ENOMEM | keeps the rest as for EAGAIN, 8 times; then drops the first packet
-//! (`NoBuffers`) |
-//! | EINTR | tries again at once |
-//! | EMSGSIZE, EINVAL, EIO, ENOBUFS for a segmented message | sends its datagrams singly |
+//! | EAGAIN | keeps the unsent packets; asks to be called again after 50 µs, doubling up to 1 ms |
+//! | ENOBUFS, ENOMEM | as for EAGAIN; the 8th in a row drops the first packet: `NoBuffers` |
+//! | EINTR | tries again at once, up to 16 times; then as for EAGAIN |
+//! | EMSGSIZE, EINVAL, EIO, ENOBUFS for a segmented message | sends its datagrams one by one |
 //! | any other error, once | tries again: the error may belong to an earlier packet (ICMP) |
 //! | EMSGSIZE, twice | drops the packet: `MessageSize` |
 //! | ECONNREFUSED, twice | drops the packet: `Refused` |

@@ -10,7 +10,8 @@ use std::process::{Command, Output};
 
 use onramp_host::Host;
 
-/// The listings that are compared after each command.
+/// The `tc` commands by which the test compares the kernel's tree with the host's after each
+/// command.
 const LISTINGS: &[&str] = &[
     "qdisc show dev v0",
     "-d qdisc show dev v0",
@@ -76,8 +77,8 @@ impl Drop for Namespace {
     }
 }
 
-/// Replaces the handles that the kernel chose. All devices of the kernel get such handles from one
-/// counter, so they differ from run to run.
+/// Replaces by `OWN:` each handle in `text` that the kernel or the host chose (8000: to 9fff:). The
+/// kernel takes these handles from one counter for all devices, so they differ from run to run.
 fn without_own_handles(text: &str) -> String {
     let own = |word: &str| {
         let digits = word.strip_suffix(':');
@@ -90,8 +91,8 @@ fn without_own_handles(text: &str) -> String {
     words.collect()
 }
 
-/// Returns commands of `tc`, in groups. At the beginning of each group, the device has no qdisc but
-/// its default one.
+/// Returns the `tc` commands of the test, in groups. Each group begins when the device has only its
+/// default qdisc.
 fn turns() -> Vec<Vec<String>> {
     let mut turns: Vec<Vec<String>> = Vec::new();
     let mut turn = |lines: Vec<String>| turns.push(lines);

@@ -137,11 +137,10 @@ impl<L, T> fmt::Debug for LockCell<L, T> {
     }
 }
 
-/// A list of packets that any thread can push to and that is taken all at once. Inside, the newest
-/// packet comes first.
+/// A list of packets, newest first. Any thread can push a packet; `take` takes all packets at once.
 ///
-/// The link to the next older packet is stored in the packet's cookie, which lies on the same cache
-/// line as the link of Onramp's own lists.
+/// Each packet's `cookie` (a field of the packet's header) stores the pointer to the next older
+/// packet. The cookie lies on the same cache line as the pointer that Onramp's own lists use.
 ///
 /// Source: Treiber: Systems programming: coping with parallelism, 1986.
 #[derive(Debug, Default)]
@@ -168,8 +167,8 @@ impl Stack {
     /// Pushes `pkt` onto the stack. Returns true if the stack was empty.
     #[inline]
     pub(crate) fn push(&self, mut pkt: Packet) -> bool {
-        // SAFETY: a `Packet` is one non-null pointer (`repr(transparent)`). The copy becomes the
-        // owner when the exchange below succeeds, and `pkt` is then forgotten.
+        // SAFETY: a `Packet` is one non-null pointer (`repr(transparent)`). When the exchange below
+        // succeeds, the stack owns the packet through the pointer `node`, and `pkt` is forgotten.
         let node: *mut () = unsafe { mem::transmute_copy(&pkt) };
         // Relaxed: the value is only a guess, which the exchange checks.
         let mut newest = self.newest.0.load(Ordering::Relaxed);

@@ -3,21 +3,23 @@
 //!
 //! Every cell (one design with one number of threads) runs twice in each round. The first run
 //! measures only the resources of the process and the packets sent, for rates and CPU time. The
-//! second run also times locks and calls, for tables and histograms. Each round runs all designs,
-//! starting with another one each time, so that other load on the machine affects all designs
-//! alike.
+//! second run also times locks and send calls, for tables and histograms. Each round runs all
+//! designs, starting with another one each time, so that other load on the machine affects all
+//! designs alike.
 //!
 //! All designs, whatever their [`Manners`] (what a design does besides handing packets over, such
 //! as yielding the processor), have in common: packets, credits and their sizes, the pools that
 //! packets come from, the batches in which packets return to their pools, prefetching where packets
-//! are taken and dequeued, and the quota of a run. With every design, a sender without credit
-//! sleeps until half of its packets have returned.
+//! are taken and dequeued, and the quota (the most packets that a thread dequeues in one run of the
+//! qdisc). With every design, a sender without credit sleeps until half of its packets have
+//! returned.
 //!
 //! These differences between the designs remain in the comparison:
 //!
 //! * The kernel does not preempt the holder of a spinlock. Threads of a program can be preempted
-//!   anywhere, and with more threads than processors the lock designs suffer from that. It happens
-//!   less if threads often yield while they hold no lock.
+//!   anywhere. If there are more threads than processors, the designs with locks lose time when a
+//!   lock's holder is preempted. Threads that often yield while they hold no lock are preempted
+//!   less often while they hold one.
 //! * A sender whose packet is dropped within the sender's own call yields, with every design that
 //!   tells the sender about the drop. Otherwise the sender would keep the lock's holder off the
 //!   processor for a whole time slice.
@@ -84,7 +86,7 @@ pub struct Plan {
     pub window: Duration,
     /// Number of rounds; each round runs all cells.
     pub rounds: usize,
-    /// The work of the sending threads: a stream, or bursts that are waited for.
+    /// The work of the sending threads: a stream, or bursts whose end the sender waits for.
     pub load: Load,
     /// Numbers of packets that a sender may have in flight, measured one after another; `None`
     /// means the design's own default.

@@ -32,8 +32,8 @@ const TREE: [&str; 3] = [
     "qdisc add dev lab parent 1:1 handle 10: fq",
 ];
 
-/// The changes, made one after another. The last two replace a qdisc by another kind, and change it
-/// back.
+/// The changes of the tree, made one after another. The last two replace the `fq` by an `fq_codel`,
+/// and that by an `fq`.
 const CHANGES: [&str; 6] = [
     "qdisc change dev lab parent 1:1 handle 10: fq limit 2000",
     "class change dev lab parent 1: classid 1:1 htb rate 80gbit",
@@ -48,8 +48,8 @@ const CHANGES: [&str; 6] = [
 pub enum Design {
     /// A link of many queues, one of which the sender uses; no thread reads the counters.
     Queues,
-    /// Like `Queues`, while another thread continually reads the counters of all qdiscs of another
-    /// such link.
+    /// Like `Queues`, while another thread continually reads the counters of all qdiscs of a second
+    /// link, which has as many queues and no sender.
     QueuesElsewhere,
     /// Like `Queues`, while another thread continually reads the counters of all qdiscs of the
     /// sender's link.
@@ -77,7 +77,7 @@ impl Design {
         }
     }
 
-    /// Returns the same design without the second thread that reads or changes.
+    /// Returns the design in which the sender uses the same kind of link without a second thread.
     #[must_use]
     pub const fn undisturbed(self) -> Self {
         match self {
@@ -86,8 +86,8 @@ impl Design {
         }
     }
 
-    /// Returns the same design with a second thread that reads another link instead of the
-    /// sender's; `None` if there is no such design.
+    /// For a design whose second thread reads the counters of the sender's link, returns the design
+    /// whose second thread reads those of another link; `None` for all other designs.
     #[must_use]
     pub const fn elsewhere(self) -> Option<Self> {
         match self {
@@ -180,7 +180,7 @@ struct Outcome {
     packets: u64,
 }
 
-/// Counts of the sending thread.
+/// Number of packets that the sending thread submitted, and the longest time that it took for one.
 #[derive(Default)]
 struct Sent {
     packets: AtomicU64,
@@ -209,7 +209,7 @@ fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
             }
             Design::TreeChanged => change(&link, plan.changes, until, &mut operation),
         };
-        // Relaxed: the flag publishes no other data; the sender only has to see it at some time.
+        // Relaxed: `stop` publishes no other data; the sender only has to see it at some time.
         stop.store(true, Ordering::Relaxed);
         sender.join().map_err(|_| Error::Panicked)?;
         worked
@@ -247,7 +247,7 @@ fn send(link: &Link, stop: &AtomicBool, sent: &Sent) {
     let flow = sender.flow_with(None, Mapping::Port(0));
     let (mut packets, mut stall_max_ns) = (0, 0);
     let mut before = MonotonicClock.now();
-    // Relaxed: the flag publishes no other data; this thread only has to see it at some time.
+    // Relaxed: `stop` publishes no other data; this thread only has to see it at some time.
     while !stop.load(Ordering::Relaxed) {
         packets += u64::from(sender.send(&flow, &[0; PAYLOAD]).is_ok());
         let now = MonotonicClock.now();

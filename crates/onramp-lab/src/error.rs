@@ -36,8 +36,8 @@ pub enum Error {
     /// Packets were lost or duplicated. The text names the cell (design and settings) of the
     /// experiment, and the packet counts.
     Conservation(String),
-    /// A link that should have been full for a whole window was not. The text is the observation
-    /// that shows it.
+    /// The experiment needs a link that is full during the whole measured window, but the link was
+    /// not full. The text says what showed this.
     NotFull(String),
 }
 

@@ -144,7 +144,8 @@ where
         let receiver = receivers[place].lock().unwrap_or_else(PoisonError::into_inner).take();
         receiver.expect("each thread has a place of its own")
     };
-    // Acquire: pairs with the release with which each client that has ended decrements `asking`.
+    // Acquire: makes visible what the clients did before they ended; pairs with the release with
+    // which each client decrements `asking` when it ends.
     let over = || asking.load(Ordering::Acquire) == 0;
     let work = |number: usize| match number / clients {
         0 => {
@@ -154,7 +155,8 @@ where
         1 => {
             let (end, receiver) = (path.end(number, burst), receiver(number));
             let done = ask(end, receiver, number - clients, talk, &group.phase);
-            asking.fetch_sub(1, Ordering::Release); // Release: pairs with the acquire in `over`.
+            // Release: publishes what this client did; pairs with the acquire in `over`.
+            asking.fetch_sub(1, Ordering::Release);
             path.end_help();
             done
         }
@@ -197,7 +199,7 @@ fn serve(
 }
 
 /// Sends bursts of requests to `place` and waits for the answers, until the experiment is stopped.
-/// A burst that has been sent is still waited for.
+/// If it is stopped while answers to a burst are missing, still waits for these answers.
 fn ask(
     mut end: impl End,
     mut receiver: Receiver,

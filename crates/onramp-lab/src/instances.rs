@@ -35,7 +35,7 @@ pub struct Plan {
     pub window: Duration,
     /// Number of rounds. Each round starts with another design.
     pub rounds: usize,
-    /// The work of the senders: a stream, or bursts that are waited for.
+    /// The work of the senders: a stream, or bursts whose end the sender waits for.
     pub load: Load,
 }
 

@@ -16,10 +16,9 @@
 //!
 //! These differences between the sides remain in the comparison. A packet of the kernel is
 //! allocated and freed each time, is limited by the socket's buffer instead of credits, and enters
-//! by one system call per 64 packets; the kernel's floor
-//! (its cost with `noqueue`) includes all these costs. Softirqs that run on
-//! top of a sender are part of its CPU time; the work of the thread `ksoftirqd` is not, but is
-//! small here.
+//! by one system call per 64 packets; the kernel's floor (its cost with `noqueue`) includes all
+//! these costs. Softirqs that interrupt a sender count as the sender's CPU time. The work of the
+//! thread `ksoftirqd` does not count, but this thread has little to do in the experiment.
 
 mod bed;
 mod ours;
@@ -256,8 +255,9 @@ fn sends(id: &str) -> bool {
 ///
 /// # Errors
 ///
-/// [`Error`] if no side has one of the qdiscs, threads cannot be started or bound, the kernel's
-/// counters cannot be read, or packets are lost or duplicated.
+/// [`Error`] if the plan has an unusual qdisc that neither the kernel nor Onramp has, threads
+/// cannot be started or bound, the kernel's counters cannot be read, or packets are lost or
+/// duplicated.
 pub fn run(plan: &Plan, mut told: impl FnMut(&str) + Send) -> Result<Found, Error> {
     // The network namespace belongs to the thread that is started here, and ends with that thread.
     thread::scope(|scope| {
@@ -317,8 +317,8 @@ fn measure(
     Ok(Found { device: bed.map(|bed| bed.device()), lacking, cells })
 }
 
-/// Returns an error if neither side has one of the qdiscs. A missing qdisc is no error if it is one
-/// of the usual ones; it is then only reported.
+/// Returns an error if `lacking` has a qdisc that neither the kernel nor Onramp has. A missing
+/// qdisc that is one of the usual ones (see [`qdiscs`]) is no error; it is only reported.
 fn nowhere(cells: &[Measurement], lacking: &[Lacking]) -> Result<(), Error> {
     let usual = qdiscs();
     let unusual = |lacking: &&Lacking| !usual.contains(&lacking.qdisc);
@@ -337,8 +337,8 @@ fn has(bed: &Result<Bed, String>, side: Side, qdisc: &str) -> Result<(), String>
     }
 }
 
-/// Returns the description of the tree by which Onramp replaces the kernel's qdisc. The tree has a
-/// class where the kernel's qdisc has one.
+/// Returns Onramp's tree for `qdisc`. The same `tc` commands make it as in the kernel, so that it
+/// has a class where the kernel's qdisc has one.
 fn tree(qdisc: &str) -> Result<Setup, String> {
     let mut tree = Setup::default();
     for line in bed::lines(qdisc) {
@@ -376,8 +376,8 @@ fn placed(error: Error, cell: &Measurement) -> Error {
     }
 }
 
-/// Adds the results of one round to the cells. `first` is the number of processors whose rates the
-/// others are divided by.
+/// Adds the results of one round to the cells. Divides each packet rate by the rate with `first`
+/// processors.
 fn add_round(cells: &mut [Measurement], trials: &[Trial], first: usize) {
     let rate = |trial: &Trial| trial.window.per_second(trial.counted);
     let cpu_ns = |trial: &Trial| {

@@ -39,8 +39,8 @@ pub const PREPARATION: u32 = 24;
 /// The two layouts of the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// The fields that senders exchange, the fields that all threads read, and the fields that the
-    /// owner writes are on separate cache lines.
+    /// The intake's word, which all threads change, the limit, which senders only read, and the
+    /// counters, which only the owner writes, are on separate cache lines.
     Grouped,
     /// Fields of different writers are side by side.
     Mixed,
@@ -57,7 +57,7 @@ pub struct Plan {
     pub rounds: usize,
     /// Whether threads are bound to processors; thread after thread gets the next processor.
     pub pin: bool,
-    /// The work of the threads: a stream, or bursts that are waited for.
+    /// The work of the threads: a stream, or bursts whose end the thread waits for.
     pub load: Load,
 }
 
@@ -95,8 +95,8 @@ pub struct Measurement {
     /// Time from before the first push of a burst until an owner has worked on all its items, over
     /// all rounds, nanoseconds; empty for a stream.
     pub latency: Latency,
-    /// Number of items that owners worked on in all rounds, including the warm-up. It is the number
-    /// of items pushed.
+    /// Number of items that owners worked on in all rounds, including the warm-up. It equals the
+    /// number of items pushed.
     pub packets: u64,
 }
 

@@ -211,7 +211,7 @@ pub fn perf_table(rows: &[LockRow]) -> String {
     text
 }
 
-/// Returns the table of locks in the form of lockmeter, as posted in 2004.
+/// Returns the table of locks in the layout that lockmeter printed in 2004.
 #[must_use]
 pub fn lockmeter_table(rows: &[LockRow], cpus: usize) -> String {
     let mut text = concat!(

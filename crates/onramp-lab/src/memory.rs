@@ -43,10 +43,10 @@ impl Memory {
 pub struct MemoryNotes {
     /// Number of packets that senders took from the allocator.
     pub taken: u64,
-    /// Number of taken packets that were newly allocated, because the thread's own cache of packets
-    /// was empty.
+    /// Number of taken packets that were newly allocated: with pools, those taken while the pool
+    /// had no free packet; with `malloc`, all.
     pub allocated: u64,
-    /// Number of freed packets, as far as the threads that free them count them.
+    /// Number of packets that were freed by threads that record measurements.
     pub freed: u64,
     /// Number of freed packets that were taken by another thread than the one that freed them.
     pub foreign: u64,
@@ -146,8 +146,8 @@ pub(crate) fn take() -> MemoryNotes {
     })
 }
 
-/// Frees the packets in `list`. With `freed`, the packets are freed to the heap and counted as
-/// their senders' credits; without it, they return to their pools.
+/// Frees the packets in `list`. Without `freed`, each packet returns to its pool. With `freed`,
+/// each packet is freed to the heap, and `freed` counts it, which gives its sender the credit back.
 #[inline(never)]
 pub(crate) fn free(list: PacketList, freed: Option<&Freed>) {
     if list.is_empty() {

@@ -59,7 +59,7 @@ pub(crate) struct Seat<'a> {
     pub(crate) threads: usize,
     /// Number of queues of the device; each thread uses one of them.
     pub(crate) queues: usize,
-    /// Whether locks, calls and delays are measured.
+    /// Whether locks, send calls and the packets' delays are measured.
     pub(crate) timed: bool,
     /// Largest number of packets that the thread may have in flight; `None` means the number that
     /// [`Seat::credits`] computes.
@@ -133,8 +133,8 @@ pub(crate) trait Path: Sync {
         None
     }
 
-    /// Sends the packets that the path still holds, and returns the path's account. Called when all
-    /// threads have ended.
+    /// Sends the packets that the path still holds, and returns the numbers of packets that were
+    /// sent, dropped and are still held. Called when all threads have ended.
     fn finish(&mut self) -> Account;
 }
 

@@ -1,13 +1,13 @@
 //! Bare queues: queues of other crates, and Onramp's intake alone. A bare queue only carries
 //! packets from many threads to one; it has no qdisc and no device.
 //!
-//! The drainer (the thread that empties the queue) pops packets, reads the first bytes of each, and
-//! frees them in runs. With [`Manners::Linux`], a ring or a channel has a thread of its own as the
-//! drainer, as in ordinary use, and this thread yields when it finds no packet. With
+//! The drainer (the thread that empties the queue) pops packets, reads the first byte of each, and
+//! frees many packets at a time. With [`Manners::Linux`], a ring or a channel has a thread of its
+//! own as the drainer, as in ordinary use, and this thread yields when it finds no packet. With
 //! [`Manners::Equal`], a sender that has pushed drains the queue unless another sender does, as at
-//! Onramp's intake: no thread polls, and none is charged for polling. A sender without credit
-//! yields instead of sleeping, so that the experiment measures the queue and not the waking of
-//! threads.
+//! Onramp's intake. Then no thread polls, so the experiment measures no processor time for polling.
+//! A sender without credit yields instead of sleeping, so that the experiment measures the queue
+//! and not the waking of threads.
 
 mod floor;
 mod intake;
@@ -37,8 +37,7 @@ pub(crate) use ring::{Array, Channel, Rings, Things};
 pub(crate) use shards::Shards;
 pub(crate) use variant::{Ahead, Batch, List, Variant};
 
-/// Largest number of packets that are freed together. With few credits per sender, fewer packets
-/// are freed together.
+/// Largest number of packets that the drainer frees together; fewer if each sender has few credits.
 const RUN: u32 = 64;
 
 /// The end of a bare queue. It counts the packets popped from the queue, and frees them in runs:
@@ -47,14 +46,14 @@ const RUN: u32 = 64;
 pub(crate) struct Sink {
     taken: u64,
     run: PacketList,
-    /// Number of packets in a run: at most half of a sender's credits, so that no sender ever waits
-    /// only for packets that the sink keeps.
+    /// Number of packets that the sink collects before it frees them together. It is at most half
+    /// of a sender's credits, so that no sender ever waits only for packets that the sink keeps.
     run_len: u32,
     seen: Option<Seen>,
     /// Credits of the senders if packets come from the heap. `None` if packets come from pools.
     freed: Option<Freed>,
-    /// Whether freeing packets needs additional work: freed packets are measured, or are counted as
-    /// credits.
+    /// Whether `memory::free` frees the packets, either because the time for freeing is measured,
+    /// or because freed packets count as returned credits (`freed`).
     noted: bool,
 }
 
@@ -86,20 +85,20 @@ impl Sink {
         self.run.len() >= self.run_len
     }
 
-    /// Returns the kept packets if they are enough to be freed together; otherwise returns an empty
-    /// list.
+    /// Returns the packets that the sink keeps, if there are enough to be freed together; otherwise
+    /// returns an empty list.
     #[inline]
     fn run(&mut self) -> PacketList {
         if self.is_run() { self.rest() } else { PacketList::new() }
     }
 
-    /// Returns all kept packets.
+    /// Returns all packets that the sink keeps, however few.
     #[inline]
     fn rest(&mut self) -> PacketList {
         std::mem::take(&mut self.run)
     }
 
-    /// Frees the kept packets if they are enough to be freed together.
+    /// Frees the packets that the sink keeps, if there are enough to be freed together.
     #[inline]
     fn free_run(&mut self) {
         if self.is_run() {
@@ -107,7 +106,7 @@ impl Sink {
         }
     }
 
-    /// Frees all kept packets.
+    /// Frees all packets that the sink keeps, however few.
     #[inline]
     fn free_rest(&mut self) {
         if self.noted {
@@ -160,8 +159,8 @@ pub(crate) trait Peer: Sync + Sized {
     #[inline]
     fn place(&self, _end: &mut Self::End<'_>) {}
 
-    /// Frees the popped packets that are still kept to be freed together. Only queues that the
-    /// senders drain by their pushes implement this method.
+    /// Frees the packets that the queue's sink still keeps. Only queues that the senders drain by
+    /// their pushes implement this method.
     fn settle(&self) {}
 
     /// Whether the queue needs a drainer (a thread that empties it). False if the senders drain the
@@ -175,7 +174,7 @@ pub(crate) trait Peer: Sync + Sized {
     }
 }
 
-/// A bare queue, used as a path of the experiment.
+/// A bare queue that the experiment measures in place of a transmit path.
 pub(crate) struct Peered<P: Peer> {
     peer: P,
     /// The drainer's end of the queue, and the sink. Only the drainer takes this lock.
@@ -188,12 +187,12 @@ pub(crate) struct Peered<P: Peer> {
     count: Padded<Counter>,
     credits: u32,
     freed: Option<Freed>,
-    /// Measurements of packet memory by a drainer that is a thread of its own.
+    /// What the drainer measured while it freed packets, if the drainer is a thread of its own.
     memory: Mutex<MemoryNotes>,
 }
 
-/// Returns how many packets each sender may have in flight. The packets of all senders fit into the
-/// caches together.
+/// Returns how many packets each sender may have in flight: so few that the packets of all senders
+/// together fit into the processor's caches.
 pub(crate) fn credits(threads: usize) -> u32 {
     if threads < 64 { 256 } else { 64 }
 }
@@ -273,13 +272,14 @@ impl<P: Peer> Peered<P> {
                 continue;
             }
             // SeqCst: this sender's packet is pushed before the sender reads `asked`; pairs with
-            // the first fence above.
+            // the drainer's fence before `pop_all`, above.
             fence(Ordering::SeqCst);
             // Relaxed: the fence above orders the load.
             if !self.asked.0.load(Ordering::Relaxed) {
-                // Release: publishes this sender's packet; pairs with the exchange above.
+                // Release: publishes this sender's packet; pairs with the exchange by which the
+                // drainer clears `asked`.
                 self.asked.0.store(true, Ordering::Release);
-                // SeqCst: pairs with the second fence above.
+                // SeqCst: pairs with the drainer's fence after `pop_all`, above.
                 fence(Ordering::SeqCst);
             }
             if self.drain.0.is_locked() {

@@ -1,10 +1,10 @@
 //! Measures the cost of a qdisc: nanoseconds per enqueue and dequeue, in one thread and without a
 //! device.
 //!
-//! The qdisc holds a standing backlog of constant size, which is turned over in bursts: 32 packets
-//! leave, and are enqueued again for flows in random order. So the caches are as cold for every
-//! packet as the backlog makes them, and no memory is allocated. Time is virtual and advances by
-//! 100 ns per packet.
+//! The qdisc holds a standing backlog of constant size: again and again, a burst of 32 packets is
+//! dequeued, and is enqueued again for flows in random order. So the size of the backlog decides
+//! whether a packet is still in the caches when it leaves, and no memory is allocated meanwhile.
+//! Time is virtual and advances by 100 ns per packet.
 //!
 //! The qdiscs are compared with simple replacements for a qdisc: departure times in a `HashMap`,
 //! and packets ordered by departure time in a `BinaryHeap` or a `BTreeMap`.
@@ -227,8 +227,7 @@ impl Keys {
         Self { flows, classes: subject.classes(flows), random: Random(0x1234_5678_9ABC_DEF1) }
     }
 
-    /// Gives a packet the next flow and priority, and resets those fields of the packet that qdiscs
-    /// change.
+    /// Gives a packet a random flow and a priority, and resets those fields that qdiscs change.
     #[inline]
     fn rename(&mut self, pkt: &mut Packet, now: Instant) {
         let flow = self.random.below(self.flows);
@@ -251,13 +250,15 @@ impl Random {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        // The upper half of the product of two 32-bit numbers has at most 32 bits.
+        // The upper half of the product of two 32-bit numbers has at most 32 bits, so the
+        // conversion does not fail.
         u32::try_from(((self.0 >> 32) * u64::from(below)) >> 32).unwrap_or(0)
     }
 }
 
-/// Returns everything that can be measured: each kind of qdisc that releases packets without being
-/// told to, and the replacements to compare with.
+/// Returns all subjects of the experiment: each kind of qdisc that keeps packets and sends them by
+/// itself (unlike `plug`, which waits for a command, and `etf`, which needs departure times), and
+/// the replacements to compare with.
 #[must_use]
 pub fn subjects() -> Vec<Subject> {
     let kinds = KINDS.iter().filter(|kind| Subject::is_measured(kind)).map(Subject::Kind);

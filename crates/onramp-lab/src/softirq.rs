@@ -46,8 +46,8 @@ pub enum Design {
     /// Like `Onramp`, but each submission ends with a flush that does not wait. So the port
     /// collects no packets, which is best for a sender that waits for an answer.
     OnrampFlush,
-    /// A link of Onramp whose senders transmit at once; the runner sends what a sender's quota
-    /// left.
+    /// A link of Onramp whose senders transmit at once. If a sender has used up its quota, the
+    /// runner sends the packets that are left.
     OnrampInline,
     /// A link of Onramp in which only the runner transmits.
     OnrampDedicated,
@@ -85,8 +85,9 @@ pub struct Round {
     pub wakeups_per_second: f64,
     /// Number of wake-ups, per second, after which the helper or the runner found nothing to do.
     pub idle_wakeups_per_second: f64,
-    /// Number of quotas of the helper or rounds of the runner that another one followed at once,
-    /// per second.
+    /// Number of times per second that a thread went on at once because packets were left: the
+    /// helper after a quota, a submitting thread after a quota in place, or the runner after a
+    /// round.
     pub restarts_per_second: f64,
     /// Processor time of the process per request and its answer, nanoseconds.
     pub cpu_ns_per_request: f64,
@@ -175,7 +176,7 @@ fn measure(design: Design, plan: &Plan) -> Result<(Round, u64), Error> {
     }
 }
 
-/// Counters of a path from its beginning up to a moment.
+/// The counters of a path, read at one moment. Each counts from the beginning of the path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     /// Number of times that a thread asked the helper or the runner to work.

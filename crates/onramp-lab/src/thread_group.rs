@@ -52,8 +52,8 @@ impl ThreadGroup {
         Ok((watched.given, watched.window))
     }
 
-    /// Does the same as [`run`](Self::run), and also calls `look` when the measured window begins
-    /// and when it ends.
+    /// Runs `work` in `count` threads, like [`run`](Self::run), and also calls `look` when the
+    /// measured window begins and when it ends.
     pub(crate) fn run_watched<R: Send, S>(
         &self,
         count: usize,
@@ -94,8 +94,8 @@ impl ThreadGroup {
         })
     }
 
-    /// Does the same as [`run_watched`](Self::run_watched), with one thread bound to each processor
-    /// of `cpus`.
+    /// Runs `work` in one thread for each processor of `cpus`, bound to it, and calls `look` like
+    /// [`run_watched`](Self::run_watched).
     pub(crate) fn run_bound<R: Send, S>(
         &self,
         cpus: &[usize],
@@ -130,7 +130,7 @@ impl ThreadGroup {
 }
 
 impl Window {
-    /// Returns how many events per second `count` events in this window are.
+    /// Returns the number of events per second if `count` events happened in this window.
     pub(crate) fn per_second(&self, count: u64) -> f64 {
         if self.ns == 0 { 0.0 } else { count as f64 * 1e9 / self.ns as f64 }
     }

@@ -20,7 +20,7 @@
 //!
 //! ```text
 //!              | note, set | take | rise, rest
-//! note, set    |     -     |  -   |     -        - needs no lock
+//! note, set    |     -     |  -   |     -        -: may run at the same time
 //! take         |     -     |  -   |     -
 //! rise, rest   |     -     |  -   | the sleeper alone
 //! ```

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!              |  look  |  change
-//! look         |   -    |    -      - needs no lock
+//! look         |   -    |    -      -: may run at the same time
 //! change       |   -    |    -
 //! ```
 
@@ -24,12 +24,13 @@ impl Gate {
 
     /// Notes that a place (a port) has died or is being removed.
     pub fn note_change(&self) {
-        self.0.fetch_or(Self::CHANGE, Relaxed); // Relaxed: staleness is harmless, see `is_open`.
+        self.0.fetch_or(Self::CHANGE, Relaxed); // Relaxed: stale values do no harm, see `is_open`.
     }
 
-    /// Closes the gate for good. After this call, the closing thread looks for places (ports); it
-    /// finds those that were added before the gate was closed. A thread that adds a place later
-    /// [sees](Self::has_closed_since) that the gate is closed.
+    /// Closes the gate for good, because the link closes. Afterwards the calling thread closes all
+    /// places (ports) that it finds; it finds each place that was added before this call. A thread
+    /// that adds a place later [sees](Self::has_closed_since) that the gate is closed, and closes
+    /// that place itself.
     pub fn close(&self) {
         self.0.fetch_or(Self::CLOSED, Relaxed); // Relaxed: the fence below orders the write.
         if !mutant::is("gate-close-unfenced") {
@@ -61,9 +62,10 @@ impl Gate {
         self.is_closed()
     }
 
-    /// Sets whether the first place (port) serves all flows.
+    /// Sets whether the first place (port) alone has a tree of qdiscs that serves the flows of all
+    /// places.
     pub fn set_one(&self, one: bool) {
-        // Relaxed: staleness is harmless, see `is_open`.
+        // Relaxed: stale values do no harm, see `is_open`.
         if one {
             self.0.fetch_or(Self::ONE, Relaxed);
         } else {
@@ -71,10 +73,11 @@ impl Gate {
         }
     }
 
-    /// Whether the first place (port) serves all flows.
+    /// Whether the first place (port) alone has a tree of qdiscs that serves the flows of all
+    /// places.
     #[must_use]
     pub fn is_one(&self) -> bool {
-        self.0.load(Relaxed) & Self::ONE != 0 // Relaxed: staleness is harmless, see `is_open`.
+        self.0.load(Relaxed) & Self::ONE != 0 // Relaxed: stale values do no harm, see `is_open`.
     }
 
     /// Whether nothing unusual has happened: every place (port) is alive and stays, each place
@@ -91,13 +94,13 @@ impl Gate {
     /// shut.
     #[must_use]
     pub fn has_changed(&self) -> bool {
-        self.0.load(Relaxed) & !Self::ONE != 0 // Relaxed: staleness is harmless, see `is_open`.
+        self.0.load(Relaxed) & !Self::ONE != 0 // Relaxed: stale values do no harm, see `is_open`.
     }
 
     /// Whether the gate is closed ([`close`](Self::close) was called).
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.0.load(Relaxed) & Self::CLOSED != 0 // Relaxed: staleness is harmless, see `is_open`.
+        self.0.load(Relaxed) & Self::CLOSED != 0 // Relaxed: stale values do no harm, see `is_open`.
     }
 
     /// Whether the gate is shut ([`shut`](Self::shut) was called). A thread calls this after it has

@@ -11,8 +11,8 @@
 //! OWNED                    a thread owns the intake, no packet waits
 //! OWNED | count, newest    a thread owns the intake, a list of packets waits: the owner must look
 //!                          again before it leaves
-//! OWNED | BUSY | ...       the same; the intake was BUSY when its owner came, and the owner has
-//!                          not taken any packets yet
+//! OWNED | BUSY | ...       a thread owns the intake; the intake was BUSY when this owner came, and
+//!                          the owner has not taken any packets yet
 //! BUSY | (count, newest)?  no thread owns the intake; the waiting packets are taken by the runner
 //!                          (see below), by the pusher that makes the list `batch` long, or by a
 //!                          thread that calls `own`
@@ -24,7 +24,7 @@
 //!
 //! ```text
 //!                |  push | own | take, leave
-//! push           |   -   |  -  |  -            - needs no lock
+//! push           |   -   |  -  |  -            -: may run at the same time
 //! own            |   -   |  -  |  -
 //! take, leave    |   -   |  -  |  one owner (`&mut Owner`)
 //! ```

@@ -156,7 +156,8 @@ impl PacketList {
         })
     }
 
-    /// Like [`metas`](Self::metas), but lends the metadata for writing.
+    /// Returns an iterator over the metadata of the packets, oldest first, which lends the metadata
+    /// for writing.
     pub fn metas_mut(&mut self) -> impl Iterator<Item = &mut Meta> {
         self.parts_mut().map(|(meta, _)| meta)
     }
@@ -339,6 +340,6 @@ impl PacketList {
     }
 }
 
-/// Largest number of packets that are returned home together. It keeps the count in a home's word
-/// far from its limit of 16 bits.
+/// Largest number of packets that are returned home together. With this limit, the count of
+/// returned packets in a home's word stays well below 2^16, where it would overflow.
 const RUN_MAX: u16 = 1_024;

@@ -15,7 +15,7 @@
 //!
 //! ```text
 //!              |  post | open | take, arm, close
-//! post         |   -   |  -   |  -                - needs no lock
+//! post         |   -   |  -   |  -                -: may run at the same time
 //! open         |   -   |  -   |  -
 //! take, ...    |   -   |  -   |  one reader (`&mut Reader`)
 //! ```
@@ -24,9 +24,9 @@
 //! for the flag WAITING, and the next post finds WAITING in the word that it exchanges. Later posts
 //! find a packet in the word, and wake nobody.
 //!
-//! The reader may write its waker only while `lent` is false. The reader sets `lent` before it sets
-//! WAITING; `lent` stays true until the thread whose exchange removed WAITING has taken the waker
-//! out.
+//! A flag, `lent`, says that another thread may be using the reader's waker; the reader may write
+//! its waker only while `lent` is false. The reader sets `lent` before it sets WAITING. Then `lent`
+//! stays true until the thread whose exchange removed WAITING has taken the waker out.
 
 use std::fmt;
 #[cfg(not(loom))]

@@ -40,7 +40,8 @@ pub(crate) struct Tail {
     /// Index of the device queue for the packet; `None` if nobody has chosen a queue.
     pub(crate) queue: Option<u16>,
     pub(crate) payload_len: u16,
-    /// Number of payload bytes that the packet counts in its pool's limit `Credits::bytes`.
+    /// Number of payload bytes by which the packet uses up the credits of its pool
+    /// (`Credits::bytes`).
     pub(crate) charge: u16,
     pub(crate) layer: Layer,
     /// Whether a link accepted the packet, so that its fate must be reported as a completion.
@@ -48,12 +49,12 @@ pub(crate) struct Tail {
     /// Whether the packet was submitted by the sender that owns its pool. That sender then includes
     /// the packet in its count [`Pool::below`](crate::Pool::below).
     pub(crate) below: bool,
-    /// The state that the packet had before the present attempt to submit it.
+    /// Whether, and by whom, the packet had been submitted before the present attempt to submit it.
     pub(crate) before: Before,
 }
 
-/// The state that a packet had before an attempt to submit it. A receiver may submit a packet
-/// again; if that attempt is refused, the packet returns to this state.
+/// Whether, and by whom, a packet had been submitted before an attempt to submit it. A receiver may
+/// submit a packet again; if that attempt is refused, the packet returns to this state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Before {
@@ -61,7 +62,8 @@ pub(crate) enum Before {
     New,
     /// Another sender had submitted the packet; the present sender had not.
     Lent,
-    /// The present sender had already submitted the packet, and already counts it.
+    /// The present sender had already submitted the packet, and counts it already, as a packet of
+    /// its own pool or as a guest.
     Counted,
 }
 
@@ -76,7 +78,8 @@ pub(crate) struct Guests {
 }
 
 impl Guests {
-    /// Whether a packet that holds `self` counts as a guest of the sender that owns `mine`.
+    /// Whether a packet that holds the token `self` counts as a guest of the sender that owns the
+    /// token `mine`.
     fn has(&self, mine: &Arc<Self>) -> bool {
         let mut held = self;
         loop {
@@ -191,7 +194,7 @@ impl Node {
         Self::lines(node, payload).for_each(|line| crate::sync::prefetch(line));
     }
 
-    /// Like [`prefetch`](Self::prefetch), but for writing.
+    /// Prefetches a node's header and the first `payload` bytes for writing.
     #[inline]
     pub(crate) fn prefetch_write(node: *mut Self, payload: u32) {
         Self::lines(node, payload).for_each(|line| crate::sync::prefetch_write(line));
@@ -286,7 +289,8 @@ impl Tail {
         true
     }
 
-    /// Undoes the last [`join`](Self::join) of this packet.
+    /// Undoes the last [`join`](Self::join) of this packet: the packet is no longer a guest of the
+    /// sender that it joined last.
     pub(crate) fn part(&mut self) {
         let host = self.host.take();
         let sent_on = host.as_ref().and_then(|host| host.sent_on.as_ref());

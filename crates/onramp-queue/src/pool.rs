@@ -11,14 +11,14 @@
 //!
 //! ```text
 //!            |  take, reclaim, arm, drop | put_back
-//! take, ...  |  one thread (`&mut`)      |    -          - needs no lock
+//! take, ...  |  one thread (`&mut`)      |    -          -: may run at the same time
 //! put_back   |            -              |    -
 //! ```
 //!
 //! ```text
 //! word                               meaning
 //! count, newest                      nodes that came home since the last reclaim
-//! WAITING | count + bias, newest     the same, and the sender waits; the thread that makes the
+//! WAITING | count + bias, newest     nodes came home, the sender waits; the thread that makes the
 //!                                    count reach `WAKE_AT` replaces WAITING by WAKING
 //! WAKING | count + bias, newest      a thread is taking the waker out, and then clears WAKING
 //! CLOSED | count                     the pool is gone, and `count` nodes are still out
@@ -88,10 +88,11 @@ pub struct Completion {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
-    /// Enough packets are there already, or the [`Bell`] rang since the caller last looked. The
-    /// caller should look for packets and changes now.
+    /// There is no need to wait: enough packets have come already, no more will come to the reader,
+    /// or the [`Bell`] rang since the caller last looked. The caller should look for packets and
+    /// changes now.
     Ready,
-    /// The request is noted: the waker will be called once.
+    /// The request for a wake-up is noted: the waker will be called once.
     Armed,
     /// Another thread is taking out the waker of an earlier request. The caller should sleep
     /// briefly and then try again.
@@ -240,10 +241,10 @@ impl Pool {
     }
 
     /// Notes in every packet of the list that this pool's sender submitted it at `now_ns`
-    /// (nanoseconds). Until the packet is sent or dropped, its drop reason says that its port died.
-    /// From now on, a packet of this pool counts as [below](Self::below) until the pool takes it in
-    /// again. A packet of another pool, or of the heap, counts as a [guest](Self::has_guests) until
-    /// it is sent or dropped.
+    /// (nanoseconds). The packet gets the drop reason `PortDead` at once, so that the reason is
+    /// right if its port dies with it. From now on, a packet of this pool counts as
+    /// [below](Self::below) until the pool takes it in again. A packet of another pool, or of the
+    /// heap, counts as a [guest](Self::has_guests) until it is sent or dropped.
     #[inline]
     pub fn submit(&mut self, packets: &mut PacketList, now_ns: u64) {
         let home = self.home.as_ptr().cast_const();

@@ -9,12 +9,12 @@
 //! ```text
 //! word                 meaning
 //! holder, 0            the holder works, or sleeps
-//! holder, since        the holder has been out since then, and may be relieved
+//! holder, since        the holder has been out since the time `since`, and may be relieved
 //! ```
 //!
 //! ```text
 //!                      |  go_out, come_back  |  relieve
-//! go_out, come_back    |  the holder alone   |    -      - needs no lock
+//! go_out, come_back    |  the holder alone   |    -      -: may run at the same time
 //! relieve              |         -           |    -
 //! ```
 //!

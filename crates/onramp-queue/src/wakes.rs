@@ -22,8 +22,8 @@ thread_local! {
 #[derive(Debug)]
 #[must_use = "dropped at once, it holds nothing"]
 pub struct HeldWakes {
-    /// Makes the type neither `Send` nor `Sync`, because a value counts for the thread that made
-    /// it.
+    /// Makes the type neither `Send` nor `Sync`: a value delays the wakers of the thread that made
+    /// it, so it must be dropped in that thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -39,9 +39,9 @@ impl Drop for HeldWakes {
     fn drop(&mut self) {
         HOLDERS.set(HOLDERS.get() - 1);
         if HOLDERS.get() == 0 {
-            // In a thread that is ending, `HELD` no longer exists, and `call` calls wakers at once.
-            // Collected wakers are called here after the borrow of `HELD` has ended, because a
-            // waker may itself call `hold_wakes`.
+            // Take the wakers out of `HELD` before calling them, because a waker may itself call
+            // `hold_wakes`. In a thread that is ending, `HELD` no longer exists, and `call` has
+            // called each waker at once.
             let held = HELD.try_with(RefCell::take);
             held.into_iter().flatten().for_each(call);
         }

@@ -202,8 +202,8 @@ fn a_full_busy_intake_refuses() {
     assert!(owner.leave_idle().is_ok());
 }
 
-/// The result of a push says whether the push found no packet waiting. Such a push must call a
-/// runner, and later pushes need not.
+/// A push reports in `first` whether no packet waited before it. If so, the pushing thread must
+/// call a runner; after later pushes it need not.
 #[test]
 fn the_first_to_wait_is_told() {
     let first = |port: &Port, cookies: &[u64]| match port.push(list(cookies.iter().copied())) {

@@ -63,8 +63,8 @@ fn appending_takes_all_of_the_other() {
     }
 }
 
-/// Runs every sequence of eight operations on the list and on the standard library's deque, and
-/// compares the two.
+/// Runs every sequence of eight operations (push at either end, pop, append) on the list and on the
+/// standard library's deque. After each operation, both must have the same length, bytes and ends.
 #[test]
 fn it_is_a_deque() {
     let (operations, steps) = if cfg!(miri) { (4_u32, 3) } else { (4, 8) };

@@ -110,8 +110,8 @@ fn what_waits_goes_with_where_it_waits() {
     }
 }
 
-/// A guest is a packet that a sender submits, but that is not from the sender's pool. If the sender
-/// submits the guest again, it allocates nothing, because it already counts the guest.
+/// A sender submits a guest (a packet that is not from the sender's pool) a second time. The second
+/// `submit` allocates no memory, because the sender already counts the guest.
 #[test]
 fn a_guest_is_noted_once() {
     let (mut first, mut second) = (pool().0, pool().0);

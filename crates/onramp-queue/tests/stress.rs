@@ -191,8 +191,8 @@ impl Sender<'_> {
                 self.reclaim(&mut pool);
             }
         }
-        // Senders with an even number wait until all of their packets are home; packets of the
-        // other senders may outlive their pool.
+        // A sender whose number (`id`) is even waits until all of its packets are home. Packets of
+        // the other senders may outlive their pool.
         while self.id.is_multiple_of(2) && pool.out() > 0 {
             self.wait(&mut pool);
         }
@@ -262,7 +262,7 @@ fn fail_fast() {
     }));
 }
 
-/// Runs the stress test with these parameters and compares the counts of all threads.
+/// Runs the stress test with the parameters in `run`, and compares the counts of all threads.
 fn stress(run: Run) {
     fail_fast();
     let (freeing, freers): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel()).unzip();
@@ -381,9 +381,9 @@ fn drain(mut owner: Owner<'_, u64>) {
     }
 }
 
-/// Tests that the intake does not have the bug R6 of Linux. Linux did not reset the counter in one
-/// step with the list, so the limit could be exceeded. Here the cap is exact, whatever the owner
-/// does at the same time.
+/// Tests that the intake does not have a bug of Linux (R6): Linux did not reset the counter of
+/// waiting packets in one step with the list of these packets, so more packets than the limit could
+/// wait. The intake never holds more packets than its cap, even while the owner takes packets.
 #[test]
 fn r6_the_cap_is_exact() {
     const CAP: u16 = 50;
@@ -415,8 +415,8 @@ fn r6_the_cap_is_exact() {
             let accepted: u32 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
             (taken, accepted)
         });
-        // The packets that the intake accepted were taken or still wait. If the intake refused
-        // packets, it was full at some time.
+        // Each packet that the intake accepted was taken, or still waits. If the intake refused a
+        // packet, it was full at that time, so it had accepted at least `CAP` packets.
         assert_eq!(taken + intake.waiting(), accepted);
         assert!(accepted == pushers * 30 || accepted >= CAP.into());
         drop(owner.take());

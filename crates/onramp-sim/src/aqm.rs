@@ -40,8 +40,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the length of the warm-up in seconds: half of the measured time. It must be long,
-    /// because the slow start at a flow's beginning may fill a deep queue.
+    /// Returns the length of the warm-up in seconds: half of the measured time. The warm-up is that
+    /// long because the slow start at a flow's beginning may fill a deep queue.
     #[must_use]
     pub fn warm_up_seconds(&self) -> u64 {
         self.seconds.get().div_ceil(2)

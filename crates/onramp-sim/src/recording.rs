@@ -1,13 +1,14 @@
 //! Recordings of what a real kernel did with packets, one by one, and the comparison with what
 //! Onramp does with the same packets.
 //!
-//! A case is a folder with these files: `workload.csv` (the packets that came), `tc.txt` (the
-//! tree), `opts` (the wire), `flows.csv` (pacing rates, optional), `changes.csv` (lines of `tc`
-//! that ran while packets came, optional), `kernel.csv` (the packets that were sent or dropped, and
+//! A case is a folder with these files: `workload.csv` (the packets that came to the qdiscs, and
+//! when), `tc.txt` (the `tc` commands that built the tree of qdiscs), `opts` (the rate of the wire
+//! and other options), `flows.csv` (pacing rates, optional), `changes.csv` (`tc` commands that ran
+//! while packets came, optional), `kernel.csv` (the packets that the kernel sent or dropped, and
 //! when) and `stats.txt` (what `tc -s -d` shows of qdiscs, classes and filters in the end,
 //! optional). A case may also be one text that contains the same files, each after a line `==
-//! NAME`; in such a text the packets that came and left may be written in a shorter form, see
-//! [`compact()`].
+//! NAME`. In such a text, the lists of packets that came to the qdiscs or left them may be written
+//! in a shorter form, see [`compact()`].
 
 mod compact;
 mod compare;
@@ -351,8 +352,9 @@ impl Case {
         told
     }
 
-    /// Compares the kernel's run with Onramp's run of seed `seed`, as far as they happened before
-    /// the time `end_ns`, in nanoseconds since the beginning. Returns the first differences.
+    /// Compares those events of the kernel's run and of Onramp's run with seed `seed` that happened
+    /// before the time `end_ns`, in nanoseconds since the beginning of the recording. Returns the
+    /// first difference in the packets sent and the first in the packets dropped.
     #[must_use]
     pub fn exact_before(&self, seed: u64, end_ns: u64) -> Vec<String> {
         let early = |outcome: &Outcome| outcome.before(START_NS + end_ns);
@@ -370,8 +372,8 @@ impl Case {
 mod tests {
     use super::*;
 
-    /// The mapping of Onramp's drop reasons keeps apart all reasons that the kernel's words keep
-    /// apart.
+    /// A drop reason for which the kernel has a separate word maps to a `Reason` of its own, and
+    /// two such reasons never match. Every other drop reason maps to `Unsaid`.
     #[test]
     fn reasons_are_as_far_apart_as_the_kernels() {
         let known = [

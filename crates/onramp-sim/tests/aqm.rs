@@ -35,8 +35,8 @@ fn under_mild_load_delays_are_near_the_target_and_the_link_is_busy() {
         let cell = run(Scenario::Mild, kind);
         let (median, tail) = (delay(&cell, 500), delay(&cell, 990));
         assert!(median <= 2 * target && tail <= 8 * target, "{kind}: {median} and {tail} ms");
-        // The link is used less than with tail drop, because now and then all flows halve their
-        // windows at the same time.
+        // With active queue management the link is used less than with tail drop, because now and
+        // then all flows halve their windows at the same time.
         assert!(cell.utilisation() > 0.85, "{kind}: {}", cell.utilisation());
         assert!(cell.jain() > Some(0.9), "{kind}: {:?}", cell.jain());
         // Each flow needs only one loss to halve its window, so few packets are dropped.
@@ -60,8 +60,9 @@ fn under_heavy_load_delays_stay_bounded_and_flows_share() {
         assert!(cell.utilisation() > 0.95, "{kind}: {}", cell.utilisation());
         assert!(cell.jain() > Some(0.9), "{kind}: {:?}", cell.jain());
     }
-    // If all flows share one queue, it may happen that a flow waits for one timeout after another.
-    // This does not happen if each flow has a queue of its own.
+    // If all flows share one queue, one flow may by chance run into one timeout after another, and
+    // send much less than the others. A queue for each flow prevents this: each flow gets at least
+    // half of its fair share.
     for kind in ["fq_codel", "cake"] {
         let cell = run(Scenario::Heavy, kind);
         let least = cell.flows().iter().map(|flow| cell.bits_per_second(flow)).reduce(f64::min);

@@ -9,7 +9,7 @@ use onramp_host::reference::{DeviceOption, Object, PROGRAMS, Program, Word, devi
 
 use super::{aliases, class_params, kinds, on_change, range, shown};
 
-/// The marks in the page between which the generated tables stand.
+/// The HTML comments in `docs/tc-reference.md` between which the generated tables stand.
 const BEGIN: &str = "<!-- begin tables -->\n";
 const END: &str = "<!-- end tables -->\n";
 
@@ -71,7 +71,7 @@ fn of_object(text: &mut String, program: &str, object: &Object) {
     let _ = writeln!(text, "\n### `{program} {}`: {}", object.name, object.about);
     let mut done: Vec<&[Word]> = Vec::new();
     for verb in object.verbs {
-        // Verbs that take the same words share a table.
+        // Several verbs of an object may take the same words after them. Such verbs share a table.
         if done.contains(&verb.words) {
             continue;
         }

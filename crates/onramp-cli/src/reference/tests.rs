@@ -12,8 +12,8 @@ use onramp_host::Host;
 use super::complete::candidates;
 use super::{man, markdown};
 
-/// If this environment variable is set, the tests write the files with which they would otherwise
-/// compare.
+/// If this environment variable is set, the tests write the generated pages into `docs`. Otherwise
+/// they only check that the pages there are up to date.
 const WRITE: &str = "ONRAMP_WRITE_DOCS";
 
 fn docs(name: &str) -> PathBuf {

@@ -10,7 +10,8 @@ use crate::capture::{Advice, Blocks};
 /// Size in bytes of the smallest pcap or pcapng block with a packet: a pcapng simple packet block
 /// without data.
 const RECORD_MIN: usize = 16;
-/// Size in bytes of an Ethernet header, which replaces a "Linux cooked" header.
+/// Size in bytes of an Ethernet header. The player puts one in the place of a "Linux cooked"
+/// header, so a packet may have this many bytes more than the capture has of the packet.
 const HEAD: usize = 14;
 
 /// Plays `bytes` as a capture. Returns the number of packets that were read, and the error that

@@ -8,16 +8,16 @@ use etherparse::{IpNumber, LaxIpSlice};
 use onramp_queue::Layer;
 use pcap_parser::Linktype;
 
-/// Size in bytes of an Ethernet header, which replaces a "Linux cooked" header.
+/// Size in bytes of an Ethernet header. [`Link::open`] replaces a "Linux cooked" header by one.
 const ETHERNET: u32 = 14;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-/// The types of VLAN tags, also of VLANs inside VLANs.
+/// The EtherTypes of VLAN tags: 802.1Q, 802.1ad, and an older type for outer tags.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
-/// The header that a frame has only in the capture and not on the wire. The longest such header,
-/// with 20 bytes, is that of "Linux cooked" version 2.
+/// A copy of the header that a capture has in front of a packet, but that was never on the wire.
+/// The longest such header, that of "Linux cooked" version 2, has 20 bytes.
 pub(super) type Head = [u8; 20];
 
 /// The link types of a capture that the replay understands.
@@ -103,8 +103,8 @@ impl Link {
         match self {
             Self::Ethernet | Self::Raw => frame.extend_from_slice(payload),
             Self::Loopback => {
-                // The numbers 2 (IPv4) and 30 (IPv6) stand for the address families on most
-                // systems.
+                // The loopback header contains the number of the address family: 2 for IPv4. For
+                // IPv6 the number differs between systems; 30 is that of macOS.
                 let family =
                     if payload.first().is_some_and(|byte| byte >> 4 == 6) { 30 } else { 2 };
                 frame.extend_from_slice(
@@ -139,8 +139,8 @@ impl Link {
     }
 }
 
-/// Returns the offset of the network header in a frame after `open`, and, in front of it, the type
-/// of that header if the frame says it.
+/// Returns the offset of the network header in a frame that [`Link::open`] has returned. Before the
+/// offset, returns the EtherType of the frame, or `None` if the frame begins with the IP header.
 fn network(layer: Layer, data: &[u8]) -> Option<(Option<u16>, usize)> {
     if layer != Layer::Ethernet {
         return Some((None, 0));
@@ -225,12 +225,12 @@ pub(crate) enum Flow {
     /// The addresses, the protocol and the ports, the source first. The ports are 0 if the protocol
     /// has none.
     Ip { ends: [IpAddr; 2], protocol: u8, ports: [u16; 2] },
-    /// Not IP: the type in the link header, or 0 if there is none.
+    /// A flow of packets that are not IP: their EtherType, or 0 if they have none.
     Other(u16),
 }
 
 impl Flow {
-    /// Returns a key whose bits are all well mixed. It is the same in every run.
+    /// Returns a hash of the flow. The hash is the same in every run.
     pub(super) fn key(&self) -> u64 {
         let mut key = 0;
         let mut add = |word: u64| key = mixed(key ^ word);
@@ -271,7 +271,8 @@ impl Flow {
         }
     }
 
-    /// Returns the source (0) or the destination (1), with the port if there is one.
+    /// Returns the source address if `end` is 0, or the destination address if `end` is 1, with the
+    /// port if the flow has ports; `None` if the flow is not IP.
     pub(crate) fn end(&self, end: usize) -> Option<String> {
         let Self::Ip { ends, ports, .. } = self else { return None };
         Some(match (ends[end], ports) {
@@ -299,9 +300,9 @@ fn mixed(z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Returns the priority that Linux derives from the type of service of a packet that it sends
-/// (`rt_tos2priority`, which looks at two of its bits): best effort, bulk, interactive, interactive
-/// bulk.
+/// Returns the priority that Linux gives a packet that it sends with this type of service
+/// (`rt_tos2priority`). Only two bits matter: 0x10 (low delay) means interactive, 0x08 (throughput)
+/// means bulk, both mean interactive bulk, and neither means best effort.
 ///
 /// Source: `tc-prio(8)`, its table; `ip(7)`, `IP_TOS`.
 pub(super) fn priority(tos: u8) -> u32 {
@@ -423,7 +424,7 @@ mod tests {
         for (tos, expected) in table {
             assert_eq!(priority(tos), expected, "{tos:#x}");
         }
-        // The code points EF (46), AF41 (34) and CS1 (8).
+        // The type-of-service bytes 0xb8, 0x88 and 0x20 are those of the DSCPs EF, AF41 and CS1.
         assert_eq!([0xb8, 0x88, 0x20].map(priority), [4, 2, 0]);
     }
 

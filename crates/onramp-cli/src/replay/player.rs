@@ -201,7 +201,8 @@ impl<'i> Player<'i> {
         self.next.take().map(|(_, pkt)| pkt)
     }
 
-    /// Reads blocks until `next` has a packet, or until no packet is left.
+    /// Reads blocks of the capture until one contains a packet, and stores the packet in `next`.
+    /// Reads none if `next` has a packet, and stops when the capture ends or is broken.
     fn fill(&mut self) {
         while self.next.is_none() && !self.done {
             let Self { interfaces, before, nanoseconds, read, latest_unix_ns, .. } = self;
@@ -402,8 +403,9 @@ mod tests {
 
     #[test]
     fn a_block_is_longer_than_its_own_length() {
-        // Tries a block of every kind that the parser knows, and one of a kind that it does not
-        // know. Each block gives a length below 12 bytes.
+        // The length of a block includes the 12 bytes of its type and its two lengths. A smaller
+        // length must be refused in each kind of block that the parser knows, and in kind 77, which
+        // it does not know.
         for kind in [1, 2, 3, 4, 5, 6, 9, 10, 0xbad, 0x4000_0bad, 0x8000_0001, 77] {
             for length in 0..12 {
                 let section = &pcapng()[..28];

@@ -6,8 +6,8 @@ use onramp_sim::Fate;
 
 use super::since_first;
 
-/// Largest number of parts into which the time is divided. When more are needed, neighbouring parts
-/// are merged, so that each part becomes twice as wide.
+/// Largest number of parts into which the time of a replay is divided. If a replay takes longer,
+/// each two neighbouring parts are merged, so that each part becomes twice as wide.
 const CELLS: usize = 512;
 /// Width of each part of the time at the beginning, in nanoseconds.
 const WIDTH_NS: u64 = 1_000_000;
@@ -17,8 +17,8 @@ const FLOWS: usize = 1_024;
 /// What happened in one part of the time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cell {
-    /// Number of packets that came to the tree in this part of the time; the sum and the maximum of
-    /// the number of packets that were in the tree when they came.
+    /// Number of packets that came to the tree of qdiscs in this part of the time; and the sum and
+    /// the maximum of the queue lengths, in packets, that these packets met there.
     pub(crate) came: u64,
     pub(crate) queue_sum: u64,
     pub(crate) queue_most: u32,
@@ -61,8 +61,8 @@ impl Timeline {
     pub(super) fn note(&mut self, fate: &Fate) {
         let at = self.place(since_first(fate.at));
         if !fate.copy {
-            // The packet came no later than it left, at `at`, so this call of `place` does not make
-            // the parts wider.
+            // The time at which the packet came is no later than that at which it left, so this
+            // call of `place` does not make the parts wider, and the index `at` stays valid.
             let came = self.place(since_first(fate.came));
             let cell = &mut self.cells[came];
             cell.came += 1;
@@ -171,7 +171,8 @@ mod tests {
             (7, cell.came * 7, 500)
         );
         assert_eq!(timeline.flow(0).expect("kept").count(), timeline.cells().len());
-        // All parts together are long enough to contain the time at which the last packet left.
+        // The last packet left more than 99,999 s after the first. All parts of the time together
+        // must reach this far.
         assert!(timeline.width_ns() * timeline.cells().len() as u64 > 99_999_000_000_000);
     }
 

@@ -18,7 +18,7 @@ pub(crate) use scene::Scene;
 pub(crate) use style::css;
 pub(crate) use times::{TimeLine, Times};
 
-/// A function that returns the text for a figure, on axes and beside bars.
+/// A function that formats a value as text, which the chart shows on its axes and beside bars.
 pub(crate) type Words = fn(f64) -> String;
 
 /// Width of every chart in units of the chart. A unit is a pixel if the chart is not scaled.

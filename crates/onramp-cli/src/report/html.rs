@@ -20,8 +20,8 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind], meaning: &str) -> Str
     let cpu = "CPU of the process for each, nanoseconds";
     let cpu = bars(cpu, &methods, 1.0, |m| m.cpu_ns_per_packet);
     let charts = [rates, cpu].into_iter().filter_map(|bars| bars.draw()).collect::<Vec<_>>();
-    // In verified runs the rates do not show which method is faster, so the ratios of the rates are
-    // left out.
+    // With `--verify`, the receiving threads take processors away from the senders, so the rates do
+    // not show which method is faster. The ratios of the rates are left out.
     let ratios = if verify { Vec::new() } else { ratios };
     let body = html! {
         p class="soft" { (results.machine.summary()) }

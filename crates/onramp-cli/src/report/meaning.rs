@@ -81,8 +81,8 @@ fn nothing(method: &MethodSummary<'_>) -> Option<String> {
     let none = method.rounds.iter().all(|round| match (&round.checked, round.delivered) {
         (Some(checked), _) => checked.delivered == 0,
         (None, Some(delivered)) => delivered == 0,
-        // If the sink is another program's socket, the benchmark cannot count arrivals. It only
-        // knows that nothing arrived if no datagram was handed to the kernel.
+        // If the sink is another program's socket, the benchmark cannot count arrivals. It then
+        // says that nothing was delivered only if no datagram was handed to the kernel.
         (None, None) => round.per_message == 0.0,
     });
     if !none {

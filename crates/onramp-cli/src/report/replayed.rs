@@ -14,7 +14,8 @@ use super::table::{align, duration};
 use crate::error::line;
 use crate::replay::{Flow, MTU, Results};
 
-/// Largest number of flows in the JSON summary; `FLOWS_SHOWN`: in tables; `FLOWS_DRAWN`: in charts.
+/// Largest number of flows: in the JSON summary (`FLOWS`), in tables (`FLOWS_SHOWN`), and in charts
+/// (`FLOWS_DRAWN`).
 const FLOWS: usize = 100;
 const FLOWS_SHOWN: usize = 10;
 const FLOWS_DRAWN: usize = 6;
@@ -379,7 +380,8 @@ fn charts(results: &Results, flows: &[Row<'_>]) -> Vec<Scene> {
             true,
         ),
     ];
-    // The charts of rates use fewer and longer parts of the time than the other charts do.
+    // Each point in the charts of rates combines `fold` neighbouring cells of the timeline, so that
+    // there are at most `RATES` points. The other charts have a point for each cell.
     let fold = cells.len().div_ceil(RATES).max(1);
     let rates = |bytes: Vec<u64>| -> Vec<Option<f64>> {
         let rate = |part: &[u64]| {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::bench::{Checked, Kind, MethodSummary, Percentiles, Ratios, Results, Spread, summarize};
 
-/// The note about the column `read` of a verified run.
+/// The note about the column `read`, which the table has if the option `--verify` was given.
 pub(super) const READ: &str = "read: datagrams that the checking receivers read during the \
                                measurement; the receivers share the processors with the senders, \
                                so this figure does not compare methods";
@@ -59,8 +59,8 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
         "fairness",
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
-    // In verified runs the rates do not show which method is faster, so the ratios of the rates are
-    // left out.
+    // With `--verify`, the receiving threads take processors away from the senders, so the rates do
+    // not show which method is faster. The ratios of the rates are left out.
     let ratios = if parameters.verify { Vec::new() } else { ratios };
     rows.extend(methods.iter().map(|method| row(method, &ratios, unit)));
     text.push_str(&align(&rows));

@@ -89,7 +89,8 @@ fn udp<'a>(sliced: &LaxSlicedPacket<'a>, short: bool) -> Frame<'a> {
 }
 
 /// Whether all bytes of the datagram are in the frame. A UDP length of 0 means "all bytes of the
-/// frame": datagrams of more than 64 KiB have it if they were captured before segmentation.
+/// frame": a datagram of more than 64 KiB has the length 0 if it was captured before the kernel
+/// split it into segments.
 fn whole(udp: &UdpSlice<'_>) -> bool {
     udp.length() == 0 || usize::from(udp.length()) == udp.slice().len()
 }

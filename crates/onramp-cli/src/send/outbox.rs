@@ -27,8 +27,8 @@ const MTU_MAX: u32 = 1_514;
 const LOOK: Duration = Duration::from_millis(250);
 /// No progress is shown before the run has lasted this long.
 const LONG: Duration = Duration::from_secs(3);
-/// How long to wait, after the last datagram, for the answer of a near machine on which nobody
-/// listens.
+/// How long to wait, after the last datagram, for an ICMP "port unreachable", the answer of a
+/// machine on which nobody listens. The time is long enough if that machine is near.
 const ANSWER: Duration = Duration::from_millis(50);
 
 /// A summary of what `onramp send` sent, for reports.
@@ -57,8 +57,8 @@ pub(crate) struct Outbox {
     link: Link,
     sender: Sender,
     flows: HashMap<FlowId, Flow>,
-    /// The first [`FLOWS_MAX`] flows as a list, filled when a capture has more; later flows share
-    /// them.
+    /// The first [`FLOWS_MAX`] flows as a list. The list is filled when the capture turns out to
+    /// have more flows; each further flow of the capture then uses a flow of the list.
     shared: Vec<Flow>,
     longest: usize,
     payload_bytes: u64,

@@ -19,12 +19,13 @@ fn done(line: &str) -> String {
     String::from_utf8(output.stdout).expect("tables are UTF-8")
 }
 
-/// Returns `page` with new contents in its fenced blocks of the type `text`: each gets the block in
-/// `printed` that begins with the same words, up to the first colon or comma.
+/// Returns `page` with the fenced blocks of the type `text` brought up to date: each block is
+/// replaced by the block of `printed` that has the same words before its first colon, comma or line
+/// end.
 fn renewed(page: &str, printed: &str) -> String {
     let name = |text: &str| text.split([':', ',', '\n']).next().map(str::to_owned);
-    // The first two parts of the output belong to one block, which shows the settings that all runs
-    // share.
+    // Empty lines divide `printed` into blocks. The first two are the settings and the qdiscs that
+    // all runs share; the page shows them as one block.
     let (first, rest) = printed.split_once("\n\n").expect("blocks");
     let (second, rest) = rest.split_once("\n\n").expect("blocks");
     let common = format!("{first}\n\n{second}");

@@ -68,8 +68,8 @@ fn every_method_is_measured() {
         }
         assert_eq!(sum(&method["drops"]), 0, "loopback drops nothing: {method}");
     }
-    // The program counts a datagram and its system call at slightly different moments, so the ratio
-    // may be off by a little.
+    // The program counts a datagram and the system call that sends it at slightly different
+    // moments, so the number of datagrams per system call may be off a little.
     let per_call = |at: usize| number(&methods[at]["datagrams_per_system_call"]);
     assert!((0.9..1.1).contains(&per_call(0)) && per_call(1) > 28.0, "{methods:?}");
     assert!(number(&methods[2]["datagrams_per_message"]) > 28.0, "{methods:?}");
@@ -233,7 +233,8 @@ fn verified_runs_account_for_everything() {
 #[test]
 fn drops_of_the_qdisc_are_counted_by_reason() {
     let line = "bench udp --verify --threads 8 --seconds 0.2 --batch 32 --queues 1";
-    // A flow with a low rate fills its queue, however fast the device is.
+    // The senders are faster than a flow's rate, 8 Mbit/s. So the flow's queue reaches its limit of
+    // five packets, however fast the device is.
     let method = verified(&format!("{line} --qdisc 'fq maxrate 8mbit flow_limit 5'"));
     assert!(count(&method["drops"]["fq_flow_limit"]) > 0, "{method}");
 }
@@ -245,10 +246,10 @@ fn receivers_may_stop_and_go_on() {
 
 #[test]
 fn a_stall_is_seen_by_the_receiver() {
-    // The datagrams are so large that a receiver's buffer has room for only a few dozen. While the
-    // receiver does not read, the datagrams that find no room are lost, so no datagram has an
-    // arrival time in this gap, which is as long as the stall. On a busy machine, the buffer may
-    // fill too late, so it is enough if one run of five shows the gap.
+    // The receiver does not read for 0.2 s (`--stall`). Its buffer has room for only a few dozen of
+    // these large datagrams, and the rest are lost. So between two datagrams that arrive there must
+    // be a gap about as long as the stall. On a busy machine the buffer may fill too late, so it is
+    // enough if one of five runs shows the gap and the losses.
     let stall_ns = 200_000_000;
     let line = "bench udp --verify --threads 1 --size 60000 --seconds 0.4 --stall 0.2";
     let shown = (0..5).any(|_| {

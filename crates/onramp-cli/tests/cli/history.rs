@@ -12,7 +12,8 @@ fn results(name: &str, options: &str) -> (Value, String) {
     results_of(0.2, name, options)
 }
 
-/// Does the same as [`results`], with rounds of `seconds` seconds.
+/// Runs the experiment `name` with `options`, in two rounds of `seconds` seconds each. Returns the
+/// JSON document that it wrote and the table that it printed.
 fn results_of(seconds: f64, name: &str, options: &str) -> (Value, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("out.json");

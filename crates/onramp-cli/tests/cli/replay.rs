@@ -143,8 +143,8 @@ fn marks_are_written_into_the_header_and_its_checksum_is_right() {
     let summary: Value = serde_json::from_str(&succeeded(&output)).expect("JSON");
     let (_, left) = packets(&fs::read(out).expect("a capture"));
     assert_eq!(left.len(), 20);
-    // Marked rows must be those of packets that are ECT(0) and waited longer than 4.5 ms; not all
-    // such packets need to be marked.
+    // With `ce_threshold 4500us`, `fq` may mark a packet only if the packet is ECT(0) and has
+    // waited longer than 4.5 ms. It need not mark all such packets.
     let rows = succeeded(&run(&format!("{line} --csv -")));
     let number = |row: &str, place: usize| -> u64 {
         row.split(',').nth(place).and_then(|field| field.parse().ok()).expect("a number")
@@ -183,8 +183,9 @@ fn every_format_gives_the_same() {
     let next = |big: bool| {
         let mut file = [section(big), interface(big, 0x80 | 20, 1), interface(big, 3, 0)].concat();
         let seconds = BEGIN - 1;
-        // The frame's time of 3 us is 3.15 units of the first interface. The capture contains 4
-        // units, which the program reads as 3,814 ns (rounded down).
+        // The second frame was captured 3 us after the first, that is 3.15 units of the first
+        // interface. The test writes 4 units into the capture, which the program must read as 3,814
+        // ns (rounded down).
         file.extend(packet(big, 0, seconds << 20, &frames[0].1));
         file.extend(packet(big, 0, seconds << 20 | 4, &frames[1].1));
         file.extend(packet(big, 1, (BEGIN + 1) * 1_000, &frames[2].1));
@@ -271,9 +272,9 @@ fn trees_filters_and_setups() {
         (&all["sent_packets"], &all["tree"][1]),
         (&3.into(), &"qdisc add dev eth0 parent 1:3 handle 30: pfifo limit 1".into())
     );
-    // The filter sends all packets to the class whose qdisc has room for one packet. The first
-    // packet may bypass the qdisc, the second waits in it, and at least one further packet is
-    // dropped.
+    // The filter sends all packets to class 1:3, whose qdisc has room for one packet. The first
+    // packet may bypass the qdisc, and the second waits in it, so at least one further packet must
+    // be dropped.
     let filter = "--filter 'matchall classid 1:3'";
     let one = json(&format!("{base} --setup {setup} {filter}"));
     assert!(one["drops"]["overlimit"].as_u64() >= Some(1), "{one}");
@@ -323,9 +324,9 @@ fn filters_take_programs_from_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let frames: Frames = [7, 8, 9].iter().map(|port| (0, frame(500, *port, 0))).collect();
     let file = write(folder.path(), "in", &pcap(1, 1, &frames));
-    // The program in the file, in the form that `tcpdump -ddd` writes, puts packets from port 8
-    // into class 1:2. The eBPF object puts packets to port 53, which all packets here are, into
-    // class 1:1.
+    // The first filter is a program in the form that `tcpdump -ddd` writes. It puts packets from
+    // port 8 into class 1:2. The second is an eBPF program. It puts packets to port 53 into class
+    // 1:1, and all packets here go to port 53. So packet 2, from port 8, leaves last.
     let code = write(folder.path(), "8", b"4\n40 0 0 34\n21 0 1 8\n6 0 0 65538\n6 0 0 0\n");
     let object = concat!(env!("CARGO_MANIFEST_DIR"), "/../onramp-core/tests/ebpf/ports.o");
     let lines = format!(
@@ -555,8 +556,9 @@ fn piped(line: &str) -> Command {
 fn a_signal_ends_it_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out.pcapng");
-    // The signal comes once while the program still waits for the capture's header, and once after
-    // the first packet.
+    // The first run gets the signal while it still waits for the header of the capture, the second
+    // run after the first packet. In both cases the signal must end the program, and no file may
+    // remain.
     let capture = pcap(1, 1, &vec![(0, frame(100, 1, 0))]);
     for begun in [&[][..], &capture] {
         let mut child = piped(&format!("replay - --qdisc fq --out {}", out.display()))
@@ -590,8 +592,9 @@ fn memory_is_bounded_however_long_the_capture() {
         .spawn()
         .expect("a shell");
     let mut pipe = child.stdin.take().expect("a pipe");
-    // The process may use 150 MB of address space. The capture has 320 MB of large packets of one
-    // flow, and then 100,000 small packets, each of a flow of its own.
+    // The process may use only 150,000 KiB of address space, about 154 MB. The capture has 325 MB
+    // of large packets of one flow, and then 100,000 small packets, each of a flow of its own. The
+    // replay must succeed, so it must not keep the whole capture in memory.
     pipe.write_all(&pcap(1, 1, &Vec::new())).expect("it reads");
     let record = |n: u64, bytes: &[u8]| pcap(1, 1, &vec![(n * MSEC, bytes.to_vec())]).split_off(24);
     let large = frame(65_000, 1, 0);

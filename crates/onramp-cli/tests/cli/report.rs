@@ -47,8 +47,9 @@ fn the_page_of_a_run_is_the_page_of_its_json() {
 
     let charts = names(&folder.path().join("a/charts"));
     assert_eq!(charts, names(&folder.path().join("b")));
-    // The run has three figures, each with one chart over the numbers of threads and one chart for
-    // each of the two numbers; and it has two histograms.
+    // Each chart is written twice, as SVG and as PNG. For each of three figures there is one chart
+    // over the numbers of threads and one chart for each of the two numbers; and there are two
+    // histograms.
     assert_eq!(charts.len(), 2 * (3 + 3 * 2 + 2), "{charts:?}");
     assert!(charts.contains(&"contention-bars-cpu-ns-per-packet-2-threads.png".to_owned()));
     for name in charts {

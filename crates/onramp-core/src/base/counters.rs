@@ -20,7 +20,7 @@ pub struct Counters {
     pub requeues: u64,
 }
 
-/// Names and values of the statistics that only one kind has: see
+/// Names and values of the statistics that only one kind of qdisc has: see
 /// [`Qdisc::stats`](crate::qdisc::Qdisc::stats).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extra(pub Vec<(&'static str, i64)>);

@@ -6,9 +6,9 @@
 //! only the device knows are zero: MAC addresses, the sender's address and port, checksums, and the
 //! destination of a connected device.
 //!
-//! Source: RFC 791, RFC 8200, RFC 9293, RFC 768, RFC 792; IEEE 802.1Q. Which header fields a
-//! fragment or a packet with extension headers has, and that packets inside a tunnel are not read:
-//! behaviour of Linux 7.2 `net/core/flow_dissector.c`.
+//! Source: RFC 791, RFC 8200, RFC 9293, RFC 768, RFC 792; IEEE 802.1Q; behaviour of Linux 7.2
+//! `net/core/flow_dissector.c`. Linux decides which header fields are read from a fragment and from
+//! a packet with extension headers, and reads no packet inside a tunnel; this module does the same.
 //! Differs: nothing is read behind an MPLS, PPPoE, MACsec or LLC header. A crate (`etherparse`)
 //! would need the bytes in one piece, but the headers of a datagram are stored apart from its
 //! payload; the tests compare with `etherparse`.
@@ -218,7 +218,7 @@ impl Dissected {
 
     /// Finds the header fields, as far as the packet contains the headers.
     fn read(&mut self, pkt: &Packet) {
-        // This offset stays if the packet is too short to contain a network header.
+        // The offset stays at this value if the packet is too short to contain a network header.
         self.keys.network = ETH_LEN;
         let Some([d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5]) = self.bytes(pkt, 0) else {
             return;

@@ -35,8 +35,9 @@ pub enum Default {
     List(&'static [u64]),
     /// There is no default: the option must be given.
     Needed,
-    /// Without the option, the feature that it controls is off, and the option is not shown. For
-    /// [`Unit::Words`], the default is the first word, which is not shown either.
+    /// Without the option, the feature that the option controls is off, and listings do not show
+    /// the option. For [`Unit::Words`], the default is the first word, which listings do not show
+    /// either.
     Off,
 }
 
@@ -90,7 +91,7 @@ pub struct Param {
 /// The value of an option, in packets, bytes, bytes per second or nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// The value of an option whose unit is not one of those that [`Value::List`] names.
+    /// The value of an option with any unit that is not listed at [`Value::List`].
     Number(u64),
     /// The value of an option with the unit [`Unit::List`], [`Unit::Many`], [`Unit::Row`],
     /// [`Unit::Forms`] or [`Unit::Curve`].
@@ -98,8 +99,9 @@ pub enum Value {
 }
 
 impl Value {
-    /// Returns the value that an option has after a change from `before` to this value. In a row of
-    /// numbers, those that this value leaves out stay as they are in `before`.
+    /// Returns the value that an option has after a change from `before` to this value. If the unit
+    /// is [`Unit::Row`] and this value has fewer numbers than `before`, the last numbers of
+    /// `before` stay.
     pub(crate) fn over(self, before: Option<Self>, unit: Unit) -> Self {
         match (self, before, unit) {
             (Self::List(mut list), Some(Self::List(before)), Unit::Row(..)) => {
@@ -240,7 +242,8 @@ impl Param {
         names.any(|name| *name == word || self.short && name.starts_with(word))
     }
 
-    /// Returns the words with which this option may begin, without its aliases.
+    /// Returns the option's name. For an option with [`Unit::Words`], returns the words of which
+    /// one stands in place of the name. Aliases are not included.
     #[must_use]
     pub fn names(&self) -> &[&'static str] {
         match self.unit {

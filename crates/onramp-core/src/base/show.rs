@@ -120,7 +120,7 @@ impl Out {
         }
     }
 
-    /// Writes a truth value: as `key` and `so` in JSON, as the caller's `text` in text.
+    /// Writes a truth value: as `key` with the value `so` in JSON, as the caller's `text` in text.
     pub fn flag(&mut self, key: &str, so: bool, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.raw(Some(key), format_args!("{so}"));

@@ -140,13 +140,13 @@ pub struct PortStats {
     pub busy: Counter,
     /// Number of times that the port handed packets to the device.
     pub bursts: Counter,
-    /// Number of packets that the port handed to the device at a time.
+    /// Histogram of the number of packets that the port handed to the device at a time.
     pub burst_packets: Histogram,
-    /// Nanoseconds that the oldest packet in the intake had waited when an owner took all packets
-    /// from the intake.
+    /// Histogram of the nanoseconds that the oldest packet in the intake had waited when an owner
+    /// took all packets from the intake.
     pub staging_ns: Histogram,
-    /// Nanoseconds from push to device, for the oldest packet of each burst (packets handed to the
-    /// device together).
+    /// Histogram of the nanoseconds from push to device, for the oldest packet of each burst
+    /// (packets handed to the device together).
     pub sojourn_ns: Histogram,
 }
 

@@ -1,4 +1,5 @@
-//! Points in time, in nanoseconds. Every call takes the time as an argument.
+//! Points in time, in nanoseconds. The functions of this crate that need the present time take it
+//! as an argument.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -19,7 +20,7 @@ impl Instant {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns the time `ns` nanoseconds later, but no later than the end of time.
+    /// Returns the time `ns` nanoseconds later, but at most [`Instant::MAX`].
     #[must_use]
     #[inline]
     pub const fn after(self, ns: u64) -> Self {

@@ -33,10 +33,10 @@ pub(super) struct Action {
     pub(super) counters: Counters,
     /// Hexadecimal digits that the user stores with the action. They are only shown.
     cookie: String,
-    /// Whether the line has the flag `no_percpu`, which has no effect here and is only shown.
+    /// Whether the user gave the flag `no_percpu`, which is only shown and changes nothing else.
     no_percpu: bool,
-    /// Which counters the user asks the hardware to keep. Only shown, because no hardware runs
-    /// actions here.
+    /// Which hardware counters the user asked for (`hw_stats`). Only shown, because no hardware
+    /// runs the action.
     hw_stats: Option<&'static str>,
 }
 
@@ -262,8 +262,7 @@ impl Action {
     }
 }
 
-/// Actions of Linux that do not exist here, because they send packets elsewhere or write into
-/// packets.
+/// Actions that Linux has and Onramp does not.
 const ABSENT: &[&str] = &[
     "bpf",
     "connmark",

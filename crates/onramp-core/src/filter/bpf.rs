@@ -25,9 +25,9 @@ const MEMORY: usize = 16;
 const PROGRAM_MAX: u32 = 4096;
 /// Offsets from this one up to -1 name metadata of the packet instead of bytes.
 const ANCILLARY: i32 = -0x1000;
-/// Offsets from this one up to below `ANCILLARY` count from the network header.
+/// Offsets from this one up to -0x1001 count from the network header.
 const NETWORK: i32 = -0x10_0000;
-/// Offsets from this one up to below `NETWORK` count from the link header.
+/// Offsets from this one up to -0x10_0001 count from the link header.
 const LINK: i32 = -0x20_0000;
 
 /// A checked program of the classic packet filter.
@@ -68,7 +68,8 @@ enum Step {
     LoadXValue(u32),
     LoadXLength,
     LoadXMemory(usize),
-    /// Sets X to four times the low half of the byte at this offset: the length of an IP header.
+    /// Sets X to the length of an IPv4 header: four times the low half of the packet's byte at this
+    /// offset.
     LoadXHeader(i32),
     Store(usize),
     StoreX(usize),

@@ -1,4 +1,5 @@
-//! Controls: what an action says is to be done with the packet next.
+//! The controls of actions, such as `drop` or `goto chain 3`. A control says what happens next to a
+//! packet on which the action has run.
 
 use super::reader::Reader;
 use crate::base::ConfigError;
@@ -19,13 +20,14 @@ pub(super) enum Control {
     Pipe,
     /// Go on at the first filter of the chain with this number (`goto chain`).
     Goto(u32),
-    /// Run the action with this number next, where the first action of the filter has number 0
-    /// (`jump`).
+    /// Run the action at this position in the filter's list of actions next (`jump`). The first
+    /// action has position 0.
     Jump(u32),
 }
 
 impl Control {
-    /// Reads a control. Returns `None` if the next word begins no control.
+    /// Reads a control, such as `drop` or `goto chain 3`. Returns `None` if the next word does not
+    /// begin a control.
     pub(super) fn read(words: &mut Reader<'_>) -> Result<Option<Self>, ConfigError> {
         let Some(word) = words.peek() else { return Ok(None) };
         let control = match word {
@@ -52,7 +54,8 @@ impl Control {
         Ok(control)
     }
 
-    /// Returns the control that a single word means, or `None` if the word means none.
+    /// Returns the control that `word` names, such as `drop`. Returns `None` if `word` is no
+    /// control or needs a number after it.
     pub(super) fn of(word: &str) -> Option<Self> {
         Some(match word {
             "continue" => Self::Next,

@@ -37,7 +37,7 @@ use crate::base::{ConfigError, Handle};
 const PROGRAM_MAX: usize = 4096;
 /// Length of an instruction, in bytes.
 const INSTRUCTION: usize = 8;
-/// The subject that error messages about programs name.
+/// The word with which error messages about eBPF programs begin.
 const AT: &str = "ebpf";
 
 /// A checked eBPF program.
@@ -97,7 +97,8 @@ enum Step {
         to: Register,
         value: u64,
     },
-    /// The second half of `Set`, an instruction of double length. This step does nothing.
+    /// Does nothing. Stands for the second half of a 64-bit load (`Set`), which is encoded as two
+    /// instructions, so that each encoded instruction has one step.
     Half,
     Load {
         size: u8,
@@ -111,8 +112,8 @@ enum Step {
         at: i16,
         value: Operand,
     },
-    /// Loads bytes of the packet as classic programs do. If the bytes lie beyond the end of the
-    /// packet, the program ends with 0.
+    /// Loads bytes of the packet by the instructions that eBPF has from classic BPF (`BPF_ABS`,
+    /// `BPF_IND`). If the bytes lie beyond the end of the packet, the program ends with 0.
     Legacy {
         size: u8,
         at: i32,
@@ -198,7 +199,7 @@ impl Ebpf {
     /// # Errors
     ///
     /// Returns a [`ConfigError`] if the file is not an object file or has no such section, or if
-    /// the program needs something that does not exist here, such as maps.
+    /// the program needs something that Onramp lacks, such as maps.
     pub fn of_object(file: &[u8], section: &str) -> Result<Self, ConfigError> {
         Self::of(object::program(file, section)?)
     }
@@ -210,23 +211,23 @@ impl Ebpf {
         Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Runs the program and returns its answer for `pkt`, or `None` if the program uses memory that
-    /// does not exist.
+    /// Runs the program and returns its answer for `pkt`. Returns `None` if the program accesses an
+    /// address at which it has no memory.
     #[must_use]
     pub fn run(&self, pkt: &Packet) -> Option<u32> {
         self.answer(&mut Look::default(), pkt, 0).map(|answer| answer.value)
     }
 
-    /// Runs the program for a filter with `direct-action`, and translates its answer. `class` is
-    /// the filter's class.
+    /// Runs the program for a filter with `direct-action`, and returns the filter's decision: the
+    /// program's answer says what happens to the packet. `class` is the filter's class.
     pub(super) fn act(&self, look: &mut Look, pkt: &Packet, class: Handle) -> Match {
         let Some(said) = self.answer(look, pkt, class.minor.into()) else { return Match::No };
         let minor = Handle::from_priority(said.class).minor;
         Match::decided(said.value, Handle::new(class.major, minor))
     }
 
-    /// Runs the program with `class` in `tc_classid`. Returns `None` if the program uses memory
-    /// that does not exist.
+    /// Runs the program with `class` in `tc_classid`. Returns `None` if the program accesses an
+    /// address at which it has no memory.
     pub(super) fn answer(&self, look: &mut Look, pkt: &Packet, class: u32) -> Option<Answer> {
         machine::run(&self.0, look.at(pkt), pkt, class)
     }

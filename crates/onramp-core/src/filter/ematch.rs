@@ -90,7 +90,7 @@ enum What {
     Protocol,
     Length,
     Vlan,
-    /// A property that is always zero for packets that are sent, also in Linux.
+    /// A property of `meta` that, also in Linux, is zero for every packet that is sent.
     Zero(&'static str),
 }
 
@@ -114,8 +114,8 @@ impl Op {
 }
 
 impl LayerOf {
-    /// Returns the position in the packet that is `offset` bytes after the start of the layer, or
-    /// `None` if the packet has no such layer.
+    /// Returns the position in the packet that is `offset` bytes after the start of this layer
+    /// (link, network or transport). Returns `None` if the packet has no such layer.
     fn at(self, look: &mut Look, pkt: &Packet, offset: i32) -> Option<usize> {
         let keys = look.at(pkt).keys();
         let begin = match self {
@@ -213,8 +213,7 @@ impl Tree {
         result
     }
 
-    /// Reads an expression up to its end: the end of the line, the closing parenthesis, or a word
-    /// that continues no expression.
+    /// Reads an expression, up to the first match after which there is neither `and` nor `or`.
     pub(super) fn read(words: &mut Reader<'_>) -> Result<Self, ConfigError> {
         Self::read_below(words, 1)
     }
@@ -255,7 +254,7 @@ fn close(words: &mut Reader<'_>) -> Result<(), ConfigError> {
     words.value("ematch", "`)`", |word| (word == ")").then_some(()))
 }
 
-/// Kinds of matches that Linux can be built without, and that do not exist here.
+/// Kinds of matches that Onramp lacks. Their error is that of a Linux built without these kinds.
 const ABSENT: &[&str] = &["canid", "ipset", "ipt", "text"];
 const EMATCHES: &str = "expected cmp, u32, meta, nbyte, not or `(`";
 

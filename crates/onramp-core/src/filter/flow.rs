@@ -36,8 +36,8 @@ pub(super) struct Flow {
     divisor: u32,
     base: Handle,
     only: Tree,
-    /// Used only while a line is read: whether the next `and`, `or` or `xor` discards the
-    /// operations on bits of the old filter before it adds its own.
+    /// Used only while a line is read: true until the line's first `and`, `or` or `xor`, which
+    /// discards the operations on bits that the filter had before the line.
     fresh: bool,
     /// Used only while a line is read: whether the line has given `perturb`, and whether it has
     /// given `hash`.

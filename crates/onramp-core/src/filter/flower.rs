@@ -52,13 +52,13 @@ fn put(row: &mut Row, (at, len): Field, value: &[u8]) {
     row[at..at + len].copy_from_slice(value);
 }
 
-/// Whether two rows are equal in the bits of `mask`.
+/// Whether the header fields in `a` and `b` are equal in the bits of `mask`.
 fn same(a: &Row, b: &Row, mask: &Row) -> bool {
     let differ = a.iter().zip(b).zip(mask).fold(0, |sum, ((a, b), mask)| sum | ((a ^ b) & mask));
     differ == 0
 }
 
-/// Returns the fields of a packet's headers as a row.
+/// Returns the fields of a packet's headers as a `Row`, which has a fixed position for each field.
 pub(super) fn row_of(dissected: &Dissected) -> Row {
     let keys = dissected.keys();
     let mut row = [0; LEN];
@@ -133,8 +133,8 @@ impl Flower {
             && in_range(self.ports[1], DST_PORT)
     }
 
-    /// Returns which parts of a packet the filter compares. Filters with the same mask are asked
-    /// one after another.
+    /// Returns which parts of a packet the filter compares, as a mask. Filters with the same mask
+    /// are asked one after another.
     pub(super) fn mask(&self) -> Mask {
         (self.mask, self.ports.map(|range| range.is_some()))
     }

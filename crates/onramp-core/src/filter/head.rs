@@ -17,7 +17,7 @@ const EGRESS: Handle = Handle::new(0xffff, 0xfff3);
 pub(crate) struct Head {
     /// The device, if this part of the line names it.
     pub(crate) device: Option<String>,
-    /// The qdisc or class at which the filter is asked; `None` means the root qdisc. The word
+    /// The qdisc or class to which the filter is attached; `None` means the root qdisc. The word
     /// `root` itself names the parent of the root qdisc, where Linux has no filters.
     pub(crate) parent: Option<Handle>,
     pub(super) chain: Option<u32>,
@@ -26,7 +26,7 @@ pub(crate) struct Head {
     pub(super) handle: Option<String>,
 }
 
-/// The meaning of an option before the kind of a filter.
+/// An option that may stand before the kind of the filter in a `tc filter` line.
 enum Word {
     Device,
     Parent(Handle),

@@ -16,8 +16,8 @@ use crate::base::units::parse_size;
 use crate::base::{ConfigError, Instant, Rate};
 use crate::law::cost::{Cost, Framing, ticked_ns};
 
-/// The largest packet that may conform if no `mtu` is given, in bytes: the default of `tc`, rounded
-/// to the cells of its rate table.
+/// The longest packet, in bytes, that may conform if a policer has a `rate` and no `mtu`: Linux
+/// derives this length from the rate table of `tc`, which has 255 cells of 8 bytes.
 const RATE_TABLE_MTU: u32 = 2040;
 
 mod show;
@@ -68,8 +68,8 @@ impl Police {
         }
         let Some(rate) = &mut self.rate else { return (self.conform, false) };
         let more_ns = i64::try_from(now.0.saturating_sub(self.last.0)).unwrap_or(i64::MAX);
-        // As in Linux, the bucket for `peakrate` also gains at most as many nanoseconds at once as
-        // the burst of `rate` lasts.
+        // As in Linux, both buckets gain tokens for at most the time that a full burst takes at
+        // `rate`, even if the bucket for `peakrate` could hold more.
         let more_ns = more_ns.min(rate.most_ns);
         let left_ns = rate.after(more_ns, pkt.len);
         let peak_ns = self.peak.as_ref().map_or(0, |peak| peak.after(more_ns, pkt.len));
@@ -249,8 +249,8 @@ impl Line {
             (_, _, Some(_), None) => return wrong("mtu", "peakrate needs it"),
             _ => {}
         }
-        // If `mtu` is not given, or is zero, all packets up to the size of `tc`'s rate table may
-        // conform if there is a `rate`, and packets of any size if there is none.
+        // If `mtu` is zero or not given, packets of up to 2,040 bytes may conform if there is a
+        // `rate`, and packets of any length if there is none.
         let mtu = match (self.mtu.filter(|mtu| *mtu > 0), self.rate) {
             (Some(mtu), _) => mtu,
             (None, Some(_)) => RATE_TABLE_MTU,
@@ -285,8 +285,8 @@ impl Line {
     }
 }
 
-/// Returns the size of a burst in bytes as `tc` shows it: Linux has rounded the burst to ticks, and
-/// `tc` has rounded the ticks to microseconds.
+/// Returns the size of a burst in bytes as `tc` shows it: Linux keeps the burst as a number of
+/// ticks of 64 ns, and `tc` converts this number to whole microseconds.
 fn held(rate: u64, burst: u64) -> u64 {
     let micros = u128::from(ticked_ns(rate, burst).unsigned_abs() / 64) * 8 / 125;
     u64::try_from(u128::from(rate) * micros / 1_000_000).unwrap_or(u64::MAX)

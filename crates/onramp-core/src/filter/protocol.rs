@@ -63,7 +63,7 @@ const NAMES: &[(&str, u16)] = &[
     ("ipv4", 0x0800),
 ];
 
-/// What a protocol must look like, for error messages.
+/// What a user may write as the protocol. Error messages quote this text.
 pub(super) const EXPECTED: &str = "all, ip, ipv6, arp, 802.1q, 802.1ad or a number";
 
 /// Returns the number of a protocol, which is given by its name, in upper or lower case, or by its

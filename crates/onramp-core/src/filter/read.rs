@@ -26,7 +26,7 @@ pub(super) type Rank = (u64, u64);
 pub struct FilterSpec {
     pub(super) chain: u32,
     /// How many filters had been added to the qdisc or class when this filter's chain got its first
-    /// filter.
+    /// filter. `tc filter show` lists the chains in this order.
     pub(super) chain_born: u64,
     /// The preference: filters with a smaller number are asked first. 0 means that a preference is
     /// still to be assigned.
@@ -57,8 +57,8 @@ pub struct FilterSpec {
 
 pub(super) const KINDS: &[&str] = &["matchall", "fw", "u32", "basic", "flower", "flow", "bpf"];
 
-/// Turns an error into one that the kernel reports without a message, because `tc` sends wrong
-/// words of this sort to the kernel unchecked.
+/// Turns `error` into an `EINVAL` of the kernel without a message: `tc` does not find this kind of
+/// error, but sends the line to the kernel, which refuses it.
 fn invalid(error: ConfigError) -> ConfigError {
     error.kernel(Errno::Invalid, "")
 }
@@ -69,13 +69,15 @@ impl FilterSpec {
     pub(crate) fn words(&self) -> String {
         let (chain, pref, text) = (self.chain, self.pref, &self.text);
         let protocol = super::protocol::word(self.protocol);
-        // Filters of other kinds may get another handle when they are added again.
+        // Filters of these kinds keep their handles. A filter of another kind, such as `basic`, may
+        // get another handle when a user adds it again.
         let handle = match (&self.matcher, self.handle) {
             (Matcher::Mark(mark, u32::MAX), _) => format!("handle {mark:#x} "),
             (Matcher::Mark(mark, mask), _) => format!("handle {mark:#x}/{mask:#x} "),
             (Matcher::Flow(_), handle) => format!("handle {handle:#x} "),
             (Matcher::U32(_), handle) => format!("handle ::{:x} ", handle & words::NODE),
-            // The first hash table of a preference (text `u32`) gets its number automatically.
+            // A table with the text `u32` is the first hash table of its preference, which gets its
+            // number automatically.
             (Matcher::Table(_), handle) if *self.text != *"u32" => {
                 format!("handle {:x}: ", handle >> words::TABLE_BITS)
             }
@@ -113,9 +115,9 @@ impl FilterSpec {
         self.protocol == ALL || look.at(pkt).keys().outer == self.protocol
     }
 
-    /// Reads the kind and the options of a filter of qdisc `major`, up to the end of the line. If
-    /// Linux changes filters of this kind in part, options that the line does not give stay as in
-    /// `onto`, the filter to be changed.
+    /// Reads the kind and the options of a filter of qdisc `major`, up to the end of the line.
+    /// `onto` is the filter that the line changes, if any. As in Linux, a changed `u32` or `flow`
+    /// filter keeps some options of `onto`, and filters of other kinds keep none.
     ///
     /// # Errors
     ///
@@ -370,7 +372,7 @@ impl FilterSpec {
         (self.chain, self.pref, self.rank)
     }
 
-    /// Adds the counters of `other`, a copy of this filter in front of another transmit queue.
+    /// Adds the counters of `other`, the copy of this filter that another transmit queue has.
     fn add(&mut self, other: &Self) {
         self.hits += other.hits;
         for (sum, action) in self.actions.iter_mut().zip(&other.actions) {
@@ -378,8 +380,8 @@ impl FilterSpec {
         }
     }
 
-    /// Merges the filters of one qdisc or class as they stand in front of all transmit queues:
-    /// returns each filter once, with the sums of its counters.
+    /// Merges the copies that all transmit queues have of the filters of one qdisc or class:
+    /// returns each filter once, with the sums of the counters of its copies.
     #[must_use]
     pub fn whole(queues: impl IntoIterator<Item = Vec<Self>>) -> Vec<Self> {
         let mut queues = queues.into_iter();
@@ -408,8 +410,8 @@ pub(super) fn read_kind(words: &mut Reader<'_>) -> Result<&'static str, ConfigEr
     };
     KINDS.iter().find(|kind| **kind == word).copied().ok_or_else(|| {
         let error = words.wrong("", word, kinds());
-        // If `tc` does not know the kind, it still asks the kernel for the kind, unless options
-        // follow.
+        // If `tc` does not know the kind and no options follow, `tc` sends the kind to the kernel,
+        // which reports the error. If options follow, `tc` itself reports the error.
         match words.peek() {
             Some(_) => error,
             None => error.kernel(Errno::NoEntry, "TC classifier not found"),

@@ -10,7 +10,7 @@ use crate::base::{ConfigError, Handle};
 /// quotes.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
-    /// The subject that error messages name, such as `filter u32`.
+    /// The text with which error messages begin, such as `filter u32`.
     pub(super) at: String,
     words: Vec<&'a str>,
     next: usize,
@@ -35,7 +35,7 @@ impl<'a> Reader<'a> {
         self.words.get(self.next).copied()
     }
 
-    /// Returns a word without taking it: the one `behind` words after the next word.
+    /// Returns the word that is `behind` words after the next word, and takes no word.
     pub(super) fn peek_at(&self, behind: usize) -> Option<&'a str> {
         self.words.get(self.next + behind).copied()
     }
@@ -127,7 +127,8 @@ pub(super) fn hexadecimal(word: &str, max: u32) -> Option<u32> {
     number.filter(|number| *number <= max)
 }
 
-/// Reads `VALUE` or `VALUE/MASK`. If no mask is given, the mask is `all`.
+/// Reads `VALUE` or `VALUE/MASK`, and returns value and mask. Without a mask, returns the mask
+/// `all`.
 pub(super) fn masked<T>(
     word: &str,
     all: T,

@@ -28,7 +28,7 @@ pub struct Query {
 }
 
 impl Head {
-    /// Returns the query that these options of `tc filter show` describe.
+    /// Returns which filters the options of a `tc filter show` line ask for.
     pub(crate) fn query(&self) -> Query {
         let protocol = self.protocol;
         Query { parent: self.parent, pref: self.pref(), protocol, chain: self.chain }

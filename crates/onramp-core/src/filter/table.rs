@@ -43,7 +43,7 @@ pub(crate) enum How {
 /// All filters of a tree.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
-    /// The filters by the qdisc or class at which they are asked.
+    /// The filters by the qdisc or class to which they are attached.
     places: BTreeMap<Handle, Place>,
     numbers: Numbers,
     serial: u64,
@@ -54,8 +54,8 @@ pub(crate) struct Table {
 struct Place {
     /// The filters by chain and preference.
     groups: BTreeMap<Name, Group>,
-    /// For each chain that has filters: the value of `born`, the count of all filters added at this
-    /// qdisc or class, when the chain got its first filter.
+    /// For each chain that has filters: how many filters had been added to this qdisc or class
+    /// (`born`) when the chain got its first filter.
     chains: BTreeMap<u32, u64>,
     born: u64,
     tables: Tables,
@@ -111,7 +111,7 @@ impl Table {
         }
     }
 
-    /// Adds, changes or deletes filters at the qdisc or class `at`, as a line says.
+    /// Adds, changes or deletes filters at the qdisc or class `at`, as a `tc filter` line says.
     pub(crate) fn apply(
         &mut self,
         at: Handle,
@@ -161,7 +161,8 @@ impl Table {
     }
 
     /// Returns the filter that a line names, or `None` if there is no such filter. Returns an error
-    /// if `How::Add` finds a filter, or `How::Change` finds none.
+    /// if the line adds (`How::Add`) a filter that exists, or changes (`How::Change`) one that does
+    /// not.
     fn there(
         &self,
         at: Handle,
@@ -416,7 +417,8 @@ impl Place {
     }
 
     /// Assigns a handle to the filter if it has none yet. Returns the chain and preference and the
-    /// rank under which the filter is to be stored, or `None` if it need not be stored.
+    /// rank under which the filter is to be stored. Returns `None` for a `u32` filter without keys,
+    /// which only creates the first hash table of its preference.
     fn settle(
         &mut self,
         filter: &mut FilterSpec,

@@ -1,5 +1,5 @@
-//! Tests of filters: compares their decisions with those of Linux, as numbers, and with a plain
-//! model of each kind.
+//! Tests of filters: compare the decisions of filters with expected values, which are those of
+//! Linux, and with plain models.
 
 mod actions;
 mod basic;
@@ -79,8 +79,8 @@ pub(super) fn ask(filters: &mut Filters, pkt: &mut Packet) -> Decision {
 fn what_comes_last_without_a_preference_is_asked_first() {
     let lines = ["matchall classid 1:1", "matchall classid 1:2", "pref 65000 matchall classid 1:3"];
     assert_eq!(ask(&mut filters(&lines), &mut from(1)), class(2));
-    // A filter without `pref` gets the preference just below the lowest one that is 32768 or more.
-    // Below 65000, that is 64999, and not the usual 49152.
+    // A filter without `pref` gets the preference just below the lowest one in use that is 32768 or
+    // more. The lowest here is 65000, so the filter gets 64999. (If none is in use, it gets 49152.)
     let lines =
         ["pref 65000 matchall classid 1:1", "pref 100 matchall classid 1:2 action continue"];
     let mut both = filters(&lines);
@@ -107,8 +107,8 @@ fn each_kind_has_its_order() {
     ];
     assert_eq!(ask(&mut filters(&u32), &mut from(1)), class(2));
     assert_eq!(ask(&mut filters(&u32[..1]), &mut from(1)), class(1));
-    // The `flower` filters whose mask came first are asked first. After a match with `continue`,
-    // the rest of the preference is not asked.
+    // `flower` filters with the same mask are asked one after another, and the mask that was added
+    // first comes first. After a match with `continue`, no other filter of the preference is asked.
     let flower = [
         "pref 1 protocol ip flower ip_proto udp src_port 5 classid 1:1",
         "pref 1 protocol ip flower ip_proto udp classid 1:2",
@@ -499,7 +499,8 @@ fn filters_of_one_preference_are_of_one_kind() {
     error(&["pref 1 handle 1/3 fw classid 1:1", "pref 1 handle 2/7 fw classid 1:1"]);
     error(&["pref 1 handle 1 fw classid 1:1", "pref 1 fw"]);
     error(&["pref 1 handle 1 basic classid 1:1", "pref 1 handle 1 basic classid 1:1"]);
-    // The same filters can be added again with another preference or in another chain.
+    // Filters that match the same packets may exist at different preferences and in different
+    // chains.
     let all = "matchall classid 1:1";
     filters(&[
         &format!("pref 1 {all}"),
@@ -595,8 +596,8 @@ fn key_matches(key: Key, bytes: &[u8]) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// No line makes the parser panic; and no packet makes the filters panic that the accepted
-    /// lines created.
+    /// No line makes the parser panic. No packet makes a filter panic that an accepted line
+    /// created.
     #[test]
     fn nothing_panics(
         lines in prop::collection::vec(line(), 1..6),
@@ -640,8 +641,8 @@ proptest! {
             });
             let text = keys_text.collect::<Vec<_>>().join(" ");
             let line = format!("pref 1 protocol ip u32 {text} flowid 1:{number:x}");
-            // A line can only be refused because two of its keys contradict each other. Continue
-            // without that line.
+            // A line can be refused only because two of its keys give different values to the same
+            // bits. Continue without that line.
             if try_filters(&[&line]).is_err() {
                 let never = keys.iter().any(|a| keys.iter().any(|b| a.offset / 4 == b.offset / 4));
                 prop_assert!(never);

@@ -43,9 +43,9 @@ pub(super) struct Key {
     mask: u32,
 }
 
-/// Returns the four bytes at `offset` from the network header. The two bytes before the link header
-/// can also be read, as zeros, because the word with the first two bytes of the link header begins
-/// there.
+/// Returns the four bytes at `offset` from the network header. Bytes before the packet read as
+/// zeros, because the word with the first two bytes of the link header begins two bytes before the
+/// packet.
 pub(super) fn word_at(look: &mut Look, pkt: &Packet, offset: i32) -> Option<u32> {
     let dissected = look.at(pkt);
     let at = i64::try_from(dissected.keys().network).ok()? + i64::from(offset);
@@ -64,8 +64,8 @@ impl Key {
         self.matches_at(look, pkt, 0, 0)
     }
 
-    /// Compares the key like `matches`, but after links have moved on: `on` bytes are added to its
-    /// offset, and `next` bytes more if the offset counts from the next header.
+    /// Compares the key like `matches`, after a search has moved on in the packet: adds `on` bytes
+    /// to the key's offset, and `next` bytes more if the offset counts from the next header.
     fn matches_at(self, look: &mut Look, pkt: &Packet, on: i32, next: i32) -> Option<bool> {
         let next = if self.next_header { next } else { 0 };
         let word = word_at(look, pkt, self.offset + on + next)?;
@@ -114,8 +114,8 @@ impl Key {
         Self::read(words, align)
     }
 
-    /// Reads the rest of `u16 VALUE MASK at [nexthdr+]OFFSET`, after the word `u16` (or `u32` or
-    /// `u8`, as `align` says).
+    /// Reads a key such as `u16 VALUE MASK at [nexthdr+]OFFSET`, after its first word, `u32`, `u16`
+    /// or `u8`, which is given as `align`.
     pub(super) fn read(words: &mut Reader<'_>, align: &str) -> Result<Self, ConfigError> {
         let bits = match align {
             "u32" => 32,
@@ -273,7 +273,8 @@ impl Selector {
         };
         for (word, from) in bytes.chunks_exact(4).zip((0_u8..).step_by(32)) {
             let mask = leading(bits, from);
-            // The first word gets a key even for a prefix of zero bits, whose mask is empty.
+            // The first word of an address gets a key even if the prefix has zero bits and the
+            // key's mask is empty: a match always gives a key.
             if mask != 0 || from == 0 {
                 let value = word.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
                 let part = (value, mask, 32);

@@ -217,8 +217,9 @@ pub(crate) struct Codel {
     pub(crate) count: u32,
     /// Value of `count` when dropping began last.
     last_count: u32,
-    /// Time from which on the queue is bad if all packets until then wait too long (one interval
-    /// after the first that did), or 0 if the last packet did not wait too long.
+    /// Time at which the queue turns bad unless a packet that waited less than `target` comes
+    /// before: one interval after the first packet that waited too long. 0 if the last packet did
+    /// not wait too long.
     bad_at: Units,
     /// Time at which the next drop is due.
     drop_next: Units,

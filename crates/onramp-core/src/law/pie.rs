@@ -312,8 +312,8 @@ impl Pie {
         if rest && (!law.estimator || self.rate > 0) {
             *self = Self { delay, delay_before: before, ..Self::default() };
         }
-        // The estimator does not use this delay, but the law without an estimator needs it if a
-        // change of the parameters removes the estimator.
+        // With the estimator, no update reads `delay_before`. But if a change of the parameters
+        // removes the estimator, the next update reads it.
         self.delay_before = if law.estimator { before } else { delay };
     }
 }

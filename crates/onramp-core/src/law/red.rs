@@ -24,7 +24,7 @@ pub(crate) const PROBABILITY: Param = Param::new(
     "share of packets that are dropped when the average is just below `max`",
 );
 
-/// How many units of 2^-32 are 1, to compute the default of a probability ([`Unit::Fraction`]).
+/// 2^32, which stands for the probability 1 in the default of a probability ([`Unit::Fraction`]).
 const U32_SPAN: u64 = 1 << 32;
 
 /// Nanoseconds in a tick of `tc`'s clock.
@@ -41,11 +41,11 @@ pub(crate) enum Verdict {
     Forced,
 }
 
-/// A table of how much the average of an idle queue shrinks: after an idle time of `n` cells, the
-/// average is shifted right by `bits[n]` bits.
+/// How much the average of an idle queue shrinks. The idle time is divided into cells of
+/// 2^`cell_log` µs; after an idle time of `n` cells, the average is shifted right by `bits[n]`
+/// bits.
 #[derive(Debug)]
 struct Damping {
-    /// The duration of a cell in microseconds is 2 to this power.
     cell_log: u32,
     bits: [u8; 256],
 }
@@ -62,7 +62,7 @@ pub(crate) struct Red {
     max: u64,
     span: u32,
     max_p: u32,
-    /// How much each byte of the average above `min` adds to the drop probability.
+    /// How much each byte of the average above `min` adds to the drop probability, times 2^32.
     slope: u32,
     damping: Option<Damping>,
     rng: Rng,
@@ -85,8 +85,8 @@ pub(crate) struct Average {
 impl Average {
     pub(crate) const EMPTY: Self = Self { value: 0, spared: -1, draw: 0, idle_since: None };
 
-    /// Discards the random number for the next drop, so that the next packet between `min` and
-    /// `max` draws another.
+    /// Discards the random number for the next drop. The next packet that finds the average between
+    /// `min` and `max` draws another.
     #[inline]
     pub(crate) fn spare(&mut self) {
         self.spared = -1;
@@ -179,7 +179,8 @@ impl Red {
         let idle_us = (now.since(since) / 1000).min(CELLS << damping.cell_log);
         let cell = (idle_us >> damping.cell_log) as usize;
         match damping.bits[cell & 255] {
-            // Where the table gives 0 bits, the average shrinks in proportion to the time.
+            // A cell with 0 bits is too short for a shift, so the average shrinks in proportion to
+            // the idle time, by at most half.
             0 => value - (value.saturating_mul(idle_us) >> damping.cell_log).min(value.div_ceil(2)),
             bits => value >> bits,
         }

@@ -25,7 +25,7 @@ pub struct Kind {
     pub classes: ClassKind,
     /// Builds a qdisc of this kind with the given values.
     pub build: fn(&Values<'_>) -> Box<dyn Qdisc>,
-    /// How `tc` shows a qdisc of this kind, where that does not follow from the table of options.
+    /// How `tc` shows a qdisc of this kind, as far as the table of options does not determine it.
     pub shown: Shown,
     /// What is special about this kind in Linux.
     pub quirks: Quirks,
@@ -51,8 +51,8 @@ pub type Check = fn(&Values<'_>) -> Result<(), Clash>;
 pub enum ClassKind {
     /// The qdisc has no classes.
     None,
-    /// The classes are numbered from 1 to the number that this function returns for the values of
-    /// the qdisc.
+    /// The classes are numbered from 1 to the number that this function computes from the values of
+    /// the qdisc's options.
     Fixed(fn(&Values<'_>) -> u16),
     /// Users add the classes by commands.
     Added {
@@ -65,23 +65,24 @@ pub enum ClassKind {
     },
 }
 
-/// Behaviour in Linux that only few kinds of qdisc have. Each kind lists its own in its file, so
-/// that no other code tests for the name of a kind.
+/// Behaviour in Linux that only few kinds of qdisc have. The source file of each kind gives these
+/// values for the kind, so that no other code tests for the name of a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Quirks {
     /// Checks the parameters of a new qdisc, in addition to [`Kind::check`]. Not called for a
     /// change.
     pub check_new: Check,
-    /// Makes the changes that Linux makes beyond the options in a change command. The arguments are
-    /// the values that the command gives, and the options of the qdisc after the change.
+    /// Makes the changes that Linux makes to options that the change command does not give. The
+    /// arguments are the values that the command gives, and the options of the qdisc after the
+    /// change.
     pub change: fn(&Values<'_>, &mut Options<'_>),
     /// Whether a change of the parameters replaces the qdisc's child by a new one.
     pub renews_child: bool,
     /// Whether the qdisc is a single queue with an option `limit`, which a change of the parent
     /// qdisc may set.
     pub fifo: bool,
-    /// Set if a change of this qdisc also sets the limit of a fifo that stands below it. Returns
-    /// that limit for the values of the command.
+    /// Computes from the values of a change command the limit that a change of this qdisc also sets
+    /// in a fifo below the qdisc. `None` for kinds whose change does not affect a fifo.
     pub limit_below: Option<fn(&Values<'_>) -> u64>,
     /// Whether the qdisc can only stand at the root. Its classes are the transmit queues of the
     /// device.
@@ -97,22 +98,23 @@ pub struct Quirks {
     /// The name of the option that gives the number of bands, if a command without this option
     /// means one band for each transmit queue; otherwise `None`.
     pub bands_of_queues: Option<&'static str>,
-    /// Whether the qdisc has exactly one child, so that its parent number needs no class.
+    /// Whether the qdisc has exactly one child. A command that adds the child may then give any
+    /// class number of the qdisc as the parent, such as `1:` or `1:7`.
     pub has_one_place: bool,
-    /// Whether `tc class show` lists the class above the only child only if a command has named
-    /// that child.
+    /// Whether `tc class show` hides the class above the qdisc's only child until a command has
+    /// added a qdisc below that class.
     pub hides_empty_place: bool,
     /// Whether `tc class show` lists all classes of the qdisc as children of `root`.
     pub classes_at_root: bool,
-    /// Set if `tc qdisc show` lists the default qdiscs below the classes (`qdisc_hash_add`, not
-    /// invisible): the name of the kind that stands below each class until a command puts another
-    /// qdisc there.
+    /// The name of the kind that stands below each class until a command puts another qdisc there,
+    /// if `tc qdisc show` lists such a default qdisc. `None` if `tc qdisc show` hides it, as Linux
+    /// does for most kinds.
     pub shown_below: Option<&'static str>,
     /// Set if the qdisc has filters but holds no packets. Such a qdisc has one or two places for
     /// filters: see [`FilterPlaces`].
     pub filters_only: Option<FilterPlaces>,
-    /// If the classes follow from the qdisc's parameters: the option that users can set for a
-    /// class, if there is one.
+    /// The option that users can set for a class that follows from the qdisc's parameters, such as
+    /// `quantum` for a band of `ets`. `None` if there is no such option.
     pub class_option: Option<ClassOption>,
     /// What is special in Linux about the classes that users add.
     pub added: AddedQuirks,
@@ -121,7 +123,8 @@ pub struct Quirks {
 /// The places for filters in a qdisc that has filters but holds no packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterPlaces {
-    /// One place, for filters on incoming packets, whatever name a command gives it.
+    /// One place, for filters on incoming packets. Whatever class of the qdisc a command names as
+    /// the parent of a filter, the filter is in this place.
     In,
     /// Two places, for filters on incoming packets and for filters on outgoing packets.
     InAndOut,
@@ -133,10 +136,10 @@ pub struct AddedQuirks {
     /// The greatest depth of nested classes, and Linux's error text for a class that is nested
     /// deeper.
     pub deepest: (usize, &'static str),
-    /// Whether the root of the class tree counts as a class, with the number 0.
+    /// Whether the qdisc itself counts as a class, with the minor number 0.
     pub root_is_class: bool,
-    /// Whether a parent class that does not exist means the root, and a new parent for an existing
-    /// class is ignored.
+    /// Whether Linux ignores a wrong parent. A new class whose parent class does not exist is then
+    /// added below the qdisc itself, and an existing class stays below its old parent.
     pub any_parent: bool,
     /// Whether the qdisc below a class is removed when the class gets its first child class.
     pub inner_has_no_qdisc: bool,
@@ -158,7 +161,7 @@ pub type SetOption = fn(&Values<'_>, u16, u64) -> Result<(&'static str, Value), 
 /// parameters. Setting it changes one of these parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassOption {
-    /// The option, in a table with this single entry.
+    /// A table of options whose only entry is this option.
     pub params: &'static [Param],
     /// Linux's error text for a command line without the option.
     pub missing: &'static str,
@@ -210,7 +213,7 @@ impl AddedQuirks {
 /// How `tc` shows a kind of qdisc and its classes.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
-    /// Prints the options that `tc qdisc show` has after `refcnt 2 `.
+    /// Prints the options of a qdisc as `tc qdisc show` does, at the end of the qdisc's line.
     pub options: fn(&Values<'_>, &Extra, &mut Out),
     /// Prints the statistics that `tc -s qdisc show` has below those that all kinds have.
     pub extra: fn(&Extra, &mut Out),
@@ -231,8 +234,8 @@ impl Shown {
 }
 
 impl Kind {
-    /// Values for the fields of most kinds. A row of the table ends with `..Kind::LEAF`, and gives
-    /// only the other fields.
+    /// The values that most kinds have in common. A row of the table of kinds ends with
+    /// `..Kind::LEAF`, and gives only the fields in which the kind differs.
     pub(crate) const LEAF: Self = Self {
         id: "",
         about: "",

@@ -87,10 +87,11 @@ pub trait Qdisc: Send + Debug {
 
     /// Whether the qdisc could enqueue `pkt` now without dropping a packet because of its limits.
     ///
-    /// As long as the device takes packets, a port calls `accepts` before it enqueues a packet, and
-    /// waits if the qdisc is full: packets that the port merely collected are not a real backlog,
-    /// and must not lead to drops. A qdisc that drops packets at random, or by the time for which
-    /// they have waited, accepts every packet.
+    /// A port calls `accepts` before it enqueues a packet. If the qdisc is full, the port first
+    /// sends packets from the qdisc to the device, as far as the device takes them: a port collects
+    /// packets and then enqueues many at once, which must not lead to drops while the device keeps
+    /// up. A qdisc that drops packets at random, or by the time for which they have waited, accepts
+    /// every packet.
     fn accepts(&self, _pkt: &Packet) -> bool {
         true
     }
@@ -100,8 +101,9 @@ pub trait Qdisc: Send + Debug {
     /// wait for the memory of one flow after another.
     fn prefetch_flows(&self, _coming: &PacketList, _most: u32) {}
 
-    /// Prepares for a call of this qdisc, which is one of many: asks the processor to prefetch the
-    /// first and the last packet of the queue.
+    /// Asks the processor to prefetch the first and the last packet of the queue. A parent with
+    /// many children calls `prefetch` some time before it enqueues into this qdisc or dequeues from
+    /// it, so that it need not wait for the memory of the packets then.
     fn prefetch(&self) {}
 
     /// Takes over new parameters and keeps all packets that the new limits allow. Returns false if
@@ -149,8 +151,8 @@ pub trait Qdisc: Send + Debug {
         0
     }
 
-    /// Returns how many packets its children have dropped that Linux does not include in this
-    /// qdisc's counter of drops.
+    /// Returns how many of the packets that the children of this qdisc dropped are missing, as in
+    /// Linux, from this qdisc's counter of drops.
     fn uncounted(&self) -> u64 {
         0
     }

@@ -1,4 +1,4 @@
-//! Counters of the packets that pass a qdisc, which its caller keeps.
+//! Counters of the packets that pass a qdisc. The caller of the qdisc keeps these counters.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -26,8 +26,8 @@ struct Rare {
     /// Number of packets that were dropped when they arrived, or for which another packet was
     /// dropped when they arrived.
     refused: u64,
-    /// Bytes and packets that left through the class above the qdisc, before another qdisc stood
-    /// below that class.
+    /// Bytes and packets that left through the class above this qdisc while other qdiscs stood
+    /// below that class, before this qdisc replaced them.
     before: (u64, u64),
     /// Histogram of the sojourn times of packets (nanoseconds from push to dequeue), or `None` if
     /// none was measured.
@@ -86,8 +86,8 @@ impl QdiscCounters {
         }
     }
 
-    /// Counts a packet that was dropped on arrival, or for which another packet was dropped. A
-    /// class that counts for itself (see [`class`](Self::class)) counts no other drops.
+    /// Counts a packet that was dropped on arrival, or for which another packet was dropped. The
+    /// drops that a class counts itself (see [`class`](Self::class)) are these, and no others.
     #[cold]
     pub(crate) fn refuse(&mut self) {
         self.rare().refused += 1;
@@ -109,7 +109,8 @@ impl QdiscCounters {
         Counters { bytes: self.bytes, packets: self.packets, drops, ..Counters::default() }
     }
 
-    /// Returns what the class above the qdisc has counted, for a class that counts for itself.
+    /// Returns the counters of the class above the qdisc, for kinds whose classes have counters of
+    /// their own. They go on when another qdisc is put below the class.
     pub(crate) fn class(&self) -> Counters {
         let (mut bytes, mut packets, mut drops) = (self.bytes, self.packets, 0);
         if let Some(rare) = &self.rare {
@@ -140,8 +141,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// If a call drops packets, and calls another qdisc that drops packets too, the counters of
-        /// each of the two calls count every drop exactly once, whatever the reasons.
+        /// If one qdisc drops packets, and calls another qdisc that drops packets too, the counters
+        /// of the second qdisc count its own drops, and those of the first qdisc count the drops of
+        /// both qdiscs. Each drop counts once, under its own reason.
         #[test]
         fn reasons_are_counted_whatever_their_order(
             calls in prop::collection::vec(prop::collection::vec(0_usize..4, 0..6), 0..20),

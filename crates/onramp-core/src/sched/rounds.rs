@@ -73,14 +73,15 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Removes all children from the list. `turns` are the children, which must hold no packets.
+    /// Empties the list of the children that hold packets. `turns` are all children of the qdisc;
+    /// none of them may hold packets.
     pub(crate) fn clear<'a>(&mut self, turns: impl Iterator<Item = &'a mut Turn>) {
         self.active.clear();
         turns.for_each(|turn| turn.active = false);
     }
 
-    /// Asks the processor to prefetch the children at these places, because packets for them are
-    /// about to be enqueued.
+    /// Asks the processor to prefetch the children at the places `numbers`, because packets for
+    /// these children are about to be enqueued.
     pub(crate) fn prefetch_flows(
         turns: &impl Places,
         numbers: impl Iterator<Item = usize> + Clone,
@@ -104,7 +105,8 @@ impl Rounds {
         verdict
     }
 
-    /// Adds a child to the list if it holds packets now, or removes it if it holds none.
+    /// Updates the list of the children that hold packets: adds the child if it holds packets now,
+    /// or removes it if it holds none.
     #[inline]
     pub(crate) fn update_active(&mut self, number: usize, turn: &mut Turn) {
         match (turn.child.held().packets > 0, turn.active) {
@@ -117,14 +119,16 @@ impl Rounds {
         }
     }
 
-    /// Removes a child from the list, because it is to be served outside the rounds.
+    /// Removes a child from the list of the children that hold packets, because the child has
+    /// become a strict band, which the qdisc serves before all children in the list.
     pub(crate) fn leave(&mut self, number: usize, turn: &mut Turn) {
         if turn.active {
             self.retire(number, turn);
         }
     }
 
-    /// Removes a child that is in the list. In most cases it is the child whose turn it is.
+    /// Removes a child from the list of the children that hold packets. The child must be in the
+    /// list, and is mostly the first.
     #[inline]
     fn retire(&mut self, number: usize, turn: &mut Turn) {
         turn.active = false;
@@ -135,9 +139,9 @@ impl Rounds {
         }
     }
 
-    /// Dequeues a packet from the first child in the list that may still send enough bytes in this
-    /// round for its next packet. If a child's next packet may not leave yet, all other children
-    /// wait too.
+    /// Dequeues a packet from the first child in the list whose next packet is not longer than the
+    /// bytes that the child may still send in this round. If the child whose turn it is has
+    /// packets, but none that may leave now, the other children must wait too.
     #[inline]
     pub(crate) fn dequeue(
         &mut self,

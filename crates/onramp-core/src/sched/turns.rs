@@ -3,8 +3,8 @@
 //!
 //! With many flows, no flow is in a cache when its turn comes. The processor would have to wait
 //! first for the state of the flow and then for the packet that the state points to. So in each
-//! turn, the owner of the ring prefetches the state of a flow that is some turns ahead, and the
-//! packet of a nearer flow whose state has already arrived.
+//! turn, the qdisc that uses the ring prefetches the state of a flow that is some turns ahead, and
+//! the packet of a nearer flow whose state is already in a cache.
 //!
 //! Source: the prefetching of DPDK's `rte_sched`. Linux keeps such flows in linked lists, in which
 //! one cannot look ahead.
@@ -12,9 +12,9 @@
 /// With more flows than this, their states do not fit into the caches. Then an enqueue of many
 /// packets prefetches their flows first.
 pub(crate) const MANY: usize = 4096;
-/// If fewer turns than this are in the ring, `look_ahead` returns `None`.
+/// If the ring contains fewer flows than this, `look_ahead` returns `None`.
 const SEVERAL: usize = 64;
-/// Capacity of a new ring, in turns. A full ring grows.
+/// Number of flows for which a new ring has room. A full ring grows.
 const ROOM: usize = 16;
 /// How many turns ahead the three flows are that `look_ahead` returns.
 const AHEAD: [usize; 3] = [18, 12, 6];
@@ -94,9 +94,10 @@ impl Turns {
         (self.ring, self.head, self.tail) = (ring.into(), 0, len);
     }
 
-    /// Returns three flows that will be served soon, to prefetch them, or `None` if few flows are
-    /// in the ring. Prefetch the state of the first flow, the data that the state of the second
-    /// flow points to, and for the third flow, what that data points to.
+    /// Returns three flows that will be served soon, or `None` if the ring contains few flows. The
+    /// caller prefetches the state of the first flow, the data to which the state of the second
+    /// flow points (such as its queue), and what the same data of the third flow points to (such as
+    /// its packets).
     #[inline]
     pub(crate) fn look_ahead(&self) -> Option<[u32; 3]> {
         (self.len() >= SEVERAL).then(|| AHEAD.map(|turns| self.ahead(turns)))

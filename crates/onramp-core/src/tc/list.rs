@@ -41,7 +41,7 @@ pub struct Listed<'a> {
     classes: HashMap<Handle, &'a ClassView>,
 }
 
-/// Stands for the statistics of a qdisc that has none.
+/// The empty list of statistics, for a qdisc or class of which no counters are known.
 static NOTHING: Extra = Extra(Vec::new());
 
 /// A qdisc in the listing.

@@ -1,4 +1,4 @@
-//! The listings of `tc filter show` and `tc filter get`, for a tree that is only described.
+//! The listings of `tc filter show` and `tc filter get`, for the tree that a `Setup` describes.
 
 use crate::base::show::Out;
 use crate::base::{ConfigError, Handle};
@@ -65,13 +65,13 @@ impl Setup {
         Ok((self.filter_place(&head), head.query()))
     }
 
-    /// Prints one filter. `line` contains the words after `tc filter get`, which must give all
-    /// parts of the filter's name.
+    /// Prints one filter. `line` contains the words after `tc filter get`, which must give the
+    /// filter's parent, protocol, preference, handle and kind.
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] that names the wrong word, or says which part of the filter's name
-    /// no filter has.
+    /// Returns a [`ConfigError`] that names the missing or wrong word, or a value that no filter
+    /// has, such as an unknown preference.
     pub fn get_filter(&self, line: &str, out: &mut Out) -> Result<(), ConfigError> {
         let mut words = Reader::new(line.split_ascii_whitespace());
         let head = Head::read(&mut words)?;

@@ -22,8 +22,8 @@ use crate::tc::spec::Words;
 
 use onramp_queue::PacketList;
 
-/// The handles under which filters for incoming packets are stored and, with a `clsact`, those for
-/// outgoing packets.
+/// A `Setup` stores the filters for incoming packets (of an `ingress` or `clsact`) under the first
+/// of these handles, and those for outgoing packets (of a `clsact`) under the second.
 const INGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF2);
 const EGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF3);
 
@@ -58,7 +58,8 @@ pub struct Setup {
     /// `None`.
     places: BTreeMap<Option<Handle>, u16>,
     filters: Table,
-    /// The lowest automatic handle that may be free: all automatic handles below it are in use.
+    /// No automatic handle below this one is free. Automatic handles are those from 8001: on, for
+    /// qdiscs whose command gives no handle.
     free: u16,
     /// The qdiscs that stand below other qdiscs, in the order in which Linux lists them.
     order: QdiscOrder,
@@ -124,9 +125,9 @@ pub enum Change {
     Nothing,
     /// The qdisc with this major number is new.
     Qdisc(u16),
-    /// The qdisc below this class was removed. The class's default qdisc is there now.
+    /// The qdisc below this class was removed, and the default qdisc of the class took its place.
     Gone(Handle),
-    /// The root was removed, and the device's default qdisc stands there now.
+    /// The root was removed, and the default root qdisc of the device took its place.
     RootGone,
     /// The `ingress` or `clsact` is new or was removed.
     Ingress,
@@ -292,7 +293,7 @@ impl Setup {
     }
 
     /// Builds the qdiscs in front of transmit queue `queue`, or the whole tree if `queue` is
-    /// `None`. Returns the first qdisc.
+    /// `None`. Returns the topmost of these qdiscs.
     pub(crate) fn build_queue(
         &self,
         queue: Option<usize>,
@@ -305,9 +306,9 @@ impl Setup {
         }
     }
 
-    /// Returns the way to the qdisc `major`: the minor numbers of the classes, from the first qdisc
-    /// in front of transmit queue `queue`, or from the root if `queue` is `None`. Returns `None` if
-    /// the qdisc stands in front of another queue, or above all queues.
+    /// Returns the minor numbers of the classes on the way down to the qdisc `major`. The way
+    /// begins at the topmost qdisc in front of transmit queue `queue`, or at the root if `queue` is
+    /// `None`. Returns `None` if the qdisc stands in front of another queue, or above all queues.
     pub(crate) fn path_in(&self, major: u16, queue: Option<usize>) -> Option<Vec<u16>> {
         let mut path = self.path(major);
         let Some(queue) = queue.filter(|_| self.is_mq()) else { return Some(path) };
@@ -392,7 +393,7 @@ impl Setup {
         self.qdiscs.get(&major)?.typed
     }
 
-    /// Returns the way to the qdisc `major`: the minor numbers of the classes, from the root on.
+    /// Returns the minor numbers of the classes on the way from the root down to the qdisc `major`.
     pub(crate) fn path(&self, major: u16) -> Vec<u16> {
         let parents = std::iter::successors(self.parent(major), |class| self.parent(class.major));
         let mut path: Vec<u16> = parents.map(|class| class.minor).collect();
@@ -405,7 +406,8 @@ impl Setup {
         self.qdiscs.get(&major).map(|node| &node.spec)
     }
 
-    /// Returns what the qdisc `major` must know of its place, with a random seed of its own.
+    /// Returns what the qdisc `major` must know besides its options: its handle, the size of the
+    /// largest packet, and a random seed that no other qdisc of the tree has.
     pub(crate) fn site(&self, major: u16, mtu: u32, seed: u64) -> Site {
         Site { mtu, seed: seed ^ u64::from(major) << 48, handle: Handle::new(major, 0) }
     }

@@ -56,8 +56,8 @@ fn backlog(first: u64) -> Backlog {
     Backlog { packets: u32::try_from(first).expect("small") + 5, bytes: first + 6 }
 }
 
-/// If the same tree stands in front of each transmit queue, the result is one tree with the sums of
-/// all counters.
+/// If the same tree stands in front of each transmit queue, `whole` returns the views of one tree,
+/// with the sums of the counters of all queues.
 #[test]
 fn queues_of_one_tree_are_added_up() {
     let tree = |first| vec![view("1:", None, "prio", first), view("2:", Some("1:1"), "fq", first)];
@@ -96,8 +96,8 @@ fn queues_of_one_tree_are_added_up() {
     assert!(whole([]).is_empty() && whole([Vec::new()]).is_empty());
 }
 
-/// With an `mq` at the root, the result has the qdiscs of each transmit queue, and an `mq` with the
-/// sums of their counters.
+/// With an `mq` at the root, `whole` returns the views of the qdiscs of all transmit queues, and
+/// the view of the `mq`, which has the sums of the counters of the queues' topmost qdiscs.
 #[test]
 fn an_mq_stands_above_its_queues() {
     let first = vec![view("10:", Some("1:1"), "fq", 100), view("11:", Some("10:1"), "pfifo", 5)];

@@ -25,17 +25,20 @@ pub struct Edit {
 
 #[derive(Debug)]
 enum What {
-    /// Replaces the root qdisc by this one.
+    /// Replaces the root qdisc by the given one.
     Root(Box<dyn Qdisc>),
     /// Replaces the qdisc below a class by the given one. The path leads to the qdisc that has the
     /// class; the number is the minor number of the class.
     Graft(Path, u16, Box<dyn Qdisc>),
-    /// Gives the qdisc at the end of the path, which has this major number, new parameters.
+    /// Gives new parameters to the qdisc at the end of the path. The number is the qdisc's major
+    /// number.
     Parameters(Path, u16),
-    /// Adds this class to the qdisc at the end of the path, or gives it new parameters.
+    /// Adds a class to the qdisc at the end of the path, or gives the class new parameters. The
+    /// handle is that of the class.
     Class(Path, Handle),
     ClassGone(Path, u16),
-    /// Replaces the filters at this qdisc, or at this class of it.
+    /// Replaces the filters at the qdisc at the end of the path, or at one class of that qdisc (the
+    /// handle).
     Filters(Path, Handle),
 }
 

@@ -132,9 +132,9 @@ impl RootQdisc {
                     waits = 0;
                 }
                 Dequeue::NotBefore(then) if then > ahead.now && waits < WAITS => {
-                    // Some kinds round down the time that they return. Asked again at that time,
-                    // they would return it again, for ever. So from the second wait in a row on,
-                    // ask 1 ns later.
+                    // Some kinds of qdisc round down the time that they return. If such a qdisc is
+                    // asked again at that time, it returns the same time again, for ever. So from
+                    // the second wait in a row on, ask 1 ns later.
                     ahead.now = then.after(u64::from(waits > 0));
                     waits += 1;
                 }

@@ -105,8 +105,8 @@ impl Scribe {
             Place::Inner(number, below) => {
                 let kinds = inner_kinds(level);
                 let kind = kinds[number % kinds.len()];
-                // Whether filters choose a class of this qdisc. They have no choice if it has only
-                // one class, and they do not choose between transmit queues.
+                // Whether the qdisc needs filters that choose a class for each packet. A qdisc with
+                // a single class needs none, and filters do not choose between transmit queues.
                 let chooses = kind.params.iter().any(|param| param.key == "bands")
                     || matches!(kind.classes, ClassKind::Added { .. });
                 let several = chooses || kind.quirks.stands_at_root;

@@ -1,6 +1,7 @@
-//! Reads arbitrary bytes as a filter program, in classic BPF or eBPF, and runs the program if our
-//! checks accept it. It must end without a fault, and give the same result as a simple interpreter
-//! of the same instructions. Used for fuzzing, and to replay the corpus that fuzzing produced.
+//! Reads arbitrary bytes as a filter program, in classic BPF or eBPF. If our checks accept the
+//! program, runs it: the program must end without a fault, and give the same result as a simple
+//! interpreter of the same instructions. Used for fuzzing, and to replay the corpus that fuzzing
+//! produced.
 
 use std::fmt::Write;
 
@@ -8,7 +9,7 @@ use onramp_core::dissect::{Dissected, Keys};
 use onramp_core::filter::{Bpf, Ebpf};
 use onramp_queue::{Layer, Packet};
 
-/// The bytes that were not read yet. After the last byte, reads return zeros.
+/// The bytes of the input that were not read yet. After the last byte, reads return zeros.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -52,7 +53,8 @@ struct Classic {
     k: u32,
 }
 
-/// Known opcodes. A byte selects one of them, so that not all programs are refused.
+/// Known opcodes. If the first byte of an instruction is an index into this list, it selects the
+/// opcode at that index, so that our checks do not refuse nearly every program.
 const CODES: [u16; 50] = [
     0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x00, 0x80, 0x60, 0x01, 0x81, 0x61, 0xb1, 0x02, 0x03, 0x84,
     0x05, 0x06, 0x16, 0x07, 0x87, 0x04, 0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x44, 0x4c, 0x54,
@@ -263,8 +265,8 @@ fn one(bytes: &mut Bytes<'_>, pure: bool) -> [u8; 8] {
     let known = PURE.get(place).or_else(|| JUMPS.get(place.checked_sub(PURE.len())?));
     let impure = place.checked_sub(PURE.len() + JUMPS.len()).filter(|_| !pure);
     let known = known.or_else(|| IMPURE.get(impure?)).copied();
-    // If the byte selects no opcode, a pure program (one without packet access and memory
-    // addresses) moves a constant instead.
+    // If the first byte of an instruction selects none of the known opcodes, a pure program (one
+    // without packet access and memory addresses) gets the opcode that moves a constant.
     let code = known.unwrap_or(if pure { 0xb7 } else { code });
     let mut k = match size % 4 {
         0 | 1 => i32::from(size >> 2),
@@ -287,8 +289,8 @@ fn one(bytes: &mut Bytes<'_>, pure: bool) -> [u8; 8] {
         (_, 0x85) => fields(0, 0, 0, if at < 200 { 26 } else { k }),
         (5 | 6, 0x05) => fields(0, 0, small % 16, 0),
         (5 | 6, _) => {
-            // In these jumps, the reference interpreter takes a constant for unsigned, so make it
-            // positive.
+            // In 64-bit comparisons other than signed ones, the reference interpreter does not
+            // extend the sign of a constant, but our code does. So keep the constant positive.
             if pure && class == 5 && !matches!(code >> 4, 4 | 6 | 7 | 12 | 13) {
                 k &= i32::MAX;
             }

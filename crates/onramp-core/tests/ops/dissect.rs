@@ -1,6 +1,6 @@
 //! Reads the packet headers in arbitrary bytes. Each field that our code finds must be at the place
-//! that our code reports, and another crate must find the same fields. Used for fuzzing, to replay
-//! the corpus that fuzzing produced, and for packets that a test makes.
+//! that our code reports, and the crate `etherparse` must find the same fields. Used for fuzzing,
+//! to replay the corpus that fuzzing produced, and for packets that a test makes.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -10,7 +10,7 @@ use onramp_queue::{Layer, Packet};
 
 const ETH_LEN: usize = 14;
 const VLANS: [u16; 2] = [0x8100, 0x88a8];
-/// EtherTypes of tags and tunnels that the other crate reads through, but Linux does not.
+/// EtherTypes of tags and tunnels that the crate `etherparse` reads through, but Linux does not.
 const OTHERS_ALONE: [u16; 2] = [0x9100, 0x88e5];
 /// The largest number of IPv6 extension headers that our code skips.
 const HEADERS_MAX: usize = 15;
@@ -20,7 +20,8 @@ const AH: u8 = 51;
 ///
 /// # Panics
 ///
-/// Panics if a field is not at the reported place, or if the other crate finds something else.
+/// Panics if a field is not at the reported place, or if the crate `etherparse` finds something
+/// else.
 pub(crate) fn run(bytes: &[u8]) {
     let Some((&kind, payload)) = bytes.split_first() else { return };
     let mut pkt = Packet::with_payload(payload);
@@ -116,7 +117,7 @@ fn check(frame: &[u8], keys: &Keys) {
     assert!(!found || keys.fragment == Fragment::No, "parts have no ports");
 }
 
-/// Compares our result with that of the other crate, as far as the other crate finds anything.
+/// Compares the headers that our code finds with those that the crate `etherparse` finds, if any.
 pub(crate) fn compare(frame: &[u8]) {
     let ours = keys(frame);
     let Ok(theirs) = LaxSlicedPacket::from_ethernet(frame) else {
@@ -131,9 +132,9 @@ pub(crate) fn compare(frame: &[u8]) {
     assert_eq!(ours.network, ETH_LEN + 4 * theirs.link_exts.len());
     let tag = theirs.vlan_ids().first().map(|id| id.value());
     assert_eq!(ours.vlan.map(|vlan| vlan.id), tag);
-    // The comparison must leave out some packets: the other crate trusts lengths that are too
-    // short, and stops at headers that are not complete. Its iterator over extension headers then
-    // reads beyond such a header.
+    // Do not compare all packets: `etherparse` trusts lengths that are too short, and stops at a
+    // header that is not complete. Its iterator over extension headers then reads beyond such a
+    // header.
     let whole = theirs.stop_err.is_none();
     // Returns the offset at which a header begins in the frame.
     let place = |part: &[u8]| part.as_ptr() as usize - frame.as_ptr() as usize;
@@ -156,7 +157,8 @@ pub(crate) fn compare(frame: &[u8]) {
             if !whole {
                 return;
             }
-            // Both crates skip these headers. Our code looks no further than a fragment header.
+            // Compare only packets whose extension headers both crates skip: no authentication
+            // header, and no header after a fragment header, because our code looks no further.
             let more: Vec<_> = ip.extensions().clone().into_iter().collect();
             let last = more.len().saturating_sub(1);
             let known = more.iter().enumerate().all(|(at, header)| match header {

@@ -10,11 +10,11 @@ use onramp_queue::{Packet, PacketList};
 const MTU: u32 = 1514;
 /// The largest depth of the tree: how many qdiscs may be one below the other.
 const DEPTH: u32 = 3;
-/// The largest number of announced times in a row at which no packet may leave after all, while the
-/// tree is emptied.
+/// How often in a row, while the tree is emptied, a dequeue at the time that the tree announced may
+/// find that no packet may leave yet. More often is an error.
 const PATIENCE: u32 = 10_000;
 
-/// The bytes that were not read yet. After the last byte, reads return zeros.
+/// The bytes of the input that were not read yet. After the last byte, reads return zeros.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {

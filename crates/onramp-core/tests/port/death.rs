@@ -13,9 +13,9 @@ use crate::world::{MTU, START};
 enum At {
     Enqueue(u32),
     Dequeue(u32),
-    /// In the device, when it has sent this many packets of a burst.
+    /// The device panics when it has sent this many packets of a burst.
     Transmit(u32),
-    /// In the second dequeue from the qdisc, and again when the qdisc is dropped.
+    /// The qdisc panics in the second dequeue, and again when it is dropped.
     Drop,
 }
 
@@ -102,9 +102,9 @@ impl PortWaker for Undertaker {
     }
 }
 
-/// Pushes ten packets of a pool, then one more. Returns the port, how often the runner learned of
-/// its death, and how many of the eleven packets were reported as sent, as dropped with the port,
-/// and as dropped for another reason.
+/// Pushes ten packets of a pool, then one more. Returns the port, how often the runner was told
+/// that the port died, and how many of the eleven packets were reported as sent, as dropped with
+/// the port, and as dropped for another reason.
 fn dies(at: At) -> (Port<Fragile>, u32, [u32; 3]) {
     let left = if let At::Transmit(left) = at { Some(left) } else { None };
     let device = Fragile { info: DeviceInfo::new("fragile".to_owned(), MTU), left };

@@ -83,7 +83,7 @@ fn a_busy_port_leaves_no_packet_lying_for_more_than_two_ticks() {
             let left = world.waker.due().unwrap().since(world.now);
             assert_eq!(left, if visited { TICK_NS } else { 2 * TICK_NS });
             if after >= left {
-                continue; // The runner visits before the packet would arrive.
+                continue; // Skip the case: the runner would visit before the packet arrives.
             }
             world.pass(after);
             let (staged, cookie) = (world.now, world.pushed);
@@ -119,8 +119,8 @@ fn a_run_feeds_the_qdisc_two_hundred_and_fifty_six_packets() {
     }
 }
 
-/// A run enqueues no more than 256 packets. Packets that the qdisc makes by splitting count, but
-/// the last packet may be split into more.
+/// A run enqueues no more than 256 packets, counting those that the qdisc makes when it splits a
+/// packet. Only the packet that reaches 256 may exceed that number: all of its parts are enqueued.
 #[test]
 fn what_a_qdisc_makes_counts_for_what_a_run_feeds_it() {
     const DATAGRAMS: u64 = 40;
@@ -160,7 +160,8 @@ fn duplicates_are_counted() {
     let mut world = World::new("netem duplicate 100% delay 1ms limit 150", 1_000);
     let _ = world.push(100);
     let stats = world.stats();
-    // 75 packets and their duplicates fit the limit of 150. The other 25 and theirs are dropped.
+    // 75 packets and their 75 duplicates fit the limit of 150. The other 25 packets and their 25
+    // duplicates are dropped.
     let dropped: u64 = stats.dropped.iter().map(|(_, n)| n).sum();
     assert_eq!((stats.enqueued, stats.made, stats.held, dropped), (200, 100, 150, 50));
     let _ = world.settle();
@@ -203,9 +204,9 @@ fn what_a_run_leaves_is_not_dropped() {
     assert_eq!((world.stats().sent, world.stats().dropped), (200, Vec::new()));
 }
 
-/// A burst has at most 64 packets (a quota), and a run sends one burst. In inline mode, the rest
-/// would have to wait for the runner, so a run sends four bursts there, if a burst costs the device
-/// no system call.
+/// A burst has at most 64 packets (a quota), and a run normally sends one burst. In inline mode, a
+/// run sends four bursts if a burst costs the device no system call, because packets that the run
+/// leaves must wait for the runner.
 #[test]
 fn a_run_sends_four_bursts_where_they_cost_nothing() {
     for (mode, calls, most) in [
@@ -286,7 +287,8 @@ fn a_run_takes_more_while_sixty_four_wait() {
         assert_eq!(world.stats().held, 20 + waits, "a burst and the qdisc have ten each");
         let _ = world.push(2);
         let ran = world.visit();
-        // The qdisc and the burst are full, so all packets that are enqueued are dropped.
+        // The qdisc holds its limit of ten packets, and ten more wait in the burst that the device
+        // did not take. So all packets that the run enqueues are dropped.
         assert_eq!(world.stats().held, if taken { 20 } else { 22 }, "{waits}");
         assert_eq!(u64::from(ran.done), if taken { waits + 2 } else { waits });
     }

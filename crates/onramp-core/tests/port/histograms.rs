@@ -13,8 +13,8 @@ fn staging_is_the_wait_of_the_oldest_once_a_take() {
     for wait in [1, 2, 3, 1_000, 1_023, 1_024, 65_535, 65_536, 90_000] {
         (0..5).for_each(|_| assert_eq!(world.push(1), None));
         world.pass(wait);
-        // When a run takes packets from the intake, only the wait of the oldest packet is counted.
-        // These later packets do not change it.
+        // When a run takes packets from the intake, the histogram counts only the wait of the
+        // oldest packet. The packets that are pushed next are younger and do not change the entry.
         (0..5).for_each(|_| assert_eq!(world.push(1), None));
         let _ = world.visit();
         waits.push(wait);

@@ -94,8 +94,9 @@ fn a_stream_is_collected_again() {
     world.check();
 }
 
-/// At a port that has stopped collecting, an owner sends up to four quotas, because the rest would
-/// only wait for the runner. For what is left then, the runner is asked to visit at once.
+/// At a port that has stopped collecting, an owner sends up to four quotas, because packets that it
+/// leaves only wait for the runner. If packets are still left, the owner asks the runner to visit
+/// at once.
 #[test]
 fn an_owner_goes_on_for_four_quotas() {
     let mut world = world();

@@ -39,8 +39,8 @@ fn a_quota_leaves_the_rest_to_the_keeper() {
     assert_eq!(world.wire().offered, [QUOTA]);
     assert!(world.port.is_busy());
     assert_eq!(world.stats().held, 136);
-    // The request for the runner's visit is two ticks ahead. It only makes sure that the runner
-    // knows of the busy port, which it then visits at every tick.
+    // The owner asks the runner to visit in two ticks, which only makes sure that the runner knows
+    // of the busy port. The runner then visits the port at every tick.
     assert_eq!(world.waker.due(), Some(START.after(2 * TICK_NS)));
     world.check();
     assert_eq!(world.next_visit(), Ran { done: QUOTA, again: true });
@@ -146,9 +146,9 @@ fn drops_of_the_qdisc_are_counted_and_leave() {
     world.check();
 }
 
-/// If the device takes all packets, no packet of a list is dropped, however long the list and
-/// however small the qdisc's limit. Linux would drop none either, because there the packets would
-/// arrive one by one.
+/// If a sender pushes packets as one list and the device takes all of them, no packet is dropped,
+/// however long the list and however small the qdisc's limit. Linux would drop none either, because
+/// there the packets would arrive one by one.
 #[test]
 fn a_list_that_came_at_once_is_no_backlog() {
     for (qdisc, most) in [("pfifo limit 1", 1), ("pfifo limit 10", 10), ("bfifo limit 700", 7)] {

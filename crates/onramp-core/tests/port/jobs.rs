@@ -179,9 +179,9 @@ fn jobs_that_take_long_are_done_one_at_a_time() {
     assert_eq!(done.load(SeqCst), 1);
 }
 
-/// If the list of waiting jobs is full, a job is refused, and the thread that brought it wakes the
-/// runner. Otherwise the waiting jobs could stay: an owner that leaves at that moment may have
-/// found the list locked.
+/// If the list of waiting jobs is full, the port refuses a job, and the thread that submitted it
+/// wakes the runner. That thread has locked the list for a moment, so an owner that left the port
+/// just then may not have seen the waiting jobs.
 #[test]
 fn who_finds_no_room_calls_the_keeper() {
     let world = World::new("pfifo", 1_000);

@@ -164,8 +164,8 @@ fn one_call(mode: Mode, held: bool) -> u64 {
         world.xmit(list, now, &Nobody).expect("room")
     };
     if held {
-        // Let two bursts wait for the runner although nothing else arrives, so that the port stops
-        // collecting.
+        // Make the port busy, and then let single packets wait for the runner although nothing else
+        // arrives, so that the port stops collecting packets.
         for _ in 0..30 {
             let _ = push(1, now);
         }
@@ -236,9 +236,9 @@ fn a_sparse_flow_is_not_kept_out() {
             ("pfifo_fast txqueuelen 5000", 50, 6),
         ] {
             let before = overtaken(qdisc, flows, priority, mode);
-            // In `fq`, each other new flow may send its initial quantum (ten packets of the largest
-            // size) before the late packet. In other kinds, only the packets of a burst that the
-            // device did not take may leave before it.
+            // In `fq`, each of the other flows is new and may send its initial quantum (ten packets
+            // of the largest size) before the packet that arrived last. In other kinds, only the
+            // packets of a burst that the device did not take may leave before that packet.
             let most = if qdisc.starts_with("fq") { 2_800 } else { 64 };
             assert!(before <= most, "{mode:?}, {qdisc}, {priority}: {before} of 4,501 before it");
         }

@@ -9,8 +9,9 @@ use crate::world::{START, World, packet};
 /// At this rate, 100 bytes take 800 ns.
 const RATE: Rate = Rate::bytes_per_second(125_000_000);
 
-/// A member of the rate that has stopped sending still counts as a member until 200 us after its
-/// last packet is paid for. After this many nanoseconds, it no longer counts.
+/// After a member of the rate has stopped sending, it still counts as a member for the time that
+/// its last packet takes at its share of the rate, and for 200 us more. After this many
+/// nanoseconds, it no longer counts.
 const FORGOTTEN_NS: u64 = 300_000;
 
 /// Returns a port that is one of the two members of a shared rate, and the rate itself, from which
@@ -48,7 +49,7 @@ fn a_port_with_nothing_has_none() {
 }
 
 /// A port that waits for the shared rate takes part in it, even if only one packet waits. Each
-/// packet must be paid for before the next one leaves.
+/// packet leaves when the time that the packet before it takes at the rate is over.
 #[test]
 fn a_port_that_waits_for_the_rate_has_one() {
     for held in [1, 2, 30] {

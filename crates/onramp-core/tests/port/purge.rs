@@ -1,5 +1,5 @@
-//! When a sender pushes to a closed or dead port, it must drop the packets that the port holds. It
-//! drops its own and at most a quota of others, and leaves the rest to the runner.
+//! A sender that pushes to a closed or dead port drops packets that the port holds: at most its own
+//! and 256 of other senders. The runner drops the rest.
 
 use std::sync::Barrier;
 use std::thread;
@@ -9,10 +9,9 @@ use onramp_queue::{Credits, DropReason, PacketList, Pool};
 
 use crate::world::{Notes, START, World, packet};
 
-/// A quota: the largest number of other senders' packets that a sender enqueues in one call, or
-/// drops at a closed port.
+/// The most packets of other senders that a sender enqueues in one call, or drops at a closed port.
 const QUOTA: u64 = 256;
-/// A number of packets that is many times the quota.
+/// A number of packets that is many times 256, the most that a sender drops for others.
 const MANY: u64 = 9_000;
 
 const MODES: [Mode; 2] = [Mode::Hybrid, Mode::Inline];
@@ -26,8 +25,8 @@ fn laden(mode: Mode, queued: u64, waiting: u64) -> World {
         world.enqueue(queued);
     }
     if waiting > 0 {
-        // The list arrives while another thread, the owner, is in the device. The owner enqueues at
-        // most a quota of it.
+        // A list of `waiting` packets arrives while the owner is in the device. The owner enqueues
+        // at most 256 of them.
         world.pass(1_000_000);
         let list = world.packets(waiting);
         world.wire().comes = Some(list);
@@ -63,8 +62,8 @@ fn tells_the_truth(world: &World, reason: DropReason) {
     assert!(stats.held == 0 || comes, "the runner comes at once");
 }
 
-/// A sender that finds that its port was closed meanwhile drops at most a quota of others' packets,
-/// and its own. The runner drops the rest.
+/// A sender that finds that its port was closed meanwhile drops its own packets and at most 256 of
+/// other senders. The runner drops the rest.
 #[test]
 fn a_sender_that_meets_a_close_drops_a_quota() {
     for mode in MODES {
@@ -80,8 +79,8 @@ fn a_sender_that_meets_a_close_drops_a_quota() {
             assert_eq!(world.stats().held, held + own - dropped, "{what}");
             tells_the_truth(&world, DropReason::Purged);
             world.check();
-            // More senders push before the runner visits. Each of them drops no more than a quota
-            // and its own packets.
+            // More senders push before the runner visits. Each of them drops no more than its own
+            // packets and 256 of others.
             for own in [1, 64, 500] {
                 let before = world.dropped(DropReason::Purged);
                 let _ = world.push(own);
@@ -115,7 +114,7 @@ fn the_keeper_drops_all() {
 }
 
 /// Three threads push without pause into a closed port, so that each of them owns the port now and
-/// then. In one call, a thread drops no more than a quota of packets of the other threads.
+/// then. In one call, a thread drops no more than 256 packets of the other threads.
 #[test]
 fn nobody_works_for_all_at_a_closed_port() {
     const LIST: u32 = 64;

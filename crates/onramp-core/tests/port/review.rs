@@ -1,5 +1,5 @@
-//! Neither a member of a shared rate, nor a waker, nor a broken qdisc or device harms other ports
-//! and senders.
+//! A port that has nothing to send, a sender's waker that panics, and a qdisc or device that breaks
+//! its contract do no harm to other ports and senders.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
@@ -241,8 +241,8 @@ impl Wake for Grenade {
     }
 }
 
-/// If a waker panics that a sender has registered, the port, whether it is dead or alive, and the
-/// other senders still work.
+/// Checks that the port, dead or alive, and the other senders still work if the waker that one
+/// sender has registered panics.
 fn wakes(how: Option<How>) {
     let device = Forger(DeviceInfo::new("forger".to_owned(), MTU), false);
     let qdisc: Box<dyn Qdisc> = match how {

@@ -14,7 +14,8 @@ use crate::counts::view;
 use crate::jobs::give;
 use crate::world::{MTU, World};
 
-/// How many times in a row a qdisc may defer a packet before its replacement gives up.
+/// How many times in a row a qdisc that is being replaced may defer a packet, before the port gives
+/// up and drops the packets that the qdisc still holds.
 const WAITS: u32 = 64;
 
 /// A qdisc that defers each packet `waits` times, by `gap_ns` nanoseconds each time.
@@ -95,9 +96,9 @@ fn takes_over(packets: u64, waits: u32, gap_ns: u64, makes: bool, line: &str) ->
     (world, asked)
 }
 
-/// When a qdisc is replaced, it is dequeued again at the time that it announces. The first such
-/// dequeue of a packet comes exactly at the announced time. Later ones come a nanosecond after it,
-/// because some qdiscs round the time down.
+/// While a qdisc is replaced, it is dequeued again at each time that it announces. For each packet,
+/// the first such dequeue comes exactly at the announced time, and later dequeues come a nanosecond
+/// after the announced time, because some qdiscs round that time down.
 #[test]
 fn its_clock_runs_to_the_times_that_it_names() {
     let (_, asked) = takes_over(2, 3, 1_000, false, "pfifo");
@@ -107,8 +108,8 @@ fn its_clock_runs_to_the_times_that_it_names() {
     assert_eq!(asked[8..], [2 * 3_002], "now it is empty");
 }
 
-/// The old qdisc may defer each packet up to sixty-four times. If it defers a packet more often,
-/// its replacement drops the packets, because the qdisc may never release them.
+/// A qdisc that is being replaced may defer each packet up to sixty-four times. If it defers a
+/// packet more often, all packets that it holds are dropped, because it may never release them.
 #[test]
 fn it_may_put_off_each_packet_so_many_times() {
     for (waits, moves) in [(0, true), (1, true), (WAITS, true), (WAITS + 1, false)] {

@@ -39,7 +39,8 @@ pub(crate) struct Wire {
     pub(crate) fails: Option<DropReason>,
     /// Packets that another thread pushes during the next call of the device.
     pub(crate) comes: Option<PacketList>,
-    /// Number of packets of `comes` that the port refused because it was full.
+    /// Number of the packets pushed during calls of the device that the port refused because it was
+    /// full.
     pub(crate) refused: u64,
     /// If set, another thread tries to close the port during each call of the device, and stores
     /// here whether the port could be closed.
@@ -125,7 +126,7 @@ impl PortWaker for Notes {
         self.2.set(Some(now));
     }
 
-    /// Returns the time that was set by [`Notes::takes`], whatever the clock shows.
+    /// Returns the time that the test has set with [`Notes::takes`], whatever the clock shows.
     fn elapsed(&self, _: Instant) -> u64 {
         self.1.get()
     }

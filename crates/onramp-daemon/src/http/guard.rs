@@ -1,11 +1,11 @@
 //! Protection against web pages of other sites.
 //!
-//! A page of another site may make a browser send requests to this server. The page cannot read the
-//! answers, and without asking this server first the browser sends only "simple" requests. A
-//! command is not a simple request, because its content type is JSON. A page may also make its own
-//! host name resolve to this server's address (DNS rebinding), so that the browser takes the page
-//! and this server for the same site. But then the browser sends that host name in the `Host`
-//! header.
+//! A page of another site may make a browser send requests to this server, but the page cannot read
+//! the answers. Without asking this server first (CORS preflight), the browser sends only "simple"
+//! requests. A command is not a simple request, because its content type is JSON. A page may also
+//! make its own host name resolve to this server's address (DNS rebinding), so that the browser
+//! takes the page and this server for the same site. But then the browser sends that host name in
+//! the `Host` header.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -57,7 +57,8 @@ pub(super) fn command(headers: &HeaderMap, local: SocketAddr) -> Result<(), (Sta
     Ok(())
 }
 
-/// A value of the `Host` header that no other site can own.
+/// A `Host` header of `localhost` or an IP address. Any other value may be a host name that belongs
+/// to another site.
 enum Named {
     Localhost,
     Address(IpAddr),

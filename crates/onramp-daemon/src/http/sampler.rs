@@ -73,8 +73,8 @@ impl Sampler {
         self.look(latest).await
     }
 
-    /// Takes a snapshot. Snapshots are taken one at a time: the next caller waits until this
-    /// snapshot is finished, even if the caller that asked for this snapshot has given up.
+    /// Takes a snapshot. `latest` stays locked until the snapshot is finished, even if the caller
+    /// stops waiting for it, so that snapshots are taken one at a time.
     async fn look(&self, mut latest: OwnedMutexGuard<Latest>) -> Result<Arc<Snapshot>, JoinError> {
         let (source, began) = (self.source(), self.began);
         let turn = source.turn().await;

@@ -320,7 +320,7 @@ fn every_figure_has_its_series() {
     assert_eq!(samples[&format!("onramp_drops_total{{{queue},reason=\"late\"}}")], 1005.0);
     for (what, labels, first) in [
         ("qdisc", "handle=\"1:\",parent=\"root\"", 600),
-        // A class without a parent stands directly below its qdisc.
+        // The label `parent` of a class without a parent class names the qdisc.
         ("class", "class=\"1:2\",parent=\"1:\"", 500),
     ] {
         let names = [

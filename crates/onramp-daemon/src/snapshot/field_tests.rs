@@ -122,8 +122,8 @@ fn every_field_of_a_qdisc_and_of_a_class_has_its_count() {
     assert_eq!(Qdisc::from(&plain), Qdisc { parent: None, sojourn_ns: None, ..expected });
 }
 
-/// A snapshot shows each qdisc in its transmit queue, even if that queue has ended and no counters
-/// were reported for it.
+/// A snapshot lists each qdisc under its transmit queue. If the host reports a qdisc of a queue,
+/// but no counters of this queue, the snapshot shows the queue with counters of zero.
 #[test]
 fn every_field_of_a_device_is_what_it_was_told() {
     let mut host = Host::new();
@@ -145,8 +145,8 @@ fn every_field_of_a_device_is_what_it_was_told() {
     assert_eq!(device.peer.as_deref(), Some("veth0"));
     let queues = device.queues.iter().map(|queue| (queue.queue, queue.runs, queue.qdiscs.len()));
     assert_eq!(queues.collect::<Vec<_>>(), [(0, 108, 0), (1, 108, 2), (2, 0, 0), (3, 0, 1)]);
-    // Counters are reported for queues 0 and 1; there is a qdisc of queue 2, just behind the last
-    // reported queue, and a qdisc of queue 1.
+    // The host reports counters of the queues 0 and 1, and qdiscs of the queues 2 and 1. The
+    // snapshot also shows queue 2, with counters of zero.
     let mut next = host.devices().swap_remove(0);
     (next.queues, next.qdiscs) = (vec![port(), port()], vec![(2, qdisc()), (1, qdisc())]);
     let queues = Device::from(&next).queues;

@@ -129,8 +129,8 @@ mod tests {
         assert_eq!(one.quantile(0.0), Some(1024.0));
         assert_eq!(one.quantile(0.5), Some(1536.0));
         assert_eq!(one.quantile(1.0), Some(2048.0));
-        // Three of the four values lie in the bucket 1024..2048, so the median (the second value)
-        // lies two thirds into that bucket.
+        // Three of the four values lie in the bucket 1024..2048, and the fourth is larger. So the
+        // median (the second value) lies two thirds into that bucket.
         let four = counted(&[1500, 1600, 1700, 1 << 20]);
         assert_eq!(four.quantile(0.5), Some(1024.0 + 1024.0 * 2.0 / 3.0));
         assert_eq!(four.quantile(0.75), Some(2048.0));

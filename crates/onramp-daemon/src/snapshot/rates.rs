@@ -164,8 +164,8 @@ impl RateMeter {
     }
 }
 
-/// Fills in the rates of a row over the last `seconds`. For an object that was not in the previous
-/// snapshot, everything that it has counted belongs to this time.
+/// Fills in the rates of a row: what the object has counted since the previous snapshot, divided by
+/// `seconds`. If the previous snapshot did not contain the object, this is all that it has counted.
 fn rate(row: &mut Row, now: &Past, past: Option<&Past>, seconds: f64) {
     let past = past.filter(|past| past.device == now.device && past.kind == now.kind);
     let per_second = |now: u64, then: u64| {
@@ -273,8 +273,9 @@ impl Rows {
         }
         let mut below = Below { queue, qdiscs, done: vec![false; queue.qdiscs.len()] };
         for at in 0..queue.qdiscs.len() {
-            // Qdiscs are listed after their parents, and a qdisc is written together with its
-            // parent. So a qdisc that is not written yet has no parent in this queue.
+            // `qdisc` also writes all qdiscs below the qdisc, and a parent is listed before its
+            // children. So this call writes only a qdisc whose parent is not in this queue, at
+            // depth 2.
             self.qdisc(device, &mut below, at, 2);
         }
     }

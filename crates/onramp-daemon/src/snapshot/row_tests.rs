@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::rates::six_digits;
 use super::*;
 
-/// Traffic that an object has counted until the moment `step`. The numbers depend on `first`, so
-/// that no two objects have equal numbers.
+/// Returns the counters of an object after `step` steps, each with the same traffic. The numbers
+/// depend on `first`, so that no two objects have equal numbers.
 fn traffic(first: u64, step: u64) -> Traffic {
     Traffic {
         sent_bytes: (first + 1) * 1000 * step,
@@ -19,7 +19,7 @@ fn traffic(first: u64, step: u64) -> Traffic {
     }
 }
 
-/// A histogram that counts a hundred values in each step, all in one bucket.
+/// Returns a histogram after `step` steps: a hundred values per step, all in bucket `bucket`.
 fn waits(bucket: usize, step: u64) -> Histogram {
     let mut counts = vec![0; bucket + 1];
     counts[bucket] = 100 * step;
@@ -85,8 +85,8 @@ fn rows() -> Value {
     serde_json::to_value(&stats.rows).expect("JSON")
 }
 
-/// The rates are computed from two snapshots that are two seconds and two steps of traffic apart,
-/// so each rate equals the traffic of one step.
+/// The second snapshot is two seconds and two steps of traffic later than the first, so each rate
+/// (per second) equals the traffic of one step.
 #[test]
 fn every_field_of_a_row() {
     let late = |packets, per_second: f64| json!({"packets": packets, "per_second": per_second});
@@ -258,8 +258,8 @@ fn what_stands_side_by_side_is_sorted() {
         assert_eq!(ids(&stats), sorted, "{sort:?}");
         assert_eq!(stats.omitted, 0);
     }
-    // A backlog is never unknown: a row without one counts as zero. So `b` and `d` are equal, and
-    // keep the order that they have in the tree.
+    // A backlog is never unknown: `b`, for which `figure` returns `None`, has the backlog 0, like
+    // `d`. So `b` and `d` keep the order that they have in the tree.
     let mut stats = tree(&rows, figure);
     stats.select(&Query { sort: Sort::Backlog, ..Query::default() });
     let sorted = ["c", "c/1", "a", "a/2", "a/2/y", "a/2/x", "a/1", "a/1/x", "a/3", "b", "d"];
@@ -273,8 +273,8 @@ fn what_stands_side_by_side_is_sorted() {
     assert_eq!(ids(&stats), ["a/1", "a/1/x", "a", "b"]);
 }
 
-/// If only a limited number of rows may be shown, devices with few rows keep all of them, and the
-/// other devices share the remaining number equally.
+/// If the number of rows is limited, a device with few rows keeps all of them. The other devices
+/// share the rest of the limit equally.
 #[test]
 fn devices_share_what_room_there_is() {
     let of = |device: &str, count: usize| {

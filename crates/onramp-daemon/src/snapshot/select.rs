@@ -104,8 +104,8 @@ fn retain_matching(rows: &mut Vec<Row>, filter: &str) {
     let words: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
     let mut text = String::new();
     let mut wanted = vec![false; rows.len()];
-    // `above` is the depth of the row that was kept last. The rows are read from the last to the
-    // first, so the next row with a smaller depth is that row's parent, and is kept, too.
+    // The loop goes from the last row to the first. `above` is the depth of the row that the loop
+    // kept last. The next row with a smaller depth is the parent of that row, and is kept, too.
     let mut above = 0;
     for (row, wanted) in rows.iter().zip(&mut wanted).rev() {
         describe(row, &mut text);
@@ -168,8 +168,8 @@ fn siblings(
     range: std::ops::Range<usize>,
     order: &mut Vec<usize>,
 ) {
-    // All rows in the range that are no deeper than its first row count as siblings of that row,
-    // even if their depth is smaller because a parent row is missing.
+    // `range` begins with the first of the siblings to sort. Each later row in `range` that is no
+    // deeper counts as a sibling, too, even if it is less deep because a parent row is missing.
     let Some(&depth) = depths[range.clone()].first() else { return };
     let starts: Vec<usize> = range.clone().filter(|&at| depths[at] <= depth).collect();
     let ends = starts.iter().copied().skip(1).chain([range.end]);
@@ -181,8 +181,8 @@ fn siblings(
     }
 }
 
-/// Keeps `limit` rows, shared among the devices. The row `keep` and the rows above it in the tree
-/// are kept in addition.
+/// Keeps `limit` rows, shared among the devices, and also the row whose `id` is `keep` and the rows
+/// above that row in the tree.
 fn cut(rows: &mut Vec<Row>, limit: usize, keep: Option<&str>) {
     let mut wanted = shares(rows, limit);
     let kept = keep.and_then(|keep| rows.iter().position(|row| row.id == keep));

@@ -117,8 +117,8 @@ fn rates_are_differences_by_time() {
 fn what_is_new_or_began_anew_has_done_it_all_since() {
     let mut meter = RateMeter::default();
     meter.update(&at(0, vec![steady("d0", 1, 1, 10)]));
-    // The second snapshot has a new device with the name of the old one (but another index), and a
-    // second new device: everything that they have counted belongs to the last interval.
+    // In the second snapshot, both devices are new: `d0`, because its index has changed, and `d1`.
+    // So all that they have counted belongs to the time between the two snapshots.
     let stats = meter.update(&at(2, vec![steady("d0", 2, 1, 20), steady("d1", 3, 1, 4)]));
     assert_eq!(stats.rows[0].packets_per_second, Some(1000.0));
     assert_eq!(stats.rows[3].packets_per_second, Some(200.0));
@@ -221,8 +221,8 @@ fn rows_are_sorted_and_cut() {
     let names = |stats: &Stats| stats.rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>();
     let cut = selected(Query { limit: Some(4), ..Query::default() });
     assert_eq!((names(&cut).join(" "), cut.omitted), ("d0 d0/0 eth1 eth1/0".into(), 11));
-    // Fourteen rows are kept. One device has seven rows and keeps all of them, its equal share; the
-    // other has eight and loses one.
+    // Two devices share a limit of fourteen rows, seven each. `d0` has seven rows and keeps all;
+    // `eth1` has eight and loses one.
     let cut = selected(Query { limit: Some(14), ..Query::default() });
     assert_eq!((names(&cut).len(), cut.rows[6].id.as_str()), (14, "d0/2/8003:"));
     let keep = Some("eth1/0/10:".to_owned());

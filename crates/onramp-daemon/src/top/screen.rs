@@ -117,8 +117,8 @@ fn table(frame: &mut Frame<'_>, view: &mut View, area: Rect) {
 }
 
 fn heads(sort: Sort) -> Cells<'static> {
-    // The column titles; each title stands with the sort order that sorts by its column, if there
-    // is one.
+    // The titles of the columns, each with the sort order that sorts the rows by this column, or
+    // with `None` if there is no such order.
     let heads = [
         ("NAME", None),
         ("RATE", Some(Sort::Rate)),

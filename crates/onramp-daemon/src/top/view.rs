@@ -6,7 +6,7 @@ use ratatui::crossterm::event::KeyCode;
 
 use crate::snapshot::{Query, Row, Sort, Stats, What};
 
-/// The queues of a device with more queues than this are collapsed at first.
+/// If a device has more queues than this number, its queues are collapsed at first.
 const FEW_QUEUES: usize = 4;
 
 /// The table of `onramp top`, and the user's position in it.

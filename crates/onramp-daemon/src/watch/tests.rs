@@ -164,7 +164,7 @@ fn drops_below_a_qdisc_are_not_its_own() {
             drops: [("overlimit".into(), count)].into(),
             ..Qdisc::default()
         };
-        // The last qdisc names itself as its parent. Such a qdisc counts as one without a parent,
+        // The qdisc `3:` names itself as its parent. Such a qdisc counts as one without a parent,
         // so its drops are subtracted from the drops of the queue.
         queue.qdiscs = vec![
             qdisc("1:", None, root),
@@ -182,8 +182,8 @@ fn drops_below_a_qdisc_are_not_its_own() {
         "5 packets on d0 tbf 3: overlimit",
     ];
     assert_eq!(lines(&told), expected);
-    // The counters of a qdisc and of the qdisc below it may have been read at different times. If a
-    // difference would be negative, it counts as zero.
+    // The counters of `1:` and of `2:` below it may have been read at different times. Here `2:`
+    // has more drops than `1:`, so the drops of `1:` itself would be negative; they count as zero.
     assert_eq!(lines(&look(2, [11, 20, 5])), ["13 packets on d0 tbf 2: overlimit"]);
 }
 

@@ -7,8 +7,8 @@ use onramp_host::Reply;
 
 use super::*;
 
-/// A daemon that sends prepared answers, whatever the client asks. When it ends, it returns the
-/// requests that it received.
+/// A simulated daemon: it answers each request with the next of some prepared answers, whatever the
+/// request is. After the last answer, its thread returns the requests that it received.
 struct Scripted {
     folder: tempfile::TempDir,
     thread: JoinHandle<Vec<Value>>,

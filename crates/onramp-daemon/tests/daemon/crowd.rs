@@ -62,7 +62,8 @@ fn request(number: usize, round: usize) -> Value {
     request
 }
 
-/// Each connection needs two open files, because client and daemon are in this process.
+/// Raises the limit of open files of this process. Each connection needs two open files, because
+/// client and daemon are both in this process.
 fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -56,7 +56,8 @@ fn who_does_not_read_is_cut_off_and_keeps_nobody_waiting() {
         let add = format!("ip link add device{number} type dummy");
         assert_eq!(client.ask(&command(&add))["code"], 0);
     }
-    // The client `deaf` never reads. Each reply has about 50 KiB; a few fill the socket's buffer.
+    // The client `deaf` sends requests, but never reads the replies. A few replies, of about 50 KiB
+    // each, fill the socket's buffer. Then the daemon must end the connection.
     let deaf = daemon.connect();
     let request = format!("{}\n", command("ip -d -s link"));
     deaf.0.get_ref().set_nonblocking(true).expect("it may be asked");
@@ -102,8 +103,8 @@ fn requests_beyond_the_rate_wait_and_are_not_lost() {
     for _ in 0..150 {
         assert_eq!(client.ask(&command("ip link"))["code"], 0);
     }
-    // At 100 requests per second, the first 100 requests pass at once, and the other 50 pass at the
-    // allowed rate.
+    // At 100 requests per second, the first 100 requests pass at once. The other 50 pass at the
+    // allowed rate, and so take about 500 ms.
     assert!(now() - begin >= Duration::from_millis(400), "{:?}", now() - begin);
 }
 
@@ -115,8 +116,8 @@ fn a_batch_says_no_more_than_fits() {
         let add = format!("ip link add device{number} type dummy");
         assert_eq!(client.ask(&command(&add))["code"], 0);
     }
-    // Each command prints about 25 KiB, and the batch would print 75 MiB, more than the 16 MiB that
-    // are allowed.
+    // Each command prints about 25 KiB, so the whole batch would print 75 MiB. The daemon must stop
+    // after 16 MiB, and say so in the last reply.
     let (count, listing) = (3_000, ["ip", "-s", "-d", "link"]);
     let request = json!({ "v": 1, "id": 5, "batch": vec![listing; count], "force": true });
     client.write(format!("{request}\n").as_bytes());
@@ -155,8 +156,8 @@ fn who_reads_a_byte_now_and_then_does_not_read() {
     }
     let batch = json!({ "v": 1, "batch": vec![["ip", "-s", "-d", "link"]; 60] });
     client.write(format!("{batch}\n").as_bytes());
-    // The reply has about 1.5 MiB. The client reads 256 KiB of it per second, which is too slow for
-    // the daemon's time limit.
+    // The reply has about 1.5 MiB, but the client reads only 256 KiB per second. This is too slow
+    // for the daemon, which ends the connection before the client has read 1 MiB.
     let (begin, mut bite, mut read, mut ended) = (now(), [0; 16 << 10], 0, false);
     loop {
         match client.0.get_mut().read(&mut bite) {

@@ -48,5 +48,6 @@ fn one_looks_at_a_time_though_nobody_waits() {
         slow.let_go.notify_all();
         sampler.snapshot().await.expect("a look");
     });
-    assert_eq!(slow.most.load(Ordering::Relaxed), 1); // Relaxed: all snapshots have ended.
+    // Relaxed: all snapshots have ended, so no thread changes the count.
+    assert_eq!(slow.most.load(Ordering::Relaxed), 1);
 }

@@ -33,13 +33,15 @@ fn a_lock_is_private_and_keeps_what_it_has() {
 fn what_is_no_stale_socket_is_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let refusal = |path: PathBuf| open(path).expect_err("it is refused");
-    // A socket of another type is refused, because the daemon cannot tell whether it is stale.
+    // A datagram socket is at the socket's path. The daemon refuses to start, because it cannot
+    // tell whether that socket is stale.
     let datagram = folder.path().join("datagram");
     let _socket = UnixDatagram::bind(&datagram).expect("it binds");
     let told = refusal(datagram.clone());
     let head = format!("cannot tell whether {} is stale: ", datagram.display());
     assert!(told.starts_with(&head), "{told}");
-    // A symbolic link is refused, wherever it leads.
+    // A symbolic link is at the socket's path. The daemon refuses to start, wherever the link
+    // leads.
     let link = folder.path().join("link");
     symlink(folder.path().join("nowhere"), &link).expect("a link");
     let told = format!("{} is not a socket; give another --socket", link.display());

@@ -61,8 +61,9 @@ impl tracing::Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// The process that the tests of this file start: this test, in another process of this program.
-/// Unless the environment variable with the role is set, the test does nothing.
+/// The code that the second process runs, not a test of its own: the tests of this file start this
+/// test program again and let it run only this function. Unless the environment variable in `ROLE`
+/// is set, the function does nothing.
 #[test]
 fn the_process() {
     let Some(role) = std::env::var_os(ROLE) else { return };
@@ -76,8 +77,8 @@ fn the_process() {
     serve::run(Options { config, ..Options::default() }).expect("it begins");
 }
 
-/// Prepares the start of this program as another process with a low limit of open files. Of the
-/// environment variables that matter, the process gets only the given ones, not the test's own.
+/// Prepares the start of this program as another process with a low limit of open files. Removes
+/// the environment variables that change what a daemon does, and then sets the given `variables`.
 fn process(role: &str, variables: &[(&str, &str)]) -> Command {
     let own = std::env::current_exe().expect("it runs");
     let mut command = Command::new("sh");
@@ -203,8 +204,8 @@ fn a_service_manager_hears_what_it_does() {
     daemon.ends(Signal::TERM, "SIGTERM");
 }
 
-/// The address of the service manager's socket is an abstract name, and the daemon has no
-/// configuration to read again.
+/// The daemon has no configuration file, so at SIGHUP it only writes a log message. The address of
+/// the service manager's socket is an abstract name here.
 #[test]
 fn without_a_configuration_there_is_nothing_to_reload() {
     let folder = tempfile::tempdir().expect("a folder");

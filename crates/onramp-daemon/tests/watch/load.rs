@@ -71,8 +71,8 @@ fn counted(listing: &Value) -> Vec<[u64; 2]> {
     qdiscs.map(|qdisc| ["packets", "drops"].map(|key| count(qdisc, key))).collect()
 }
 
-/// Requests a listing of all qdiscs, and checks that no counter has decreased since the listing
-/// before.
+/// Requests a listing of all qdiscs, and checks that no counter has decreased since the previous
+/// listing, whose counters are in `before`.
 fn look(daemon: &Alive, before: &mut Vec<[u64; 2]>) -> Value {
     let shown = daemon.exec("tc -s -j qdisc show dev d0");
     let listing: Value = serde_json::from_str(&shown).expect("JSON");
@@ -108,8 +108,8 @@ fn ten_thousand_qdiscs_are_listed_while_traffic_flows() {
     let stats = link.stats();
     assert_eq!((stats.submitted, stats.sent, stats.held), (given, given, 0));
     assert_eq!(stats.dropped_total(), 0);
-    // The listing's count of `mq` is the sum of the counts of the `pfifo` qdiscs. Packets that the
-    // qdiscs before them counted are not in it.
+    // The listed packet count of `mq` is the sum of the counts of its `pfifo` children. It does not
+    // include packets that the default children counted before the `pfifo` qdiscs replaced them.
     look(&daemon, &mut seen);
     assert!(seen[0][0] > 0 && seen.iter().all(|[_, drops]| *drops == 0), "{:?}", seen[0]);
     assert_eq!(seen[0][0], seen[1..].iter().map(|[packets, _]| packets).sum::<u64>());

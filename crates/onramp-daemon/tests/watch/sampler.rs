@@ -19,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Default)]
 struct Watched {
     looks: AtomicU64,
-    /// Whether a caller has its turn at present.
+    /// Whether a caller has the turn to use the source at present.
     taken: Arc<AtomicBool>,
     stuck: Mutex<bool>,
     freed: Condvar,
@@ -155,8 +155,8 @@ async fn looks_that_were_missed_are_not_made_up_for() {
     }
     tokio::time::advance(3 * SECOND + SECOND / 2).await;
     source.hold(false);
-    // The next snapshot follows the slow one (4.5 s) at the same virtual time, so its statistics
-    // have no rates (`None`). The listener may miss those of the slow one.
+    // The listener may miss the statistics of the slow snapshot, which cover 4.5 s. The snapshot
+    // after it is taken at the same virtual time, so its statistics have no rates (`None`).
     let next = loop {
         match seconds(&mut stats).await {
             None | Some(4.5) => {}

@@ -39,8 +39,9 @@ impl Feed for Late {
     }
 }
 
-/// The process that the tests of this file start: this test, in another process of this program.
-/// Unless the environment variable in `ROLE` is set, the test does nothing.
+/// The code that the second process runs, not a test of its own: the tests of this file start this
+/// test program again and let it run only this function. Unless the environment variable in `ROLE`
+/// is set, the function does nothing.
 #[test]
 fn the_process() {
     if std::env::var_os(ROLE).is_none() {

@@ -48,7 +48,8 @@ pub fn socket_memory(socket: BorrowedFd<'_>) -> io::Result<SocketMemory> {
     read(&vars, len as usize)
 }
 
-/// Interprets the answer, of which the kernel wrote the first `bytes` bytes.
+/// Interprets the values that `getsockopt` returned: the kernel wrote the first `bytes` bytes of
+/// `vars`.
 fn read(vars: &[u32; VARS], bytes: usize) -> io::Result<SocketMemory> {
     if bytes < size_of_val(vars) {
         let message = "SO_MEMINFO does not report drops: Linux 4.6 or later is needed";

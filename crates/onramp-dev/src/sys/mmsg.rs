@@ -63,9 +63,9 @@ pub(crate) struct Messages {
     copies_len: usize,
     /// Whether the last part of the message that is being built lies in `copies` and may grow.
     copying: bool,
-    /// Packets that were added and whose messages are not finished. Every part from the first part
-    /// of message `next` on points into the payload of one of these packets, or into the filled
-    /// part of `copies`.
+    /// Packets whose messages are not finished. Each part of these messages (from message `next`
+    /// on, with the message that is being built) points into the payload of one of these packets,
+    /// or into the filled part of `copies`.
     flight: PacketList,
     /// The super-packet (a packet of several datagrams) that is being cut into parts.
     held: Option<Held>,
@@ -76,7 +76,8 @@ pub(crate) struct Messages {
     parts_len: usize,
     /// The message that is being built.
     open: Shape,
-    /// Memory for the rest of a super-packet, when only its beginning was sent.
+    /// Memory for the rest of a super-packet (a packet of several datagrams) whose beginning was
+    /// sent.
     rest: Vec<u8>,
 }
 
@@ -301,7 +302,8 @@ impl Messages {
         let name =
             if name_len == 0 { ptr::null() } else { (&raw const self.names[self.next]).cast() };
         // SAFETY: the part points into the payload of a packet in `flight`, which is alive and
-        // which the kernel only reads. The length of the name was set with the name.
+        // which the kernel only reads. `name` is null with length 0, or points to the destination
+        // address in `self`, whose length was set with the address.
         let sent = unsafe {
             libc::sendto(socket.as_raw_fd(), part.iov_base, part.iov_len, FLAGS, name, name_len)
         };
@@ -328,7 +330,8 @@ impl Messages {
     }
 
     /// Drops the packets of the first unfinished message. If the message is a piece of a
-    /// super-packet, the remaining messages of that packet are dropped too.
+    /// super-packet (a packet of several datagrams), the remaining messages of that packet are
+    /// dropped, too.
     pub(crate) fn dropped(&mut self, reason: DropReason, done: &mut PacketList) {
         let whole = self.pending().iter().position(|shape| shape.packets > 0);
         let packets = whole.map_or(1, |at| self.pending()[at].packets);
@@ -351,7 +354,7 @@ impl Messages {
     }
 
     /// Moves the packets of all unfinished messages back to the front of `burst`. If the beginning
-    /// of a super-packet was sent, that beginning is cut off.
+    /// of a super-packet (a packet of several datagrams) was sent, the packet keeps only the rest.
     pub(crate) fn give_back(&mut self, burst: &mut PacketList) {
         if self.head_sent > 0
             && let Some(mut head) = self.flight.pop_front()

@@ -96,8 +96,8 @@ mod tests {
         let code = |result: io::Result<()>| result.expect_err("refused").raw_os_error();
         assert_eq!(code(set_udp_segment(&foreign(), 1)), Some(libc::ENOPROTOOPT));
         for ipv6 in [false, true] {
-            // A socket that is not connected has no path; an IPv4 socket does not support the IPv6
-            // option.
+            // An IPv4 socket that is not connected has no path, so its own option fails with
+            // ENOTCONN. It does not support the option for IPv6, which fails with EOPNOTSUPP.
             let expected = if ipv6 { libc::EOPNOTSUPP } else { libc::ENOTCONN };
             assert_eq!(code(path_mtu(&udp(), ipv6).map(drop)), Some(expected), "IPv6 {ipv6}");
         }

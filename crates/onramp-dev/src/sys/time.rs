@@ -80,8 +80,8 @@ mod tests {
     #[test]
     fn a_thread_that_asks_has_exact_timers() {
         std::thread::scope(|scope| {
-            // The test runs in a new thread, because timer slack is a property of a thread, and
-            // that of a new thread is 50 µs.
+            // The test runs in a new thread, because timer slack is a property of a thread, and the
+            // thread that runs the tests must keep its own.
             scope.spawn(|| {
                 exact_timers();
                 assert_eq!(slack(), 1);
@@ -115,8 +115,8 @@ mod tests {
     #[test]
     fn there_is_no_such_processor() {
         let before = allowed();
-        // 1,023 is the last processor that the C library's set can hold; the others are beyond the
-        // set.
+        // The C library's processor set holds processors up to 1,023, so the other numbers are
+        // beyond the set.
         for cpu in [1_023, 1_024, 1_025, usize::MAX] {
             if !before.contains(&cpu) {
                 let error = pin_thread(cpu).expect_err("no machine of ours has it");

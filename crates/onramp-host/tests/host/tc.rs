@@ -1,4 +1,4 @@
-//! The commands of `tc`.
+//! Tests of the `tc` commands of a host.
 
 use std::sync::{Arc, Mutex};
 
@@ -39,7 +39,7 @@ fn options_in_front_of_the_object() {
         ("tc -netns a", "Option \"-netns\": Onramp's devices are not in network namespaces.\n"),
         ("tc frob", "Object \"frob\" is unknown, try \"tc help\".\n"),
         ("tc qdisc frob", "Command \"frob\" is unknown, try \"tc qdisc help\".\n"),
-        // Some verbs exist only for some objects: `link` not for classes, and `get` not for qdiscs.
+        // Objects of other kinds have these commands: `tc qdisc link` and `tc filter get` exist.
         ("tc class link", "Command \"link\" is unknown, try \"tc class help\".\n"),
         ("tc qdisc get", "Command \"get\" is unknown, try \"tc qdisc help\".\n"),
     ];
@@ -94,7 +94,7 @@ fn a_device_that_is_not_there_is_said_after_what_else_is_wrong() {
     let none = "Cannot find device \"nope\"\n".to_owned();
     for line in [
         "tc qdisc add dev nope root fq",
-        // `tc` reports that a parent is missing only if the device exists.
+        // The parent `5:1` is missing, too, but `tc` reports the missing device first.
         "tc qdisc add dev nope parent 5:1 fq",
         "tc qdisc show dev nope",
         "tc class show dev nope",
@@ -112,7 +112,7 @@ fn a_device_that_is_not_there_is_said_after_what_else_is_wrong() {
     assert_eq!((two.code, &*two.err), (255, text));
 }
 
-/// Returns the first `words` words of each line.
+/// Returns the first `words` words of each line of `text`.
 fn heads(text: &str, words: usize) -> Vec<String> {
     let head = |line: &str| line.split(' ').take(words).collect::<Vec<_>>().join(" ");
     text.lines().map(head).collect()
@@ -142,8 +142,8 @@ fn what_is_listed_can_be_chosen() {
     assert_eq!(both.len(), 2);
     assert!(both.contains(&upper.to_owned()) && both.contains(&lower.to_owned()), "{both:?}");
     assert_eq!(classes("dev d1 classid 2:20"), [lower]);
-    // In `tc class show`, a parent names a qdisc: the kernel ignores the minor number, and no qdisc
-    // is called `root`.
+    // `tc class show` takes the parent as the number of a qdisc, and like the kernel ignores the
+    // minor number: `2:10` selects all classes of qdisc `2:`. `root` selects no class.
     assert_eq!(classes("dev d1 parent 2:10").len(), 2);
     assert_eq!(classes("dev d1 root"), [""; 0]);
     assert_eq!(classes("dev d1 qdisc 2:").len(), 2, "of the qdisc");
@@ -194,7 +194,8 @@ fn filters_are_listed_counted_and_got() {
     assert!(counted.starts_with(listed.lines().next().expect("a line")), "{counted}");
 }
 
-/// No filter classifies packets where they come in, so adding a filter there prints a warning.
+/// Onramp does not apply the filters of `clsact`. Adding such a filter succeeds with a warning, and
+/// deleting it prints no warning.
 #[test]
 fn filters_at_ingress_are_kept_with_a_warning() {
     let mut host = host();

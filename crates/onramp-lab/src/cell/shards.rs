@@ -13,11 +13,11 @@ use onramp_queue::Packet;
 use super::Padded;
 use super::words::{Chain, OWNED, Pointer, Pushed, push_to};
 
-/// Largest number of shards of an intake. The port's word has one bit for each shard, and one bit
-/// that says whether a thread owns the value.
+/// Largest number of shards of an intake. The atomic word `port` of the intake has one bit for each
+/// shard, and one bit that says whether a thread owns the value behind the intake.
 pub(crate) const SHARDS_MAX: usize = 62;
 
-/// Returns the bit that stands for `shard` in the port's word.
+/// Returns the bit that stands for `shard` in an intake's word `port`.
 const fn bit(shard: usize) -> u64 {
     1 << (shard + 1)
 }
@@ -43,7 +43,6 @@ unsafe impl<T: Send> Sync for Sharded<T> {}
 /// dropped without `leave`, the intake stays owned for ever.
 pub(crate) struct ShardsOwner<'a, T> {
     intake: &'a Sharded<T>,
-    /// A `ShardsOwner` acts like `&mut T`.
     value: PhantomData<&'a mut T>,
 }
 
@@ -73,10 +72,10 @@ impl<T> Sharded<T> {
     ) -> Result<Pushed<ShardsOwner<'_, T>>, Packet> {
         let list = &self.shards[shard].0;
         let owner = || ShardsOwner { intake: self, value: PhantomData };
-        // Acquire: pairs with the swap in `take`. If the list is empty, the thread that took this
-        // sender's previous packet already owned the port before this thread reads the port's word.
-        // Without that order, this packet could overtake the previous one.
-        // Relaxed: the loaded word is only a guess, which the exchange checks.
+        // Acquire: pairs with the swap in `take`. If an owner has emptied the list, this thread
+        // sees that owner's flag when it reads `port` next, so it finds `port` zero only after that
+        // owner has left. So this packet cannot overtake the sender's previous packet.
+        // Relaxed: the loaded `port` is only a guess, which the exchange checks.
         if list.load(Acquire) == 0 && self.port.0.load(Relaxed) == 0 {
             // Acquire: makes the previous owner's writes to the value visible; pairs with the
             // release in `leave`.
@@ -100,7 +99,7 @@ impl<'a, T> ShardsOwner<'a, T> {
     #[inline]
     pub(crate) fn waiting(&mut self) -> impl Iterator<Item = usize> + use<T> {
         let port = &self.intake.port.0;
-        // Relaxed: if this load misses a push, `leave` will fail and the owner looks again.
+        // Relaxed: if this load misses a push, `leave` fails, and the owner calls `waiting` again.
         // Acquire: makes the shards' lists visible; pairs with `push`.
         let waits = port.load(Relaxed) != OWNED;
         let mut bits = if waits { port.swap(OWNED, Acquire) & !OWNED } else { 0 };
@@ -115,7 +114,8 @@ impl<'a, T> ShardsOwner<'a, T> {
     #[inline]
     pub(crate) fn take(&mut self, shard: usize) -> Chain<'a, Pointer> {
         // Acquire: makes the packets visible; pairs with the release in `push_to`.
-        // Release: pairs with the acquire at the start of `push`.
+        // Release: a sender that finds the list empty also sees that this thread became the owner;
+        // pairs with the acquire at the start of `push`.
         let taken = self.intake.shards[shard].0.swap(0, AcqRel);
         // SAFETY: `push_to` made the list, and the swap gave the whole list to this thread.
         unsafe { Chain::new(&Pointer, taken, true) }
@@ -184,8 +184,8 @@ mod tests {
         assert_eq!(owner.waiting().collect::<Vec<_>>(), [0, 2]);
         assert_eq!(owner.waiting().count(), 0);
         assert_eq!(lens(owner.take(2)), [4, 2]);
-        // Push into shard 2 again. The owner has taken the packets of shard 2, but not those of
-        // shard 0.
+        // Push into shard 2, whose packets the owner has taken, before the owner takes those of
+        // shard 0. Then `leave` must fail, and `waiting` must return shard 2 again.
         assert!(matches!(intake.push(Packet::new(5), 2), Ok(Pushed::Staged)));
         assert_eq!(lens(owner.take(0)), [3]);
         let Err(mut owner) = owner.leave() else { panic!("shard 2 has something") };

@@ -1,10 +1,11 @@
 //! Alternative designs of Onramp's intake. Each has a single atomic word in front of a value that
 //! one thread at a time owns; the designs differ in the word's format.
 //!
-//! The word names the newest waiting packet, counts the waiting packets, and says whether a thread
-//! owns the value; 0 means that no packet waits and no thread owns the value. The link to the next
-//! older packet, in the word's format, is stored in the packet's cookie, on the same cache line as
-//! the link of Onramp's own lists.
+//! The word holds the name (address or index) of the newest waiting packet, the number of waiting
+//! packets, and a flag that says whether a thread owns the value. It is 0 if no packet waits and no
+//! thread owns the value. Each packet's `cookie` (a field of the packet's header) holds the value
+//! that the word had before the push, and so the name of the next older packet. The cookie lies on
+//! the same cache line as the pointer that Onramp's own lists use.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -29,16 +30,16 @@ pub(super) const OWNED: u64 = 1;
 /// If `name` has made a name from an address, `addr` returns that address for every word that
 /// contains the name, whatever count and flags the word also contains.
 pub(crate) unsafe trait Format: Default + Send + Sync {
-    /// Data that a sender keeps so that it can name its packets quickly.
+    /// Data that a sender keeps so that `name` is fast.
     type Memo: Default + Send;
 
     /// Largest number of waiting packets that a word in this format can count.
     const CAP: u64;
 
-    /// Returns the name of the packet at `addr`, in those bits of a word that hold the name.
+    /// Returns a word that holds the name of the packet at `addr`, and zero as count and flags.
     fn name(&self, addr: usize, memo: &mut Self::Memo) -> u64;
 
-    /// Returns the address of the packet that `word` names.
+    /// Returns the address of the packet whose name `word` holds.
     fn addr(&self, word: u64) -> usize;
 
     /// Returns `count`, shifted to those bits of a word that hold the count.
@@ -83,13 +84,13 @@ unsafe impl Format for Pointer {
     }
 }
 
-/// A format with 32 bits of index, 24 bits of count and 8 bits of flags. It assumes nothing about
-/// the addresses of packets.
+/// A format in which an intake's word has 32 bits for the index of a packet, 24 bits for the count
+/// and 8 bits for flags.
 ///
-/// Packets may lie anywhere in memory, so a table lists the regions of memory that hold packets. An
-/// index consists of a region's place in that table and the number of the packet's cache line
-/// within the region. If all packets lay in one region, finding a packet by its index would need
-/// only one addition.
+/// Packets may lie anywhere in memory, so a table lists the regions of memory that hold packets. A
+/// packet's index consists of its region's place in that table and the number of its cache line
+/// within the region. If all packets lay in one region, one addition would turn an index into an
+/// address.
 #[derive(Debug)]
 pub(crate) struct Index {
     /// For each place in the table, the region's number plus one; 0 marks a free place. Regions are
@@ -132,9 +133,9 @@ pub(crate) struct LastRegion {
     at: usize,
 }
 
-// SAFETY: the region and the line determine the address, because headers are aligned to lines. The
-// table's places never change once they are set, and the name was handed over together with the
-// packet.
+// SAFETY: an index determines the region and the cache line, and so the address, because packet
+// headers are aligned to lines. A place in the table never changes once it is set, and a thread
+// that got a packet's name by an acquire sees the place that was set before the packet was pushed.
 unsafe impl Format for Index {
     type Memo = LastRegion;
 
@@ -203,9 +204,9 @@ impl<F: Format> Iterator for Chain<'_, F> {
             return None;
         }
         let node: *mut () = ptr::with_exposed_provenance_mut(self.format.addr(self.newest));
-        // SAFETY: a `Packet` is one non-null pointer. `push_to` gave up this packet, the creator of
-        // the chain promised that the chain owns it, and from now on the caller does: this chain
-        // moves on to the next packet below.
+        // SAFETY: a `Packet` is one non-null pointer. `push_to` gave up this packet, and the
+        // creator of the chain promised that the chain owns it. The chain returns each packet once,
+        // because the next line moves the chain on to the next older packet.
         let pkt: Packet = unsafe { mem::transmute(node) };
         (self.newest, self.left) = (pkt.cookie, self.left - 1);
         if self.prefetch {
@@ -282,7 +283,6 @@ unsafe impl<F: Format, T: Send> Sync for OneWord<F, T> {}
 /// dropped without `leave`, the intake stays owned for ever.
 pub(crate) struct Owner<'a, F: Format, T> {
     intake: &'a OneWord<F, T>,
-    /// An `Owner` acts like `&mut T`.
     value: PhantomData<&'a mut T>,
 }
 
@@ -324,7 +324,7 @@ impl<'a, F: Format, T> Owner<'a, F, T> {
     #[inline]
     pub(crate) fn take(&mut self, prefetch: bool) -> Chain<'a, F> {
         let word = &self.intake.word.0;
-        // Relaxed: if this load misses a push, `leave` will fail and the owner takes again.
+        // Relaxed: if this load misses a push, `leave` fails, and the owner calls `take` again.
         let waits = F::count(word.load(Relaxed)) > 0;
         // Acquire: makes the packets visible; pairs with the release in `push_to`.
         let taken = if waits { word.swap(OWNED, Acquire) } else { OWNED };

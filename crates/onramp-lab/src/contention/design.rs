@@ -25,26 +25,29 @@ pub enum Design {
     Spinlock,
     /// Transmit path with one lock in front of the qdisc: a ticket lock.
     Ticket,
-    /// Transmit path with two locks: a thread that would have to wait for the first lock takes the
-    /// second one before it waits (Linux, 2011 to 2025).
+    /// Transmit path with a root lock and a busylock: a thread that finds the root lock held takes
+    /// the busylock before it waits for the root lock (Linux, 2011 to 2025).
     Busylock,
-    /// Transmit path with a ticket lock at which the thread that dequeues goes first (2009).
+    /// Transmit path with a ticket lock at which the thread that dequeues goes first (proposed for
+    /// Linux in 2009).
     Handicap,
     /// Transmit path with one lock whose waiters spin for a while and then sleep.
     Adaptive,
     /// Transmit path with one `std::sync::Mutex`.
     Mutex,
-    /// Transmit path with one queue per processor, and one thread that drains all of them (2009).
+    /// Transmit path with one queue per processor, and one thread that drains all these queues
+    /// (proposed for Linux in 2009).
     PercpuQueue,
     /// Transmit path with a lock-free list in front of the lock (Linux, since 2025).
     Llist,
     /// Onramp with its default mode (`Mode::Hybrid`).
     Onramp,
-    /// Onramp with `Mode::Inline`: only senders transmit, and their ports never collect packets.
+    /// Onramp with `Mode::Inline`: only senders transmit, and no port collects packets.
     OnrampInline,
     /// Onramp with `Mode::Dedicated`: only the runner transmits.
     OnrampDedicated,
-    /// Bare queue: one array per sender; the thread that drains them takes many packets at once.
+    /// Bare queue (without qdisc and device): one array per sender; the thread that drains the
+    /// arrays takes many packets at once.
     Floor,
     /// Bare queue: crossbeam's `ArrayQueue`.
     ArrayQueue,
@@ -58,9 +61,10 @@ pub enum Design {
     StdMpsc,
     /// Bare queue: Onramp's intake.
     OnrampIntake,
-    /// Bare queue: the word format of Onramp's intake, in code that the following designs share.
+    /// Bare queue: an intake with the word format of Onramp's own intake, but in the code that all
+    /// designs named `Intake...` share.
     IntakePointer,
-    /// Bare queue: an intake whose word holds an index and a 24-bit count.
+    /// Bare queue: an intake whose word holds the newest packet's index and a 24-bit count.
     IntakeIndex,
     /// Bare queue: an intake in which a packet that finds the intake idle goes through the list
     /// like all other packets.

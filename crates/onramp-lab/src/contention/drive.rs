@@ -54,8 +54,8 @@ impl Turn {
         Self { sampler: Sampler::one_in(CALL_PERIOD, seed), tried: false, first: None }
     }
 
-    /// Records an attempt to send the current packet. With `timed`, chooses some packets to be
-    /// timed. Returns whether the current packet is timed.
+    /// Records an attempt to send the current packet. With `timed`, the first attempt decides at
+    /// random whether the packet is timed. Returns whether the current packet is timed.
     #[inline]
     fn call(&mut self, timed: bool) -> bool {
         if timed && !self.tried && self.sampler.picks() {
@@ -65,8 +65,9 @@ impl Turn {
         self.first.is_some()
     }
 
-    /// Ends the current packet's turn, and records its time if it is timed. The path has taken or
-    /// dropped the packet, and the thread has yielded if it had to.
+    /// Records the time since the first attempt to send the current packet, if that packet is
+    /// timed. The caller calls this when the path has taken or dropped the packet, and after
+    /// yielding.
     #[inline]
     fn end(&mut self, into: &mut Latency) {
         self.tried = false;
@@ -166,11 +167,11 @@ mod tests {
     use crate::contention::Manners;
     use crate::measure::PhaseCell;
 
-    /// Least duration of each call of the worker except `send`, nanoseconds.
+    /// Least duration of each call of `wait` and of `give_way` of [`Refusing`], nanoseconds.
     const STEP_NS: u64 = 20_000;
     const PACKETS: u64 = 500;
 
-    /// A worker that refuses each packet twice and then takes it.
+    /// A sender's end of a path that refuses each packet twice, and takes it at the third call.
     struct Refusing<'a> {
         phase: &'a PhaseCell,
         calls: u64,
@@ -222,8 +223,8 @@ mod tests {
         assert_eq!(times.wait.samples(), 2 * PACKETS);
         assert!((1..PACKETS).contains(&times.send.samples()), "{times:?}");
         assert_eq!(times.accept.samples(), times.send.samples(), "of the same packets");
-        // Each packet takes two waits and one yield, each `STEP_NS` long; the histogram is exact to
-        // 1 %.
+        // Each packet takes two calls of `wait` and one of `give_way`, each at least `STEP_NS`
+        // long. The median must be at least their sum, less the histogram's error of 1 %.
         let accept = times.accept.percentiles().expect("some were picked");
         assert!(accept.p50 * 100 >= 3 * STEP_NS * 99, "{accept:?}");
     }

@@ -22,9 +22,9 @@ pub struct Row {
     pub credits: Option<u32>,
     /// The allocator that packets came from.
     pub memory: Memory,
-    /// Figures of the runs that do not time locks and calls, one per round, in order.
+    /// Figures of the runs that do not time locks and send calls, one per round, in order.
     rounds: Vec<Figures>,
-    /// Time to accept a packet in the runs that time locks and calls, one entry per round, in
+    /// Time to accept a packet in the runs that time locks and send calls, one entry per round, in
     /// order.
     accepts: Vec<Option<Percentiles>>,
     /// Number of packets dropped in all runs, by reason.
@@ -32,10 +32,10 @@ pub struct Row {
     /// Duration of a send call that took its packet, nanoseconds. One packet in 16 is measured.
     pub send: Latency,
     /// Time to accept a packet, nanoseconds, measured for one packet in 16: from the first call for
-    /// the packet until its thread may go on to the next packet. This time includes calls that
-    /// found no credit, waits for room and yielding.
+    /// the packet until its thread may go on to the next packet. This time includes send calls that
+    /// found no credit, waits for credit and yielding.
     pub accept: Latency,
-    /// Duration of each wait for room, nanoseconds.
+    /// Duration of each wait for credit or for room in the queue, nanoseconds.
     pub wait: Latency,
     /// Time from before the first packet of a burst until all of the burst has left, nanoseconds;
     /// empty for a stream.
@@ -55,7 +55,7 @@ pub struct Row {
     pub packets: MemoryNotes,
 }
 
-/// The figures of one round, from the run that does not time locks and calls.
+/// The figures of one round, from the run that does not time locks and send calls.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
     packets_per_second: f64,
@@ -158,7 +158,7 @@ impl Row {
         self.spread(|round| Some(round.switches_per_second))
     }
 
-    /// Returns the number of waits for room, per second.
+    /// Returns how many times per second senders waited for credit or for room in the queue.
     #[must_use]
     pub fn waits_per_second(&self) -> Option<Spread> {
         self.spread(|round| Some(round.waits_per_second))
@@ -184,9 +184,9 @@ impl Row {
         Spread::of(self.accepts.iter().flatten().map(|ns| percentile(ns) as f64))
     }
 
-    /// Returns the percentiles of the time from the send call to the qdisc, nanoseconds. For
-    /// `onramp` the link itself measures the time of the oldest packet of each take (each time the
-    /// owner takes the waiting packets), rounded up to a power of two.
+    /// Returns the percentiles of the time from the send call to the qdisc, nanoseconds. For the
+    /// design `onramp` the link itself measures: each time that an owner takes the waiting packets,
+    /// it records the time of the oldest of them, rounded up to a power of two.
     #[must_use]
     pub fn staging(&self) -> Option<Percentiles> {
         let Some(octaves) = &self.staging_octaves else { return self.staging.percentiles() };
@@ -221,7 +221,7 @@ impl Figures {
 pub struct Ratio {
     /// The design that was measured.
     pub design: Design,
-    /// Whether both designs behaved as they originally did, or like Onramp.
+    /// Whether the two compared designs behaved as they originally did, or like Onramp.
     pub manners: Manners,
     /// Number of sending threads.
     pub threads: usize,
@@ -229,11 +229,12 @@ pub struct Ratio {
     pub credits: Option<u32>,
     /// The allocator of packets, as in [`Row`].
     pub memory: Memory,
-    /// Packets per second, divided by those of the other design.
+    /// Packets per second, divided by those of the design compared with.
     pub packets_per_second: Option<Spread>,
-    /// CPU time per packet, divided by that of the other design.
+    /// CPU time per packet, divided by that of the design compared with.
     pub cpu_ns_per_packet: Option<Spread>,
-    /// The 99.9th percentile of the time to accept a packet, divided by that of the other design.
+    /// The 99.9th percentile of the time to accept a packet, divided by that of the design compared
+    /// with.
     pub accept_p999: Option<Spread>,
 }
 
@@ -265,7 +266,7 @@ impl Ratio {
         rows.iter().filter_map(to).collect()
     }
 
-    /// Whether this ratio belongs to `row`.
+    /// Whether this ratio was computed from the figures of `row`, divided by another row's figures.
     #[must_use]
     pub fn is_of(&self, row: &Row) -> bool {
         let Self { design, manners, threads, credits, memory, .. } = *self;

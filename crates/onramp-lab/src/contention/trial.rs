@@ -30,7 +30,7 @@ const STACK: usize = 256 << 10;
 /// Results of a trial.
 #[derive(Debug)]
 pub(crate) struct Trial {
-    /// Whether locks and calls were timed in this trial.
+    /// Whether locks and send calls were timed in this trial.
     pub(crate) timed: bool,
     /// Length of the measured window, seconds.
     pub(crate) seconds: f64,
@@ -82,7 +82,7 @@ struct Snapshot {
     transactions: u64,
 }
 
-/// Runs the trial of `cell` once. With `timed`, locks and calls are timed.
+/// Runs the trial of `cell` once. With `timed`, locks and send calls are timed.
 pub(crate) fn run(plan: &Plan, cell: Measurement, timed: bool) -> Result<Trial, Error> {
     let Measurement { design, manners, threads, credits, memory } = cell;
     let (phase, notes) = (Arc::new(PhaseCell::new()), SharedNotes::default());
@@ -169,7 +169,8 @@ impl Visit for &Stage<'_> {
             let window = self.window(&path);
             self.phase.set(Phase::Stop);
             gate.unpark();
-            // Join all threads before returning an error of one of them.
+            // Join all threads before returning an error: the scope itself panics if a thread that
+            // was not joined has panicked.
             let joined: Vec<_> = senders.into_iter().map(thread::ScopedJoinHandle::join).collect();
             let records = joined.into_iter().collect::<thread::Result<Vec<_>>>();
             let records = records.map_err(|_| Error::Panicked)?;

@@ -42,7 +42,7 @@ impl Path for Crooked {
 impl End for CrookedEnd<'_> {
     fn submit(&mut self, place: usize, count: usize) {
         let Crooked { thread, change, ref done, .. } = *self.path;
-        // Relaxed: only one thread reads and writes the flag.
+        // Relaxed: during the run, only the thread `thread` reads and writes `done`.
         let bends = self.thread == thread && !done.swap(true, Ordering::Relaxed);
         let change = if bends { change } else { 0 };
         let mut list = PacketList::new();
@@ -57,8 +57,9 @@ impl End for CrookedEnd<'_> {
     }
 }
 
-/// Lets two clients (threads 2 and 3) send bursts of five requests through a path on which `thread`
-/// submits `change` packets too many. Repeats the run until `thread` has submitted packets.
+/// Lets two clients (threads 2 and 3) send bursts of five requests to two servers (threads 0 and
+/// 1). In its first call, `thread` submits `change` packets more than asked (fewer if negative).
+/// Repeats the run until `thread` has made that call.
 fn talk_through(thread: usize, change: isize) -> Result<Talked<()>, Error> {
     loop {
         let mut what = Talk::new(2, 5, Duration::from_millis(50));

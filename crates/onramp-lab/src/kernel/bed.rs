@@ -45,8 +45,8 @@ pub(super) const DEVICES: [Kind; 3] = [
     // An ifb forwards packets that an action redirected to it. It counts any other packet as
     // received and drops it.
     Kind { id: "ifb", options: "", counters: &[RX_PACKETS] },
-    // The other end has no address. It drops all packets, in a softirq that runs on the sender's
-    // processor.
+    // The peer of a veth device gets every packet. It has no address, so the kernel drops the
+    // packet there, in a softirq that runs on the sender's processor.
     Kind { id: "veth", options: " peer name beyond", counters: &[TX_PACKETS, TX_DROPPED] },
 ];
 
@@ -82,7 +82,7 @@ pub(super) struct Held {
 /// The only class of `htb`; the qdisc puts all packets into it.
 const CLASS: &str = "1:1";
 
-/// Returns the lines of `tc` that install a qdisc at the root of an empty device.
+/// Returns the `tc` commands that install `qdisc` at the root of a device that has no qdisc yet.
 pub(super) fn lines(qdisc: &str) -> Vec<String> {
     let root = |qdisc: &str| format!("qdisc replace dev {NAME} root {qdisc}");
     match qdisc {
@@ -154,8 +154,8 @@ impl Bed {
         self.laid(qdisc)
     }
 
-    /// Installs an `htb` without its class, and returns the result of reading the qdisc back, which
-    /// must be an error.
+    /// Installs an `htb` without its class, and reads the qdisc back. Returns the result of
+    /// reading, which must be an error because the class is missing.
     #[cfg(test)]
     pub(super) fn without_class(&self) -> Result<(), String> {
         tc(&format!("qdisc replace dev {NAME} root noqueue"))?;
@@ -200,8 +200,8 @@ impl<'a> Laid<'a> {
             .ok_or_else(|| format!("the root qdisc should be {}, but tc says: {text}", self.kind))
     }
 
-    /// Waits until the root qdisc holds no packet or the time is up, and returns how many packets
-    /// the qdisc dropped and how many it still holds.
+    /// Waits until the root qdisc holds no packet, but no longer than [`PATIENCE`]. Returns how
+    /// many packets the qdisc dropped and how many it still holds.
     pub(super) fn settled(&self) -> Result<Held, Error> {
         let mut left = PATIENCE;
         loop {

@@ -51,8 +51,8 @@ pub(super) fn floor(cpus: &[usize], span: Duration) -> Result<Trial, Error> {
     let nulls: Vec<_> = nulls.into_iter().map(Mutex::new).collect();
     let taken = || counts.iter().map(|count| count.packets.get()).sum();
     let Watched { given, window, seen } = senders(cpus, span, taken, |number, seat, payload| {
-        // No other thread takes this lock. It exists only because threads share the closure, which
-        // cannot own a device per thread.
+        // Each thread locks only its own device, so it never waits. The devices need locks because
+        // all threads share this closure, and so the vector `nulls`.
         let mut null = nulls[number].lock().unwrap_or_else(PoisonError::into_inner);
         let mut direct = Direct { context: WorkerContext::new(seat), null: &mut null };
         send(&mut direct, seat.phase, payload)

@@ -73,9 +73,9 @@ impl Calls {
     fn note(&mut self, sent: Result<usize, i32>) -> Result<(), Error> {
         match sent {
             Ok(BATCH) => self.offered += BATCH as u64,
-            // The call ended at a frame that failed, and returned no error number. No signal
-            // reaches this thread, and any lasting error will fail the next call too, so the reason
-            // must be that the qdisc dropped the frame.
+            // `sendmmsg` stopped at a frame that failed, and returned the number of frames before
+            // this frame, but no error. Count the frame as dropped by the qdisc: no signal reaches
+            // this thread, and a lasting error will also fail the next call.
             Ok(sent) => {
                 self.offered += sent as u64 + 1;
                 self.refused += 1;

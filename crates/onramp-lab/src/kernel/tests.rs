@@ -64,8 +64,8 @@ fn costs_are_above_the_floor_of_the_side_with_as_many_processors() {
     assert_near(Some(round(3).scaling), 0.4);
     assert_near(Some(round(7).scaling), 1.2);
     assert_eq!((round(7).packets, round(7).dropped), (15_007, 3));
-    // 15,000 packets took 130 ns each, out of two seconds: the window of one second on two
-    // processors.
+    // 15,000 packets took 130 ns each, in all 0.00195 s. In the window of one second, the two
+    // processors had two seconds, so the share is half of 0.00195.
     assert_near(Some(round(7).cpu_share), 0.000_975);
 
     let ratios = found.ratios();
@@ -77,8 +77,9 @@ fn costs_are_above_the_floor_of_the_side_with_as_many_processors() {
 
 #[test]
 fn what_cannot_be_divided_is_not() {
-    // In the kernel, the path with a qdisc takes no more time than the floor, and with two
-    // processors no packet left. So there is nothing to divide by.
+    // With one processor, the kernel's `htb` takes as long per packet as the kernel's floor. With
+    // two processors, no packet leaves the kernel's `htb`. So Onramp's cost cannot be divided by
+    // the kernel's, and the ratios must be `None`.
     let kernel = [(4_000, 250), (7_500, 268), (4_000, 250), (0, 0)];
     let found = found(kernel, [(20_000, 50); 4]);
     let nothing = found.cells[3].rounds[0];
@@ -124,8 +125,8 @@ fn in_namespace(plan: &Plan, devices: &'static [bed::Kind]) -> Result<Found, Err
     })
 }
 
-/// Checks that the test bed accepts the qdisc that it reads back if that is the one it installed,
-/// and that any other qdisc is an error.
+/// Lets the test bed install an `htb` with a class and read the root qdisc back: asked for `htb`,
+/// it must succeed; asked for `pfifo`, it must fail. An `htb` without its class must fail, too.
 fn assert_read_back() {
     let look = || -> Result<[Result<(), String>; 3], String> {
         let bed = Bed::lay(&DEVICES)?;

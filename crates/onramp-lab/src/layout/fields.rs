@@ -1,4 +1,5 @@
-//! The fields that the threads of a port write and read most often, in two layouts.
+//! The fields that the threads of a port write and read most often (the intake's word, its limit
+//! and the owner's counters), in two layouts.
 
 use std::hint::black_box;
 use std::mem::offset_of;
@@ -17,8 +18,8 @@ const LINES: usize = 128;
 pub(super) trait Fields: Sync {
     /// Makes fields in which at most `cap` items may wait.
     fn new(cap: u64) -> Self;
-    /// Returns the intake's word, which threads change by exchanges: the flag `OWNED` and the
-    /// number of waiting items.
+    /// Returns the intake's atomic word, which holds the flag `OWNED` and the number of waiting
+    /// items.
     fn word(&self) -> &AtomicU64;
     /// Returns the largest number of items that may wait; senders read it.
     fn cap(&self) -> u64;
@@ -69,19 +70,21 @@ pub(super) trait Fields: Sync {
         self.word().swap(OWNED, Ordering::AcqRel) / ONE
     }
 
-    /// Returns a mark by which `has_left` later tells whether the caller's items have left. Call
-    /// `mark` after the push.
+    /// Returns a mark for `has_left`, which later tells whether an owner has worked on all items
+    /// that the caller has pushed. Call `mark` after the push.
     #[inline]
     fn mark(&self) -> u64 {
-        // The caller's push has seen at least the take before the take that includes the caller's
-        // item. It may have seen that take itself.
+        // Say that take number `n` will include the caller's last item. The caller pushed this item
+        // after take `n - 1` and acquired its number, so the mark is at least `n - 1`. The mark is
+        // larger if take `n` has already begun.
         self.takes().get()
     }
 
     /// Whether the owner has worked on all items that the caller pushed before it called `mark`.
     #[inline]
     fn has_left(&self, mark: u64) -> bool {
-        // A take begins when the work for the previous take has ended.
+        // Say that take number `n` includes the caller's last item; the mark is at least `n - 1`.
+        // Take `n + 1` begins when the work for take `n` is done, so `mark + 2` takes suffice.
         // Acquire: an owner that gave up the ownership has done the work for all waiting items;
         // pairs with the release in `take_or_leave`.
         self.takes().get() >= mark + 2 || self.word().load(Ordering::Acquire) & OWNED == 0

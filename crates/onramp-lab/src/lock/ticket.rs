@@ -43,8 +43,8 @@ impl Lock for Ticket {
         // Acquire: makes the last holder's writes visible; pairs with the release in `drop`.
         let turn = self.serving.load(Ordering::Acquire);
         let after = turn.wrapping_add(1);
-        // Relaxed: `turn` was read with acquire, and only the holder of that turn changes
-        // `serving`.
+        // Relaxed: the acquire above suffices. The exchange succeeds only if no thread has drawn
+        // the number `turn`, so no thread has held the lock since `serving` became `turn`.
         let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
         let drawn = self.next.compare_exchange(turn, after, order, failed);
         drawn.is_ok().then(|| Held(self))

@@ -92,7 +92,7 @@ impl<E: SendEnd> exchange::End for End<'_, E> {
                 }
             };
             pkt.set_payload(&[0x5a; PAYLOAD]);
-            // The network delivers a packet to the place that the packet's flow names.
+            // The network delivers a packet to the receiver whose number is the packet's flow.
             (pkt.flow, pkt.cookie, pkt.len) = (place as u64, self.sent, 162);
             self.sent += 1;
             let mut burst = PacketList::new();

@@ -56,7 +56,7 @@ pub(super) fn run<Q: Queues>(
         None => {
             let done = send(queues.end(number, noted), number, &group.phase);
             // Release: publishes that this sender has sent all its packets; pairs with the acquire
-            // of the receivers.
+            // in `receive`.
             sending.fetch_sub(1, Ordering::Release);
             done
         }
@@ -135,8 +135,8 @@ pub(super) fn wait(pool: &mut Pool, waker: &std::task::Waker, need: u32) {
 }
 
 impl Done {
-    /// Counts the packets in `taken`, which were received in this phase, and checks their order and
-    /// size.
+    /// Counts the packets in `taken`, which arrived in the phase `phase`, and checks their order
+    /// and size.
     fn receive(&mut self, taken: PacketList, phase: Phase) {
         if phase == Phase::Measure {
             self.counted += u64::from(taken.len());

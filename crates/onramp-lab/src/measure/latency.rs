@@ -80,11 +80,11 @@ impl fmt::Debug for Latency {
 pub struct Percentiles {
     /// Number of durations that the percentiles are computed from.
     pub samples: u64,
-    /// Half of the durations are no longer than this.
+    /// The median duration.
     pub p50: u64,
-    /// 99 % of the durations are no longer than this.
+    /// The 99th percentile of the durations.
     pub p99: u64,
-    /// 99.9 % of the durations are no longer than this.
+    /// The 99.9th percentile of the durations.
     pub p999: u64,
     /// The longest duration.
     pub max: u64,

@@ -24,7 +24,7 @@ impl Usage {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] if the kernel does not tell them.
+    /// [`Error::Usage`] if the kernel does not report the used resources.
     pub fn now() -> Result<Self, Error> {
         let usage = getrusage(UsageWho::RUSAGE_SELF)
             .map_err(|error| Error::Usage("the process's account", io::Error::from(error)))?;

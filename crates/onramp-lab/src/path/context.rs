@@ -31,7 +31,7 @@ const PERIOD: u64 = 16;
 pub(crate) struct WorkerContext<'a> {
     pub(crate) seat: &'a Seat<'a>,
     pub(crate) notes: Notes,
-    /// The thread's time: the clock is read once for each packet.
+    /// Time at which the thread last read the clock, which it does once for each packet.
     pub(crate) now: Instant,
     /// Whether the thread ended a quota with packets left in the qdisc, so that the thread must run
     /// the qdisc again.
@@ -50,7 +50,7 @@ pub(crate) struct WorkerContext<'a> {
     heap: Option<Heap>,
     /// Largest number of packets seen in flight at once. The pool has allocated that many packets.
     out_max: u32,
-    /// The pool's count of repeated exchanges at the time when the measurement began.
+    /// Value of [`Pool::repeated`] when the measured window began.
     repeated: u64,
     waker: Waker,
 }
@@ -146,7 +146,7 @@ impl<'a> WorkerContext<'a> {
         })
     }
 
-    /// Takes a packet, where the packet comes from the heap, is measured, or both.
+    /// Takes a packet from the heap, or from the pool with measurements of packet memory.
     #[inline(never)]
     fn noted(&mut self, payload: &[u8]) -> Option<Packet> {
         let from = (self.seat.timed && self.takes.picks()).then(|| MonotonicClock.now());

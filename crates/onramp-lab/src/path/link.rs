@@ -68,13 +68,14 @@ pub(crate) struct Sender<'a> {
     seat: &'a Seat<'a>,
     notes: MemoryNotes,
     out_max: u32,
-    /// The sender's count of repeated exchanges at the time when the measurement began.
+    /// Value of the sender's `memory_repeated` when the measured window began.
     repeated: u64,
 }
 
 impl Sender<'_> {
-    /// Records that the path took a packet. If the sender became the owner, it has sent its own
-    /// packet at once, so the number in flight seen here may be below the true maximum.
+    /// Counts a packet that the path took, and records the largest number of packets in flight. If
+    /// the sender became the owner, its packet may have left already, so the recorded number may be
+    /// below the true maximum.
     fn note(&mut self) {
         self.notes.taken += 1;
         let out = self.sender.in_flight();

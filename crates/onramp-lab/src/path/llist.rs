@@ -37,8 +37,8 @@ pub(crate) struct Llist {
 
 struct Place {
     list: Stack,
-    /// Number of packets pushed onto the list while it was not empty, since the list was last
-    /// taken.
+    /// Number of packets that came while the list was not empty, since the list was last taken.
+    /// Packets that were dropped at the cap count, too.
     count: Padded<AtomicU64>,
     queue: Queue<Spin>,
 }
@@ -63,8 +63,8 @@ impl Xmit for Llist {
     #[inline]
     fn xmit(&self, pkt: Packet, context: &mut WorkerContext<'_>) -> Sent {
         let Place { list, count, queue } = &self.queues[context.seat.queue()];
-        // Relaxed: the counter is only a bound and publishes no packet. It does not count a push
-        // onto an empty list.
+        // Relaxed: the counter only limits the length of the list and publishes no packet. A push
+        // onto an empty list is not counted.
         if !list.is_empty() && count.0.fetch_add(1, Ordering::Relaxed) >= CAP {
             context.take_back(pkt);
             return Sent::Dropped;
@@ -77,7 +77,7 @@ impl Xmit for Llist {
             return Sent::Staged;
         };
         let batch = list.take();
-        count.0.store(0, Ordering::Relaxed); // Relaxed: the counter is only a bound.
+        count.0.store(0, Ordering::Relaxed); // Relaxed: the counter only limits the list.
         let oldest = batch.front().map_or(context.now, |oldest| Instant(oldest.enqueued_ns));
         context.note_staging(batch.len(), oldest);
         let (mut done, alone) = (PacketList::new(), batch.len() == 1);
@@ -86,15 +86,17 @@ impl Xmit for Llist {
         for pkt in batch {
             verdict = root.enqueue(pkt, &mut done);
         }
-        // The sender learns the verdict only if its packet was alone in the batch. A larger batch
-        // holds packets of other senders, too.
+        // `verdict` is the qdisc's verdict on the last packet of the batch. Return it only if the
+        // batch has a single packet, which is then the sender's own. The last packet of a larger
+        // batch belongs to another push.
         let sent = if alone { told(verdict) } else { Sent::Staged };
         if queue.run_begin(&mut root) {
             let Some(back) = queue.run(root, &mut done, context) else { return sent };
             root = back;
         }
         root.unlock(&mut context.notes.locks[ROOT]);
-        // Free the packets after the lock was released, so that no thread waits for that.
+        // Free the packets after the release of the lock, so that no thread waits for the lock
+        // meanwhile.
         memory::free(done, None);
         sent
     }

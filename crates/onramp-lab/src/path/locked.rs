@@ -1,5 +1,5 @@
-//! A path with one lock in front of the qdisc. With `BUSY`, there is a second lock for threads that
-//! would have to wait for the first.
+//! A path with one lock, the root lock, in front of the qdisc. If the const parameter `BUSY` is
+//! true, threads that would have to wait for the root lock take a second lock first.
 //!
 //! A thread that sends takes the root lock and enqueues its packet; if no thread dequeues, the
 //! sender dequeues as well. The kind of the root lock makes the designs `spinlock`, `ticket`,
@@ -74,7 +74,8 @@ impl<L: Lock, const BUSY: bool> Xmit for Locked<L, BUSY> {
         if let Some(first) = first {
             first.unlock(&mut context.notes.locks[BUSYLOCK]);
         }
-        // Free the packets while this thread holds no lock, so that no thread waits for that.
+        // Free the packets while this thread holds no lock, so that no thread waits for a lock
+        // meanwhile.
         memory::free(done, None);
         sent
     }

@@ -10,8 +10,8 @@
 //! A sender keeps using one queue while it has packets in flight, because its packets could
 //! otherwise overtake each other.
 //!
-//! Source: the prototype that Gregory Haskins and Peter Morreale described on netdev in March 2009
-//! ("6 to 25 %"); never published. How the drainer collects is this crate's reading of the
+//! Source: the prototype that Gregory Haskins and Peter Morreale described on netdev in March 2009,
+//! and whose code they never published. How the drainer collects is this crate's reading of the
 //! description.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -43,8 +43,8 @@ struct Cpu {
     filled: Padded<AtomicBool>,
 }
 
-/// Number of rounds after which the drainer stops, so that its own sender may go on
-/// (`MAX_SOFTIRQ_RESTART`).
+/// Largest number of rounds of draining in one call of `drain` (Linux's `MAX_SOFTIRQ_RESTART`). It
+/// is limited because the drainer is itself a sender, whose own sending must go on.
 const ROUNDS: usize = 10;
 
 impl PerCpu {
@@ -80,7 +80,8 @@ impl Place {
                 context.note_staging(batch.len(), oldest);
             }
             for pkt in batch {
-                // Ignore the verdict: the sender of the packet does not wait for it.
+                // Ignore the qdisc's verdict on the packet: the packet's sender does not wait for
+                // it.
                 let _ = root.enqueue(pkt, &mut done);
             }
             context.scheduled = false;
@@ -98,16 +99,17 @@ impl Place {
     }
 
     fn is_filled(&self) -> bool {
-        // Relaxed: the fence in `drain` orders the load.
+        // Relaxed: the fence in `drain`, before this call, orders the load.
         self.cpus.iter().any(|cpu| cpu.filled.0.load(Ordering::Relaxed))
     }
 
-    /// Collects the packets of all processors, one processor after another. If the run is stopped
-    /// meanwhile, the packets of some processors are left.
+    /// Collects the packets of all processors, one processor after another. If the experiment stops
+    /// meanwhile, leaves the packets of the remaining processors where they are.
     fn collect(&self, context: &mut WorkerContext<'_>) -> PacketList {
         let mut batch = PacketList::new();
         for cpu in &self.cpus {
-            // Relaxed: `is_filled` finds a list that is filled after this load.
+            // Relaxed: if this load misses that the list is filled, `is_filled` finds the list
+            // later.
             if cpu.filled.0.load(Ordering::Relaxed) {
                 let notes = &mut context.notes.locks[PERCPU];
                 let Some(mut list) = cpu.list.lock(context.seat.phase, notes) else { break };
@@ -138,7 +140,8 @@ impl Xmit for PerCpu {
         // Relaxed: the list's lock and the fence below order the store.
         cpu.filled.0.store(true, Ordering::Relaxed);
         list.unlock(notes);
-        // SeqCst: pairs with the fence in `drain`.
+        // SeqCst: pairs with the fence in `drain`. Either the drainer sees that this list was
+        // filled, or this thread sees that there is no drainer.
         fence(Ordering::SeqCst);
         place.drain(context);
         Sent::Staged

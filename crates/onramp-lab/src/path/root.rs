@@ -56,8 +56,8 @@ pub(crate) struct Queue<L: Lock> {
     watchdog: Padded<AtomicU64>,
 }
 
-/// A phase that never becomes `Stop`, so that a thread that waits for the transmit lock never gives
-/// up. Only the thread that has set `running` takes that lock.
+/// A phase of the experiment that never becomes `Stop`: a thread that waits for the transmit lock
+/// in this phase never gives up. Only the thread that has set `running` takes that lock.
 static GOES_ON: PhaseCell = PhaseCell::new();
 
 impl Root {
@@ -171,8 +171,8 @@ impl<L: Lock> Queue<L> {
     }
 
     /// Dequeues and sends until no packet is left or the quota is used up. The calling thread must
-    /// be the one that dequeues. Returns the root lock's guard, or `None` if the run was stopped;
-    /// the lock is then not held.
+    /// be the one that dequeues. Returns the root lock's guard, or `None`, with the lock not held,
+    /// if the experiment was stopped meanwhile.
     pub(crate) fn run<'a>(
         &'a self,
         mut root: Guard<'a, L, Root>,
@@ -183,7 +183,8 @@ impl<L: Lock> Queue<L> {
         loop {
             let (mut burst, again) = root.dequeue(left, done);
             // Relaxed: the time publishes no other data. A thread that sleeps until an outdated
-            // time wakes too early, which is harmless.
+            // time may wake too early, which is harmless, or too late. But this thread reads its
+            // own store before it sleeps, so it wakes in time and runs the qdisc.
             if self.watchdog.0.load(Ordering::Relaxed) != again.0 {
                 // Relaxed: the time publishes no other data.
                 self.watchdog.0.store(again.0, Ordering::Relaxed);
@@ -197,8 +198,8 @@ impl<L: Lock> Queue<L> {
             let sent = self.transmit(&mut burst, done, now, context);
             let taken = &mut context.notes.locks[ROOT];
             let Some(back) = self.root.lock_as_owner(context.seat.phase, taken) else {
-                // Here the device must have taken all packets: a packet that is still in `burst`
-                // would be missing from the account.
+                // The experiment was stopped. The device must have taken all packets: nobody would
+                // count a packet that is still in `burst`.
                 debug_assert!(burst.is_empty(), "the devices of the laboratory take everything");
                 return None;
             };
@@ -257,7 +258,7 @@ impl<L: Lock> Queue<L> {
         let (root, transmit) = (self.root.get_mut(), self.transmit.get_mut());
         let mut done = PacketList::new();
         for pkt in late {
-            let _ = root.enqueue(pkt, &mut done); // Ignore these drops: the root counts them.
+            let _ = root.enqueue(pkt, &mut done); // The root counts a drop of `pkt`.
         }
         loop {
             let (mut burst, again) = root.dequeue(QUOTA, &mut done);
@@ -276,7 +277,7 @@ impl<L: Lock> Queue<L> {
     }
 }
 
-/// Adds the number of drops for each reason for which packets were dropped.
+/// Adds `count(reason)` to the entry of each drop reason in `into`; adds no entry for zero drops.
 pub(crate) fn add_drops(into: &mut BTreeMap<&'static str, u64>, count: impl Fn(DropReason) -> u64) {
     for reason in DropReason::ALL {
         let dropped = count(*reason);

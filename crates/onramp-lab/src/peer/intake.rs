@@ -1,5 +1,5 @@
-//! `onramp-intake`: Onramp's intake in front of a sink, without a qdisc and a device. A thread that
-//! pushes into the idle intake drains it.
+//! `onramp-intake`: Onramp's intake in front of a sink, which reads, counts and frees the packets;
+//! there is no qdisc and no device. A thread that pushes into the idle intake drains it.
 
 use onramp_queue::{Counter, Full, Intake, Owner, Packet, PacketList, Pushed};
 

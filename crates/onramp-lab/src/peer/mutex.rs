@@ -37,14 +37,16 @@ impl Peer for Shared {
         count.set(sink.taken);
         let run = sink.run();
         drop(held);
-        // Free the packets after the lock was released, so that no thread waits for that.
+        // Free the packets after the release of the lock, so that no thread waits for the lock
+        // meanwhile.
         memory::free(run, self.freed.as_ref());
         Ok(())
     }
 
     fn settle(&self) {
         let rest = self.held.lock().1.rest();
-        // Free the packets after the lock was released, so that no thread waits for that.
+        // Free the packets after the release of the lock, so that no thread waits for the lock
+        // meanwhile.
         memory::free(rest, self.freed.as_ref());
     }
 

@@ -1,6 +1,6 @@
-//! `intake-*`: variants of Onramp's intake, each with a single word. They differ in how the word
-//! names packets, in what happens to a packet that finds the intake idle, and in how the owner
-//! reverses the packets that it takes.
+//! `intake-*`: variants of Onramp's intake. The whole state of a variant is one machine word. The
+//! variants differ in how the word names packets, in what happens to a packet that finds the intake
+//! idle, and in how the owner reverses the packets that it takes.
 
 use onramp_queue::{Counter, Packet, PacketList};
 
@@ -40,7 +40,8 @@ impl<const PREFETCH: bool> Batch for List<PREFETCH> {
     }
 }
 
-/// How many packets before its turn [`Ahead`] prefetches a packet.
+/// [`Ahead`] prefetches each packet when the owner begins with the packet that comes this many
+/// packets earlier.
 const AHEAD: usize = 2;
 
 /// Reverses packets in an array. The array shows which packets come later, so each packet is
@@ -74,9 +75,9 @@ pub(crate) struct Works<B> {
     batch: B,
 }
 
-/// An intake whose word names packets in the format `F`, and whose owner reverses packets by the
-/// type `B`. With `DIRECT`, a packet that finds the intake idle is processed at once; without it,
-/// the packet is pushed like all others and then taken.
+/// An intake whose machine word names packets in the format `F`, and whose owner reverses packets
+/// by the type `B`. With `DIRECT`, the owner processes a packet that finds the intake idle at once;
+/// without it, the packet is pushed like all others and then taken.
 #[derive(Debug)]
 pub(crate) struct Variant<F: Format, B, const DIRECT: bool>(OneWord<F, Works<B>>);
 

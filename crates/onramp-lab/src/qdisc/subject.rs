@@ -37,8 +37,9 @@ impl Subject {
         }
     }
 
-    /// Whether this kind of qdisc is measured. A measured kind releases packets that have no
-    /// departure time without being told to, and does not stand for the queues of a device.
+    /// Whether this kind of qdisc is measured. The experiment leaves out kinds that keep no packets
+    /// (such as `noop`), that send packets only after a command (`plug`) or only at departure times
+    /// (`etf`), or whose classes are the queues of a device (such as `mq`).
     pub(super) fn is_measured(kind: &Kind) -> bool {
         !kind.quirks.stands_at_root
             && !matches!(kind.id, "noqueue" | "blackhole" | "noop" | "plug" | "etf")
@@ -50,7 +51,8 @@ impl Subject {
         let Self::Kind(kind) = self else { return None };
         match kind.classes {
             ClassKind::Added { .. } => Some(flows.min(CLASSES_MAX)),
-            // A qdisc with a single class offers no choice; the class is only the place of a child.
+            // A qdisc with one class (the place of its child) does not divide packets, so only
+            // kinds with bands have classes here.
             ClassKind::Fixed(_) => self.bands().map(|bands| bands.min(flows)),
             ClassKind::None => None,
         }
@@ -72,7 +74,7 @@ impl Subject {
             .ok_or_else(|| Error::Setup(self.name().into(), "it has no root".into()))
     }
 
-    /// Returns the lines of `tc` that set up the subject. Limits leave room for all packets, rates
+    /// Returns the `tc` commands that set up the subject. Limits leave room for all packets, rates
     /// are far above the traffic, and qdiscs that drop packets because of their waiting time get
     /// very long targets.
     fn lines(&self, flows: u32, backlog: u32) -> Vec<String> {

@@ -1,5 +1,5 @@
-//! The designs that are links of Onramp. The runner of a link goes on at once while a quota leaves
-//! packets, and is woken only when needed.
+//! The designs in which requests and answers pass a link of Onramp. If packets are left after a
+//! quota, the link's runner goes on at once. Senders wake the runner only if it is needed.
 
 use std::time::Duration;
 

@@ -18,8 +18,8 @@ use crate::exchange::{self, Path};
 /// Number of further quotas that a thread sends in a row before it leaves the rest to the helper
 /// (`MAX_SOFTIRQ_RESTART`).
 const RESTARTS: u32 = 10;
-/// A number of packets that can never wait in the intake. With this limit, no push into a busy
-/// intake becomes the owner.
+/// Length of the intake's list at which a push into a busy intake makes its thread the owner. The
+/// intake never holds so many packets, so this never happens.
 const NEVER: u16 = u16::MAX;
 /// How long a thread without packets sleeps before it looks again for returned packets.
 const NAP: Duration = Duration::from_millis(10);
@@ -147,8 +147,8 @@ impl Root {
         let (mut drops, now) = (PacketList::new(), now());
         let mut cx = Cx::new(now, &mut drops);
         for pkt in came {
-            // Ignore the verdict: the qdisc never reaches its limit. If it did, an answer would be
-            // missing at the end, and the run would fail.
+            // Ignore the qdisc's verdict on the packet: the qdisc never reaches its limit. If it
+            // did, an answer would be missing at the end, and the experiment would fail.
             let _ = self.qdisc.enqueue(pkt, &mut cx);
         }
         while self.burst.len() < QUOTA {
@@ -185,7 +185,7 @@ impl Path for Softirq {
                 slept = false;
                 while self.turn() {
                     tally(&self.restarts);
-                    thread::yield_now(); // `ksoftirqd` yields too.
+                    thread::yield_now(); // Linux's `ksoftirqd` yields, too.
                 }
                 continue;
             }
@@ -194,7 +194,8 @@ impl Path for Softirq {
                 slept = false;
             }
             // Release: publishes this thread's handle for the thread that wakes the helper.
-            // Relaxed: after a failure, the swap above looks for the call.
+            // Relaxed: if the exchange fails, a thread has called the helper; the swap in the next
+            // round acquires.
             let (order, failed) = (Ordering::Release, Ordering::Relaxed);
             if self.state.compare_exchange(AWAKE, ASLEEP, order, failed).is_ok() {
                 thread::park();

@@ -14,13 +14,14 @@ use crate::sync::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use crate::sync::{AtomicPtr, Life, Padded, UnsafeCell};
 use crate::wakes::call;
 
-/// Flag in the word: the sender waits for packets to come home. The thread that makes the count
-/// reach [`WAKE_AT`] wakes the sender.
+/// Flag in the word: the sender waits for packets to come home. The thread whose returned packets
+/// make the count in the word reach [`WAKE_AT`] wakes the sender.
 pub(crate) const WAITING: usize = 1;
 /// Flag in the word: a thread is taking the sender's waker out, and only that thread may touch the
 /// waker. The home stays alive until that thread has finished.
 pub(crate) const WAKING: usize = 2;
-/// Flag in the word: the pool was dropped; the count is then the number of nodes still out.
+/// Flag in the word: the pool was dropped; the count in the word is then the number of nodes that
+/// are not home yet.
 pub(crate) const CLOSED: usize = 4;
 /// Flag in the word: there is a [`Bell`] (by which other threads wake the sender), which keeps the
 /// home alive.
@@ -256,7 +257,7 @@ fn is_over(word: Word) -> bool {
 ///
 /// ```text
 ///                 |  ring  |  arm, listen, reclaim, drop of the pool
-/// ring            |   -    |   -                      - needs no lock
+/// ring            |   -    |   -                      -: may run at the same time
 /// ```
 ///
 /// A ring cannot be lost: it sets the flag RUNG, which the next `arm` finds, and if the flag
@@ -298,7 +299,8 @@ impl Bell {
             let change = if wakes { WAITING | WAKING } else { 0 };
             let rung = if mutant::is("bell-ring-forgets") { 0 } else { RUNG };
             let new = word.with_flags((word.flags() ^ change) | rung);
-            // An exchange is needed even if RUNG (the bell rang) is already set.
+            // Exchange the word even if RUNG (the bell rang) is already set, because the next `arm`
+            // must see what happened before this ring.
             // Release: publishes what happened before the ring; pairs with the acquire in `arm`.
             // Acquire: if WAITING was set (the sender waits), makes the waker visible; pairs with
             // the release in `arm`.

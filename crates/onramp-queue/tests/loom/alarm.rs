@@ -46,8 +46,9 @@ impl Rounds {
         let (mut done, mut next) = (0, NEVER);
         for (due, todo) in self.due.iter().zip(&self.todo) {
             if due.take(now) {
-                // `todo` is read by a load, which may see an old value, and not by a swap, which
-                // could not. So the model notices missing orderings.
+                // Read `todo` (whether a place has work) by a load, which may return an old value.
+                // A swap would always return the newest, and the model would not notice a missing
+                // ordering.
                 done += u32::from(todo.load(Relaxed));
                 todo.store(false, Relaxed);
             }
@@ -86,9 +87,9 @@ fn the_sleeper_comes() {
     });
 }
 
-/// One thread requests a visit at an early time, and another thread requests one at a later time,
-/// which wakes nobody. When the early time comes, the round also sees the later request, or the
-/// visiting thread is woken for it.
+/// A thread goes to sleep until an early time, for which a visit was requested. Another thread then
+/// requests a visit at a later time. The round of visits at the early time must find the later
+/// request, or the requesting thread must wake the visiting thread.
 ///
 /// Must fail with each of these mutants: alarm-set-release, alarm-rise-acquire.
 #[test]
@@ -175,7 +176,7 @@ fn it_stops_and_misses_nothing() {
 
 /// Two threads make visits: the home thread, and a stand-in that helps when a visit is overdue. The
 /// stand-in takes the request for a visit, but finds the place owned, and so requests another visit
-/// from the home thread. The work is done.
+/// from the home thread, which must still do the work.
 #[test]
 fn a_stand_in_gives_back_what_it_took() {
     check(3, || {

@@ -1,6 +1,6 @@
 //! Models of the gate (a byte that says whether a link is closed). One thread changes the gate and
-//! then looks for what another thread left. That other thread leaves something and then looks at
-//! the gate. At least one of the two threads notices the other.
+//! then looks at the ports. Another thread adds a port or leaves a packet in a port, and then looks
+//! at the gate. At least one of the two threads notices what the other did.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
@@ -9,8 +9,8 @@ use onramp_queue::{Gate, Intake, Owner};
 
 use crate::{check, spawn};
 
-/// One thread adds a place (a port) while another thread closes the gate. Either the closing thread
-/// finds the place, or the adding thread finds the gate closed.
+/// One thread adds a port while another thread closes the gate. The closing thread finds the new
+/// port, or the adding thread finds the gate closed, or both.
 ///
 /// Must fail with each of these mutants: gate-close-unfenced, gate-look-unfenced.
 #[test]
@@ -20,8 +20,8 @@ fn a_close_meets_a_new_place() {
         let adder = spawn({
             let (gate, places) = (gate.clone(), places.clone());
             move || {
-                // Release: pairs with the acquire load of `places` below. A link publishes its
-                // ports in the same way.
+                // Release: pairs with the acquire load of `places` by the thread that closes the
+                // gate. A link publishes a new port in the same way.
                 places.store(2, Release);
                 gate.has_closed_since()
             }
@@ -32,8 +32,8 @@ fn a_close_meets_a_new_place() {
     });
 }
 
-/// Takes what an owner has left in the port. Returns false if nothing was left, or if another
-/// thread owns the port.
+/// Takes the packets that the last owner left in the port; the port's value is their number.
+/// Returns false if there are none, or if another thread owns the port.
 fn sweep(port: &Intake<u32>) -> bool {
     port.own().is_some_and(|mut owner: Owner<'_, u32>| {
         let left = std::mem::take(&mut *owner);
@@ -42,9 +42,9 @@ fn sweep(port: &Intake<u32>) -> bool {
     })
 }
 
-/// One thread leaves something in a port while another thread shuts the gate (from then on, no
-/// runner visits the ports). Either the shutting thread finds what was left, or the leaving thread
-/// finds the gate shut.
+/// An owner leaves a packet in a port while another thread shuts the gate (from then on, no runner
+/// visits the ports). The shutting thread then looks at the port, and the owner looks at the gate.
+/// Exactly one of the two takes the packet.
 ///
 /// Must fail with each of these mutants: gate-shut-unfenced, gate-is-shut-unfenced.
 #[test]

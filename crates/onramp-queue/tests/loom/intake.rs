@@ -9,7 +9,8 @@ use onramp_queue::{Full, Intake, Owner, Packet, PacketList, Pushed};
 
 use crate::{check, join, spawn};
 
-/// A port for tests: an intake whose value is the list of the cookies that were sent.
+/// A port for tests: an intake whose value is the list of the sent packets' cookies. (A cookie is a
+/// number by which a test tells packets apart.)
 type Port = Intake<Vec<u64>>;
 
 fn packet(cookie: u64) -> Packet {
@@ -50,8 +51,8 @@ fn run(mut owner: Owner<'_, Vec<u64>>) {
     }
 }
 
-/// Checks that the port is at rest: no packet waits and no thread owns the port. Returns the
-/// cookies of the packets that were sent.
+/// Checks that no packet waits in the port and that no thread owns the port. Returns the cookies
+/// (the numbers that the test gave to the packets) of the packets sent.
 fn at_rest(port: &Port) -> Vec<u64> {
     assert_eq!(port.waiting(), 0, "nothing is left behind");
     let owner = port.own().expect("nobody owns it");
@@ -88,7 +89,7 @@ fn senders_race_for_an_idle_intake() {
     });
 }
 
-/// Three senders push one packet each.
+/// Three senders push one packet each into an idle intake. Each packet is sent once.
 ///
 /// Must fail with each of these mutants: intake-push-release, intake-take-acquire,
 /// intake-leave-idle-unchecked.
@@ -151,8 +152,8 @@ fn own_follows_an_owner() {
     });
 }
 
-/// An owner that is about to leave the intake busy (pushes then only stage packets) tells the
-/// runner. The runner then takes all packets.
+/// An owner calls the runner, and then leaves the intake busy (pushes then only stage packets).
+/// After the runner's visit, all packets have been sent, once and in order.
 ///
 /// Must fail with each of these mutants: intake-leave-busy-release, intake-leave-busy-empty,
 /// intake-own-acquire.
@@ -193,8 +194,9 @@ fn a_runner_takes_over() {
     });
 }
 
-/// An owner has left the intake busy (pushes only stage packets), and there is no runner. The push
-/// that completes a batch becomes the owner, and sees all packets and what the previous owner did.
+/// An owner has left the intake busy (pushes only stage packets, unless a batch waits; a batch is
+/// two packets in this model). There is no runner. The push that completes a batch makes its thread
+/// the owner, and this thread sees all packets and what the previous owner did.
 ///
 /// Must fail with each of these mutants: intake-push-acquire, intake-push-release,
 /// intake-push-never-owns.
@@ -250,8 +252,9 @@ fn an_owner_leaves_busy_under_pushes() {
 }
 
 /// A thread that finds the intake quiet (no owner, and no packet waiting) sees what the last owner
-/// wrote outside the intake's value, if that owner left the intake idle. (The owner writes twice,
-/// because after a thread has yielded, loom shows it no values from before the yield.)
+/// wrote to a counter beside the intake, if that owner left the intake idle. (The owner writes to
+/// the counter twice. Once a thread has yielded, loom no longer shows it values from before the
+/// yield, so an outdated value must come from the first write.)
 ///
 /// Must fail with each of these mutants: intake-quiet-acquire, intake-leave-idle-release.
 #[test]
@@ -260,7 +263,7 @@ fn quiet_means_that_the_books_are_done() {
 }
 
 /// A thread that finds the intake quiet (no owner, and no packet waiting) sees what the last owner
-/// wrote outside the intake's value, if that owner left the intake busy.
+/// wrote to a counter beside the intake, if that owner left the intake busy.
 ///
 /// Must fail with each of these mutants: intake-quiet-acquire, intake-leave-busy-release.
 #[test]
@@ -294,7 +297,8 @@ fn quiet(leave: fn(Owner<'_, Vec<u64>>)) {
 
 /// An owner has left the intake busy (pushes only stage packets), and only the runner takes
 /// packets. A push that finds no packet waiting calls the runner. At its first visit, the runner
-/// takes nothing, and calls itself for the packets that still wait.
+/// takes nothing and, because packets still wait, makes itself come again. In the end it has taken
+/// both packets.
 ///
 /// Must fail with each of these mutants: intake-push-never-first.
 #[test]

@@ -23,14 +23,15 @@ use std::sync::Arc;
 use loom::thread::{JoinHandle, yield_now};
 
 thread_local! {
-    /// Whether, in this test, a spawned thread runs before the thread that spawned it continues.
-    /// loom runs all threads of a model on one system thread, so each test has its own value.
+    /// Whether a thread that a model spawns runs before the spawning thread continues. Each test
+    /// has its own value: the test harness runs each test on a system thread of its own, and loom
+    /// runs all threads of a model on that system thread.
     static SPAWNED_FIRST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Checks `model` with at most `preemptions` forced thread switches. (The models of single parts
-/// also hold with two more preemptions, which takes ten minutes. All other models hold with one
-/// more, which takes twenty minutes.)
+/// Checks `model` with at most `preemptions` forced thread switches. (With two more, the models of
+/// single parts pass, too, and take ten minutes. With one more, all other models pass, too, and
+/// take twenty minutes.)
 ///
 /// loom looks for other interleavings only at accesses that conflict with the *last* access, so it
 /// can miss some interleavings, depending on which thread starts. So this function checks the model

@@ -28,7 +28,7 @@ impl Wake for Sleep {
     }
 }
 
-/// Makes a pool of this many packets. All of them are taken out and submitted.
+/// Makes a pool of `packets` packets, takes all of them out, and marks them as submitted.
 pub(crate) fn pool(packets: u32) -> (Pool, PacketList) {
     let mut pool = Pool::new(Credits { packets, bytes: 1_000 });
     let take = |cookie| {
@@ -206,8 +206,8 @@ fn a_request_is_taken_back() {
     });
 }
 
-/// Packets come home from two threads while the pool takes in the packets that are home. The
-/// completion of each packet is reported once.
+/// Two threads return packets to a pool while the pool's sender calls `reclaim`, which reports the
+/// completions of the packets that have come home. Each completion is reported once.
 ///
 /// Must fail with each of these mutants: pool-put-release, pool-reclaim-acquire.
 #[test]
@@ -310,8 +310,8 @@ fn a_waker_is_forgotten_during_a_wake_up() {
         drop(waker);
         let threads = drop_on_threads::<2>(out);
         if pool.forget_waker() {
-            // If a returning thread has taken the old waker, it has called that waker or is about
-            // to, and its packet is home.
+            // Nobody keeps the sender's first waker, or a thread that returned a packet has taken
+            // this waker to call it. In the second case, that packet is home.
             assert!(Arc::strong_count(&sleep) == 1 || pool.returned() > 0);
         }
         wait(&mut pool, &other_sleep, &other, 2);

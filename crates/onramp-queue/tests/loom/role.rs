@@ -9,9 +9,9 @@ use onramp_queue::{Alarm, NEVER, PacketList, Post};
 use crate::whole::{HOME, NOW, WATCH, World};
 use crate::{check, join, spawn};
 
-/// The holder of the role is in a call of another port's device. The watch (a thread that
-/// supervises the runner) takes over the role, or finds that the holder has come back. Meanwhile a
-/// sender leaves a packet in a port. The thread that then has the role sends the packet.
+/// The holder of a runner's role calls a device. Meanwhile a sender leaves a packet in a port with
+/// another device, and the watch (a thread that supervises the runner) takes over the role, unless
+/// the holder has already come back. The thread that then has the role sends the packet.
 ///
 /// Must fail with each of these mutants: alarm-set-release, alarm-set-acquire, alarm-rise-acquire,
 /// alarm-rise-release, alarm-rise-left-out, post-out-release, post-relieve-acquire,
@@ -94,8 +94,9 @@ fn a_job_waits_for_a_device() {
     });
 }
 
-/// A sender that waits for room in a port requests a visit. At that time, the device of that port
-/// blocks the holder of the role, or the holder is about to call the device. The visit is made.
+/// The holder of a runner's role calls the device of a port. Before or during the call, a sender
+/// that waits for room in this port requests a visit, and the watch (a thread that supervises the
+/// runner) may take over the role. The thread that then has the role ends the sender's wait.
 ///
 /// Must fail with each of these mutants: post-back-unchecked, alarm-set-acquire,
 /// alarm-rise-release, due-note-release, due-take-acquire.

@@ -36,10 +36,11 @@ impl Ports {
         })
     }
 
-    /// Models `Port::run`: as owner, sends all packets that have arrived. The counts use plain
-    /// loads and stores, so that a thread sees what another thread sent only if something orders
-    /// the accesses. (Two stores are needed, because after a thread has yielded, loom shows it no
-    /// values from before the yield.)
+    /// Models `Port::run`: as owner, sends all packets that have arrived. The count of sent packets
+    /// uses relaxed loads and stores, so a thread sees what another thread sent only if the intake
+    /// or the succession orders their accesses. (Each packet needs two stores: once a thread has
+    /// yielded, loom no longer shows it values from before the yield, so an outdated value must
+    /// come from the first store.)
     fn run(&self, mut owner: Owner<'_, ()>, mut fresh: PacketList) {
         loop {
             fresh.append(&mut owner.take());

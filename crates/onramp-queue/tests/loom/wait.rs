@@ -48,7 +48,8 @@ fn wait(
     }
 }
 
-/// Checks that no thread keeps the waker of a sleep that is over.
+/// Checks that only the test still refers to `sleeps`: no pool and no other thread keeps a waker of
+/// one of them.
 fn let_go<const N: usize>(sleeps: [StdArc<Sleep>; N]) {
     assert!(sleeps.iter().all(|sleep| StdArc::strong_count(sleep) == 1));
 }
@@ -207,8 +208,8 @@ fn a_ring_meets_a_waker_that_is_forgotten() {
     });
 }
 
-/// A sender takes its packets in, which cancels its request to be woken, while the bell rings. The
-/// sender notices the event for which the bell rang.
+/// A sender calls `reclaim`, which cancels its request to be woken, while another thread rings the
+/// sender's bell. The sender notices the event for which that thread rang.
 ///
 /// Must fail with each of these mutants: bell-ring-release, bell-ring-acquire, bell-ring-forgets,
 /// pool-arm-deaf.
@@ -236,8 +237,9 @@ fn a_ring_meets_a_reclaim() {
     });
 }
 
-/// A pool is dropped while its bell rings and its last packet comes home. Exactly one of the three
-/// threads frees the home that they share.
+/// One thread drops a pool, a second thread rings the pool's bell and drops it, and a third thread
+/// returns the pool's last packet. Exactly one of these threads frees the home, the memory that the
+/// pool, its bell and its packets share.
 ///
 /// Must fail with each of these mutants: bell-drop-release, bell-drop-acquire, pool-wake-acquire,
 /// pool-forget-acquire.
@@ -261,8 +263,8 @@ fn a_pool_goes_as_its_bell_rings() {
     });
 }
 
-/// A pool, its bell and its last packet are dropped by three threads, in any order. The home that
-/// they share is freed once.
+/// Three threads drop a pool, the pool's bell and its last packet, in any order. The home, the
+/// memory that pool, bell and packet share, is freed once.
 ///
 /// Must fail with each of these mutants: bell-drop-acquire, pool-close-acquire, pool-close-release,
 /// pool-put-acquire, pool-put-release.
@@ -279,8 +281,9 @@ fn a_bell_a_pool_and_a_packet_go() {
     });
 }
 
-/// A sender waits for two packets. It takes one of them back itself while another thread returns
-/// the other one. Both count for the request, and whichever comes second calls the sender's waker.
+/// A sender waits for two packets. The sender itself takes one packet back while another thread
+/// returns another packet. Each of these packets counts for the sender's request, and the thread
+/// whose packet comes second calls the sender's waker.
 ///
 /// Must fail with each of these mutants: pool-put-release, pool-reclaim-acquire.
 #[test]

@@ -1,9 +1,10 @@
 //! Models of the parts together, as a link uses them: a port, its runner, the watch (a thread that
 //! takes over if a device blocks the runner), and jobs.
 //!
-//! In these models, each thread sleeps on its own `Notify`, which passes on earlier writes only
-//! when the sleep ends. (loom's `unpark` passes them on at once, even to a thread that is awake.
-//! That would hide the ordering that the alarm must provide.)
+//! In these models, each thread sleeps on its own `Notify`. The writes that came before a call of
+//! `notify` become visible to the sleeping thread when its sleep ends. (With loom's `unpark`, they
+//! become visible at once, even to a thread that is awake. That would hide the ordering that the
+//! alarm must provide.)
 
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
@@ -36,11 +37,12 @@ pub(crate) struct World {
     pub(crate) marks: Marks,
     pub(crate) alarm: Alarm,
     pub(crate) post: Post,
-    /// Number of rounds of visits, which the holder of the role counts with a load and a store.
+    /// Number of rounds of visits. The holder of the role counts them with a separate load and
+    /// store, so the count is wrong if a new holder does not see what the previous holder wrote.
     pub(crate) rounds: AtomicU32,
     pub(crate) beds: [Notify; 2],
-    /// Number of packets that were sent plus number of jobs that were done. `all` is that number
-    /// when all work is done.
+    /// Number of finished pieces of work: packets that were sent, jobs that were done, and waits
+    /// for room that have ended. When this number reaches `all`, all threads stop.
     pub(crate) done: AtomicU32,
     all: u32,
 }
@@ -95,7 +97,8 @@ impl World {
         }
     }
 
-    /// Models `Port::run` for a port whose packets may all leave at once.
+    /// Models `Port::run` for a port without a quota whose device accepts every packet: the owner
+    /// sends all packets and does the jobs.
     pub(crate) fn run(
         &self,
         mut owner: Owner<'_, u32>,
@@ -188,7 +191,8 @@ impl World {
         self.grant();
     }
 
-    /// Models `Slot::want_room`: a sender that waits for room says so and requests a visit.
+    /// Models `Slot::want_room`: a sender that waits for room in the port sets the flag `wanted`
+    /// and requests a visit.
     pub(crate) fn want_room(&self) {
         self.wanted.store(true, Release);
         self.visit_now();
@@ -197,8 +201,8 @@ impl World {
     /// Models `Slot::take_wish` for a port that has room: ends the wait of the sender, if one
     /// waits.
     fn grant(&self) {
-        // Acquire: pairs with the release in `want_room`. Relaxed: the request of the visit orders
-        // the load.
+        // The swap acquires: pairs with the release in `want_room`. The load is relaxed: the
+        // request for the visit orders it after the store in `want_room`.
         if self.wanted.load(Relaxed) && self.wanted.swap(false, Acquire) {
             self.did(1);
         }
@@ -224,8 +228,9 @@ impl World {
         }
     }
 
-    /// After a visit by the holder of the role, marks the place again if another visit was
-    /// requested. Returns the time of that visit.
+    /// Sets the mark of the port `place` again if another visit was requested while the holder of
+    /// the role visited this port. Returns the time of the requested visit, `NEVER` if there is
+    /// none.
     fn look_again(&self, place: usize) -> u64 {
         let due = self.due.at();
         if due != NEVER {
@@ -266,8 +271,8 @@ impl World {
             self.look_again(0);
             self.serve(HOME);
         } else if self.due.at() != NEVER {
-            // The visit was requested by this thread, which was awake and needed no wake-up. Now
-            // another thread has the role, and must be woken.
+            // This thread had requested another visit from itself, without a wake-up because it was
+            // awake. Now another thread has the role and must make this visit, so wake that thread.
             self.marks.set(0);
             self.wake();
         }
@@ -280,8 +285,9 @@ impl World {
     }
 }
 
-/// Two senders leave packets in a busy port. Each sender requests a visit from the runner, or adds
-/// its packet to that of the other sender. The runner sends both packets.
+/// Two senders push one packet each. A sender that becomes the owner leaves its packet in the port,
+/// requests a visit from the runner and leaves the port busy; otherwise the sender only stages its
+/// packet. The runner sends both packets.
 ///
 /// Must fail with each of these mutants: intake-leave-busy-empty, intake-leave-idle-unchecked,
 /// mark-set-release, mark-clear-acquire.
@@ -298,8 +304,9 @@ fn the_runner_empties_a_busy_port() {
     });
 }
 
-/// If the port's own runner is late, another runner takes over the request for the visit. It either
-/// sends the packets or requests another visit from the port's own runner.
+/// Another runner may answer the request for a visit before the port's own runner does. The other
+/// runner then sends the port's packets or, if another thread owns the port, requests a new visit
+/// from the port's own runner. All packets are sent.
 ///
 /// Must fail with each of these mutants: alarm-set-release, alarm-rise-acquire,
 /// intake-leave-idle-release, intake-take-acquire.
@@ -310,8 +317,8 @@ fn another_runner_comes_by() {
         let (theirs, others) = (world.clone(), world.clone());
         let runner = spawn(move || theirs.serve(HOME));
         let other = spawn(move || {
-            // The other runner does not touch the marks, because only the port's own runner uses
-            // them.
+            // The other runner leaves the mark of the port set, because only the port's own runner
+            // clears marks.
             if others.marks.iter().count() > 0 && others.due.at() <= NOW && others.due.take(NOW) {
                 others.visit(|| others.visit_now());
             }

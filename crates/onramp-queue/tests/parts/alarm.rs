@@ -1,4 +1,5 @@
-//! Compares due times and alarms with the minimum of some numbers, and marks with a set of numbers.
+//! Tests of due times and alarms, which keep the earliest of the times that were set, and of marks,
+//! which are a set of port numbers.
 
 use std::collections::BTreeSet;
 
@@ -57,8 +58,8 @@ fn a_sleeper_rests_until_the_earlier_of_its_time_and_what_was_set() {
     }
 }
 
-/// Makes marks for `places` places and sets those that `of` selects. Returns the marks, and a set
-/// with the numbers of the marked places.
+/// Makes `Marks` for `places` ports, and sets the mark of each port whose number `of` accepts.
+/// Returns the marks, and the set of these numbers.
 fn marked(places: usize, of: impl Fn(usize) -> bool) -> (Marks, BTreeSet<usize>) {
     let (marks, mut model) = (Marks::new(places), BTreeSet::new());
     model.extend((0..places).filter(|place| of(*place)));

@@ -59,8 +59,8 @@ fn to_skip_needs_two_that_went() {
     went.skip(3, &open);
     open.skip(3, &went);
     assert_eq!((went.successor(1), open.successor(1)), (Some(3), None));
-    // If the flows' successor was removed too, they get its successor instead. The flows of the
-    // other successor keep theirs.
+    // The flows of a removed port go to the ports 3 and 4. Then port 3 is removed, too, and port 8
+    // takes over its flows. The flows of port 4 stay there.
     let both = gone(&[3, 4]);
     both.skip(3, &gone(&[8]));
     let successors: HashSet<_> = (0..1_000).filter_map(|key| both.successor(key)).collect();

@@ -41,8 +41,8 @@ fn a_ring_that_nobody_heard_is_kept() {
     bell.ring();
     assert_eq!(pool.arm(&waker, 1), Armed::Ready);
     assert_eq!(pool.arm(&waker, 1), Armed::Armed, "it was heard once");
-    // If the bell rings while no sender waits, only the next request to be woken notices it. Other
-    // operations do not.
+    // If the bell rings while no sender waits, the next `arm` or `listen` returns `Ready`. Other
+    // methods, such as `disarm` and `reclaim`, do not make the pool forget the ring.
     pool.disarm();
     bell.ring();
     pool.disarm();
@@ -65,8 +65,9 @@ fn a_listener_is_woken_by_the_bell_alone() {
     bell.ring();
     assert_eq!(calls.count(), 1);
     assert_eq!(pool.listen(&waker), Armed::Ready);
-    // A request to be woken only by the bell replaces a request to be woken by packets, and the
-    // other way round.
+    // A call of `arm` (a request to be woken by packets) replaces an earlier call of `listen` (a
+    // request to be woken only by the bell), and a call of `listen` replaces an earlier call of
+    // `arm`.
     assert_eq!(pool.arm(&waker, 2), Armed::Armed);
     assert_eq!(pool.listen(&waker), Armed::Armed);
     drop(out.pop());
@@ -109,8 +110,9 @@ fn a_bell_a_pool_and_its_packets_go_in_any_order() {
         }
         drop(waker);
         assert_eq!(Arc::strong_count(&calls), 1);
-        // The waker is called only if the packets came home before the pool was dropped. The bell
-        // has not called it: by the time it rings, the request is answered or the pool is gone.
+        // The returning packets call the waker only if the pool has not been dropped before. The
+        // bell never calls the waker: each ring comes after the packets have answered the request,
+        // or after the pool is gone.
         let place = |what| order.iter().position(|at| *at == what);
         assert_eq!(calls.count(), u32::from(place(1) < place(0)), "{order:?}");
     }
@@ -158,8 +160,9 @@ fn to_take_back_all_that_is_waited_for_wakes() {
     assert_eq!(pool.arm(&waker, 1), Armed::Armed);
     pool.take_back(strangers.pop().expect("theirs"));
     assert_eq!((calls.count(), pool.out(), others.reclaim(|_| {})), (1, 1, 1));
-    // Neither packet has counted for the request. So after the request is cancelled, no packet
-    // counts as returned.
+    // The pool's own packet was taken back while there was no request, and the other packet belongs
+    // to another pool, so neither of them counts for a request. Therefore no packet counts as
+    // returned when the last request is cancelled.
     pool.disarm();
     assert_eq!((pool.returned(), pool.out()), (0, 1));
     drop(other);

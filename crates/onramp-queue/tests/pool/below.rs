@@ -48,8 +48,9 @@ fn what_was_not_accepted_is_not_below() {
     pool.revoke(&mut list);
     assert_eq!((pool.out(), pool.below(), pool.has_guests()), (2, 0, false));
     assert!(list.front().is_some_and(|pkt| pkt.drop_reason.is_none()));
-    // After the refusal, one packet is submitted again, and has a completion when it comes home.
-    // The sender takes the other packet back, which has none.
+    // A link refused two packets of this sender. The sender submits the first of them again, so the
+    // first has a completion when it comes home. The sender takes the second back, so the second
+    // has none.
     let mut one: PacketList = list.pop_front().into_iter().collect();
     pool.submit(&mut one, 6);
     pool.take_back(list.pop_front().expect("the other one"));
@@ -94,7 +95,8 @@ fn a_refusal_leaves_the_fate_as_it_was() {
         assert_eq!(owner.reclaim(|_| told += 1), 1);
         told
     };
-    // In these cases, no link accepts the packet, whichever senders submit it, and however often.
+    // No link accepts the packet, whether its own sender (bit 0 of `asked`), another sender (bit 1)
+    // or both submit it, and although each of them submits it twice. So it has no completion.
     for asked in [0b01, 0b10, 0b11] {
         let mut list: PacketList = owner.take(8).into_iter().collect();
         for _ in 0..2 {
@@ -145,8 +147,9 @@ fn a_guest_may_go_round_for_ever() {
     }
 }
 
-/// A packet that is sent on counts for each sender that submitted it. If a link then refuses the
-/// packet, it no longer counts for that link's sender, but still for the earlier senders.
+/// A packet counts for every sender that submits it. If a link refuses the packet, it no longer
+/// counts for the sender that submitted it to that link, but it still counts for the earlier
+/// senders.
 #[test]
 fn a_guest_is_of_all_that_submitted_it() {
     let (mut first, mut second, mut owner) = (pool(1, 8), pool(1, 8), pool(1, 8));
@@ -164,7 +167,8 @@ fn a_guest_is_of_all_that_submitted_it() {
     }
     second.revoke(&mut list);
     assert_eq!((first.has_guests(), second.has_guests()), (true, true));
-    // The sender whose pool owns the packet submits it, is refused, and submits it again.
+    // A refusal undoes only the last submission by the sender whose pool owns the packet. The
+    // packet still counts for this sender if the sender submitted it before, and was not refused.
     owner.submit(&mut list, 50);
     owner.revoke(&mut list);
     assert_eq!((owner.below(), first.has_guests()), (0, true));

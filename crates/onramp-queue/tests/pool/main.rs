@@ -73,7 +73,7 @@ fn bytes_are_limited_but_one_packet_may_always_go() {
 #[test]
 fn a_charge_is_what_was_asked_for() {
     let mut pool = pool(10, 65_535);
-    // While a packet is out, the limit on bytes applies to the next packet.
+    // A pool applies its limit on bytes only while one of its packets is out, so keep a packet out.
     let _out = pool.take(0).unwrap();
     for payload in [0, 1, 128, 129, 512, 513, 2_048, 2_049, PAYLOAD_MAX] {
         for submitted in [true, false] {
@@ -384,8 +384,8 @@ fn a_forgotten_waker_is_dropped_and_not_called() {
     assert!(pool.forget_waker(), "once more changes nothing");
     drop(out.pop());
     assert_eq!((calls.count(), pool.returned()), (0, 2), "no packet is lost count of");
-    // When the waker of a request was called, the pool has no waker left, so `forget_waker` finds
-    // none.
+    // The third packet to come home answers the request. The pool then calls the waker and does not
+    // keep it, so `forget_waker` finds none.
     let (other, waker) = Calls::new();
     assert_eq!(pool.arm(&waker, 3), Armed::Armed);
     drop(waker);

@@ -93,8 +93,8 @@ impl Measurement {
     }
 
     pub(super) fn note(&mut self, fate: &Fate) {
-        // The source of a packet has the number of its flow, because the sources were added to the
-        // simulation in the order of the flows.
+        // The number of a packet's source is also the index of the packet's flow in `flows`,
+        // because the sources were added to the simulation in the order of the flows.
         let Some(flow) = self.flows.get_mut(fate.source) else { return };
         let counts = fate.at >= self.from;
         if let (Some(left), Some(arrives)) = (&mut flow.left, fate.arrives) {

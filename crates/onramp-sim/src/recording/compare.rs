@@ -20,7 +20,8 @@ const TOTAL_OFF: f64 = 0.05;
 /// Largest allowed difference between the medians of the sojourn time, as a share of the kernel's
 /// median.
 const MEDIAN_OFF: f64 = 0.10;
-/// Largest allowed difference between the 95th percentiles, as a share of the kernel's percentile.
+/// Largest allowed difference between the 95th percentiles of the sojourn time, as a share of the
+/// kernel's percentile.
 const P95_OFF: f64 = 0.20;
 /// Number of packets by which totals may differ in any case: if only few packets were counted, a
 /// difference of a few packets means nothing.
@@ -33,7 +34,7 @@ const SEEDS: u64 = 16;
 /// The result of comparing Onramp's run of a case with the kernel's run.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// Number of packets that came.
+    /// Number of packets that came to the tree of qdiscs.
     pub packets: usize,
     /// How exactly the runs had to agree.
     pub mode: Mode,
@@ -196,8 +197,9 @@ fn distributions(case: &Case, theirs: &Outcome) -> Vec<String> {
 }
 
 /// Returns all totals and percentiles in which the kernel's run differs too much from Onramp's
-/// runs. A difference from the mean of Onramp's runs is too much if it exceeds the tolerance, two
-/// standard deviations of Onramp's values and, for counts, the smallest difference that matters.
+/// runs. A difference from the mean of Onramp's runs is too much if it exceeds each of these
+/// limits: the tolerance, two standard deviations of Onramp's values and, for counts,
+/// [`PACKETS_OFF`].
 fn judge(runs: &[Totals], theirs: &Totals) -> Vec<String> {
     let mut told = Vec::new();
     let mut compare = |what: &str, of: &dyn Fn(&Totals) -> f64, off: f64, least: f64| {
@@ -231,7 +233,6 @@ fn spread(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    /// Returns the totals of a run in which these figures were measured.
     fn run(drops: f64, marks: f64, bytes: [f64; 2], median_ns: f64, p95_ns: f64) -> Totals {
         let flow_bytes = bytes.into_iter().enumerate().map(|(flow, bytes)| (flow as u64, bytes));
         let flow_bytes = flow_bytes.collect();
@@ -306,8 +307,9 @@ mod tests {
         assert!(!judge(&runs, &theirs(793.0)).is_empty());
     }
 
-    /// If all of Onramp's sojourn times are zero, a sojourn time of one nanosecond in the kernel's
-    /// run is reported. If the median is 100 ns, one of 110 ns in the kernel's run passes.
+    /// If all sojourn times in Onramp's runs are zero, sojourn times of one nanosecond in the
+    /// kernel's run are reported. If the median in Onramp's runs is 100 ns, a median of 110 ns in
+    /// the kernel's run passes.
     #[test]
     fn sojourns_are_compared_to_the_nanosecond() {
         let waits = |median_ns, p95_ns| run(0.0, 0.0, [0.0; 2], median_ns, p95_ns);

@@ -81,8 +81,9 @@ impl Figures {
         text.lines().map(read).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns a text for each figure in which `ours`, the figures of Onramp, differ from `self`,
-    /// the figures of the kernel, by more than chance explains.
+    /// Returns a text for each figure that the runs of Onramp (`ours`) do not have, or whose mean
+    /// in these runs differs from its mean in the kernel's runs (`self`) by more than the values'
+    /// spread and a fixed tolerance explain.
     #[must_use]
     pub fn unlike(&self, ours: &Self) -> Vec<String> {
         let mut told = Vec::new();
@@ -114,7 +115,7 @@ fn spread(figures: &[f64]) -> (f64, f64) {
 }
 
 impl Case {
-    /// Plays the case with each of these seeds, and returns the figures of these runs.
+    /// Plays the case once with each seed in `seeds`, and returns the figures of these runs.
     #[must_use]
     pub fn figures(&self, seeds: std::ops::Range<u64>) -> Figures {
         let mut figures = Figures::default();
@@ -133,8 +134,8 @@ impl Case {
         figures
     }
 
-    /// Plays the case with each of these seeds. Returns a text for each figure in which these runs
-    /// differ from the kernel's runs, whose figures the case contains, by more than chance
+    /// Plays the case once with each seed in `seeds`. Returns a text for each figure in which these
+    /// runs differ from the kernel's runs, whose figures the case contains, by more than chance
     /// explains.
     #[must_use]
     pub fn unlike(&self, seeds: std::ops::Range<u64>) -> Vec<String> {
@@ -162,8 +163,9 @@ mod tests {
     #[test]
     fn each_tolerance_has_an_end() {
         assert_eq!(theirs().unlike(&theirs()), [""; 0]);
-        // The means may differ by 4 times the square root of 2 * 4.5, plus 5 percent of 100, plus
-        // 2, which is 19 packets.
+        // In both lists of drops, the square of the standard deviation of the mean is 4.5. So the
+        // means may differ by 4 times the square root of 4.5 + 4.5, plus 5 percent of 100, plus 2,
+        // which is 19 packets.
         let drops = |mean: f64| {
             let mut ours = theirs();
             ours.0.insert("drops".into(), [-6.0, -3.0, 0.0, 3.0, 6.0].map(|by| mean + by).to_vec());
@@ -171,8 +173,9 @@ mod tests {
         };
         assert_eq!(drops(118.9).len() + drops(81.1).len(), 0);
         assert_eq!((drops(119.1).len(), drops(80.9).len()), (1, 1));
-        // The means may differ by 4 times the square root of 5e7, plus 5 percent of 400,000 ns,
-        // plus 20 us, which is 68,284 ns.
+        // The square of the standard deviation of the mean is 5e7 in the kernel's runs, and zero in
+        // Onramp's runs. So the means may differ by 4 times the square root of 5e7, plus 5 percent
+        // of 400,000 ns, plus 20 us, which is 68,284 ns.
         let median = |mean: f64| {
             let mut ours = theirs();
             ours.0.insert("median sojourn, ns".into(), vec![mean; 5]);

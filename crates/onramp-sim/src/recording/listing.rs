@@ -77,12 +77,12 @@ const COLLECTED: &str = "  gc ";
 const FLOWS_KEPT: [&str; 3] = ["flows", "(inactive", "gc"];
 
 /// A word that is removed from the options of `red` before listings are compared. The `tc` of the
-/// recording machine shows it, although the option has no effect there: see `tc.rs`.
+/// recording machine shows this option, although it has no effect on that machine: see `tc.rs`.
 const NO_EFFECT: &str = "adaptive ";
 
 /// The beginning of the line of `pie` with its drop probability. Linux updates the probability by a
-/// timer even if no packets come, while the value that Onramp shows is from the last call.
-/// Therefore the line is not compared.
+/// timer even if no packets come, while Onramp shows the probability as of the last call of the
+/// qdisc. Therefore the line is not compared.
 const LAW_OF_PIE: &str = "  prob ";
 
 /// One object in a listing: a qdisc, a class or a filter, with all its lines.
@@ -106,8 +106,8 @@ fn objects(text: &str, changed: bool) -> Vec<Object> {
     }
     let mut objects: Vec<Object> =
         objects.into_iter().filter_map(|lines| Object::of(lines, changed)).collect();
-    // The flows of a qdisc are sorted by what is shown of them, because their numbers have no
-    // meaning.
+    // The flows of a qdisc may be listed in another order by the kernel, and their numbers have no
+    // meaning, so sort them by the text of their lines.
     let flows = |one: &Object, other: &Object| one.name == other.name && one.is_flow();
     objects.chunk_by_mut(flows).for_each(<[Object]>::sort);
     objects
@@ -125,8 +125,9 @@ impl Object {
         let (mut name, mut lines) = (words.join(" "), lines);
         let mut head = lines[0].to_owned();
         match (what, kind) {
-            // `tc` 6.1 does not know `dualpi2`, so it shows neither its options nor its statistics.
-            // Linux also lists two classes of `dualpi2` that have no number.
+            // `tc` 6.1 does not know `dualpi2`, so the kernel's listing has neither options nor
+            // statistics of this qdisc. In addition, that listing has two classes of `dualpi2`
+            // without numbers.
             ("class", "dualpi2") => return None,
             ("qdisc", "dualpi2") => {
                 lines.truncate(3);
@@ -179,7 +180,7 @@ pub(super) fn counters(text: &str, put: &mut dyn FnMut(String, f64)) {
 struct Sent<'a> {
     packets: u64,
     dropped: u64,
-    /// The rest of the line: the counts of overlimits and requeues.
+    /// The text after the counts of packets sent and dropped: counts of overlimits and requeues.
     rest: &'a str,
 }
 
@@ -191,14 +192,15 @@ impl<'a> Sent<'a> {
         Some(Self { packets: packets.parse().ok()?, dropped: dropped.parse().ok()?, rest })
     }
 
-    /// Returns the line with one number, the sum of the packets sent and dropped. It is used for
-    /// the kinds in [`SENT_BY_CHANGE`], because the sum is the same in Linux and in Onramp.
+    /// Returns the line without the bytes sent, and with the sum of the packets sent and dropped in
+    /// place of these two counts. Used for the kinds in [`SENT_BY_CHANGE`], for which Linux and
+    /// Onramp agree in this sum alone.
     fn with_drops(&self) -> String {
         format!(" Sent or dropped {} pkt ({}", self.packets + self.dropped, self.rest)
     }
 
-    /// Returns the line without the number of packets sent. It is used for the kinds in
-    /// [`SENT_BY_LOOK`], for which only that number differs between Linux and Onramp.
+    /// Returns the line without the bytes and packets sent. Used for the kinds in [`SENT_BY_LOOK`],
+    /// for which Linux and Onramp differ only in these two counts.
     fn without_packets(&self) -> String {
         format!(" dropped {}, {}", self.dropped, self.rest)
     }
@@ -216,8 +218,8 @@ pub(super) fn recounted(theirs: &str) -> String {
 
 /// Returns the line with `*` in place of the values after the words in [`AGES`] and in `more`.
 fn ageless(line: &str, more: &[&str]) -> String {
-    // In the line of an action, the rest after this word says when the action was installed and
-    // last used.
+    // In the line of an action, the text from the word `installed` on says how long ago the action
+    // was installed and last used.
     let line = line.split(" installed ").next().unwrap_or(line);
     let mut words: Vec<&str> = line.split(' ').collect();
     for at in 1..words.len() {
@@ -400,12 +402,13 @@ filter parent 1: protocol ip pref 1 matchall chain 0 handle 0x1 flowid 1:27
         let used = LISTING.replace("bind 1 ", "bind 1  installed 21 sec used 2 sec");
         assert!(same(LISTING, &used, false));
         assert!(!same(LISTING, &used.replace("bind 1", "bind 2"), false));
-        // The listings below differ in how packets are counted that a change by `tc` drops.
+        // The kernel and Onramp count packets that a change by `tc` drops in different ways. Only a
+        // difference that comes from that is ignored, and only if `tc` changed the tree.
         let head = " Sent 9 bytes 4 pkt (dropped 5, overlimits 6 requeues 7) ";
         let sent = |kind: &str| format!("qdisc {kind} 1: root\n{head}\n backlog 0b\n");
-        // `moved`: packets are counted as sent that the other listing counts as dropped. `both`:
-        // packets are counted as sent and also as dropped. `others`: differences that cannot come
-        // from a change.
+        // `moved`: the second listing counts two packets as sent that the first counts as dropped.
+        // `both`: the second listing counts two packets as sent that both listings count as
+        // dropped. `others`: differences that a change cannot cause.
         let moved = ("9 bytes 4 pkt (dropped 5", "12 bytes 6 pkt (dropped 3");
         let both = ("9 bytes 4 pkt", "12 bytes 6 pkt");
         let others = [("dropped 5", "dropped 4"), ("limits 6", "limits 5"), ("ues 7", "ues 8")];

@@ -13,10 +13,11 @@ use super::{Case, Change, Event, Outcome, Reason, START_NS, frame};
 pub(super) const MTU: u32 = 1514;
 /// The period of the recording machine's clock tick, in nanoseconds.
 const TICK_NS: u64 = 10_000_000;
-/// The least time ahead, in nanoseconds, for which the machine can set its clock to interrupt it.
-/// This matters only when the recorder (the program that sent the packets) sleeps and has no
-/// further packet to send. Events that are due less than two such times after it fell asleep happen
-/// at the end of the first or of the second such time.
+/// The shortest time after which the machine's clock can interrupt the machine, in nanoseconds. It
+/// matters only while the recorder (the program that sent the packets) sleeps and has no packet
+/// left to send. An event that is then due up to 1 us after the recorder fell asleep happens 1 us
+/// after that instant; an event that is due between 1 us and 2 us after that instant happens 2 us
+/// after that instant.
 const CLOCK_MIN_NS: u64 = 1_000;
 /// How often the recorder checks whether the last packet has left the tree, in nanoseconds.
 const POLL_NS: u64 = 100_000_000;
@@ -25,12 +26,14 @@ const LOOK_NS: u64 = 1_000_000_000;
 
 /// The machine of the recordings: a tree of qdiscs, a wire, and a timer for the qdisc.
 ///
-/// The timer has slack: it may run at any interrupt within the slack, and at the latest when the
-/// slack ends. An interrupt within the slack runs the timer, unless another timer ends before the
-/// slack does. Other timers are the sleep of the recorder (the program that sent the packets) and
-/// the clock tick. The clock ticks every 10 ms if something keeps it ticking; otherwise it ticks
-/// once after each time that the recorder was awake, and at the second and third of every eleven
-/// ticks, for work of the machine itself.
+/// The timer has slack: it may run at any interrupt within the slack, and it runs at the latest
+/// when the slack ends. Interrupts come when the recorder (the program that sent the packets) wakes
+/// up, when the wire becomes free, and when the clock ticks. An interrupt within the slack does not
+/// run the timer if the recorder will wake up or the clock will tick before the slack ends.
+///
+/// If something keeps the clock ticking, it ticks every 10 ms. Otherwise it ticks once after each
+/// time that the recorder was awake. In addition, because of work of the machine itself, it ticks
+/// at the second and third of every eleven multiples of 10 ms.
 struct Machine {
     tree: Tree,
     /// The rate of the wire in bits per second; 0 means infinitely fast.
@@ -76,8 +79,9 @@ pub(super) fn guesses(case: &Case) -> Vec<Vec<u64>> {
         let within = |at: &&u64| (change.from_ns..=change.to_ns).contains(at);
         let mut instants: Vec<u64> =
             times.iter().filter(within).take(INSTANTS_MAX).copied().collect();
-        // If the kernel read the clock again for the first packet that the change released, it made
-        // the change about a nanosecond before that packet's time.
+        // The kernel may have read the clock again when it sent the first packet that the change
+        // released. In this case it made the change about a nanosecond before the recorded time of
+        // that packet.
         let before = instants.iter().map(|at| at - 1).filter(|at| *at >= change.from_ns);
         let before: Vec<u64> = before.collect();
         instants.extend([change.from_ns, change.to_ns]);
@@ -228,8 +232,8 @@ impl Machine {
         self.tick_ns = (until_ns + 1).next_multiple_of(TICK_NS);
     }
 
-    /// If the timer or the wire is due less than two `CLOCK_MIN_NS` after the recorder's last
-    /// check, delays it to a multiple of that time after the check.
+    /// If the timer runs or the wire becomes free less than 2 us after the recorder's last check,
+    /// delays this event until 1 us or 2 us (multiples of `CLOCK_MIN_NS`) after that check.
     fn be_late(&mut self) {
         for at_ns in self.timer_ns.iter_mut().chain([&mut self.free_at_ns]) {
             let after_ns = at_ns.saturating_sub(self.looked_ns);

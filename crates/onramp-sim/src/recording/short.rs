@@ -3,7 +3,7 @@
 //! A line of the part `packets` is `AFTER FLOW BYTES PRIORITY TOS @WAIT`. `AFTER` is the time since
 //! the previous packet came, in nanoseconds. `PRIORITY` is in hexadecimal digits. The numbers after
 //! `FLOW` may be left out from the end; a number that is left out is the same as in the previous
-//! packet of the flow. `@WAIT` stands only after packets that have a departure time: it is the time
+//! packet of the flow. `@WAIT` stands only after packets that have a departure time, which is
 //! `WAIT` nanoseconds after the packet came.
 //!
 //! A line of the part `left` is `AFTER STEP =ECN`. `AFTER` is the time since the previous packet

@@ -1,17 +1,20 @@
-//! What the `tc` of the recording machine makes of a line: some words have no effect there.
+//! Removes from a `tc` command the words that have no effect with the `tc` of the recording
+//! machine.
 
 /// Words for options of `netem` after which a correlation may stand, and how many numbers stand
 /// before the correlation, in `tc` 6.1.
 const FOLLOWING: &[(&str, usize)] =
     &[("delay", 2), ("latency", 2), ("loss", 1), ("drop", 1), ("reorder", 1), ("corrupt", 1)];
 
-/// Returns the line without the words that have no effect on the recording machine. According to
-/// tc-red(8) and tc-netem(8) these words should have an effect, and in Onramp they have one:
+/// Returns `line`, a `tc` command, without the words that have no effect on the recording machine.
+/// According to tc-red(8) and tc-netem(8) these words should have an effect, and in Onramp they
+/// have one:
 ///
-/// - `adaptive`: `tc` sends it as a flag of a newer kind. Linux 7.2 shows the flag but starts the
-///   timer only for the flag of the older kind.
-/// - The correlation of `duplicate` in `netem`: `tc` forgets it unless another option has a
-///   correlation too.
+/// - `adaptive` of `red`: `tc` sends this flag in a newer field of its message to the kernel.
+///   Linux 7.2 shows the flag, but starts the timer that adapts the probability only if the flag is
+///   in the older field.
+/// - The correlation of `duplicate` in `netem`: `tc` does not send it unless another option has a
+///   correlation, too.
 pub(super) fn handed_over(line: &str) -> String {
     let mut words: Vec<&str> = line.split_whitespace().collect();
     let behind = |words: &[&str], kind| words.iter().position(|word| *word == kind);

@@ -80,7 +80,8 @@ impl Source for Poisson {
 }
 
 /// A source that alternates between periods in which it sends at a constant rate and silent
-/// periods. The lengths of both have exponential distributions.
+/// periods. The lengths of the sending periods and those of the silent periods have exponential
+/// distributions.
 #[derive(Debug)]
 pub struct OnOff {
     traffic: Traffic,

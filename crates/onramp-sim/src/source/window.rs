@@ -35,8 +35,9 @@ const BACKOFFS_MAX: u32 = 6;
 pub struct Window {
     traffic: Traffic,
     back_ns: u64,
-    /// The congestion window: the number of packets that may be in flight. Fractions add up but do
-    /// not allow a packet.
+    /// The congestion window: the number of packets that may be in flight. It may grow by a
+    /// fraction of a packet; it allows one more packet when such fractions have added up to a whole
+    /// packet.
     window: f64,
     threshold: f64,
     /// The number of the next packet to send.

@@ -189,8 +189,8 @@ fn words_of_the_kernel() {
         let case = read(&[("kernel.csv", &kernel)]).expect("a case");
         let told = format!("drop 0 of 0 and 1: ours none, Linux packet 3 at 7 ns, ecn 1 {ours}");
         assert_eq!(case.exact(1), [told]);
-        // The compact form may have another word of the kernel's, but one that maps to the same
-        // reason.
+        // The compact form may write another word of the kernel for the drop reason, but only a
+        // word with the same meaning, so the comparison has the same result.
         let text = text(&[("kernel.csv", &kernel)]);
         let short = compact("case", &text).expect("a case");
         assert_eq!(Case::parse("short", &short).expect("a case").exact(1), case.exact(1));

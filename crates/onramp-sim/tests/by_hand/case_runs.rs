@@ -32,7 +32,8 @@ const FAST: &str = "LINK=0\nNOBYPASS=1";
 fn packets_leave_one_after_the_other() {
     let packets = "5,0,1000,0,0,-1\n6,0,500,0,0,-1\n7,0,60,0,0,-1\n1500005,0,60,0,0,-1\n";
     let told = rows(&case(SLOW, "tc qdisc add dev d root pfifo limit 1", packets, ""));
-    // The last packet comes when the wire has become free.
+    // The third packet finds the queue full and is dropped. The fourth packet comes at the instant
+    // at which the wire becomes free, and leaves at once.
     let expected = ["deq,5,0,0,", "deq,1000005,1,0,", "deq,1500005,3,0,", "drop,7,2,0,GENERIC"];
     assert_eq!(told, expected);
     // If a packet comes at the instant at which the wire becomes free, the packet that waits in the
@@ -92,9 +93,8 @@ tc filter add dev d parent 1: prio 2 u32 match ip sport 10007 0xffff classid 1:3
     let left: Vec<String> = rows(&case(SLOW, tc, packets, ""));
     let order: Vec<_> = left.iter().filter_map(|row| row.split(',').nth(2)).collect();
     assert_eq!(order, ["0", "3", "2", "1"]);
-    // Flow 4 has a pacing rate of 1,000 bytes per second, so its second packet leaves a second
-    // after the first: a packet of 1,000 bytes takes a second, and so does a quantum. Flow 5 has no
-    // pacing rate.
+    // Flow 4 has a pacing rate of 1,000 bytes per second, so it pauses for a second after its first
+    // packet, which has 1,000 bytes. Flow 5 has no pacing rate.
     let flows = "== flows.csv\n4,1000\n";
     let packets = "0,4,1000,0,0,-1\n1,4,1000,0,0,-1\n2,5,1000,0,0,-1\n3,5,1000,0,0,-1\n";
     let tc = "tc qdisc add dev d root fq quantum 1000 initial_quantum 1000 timer_slack 0";
@@ -132,7 +132,8 @@ fn timers_run_along_with_interrupts() {
         (50_000, Some(55_000), 55_000),
         (50_000, Some(60_000), 60_000),
         (50_000, Some(70_000), 60_000),
-        // In the cases below, the slack is near the clock tick at 10 ms.
+        // In the cases below, the slack ends before, contains, or begins after the clock tick at 10
+        // ms.
         (9_989_999, None, 9_999_999),
         (9_990_000, None, 10 * MS),
         (9_999_000, None, 10 * MS),
@@ -143,13 +144,15 @@ fn timers_run_along_with_interrupts() {
         (9_999_000, Some(10_005_000), 10_005_000),
         (9_999_000, Some(10_009_000), 10 * MS),
         (9_999_000, Some(10_009_001), 10 * MS),
-        // In the cases below, the slack is near ticks of the clock of an idle machine.
+        // On an idle machine the clock ticks at 20 ms and at 30 ms, but not at 40 ms or at 50 ms,
+        // so in the last two cases below the timer runs when its slack ends.
         (19_995_000, None, 20 * MS),
         (29_995_000, None, 30 * MS),
         (39_995_000, None, 40_005_000),
         (49_995_000, None, 50_005_000),
-        // In the cases below, the slack contains the time at which the recorder wakes up to check,
-        // or one of the ticks after that.
+        // In the cases below, the recorder wakes up to check at 100 ms and at 200 ms. The clock
+        // ticks at 110 ms, because the recorder was awake, and at 130, 140 and 240 ms, as on an
+        // idle machine.
         (99_995_000, None, 100 * MS),
         (109_995_000, None, 110 * MS),
         (119_995_000, None, 120_005_000),

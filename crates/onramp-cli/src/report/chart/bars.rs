@@ -16,14 +16,15 @@ pub(crate) struct Bars {
     pub(crate) words: Words,
 }
 
-/// A bar. If its figure is missing, the bar's place stays empty and says "not measured".
+/// A bar. If its value (`figure`) is missing, the text "not measured" stands in place of the bar.
 #[derive(Debug)]
 pub(crate) struct Bar {
     pub(crate) name: String,
     pub(crate) figure: Option<f64>,
-    /// The least and the greatest value over the rounds, which the whisker shows.
+    /// The least and the greatest value over the rounds of the measurement, which the whisker
+    /// shows.
     pub(crate) range: Option<(f64, f64)>,
-    /// Text that follows the figure, such as a ratio.
+    /// Text that follows the bar's value, such as a ratio.
     pub(crate) note: String,
     pub(crate) highlighted: bool,
 }
@@ -94,7 +95,7 @@ impl Bars {
         scene.text(x, base, Anchor::Start, text, &self.note(bar));
     }
 
-    /// Returns the text of the figure, followed by the bar's note.
+    /// Returns the bar's value as text, followed by the bar's note.
     fn note(&self, bar: &Bar) -> String {
         let figure = bar.figure.map_or_else(|| "not measured".to_owned(), self.words);
         if bar.note.is_empty() { figure } else { format!("{figure}, {}", bar.note) }
@@ -143,8 +144,8 @@ mod tests {
 
     #[test]
     fn whiskers_end_at_the_least_and_the_greatest_round() {
-        // 2 and 8 are the least and the greatest value of the first bar, so its whisker ends where
-        // bars with the figures 2 and 8 end.
+        // The first bar has the value 4 and a whisker from 2 to 8. The ends of the whisker must be
+        // where the other two bars, which have the values 2 and 8, end.
         let svg = bars(&[Some(4.0), Some(2.0), Some(8.0)]).draw().expect("bars").svg();
         let xml = roxmltree::Document::parse(&svg).expect("XML");
         let place = |node: roxmltree::Node<'_, '_>, key| -> f64 {

@@ -12,7 +12,7 @@ pub(crate) struct Lines {
     pub(crate) title: String,
     pub(crate) across: Across,
     pub(crate) lines: Vec<Line>,
-    /// The function that returns the text for figures at the vertical axis.
+    /// The function that formats a value as text, for example beside the vertical axis.
     pub(crate) words: Words,
     pub(crate) labels: Labels,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Lines {
 pub(crate) struct Across {
     pub(crate) name: String,
     pub(crate) words: Words,
-    /// The places of the ticks; `None` if the ticks stand at round figures.
+    /// The values at which the axis has ticks; `None` if the ticks stand at round numbers.
     pub(crate) ticks: Option<Vec<f64>>,
 }
 
@@ -50,7 +50,8 @@ pub(crate) struct Line {
 pub(crate) struct Point {
     pub(crate) at: f64,
     pub(crate) figure: f64,
-    /// The least and the greatest value over the rounds, which a whisker shows.
+    /// The least and the greatest value over the rounds of the measurement, which the whisker
+    /// shows.
     pub(crate) range: Option<(f64, f64)>,
 }
 
@@ -169,8 +170,8 @@ impl Lines {
         }
     }
 
-    /// Returns each line with its styles and its marker. The highlighted lines and the others are
-    /// numbered separately.
+    /// Returns each line with its styles and its marker, which follow from the line's number.
+    /// Highlighted lines are numbered from 0, and so are the other lines.
     fn numbered(&self) -> impl Iterator<Item = (Styles, Marker, &Line)> {
         let (mut ours, mut others) = (0, 0);
         self.lines.iter().map(move |line| {
@@ -199,9 +200,9 @@ impl Lines {
     }
 }
 
-/// Returns a place for each place in `wanted`, which is in ascending order: as near to the wanted
-/// place as possible, but at least `step` from the next. If there is enough room, all places are
-/// within `room`.
+/// Returns a place for each label: as near as possible to the label's place in `wanted`, but at
+/// least `step` from the next label. The places in `wanted` must be in ascending order. If `room`
+/// is large enough for all labels, no label is outside `room`.
 pub(super) fn apart(wanted: &[f64], step: f64, room: (f64, f64)) -> Vec<f64> {
     let mut places = wanted.to_vec();
     let mut free = room.0;

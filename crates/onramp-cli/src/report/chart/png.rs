@@ -127,8 +127,8 @@ mod tests {
         assert_eq!(picture.width(), 2 * (560 + 24));
         let ink = |style: Style| style.look().fill.expect("it is filled");
         let bars = [Style::Bar, Style::OursBar].map(|style| count(&picture, ink(style)));
-        // A bar is 20 units high (26 less a gap of 6) and more than 300 units long. A square unit
-        // has 4 pixels.
+        // Each bar is 20 units high (26 less a gap of 6) and more than 300 units long, and a square
+        // unit has 4 pixels. So more than 20 * 4 * 300 pixels must have the colour of the bar.
         assert!(bars.iter().all(|pixels| *pixels > 20 * 4 * 300), "{bars:?}");
         assert!(count(&picture, ink(Style::Paper)) > bars[0], "the paper is white");
         assert!(count(&picture, ink(Style::Text)) > 200, "there is text");

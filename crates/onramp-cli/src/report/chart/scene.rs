@@ -17,7 +17,7 @@ pub(crate) struct Scene {
     pub(super) items: Vec<Item>,
 }
 
-/// A shape, its style, and the figure that it stands for, if it stands for one.
+/// A shape and its style. If the shape shows a value, as a bar does, `mark` is that value.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) shape: Shape,
@@ -25,7 +25,7 @@ pub(super) struct Item {
     mark: Option<Mark>,
 }
 
-/// The figure that a shape in the chart stands for.
+/// The value that a shape in the chart shows, and the name of the series to which it belongs.
 #[derive(Clone, Debug)]
 pub(super) struct Mark {
     pub(super) series: String,

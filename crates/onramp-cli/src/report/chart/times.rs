@@ -14,7 +14,7 @@ pub(crate) struct Times {
     pub(crate) lines: Vec<TimeLine>,
     /// The time in seconds between two neighbouring points.
     pub(crate) width: f64,
-    /// The function that returns the text for a figure.
+    /// The function that formats a value as text, for example beside the vertical axis.
     pub(crate) words: Words,
     /// Whether the vertical axis may be logarithmic if the greatest figure is many times the least.
     pub(crate) fitting: bool,
@@ -208,8 +208,9 @@ mod tests {
             path[1..].split(['L', ' ']).map(|number| number.parse().expect("a place")).collect();
         let dot = of("mean").nth(1).expect("a dot");
         let at = |key| dot.attribute(key).and_then(|text| text.parse::<f64>().ok()).expect("place");
-        // The points are half a second apart, and the third is missing: the first two are joined by
-        // a line, and the fourth is a dot. From the line to the dot is twice the line's length.
+        // The points are half a second apart, and the third is missing. So a line must join the
+        // first two points, and the fourth must be a dot. The dot is two steps (each as long as the
+        // line) to the right of the end of the line.
         assert!((at("cx") - places[2] - 2.0 * (places[2] - places[0])).abs() < 0.3, "{places:?}");
         // The figures of the three points are 1, 4 and 2; a higher figure stands nearer to the top.
         assert!(places[3] < at("cy") && at("cy") < places[1], "{places:?}");

@@ -15,11 +15,12 @@ pub(super) const KIND: &str = "aqm";
 /// The delay in milliseconds at which a delay of zero is drawn, because a logarithmic axis cannot
 /// show zero.
 const NO_DELAY_MS: f64 = 0.1;
-/// The least share of packets in the chart of the distribution of delays. With smaller shares, its
-/// vertical axis would become logarithmic.
+/// In the chart of the distribution of delays, the smallest share of packets for which a point is
+/// drawn. With smaller shares, the vertical axis of that chart would become logarithmic.
 const SHARE_LEAST: f64 = 0.05;
-/// If the longest round trip is less than this many times the shortest, the round trips count as
-/// equal: they differ only by a random addition.
+/// If the longest round trip of a scenario is less than this many times the shortest, the round
+/// trips count as equal, and no chart compares them: the scenario only adds a small random time to
+/// each.
 const TRIPS_DIFFER: f64 = 1.2;
 
 /// Returns all charts, scenario by scenario.
@@ -48,8 +49,9 @@ fn of_scenario(document: &Document, scenario: &str) -> Vec<Chart> {
     let ours = document.story().map_or("", |story| story.ours);
     let rows = document.rows().iter().filter(|row| self::scenario(row) == scenario);
     let mut view = View { rows: rows.collect(), ours };
-    // The highlighted row is moved to the end, so that each of the other rows has the same colour
-    // in all kinds of charts.
+    // The colour of a line follows from its number. Some kinds of charts leave out the highlighted
+    // line when they number lines, and others do not. If the highlighted line is last, each other
+    // line has the same number, and so the same colour, in all charts.
     view.rows.sort_by_key(|row| row.main == ours);
     let drawn = [
         ("delay", view.delay()),
@@ -120,7 +122,8 @@ impl View<'_> {
         lines.draw()
     }
 
-    /// Draws a bar for each qdisc; `None` if no row has the figure.
+    /// Draws the chart of the figure `key`, divided by `unit`, with a bar for each qdisc; `None` if
+    /// no row has this figure.
     fn bars(&self, title: &str, words: Words, key: &str, unit: f64) -> Option<Scene> {
         let bar = |row: &&Row| Bar {
             name: row.main.clone(),

@@ -66,8 +66,8 @@ fn point(row: &Row, key: &str) -> Option<Point> {
     Some(Point { at: row.at? as f64, figure: figure.median, range: figure.range })
 }
 
-/// Draws the chart of the figure `key` at one place on the axis, with a bar for each design, the
-/// oldest design first.
+/// Draws the chart of the figure `key` at the place `at` of the axis (such as 16 threads), with a
+/// bar for each design, the oldest design first.
 fn bars(document: &Document, key: &str, at: Option<u64>) -> Option<Chart> {
     let bar = |series: &str| {
         let row = document.row(series, at)?;
@@ -165,8 +165,8 @@ fn histograms(document: &Document) -> Vec<&str> {
     keys
 }
 
-/// Returns a place on the axis as words, such as "16 threads", and in the form in which names of
-/// files end.
+/// Returns a place on the axis in words, such as "16 threads", and as the end of a file name, such
+/// as "-16-threads".
 fn place(document: &Document, at: Option<u64>) -> (String, String) {
     match document.axis().zip(at) {
         Some((axis, at)) => (count(at, axis), format!("-{at}-{}", slug(axis))),

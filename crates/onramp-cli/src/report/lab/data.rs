@@ -18,7 +18,8 @@ pub(crate) struct Document {
     /// the number of threads, or another number.
     axis: Option<&'static str>,
     /// The keys whose values together make the name of a series. The first is the key of the design
-    /// (or of the path); the values of the others distinguish several rows of a design.
+    /// (in `onramp lab kernel`: the key `path`, which has the value `kernel` or `onramp`); the
+    /// values of the other keys distinguish several rows of a design.
     names: Vec<String>,
     base: Option<Base>,
 }
@@ -29,7 +30,8 @@ pub(super) struct Row {
     /// The name of the series that the row belongs to: the design, followed by those of its
     /// settings that are not the same in all rows.
     pub(super) series: String,
-    /// The first part of the series' name: the design, or the path.
+    /// The first part of the series' name: the design, or in `onramp lab kernel` the path (`kernel`
+    /// or `onramp`).
     pub(super) main: String,
     /// The other parts of the series' name.
     rest: Vec<String>,
@@ -42,7 +44,7 @@ pub(super) struct Row {
 /// this design that has the same settings and the same place on the axis.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
-    /// The design, or the path, that is the base.
+    /// The name of the base: a design, or in `onramp lab kernel` a path (`kernel` or `onramp`).
     pub(super) main: String,
     /// How captions call the base: its name, and the settings that are the same in both compared
     /// rows.
@@ -256,8 +258,8 @@ impl Document {
         self.base().is_some_and(|base| base.main == row.main)
     }
 
-    /// Whether a design may have several rows at the same place of the axis. The base then has
-    /// several rows, too, and rows are compared in pairs.
+    /// Whether a design may have several rows at the same place of the axis, with different
+    /// settings. If so, each row is compared with the row of the base that has the same settings.
     pub(super) fn has_pairs(&self) -> bool {
         self.names.len() > 1
     }
@@ -268,8 +270,8 @@ impl Document {
         if self.has_pairs() && self.is_base(row) {
             return None;
         }
-        // If the experiment itself wrote a ratio under `key`, that one counts. If it is no number,
-        // the row has no ratio, and none is computed from the medians.
+        // A ratio that the experiment itself wrote takes precedence over one computed from the
+        // medians. If the experiment wrote `null` instead of a ratio, the row has no ratio.
         let own = self.ratios(row).filter(|ratios| ratios.contains_key(key));
         let ratio = match own {
             Some(ratios) => Figure::of(ratios, key)?,
@@ -296,8 +298,9 @@ impl Document {
     pub(super) fn ratios<'a>(&'a self, row: &'a Row) -> Option<&'a Map<String, Value>> {
         let (_, value) = ratios_key(&row.values).or_else(|| ratios_key(&self.whole))?;
         let Value::Array(all) = value else { return value.as_object() };
-        // Some entries do not name a design. In that case only one design is compared with the
-        // base.
+        // `all` has an entry for each row that is compared with the base. An entry may lack the
+        // name of its design if only one design is compared. Such an entry would also fit the row
+        // of the base, so that row is excluded here.
         if self.is_base(row) {
             return None;
         }
@@ -337,8 +340,8 @@ impl Document {
         labels.join(" and ")
     }
 
-    /// Returns the place on the axis where the figure `scaling` is 1, because other places are
-    /// compared with it.
+    /// Returns the place on the axis to which the figure `scaling` of all rows relates: the first
+    /// place that the user asked for, or else the lowest place.
     pub(super) fn first_place(&self) -> Option<u64> {
         let asked = self.part("parameters").get(self.axis?).and_then(Value::as_array);
         asked.and_then(|all| all.first()?.as_u64()).or_else(|| self.places().first().copied()?)
@@ -368,7 +371,7 @@ impl Row {
         made
     }
 
-    /// Sets the name of the series: joins the row's names with commas.
+    /// Sets the name of the row's series: `main` and the parts in `rest`, joined by commas.
     fn name(&mut self) {
         let parts: Vec<_> = std::iter::once(&self.main).chain(&self.rest).cloned().collect();
         self.series = parts.join(", ");
@@ -447,8 +450,8 @@ pub(super) fn is_quotient(key: &str) -> bool {
     key == "scaling"
 }
 
-/// Sorts the rows by their place on the axis. If all designs are known, rows at the same place are
-/// sorted by the age of their design, the oldest first and Onramp last.
+/// Sorts the rows by their place on the axis. If the program knows all designs in the rows, it
+/// sorts rows at the same place by the age of their design, the oldest first and Onramp last.
 fn sort(rows: &mut [Row]) {
     let known: Vec<_> =
         Design::ALL.iter().chain(Design::PEERS).map(|design| design.name()).collect();

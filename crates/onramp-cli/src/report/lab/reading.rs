@@ -26,7 +26,7 @@ fn compared(document: &Document, at: Option<u64>) -> Vec<String> {
     let base = rows.iter().copied().find(|row| document.is_base(row));
     let subjects: Vec<&Row> = match others().find(|row| document.is_ours(&row.main)) {
         // If Onramp has several rows, for example one for each qdisc, there is a sentence for each
-        // row, but not for a row that the base has no counterpart of.
+        // row, but none for a row whose settings no row of the base has.
         Some(ours) => {
             let alone = document.base().is_none() || !document.has_pairs();
             let ours = others().filter(|row| row.main == ours.main);

@@ -66,7 +66,8 @@ fn as_xml(page: &str) -> String {
     })
 }
 
-/// Returns the figures that the shapes in a chart stand for, in order, by series.
+/// Returns, for each series in a chart, the values that its shapes show (`data-figure`), in the
+/// order of the shapes.
 fn marks(svg: &str) -> BTreeMap<String, Vec<f64>> {
     let xml = Xml::parse(svg).expect("a chart is XML");
     let mut marks: BTreeMap<String, Vec<f64>> = BTreeMap::new();
@@ -310,8 +311,8 @@ fn a_busy_machine_is_told() {
 fn buckets_stand_at_their_middle() {
     let mut value = contention();
     let bucket = |from: u64, below: u64| json!({"from": from, "below": below, "count": 5});
-    // The middles of the three buckets are 8, 16 and 32, so each is twice the one before, although
-    // the buckets are not equally wide.
+    // On a logarithmic axis, the middle of a bucket is the geometric mean of its bounds. For these
+    // three buckets, which are not equally wide, that is 8, 16 and (rounded) 32.
     let buckets = json!([bucket(4, 16), bucket(8, 32), bucket(31, 33)]);
     value["rows"][2]["send_histogram"] = buckets;
     let charts: BTreeMap<_, _> = charts(&[document(&value)]).into_iter().collect();

@@ -23,13 +23,13 @@ pub(super) fn label(key: &str) -> String {
     plain.replace("_per_", " per ").replace('_', " ")
 }
 
-/// Returns the function that makes the text of figures at `key`.
+/// Returns the function that formats figures at `key` as text, with their unit if they have one.
 pub(super) fn words(key: &str) -> Words {
     unit(key).unwrap_or(plain)
 }
 
-/// Returns the function that makes the text of figures with the unit that `key` names; `None` if
-/// the name of `key` contains no unit.
+/// Returns the function that formats figures in the unit that the name `key` contains; `None` if
+/// the name contains no unit.
 fn unit(key: &str) -> Option<Words> {
     // The unit of a percentile is not in its own key but in that of the group of percentiles.
     let group = key.split('.').next().unwrap_or(key);
@@ -92,8 +92,8 @@ pub(super) fn count(at: u64, axis: &str) -> String {
 
 pub(super) fn nanoseconds(ns: f64) -> String {
     let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
-    // The factor 0.9995 gives 999.6 the next larger unit, because 999.6 rounded to three digits is
-    // 1000.
+    // Rounded to three digits, 999.6 ns would be "1000 ns". So the next larger unit is used from
+    // 0.9995 of that unit on, and the text is "1 µs".
     let unit = units.into_iter().find(|(unit, _)| ns.abs() >= unit * 0.9995);
     let (unit, name) = unit.unwrap_or((1.0, "ns"));
     format!("{} {name}", plain(ns / unit))

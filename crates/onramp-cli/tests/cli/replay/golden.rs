@@ -30,8 +30,9 @@ fn a_capture_of_the_workload_is_shaped_as_linux_did() {
     for name in CASES {
         let case = golden.join(name);
         let workload = fs::read_to_string(case.join("workload.csv")).expect("a recording");
-        // A replay counts times from its first packet. If the workload's first packet does not come
-        // at time 0, another packet, which comes at time 0, is put in front.
+        // A replay counts times from the first packet of the capture. If the recorded workload does
+        // not begin at time 0, the test puts an extra packet of time 0 in front, so that the replay
+        // and the recording count from the same moment.
         let late = column(&workload, "time_ns").next() != Some("0");
         let mut frames: Frames = if late { vec![(0, frame(60, 1, 0))] } else { Vec::new() };
         let before = u32::from(late);

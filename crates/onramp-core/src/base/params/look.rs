@@ -90,8 +90,8 @@ pub(crate) fn nonzero(param: &Param, value: &Value, out: &mut Out) {
     }
 }
 
-/// Prints the option with the value `number`, for options of which Linux keeps another number than
-/// the one that was given.
+/// Prints the option with the value `number` instead of the value that was given, for options of
+/// which Linux keeps a different number, such as a rounded one.
 pub(crate) fn as_number(param: &Param, number: u64, out: &mut Out) {
     plain(param, &Value::Number(number), out);
 }

@@ -481,8 +481,9 @@ fn some_options_are_not_always_shown() {
     assert_eq!(both(&count(unusual), &n(7)), none);
     assert_eq!(both(&count(nonzero), &n(5)), five);
     assert_eq!(both(&count(nonzero), &n(0)), none);
-    // A default that is a multiple of the device's largest packet counts as zero when `unusual`
-    // compares the value with the default.
+    // The option's default is 5 times the size of the device's largest packet. `unusual` prints an
+    // option unless its value is the default. It does not know that size and takes 0 for it, so it
+    // must not print the value 0.
     let mtus = Param::new("opt", Unit::Count, Default::Mtus(5), "").shown(unusual);
     assert_eq!(both(&mtus, &n(5)), five);
     assert_eq!(both(&mtus, &n(0)), none);

@@ -17,18 +17,21 @@ pub enum Unit {
     /// `15k/8`. The power of two was once the cell size of the kernel's rate table, and is ignored
     /// now.
     Burst,
-    /// A rate in bytes per second. A number without a suffix counts bits per second.
+    /// A rate, stored in bytes per second. A number that the user writes without a suffix means
+    /// bits per second.
     Rate,
-    /// A time in nanoseconds. A number without a suffix counts microseconds.
+    /// A time, stored in nanoseconds. A number that the user writes without a suffix means
+    /// microseconds.
     Usecs,
-    /// A time in nanoseconds. A number without a suffix counts nanoseconds.
+    /// A time, stored in nanoseconds. A number that the user writes without a suffix means
+    /// nanoseconds.
     Nsecs,
-    /// Plain numbers in a row, exactly as many as this number says.
+    /// Plain numbers in a row, exactly as many as the variant's field says.
     List(usize),
-    /// Plain numbers in a row, at least one and at most as many as this number says.
+    /// Plain numbers in a row: at least one, and at most as many as the variant's field says.
     Many(usize),
-    /// Values in a row, each of its own unit. The number says how many of the first values are
-    /// required; the others may be left out.
+    /// Values in a row, each of its own unit. The variant's first field says how many of the values
+    /// are required; the later values may be left out.
     Row(usize, &'static [Self]),
     /// The minor number of a class, hexadecimal.
     Minor,
@@ -39,19 +42,19 @@ pub enum Unit {
     Fraction,
     /// A probability such as `2%` or `2`, in percent, stored as its product with 2^32 - 1.
     Percent,
-    /// The option is one of these words, without a name before it or a value after it. The value is
-    /// the word's index.
+    /// The option is one of the variant's words, without a name before it or a value after it. The
+    /// value is the word's index.
     Words(&'static [&'static str]),
-    /// One of these words, after the option's name. The value is the word's index.
+    /// One of the variant's words, after the option's name. The value is the word's index.
     Choice(&'static [&'static str]),
     /// A plain number of 32 bits that may be negative, stored as its two's complement.
     Signed,
-    /// A time in nanoseconds, as for [`Unit::Usecs`], or one of these words in place of the
-    /// option's name and value. The number after each word is the time that the word means. The
+    /// A time as for [`Unit::Usecs`], or one of the variant's words in place of the option's name
+    /// and value. The number after each word is the time in nanoseconds that the word means. The
     /// words are also aliases of the option.
     Named(&'static [(&'static str, u64)]),
-    /// A rate as for [`Unit::Rate`], or this word in place of the option's name and value, which
-    /// means a rate of zero. The word is also an alias of the option.
+    /// A rate as for [`Unit::Rate`], or the variant's word in place of the option's name and value,
+    /// which means a rate of zero. The word is also an alias of the option.
     RateOr(&'static str),
     /// One of several forms. Each form is a row of values after a word of its own. The list that is
     /// stored begins with the index of the form.
@@ -59,9 +62,9 @@ pub enum Unit {
     /// A service curve: `m1 RATE d TIME m2 RATE`. Stored as a list of these three numbers, in bytes
     /// per second and nanoseconds.
     Curve,
-    /// Ranges of queue numbers, at most as many as this number says: `2@0 1@2` means two queues
-    /// from number 0 on, and one queue from number 2 on. Each range is stored as 65,536 times its
-    /// length, plus its first number.
+    /// Ranges of queue numbers, at most as many as the variant's field says: `2@0 1@2` means two
+    /// queues from number 0 on, and one queue from number 2 on. Each range is stored as 65,536
+    /// times its length, plus its first number.
     Ranges(usize),
     /// A number with a fraction, such as `0.16`, stored in units of 2^-8.
     Gain,

@@ -10,11 +10,13 @@ use crate::base::show::Out;
 pub struct Values<'a> {
     pub(crate) params: &'static [Param],
     pub(crate) given: &'a [Option<Value>],
-    /// Where the qdisc stands, from which some defaults follow.
+    /// The size of the device's largest packet, and the qdisc's random seed and handle. Some
+    /// defaults follow from them.
     pub site: Site,
 }
 
-/// The options that were given, for functions that change them.
+/// The options of a qdisc after a change, which [`Quirks::change`](crate::qdisc::Quirks::change)
+/// may change further.
 #[derive(Debug)]
 pub struct Options<'a> {
     pub(crate) params: &'static [Param],
@@ -34,7 +36,7 @@ impl Options<'_> {
     }
 }
 
-/// What a qdisc must know of the place where it stands.
+/// What a qdisc is told when it is built, besides the values of its options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
     /// Size of the device's largest packet in bytes, including the link header.

@@ -108,7 +108,8 @@ fn times_are_nanoseconds() {
         assert_eq!(parse_time(word, 1_000), Some(ns), "{word}");
         assert_eq!(word.parse(), Ok(Time(ns)));
     }
-    // A number without a suffix counts units of as many nanoseconds as the second argument says.
+    // The second argument of `parse_time` is the unit, in nanoseconds, of a number without a
+    // suffix.
     assert_eq!(parse_time("40", 1_000), Some(40_000));
     assert_eq!(parse_time("40", 1), Some(40));
     assert_eq!("40".parse(), Ok(Time(40_000)));
@@ -180,8 +181,9 @@ fn rates_are_bytes_per_second() {
     }
 }
 
-/// As `tc` does, the printer divides a rate in bits by 1,000 as long as it is a whole number of
-/// thousands or at least a million. Digits that this cuts off are lost.
+/// As in `tc`, a rate in bits per second is divided by 1,000 again and again, as long as the
+/// quotient is a whole number of thousands or at least a million. Digits that this cuts off are
+/// lost.
 #[test]
 fn rates_are_printed_as_tc_prints_them() {
     for (bytes, text) in [
@@ -271,8 +273,9 @@ fn fractions_are_parts_of_32_bits() {
     }
 }
 
-/// As `print_size` of iproute2 does, a size is printed in megabytes if less than a kilobyte is
-/// missing, and in kilobytes if less than 16 bytes are missing.
+/// As in `print_size` of iproute2, a size from 2^20 bytes on is printed in megabytes if it differs
+/// from a whole number of megabytes by less than 1,024 bytes. Otherwise, a size from 1,024 bytes on
+/// is printed in kilobytes if it differs from a whole number of kilobytes by less than 16 bytes.
 #[test]
 fn sizes_are_printed_as_tc_prints_them() {
     let mi = KI * KI;

@@ -42,8 +42,8 @@ pub(in crate::filter) fn show_bare(action: &Action, out: &mut Out) {
     action.show(out);
 }
 
-/// Shows the counters of a policer that was given without the word `action`, at the end of its
-/// filter.
+/// Shows, at the end of the listing of a filter, the counters of the filter's policer that was
+/// given without the word `action`.
 pub(in crate::filter) fn show_bare_stats(action: &Action, out: &mut Out) {
     if out.style.stats {
         let seen = action.counters;

@@ -59,8 +59,9 @@ impl Raw {
         }
     }
 
-    /// Returns `None` if a field is not zero although the instruction does not use the field. Each
-    /// argument says whether the instruction uses the field of that name.
+    /// Returns `None` if one of the fields `to`, `from`, `at` and `k` of the instruction is not
+    /// zero although the instruction does not use it. Each argument is true if the instruction uses
+    /// the field of that name.
     fn only(self, to: bool, from: bool, at: bool, k: bool) -> Option<()> {
         let unused = (to || self.to == 0)
             && (from || self.from == 0)
@@ -155,7 +156,7 @@ fn compute(raw: Raw, wide: bool) -> Option<Step> {
 }
 
 /// Decodes a jump, call or exit to a step. Returns `None` for an invalid instruction, and an error
-/// for a valid instruction that needs something that does not exist here.
+/// for a valid instruction that needs something that Onramp lacks, such as a second function.
 fn jump(raw: Raw, wide: bool) -> Result<Option<Step>, &'static str> {
     let Raw { code, to, from, at, k } = raw;
     Ok(match code {

@@ -5,8 +5,8 @@
 //! |---|---|
 //! | `len`, `wire_len` | length of the packet on the wire |
 //! | `mark`, `priority`, `queue_mapping`, `gso_size`, `tstamp` | from the packet's metadata |
-//! | `protocol`, `vlan_present`, `vlan_tci`, `vlan_proto` | as in classic programs |
-//! | `data`, `data_end`, `data_meta` | addresses of the bytes, from the Ethernet header on |
+//! | `protocol`, `vlan_present`, `vlan_tci`, `vlan_proto` | from the Ethernet and VLAN header |
+//! | `data`, `data_end`, `data_meta` | address where the Ethernet frame begins or ends |
 //! | `tc_classid`, `tc_index`, `cb` | fields that the program may write |
 //! | other fields | zero |
 
@@ -21,7 +21,7 @@ use crate::base::dissect::Dissected;
 const CONTEXT: u32 = 0x1000_0000;
 const STACK: u32 = 0x2000_0000;
 const PACKET: u32 = 0x4000_0000;
-/// Number of the lowest address bit that tells the kinds of memory apart.
+/// An address shifted right by this many bits tells in which of the three kinds of memory it lies.
 const KIND: u32 = 28;
 
 const CONTEXT_LEN: usize = 192;
@@ -38,7 +38,7 @@ mod field {
     pub(super) const VLAN_PROTO: usize = 28;
     pub(super) const PRIORITY: usize = 32;
     pub(super) const TC_INDEX: usize = 44;
-    /// The offset of the first byte after `cb`, a field of five words.
+    /// The offset of the first byte after the field `cb`, which has five words of 32 bits.
     pub(super) const CB_END: usize = 68;
     pub(super) const CLASS: usize = 72;
     pub(super) const DATA: usize = 76;
@@ -60,8 +60,8 @@ struct Machine<'p> {
     pkt: &'p Packet,
 }
 
-/// Runs a checked program for a packet. Returns `None` if the program uses memory that does not
-/// exist.
+/// Runs a checked program for a packet. Returns `None` if the program accesses an address at which
+/// it has no memory.
 pub(super) fn run(
     steps: &[Step],
     dissected: &Dissected,
@@ -189,7 +189,8 @@ impl<'p> Machine<'p> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Returns `size` bytes of memory at an address, or `None` if the program may not write there.
+    /// Returns the `size` bytes of memory at `address`, to be written. Returns `None` if the
+    /// program may not write to all of them.
     fn room(&mut self, address: u64, size: usize) -> Option<&mut [u8]> {
         let (kind, at) = place(address)?;
         let end = at + size;
@@ -288,8 +289,8 @@ impl Test {
         }
     }
 
-    /// Compares the lower 32 bits of both numbers. Both are sign-extended to 64 bits, which does
-    /// not change their order, with sign or without.
+    /// Compares the lower 32 bits of `a` and `b`. First sign-extends these bits of each to 64 bits,
+    /// which changes neither their signed nor their unsigned order.
     fn narrow(self, a: u64, b: u64) -> bool {
         let extended = |value: u64| i64::from(low(value).cast_signed()).cast_unsigned();
         self.wide(extended(a), extended(b))

@@ -32,7 +32,7 @@ fn run(lines: &[Line], pkt: &Packet) -> Option<u32> {
     Ebpf::of(&program).unwrap_or_else(|error| panic!("{lines:?}: {error}")).run(pkt)
 }
 
-/// Returns an Ethernet frame from port 5 to `port`.
+/// Returns an Ethernet frame with a UDP datagram from port 5 to `port`.
 fn to(port: u16) -> Packet {
     let mut frame = frame(5, 0, 100);
     frame[36..38].copy_from_slice(&port.to_be_bytes());
@@ -80,8 +80,9 @@ fn division_by_a_register_of_zero() {
 #[test]
 fn numbers_in_jumps_have_their_sign() {
     let pkt = Packet::new(1);
-    // `jumps` says whether the conditional jump `code`, which compares r2 with `k`, is taken. For
-    // `set` 0xb7, r2 is -1 in 64 bits; for 0xb4, r2 is 2^32 - 1.
+    // `jumps` sets r2 to -1 with the instruction `set`, and returns whether the conditional jump
+    // `code`, which compares r2 with `k`, is taken. A 64-bit move (0xb7) sets r2 to -1 in all 64
+    // bits; a 32-bit move (0xb4) sets r2 to 2^32 - 1.
     let jumps = |set: u8, code: u8, k: i32| {
         let lines =
             [(set, 2, 0, 0, -1), (0xb7, 0, 0, 0, 1), (code, 2, 0, 1, k), (0xb7, 0, 0, 0, 0)];
@@ -244,12 +245,14 @@ fn a_compiled_program_says_the_class() {
     let mut marked = to(54);
     marked.mark = 7;
     assert_eq!(ask(&mut filters, &mut marked), class(9), "-1 is the filter's own");
-    // The program also sees the headers that a device is going to write before a datagram.
+    // The program also reads the Ethernet, IP and UDP headers that a device is going to write in
+    // front of a datagram.
     let mut datagram = Packet::with_payload(b"who is it?");
     datagram.set_dest("192.0.2.1:53".parse().ok());
     assert_eq!(datagram.layer(), Layer::Datagram);
     assert_eq!(ask(&mut filters, &mut datagram), class(1));
-    // If the packet is cut off before the ports, the program returns 0.
+    // The packet ends in the middle of the destination port, which the program of `ports.c` wants
+    // to read, so the program returns 0.
     let short = packet(&frame(5, 0, 100)[..37]);
     assert_eq!(Ebpf::of_object(PORTS, "classifier").expect("it is").run(&short), Some(0));
 }
@@ -263,8 +266,8 @@ fn a_compiled_program_says_what_happens() {
         (bytes[14], bytes[15]) = (first, second);
         ask(&mut direct, &mut packet(&bytes))
     };
-    // The class keeps the major number of the filter's class; the lower 16 bits of `tc_classid` are
-    // its minor number.
+    // The class that the filter gives to the packet has the major number of the filter's own class,
+    // and the lower 16 bits of `tc_classid` as its minor number.
     assert_eq!(ask(1, 2), Decision::Class(crate::base::Handle::new(2, 3)));
     assert_eq!(ask(0xff, 2), Decision::Drop);
     // Each answer of a program, and the decision that must follow; `None` means that the filter

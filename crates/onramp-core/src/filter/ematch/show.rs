@@ -30,7 +30,7 @@ impl Tree {
             }
             text.push_str(relation);
             term.write(text, depth);
-            // The match after closing parentheses is shown on the same line.
+            // The match after a closing parenthesis is shown on the line of that parenthesis.
             line = !matches!(term.test, Test::Inner(_));
             then = term.then;
         }

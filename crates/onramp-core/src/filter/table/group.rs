@@ -69,8 +69,9 @@ impl Group {
         self.filters.values().map(|filter| &**filter)
     }
 
-    /// Returns the filters in an order in which they can be added again. For kinds whose last
-    /// filter is asked first, that is the reverse order.
+    /// Returns the filters in an order in which lines can add them again with the same result. If
+    /// filters of this kind that were added last are asked first, this is the reverse of the order
+    /// in which they are asked.
     pub(super) fn to_add(&self) -> Vec<&FilterSpec> {
         let mut filters: Vec<_> = self.specs().collect();
         if matches!(self.kind, "fw" | "basic" | "bpf") {
@@ -135,8 +136,9 @@ impl Group {
         self.free
     }
 
-    /// Assigns a handle to a filter if it has none, and returns the rank that decides its position.
-    /// Returns an error if the filter cannot be in this group.
+    /// Assigns a handle to a filter if it has none, and returns its rank, which decides when the
+    /// filter is asked. Returns an error if the filter contradicts another filter of this group,
+    /// such as a second `matchall` filter.
     pub(super) fn settle(
         &mut self,
         filter: &mut FilterSpec,
@@ -159,7 +161,8 @@ impl Group {
             }
             // Of `basic` and `bpf` filters, the filter that was added last is asked first.
             Matcher::Basic(_) | Matcher::Bpf(..) | Matcher::Ebpf(..) => inside((0, last)),
-            // A `flower` filter is asked after the filters that have the same mask.
+            // A `flower` filter is asked after the filters with the same mask that were added
+            // before.
             Matcher::Flower(flower) => {
                 let mask = self.masks.get(&flower.mask());
                 (mask.map_or(count, |(came, _)| *came), count)

@@ -15,7 +15,8 @@ use crate::base::error::Errno;
 /// The lowest number that a table or a node gets automatically.
 const OWN: u32 = 0x800;
 const OWN_TABLES: u32 = 0x800;
-/// Number of low bits of a rank that contain the count of nodes.
+/// A node's rank contains the node's handle and, in this many low bits, how many nodes had been
+/// created before.
 const COUNT_BITS: u32 = 40;
 
 /// Returns the node number that is tried at this index, when numbers are assigned automatically:
@@ -36,8 +37,8 @@ pub(super) struct Tables {
     born: u64,
     /// The next table number to try, as an offset from the lowest automatic number.
     next: u32,
-    /// For each bucket of a table: how many of the first node numbers that `node_at` returns are
-    /// all taken.
+    /// For each bucket of a table: a number n such that the first n node numbers that `node_at`
+    /// returns are all taken. The search for a free number begins after these.
     taken: BTreeMap<u32, u32>,
     /// Number of nodes that have been created so far.
     count: u64,
@@ -95,7 +96,7 @@ impl Tables {
     }
 
     /// Assigns a handle to a table or a node. Returns the chain and preference and the rank under
-    /// which it is to be stored.
+    /// which the table or node is to be stored.
     pub(super) fn settle(
         &mut self,
         filter: &mut FilterSpec,

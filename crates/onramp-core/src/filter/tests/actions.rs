@@ -391,7 +391,8 @@ fn what_comes_after_continue() {
         "pref 2 matchall classid 1:9",
     ]);
     assert_eq!(ask(&mut flower, &mut from(1)), class(9));
-    // A filter with `indev` matches no packet that is sent, and counts nothing.
+    // A packet that is sent came in at no device, so a filter with `indev` does not match the
+    // packet and counts nothing.
     let mut indev = filters(&[
         "pref 1 u32 match u32 0 0 classid 1:1 indev e1 action ok",
         "pref 2 matchall classid 1:9",

@@ -97,7 +97,8 @@ fn what_is_known_of_a_packet() {
         ("nf_mark", Some(0xf000_000f)),
         ("fwmark mask 0xff", Some(0x0f)),
         ("fwmark shift 31", Some(1)),
-        // `protocol` is the number whose little-endian bytes are the protocol as it is on the wire.
+        // `meta(protocol)` is the protocol's two bytes as on the wire (08 00 for IPv4), read as a
+        // little-endian number.
         ("protocol", Some(0x0008)),
         ("pkt_len", Some(54)),
         ("data_len", Some(0)),

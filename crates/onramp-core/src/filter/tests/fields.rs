@@ -585,13 +585,14 @@ fn masks_come_and_go() {
     add(&mut table, "dst_port 1", 1).expect("room");
     add(&mut table, "dst_port 2", 2).expect("room");
     add(&mut table, "src_port 5", 3).expect("room");
-    // One filter with the first mask is left, so a new filter with this mask is still asked before
-    // filters with the second mask.
+    // The filter to port 1 is deleted. A filter to port 2 is left, and a new filter to port 7 has
+    // the mask of that filter (all bits of the destination port), so the new filter is still asked
+    // before the filter from port 5.
     delete(&mut table, 1);
     add(&mut table, "dst_port 7", 4).expect("room");
     assert_eq!((first(&table, udp(7)), first(&table, udp(8))), (class(4), class(3)));
-    // No filter with the first mask is left. When a new filter has this mask again, it is asked
-    // after the filters with the second mask.
+    // Both filters with the mask for the destination port are deleted. A new filter to port 7 has
+    // this mask again, but it is now asked after the filter from port 5.
     delete(&mut table, 2);
     delete(&mut table, 1);
     add(&mut table, "dst_port 7", 5).expect("what is gone can be there again");

@@ -155,7 +155,8 @@ proptest! {
             words += &format!(" {name} {bits}");
         }
         prop_assert_eq!(mapped(&words, &pkt), value);
-        // Listings show other operations than those given, but these compute the same value.
+        // The operations in the listing may differ from the operations that the user gave, but must
+        // compute the same value.
         let out = text(&format!("handle 1 flow map {words}"));
         let shown = out.strip_prefix("handle 0x1 map keys mark ").expect("its head");
         let mut again = mark;

@@ -69,8 +69,8 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("udp dst 53 ff", &["00000035/000000ff at nexthdr+0"]),
     ("icmp type 8 ff", &["08000000/ff000000 at nexthdr+0"]),
     ("icmp code 3 f", &["00030000/000f0000 at nexthdr+0"]),
-    // The destination address begins 14 bytes before the network header, the source address 8 bytes
-    // before it.
+    // The destination MAC address begins 14 bytes before the network header, the source MAC address
+    // 8 bytes before it.
     ("ether dst 02:03:04:05:06:07", &["00000203/0000ffff at -16", "04050607/ffffffff at -12"]),
     ("ether src 02:03:04:05:06:07", &["02030405/ffffffff at -8", "06070000/ffff0000 at -4"]),
     ("u32 0x12345678 0xff00ff00", &["12005600/ff00ff00 at 0"]),

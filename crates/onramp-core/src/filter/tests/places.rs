@@ -26,7 +26,8 @@ fn preferences_are_given_out() {
     apply(&mut table, How::Add, "matchall classid 1:1").expect("room");
     let expected = [(0, 32_767, 1), (0, 49_150, 1), (0, 49_151, 1), (0, 49_152, 1), (2, 49_152, 1)];
     assert_eq!(names(&table), expected);
-    // A filter without `pref` gets the preference just below the lowest one from 32768 on.
+    // A filter without `pref` gets the preference just below the lowest one in use that is 32768 or
+    // more.
     apply(&mut table, How::Add, "pref 32770 matchall classid 1:1").expect("room");
     for pref in [32_769, 32_768] {
         apply(&mut table, How::Add, "matchall classid 1:1").expect("room");
@@ -354,7 +355,8 @@ fn what_cannot_be_at_a_preference() {
     assert_eq!(names(&table), []);
 }
 
-/// `get` needs all parts of a filter's name. The error says which part is missing.
+/// `tc filter get` needs the protocol, preference, kind and handle of a filter. The error says
+/// which of these is missing.
 #[test]
 fn one_filter_is_asked_for() {
     let table = try_table(&["pref 3 protocol ip handle 4 basic classid 1:1"]).expect("room");

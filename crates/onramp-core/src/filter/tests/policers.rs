@@ -163,7 +163,7 @@ fn a_policer_may_stand_alone() {
     // If another action follows the policer, both are shown as a list.
     let out = shown(&["pref 1 handle 5 fw police mtu 500 pipe action ok"], TEXT);
     assert!(out.contains("action order 2: gact action pass"), "{out}");
-    // A policer without the word `action` drops packets as well.
+    // A policer without the word `action` drops packets like a policer with it.
     let mut alone = filters(&["pref 1 basic classid 1:1 police mtu 500 drop"]);
     for (len, decision) in [(500, class(1)), (501, Decision::Drop)] {
         assert_eq!(alone.classify(&mut Packet::new(len), Instant(5)), decision);

@@ -58,7 +58,7 @@ fn values_say_what_was_expected() {
     let range = "expected a whole number, 0 to 20";
     assert_eq!((number("20"), number("0x14"), number("010")), (Ok(20), Ok(20), Ok(8)));
     assert_eq!(number("21"), Err((1, format!("filter: illegal \"many\" \"21\": {range}"))));
-    // If the value is missing, `tc` reports a missing argument, which has another exit status.
+    // If the value is missing, `tc` exits with status 255. If the value is wrong, it exits with 1.
     assert_eq!(number(""), Err((255, format!("filter: \"many\": {range}"))));
     let hex = |line: &str| reader(line).hex("mask", 0xfff).map_err(said);
     let range = "expected a hexadecimal number, 0 to fff";

@@ -254,8 +254,8 @@ fn tables_are_numbered() {
                numbers";
     assert_eq!(error.to_string(), why);
     assert_eq!(error.fault.kernel_text().as_deref(), Some(NO_SPACE));
-    // Tables with numbers outside of 800 to fff do not count towards the limit, and the number of a
-    // deleted table is assigned again.
+    // Only 2,048 tables can get numbers from 800 to fff. Table 5 is outside of this range, so it
+    // can still be added. When a table is deleted, its number is free for a new table.
     apply(&mut table, How::Add, "pref 1 handle 5: u32 divisor 1").expect("a number of its own");
     apply(&mut table, How::Delete, "pref 77").expect("it is there");
     apply(&mut table, How::Add, "pref 3000 u32").expect("room again");
@@ -609,8 +609,8 @@ fn back_from_a_table() {
     // Even if the link has moved on with `eat`, the next node compares the bytes at the old
     // position.
     assert_eq!(ask(&mut both("eat", plain), &mut with_options(0, 0, 6)), class(6));
-    // If a node with a link also has a class, the class is that of packets which no node of the
-    // linked table matches.
+    // A node with a link may also have a class. Packets that match the node, but no node of the
+    // linked table, get this class.
     let mut linked = both("flowid 1:4", plain);
     assert_eq!(ask(&mut linked, &mut with_options(0, 0, 5)), class(5));
     assert_eq!(ask(&mut linked, &mut with_options(0, 0, 6)), class(4));

@@ -25,8 +25,8 @@ pub(super) fn all(table: &Table) -> String {
     out.finish()
 }
 
-/// Returns how `tc filter show` shows a filter if the command line gives all parts of the filter's
-/// name.
+/// Returns how `tc filter show` shows a filter if the command gives the filter's parent,
+/// preference, protocol and chain, which the listing then does not repeat.
 pub(super) fn whole(filter: &FilterSpec, style: Style) -> String {
     let query = Query {
         parent: Some(PLACE),

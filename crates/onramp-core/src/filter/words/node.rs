@@ -39,8 +39,8 @@ pub(super) struct Hash {
 pub(super) struct Moves {
     pub(super) fixed: bool,
     pub(super) plus: u16,
-    /// Whether a number from the packet is added: 16 bits at the offset `at`, under `mask`, shifted
-    /// to the right by `shift`.
+    /// Whether the search also moves on by a number from the packet: the 16 bits at the offset
+    /// `at`, under `mask`, shifted to the right by `shift`.
     pub(super) variable: bool,
     pub(super) at: i32,
     pub(super) mask: u16,
@@ -100,9 +100,9 @@ impl Line {
         self.order.filter(|order| *order > 0)
     }
 
-    /// Returns the matcher that the options describe. `handle` is the handle of the filter; `acts`
-    /// says whether the filter has a class or actions. Options that are not given stay as in
-    /// `before`.
+    /// Returns the table or node that the options describe. `handle` is the handle of the filter;
+    /// `acts` says whether the filter has a class or actions. If `before`, a node to be changed, is
+    /// given, takes only the option `link` and keeps the rest of `before`.
     pub(in crate::filter) fn build(
         &mut self,
         words: &Reader<'_>,

@@ -21,12 +21,13 @@ pub(in crate::filter) enum Step {
     Leave,
 }
 
-/// How far links have moved on in the packet.
+/// How far a search has moved on in the packet, because it followed links with `offset`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::filter) struct Place {
     /// By how many bytes links with `eat` have moved on from the network header.
     on: i32,
-    /// Where the next header (`nexthdr`) begins, in bytes from the position `on`.
+    /// Offset of the next header (`nexthdr`) in bytes, counted from the position `on` bytes after
+    /// the network header.
     next: i32,
 }
 

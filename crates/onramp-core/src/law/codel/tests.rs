@@ -97,7 +97,7 @@ struct Model {
     first_above: Option<u64>,
     drop_next: u64,
     dropping: bool,
-    /// 2^16 divided by the square root of the count.
+    /// 2^16 divided by the square root of `count`.
     root: u64,
     /// For each packet: its cookie, arrival time, size in bytes, and ECN bits.
     queue: VecDeque<(u64, u64, u64, u8)>,

@@ -119,7 +119,8 @@ fn small_packets_count_for_less() {
         assert_eq!(sum(true, 1_000, len, 1_000_999), 5 + added, "{len}");
         assert_eq!(sum(false, 1_000, len, 1_000_999), 5 + 1_000_999, "{len}");
     }
-    // Here, the size of the largest packet is zero (unknown).
+    // If the size of the largest packet is zero (unknown), a packet of one byte adds the whole
+    // probability.
     assert_eq!(sum(true, 0, 0, 1_000), 0);
     assert_eq!(sum(true, 0, 1, 1_000), 5 + 1_000);
 }
@@ -157,8 +158,8 @@ fn rates_are_measured_over_many_bytes() {
     // begins.
     assert_eq!(leaves(1, 16_384, 164), (Some(0), Some(164), 65_536, 936));
     assert_eq!(leaves(16_383, 5, 170), (Some(16_383), Some(164), 65_536, 936));
-    // The new measurement is twice the old rate and counts for an eighth. Now too few bytes are
-    // queued for another measurement.
+    // The new measurement is twice the old rate, and has the weight 1/8 in the new average. Now too
+    // few bytes are queued for another measurement.
     assert_eq!(leaves(1, 16_383, 196), (None, Some(164), 65_536 / 8 * 7 + 131_072 / 8, 904));
     // A measurement gives no rate if it took less than a tick; a measurement of one tick gives a
     // rate.
@@ -320,8 +321,8 @@ fn a_change_keeps_what_is_waited_for() {
     let _ = (ours.rng.next_u64(), rounds.count(&ours.timer, tick(50)));
     assert_eq!(rounds.count(&ours.timer, tick(51)), 1);
     let drawn = ours.rng.clone().next_u64();
-    // One update of all queues takes three ticks, one for each third of the queues. It began in
-    // tick 51.
+    // One update of all queues takes three ticks, one for each third of the queues. An update began
+    // in tick 51, and the parameters change in tick 52.
     let new = Law { alpha: 9, target: 7, rng: Rng::new(99), ..timed(300_000_000) };
     ours.change(new, &mut rounds, tick(52));
     assert_eq!((ours.alpha, ours.target, ours.rng.next_u64()), (9, 7, drawn));
@@ -345,9 +346,9 @@ fn what_is_told_of_the_state() {
     assert_eq!(told(&estimator)[3..], [("avg_dq_rate", 31_250_000)]);
 }
 
-/// If a change of the parameters removes the estimator, the growth of the delay counts from the
-/// delay that the estimator computed at the update before its last one, and not from a much older
-/// delay.
+/// If a change of the parameters removes the estimator, the next update computes the growth of the
+/// delay from `delay_before`. So with the estimator, each update stores in `delay_before` the delay
+/// that the update before it computed.
 #[test]
 fn the_delay_before_an_estimate_is_kept() {
     let spec: Spec = "pie dq_rate_estimator".parse().expect("a line");

@@ -12,7 +12,8 @@ use crate::sched::qdisc_counters::QdiscCounters;
 
 /// The classes of a qdisc, by their minor numbers (`Qdisc_class_ops`).
 ///
-/// The caller must have checked that the request can be fulfilled, as [`Setup`](crate::Setup) does.
+/// Before a call, the caller must have checked that Linux would allow the change, as
+/// [`Setup`](crate::Setup) does.
 pub trait Classes: Debug {
     /// Adds class `minor` below class `parent` (0 means below the qdisc itself), or changes the
     /// class if it exists.
@@ -28,8 +29,9 @@ pub trait Classes: Debug {
     /// child classes.
     fn child(&mut self, minor: u16) -> Option<&mut Child>;
 
-    /// Corrects the backlog of class `minor`, after packets of the qdisc below it may have changed
-    /// without the parent's knowledge.
+    /// Reads the backlog of the qdisc below class `minor` again, and corrects the parent's backlog
+    /// by the difference. The caller must call `recount` after packets entered or left that qdisc
+    /// without a call of the parent.
     fn recount(&mut self, minor: u16);
 
     /// Whether the qdisc itself is listed like a class, with the minor number 0.
@@ -78,7 +80,8 @@ impl Child {
         Self { qdisc, held, idle: false, counters: QdiscCounters::default() }
     }
 
-    /// Returns how many packets and bytes the child held when the parent last looked.
+    /// Returns the child's backlog as the parent knows it: as it was after the parent's last call
+    /// of the child.
     #[must_use]
     #[inline]
     pub fn held(&self) -> Backlog {
@@ -94,8 +97,9 @@ impl Child {
         self.idle
     }
 
-    /// Calls `f` with the child's qdisc and counts the packets that `f` drops. Afterwards the
-    /// parent must correct its backlog, as after [`qdisc`](Self::qdisc).
+    /// Calls `f` with the child's qdisc and counts the packets that `f` drops. After that, the
+    /// caller must correct the parent's backlog, for example by [`Classes::recount`], because `f`
+    /// may have changed which packets the qdisc holds.
     pub(crate) fn visit<R>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -118,15 +122,15 @@ impl Child {
         (Counters { overlimits, ..self.counters.qdisc() }, self.held)
     }
 
-    /// Returns the counters and the backlog of a class that counts for itself: it counts packets
-    /// that left through the class, whichever qdisc stood below it at that time, and packets that
-    /// were dropped when they arrived.
+    /// Returns the counters and the backlog of a class that has counters of its own. The class
+    /// counts the packets that left through it, whichever qdisc stood below it at that time, and
+    /// the packets that were dropped when they arrived.
     pub(crate) fn class_counters(&self) -> (Counters, Backlog) {
         (self.counters.class(), self.held)
     }
 
-    /// Returns the counters and the backlog of a class that counts for itself the packets that left
-    /// through it, but takes drops and overlimits from the qdisc below it.
+    /// Returns the counters and the backlog of a class that itself counts only the packets that
+    /// left through it. Drops and overlimits are those of the qdisc below the class.
     pub(crate) fn class_over_qdisc(&self) -> (Counters, Backlog) {
         let (below, held) = self.counters();
         let Counters { bytes, packets, .. } = self.counters.class();

@@ -155,13 +155,15 @@ macro_rules! commands {
 commands! { Qdisc Class Filter }
 
 impl Qdisc {
-    /// Creates a command that adds a qdisc. The command fails if there is a qdisc in that place
-    /// already; but a command without a handle replaces a qdisc of another kind.
+    /// Creates a command that adds a qdisc. The command fails if there already is a qdisc at the
+    /// root, or below the class, where the new one is to stand; but a command without a handle
+    /// replaces a qdisc of another kind.
     pub fn add(kind: &str) -> Self {
         Self(Command::new("qdisc add", kind))
     }
 
-    /// Creates a command that adds a qdisc, or replaces the qdisc that is in that place.
+    /// Creates a command that adds a qdisc, or replaces the qdisc that already is at the root, or
+    /// below the class, where the new one is to stand.
     pub fn replace(kind: &str) -> Self {
         Self(Command::new("qdisc replace", kind))
     }
@@ -218,7 +220,7 @@ impl Class {
         Self(self.0.place(format_args!(" classid {class}")))
     }
 
-    /// Says below which class the class is. Without `parent`, the class is below the qdisc itself.
+    /// Sets the parent class. Without `parent`, the class stands below the qdisc itself.
     pub fn parent(self, class: Handle) -> Self {
         Self(self.0.place(format_args!(" parent {class}")))
     }
@@ -235,8 +237,8 @@ impl Filter {
         Self(Command::new("filter replace", kind))
     }
 
-    /// Creates a command that deletes all filters of the preference that is set, or all filters of
-    /// a qdisc or class if no preference is set.
+    /// Creates a command that deletes all filters with the preference that [`pref`](Self::pref)
+    /// sets. Without `pref`, the command deletes all filters of the qdisc or class.
     pub fn delete() -> Self {
         Self(Command::new("filter del", ""))
     }

@@ -284,7 +284,6 @@ fn read_class(id: &str, words: &mut Words<'_>) -> Result<Given, ConfigError> {
     Ok(given)
 }
 
-/// Lists classes in the order in which Linux lists them.
 impl Setup {
     /// Whether the class has no child classes.
     pub(crate) fn is_leaf(&self, class: Handle) -> bool {

@@ -29,7 +29,7 @@ impl ClassOrder {
 
     pub(super) fn add(&mut self, major: u16, minor: u16) {
         let bucket = self.bucket(major, minor);
-        // The newest class of a bucket is stored last here, although Linux lists it first.
+        // A bucket stores its newest class last, although Linux lists this class first.
         self.buckets[bucket].push(minor);
         self.len += 1;
         if self.len * 4 <= self.buckets.len() * 3 {
@@ -160,8 +160,9 @@ mod tests {
             }
         }
 
-        /// `QdiscOrder` puts a qdisc into the bucket that the upper four bits of Knuth's
-        /// multiplicative hash of the handle give (with the golden ratio).
+        /// `QdiscOrder` puts a qdisc into the bucket whose number is the upper four bits of a
+        /// multiplicative hash: the handle times a constant near 2^32 divided by the square of the
+        /// golden ratio (Knuth).
         #[test]
         fn qdiscs_are_where_their_hash_says(
             mut majors in prop::collection::hash_set(any::<u16>(), 1..60),

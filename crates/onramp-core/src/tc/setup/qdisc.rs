@@ -3,8 +3,8 @@
 //!
 //! Source: behaviour of Linux 7.2 `net/sched/sch_api.c` (`tc_modify_qdisc`, `tc_get_qdisc`),
 //! compared case by case.
-//! Differs: when a qdisc below a class is deleted, the default qdisc returns there, also below
-//! `mq`.
+//! Differs: when a qdisc below a class is deleted, the default qdisc of the class takes its place,
+//! also below `mq`.
 
 use super::{Change, NO_CHOICE, Node, Setup};
 use crate::base::handle::FIRST_OWN_HANDLE;
@@ -15,7 +15,8 @@ use crate::tc::Spec;
 use crate::tc::cmd::{INGRESS, INGRESS_MAJOR, QdiscHead, ROOT, Verb, class_of};
 use crate::tc::spec::Words;
 
-/// Which qdisc a command is about: one in a place, or one with a handle.
+/// Which qdisc a command is about: the one at a place (the root or a class), or the one with a
+/// handle.
 enum Target {
     /// The place of the qdisc, at the root (`None`) or below a class; and the major number of the
     /// qdisc that is there, or `None` if no command added one.
@@ -168,7 +169,8 @@ impl Setup {
         Ok(place.map_or(Change::RootGone, Change::Gone))
     }
 
-    /// Returns the kind of the qdisc in a place, which may be the default root of the device.
+    /// Returns the kind of the qdisc at the root or below a class (`place`). At the root, it may be
+    /// the kind of the device's default qdisc.
     fn kind_at(&self, place: Option<Handle>, there: Option<u16>) -> Option<&'static Kind> {
         match (there, place) {
             (Some(there), _) => self.spec(there).map(Spec::kind),
@@ -203,8 +205,8 @@ impl Setup {
         };
         let at = place_name(place);
         match (there, given) {
-            // The command gives the handle of the qdisc that is in that place, so it changes that
-            // qdisc.
+            // The command gives the handle of the qdisc that is already at the root or below the
+            // parent class, so it changes that qdisc.
             (Some(there), Some(given)) if there == given => {}
             (Some(there), Some(given)) if !verb.replaces() => {
                 let why = format!("{} is there already; use replace", handle(there));
@@ -223,8 +225,9 @@ impl Setup {
                 let own = self.free_handle()?;
                 return self.create(verb, place, None, own, spec);
             }
-            // If a command gives another kind than that of the qdisc in that place, it creates a
-            // new qdisc, even with `add` and `change`.
+            // If the command gives no handle, and another kind than that of the qdisc at the root
+            // or below the parent class, it replaces that qdisc by a new one, even with `add` and
+            // `change`.
             (Some(there), None) if self.is_other(there, spec.as_ref()) => {
                 let own = self.free_handle()?;
                 return self.create(Verb::Replace, place, Some(there), own, spec);
@@ -291,8 +294,8 @@ impl Setup {
         }
     }
 
-    /// Sets the number of bands to the number of transmit queues, for a kind that does so by
-    /// default, and if the command does not give the number of bands.
+    /// Sets the number of bands to the number of the device's transmit queues, if the command does
+    /// not give a number of bands and the kind of the qdisc does so by default (`multiq`).
     fn bands_of_queues(&self, at: &str, spec: &mut Spec) -> Result<(), ConfigError> {
         let (queues, kind) = (self.facts.queues, spec.kind());
         let Some(bands) = kind.quirks.bands_of_queues else { return Ok(()) };
@@ -307,7 +310,8 @@ impl Setup {
         Ok(())
     }
 
-    /// Creates a new qdisc in a place, and removes the qdisc that was there.
+    /// Creates a new qdisc at the root or below a class, and removes the qdisc that was there, if
+    /// any.
     fn create(
         &mut self,
         verb: Verb,
@@ -372,8 +376,8 @@ impl Setup {
         }
     }
 
-    /// Returns the lowest automatic handle that may be free: all automatic handles below it are in
-    /// use.
+    /// Returns the handle at which `free_handle` begins to search: no automatic handle (8001: and
+    /// above) below it is free.
     fn first_free(&self) -> u16 {
         self.free.max(FIRST_OWN_HANDLE)
     }

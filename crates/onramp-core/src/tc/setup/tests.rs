@@ -26,9 +26,9 @@ fn told(setup: &mut Setup, line: &str) -> String {
 }
 
 /// Commands that a program generated, and the answers of `tc` 6.1 on Linux 7.2. A line `= QUEUES`
-/// begins with a new device that has this many transmit queues, and is up unless the line says
-/// `down`. A line `> ` is a command. The lines after a command are either its exit status with the
-/// kernel's text, or the lines of a listing, each between two bars.
+/// replaces the device by a new one that has this many transmit queues, and is up unless the line
+/// also says `down`. A line `> ` is a command. The lines after a command are either its exit status
+/// with the kernel's text, or the lines of a listing, each between two bars.
 const ANSWERS: &str = include_str!("tests/answers.txt");
 
 /// Creates the description of a device to which no command was applied. Its default root is a
@@ -85,7 +85,8 @@ fn listing(setup: &Setup, words: &str) -> String {
     out.finish()
 }
 
-/// Takes the lines between bars before the next command, and returns them without the bars.
+/// Takes from `lines` those at the beginning that stand between bars (the lines of one listing),
+/// and returns them without the bars.
 fn barred<'t>(lines: &mut std::iter::Peekable<impl Iterator<Item = &'t str>>) -> String {
     let mut text = String::new();
     while let Some(line) = lines.next_if(|line| line.starts_with('|')) {

@@ -103,7 +103,7 @@ fn every_line_of_the_screen() {
     assert_eq!(lines, expected);
 }
 
-/// Rows that can be opened or closed have a sign, and the rows below them are indented.
+/// A row that can be opened or closed begins with a triangle, and the rows below it are indented.
 #[test]
 fn a_tree_has_signs() {
     let below = |what, id: &str, depth, handle: &str| Row {

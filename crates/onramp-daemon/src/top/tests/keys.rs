@@ -88,12 +88,12 @@ fn a_filter_is_typed_and_given_up() {
     press(&mut view, "\u{8}fq_codel");
     let found = names(&view);
     assert_eq!(found, ["eth1", "eth1/0/1:", "eth1/0/1:1", "eth1/0/1:10", "eth1/0/10:"]);
-    // While the user edits the filter, keys that neither edit nor end it do nothing.
+    // While the user edits the filter, keys that neither change it nor end the editing do nothing.
     press(&mut view, "←↓");
     assert_eq!((names(&view), view.at), (found.clone(), 0));
     press(&mut view, "\n");
     assert_eq!(names(&view), found);
-    // The first press of escape removes the filter, the second one quits.
+    // The first press of escape removes the filter, and the second press quits.
     assert_eq!(press(&mut view, "\u{1b}"), Step::On);
     assert_eq!((names(&view), view.filter.as_str()), (all, ""));
     assert_eq!(press(&mut view, "\u{1b}"), Step::Quit);
@@ -104,7 +104,8 @@ fn a_filter_is_typed_and_given_up() {
 }
 
 /// The right arrow opens a closed row; on an open row, it moves the selection to the row below. The
-/// left arrow does the reverse.
+/// left arrow closes an open row; on any other row, it moves the selection to the row above in the
+/// tree.
 #[test]
 fn arrows_open_and_close() {
     let mut view = shown(Sort::Tree);
@@ -140,8 +141,8 @@ fn arrows_open_and_close() {
     assert_eq!((names(&view), view.at), (all, 2), "nothing is below it");
 }
 
-/// A device with up to four queues is open at first. If a device has only one queue, that queue is
-/// not shown, and the rows below it move up one level.
+/// The queues of a device are open at first if there are at most four. If a device has only one
+/// queue, that queue is not shown, and the rows below it move up one level.
 #[test]
 fn few_queues_are_open() {
     for (queues, lines) in [(1, 2), (2, 5), (4, 9), (5, 6)] {
@@ -162,7 +163,7 @@ fn few_queues_are_open() {
             _ => Some(true),
         };
         assert_eq!((view.lines()[0].open, open), (Some(true), expected), "{queues}");
-        // A filter expands the rows that it finds.
+        // A filter also shows the rows that it finds below closed rows.
         press(&mut view, "/fq\n");
         assert_eq!(view.lines().len(), if queues == 1 { 2 } else { 1 + 2 * queues });
     }

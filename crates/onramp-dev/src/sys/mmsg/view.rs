@@ -67,13 +67,13 @@ fn name(name: &Name, len: libc::socklen_t) -> Option<SocketAddr> {
     match len {
         0 => None,
         16 => {
-            // SAFETY: only an IPv4 name is written with this length.
+            // SAFETY: the length is 16 only after an IPv4 address was written into `name`.
             let v4 = unsafe { name.v4 };
             assert_eq!(i32::from(v4.sin_family), libc::AF_INET);
             Some((v4.sin_addr.s_addr.to_ne_bytes(), u16::from_be(v4.sin_port)).into())
         }
         28 => {
-            // SAFETY: only an IPv6 name is written with this length.
+            // SAFETY: the length is 28 only after an IPv6 address was written into `name`.
             let v6 = unsafe { name.v6 };
             assert_eq!(i32::from(v6.sin6_family), libc::AF_INET6);
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);

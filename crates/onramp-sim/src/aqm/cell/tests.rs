@@ -79,8 +79,8 @@ fn busy() -> Measurement {
     ];
     let mut cell = cell(&roles.map(|(role, from_ms)| member(role, from_ms)));
     let mut fates = vec![
-        // The first of these packets leaves, and the second is dropped, just before the measured
-        // time begins; the third packet leaves at the first instant of the measured time.
+        // Just before the measured time begins, one packet leaves and one is dropped. The packet
+        // after these leaves at the first instant of the measured time.
         sent(BULK, 700, 2000 * MS - 1, 10),
         died(BULK, 2000 * MS - 1),
         sent(BULK, 1500, 2000 * MS, 30),

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{assert_whole, charts, contention, document, marks, texts};
 
 /// Returns a document such as `onramp lab kernel --json` writes, with rows of the kernel's path and
-/// of Onramp's. Only Onramp has a row with fq. The entries with ratios do not say to which path
-/// they belong.
+/// of Onramp's path. Only Onramp's path has rows with `fq`. The entries of `ratios_to_kernel` lack
+/// the key `path`, because all of them are about Onramp's path.
 fn kernel() -> Value {
     let row = |path: &str, qdisc: &str, cpus: u64, rate: f64, cpu: f64, above: Option<f64>| {
         let above = |add: f64| above.map_or(Value::Null, |above| (above + add).into());

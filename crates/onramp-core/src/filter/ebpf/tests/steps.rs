@@ -23,7 +23,7 @@ const NUMBERS: [u64; 11] = [
     u64::MAX,
 ];
 
-/// Returns the instruction that loads a 64-bit number into a register, with its two halves.
+/// Returns the 64-bit load of `number` into a register, which is encoded as two instructions.
 fn set(register: u8, number: u64) -> [Line; 2] {
     let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).expect("32 bits").cast_signed();
     [(0x18, register, 0, 0, half(number)), (0, 0, 0, 0, half(number >> 32))]
@@ -318,8 +318,8 @@ fn registers_are_written_before_they_are_read() {
         let before: Vec<Line> = reads.iter().map(|register| zero(*register)).collect();
         let whole = [&before[..], &[line, zero(0), exit]].concat();
         assert_eq!(wrong(&whole), None, "{line:?}");
-        // A program must set r0 before it exits. If the instruction writes r0, the program is valid
-        // without another instruction that sets r0.
+        // A program is refused if it exits and r0 may not have been written. Without `zero(0)`, the
+        // program is valid only if `line` writes r0, or an instruction before `line` did.
         let bare = [&before[..], &[line, exit]].concat();
         assert_eq!(wrong(&bare).is_none(), writes == Some(0) || reads.contains(&0), "{line:?}");
         // A register that the instruction writes can be read afterwards.
@@ -328,7 +328,8 @@ fn registers_are_written_before_they_are_read() {
             assert_eq!(wrong(&lines), None, "{line:?}");
         }
     }
-    // A load of a 64-bit number also writes its register, and no other.
+    // A load of a 64-bit number writes its destination register, here r2. So r2 can be read
+    // afterwards, but r0 cannot.
     let set = [(0x18, 2, 0, 0, 5), (0, 0, 0, 0, 0)];
     assert_eq!(wrong(&[set[0], set[1], (0xbf, 0, 2, 0, 0), exit]), None);
     assert!(wrong(&[set[0], set[1], exit]).is_some());

@@ -79,7 +79,7 @@ impl Qdisc for Scripted {
     }
 }
 
-/// A parent qdisc with a single class, number 1, which counts for itself.
+/// A parent qdisc with a single class, number 1.
 #[derive(Debug)]
 struct Parent {
     child: Child,
@@ -146,8 +146,8 @@ fn drops_of_every_call_are_counted() {
     assert_eq!((verdict, dropped, sum), (Verdict::Dropped, 1, backlog(0, 0)));
     assert_eq!(counted(&full), (0, 0, 1));
     assert_eq!(full.counters().0.overlimits, 7);
-    // A class that counts for itself counts packets that were dropped when they arrived, and no
-    // other drops.
+    // `class_counters`, for classes with counters of their own, counts the packets that were
+    // dropped when they arrived, and no other drops.
     assert_eq!(full.class_counters().0.drops, 1);
 
     let mut drops = child(Scripted { drops_first: true, ..Scripted::default() });
@@ -230,8 +230,8 @@ fn a_child_begins_with_what_it_holds_and_says_what_its_qdisc_says() {
     assert!(!full.accepts(&Packet::new(1)));
 }
 
-/// When another qdisc is put below a class, the counters of the qdisc begin at zero, but the class
-/// keeps its own.
+/// When a new qdisc replaces the qdisc below a class, the new qdisc's counters begin at zero, but
+/// the class keeps its own counters.
 #[test]
 fn a_grafted_qdisc_counts_anew() {
     let mut parent = Parent { child: child(Scripted::default()), sum: backlog(0, 0) };

@@ -119,7 +119,8 @@ fn what_goes_takes_along_what_stands_below_it() {
     }
     assert_eq!(tree.lines(), setup(&TREE[..3]).lines());
     assert_eq!(tree.listed().count(), 0);
-    // Replacing a qdisc deletes its filters too.
+    // Replacing the root qdisc also deletes its filters. A later root qdisc with the same handle
+    // does not get them back.
     let mut tree = setup(&TREE);
     tree.apply("qdisc replace dev e root handle 2: prio").expect("another");
     assert_eq!(tree.lines(), ["qdisc add dev e root handle 2: prio"]);
@@ -152,7 +153,8 @@ fn filters_stand_where_packets_come_in_and_go_out() {
     assert_eq!(filters(&tree), "1: pref 9, ffff:fff2 pref 1, ffff:fff2 pref 2");
     add(&mut tree, "parent 1:", 8);
     assert_eq!(filters(&tree), "1: pref 8, 1: pref 9, ffff:fff2 pref 1, ffff:fff2 pref 2");
-    // When a filter of an `ingress` is deleted, the others are still listed under the same parent.
+    // When one of two filters of an `ingress` is deleted, the listing still shows the same parent
+    // for the other filter.
     tree.apply("filter del dev e parent ffff: pref 1").expect("it is there");
     assert_eq!(filters(&tree), "1: pref 8, 1: pref 9, ffff:fff2 pref 2");
     tree.apply("qdisc del dev e ingress").expect("it is there");
@@ -348,13 +350,14 @@ fn what_leads_from_one_tree_to_another() {
         assert_eq!(before.changes_to(&after), Some(vec![change.to_owned()]), "{to}");
     }
     for (from, to) in [
-        // The first three changes take an option away, or change an option that can only be given
-        // when the qdisc is added, so the tree must be replaced.
+        // Each of the next three replacements removes an option, or changes an option that can only
+        // be given when the qdisc is added. No change command can do so, and the tree must be
+        // replaced.
         (" limit 7", ""),
         (" ceil 1mbit", ""),
         ("flows 64", "flows 128"),
-        // The other changes are of a kind, a parent, a handle, a class or a filter, so the tree
-        // must be replaced, too.
+        // Each of the next five replacements changes a kind, a parent or a handle of a qdisc, the
+        // parent of a class, or a filter. Here too the tree must be replaced.
         ("pfifo limit 7", "bfifo limit 7"),
         ("parent 30:2", "parent 30:3"),
         ("handle 40:", "handle 41:"),

@@ -145,8 +145,9 @@ fn who_says_no_first() {
         let error = Setup::default().apply(line).expect_err(line);
         (error.fault.code(), error.key)
     };
-    // `tc` itself refuses a `tbf` without a limit. A `prio` with two bands whose map names a third
-    // band is refused by the kernel, so the missing device is reported first.
+    // `tc` itself refuses a `tbf` without a limit (exit status 1). A `prio` with two bands whose
+    // map names a third band is refused only by the kernel. So if the line also lacks the device,
+    // the error names the missing device (exit status 2).
     assert_eq!(code("qdisc add root tbf rate 1mbit burst 5k").0, 1);
     assert_eq!(code("qdisc add root handle 1: prio bands 2"), (2, "dev".to_owned()));
     assert_eq!(code("qdisc add dev e root handle 1: prio bands 2"), (2, "priomap".to_owned()));
