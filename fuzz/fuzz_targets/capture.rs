@@ -1,7 +1,8 @@
 //! Reads random bytes as a packet capture (pcap or pcapng). The reader must return packets, or an
 //! error that names the byte at which it happened, and must use little memory.
 #![no_main]
-// The included modules have functions that only the program `onramp` uses.
+// Allow unused functions: this target includes modules of the program `onramp`, and uses only a
+// part of them.
 #![allow(dead_code)]
 
 use std::alloc::System;
@@ -20,8 +21,8 @@ mod replay {
     const FLOWS_MAX: usize = 1 << 16;
 }
 
-/// Bytes of memory that this program may allocate, whatever lengths the capture claims. In fuzzing,
-/// the reader accepts blocks of at most 16 KiB.
+/// Bytes of memory that this program may allocate at a time, whatever lengths the capture claims.
+/// In fuzzing, the reader accepts blocks of at most 16 KiB, so this is plenty.
 const MEMORY: usize = 1 << 20;
 
 #[global_allocator]

@@ -1,5 +1,5 @@
-//! Reads the packet headers in random bytes. Each field must be at the place that our code reports,
-//! and another crate must find the same fields.
+//! Reads the packet headers in random bytes. Each header field must be at the place that our code
+//! reports, and the crate `etherparse` must find the same fields.
 #![no_main]
 
 #[path = "../../crates/onramp-core/tests/ops/dissect.rs"]

@@ -1,6 +1,7 @@
-//! Builds random trees of qdiscs and makes random calls on them. No qdisc may break its contract.
+//! Builds random trees of qdiscs and makes random calls on them. Every qdisc must keep the rules of
+//! the trait `Qdisc`: for example, enqueued = dequeued + dropped + backlog.
 #![no_main]
-// The module `ops` has functions that only the target `setup` uses.
+// Allow unused functions: only the target `setup` uses some functions of the module `ops`.
 #![allow(dead_code)]
 
 #[path = "../../crates/onramp-core/tests/ops/mod.rs"]

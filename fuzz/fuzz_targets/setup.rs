@@ -1,7 +1,7 @@
 //! Reads random text as lines of `tc`. A line may be refused with an error, but the accepted lines
 //! must describe a tree that can be built.
 #![no_main]
-// The module `ops` has functions that only the target `qdisc` uses.
+// Allow unused functions: only the target `qdisc` uses some functions of the module `ops`.
 #![allow(dead_code)]
 
 #[path = "../../crates/onramp-core/tests/ops/mod.rs"]

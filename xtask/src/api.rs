@@ -1,4 +1,4 @@
-//! The listing of the public API in `docs/api/`, so that a change of it shows in review.
+//! The listing of the public API in `docs/api/`, so that a change of the API shows in review.
 //!
 //! rustdoc makes a page for each public item. The listing is the text of the declarations on these
 //! pages.
@@ -13,7 +13,8 @@ use crate::{Failure, Outcome};
 /// The crates whose API is listed: those that users' programs link.
 const CRATES: &[&str] = &["onramp-queue", "onramp-core", "onramp-dev", "onramp", "onramp-host"];
 
-/// Compares the listings with the code; with `--write`, writes them.
+/// Compares the listings in `docs/api/` with the code. With `--write`, brings outdated listings up
+/// to date instead.
 pub(crate) fn run_api(args: &[String]) -> Outcome {
     let writes = match args {
         [] => false,
@@ -60,7 +61,7 @@ fn listing(folder: &Path) -> Result<String, Failure> {
         let html = fs::read_to_string(&page).map_err(|error| failed(&page, &error))?;
         let declarations = declarations(&html);
         if declarations.is_empty() {
-            continue; // The page is only a link to another page.
+            continue; // The page only redirects to the page of another item.
         }
         let item = page.strip_prefix(folder).unwrap_or(&page).with_extension("");
         let _ = writeln!(text, "\n{}", item.display());
@@ -88,9 +89,11 @@ fn collect(folder: &Path, pages: &mut Vec<PathBuf>) -> Outcome {
     Ok(())
 }
 
-/// Returns the declaration of the item on a page, then the item's own functions and traits.
+/// Returns the declaration of the item on a page, then the item's own functions and the traits that
+/// the item implements.
 fn declarations(html: &str) -> Vec<String> {
-    // Stop at the sections about implementations in other crates or by the compiler.
+    // Leave out the sections of the page that list auto traits, blanket implementations, and (on
+    // the page of a trait) the types that implement the trait.
     let own = [
         "id=\"synthetic-implementations\"",
         "id=\"blanket-implementations\"",

@@ -12,7 +12,8 @@ const LAB: &str = "onramp-lab";
 /// The target for which ThreadSanitizer builds.
 const TSAN_TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Combinations of features that users of the crates may want, besides all features together.
+/// For each crate, combinations of features that users may want. The other checks build the crates
+/// with their default features, which are all features.
 const FEATURES: &[(&str, &[&str])] = &[
     ("onramp-core", &["", "tc", "ebpf"]),
     ("onramp-dev", &["", "udp"]),
@@ -37,11 +38,11 @@ pub(crate) fn features() -> Outcome {
     })
 }
 
-/// Packs every published crate. Also builds the packages of the crates that users' programs link.
-/// The other checks build the rest from the same sources.
+/// Packs every published crate with `cargo package`. Also unpacks and builds the packages of the
+/// libraries that users' programs link.
 pub(crate) fn package() -> Outcome {
-    // Cargo does not unpack a package again if its folder has one of the same version, even if the
-    // package has changed. So each run has a folder of its own.
+    // Cargo does not unpack a package if its folder already has an unpacked package of the same
+    // version, even if the content has changed. So each run has a folder of its own.
     let folder = root().join(format!("target/packages-{}", std::process::id()));
     let pack = || {
         let mut command = cargo(&["package", "--allow-dirty", "--quiet", "--target-dir"]);
@@ -55,7 +56,7 @@ pub(crate) fn package() -> Outcome {
         let unpublished = ["--exclude", "xtask", "--exclude", "onramp-differential"];
         run(pack().args(["--no-verify", "--workspace"]).args(unpublished))
     });
-    let _ = fs::remove_dir_all(&folder); // The packages are of no further use.
+    let _ = fs::remove_dir_all(&folder);
     outcome
 }
 
@@ -143,9 +144,9 @@ pub(crate) fn soak(args: &[String]) -> Outcome {
     run_example(example("soak").arg("--").args(args))
 }
 
-/// Runs the chaos example, which does everything at once, with a watchdog that reports threads that
-/// hang. First checks that the watchdog finds deliberate errors. The arguments after `chaos` go to
-/// the example.
+/// Runs the chaos example: many threads send, wait, fail and close links at the same time, and a
+/// watchdog reports threads that hang. First runs the example's self-test, which checks that the
+/// watchdog finds deliberate errors. The arguments after `chaos` go to the example.
 pub(crate) fn chaos(args: &[String]) -> Outcome {
     let has = |option: &str| args.iter().any(|arg| arg == option);
     let sanitized = has("--tsan") && !has("--help");
@@ -156,8 +157,8 @@ pub(crate) fn chaos(args: &[String]) -> Outcome {
         );
     }
     let program = || if sanitized { sanitized_example("chaos") } else { example("chaos") };
-    // The self-test gets all arguments too, so that the example reports wrong arguments before it
-    // tests itself.
+    // Pass the arguments to the self-test too, so that the example reports wrong arguments before
+    // its self-test runs.
     run_example(program().args(["--", "--self-test"]).args(args))?;
     if has("--help") || has("--self-test") {
         return Ok(());
@@ -259,8 +260,8 @@ pub(crate) fn conformance(args: &[String]) -> Outcome {
 pub(crate) fn differential(args: &[String]) -> Outcome {
     let package = "onramp-differential";
     let mut command = cargo(&["run", "--quiet", "--release", "-p", package, "--bin", package]);
-    // `--keep` selects cases by the code that they reach, so build with the compiler's coverage
-    // counters.
+    // `--keep` decides by the code that a case reaches whether to keep the case as a regression
+    // test. So build with the compiler's coverage counters.
     let counts = args.iter().any(|arg| arg.starts_with("--keep"));
     let folder = if counts { "target/differential/reach" } else { "target/differential/build" };
     if counts {
@@ -276,13 +277,13 @@ pub(crate) fn differential(args: &[String]) -> Outcome {
     match status.code() {
         Some(0) => Ok(()),
         Some(2) => std::process::exit(2),
-        // The program `onramp-differential` has already reported what is missing.
+        // `onramp-differential` ends with status 3 after it has reported what is missing.
         Some(3) => Err(Failure::Unable("cannot ask the kernel: see above".into())),
         _ => Err(Failure::Failed(format!("`{}`: {status}", show(&command)))),
     }
 }
 
-/// Type-checks the workspace for a processor with a weaker memory model.
+/// Type-checks the workspace for AArch64, whose memory model is weaker than that of x86-64.
 pub(crate) fn aarch64() -> Outcome {
     let target = "aarch64-unknown-linux-gnu";
     toolchain::target(target)?;

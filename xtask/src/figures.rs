@@ -19,10 +19,11 @@
 //! `run` is a command that can write `--json FILE`. In the comment above, `rows: KEY of ARRAY`
 //! makes a line of the table for each value that KEY has in ARRAY. `for KEY: A B` instead runs the
 //! command once for each value, inserted in place of `{KEY}`, and makes a line for each run. The
-//! right side of a `column` is a path into the JSON output: names separated by dots. In an array,
-//! the path continues in the first object whose keys have the values in the brackets, and whose KEY
-//! (if the object has one) has the value of the line. `/N` divides the figure, `.N` is the number
-//! of digits, and `spread` adds the extremes that stand beside the figure (`..._min`, `..._max`).
+//! right side of a `column` is a path into the JSON output: names separated by dots. If a name
+//! leads to an array, the path continues in one object of the array: the first whose keys have the
+//! values in the brackets, and whose KEY (if the object has one) has the value of the table's line.
+//! `/N` divides the figure, `.N` is the number of digits, and `spread` adds the extremes that stand
+//! beside the figure (`..._min`, `..._max`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -297,7 +298,7 @@ fn find<'j>(json: &'j Value, path: &str, key: &str, line: &str) -> Option<&'j Va
     for part in path.split('.') {
         let (name, filters) = part.split_once('[').unwrap_or((part, ""));
         if at.is_null() {
-            return Some(at); // A missing figure (`null`) has no parts.
+            return Some(at); // The object with the figure is `null`, so the figure is missing.
         }
         at = at.get(name)?;
         if let Some(rows) = at.as_array() {
@@ -327,8 +328,8 @@ fn render(table: &Table<'_>, lines: &[Vec<String>]) -> String {
     text
 }
 
-/// Returns the cells of the new table. If a new cell differs from the old one, the old cell stands
-/// before it.
+/// Returns one line of text for each figure of the new table: the old figure, the new one, and the
+/// ratio of the new to the old.
 fn beside(old: &str, new: &[Vec<String>]) -> String {
     let row = |line: &str| -> Vec<String> {
         line.trim().trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()

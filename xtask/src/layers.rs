@@ -61,8 +61,8 @@ pub(crate) fn check(krate: &Path, layers: Option<&[&str]>, read: Read<'_>) -> Ve
 struct Modules(Vec<Module>);
 
 impl Modules {
-    /// Adds the module in `file` and the modules below it. Returns false if the file does not
-    /// exist.
+    /// Adds the module in `file`, and its child modules, to this list. Returns false if the file
+    /// does not exist or is not valid Rust.
     fn file(&mut self, file: &Path, parent: usize, name: &str, read: Read<'_>) -> bool {
         let Some(text) = read(file) else { return false };
         let Ok(syntax) = syn::parse_file(&text) else { return false };
@@ -127,8 +127,8 @@ impl Modules {
                 let whole: Vec<_> = import.iter().chain(behind).cloned().collect();
                 return self.resolve(at, &whole, depth + 1);
             } else {
-                // If no module has this name, the name is an item of the module at `at`. But if no
-                // part of the path was a module, the path belongs to another crate.
+                // If no module is called `name`, `name` is an item of the module `at`. But if
+                // already the first name of the path is no module, the path leads to another crate.
                 return (rest.len() < path.len()).then_some(at);
             }
             rest = behind;
@@ -240,7 +240,7 @@ impl Names<'_> {
             whole.push(ident.to_string());
         }
         self.0.named.push((ident.span().start().line, whole.clone()));
-        // The import `use a;`, where `a` is a child module, adds no new name.
+        // Do not record `use a;`, where `a` is a child module: the import would stand for itself.
         if whole != [alias.clone()] {
             self.0.imports.insert(alias, whole);
         }

@@ -59,8 +59,8 @@ struct Args {
     /// Only mutants on lines that differ from BASE
     #[arg(long)]
     changed: bool,
-    /// With --changed: the commit to compare with [default: where the branch left main, or the
-    /// commit before]
+    /// With --changed: the commit to compare with [default: the commit where the branch left main;
+    /// on main itself, the previous commit]
     #[arg(long, requires = "changed")]
     base: Option<String>,
     /// Only this crate; may be given several times [default: all libraries]
@@ -78,7 +78,8 @@ struct Args {
     /// Only the mutants that are listed as equivalent: no test may find one of them
     #[arg(long)]
     equivalent: bool,
-    /// Judge only by the tests of the changed crates, not by those of the crates that use them
+    /// Run only the tests of the crates that contain the mutants, not those of the crates that use
+    /// them
     #[arg(long)]
     own_tests: bool,
     /// Print the mutants, and build nothing
@@ -90,11 +91,11 @@ struct Args {
     /// Number of processes at a time [default: the number of processors]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// For each mutant, run tests that take at most this many seconds together
+    /// For each mutant, start no more tests once those that ran take more than this many seconds
+    /// together
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     budget: u64,
-    /// A mutant that a test of an earlier build found counts as found: only survivors are judged
-    /// again
+    /// A mutant that a test of an earlier build found counts as found: run tests only on the others
     #[arg(long)]
     trust: bool,
     /// Fail if less than this percentage of the mutants is found
@@ -103,10 +104,11 @@ struct Args {
     /// Write the result to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Build, and put everything into DIR that another machine needs to judge
+    /// Build the mutants, and put everything into DIR that another machine needs to run tests on
+    /// them
     #[arg(long, value_name = "DIR")]
     bundle: Option<PathBuf>,
-    /// Judge the mutants that --bundle put into DIR
+    /// Run tests on the mutants that --bundle put into DIR
     #[arg(long, value_name = "DIR", conflicts_with_all = ["bundle", "list", "keys"])]
     plan: Option<PathBuf>,
 }
@@ -203,7 +205,7 @@ fn read_list(project: &Path, all: &[Mutant]) -> Result<BTreeMap<String, String>,
     }
 }
 
-/// Returns the numbers of the mutants to try, as the arguments select them.
+/// Returns the numbers of the mutants that the arguments select.
 fn choose(
     all: &[Mutant],
     list: &BTreeMap<String, String>,

@@ -23,16 +23,16 @@ const TOOLS: &[(&str, &str)] = &[
     ("zsh", "zsh"),
 ];
 
-/// A line on standard error that begins like this says that a test is skipped because something is
-/// missing.
+/// The beginning of the line that a test writes to standard error if it skips itself because
+/// something is missing.
 const SKIP: &str = "SKIP:";
 
-/// A line that begins like this says that a test is skipped because the machine's kernel lacks
+/// The beginning of the line of a test that skips itself because the machine's kernel lacks
 /// something, which no installation can provide.
 const KERNEL: &str = "SKIP: kernel:";
 
-/// A line that begins like this says that a test is skipped because a recording of Linux's
-/// behaviour is missing. The tests that need no recording cover the same code.
+/// The beginning of the line of a test that skips itself because a recording of Linux's behaviour
+/// is missing. Tests that need no recording cover the same code.
 const REFERENCE: &str = "SKIP: reference:";
 
 /// Runs every test. The arguments after `cargo xtask test` go to `cargo test`.
@@ -66,14 +66,15 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
 }
 
-/// Counts the tests that were skipped because something is missing that could be installed. In CI,
-/// there must be none.
+/// Counts the messages of tests that were skipped because something is missing that could be
+/// installed. In CI, any such message makes the command fail.
 fn mendable(skipped: &[String]) -> usize {
     let mends = |why: &&String| !why.starts_with(KERNEL) && !why.starts_with(REFERENCE);
     skipped.iter().filter(mends).count()
 }
 
-/// Installs missing programs if that is allowed. Returns the programs that are still missing.
+/// Installs the programs of [`TOOLS`] that are missing, if xtask runs as root. Returns a message
+/// for each program that is still missing, and for missing root rights.
 fn set_up() -> Vec<String> {
     let missing: Vec<_> = TOOLS.iter().filter(|(tool, _)| !have(tool)).collect();
     let mut lacks = Vec::new();
@@ -97,7 +98,8 @@ fn have(tool: &str) -> bool {
     succeeds(Command::new("sh").args(["-c", &on_path]))
 }
 
-/// Tries to install the packages. If that fails, the caller finds out what is still missing.
+/// Tries to install Debian packages. Reports no error, because the caller checks afterwards which
+/// programs are still missing.
 fn install(packages: &[&str]) {
     let apt = |args: &[&str]| {
         let mut command = Command::new("apt-get");

@@ -62,8 +62,8 @@ pub(crate) fn run(plan: &Plan) -> Result<Results> {
     Ok(Results { machine, parameters: plan.parameters(), rounds })
 }
 
-/// Returns the methods in the order for round number `round`. Each round begins with the next
-/// method, so that no method always runs first, or always after the same method.
+/// Returns the methods in the order for round number `round`. The first method of one round is the
+/// last of the next round, so that no method always runs first.
 fn rotated(methods: &[Kind], round: usize) -> impl Iterator<Item = Kind> {
     methods.iter().copied().cycle().skip(round % methods.len()).take(methods.len())
 }

@@ -19,9 +19,9 @@ const BLOCK_MAX: usize = if cfg!(any(test, fuzzing)) { 16 << 10 } else { 16 << 2
 /// Smallest size of a pcapng block in bytes: the type, the length, and the length again.
 const BLOCK_MIN: u32 = 12;
 
-/// The first bytes by which a capture is known: those of pcap in both byte orders, with times in
-/// microseconds, with times in nanoseconds, and in the format of patched systems; and those of
-/// pcapng.
+/// The first bytes by which a capture is known. For pcap, in both byte orders: with times in
+/// microseconds, with times in nanoseconds, and the variant with longer packet headers that patched
+/// versions of libpcap wrote. Last, those of pcapng.
 const MAGICS: [[u8; 4]; 7] = [
     [0xd4, 0xc3, 0xb2, 0xa1],
     [0xa1, 0xb2, 0xc3, 0xd4],
@@ -42,8 +42,8 @@ const COMPRESSED: [(&[u8], &str); 4] = [
 ];
 
 /// Reads the beginning of `input`, and returns the bytes read and whether they are the beginning of
-/// a capture. The function stops at the first byte that no capture can have there, so that a line
-/// of text is not delayed.
+/// a capture. Stops reading at the first byte that no capture can have there. So, if a user types
+/// lines of text, each line can be handled at once: the function does not wait for more input.
 pub(crate) fn begins(input: &mut impl Read) -> io::Result<(Vec<u8>, bool)> {
     let mut head = Vec::with_capacity(PCAPNG.len());
     while head.len() < PCAPNG.len() && MAGICS.iter().any(|magic| magic.starts_with(&head)) {
@@ -142,8 +142,8 @@ impl<'i> Blocks<'i> {
         self.reader.consumed() as u64
     }
 
-    /// Passes the next block to `take` and returns its result; `None` if there are no more blocks.
-    /// An error says at which byte of the input it happened.
+    /// Calls `take` with the next block and returns what `take` returned; `None` if there are no
+    /// more blocks. An error says at which byte of the input it happened.
     pub(crate) fn next<T>(
         &mut self,
         take: impl FnOnce(PcapBlockOwned<'_>) -> Result<T>,
@@ -206,10 +206,10 @@ enum Problem {
     Damaged,
 }
 
-/// Returns the length of a pcapng block if that length is less than `BLOCK_MIN`. Such blocks are
-/// found before the parser sees them, because it would subtract below zero. The byte order of the
-/// file need not be known: a length below `BLOCK_MIN` that is read in the wrong byte order is at
-/// least `BLOCK_MAX`.
+/// Returns the length of a pcapng block if that length is less than `BLOCK_MIN`. The caller must
+/// not pass such a block to the parser, which would subtract below zero. The function does not know
+/// the byte order of the file, so it takes the smaller of both readings. If this one is wrong, the
+/// right one is at least `BLOCK_MAX`, so the block is damaged anyway.
 fn too_short(block: &[u8]) -> Option<u32> {
     let length: [u8; 4] = block.get(4..8)?.try_into().ok()?;
     let length = u32::from_le_bytes(length).min(u32::from_be_bytes(length));
@@ -262,8 +262,9 @@ mod tests {
             assert_eq!(input, b"the rest");
             assert!(!begins(&mut &magic[..3]).expect("bytes").1, "cut off");
         }
-        // `begins` reads only as many bytes as it needs for its decision, so that a line of text is
-        // passed on at once.
+        // `begins` must read no byte more than it needs to see that the input is no capture,
+        // because a read of a further byte could wait for the user's next line. `taken`: the bytes
+        // read.
         for (text, taken) in [(&b"text"[..], 1), (b"", 0), (b"\n", 1), (b"\ntext", 2)] {
             let mut input = text;
             let (head, capture) = begins(&mut input).expect("bytes");

@@ -125,8 +125,8 @@ pub(crate) fn died(deaths: &[(usize, String)]) -> Option<anyhow::Error> {
     ))
 }
 
-/// Marks an error as one of writing to standard output. A broken pipe of standard output is not
-/// reported, but that of any other output is.
+/// Marks an error as one of writing to standard output. If standard output is a pipe whose reader
+/// has gone, the program does not report that; a broken pipe of any other output is reported.
 #[derive(Debug)]
 pub(crate) struct StdoutError(pub(crate) io::Error);
 

@@ -22,8 +22,8 @@ const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The address of the far end.
 const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 
-/// The MAC addresses of both ends. Each end knows the other's address from the beginning, so that
-/// no datagram waits until it is resolved.
+/// The MAC addresses of both ends of the veth pair. Each end knows the other's MAC address from the
+/// beginning, so that no datagram waits for the neighbour resolution (ARP).
 const NEAR_LINK: &str = "02:00:00:00:00:01";
 const FAR_LINK: &str = "02:00:00:00:00:02";
 
@@ -95,8 +95,9 @@ impl Wire {
         for _ in 0..PROBES {
             near.send_to(&[], far.local_addr()?)?;
             if far.recv(&mut []).is_ok() {
-                // The kernel starts all queues under one lock. The command `ip link set` takes the
-                // same lock, so all queues have started when the command returns.
+                // One queue has carried a probe. The kernel starts the other queues while it still
+                // holds the same lock, RTNL. The command `ip link set` takes that lock, too, so all
+                // queues have started when the command returns.
                 return ip("link set near up");
             }
         }
@@ -185,7 +186,7 @@ mod tests {
         let near = UdpSocket::bind((NEAR, 0)).expect("a socket at the near end");
         let send = || near.send_to(&[0; 200], (FAR, 9)).expect("the near end takes it");
         let mut dropped = || counter.dropped().expect("a count");
-        // The wire may have dropped probes before it carried datagrams.
+        // The wire may have dropped probes while it started. Only the drops from now on matter.
         let before = dropped();
         assert_eq!((send(), dropped() - before), (200, 0));
         wire.at_far_end(|| ip("link set far mtu 100")).expect("a smaller MTU");

@@ -53,8 +53,9 @@ use crate::sched::Qdisc;
 /// The largest number of packets that an owner sends in one run (from becoming owner to leaving the
 /// port), as `dev_tx_weight` in Linux. The owner leaves the other packets to other threads.
 pub const QUOTA: u32 = 64;
-/// The owner's quota instead of [`QUOTA`] if the device sends bursts without a call into the
-/// kernel, and packets that the owner leaves behind would have to wait for the runner.
+/// The owner's quota instead of [`QUOTA`] if the device sends bursts without a call into the kernel
+/// (so sending costs little), and if packets that the owner leaves behind would have to wait for
+/// the runner.
 const LONG_QUOTA: u32 = 4 * QUOTA;
 /// Once an owner's run has lasted for this many nanoseconds, the owner begins no further burst in
 /// that run.
@@ -117,8 +118,8 @@ pub trait PortWaker {
 pub struct Ran {
     /// Number of packets that left the port in this run, sent or dropped.
     pub done: u32,
-    /// Whether the run ended because its quota was used up, so that more packets could be sent at
-    /// once.
+    /// Whether the run ended because its quota was used up, so that the port still holds packets
+    /// which the next owner can send at once.
     pub again: bool,
 }
 
@@ -180,8 +181,9 @@ impl<D: Device> Port<D> {
         share: Option<Share>,
     ) -> Self {
         let dedicated = mode == Mode::Dedicated;
-        // In dedicated mode, the intake's list must never reach `batch` packets, because the thread
-        // whose push makes the list that long would become the owner.
+        // In dedicated mode, a sender must never become the owner. The intake makes a thread the
+        // owner when its push brings the number of staged packets to `batch`, so `batch` is greater
+        // than `cap`.
         let cap = if dedicated { cap.min(u16::MAX - 1) } else { cap };
         let batch = if dedicated { u16::MAX } else { COLLECT.min(cap) };
         let intake = Intake::new(PortState::new(qdisc, device, share), cap, batch);
@@ -317,8 +319,9 @@ impl<D: Device> Port<D> {
         run
     }
 
-    /// Tells the runner when to visit the port, then leaves it. Returns the owner if packets were
-    /// pushed meanwhile, so that the owner has to go on.
+    /// Asks the runner to visit the port when needed, then leaves the port. If the port was to
+    /// become idle and other threads have pushed packets meanwhile, returns `owner` instead, and
+    /// the caller goes on as the owner.
     fn leave<'a>(
         &self,
         mut owner: Owner<'a, PortState<D>>,
@@ -337,12 +340,13 @@ impl<D: Device> Port<D> {
         let collects = owner.collects(run);
         match owner.how_to_leave(self.known.mode, collects, stop, now) {
             Leave::Idle => return owner.leave_idle(),
-            // In a busy port, the runner asks for its own next visit after a tick. A sender only
-            // makes sure that the runner comes, at the latest after two ticks.
+            // The runner visits a busy port once per tick, and asks for its next visit itself. A
+            // sender that leaves the port asks for a visit after two ticks, in case the runner has
+            // not asked for an earlier one.
             Leave::Collecting if run.is_runner => waker.visit_by(now.after(TICK_NS)),
             Leave::Collecting => waker.visit_by(now.after(2 * TICK_NS)),
-            // A push that finds no staged packets wakes the runner. So the owner wakes the runner
-            // only if packets are already staged or could be sent now.
+            // Wake the runner only if packets could be sent now or are already staged. Otherwise
+            // the port is in dedicated mode, in which the next push wakes the runner.
             Leave::Staging { more } if more || owner.waiting() > 0 => waker.visit_by(now),
             Leave::Staging { .. } => {}
         }

@@ -52,8 +52,8 @@
 //! | `ce_mark` | `codel`, `fq_codel` | packets marked at `ce_threshold` |
 //! | `drop_overlimit` | `codel`, `fq_codel` | packets dropped at any limit |
 //! | `drop_overmemory` | `fq_codel` | packets dropped at `memory_limit`, part of `drop_overlimit` |
-//! | `new_flow_count` | `fq_codel`, `fq_pie` | how often a flow became a new flow |
-//! | `new_flows_len`, `old_flows_len` | `fq_codel`, `fq_pie` | flows in each of the two lists |
+//! | `new_flow_count` | `fq_codel`, `fq_pie` | how often a flow joined the list of new flows |
+//! | `new_flows_len`, `old_flows_len` | `fq_codel`, `fq_pie` | number of new flows, of old flows |
 //! | `memory_used` | `fq_codel`, `fq_pie` | bytes of memory charged for packets, with headers |
 //! | `marked`, `early` | `red`, `choke` | packets that RED marked; packets that RED dropped |
 //! | `pdrop` | `red`, `choke` | packets dropped at `limit` |
@@ -104,7 +104,7 @@
 //! |---|---|
 //! | `thresh` | the tin's part of the bandwidth, bytes per second |
 //! | `target_ns`, `interval_ns` | target and interval of COBALT, the tin's queue management |
-//! | `pk_delay_ns`, `sp_delay_ns` | moving averages of sojourn times that follow peaks, lows |
+//! | `pk_delay_ns`, `sp_delay_ns` | moving averages of sojourn times: near peaks; near lows |
 //! | `av_delay_ns` | moving average of all sojourn times |
 //! | `backlog` | bytes held |
 //! | `pkts`, `bytes` | packets and bytes that came |

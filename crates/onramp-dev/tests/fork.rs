@@ -29,7 +29,8 @@ fn number(forks: u32) -> i32 {
 
 #[test]
 fn a_child_knows_that_it_is_one() {
-    // No call has started the counting of forks, so no fork is counted yet.
+    // Forks are counted only after the first call of `watch_forks`. So the number is still 0, even
+    // in a child.
     assert_eq!((forks(), exit(|| number(forks()))), (0, 0));
     assert_eq!((watch_forks(), watch_forks(), forks()), (0, 0, 0));
     // The number of forks is 1 in a child and 2 in a child's child, whichever function reads it and

@@ -87,8 +87,8 @@ fn send(mut queue: Loopback, sender: u64) -> Fates {
     fates
 }
 
-/// Takes a place of the network, receives packets for a while, and leaves the place. Repeats this
-/// until all packets are sent.
+/// Makes a receiver for the place `place` of the network, receives packets for a while, and drops
+/// the receiver. Repeats this until all packets are sent. Returns the number of received packets.
 fn receive(network: &Network, place: u64, all_sent: &AtomicBool) -> u64 {
     let mut chance = Chance::new(100 + place);
     let (mut last, mut received) = ([None; SENDERS], 0);
@@ -101,8 +101,8 @@ fn receive(network: &Network, place: u64, all_sent: &AtomicBool) -> u64 {
     };
     let mut sent = false;
     while !sent {
-        // Read the flag before the last visit, so that the visit sees all packets sent before the
-        // flag was set.
+        // Read the flag before receiving. If it is set, all packets have been sent, so this last
+        // round receives all that are left.
         sent = all_sent.load(Ordering::Acquire);
         let index = usize::try_from(place).expect("eight");
         let mut receiver = network.receiver(index).expect("it is ours alone");

@@ -13,17 +13,17 @@ use crate::plan::{Line, Opt, Plan};
 pub struct Size {
     /// The smallest and the largest rate of the bottleneck link, in bits per second.
     rates: (u64, u64),
-    /// The smallest and the largest number of packets that a case aims at.
+    /// The smallest and the largest number of packets for which the generator plans a case.
     packets: (u64, u64),
-    /// The largest number of packets in a case. Bursts and many flows can exceed the number that
-    /// the case aims at.
+    /// The largest number of packets in a case. A case may have more packets than planned, because
+    /// of bursts or many flows.
     rows_max: usize,
     /// The largest number of flows.
     flows_max: u64,
 }
 
 impl Size {
-    /// The limits for cases that are run on a real kernel and compared.
+    /// The limits for cases that run on a real kernel and on Onramp, to compare the results.
     pub const WHOLE: Self = Self {
         rates: (1_000_000, 60_000_000),
         packets: (300, 2_500),

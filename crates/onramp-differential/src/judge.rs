@@ -10,7 +10,8 @@ use crate::plan::{Compared, Plan};
 use crate::statistic::{mean, rank_sum, two_sided};
 
 /// The number of kernel runs to try for a case in which flows may share a hash bucket. The runs
-/// differ in the secret key of the hash, and one of them has to give the same result as our run.
+/// differ in the secret key of the hash. The case agrees if one of the runs gives the same result
+/// as our run; otherwise the case is compared by distribution.
 pub const HASH_DRAWS: u64 = 3;
 
 /// Number of kernel runs and of our runs in the first comparison by distribution. The first
@@ -19,19 +20,19 @@ const FIRST: (u64, u64) = (5, 20);
 /// Number of kernel runs and of our runs in the second comparison. It uses new runs, and it alone
 /// decides whether there is a difference.
 const SECOND: (u64, u64) = (16, 64);
-/// If chance alone would make the first runs differ as much as they do with less than this
-/// probability, the second comparison is made.
+/// The first comparison is followed by a second one if a number differs so much that chance alone
+/// would cause this with less than this probability.
 pub const WORTH: f64 = 0.02;
 /// The accepted probability that one execution of this program, over all its cases, reports a
 /// difference where there is none.
 pub const FALSE_ALARM: f64 = 0.01;
-/// The number of comparisons assumed for one execution of this program: nine for each of a thousand
-/// cases.
+/// The number of comparisons assumed for one execution of this program: for each of a thousand
+/// cases, the six figures of all packets and the bytes of three flows.
 pub const COMPARISONS: f64 = 9_000.0;
 /// Two means that differ by less than this fraction count as equal, however certain the difference
 /// is.
 pub const MARGIN: f64 = 0.02;
-/// For this many flows, those that sent the most bytes, the bytes are compared.
+/// Number of flows whose bytes are compared: those of which the kernel sent the most bytes.
 const FLOWS: usize = 3;
 
 /// How a verdict was reached.
@@ -40,9 +41,9 @@ pub enum How {
     /// By the refusals: the kernel and Onramp both refuse the tree, or only one of them does, which
     /// is a difference.
     Refused,
-    /// Not compared. Either a packet left while a `tc` line changed the tree, which takes the
-    /// machine of the kernel some microseconds and delays the packet by that time. Or a `choke` of
-    /// the kernel lost packets.
+    /// Not compared, for one of two reasons. A packet left while the kernel's machine ran `tc` to
+    /// change the tree, which delays the packet by some microseconds. Or the kernel's `choke` lost
+    /// packets, because its table was full of the slots of dropped packets.
     Disturbed,
     /// Compared exactly, to the nanosecond.
     Exactly,
@@ -75,7 +76,7 @@ pub struct Score {
     pub ours: f64,
     /// The mean of the number over the kernel's runs.
     pub theirs: f64,
-    /// The difference of means that never counts as a difference, in the number's own unit.
+    /// If the means differ by at most this much, in the number's own unit, they count as equal.
     pub least: f64,
 }
 
@@ -173,10 +174,11 @@ pub fn judge(plan: &Plan, oracle: &dyn Kernel) -> Result<Verdict, Silent> {
 pub enum Exactly {
     /// One of the kernel's answers equals our result. Holds the case with that answer, as one text.
     Same(String),
-    /// The kernel's first answer differs from our result. Holds the differences, and the case with
-    /// that answer as one text.
+    /// No answer of the kernel equals our result, or Linux and Onramp do not refuse the same `tc`
+    /// lines. Holds the differences of one answer, and the case with that answer as one text.
     Differs(Vec<String>, String),
-    /// No result: the kernel refuses the root qdisc, or a change disturbed the run.
+    /// No result: the kernel refuses the root qdisc, or packets left while `tc` changed the tree,
+    /// which may have delayed the packets.
     Nothing,
 }
 
@@ -212,8 +214,9 @@ pub fn exactly(plan: &Plan, oracle: &dyn Kernel, draws: u64) -> Result<Exactly, 
 /// leaving during that run.
 const TURMOIL_NS: u64 = 2_000;
 
-/// Whether packets left the kernel's qdisc while `tc` ran, so that `tc` may have delayed them. With
-/// a `plug`, packets may leave at one instant during a change, because the change releases them.
+/// Whether packets left the kernel's qdisc while `tc` ran, so that `tc` may have delayed them. If
+/// the tree has a `plug`, packets at one single instant do not count, because the change released
+/// them.
 fn disturbed(played: &Case, answer: &Answer) -> bool {
     let during = |at: u64| {
         let mut changes = answer.changes.iter();
@@ -227,22 +230,23 @@ fn disturbed(played: &Case, answer: &Answer) -> bool {
     times.len() > usize::from(plug)
 }
 
-/// Returns the differences between a kernel run that a change disturbed and our run, as far as
-/// packets left before the first change.
+/// Compares a kernel run that a change disturbed with our run, but only the packets that left
+/// before the first change. Returns the differences.
 fn before_changes(played: &Case, answer: &Answer) -> Vec<String> {
     let first = answer.changes.iter().map(|(from_ns, ..)| from_ns.saturating_sub(TURMOIL_NS)).min();
     first.map_or_else(Vec::new, |end_ns| played.exact_before(1, end_ns))
 }
 
-/// Whether a `choke` of the kernel lost packets in one of the kernel's runs. In Linux, the slots of
-/// packets that `choke` has dropped fill its table until the table's end meets its start. Then the
-/// table looks empty: the packets in it are never sent, and count as held for ever. Our `choke`
-/// does not do this, so there is nothing to compare.
+/// Whether a `choke` of the kernel lost packets in one of the kernel's runs. Linux's `choke` keeps
+/// packets in a ring of slots, and leaves the slots of packets that it dropped empty. If so many
+/// slots are empty that the ring's end reaches its start, the ring looks empty. The packets in it
+/// are never sent. Our `choke` does not do this, so there is nothing to compare.
 fn loses(plan: &Plan, runs: &[Outcome]) -> bool {
     plan.kinds().contains(&"choke") && runs.iter().any(|run| run.gone() < plan.rows.len())
 }
 
-/// Returns the kernel's first answers, each together with the case as one text.
+/// Returns the kernel's answers of the runs that the first comparison uses, each together with the
+/// case as one text.
 ///
 /// # Errors
 ///
@@ -278,8 +282,8 @@ fn runs(
     Ok((theirs, ours))
 }
 
-/// Whether one of the kernel's first `most.0` runs and one of our runs with the seeds 1 to `most.1`
-/// have the same packets and the same counters.
+/// Whether one of the first `most.0` runs of the kernel equals, in packets and counters, one of our
+/// runs with the seeds 1 to `most.1`.
 fn counts_as_any(plan: &Plan, oracle: &dyn Kernel, most: (u64, u64)) -> Result<bool, Silent> {
     for draw in 0..most.0 {
         let (text, _) = file(plan, &oracle.ask(plan, draw)?);
@@ -305,7 +309,7 @@ pub fn scores(case: &Case, theirs: &[Outcome], ours: &[Outcome]) -> Vec<Score> {
     compare(&totals(theirs), &totals(ours))
 }
 
-/// Does the same as [`scores`], from the totals of the runs.
+/// Does the same as [`scores`], for runs of which only the totals are known.
 #[must_use]
 pub fn compare(theirs: &[Totals], ours: &[Totals]) -> Vec<Score> {
     let mut scores = Vec::new();

@@ -19,8 +19,8 @@ use crate::oracle::{Kernel, Silent};
 use crate::plan::{Compared, Plan};
 use crate::reach::{Reached, counts, reached};
 
-/// A case must reach at least this fraction of the code places that all cases of its kind reach.
-/// Otherwise it is not worth a file.
+/// A case is not worth a file if it reaches less than this fraction of new code: places that no
+/// kept case reaches, out of all places that the cases of its kind reach.
 const WORTH: f64 = 0.002;
 /// The largest number of cases that are run on the kernel for each case that is to be kept.
 const TRIES: usize = 4;
@@ -103,9 +103,10 @@ impl Keeper<'_> {
         Ok(differ == 0)
     }
 
-    /// Keeps the best cases of a kind. Calls `ask` for each, which returns the size of the case's
-    /// file in bytes, `None` if the case cannot be kept, or an error that says how the case
-    /// differs. Returns the number of cases that differ.
+    /// Keeps the best cases of a kind: those that reach the most code that no kept case reaches.
+    /// Calls `ask` with the best case that is left, again and again. `ask` returns the size of the
+    /// case's file in bytes, `None` if the case cannot be kept, or an error that says how the case
+    /// differs from the kernel. Returns the number of cases that differ.
     fn best(
         &self,
         kind: &Kind,
@@ -162,8 +163,9 @@ impl Keeper<'_> {
                 self.put(plan, &text)?;
                 Ok(Some(text.len()))
             }
-            // The case has an option that makes random choices, which two of our runs did not
-            // happen to show. So a difference from the kernel says nothing.
+            // The case has an option that makes random choices, although two of our runs with
+            // different seeds gave the same result. So the difference from the kernel may be
+            // chance.
             Ok(Exactly::Differs(..)) if plan.compared() == Compared::Chance => Ok(None),
             Ok(Exactly::Differs(why, text)) => {
                 let at = self.found.join(format!("{name}.txt"));

@@ -41,7 +41,7 @@ pub enum Below {
 pub struct Kind {
     /// The name of the kind, as `tc` spells it.
     pub id: &'static str,
-    /// How exactly the kind can be compared, whatever its options are.
+    /// The most exact comparison with the kernel that the kind allows. Options may allow less.
     pub compared: Compared,
     /// Where in a tree the kind may stand.
     pub place: Place,
@@ -68,8 +68,8 @@ pub struct Site<'a> {
     /// Whether the options are for a change of an existing qdisc. Options that can only be set at
     /// creation are left out.
     pub changing: bool,
-    /// Whether lines change the tree during the run. Then timers with slack (which may fire late)
-    /// must not affect the result.
+    /// Whether `tc` lines change the tree during the run. If so, timers must have no slack, that
+    /// is, no permission to fire late.
     pub strict: bool,
     /// The number of bands of the qdisc.
     pub bands: u16,
@@ -188,8 +188,8 @@ pub const KINDS: &[Kind] = &[
         ..EXACT
     },
     Kind { id: "tbf", options: classful::tbf, below: Below::One, place: Place::Holds, ..EXACT },
-    // The options of a `cbs` do not change during the run: if it owes much credit by its old
-    // slopes, it may wait for hours.
+    // The options of a `cbs` do not change during the run: with lower slopes, a `cbs` can need
+    // hours to earn back the credit that it owes from before the change.
     Kind {
         id: "cbs",
         options: classful::cbs,

@@ -35,7 +35,8 @@ struct Args {
     /// Kinds of the root qdisc, used in turn; all kinds if none is named.
     #[arg(long, value_delimiter = ',', value_name = "KIND,..")]
     kinds: Vec<String>,
-    /// Only the cases that are compared in this way, among the cases with these numbers.
+    /// Runs only the cases that are compared in this way: exactly (exact), exactly for one of
+    /// several hash keys (hash), or by distribution (chance).
     #[arg(long, value_name = "exact|hash|chance")]
     compared: Option<String>,
     /// Cases to run at the same time [default: the number of processors].
@@ -50,9 +51,9 @@ struct Args {
     /// How many times a case that differs is made smaller and judged again.
     #[arg(long, default_value_t = 40)]
     shrink: u32,
-    /// Keeps cases instead of only comparing: writes small cases on which both agree to this
-    /// folder, with the kernel's answers. Of each kind, `--cases` cases are made; those that reach
-    /// the most code that no other case reaches come first.
+    /// Keeps cases instead of only comparing: writes small cases on which the kernel and Onramp
+    /// agree to this folder, with the kernel's answers. Makes `--cases` cases of each kind, and
+    /// prefers those that reach the most code that no kept case reaches.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// With --keep: the largest number of cases to keep for each kind.
@@ -62,8 +63,9 @@ struct Args {
     /// five runs of the kernel and a recording of our own run.
     #[arg(long, requires = "keep")]
     chance: bool,
-    /// Judges the cases again that --keep --chance has written to this folder, and replaces the
-    /// recordings of our runs; leaves a case as it is where we differ from the kernel.
+    /// Judges again the cases that --keep --chance has written to this folder, and replaces the
+    /// recordings of our runs. Does not change the file of a case on which Onramp differs from the
+    /// kernel.
     #[arg(long, value_name = "DIR", conflicts_with = "keep")]
     renew: Option<PathBuf>,
     /// Prints the cases, and does not run them.
@@ -119,7 +121,8 @@ fn print(plan: &Plan) {
     println!("# {} packets, {} of them paced", plan.rows.len(), plan.pacing.len());
 }
 
-/// How many cases of a kind ended in which way (equal, different, not compared).
+/// Numbers of cases of a kind, by how they were compared, how many differ, and for how many the
+/// kernel gave no answer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     exactly: u64,

@@ -15,16 +15,16 @@ use crate::plan::{Line, Plan};
 
 /// The time on the kernel's clock at which the workload begins, in nanoseconds.
 const START_NS: u64 = 20_000_000_000;
-/// In the output of the kernel's machine, a line that says how a `tc` line ended begins with this
-/// word.
+/// The first word of each line in which the kernel's machine reports how a `tc` line ended.
 const MARK: &str = "onramp-said";
-/// Bytes of `/dev/urandom` that run number `n` reads `n` times before it starts. Reading them
-/// changes the random numbers that the kernel draws until it seeds its generator anew, and so the
-/// random numbers with which qdiscs are created.
+/// Before it starts, run number `n` reads `n` times this many bytes from `/dev/urandom`. Each run
+/// then gets other random numbers from the kernel, until the kernel seeds its generator anew. The
+/// qdiscs draw numbers when they are created, which is before that.
 const SKIP_BYTES: u64 = 262_144;
 
-/// Shell lines that keep the kernel's clock ticking on an idle machine. The timer of a `pie` runs
-/// with every other tick. A second `pie`, created one tick later, runs with the ticks between.
+/// Shell lines that make the kernel's clock tick on an idle machine, by timers that are due at each
+/// tick. A `pie` has a timer at every second tick. So there are two `pie` qdiscs, of which the
+/// second is created one tick after the first.
 const TICKING: &str = "for n in 0 1; do ip link add tick$n type dummy; ip link set tick$n up; \
      tc qdisc add dev tick$n root pie tupdate 1ms; sleep 0.01; done >/dev/null 2>&1\n";
 
@@ -112,9 +112,9 @@ pub fn script(plan: &Plan, draw: u64) -> String {
         "2>&1; s=$?; echo; echo \"onramp-said line $n $s\"",
     );
     if draw > 0 {
-        // Some seconds later, the kernel seeds its generator anew from the entropy pool. Bytes that
-        // are read from `/dev/urandom` do not change the pool, but bytes that are written do.
-        // Without the write, all runs would use the same random numbers during the workload.
+        // The kernel seeds its generator anew some seconds after its start, from the entropy pool.
+        // Reading from `/dev/urandom` does not change the pool, but writing does. Without the
+        // write, all runs would use the same random numbers during the workload.
         let _ = writeln!(script, "echo draw {draw} >/dev/urandom");
         let _ = writeln!(script, "head -c {} /dev/urandom >/dev/null", draw * SKIP_BYTES);
         // The kernel takes small random numbers, such as the hashes of sockets, from a stock that
@@ -157,7 +157,7 @@ impl Oracle {
         Ok(Self { folder, cache, identity, asked, remembered })
     }
 
-    /// Returns how often the kernel was asked, and how often the cache had its answer.
+    /// Returns how many plans the kernel was asked about, and how many the cache answered.
     #[must_use]
     pub fn asked(&self) -> (u64, u64) {
         // Relaxed: these numbers are only printed; no other memory depends on them.

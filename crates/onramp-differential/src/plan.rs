@@ -11,9 +11,9 @@ use onramp_sim::recording::Case;
 pub enum Compared {
     /// Order, times, marks and drops have to be equal, to the nanosecond.
     Exact,
-    /// The same as `Exact`, provided that no two flows share a bucket of a hash with a secret key.
-    /// The kernel runs the case several times with different keys, and one result has to equal
-    /// ours.
+    /// As `Exact`, but the result depends on which flows share a bucket of a hash with a secret
+    /// key. The kernel runs the case several times with different keys. If one result equals ours,
+    /// the case agrees; otherwise it is compared as for `Chance`.
     Hash,
     /// Results are compared by distribution, over several runs of the kernel and of ours.
     Chance,
@@ -39,7 +39,7 @@ pub struct Opt {
     /// Whether the option must not be removed to make the case smaller, because the line is invalid
     /// without it, or because Onramp is documented to differ from Linux without it.
     pub needed: bool,
-    /// How exactly a case with this option can be compared.
+    /// The most exact comparison with the kernel that this option allows.
     pub compared: Compared,
 }
 
@@ -50,7 +50,7 @@ pub struct Line {
     pub head: String,
     /// The kind of the qdisc or class; `filter` for lines about filters.
     pub kind: &'static str,
-    /// How exactly a case with this kind can be compared.
+    /// The most exact comparison with the kernel that the kind allows, whatever its options are.
     pub compared: Compared,
     /// The options after the kind.
     pub options: Vec<Opt>,
@@ -72,7 +72,7 @@ pub struct Row {
     pub flow: u64,
     /// Size in bytes, link header included.
     pub bytes: u32,
-    /// The priority of the packet, or the handle of a class.
+    /// The priority of the packet, or the handle of the class that the packet selects.
     pub priority: u32,
     /// The type-of-service byte, whose last two bits are those of ECN.
     pub tos: u8,
@@ -125,9 +125,10 @@ impl Plan {
         kinds
     }
 
-    /// Whether the kernel's clock has to tick all the time. On an idle machine the clock stops, and
-    /// then ticks only when the kernel needs it for other reasons. But timers with slack (`fq`) run
-    /// at any tick, and timers that wait for an awake processor (`perturb`) run only at ticks.
+    /// Whether the kernel's clock has to tick all the time, even on an idle machine, where Linux
+    /// stops the ticks. Without ticks, two kinds of timers would fire at unpredictable times:
+    /// timers with slack (`fq`) and deferrable timers, which do not wake an idle processor
+    /// (`perturb`).
     #[must_use]
     pub fn ticks(&self) -> bool {
         self.kinds().contains(&"fq")

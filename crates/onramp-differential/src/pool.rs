@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use crate::judge::{FALSE_ALARM, MARGIN, Score};
 use crate::statistic::two_sided;
 
-/// The largest number of comparisons in a run of the program: thirty kinds, six numbers each,
-/// tested in two ways.
+/// The largest number of comparisons in a run of the program: for each of thirty kinds, six figures
+/// (drops, marks, packets overtaken, and three of the sojourn time), and two tests of each figure
+/// (sum and sum of squares).
 pub const COMPARISONS: f64 = 360.0;
 /// The smallest number of cases of a kind from which the kind is judged.
 const CASES_MIN: usize = 8;
@@ -28,10 +29,11 @@ impl Pool {
         }
     }
 
-    /// Returns descriptions of the kinds that differ. If nothing differs, then for each number the
-    /// sum of the deviations of all cases, divided by the square root of the number of cases, is
-    /// about normal (S. A. Stouffer, "The American Soldier", 1949), and the sum of the squared
-    /// deviations is no larger than that of as many normal variables.
+    /// Returns descriptions of the kinds that differ. Each case has, for each number compared, a
+    /// deviation of our runs from the kernel's. Without a true difference, the sum of these
+    /// deviations over all cases, divided by the square root of the number of cases, is about
+    /// normal (S. A. Stouffer, "The American Soldier", 1949), and the sum of their squares exceeds
+    /// chi-squared no more often than chance allows.
     #[must_use]
     pub fn differences(&self) -> Vec<String> {
         let likely = FALSE_ALARM / COMPARISONS;
@@ -79,9 +81,9 @@ mod tests {
     use crate::draw::Draw;
     use crate::statistic::{mean, rank_sum};
 
-    /// Returns the differences that the pool reports for simulated cases of about 200 drops. In
-    /// even cases, our mean is the kernel's mean times `more`. In odd cases, it is the kernel's
-    /// mean times `less`.
+    /// Simulates cases of about 200 drops, and returns the differences that the pool reports. Our
+    /// mean is the kernel's mean times `more` in the cases 0, 2, 4, ..., and times `less` in the
+    /// others.
     fn told(seed: u64, cases: usize, more: f64, less: f64) -> Vec<String> {
         let mut draw = Draw::new(seed);
         let mut pool = Pool::default();
@@ -107,8 +109,8 @@ mod tests {
         assert_eq!(alarms, 0, "of 1,000 comparisons, each is wrong once in 36,000 times");
     }
 
-    /// Our mean is five percent too large. That is less than the deviation of one run, so no single
-    /// case shows it.
+    /// Our mean is five percent too large or too small. Chance changes a single run by more than
+    /// that, so the pool must find the difference by joining many cases.
     #[test]
     fn a_small_bias_shows_over_many_cases() {
         for seed in 0..20 {

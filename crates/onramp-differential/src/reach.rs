@@ -5,8 +5,8 @@
 /// its executions.
 pub type Reached = Vec<u32>;
 
-/// A place counts as executed once, a few times, many times or very many times. These are the
-/// counts at which these classes begin.
+/// Numbers of executions at which a place of the code enters the next class: executed once, a few
+/// times (from 2), many times (from 8), very many times (from 64).
 const STEPS: [u64; 4] = [1, 2, 8, 64];
 
 /// Calls `run`, and returns its result and the code that it reaches, sorted. The list is empty in a

@@ -21,8 +21,8 @@ struct Search<D> {
 }
 
 impl<D: FnMut(&Plan) -> bool> Search<D> {
-    /// Calls `differs` for `plan`. If it returns true, `plan` is the new best case. Returns that
-    /// result.
+    /// Calls `differs` for `plan` and returns its result. If the result is true, `plan` becomes the
+    /// best plan.
     fn attempt(&mut self, plan: Plan) -> bool {
         if self.tries == 0 || plan == self.best || plan.rows.is_empty() {
             return false;
@@ -48,7 +48,8 @@ impl<D: FnMut(&Plan) -> bool> Search<D> {
                 self.attempt(plan);
                 end = begin.min(self.best.rows.len());
             }
-            // Stop here, because there are too many ranges of this size.
+            // Stop if there are more than 16 ranges of this size, because each costs a call of
+            // `differs`.
             if size < self.best.rows.len() / 16 {
                 break;
             }

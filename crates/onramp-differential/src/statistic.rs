@@ -57,9 +57,9 @@ mod tests {
     use super::*;
     use crate::draw::Draw;
 
-    /// The expected values were calculated by hand. The ranks 1, 2 and 4 of 5 have the sum 7, while
-    /// the mean is 9 and the variance 3. The second sample has ties: its ranks are 1, 2.5, 2.5 and
-    /// 4.
+    /// Compares results with values that were calculated by hand. In the first pair of samples, `a`
+    /// has the ranks 1, 2 and 4. Their sum is 7, where chance gives a mean of 9 and a variance of
+    /// 3. The second pair has a tie: the ranks of all values are 1, 2.5, 2.5 and 4.
     #[test]
     fn small_samples_by_hand() {
         assert_eq!(rank_sum(&[1.0, 2.0, 4.0], &[3.0, 5.0]), -2.0 / 3.0_f64.sqrt());
@@ -83,9 +83,9 @@ mod tests {
         }
     }
 
-    /// If both samples come from the same distribution, at most one result in a hundred lies beyond
-    /// the limit for one in a hundred, also for skewed distributions and distributions with many
-    /// ties.
+    /// Tests 10,000 pairs of samples, each pair from one distribution. For only about one pair in a
+    /// hundred, `two_sided` may return a probability below 1 %, even if the distribution is skewed
+    /// or has many ties.
     #[test]
     fn equal_distributions_pass_at_the_stated_rate() {
         let shapes: [fn(&mut Draw) -> f64; 3] = [

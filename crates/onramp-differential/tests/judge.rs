@@ -31,7 +31,7 @@ impl Kernel for Played {
         }
         let refused =
             |line: &Line| self.refuses.is_some_and(|word| line.to_string().contains(word));
-        // A real kernel makes a change some time after it has woken up to make it.
+        // A real kernel makes a change shortly after the planned time. Here the delay is 10 us.
         let made: Vec<_> = plan.changes.iter().map(|(at, _)| (at + 10_000, at + 10_000)).collect();
         let text = plan.text(&tc, &made, "event,time_ns,idx,ecn,reason\n");
         let case = Case::parse("played", &text).map_err(|error| Silent(error.to_string()))?;
@@ -102,8 +102,8 @@ fn a_nanosecond_is_told_of() {
     assert!(!verdict(&plan, &longer).differences.is_empty());
 }
 
-/// Only bounds are known for the instant at which a change is made. The judge still reports every
-/// difference, except for packets that leave between those bounds.
+/// The judge knows when `tc` started and ended, but not when in between the kernel made the change.
+/// The judge must still report every difference, except for packets that leave while `tc` runs.
 #[test]
 fn changes_are_judged_where_nothing_happens() {
     let changed = |at_ns, last: usize| {
@@ -116,8 +116,8 @@ fn changes_are_judged_where_nothing_happens() {
         plan
     };
     let late = Played { late_ns: 441, ..Played::default() };
-    // A packet leaves every two thirds of a millisecond, at 50.0 and 50.67 ms. So no packet leaves
-    // during the change at 50.1 ms.
+    // A packet leaves every two thirds of a millisecond: one at 50.0 ms, the next at 50.67 ms. So
+    // no packet leaves while the change of 50.1 ms is made.
     let quiet = changed(50_100_000, 200);
     let same = verdict(&quiet, &Played::default());
     assert_eq!((same.how, same.differences.len()), (How::Exactly, 0), "{:?}", same.differences);
@@ -129,8 +129,8 @@ fn changes_are_judged_where_nothing_happens() {
     let busy = changed(5_990_000, 10);
     let told = verdict(&busy, &late);
     assert_eq!((told.how, told.differences.len()), (How::Disturbed, 0));
-    // Even if a packet leaves during a change, all packets that left before the change have to be
-    // the same.
+    // Even if a packet leaves during a change, the judge must compare the packets that left before
+    // the change, and report differences between the kernel's and ours.
     let before = Played { reads: Some(("limit 20", "limit 2")), ..Played::default() };
     let told = verdict(&changed(5_990_000, 200), &before);
     assert_eq!(told.how, How::Disturbed);

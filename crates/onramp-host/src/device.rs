@@ -37,8 +37,8 @@ pub(crate) struct Type {
     pub(crate) carrier: bool,
     /// Size of the link header, bytes.
     pub(crate) header: u32,
-    /// Sizes of the largest packet, without its link header, that devices of this type can have,
-    /// bytes: the minimum, the default and the maximum.
+    /// Limits and default of the mtu (the largest packet, without its link header) of devices of
+    /// this type, bytes: the minimum, the default and the maximum.
     pub(crate) mtu: [u32; 3],
     /// Whether the default qdisc of such devices is `noqueue`, because they send at once or have no
     /// queue to wait in (`IFF_NO_QUEUE`).
@@ -48,7 +48,7 @@ pub(crate) struct Type {
     pub(crate) make: fn(&Request<'_>) -> Result<Vec<End>, Refusal>,
 }
 
-/// Returns an error that contains what the real kernel said when a socket was opened.
+/// Returns the error for a device whose socket could not be opened, with the kernel's error text.
 fn refusal(what: &str, address: SocketAddr, error: &std::io::Error) -> Refusal {
     let said = error.to_string();
     let said = said.split(" (os error").next().unwrap_or_default();
@@ -74,7 +74,7 @@ pub(crate) enum Operand {
     Peer,
 }
 
-/// The options that a command gave after the type of a device; each has an address.
+/// The options that a command gave after the type of a device, each with its address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Given(pub(crate) Vec<(&'static str, SocketAddr)>);
 
@@ -93,10 +93,10 @@ impl Given {
 /// The properties that a new device shall have.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    /// Numbers of transmit queues: first of the device, then of the other end of a pair.
+    /// Number of transmit queues of the device, and of the other end if the type makes pairs.
     pub(crate) queues: [usize; 2],
-    /// Sizes of the largest packets without the link header, bytes: first of the device, then of
-    /// the other end of a pair.
+    /// Size of the largest packet without its link header, bytes: of the device, and of the other
+    /// end if the type makes pairs.
     pub(crate) mtu: [u32; 2],
     /// The options of the type.
     pub(crate) given: &'a Given,

@@ -214,8 +214,8 @@ impl Netdevs {
         self.by_index.insert(device.index, device);
     }
 
-    /// Removes the device with this name from the host and returns it. The device goes on working
-    /// until it is closed.
+    /// Removes the device with this name from the host and returns it. The device is still open:
+    /// its link sends packets until the caller closes the device.
     pub(crate) fn remove(&mut self, name: &str) -> Option<Netdev> {
         let index = self.by_name.remove(name)?;
         self.by_index.remove(&index)

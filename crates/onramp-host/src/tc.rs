@@ -90,7 +90,8 @@ pub(crate) trait Targets {
     fn target(&self, name: &str) -> Option<Target<'_>>;
     /// Returns all devices.
     fn targets(&self) -> Vec<Target<'_>>;
-    /// Is called after the command `line` has changed something on the device `name`.
+    /// Notes that the command `line` has changed something on the device `name`, so that the host
+    /// can report events.
     fn changed(&mut self, name: &str, line: &str, change: &Change);
 }
 
@@ -173,7 +174,7 @@ pub(crate) fn exec(devices: &mut dyn Targets, words: &[&str]) -> Reply {
     }
 }
 
-/// Carries out the words after `tc`, and returns errors as values.
+/// Does the same as [`exec`], but returns an error as a [`TcError`] and not as printed text.
 pub(crate) fn run(devices: &mut dyn Targets, words: &[&str]) -> Done {
     let (style, words) = switches(words)?;
     let Some((object, words)) = words.split_first() else { return Err(usage(HELP).into()) };

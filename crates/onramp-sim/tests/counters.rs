@@ -19,7 +19,6 @@ type Said = BTreeMap<String, Vec<u64>>;
 
 const NAMES: [&str; 5] = ["bytes", "packets", "drops", "overlimits", "backlog"];
 
-/// Returns all numbers in the line, in order, without the text between them.
 fn numbers(line: &str) -> Vec<u64> {
     line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
 }

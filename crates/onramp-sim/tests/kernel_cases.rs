@@ -91,8 +91,8 @@ fn one_more(text: &str, mark: &str) -> String {
     format!("{before}{mark}{}{}", number + 1, &rest[digits..])
 }
 
-/// The comparison finds differences: if one number, one line or one packet of a case is changed, it
-/// reports that.
+/// The comparison of the two runs must find differences: if the test increases one number of a
+/// case, or removes one line or one packet, the comparison must report at least one difference.
 #[test]
 fn what_differs_is_told() {
     let (path, text) = (Path::new("sample"), sample());
@@ -126,8 +126,7 @@ fn what_differs_is_told() {
     assert!(!told(path, &one_more(packets, "\n== left\n")).is_empty());
 }
 
-/// Each case is stored in its compact form, and writing the case in that form again gives the same
-/// text.
+/// The file of each case must contain the case in its compact form, exactly as `compact` writes it.
 #[test]
 fn cases_are_compact() {
     for (_, path) in files() {

@@ -76,8 +76,9 @@ fn every_case_is_replayed() {
     }
 }
 
-/// The comparison finds differences: it reports each of the kernel's figures if the figure is
-/// increased by half (and a constant), and a packet that leaves a nanosecond later than recorded.
+/// The comparison must find differences. The test multiplies one of the kernel's figures by 1.5 and
+/// adds 40,000, more than the tolerance: the comparison must report that figure, whichever it is.
+/// It must also report a packet that leaves a nanosecond later than recorded.
 #[test]
 fn what_differs_is_told() {
     let (_, path) = files().into_iter().find(|(kind, _)| kind == "red").expect("a case");

@@ -86,8 +86,8 @@ fn time_ends_where_it_is_told_to() {
     let mut sim = Sim::new(wire("pfifo", Some("8mbit"), 0));
     sim.add(Cbr::new(Traffic::of(1).size(1000), rate("16mbit")));
     sim.stop_at(BEGIN.after(10 * MSEC));
-    // A packet leaves every millisecond, the first at 0 ms and the last at 10 ms. The source sends
-    // twice as fast as the wire, so the other half of the packets waits in the queue.
+    // The source sends a packet every half millisecond, 21 packets from 0 ms to 10 ms. The wire
+    // sends a packet every millisecond, 11 packets in this time. So 10 packets wait in the queue.
     assert_eq!(sim.by_ref().count(), 11);
     assert_eq!(sim.wire().tree().backlog().packets, 10);
     assert_eq!(since(sim.now()), 10 * MSEC);
@@ -177,8 +177,8 @@ fn windows(qdisc: &str, traffic: &[(Traffic, u64)]) -> Sink {
 
 #[test]
 fn a_window_fills_the_wire_and_no_more_than_the_queue() {
-    // The path, with its round trip, holds about 40 packets, and the queue holds about as many. So
-    // the wire stays busy even when the source halves its window.
+    // In one round trip of 50 ms, a wire of 10 Mbit/s sends about 40 packets, and the queue holds
+    // about as many. So the source keeps the wire busy even when it halves its window.
     let sink = windows("pfifo limit 45", &[(Traffic::of(1), 48 * MSEC)]);
     let sent = sink.total().sent_bits_per_second().expect("it sent");
     assert!(sent > 9.5e6, "{sent}");
@@ -195,7 +195,8 @@ fn a_window_answers_to_marks_without_loss() {
     assert!((100..3_000).contains(&sink.total().marked), "{:?}", sink.total());
     assert!(sink.total().sent_bits_per_second() > Some(9e6), "{:?}", sink.total());
     let marked = sink.sojourns().most();
-    // If its packets cannot be marked, nothing tells the source to slow down.
+    // If the packets of the source are not ECN-capable, `fq` cannot mark them, so nothing tells the
+    // source to slow down.
     let sink = windows("fq ce_threshold 5ms flow_limit 1000", &[(Traffic::of(1), 20 * MSEC)]);
     assert_eq!(sink.total().marked, 0);
     assert!(marked < Some(20 * MSEC) && sink.sojourns().most() > Some(200 * MSEC), "{marked:?}");

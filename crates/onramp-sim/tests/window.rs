@@ -18,9 +18,9 @@ enum Way {
     Marked,
 }
 
-/// Runs `window` up to the time `until`; it hears of each arrival `trip` nanoseconds after it sent
-/// the packet. Returns the times at which it sends packets, in nanoseconds since the beginning, and
-/// the number of packets that arrived.
+/// Runs the source `window` up to the time `until`. The source hears of each arrival `trip`
+/// nanoseconds after it sent the packet. Returns the times at which the source sends packets, in
+/// nanoseconds since the beginning, and the number of packets that arrived.
 fn play(mut window: Window, trip: u64, until: u64, way: impl Fn(u64) -> Way) -> (Vec<u64>, u64) {
     let (mut now, mut sent, mut arrived) = (BEGIN, Vec::new(), 0);
     let mut news: VecDeque<(Instant, News)> = VecDeque::new();
@@ -129,8 +129,8 @@ fn a_flow_with_an_end_repeats_what_is_lost_and_ends() {
     let flow = || endless().packets(500);
     let (sent, arrived) = play(flow(), TRIP, 60 * SEC, |_| Way::Passes);
     assert_eq!((sent.len(), arrived), (500, 500));
-    // The first five round trips have 10, 20, 40, 80 and 160 packets. The rest is sent at the
-    // beginning of the sixth, five round trips after the beginning.
+    // The source sends 10, 20, 40, 80 and 160 packets in the first five round trips, and the
+    // remaining 190 of its 500 packets at the beginning of the sixth round trip.
     assert_eq!(sent.last(), Some(&(5 * TRIP)));
     let way = |number| if number % 10 == 3 { Way::Lost } else { Way::Passes };
     let (sent, arrived) = play(flow(), TRIP, 600 * SEC, way);

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         packet.flow = number as u64 % 2;
         packet.len = u32::try_from(frame.len())?;
         packet.cookie = number as u64;
-        let _ = tree.enqueue(now, packet); // The loop below reads the drops.
+        let _ = tree.enqueue(now, packet); // The loop below prints dropped packets.
     }
     for packet in tree.drops() {
         let reason = packet.drop_reason.map_or("", |reason| reason.name());
@@ -35,8 +35,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let at_us = (now.0 - 1_000_000_000) / 1_000;
                 println!("{at_us:5} us: frame {:2}, {} bytes", packet.cookie, frame.len());
             }
-            // A real loop would poll its sockets until the time at which the qdisc can send the
-            // next packet.
+            // The qdisc can send the next packet at the time `then`. A real program would poll its
+            // sockets until then; this example only sets its clock forward.
             Dequeue::NotBefore(then) => now = then,
             Dequeue::Empty => break,
         }

@@ -306,7 +306,8 @@ fn main() -> Result<(), String> {
         seed = seed.wrapping_add(1);
         lives += 1;
         let now = resident();
-        // After ten links, the amount of memory that the allocator keeps no longer changes much.
+        // Compare later memory with that after ten links: from then on, the amount of memory that
+        // the allocator keeps for reuse hardly changes.
         if lives == 10 {
             warm = now;
         }

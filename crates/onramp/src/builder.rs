@@ -118,7 +118,8 @@ impl fmt::Display for BuildError {
     }
 }
 
-// `source` is left out: the text of this error already contains the text of its cause.
+// `Error::source` is not implemented, because the text of a `BuildError` already contains the text
+// of its cause.
 impl std::error::Error for BuildError {}
 
 impl Link {
@@ -216,8 +217,9 @@ impl LinkBuilder {
 
     /// Sets the credits of each sender: how many packets, and how many bytes of payload, it may
     /// have in flight, that is, accepted by the link and neither sent nor dropped. Default: 96
-    /// packets and 1 MiB. If more than 85 senders for each port share the link, each of them gets
-    /// fewer packets. The range is 1 to 32768 packets.
+    /// packets and 1 MiB. All senders of the link together get at most 8192 packets for each port.
+    /// If that is too little (with the default, from 86 senders for each port on), each sender gets
+    /// an equal part, but at least 4 packets. The range is 1 to 32768 packets.
     ///
     /// Raise the number of packets if a sender gets [`Full`](crate::TrySendError::Full) although
     /// the device is idle, or sends in bursts longer than 96 packets. Lower it to keep queues and

@@ -83,7 +83,8 @@ impl std::error::Error for Rejected {
     }
 }
 
-/// Error: why ports were not changed, or not all of them.
+/// Error of calls that add, remove, change or list ports or their qdiscs: why the call failed, or
+/// why it failed for one of the ports.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PortError {
@@ -98,8 +99,8 @@ pub enum PortError {
     /// it is the first port and one qdisc at the root serves all flows through it. Close the link
     /// instead.
     Last(usize),
-    /// The description of the qdisc or tree is wrong, or the line asks for a change that is not
-    /// possible.
+    /// The description of the qdisc or tree is wrong, or the line of `tc` asks for a change that is
+    /// not possible.
     Config(ConfigError),
     /// The owner of the port with this number has been calling its device for too long. The port
     /// makes the change when the owner returns from the device. All other ports have made the

@@ -29,7 +29,7 @@ impl From<String> for Line {
     }
 }
 
-/// Implements the conversions to a line from the commands that are made of typed parts.
+/// Implements `From` for [`Line`] for each type of command that is made of typed parts.
 macro_rules! lines {
     ($($name:ident)*) => {$(
         impl From<$name> for Line {

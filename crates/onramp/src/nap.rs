@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// The length of the next sleep between two checks. The sleeps are short at first, because most
-/// waits are short. They grow to about a ninth of the time waited so far, so that a long wait uses
-/// little processor time.
+/// The length of the next sleep between two checks. The first sleep takes 50 µs, because most waits
+/// are short. Each sleep is an eighth longer than the one before, up to 20 ms, so that a long wait
+/// uses little processor time.
 #[derive(Debug)]
 pub(crate) struct Nap(Duration);
 
@@ -39,8 +39,8 @@ mod tests {
         assert!(naps.is_sorted());
         assert_eq!(naps[0], Nap::FIRST * 9 / 8);
         assert_eq!(naps[99], Nap::LONGEST);
-        // Because the sleeps grow, a wait of two seconds takes at most two hundred sleeps. If all
-        // were as short as the first, it would take forty thousand.
+        // Because the sleeps grow, a wait of two seconds takes at most two hundred sleeps. If each
+        // sleep took 50 µs, as the first does, the wait would take forty thousand sleeps.
         let until_longest: Duration = naps.iter().take_while(|nap| **nap < Nap::LONGEST).sum();
         assert!(until_longest < Duration::from_millis(200), "{until_longest:?}");
     }

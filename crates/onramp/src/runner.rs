@@ -28,12 +28,14 @@ use crate::slots::{Slot, Slots};
 
 pub(crate) use thread_group::{StartError, ThreadGroup};
 
-/// Number of rounds that a runner makes one after another without sleeping, because a visit ended
-/// at its quota, before it yields to other threads.
+/// Greatest number of further rounds that a runner makes at once, without sleeping, because a port
+/// is due again already, for example after a visit that ended at the quota. Then the runner yields.
 const RESTARTS: u32 = 10;
-/// Longest time for which a runner makes such rounds without sleeping, nanoseconds.
+/// When this time has passed since the runner's last sleep, nanoseconds, the runner makes no
+/// further round at once, but yields.
 const RESTART_NS: u64 = 2_000_000;
-/// If a port's visit is late by this much, any runner serves the port, nanoseconds.
+/// If a port's own runner is late for a visit by this time, nanoseconds, any other runner may visit
+/// the port.
 const LATE_NS: u64 = 1_000_000;
 /// Longest delay, in ticks, until a runner visits a port again that another thread owned at the
 /// last visit. The delay is one tick at first and doubles each time: that other thread is either
@@ -85,14 +87,16 @@ impl Runner {
 
     /// Makes the runner end after its present round.
     pub(crate) fn stop(&self, threads: &ThreadGroup) {
-        // Release: publishes what happened before the stop; pairs with the acquire in `run`.
+        // Release: publishes what this thread did before it stops the runner; pairs with the
+        // acquire in `run`.
         self.stop.store(true, Ordering::Release);
         self.call(threads);
     }
 
     /// Makes the runner wake all waiting senders, so that they check their condition again.
     fn announce(&self, threads: &ThreadGroup) {
-        // Release: publishes what happened; pairs with the acquire in `run`.
+        // Release: publishes the event that the senders have to learn of, such as the death of a
+        // port; pairs with the acquire in `run`.
         self.rings.store(true, Ordering::Release);
         self.call(threads);
     }
@@ -145,7 +149,7 @@ impl<D: Device> SlotWaker<'_, D> {
         let Rig { runners, threads, .. } = self.rig;
         let runner = &runners[runner % runners.len()];
         if runner.alarm.set(at.0) {
-            // Relaxed: the number is only a statistic.
+            // Relaxed: `woke` is only a statistic.
             self.slot.visits.woke.fetch_add(1, Ordering::Relaxed);
             threads.wake(runner.post.holder());
         }
@@ -155,7 +159,7 @@ impl<D: Device> SlotWaker<'_, D> {
 impl<D: Device> PortWaker for SlotWaker<'_, D> {
     fn visit_by(&self, at: Instant) {
         let visits = &self.slot.visits;
-        visits.asked.fetch_add(1, Ordering::Relaxed); // Relaxed: the number is only a statistic.
+        visits.asked.fetch_add(1, Ordering::Relaxed); // Relaxed: `asked` is only a statistic.
         if at.0 < visits.due.note(at.0) {
             self.slot.mark();
             self.wake_by(self.slot.known.home, at);
@@ -227,15 +231,18 @@ fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) {
     let runner = &shared.rig().runners[seat.me];
     let (mut restarts, mut began) = (0, clock.now());
     let mut slept = false;
-    // Acquire: makes visible what happened before the stop; pairs with the release in `stop`.
+    // Acquire: makes visible what the thread that called `Runner::stop` did before; pairs with the
+    // release there.
     while !runner.stop.load(Ordering::Acquire) {
         runner.alarm.rise();
-        // Acquire: pairs with the release in `stop`. The flag is read again, because `rise` has
-        // just cleared the alarm, which `stop` may have set since the first reading.
+        // Acquire: pairs with the release in `Runner::stop`. Read `stop` again: if another thread
+        // has stopped the runner since the loop read `stop`, `rise` may have cleared the alarm that
+        // the other thread had set, so the runner would sleep and not end.
         if runner.stop.load(Ordering::Acquire) {
             return;
         }
-        // Acquire: makes visible what happened before `announce`; pairs with the release there.
+        // Acquire: makes visible the event that `announce` published, such as the death of a port;
+        // pairs with the release there.
         if runner.rings.swap(false, Ordering::Acquire) {
             shared.ring();
         }
@@ -307,7 +314,7 @@ fn visit<S: Serves<D>, D: Device>(
     let ran = slot.port.visit(now, &waker);
     let is_ours = !may_block || runners[seat.me].post.come_back(seat.number, now.0);
     if !is_ours {
-        waker.1 = usize::MAX; // This thread is no longer the runner, so its requests must wake it.
+        waker.1 = usize::MAX; // Requests must wake the thread that is the runner now.
     }
     again(&waker, slot, ran, now);
     if ran.is_some_and(|ran| ran.again) && rig.gate.is_shut() {
@@ -337,8 +344,9 @@ fn visit<S: Serves<D>, D: Device>(
     None
 }
 
-/// Requests another visit to the port if the result `ran` of the last visit calls for it. `None`
-/// means that another thread owned the port.
+/// Requests another visit to the port at once if the result `ran` of the last visit has `again`
+/// set. If `ran` is `None`, because another thread owned the port, requests a visit some ticks
+/// later.
 fn again<D: Device>(waker: &impl PortWaker, slot: &Slot<D>, ran: Option<Ran>, now: Instant) {
     let vain = slot.visited(ran.is_none());
     match ran {

@@ -283,9 +283,10 @@ impl Sender {
         Ok(pkt)
     }
 
-    /// Takes a packet from the pool when no credit is left. If the previous call returned `Full`
-    /// and the caller has not waited since then, this call sends packets that are staged at ports,
-    /// in order to free credit.
+    /// Takes back the credits of packets that were sent or dropped, and then takes a packet from
+    /// the pool. If there is still no credit, and the previous call found none either and the
+    /// caller has not waited since then, first sends packets that are staged at ports, in order to
+    /// free credit.
     #[cold]
     fn take_slowly(&mut self, flow: &Flow, payload: usize) -> Option<Packet> {
         self.reclaim();
@@ -397,9 +398,10 @@ impl Sender {
         Ok(())
     }
 
-    /// Marks packets as purged that the cork of a closed link held back, and counts them as
-    /// submitted and purged, because the sender had accepted them. The packets are dropped together
-    /// with the list, which completes them like others.
+    /// Handles packets in `list`, which a cork held back until the link was closed: gives them the
+    /// drop reason `purged`, and counts them as submitted and purged, because the sender had
+    /// accepted them. When the caller drops the list, the completions of the packets are reported
+    /// as usual.
     #[cold]
     fn purge(&mut self, list: &mut PacketList) {
         let counters = &self.end.counters;
@@ -471,8 +473,8 @@ impl Sender {
         self.pool.repeated()
     }
 
-    /// Returns the port to which `flow` leads. If that port was removed, its successor still has to
-    /// be looked up.
+    /// Returns the number of the port to which `flow` leads. The port may have been removed; then
+    /// the caller has to look up the port's successor.
     #[inline]
     fn port_of(&mut self, flow: &Flow) -> usize {
         if flow.by_cpu { self.port_by_cpu() } else { flow.port }

@@ -39,9 +39,9 @@ const CREDITS_PER_PORT: u32 = 8_192;
 /// the builder gave it fewer credits).
 const CREDITS_MIN: u32 = 4;
 
-/// Greatest number of removed ports that are not settled yet: packets that other threads were
-/// pushing when the port was removed may still come. To find its successor, a flow passes at most
-/// these ports and its own.
+/// Greatest number of removed ports that are not settled. (Flows of such a port still wait for
+/// packets that other threads were pushing into it at its removal.) The limit bounds the search for
+/// a flow's successor, which passes no removed ports but these and the flow's own port.
 const UNSETTLED_MAX: usize = 16;
 
 #[derive(Debug)]
@@ -53,8 +53,8 @@ pub(crate) struct Shared {
 }
 
 /// The fair share: the number of packets that each sender may have in flight. Every sender reads
-/// this number for each packet. When senders come and go, the number is written only if it changes,
-/// which happens only while there are few senders.
+/// this number for each packet. When senders come and go, the number is written only if it changes;
+/// with many senders, it stays at its minimum, [`CREDITS_MIN`], and so is not written.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Fair(AtomicU32);
@@ -136,9 +136,10 @@ impl<T> DerefMut for Locked<'_, T> {
 /// State for threads that remove ports.
 #[derive(Debug, Default)]
 pub(crate) struct Changing {
-    /// Numbers of the removed ports, the oldest first; and of those among them that are not settled
-    /// yet: packets that other threads were pushing into them may still come.
+    /// Numbers of all removed ports, the oldest first.
     gone: Vec<usize>,
+    /// Numbers of the removed ports that are not settled, the oldest first: packets that other
+    /// threads were pushing into these ports at the removal may still come.
     unsettled: VecDeque<usize>,
 }
 
@@ -187,8 +188,9 @@ impl LinkConfig {
 struct Senders {
     live: Vec<Arc<SenderEnd>>,
     gone: Totals,
-    /// The fair share (packets that each sender may have in flight) when all waiting senders were
-    /// last woken because it had grown; or a smaller share, if it has fallen since.
+    /// The fair share (packets that each sender may have in flight) at the time at which all
+    /// waiting senders were last woken because the share had grown. If the share has fallen since
+    /// then: the lowest share since then.
     told_share: u32,
 }
 
@@ -234,7 +236,7 @@ impl Shared {
     pub(crate) fn new(setup: Setup) -> Self {
         static LINKS: AtomicU64 = AtomicU64::new(0);
         let read = Read {
-            id: LINKS.fetch_add(1, Ordering::Relaxed), // Relaxed: the number only has to be unique.
+            id: LINKS.fetch_add(1, Ordering::Relaxed), // Relaxed: a link's id need only be unique.
             slots: Slots::with_capacity(setup.ports_max),
             rig: Rig::new(setup.runners),
             clock: MonotonicClock,
@@ -273,7 +275,8 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// [`PortError::Closed`], [`PortError::Nested`].
+    /// [`PortError::Closed`] if the link is closed; [`PortError::Nested`] if a waker makes this
+    /// call while a port is being added or removed.
     pub(crate) fn changing(&self) -> Result<Locked<'_, Changing>, PortError> {
         if self.is_copy() {
             return Err(PortError::Closed);
@@ -365,10 +368,11 @@ impl Shared {
     }
 
     /// Settles removed ports: flows no longer wait for packets that may still be in such a port,
-    /// and no longer pass it on the way to their successor. Ports whose waiting time is over are
-    /// settled, and further ones, the oldest first, while more than [`UNSETTLED_MAX`] are not
-    /// settled. A packet that is still on its way into one of the latter may be overtaken; but it
-    /// has been on its way for as long as the removal of [`UNSETTLED_MAX`] ports took.
+    /// and no longer pass the port on the way to their successor. Settles each port whose waiting
+    /// time is over, and the oldest ports beyond the last [`UNSETTLED_MAX`] removed ones. If a
+    /// packet is still on its way into a port of the second kind, newer packets of its flow may
+    /// overtake it; but the packet has then been on its way for as long as the removal of
+    /// [`UNSETTLED_MAX`] ports took.
     pub(crate) fn settle(&self, changing: &mut Changing) {
         let now = self.clock.now().0;
         while let Some(&oldest) = changing.unsettled.front() {
@@ -468,7 +472,7 @@ impl Shared {
     }
 
     pub(crate) fn new_key(&self) -> u64 {
-        // Relaxed: the key only has to be unique.
+        // Relaxed: a flow's key only has to be unique.
         self.written.next_flow.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -494,7 +498,7 @@ impl Shared {
     /// Returns the number of packets that each sender may have in flight at present.
     #[inline]
     pub(crate) fn fair_credits(&self) -> u32 {
-        self.fair.0.load(Ordering::Relaxed) // Relaxed: any recent number will do.
+        self.fair.0.load(Ordering::Relaxed) // Relaxed: any recent share will do.
     }
 
     /// Shares the credits of all open ports out among the senders anew, after the number of senders
@@ -510,13 +514,13 @@ impl Shared {
         let live = before.wrapping_add_signed(change);
         let share = CREDITS_PER_PORT.saturating_mul(ports) / live.max(1);
         let share = share.max(CREDITS_MIN);
-        // Relaxed: any recent number will do.
+        // Relaxed: only a thread that holds the lock on the senders writes the share.
         if self.fair.0.load(Ordering::Relaxed) != share {
-            self.fair.0.store(share, Ordering::Relaxed); // Relaxed: any recent number will do.
+            self.fair.0.store(share, Ordering::Relaxed); // Relaxed: senders may read an old share.
         }
-        // A sender that waits because its share was too small may have room now. Waiting senders
-        // are woken only when the share has doubled or has reached the credits of a sender, because
-        // every time all of them have to check again.
+        // A sender that waits because its share was too small may have room now. Wake waiting
+        // senders only when the share has doubled or has reached the credits of a sender, because
+        // each such wake-up makes all of them check again.
         let useful = share.min(self.credits.packets);
         let grown = useful >= senders.told_share.saturating_mul(2)
             || useful == self.credits.packets && senders.told_share < useful;
@@ -531,7 +535,7 @@ impl Shared {
 
     /// Whether the link has more senders than the machine has processors.
     pub(crate) fn crowded(&self) -> bool {
-        // Relaxed: any recent number will do.
+        // Relaxed: any recent number of senders will do.
         self.written.live.load(Ordering::Relaxed) > self.processors
     }
 

@@ -72,11 +72,12 @@ impl<D: Device> Slot<D> {
     /// Whether the port has missed a change of its tree, so that the whole tree has to be built
     /// anew.
     pub(crate) fn is_stale(&self) -> bool {
-        self.visits.stale.load(Ordering::Relaxed) // Relaxed: the lock on the plan guards the flag.
+        // Relaxed: the lock on the link's configuration guards the flag `stale`.
+        self.visits.stale.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_stale(&self, stale: bool) {
-        // Relaxed: the lock on the plan guards the flag.
+        // Relaxed: the lock on the link's configuration guards the flag `stale`.
         self.visits.stale.store(stale, Ordering::Relaxed);
     }
 
@@ -104,21 +105,21 @@ impl<D: Device> Slot<D> {
     /// Takes away the record that a sender waits (see [`want_room`](Self::want_room)). Returns
     /// whether there was one.
     pub(crate) fn take_wish(&self) -> bool {
-        // Relaxed: a thread that sets the flag requests a visit afterwards, and that request orders
-        // the flag before the visit.
+        // Relaxed: a sender that sets `wanted` requests a visit afterwards, and this request makes
+        // the flag visible to the runner that visits the port.
         self.visits.wanted.load(Ordering::Relaxed)
             // Acquire: makes visible what the sender did; pairs with the release in `want_room`.
             && self.visits.wanted.swap(false, Ordering::Acquire)
     }
 
-    /// Records whether another thread owned the port during a visit. Returns the number of
-    /// consecutive visits in which one did.
+    /// Records whether another thread owned the port during a runner's visit. Returns at how many
+    /// visits in a row, this one included, another thread owned the port.
     pub(crate) fn visited(&self, owned: bool) -> u8 {
-        // Relaxed: only the visiting thread writes the number, and a stale number only changes the
-        // time of the next visit.
+        // Relaxed: only the visiting runner writes this count of visits, and a stale count only
+        // changes the time of the next visit.
         let vain =
             if owned { self.visits.vain.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
-        self.visits.vain.store(vain, Ordering::Relaxed); // Relaxed: only this thread writes `vain`.
+        self.visits.vain.store(vain, Ordering::Relaxed); // Relaxed: only this thread counts visits.
         vain
     }
 

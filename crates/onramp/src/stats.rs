@@ -201,8 +201,8 @@ mod tests {
         assert_eq!(stats.dropped, dropped.into());
         assert_eq!(stats.dropped_total(), 75);
         assert_eq!(stats.ports.iter().map(|port| port.sent).collect::<Vec<_>>(), [20, 40]);
-        // Without packets that a cork held back when the link closed, the drop reason `Purged` is
-        // absent here.
+        // If no packets were corked when the link closed, `dropped` has no entry for the drop
+        // reason `Purged`.
         let stats = LinkStats::new(vec![port()], Totals::default());
         assert!(stats.dropped.is_empty());
     }

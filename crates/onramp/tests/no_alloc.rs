@@ -65,8 +65,8 @@ fn started(link: Link) -> Link {
 }
 
 /// Makes a sender allocate all that it will ever need: a packet for each credit, the waker of its
-/// thread, and its flow in the qdisc. (Many packets are sent for the flow, because a single packet
-/// may bypass it.)
+/// thread, and its flow in the qdisc. (Many packets are sent, because a single packet may bypass
+/// the qdisc, which then makes no flow.)
 fn warm_up(sender: &mut Sender, flow: &Flow) {
     let packets: Vec<_> = std::iter::from_fn(|| sender.packet(flow, &[0; 120]).ok()).collect();
     assert!(packets.len() >= 16, "a fair share of the credits");

@@ -20,7 +20,8 @@ use crate::trap::Trap;
 /// Returns the number of threads that the links of this process have, all links together.
 fn threads() -> usize {
     let tasks = fs::read_dir("/proc/self/task").expect("this is Linux").flatten();
-    // A thread may have ended since it was listed. Then it is not counted.
+    // A thread may have ended since `read_dir` listed it. Then its name cannot be read, and it is
+    // not counted.
     let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
     tasks.filter_map(name).filter(|name| name.starts_with("onramp-run")).count()
 }
@@ -31,7 +32,7 @@ fn alone(test: impl FnOnce() + Send + 'static) {
     in_time(move || {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         test();
-        // A thread that has ended may still be listed for a moment.
+        // `/proc` may list a thread for a moment after the thread has ended.
         until("the threads are gone", || threads() == 0);
     });
 }

@@ -9,7 +9,8 @@ use super::plan::{Plan, unable};
 use crate::shell::run;
 use crate::{Failure, Outcome};
 
-/// Folders of the project's copy whose files the tests read when they run.
+/// Folders in the copy of the project that contains the mutants. The tests read files of these
+/// folders when they run.
 const DATA: &[&str] = &[
     "fuzz/corpus",
     "docs",
@@ -17,7 +18,8 @@ const DATA: &[&str] = &[
     "crates/onramp-sim/tests/kernel_draws",
 ];
 
-/// Fills the folder `dir`. On the other machine, `DIR/xtask mutants --plan DIR` tries the mutants.
+/// Copies everything into the folder `dir`. When `dir` has been moved to another machine,
+/// `DIR/xtask mutants --plan DIR` tries the mutants there.
 pub(super) fn write(plan: &Plan, dir: &Path) -> Outcome {
     let programs = dir.join("programs");
     fs::create_dir_all(&programs).map_err(|err| unable(dir, &err))?;

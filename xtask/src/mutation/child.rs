@@ -14,13 +14,13 @@ use rustix::process::{
 use super::plan::Program;
 use crate::Failure;
 
-/// Bytes of memory that a test process may use. If a mutant needs more, it collects data without
-/// end.
+/// Bytes of memory that a test process may use. A test that needs more probably collects data
+/// without end, because of a mutant.
 const MEMORY: u64 = 4 << 30;
 
-/// The running time that is recorded for a test is at most twice its processor time plus this
-/// duration. On a busy machine, the measured time is too long. But it may exceed the processor time
-/// for another reason: the test may have to wait.
+/// The running time that is recorded for a test is its elapsed time, but at most twice its
+/// processor time plus this duration. The elapsed time is too long on a busy machine, so the
+/// processor time bounds the recorded time. This duration allows for tests that sleep or wait.
 const WAITS: Duration = Duration::from_millis(500);
 
 /// How a test process ended.
@@ -44,15 +44,16 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Returns limits for tests that take `time` without a mutant. The limits are generous, because
-    /// the machine may be busy.
+    /// Returns limits for tests that take `time` on the original code. The limits are much longer
+    /// than `time`, because the machine may be busy.
     pub(super) fn for_tests(time: Duration) -> Self {
         Self { wall: Duration::from_secs(10) + time * 12, cpu: Duration::from_secs(2) + time * 8 }
     }
 }
 
-/// Makes the command that runs a test program in its folder, and hides from it the files and
-/// settings that this machine may have outside the project.
+/// Makes the command that runs a test program in its folder. Removes or overrides environment
+/// variables that could change the results: the test gets `empty` as the folder of shared files, a
+/// fixed seed, and no active mutant.
 pub(super) fn command(program: &Program, empty: &Path) -> Command {
     let mut command = Command::new(&program.path);
     command.current_dir(&program.folder).process_group(0);
@@ -63,7 +64,8 @@ pub(super) fn command(program: &Program, empty: &Path) -> Command {
     command
 }
 
-/// Runs these tests of the program one after the other, until the first failure.
+/// Runs these tests of the program one after the other, until the first failure. Returns how the
+/// process ended, and the tests' running time.
 pub(super) fn run(
     mut command: Command,
     program: &Program,
@@ -98,8 +100,8 @@ fn processor_time(pid: Pid) -> Duration {
     const TICKS_PER_SECOND: u64 = 100;
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     let stat = stat.unwrap_or_default();
-    // The program name in parentheses may contain spaces. User time and system time are the 12th
-    // and 13th words after it.
+    // In `/proc/PID/stat`, the program's name in parentheses may contain spaces, so count the words
+    // from the last parenthesis: the 12th and 13th are the user time and the system time in ticks.
     let words = stat.rsplit(')').next().unwrap_or("").split_whitespace().skip(11).take(2);
     let ticks: u64 = words.filter_map(|word| word.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
@@ -153,8 +155,8 @@ fn failed_test(said: &str) -> Option<String> {
     )
 }
 
-/// Ends the process and all processes that it has started. Returns how it ended, and the processor
-/// time that it took.
+/// Kills the test process, if it still runs, and all processes that it has started. Returns how the
+/// test process ended, and its processor time.
 fn settle(
     child: &mut Child,
     pid: Pid,
@@ -165,15 +167,16 @@ fn settle(
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     let has_ended = || waitid(WaitId::Pid(pid), look).is_ok_and(|status| status.is_some());
     if end.is_none() || end == Some(End::Crashed) {
-        // The process has closed its output, so it is about to end, or hangs before its end.
+        // The process has closed its output, so it probably ends soon. Wait for its end, but not
+        // beyond the time limit, because it may hang.
         while !has_ended() && now() < late {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
     let ended = has_ended();
     let cpu = processor_time(pid);
-    // It is safe to kill the process group, because a process that has ended keeps its number until
-    // it is waited for.
+    // The kill cannot hit a foreign process group: a process that has ended keeps its number until
+    // `wait` is called for it.
     let _ = kill_process_group(pid, Signal::KILL);
     let status = child.wait()?;
     let spun = status.signal() == Some(Signal::XCPU.as_raw());

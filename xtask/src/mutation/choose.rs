@@ -56,13 +56,13 @@ fn lines_of(diff: &str) -> Lines {
     out
 }
 
-/// Whether a mutant is on one of these lines.
+/// Whether `mutant` changes one of the lines in `lines`.
 pub(super) fn stands_on(lines: &Lines, mutant: &Mutant) -> bool {
     let ranges = lines.get(&mutant.path);
     ranges.is_some_and(|ranges| ranges.iter().any(|range| range.contains(&mutant.line)))
 }
 
-/// Returns `count` random numbers from these numbers of mutants. The same seed selects the same
+/// Draws `count` of the mutants at random and returns their numbers. The same seed draws the same
 /// mutants.
 pub(super) fn sample(mutants: &[&Mutant], count: usize, seed: u64) -> HashSet<u32> {
     let mut rng = fastrand::Rng::with_seed(seed);

@@ -1,8 +1,9 @@
 //! Reads the list of mutants that no test can find, because the program behaves the same with and
 //! without them.
 //!
-//! A line without indent names a mutant in the form that `--keys` prints. The indented lines below
-//! it say why the mutant is equivalent. Lines that begin with `#` are comments.
+//! A line without indent names a mutant in the form that `cargo xtask mutants --keys` prints. The
+//! indented lines below it say why the mutant is equivalent. Lines that begin with `#` are
+//! comments.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -41,7 +42,7 @@ pub(super) fn parse(text: &str) -> Result<Equivalent, Vec<String>> {
     if wrong.is_empty() { Ok(out) } else { Err(wrong) }
 }
 
-/// Returns a message for each entry of the list that names none of these mutants.
+/// Returns a message for each entry of `list` that names none of `mutants`.
 pub(super) fn stale(list: &Equivalent, mutants: &[Mutant]) -> Vec<String> {
     let keys: HashSet<String> = mutants.iter().map(Mutant::key).collect();
     let gone = list.keys().filter(|key| !keys.contains(*key));

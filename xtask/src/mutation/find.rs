@@ -15,13 +15,15 @@ use syn::{Attribute, Block, Expr, ExprMatch, ImplItemFn, ItemFn, ItemImpl, Pat, 
 use super::node::{has_let, is_call, is_left_out, short};
 use super::swap;
 
-/// The kind of place. It determines the code that is written around the original code. The variants
-/// for places of length zero come first.
+/// The kind of a place. It decides how the rewritten source chooses between the original code and
+/// the mutants: with a `match`, or (for an arm) with a guard. If places begin at the same byte,
+/// they are sorted by this order of variants; places of length zero come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shape {
-    /// The place is the start of a function's body. The mutants return at once.
+    /// The place is the empty range at the start of a function's body. The mutants return at once.
     Body,
-    /// The place is behind the pattern of a match arm. The mutant does not take the arm.
+    /// The place is the empty range after the pattern of a match arm. The mutant never takes this
+    /// arm.
     Arm,
     /// The place is a statement. The mutant leaves it out.
     Statement,
@@ -60,7 +62,8 @@ pub(super) struct Found {
     pub sites: Vec<Site>,
     /// The bodies of functions, as ranges in the file, in bytes.
     pub functions: Vec<Range<usize>>,
-    /// Modules in separate files that are used only by tests or model checkers.
+    /// Modules in files of their own that are compiled only for tests or model checkers. Their
+    /// files get no mutants.
     pub only_tests: Vec<String>,
 }
 
@@ -85,11 +88,13 @@ struct Finder<'a> {
     source: &'a str,
     found: Found,
     sites: BTreeMap<Place, Site>,
-    /// Names of the types, traits and functions around the piece of syntax that is visited now.
+    /// Names of the types, traits and functions that contain the piece of syntax being visited.
     names: Vec<String>,
-    /// The number of functions around the piece of syntax that is visited now.
+    /// How many functions contain the piece of syntax being visited. Outside of functions, there
+    /// are no mutants.
     depth: usize,
-    /// Variables that are declared without a value. Mutants cannot remove their first assignment.
+    /// Variables that are declared without a value. No mutant removes an assignment to such a
+    /// variable, because the result might not compile.
     unset: HashSet<String>,
 }
 
@@ -190,8 +195,8 @@ impl Finder<'_> {
         }
     }
 
-    /// Adds a mutant of a literal or a constant. Its own text says little, so the description shows
-    /// the whole source line.
+    /// Adds a mutant of a literal or a constant. The text of a literal says little, so the
+    /// description of the mutant shows the whole source line.
     fn around(&mut self, expr: &Expr, change: Option<(String, String)>) {
         let Some((what, text)) = change else { return };
         let range = expr.span().byte_range();
@@ -311,9 +316,9 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_expr_reference(&mut self, it: &'ast syn::ExprReference) {
-        // A reference to constants may have to live for the whole program. The mutant's expression
-        // is computed when the program runs, and a reference to it cannot live so long. So skip
-        // these references.
+        // Skip a reference to a constant expression, such as `&[1, 2]`: the original may be
+        // `'static`, but a mutant is computed when the program runs, so a reference to its value
+        // would not live long enough.
         let constant = matches!(
             &*it.expr,
             Expr::Lit(_)

@@ -16,8 +16,9 @@ use super::plan::{Mutant, Plan, unable};
 use super::record::{Test, label};
 use crate::Failure;
 
-/// Tests are started in portions. The tests of the first portion take this long together, and those
-/// of each further portion four times as long as the portion before.
+/// The tests for a mutant are started in portions, because a process for each test would cost too
+/// much, and a cheap test often finds the mutant. The tests of the first portion take at most this
+/// long together; each further portion may take four times as long as the portion before.
 const PORTION: Duration = Duration::from_millis(50);
 
 /// The result for a mutant.
@@ -26,8 +27,8 @@ const PORTION: Duration = Duration::from_millis(50);
 pub(super) enum Fate {
     /// The test with this name failed, so it has found the mutant.
     Found(String),
-    /// The test with this name did not end in time. Whether a test hangs can depend on what else
-    /// the machine does.
+    /// The test with this name did not end in time. This result is less certain than a failure,
+    /// because a busy machine also slows tests down.
     Hung(String),
     /// The process that ran the tests ended in an abnormal way.
     Crashed(String),
@@ -43,8 +44,9 @@ impl Fate {
     }
 }
 
-/// A line of the file of results. Only the file's first line is different: it holds the plan's
-/// fingerprint.
+/// A line of the file `results.jsonl`: a mutant and its result. Only the first line of the file is
+/// different: it holds a number (the fingerprint) that says which sources and tests the results are
+/// for.
 #[derive(Debug, Serialize, Deserialize)]
 struct Entry {
     key: String,
@@ -54,13 +56,13 @@ struct Entry {
     trusted: bool,
 }
 
-/// Settings of a run that are not part of the plan: how many tests run at a time, for how long, and
-/// which old results count.
+/// Settings from the command line: how many tests run at a time, for how long, and which old
+/// results count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub jobs: usize,
-    /// For each mutant, tests are run until their running times (measured without a mutant) add up
-    /// to more than this time.
+    /// For each mutant, no more tests are started once the running times of those that ran (as
+    /// measured without a mutant) add up to more than this time.
     pub budget: Duration,
     /// Whether a mutant counts as found if a test of an earlier build found it.
     pub trust: bool,
@@ -105,9 +107,9 @@ pub(super) fn judge(
     Ok(results.into_inner().expect("no worker panics").0)
 }
 
-/// Returns the results of an earlier run of the same plan, and the file to continue. If the results
-/// are from a run of another plan, none of them are used, or with `trust` only those of mutants
-/// that were found.
+/// Returns the results of an earlier run with the same sources and tests (the same `fingerprint`),
+/// and the file to which new results are appended. If the earlier run had other sources or tests,
+/// returns no results, or with `trust` only those of mutants that were found.
 fn resume(
     path: &Path,
     fingerprint: u64,
@@ -119,8 +121,7 @@ fn resume(
     let mut known = HashMap::new();
     if same || trust {
         let entries = old.lines().skip(1).map_while(|line| serde_json::from_str(line).ok());
-        // If the file has several entries for a mutant, the last one counts, because it replaces
-        // the others.
+        // If the file has several entries for a mutant, the last entry counts.
         let counts = |entry: &Entry| match trust {
             true => same || entry.fate.is_found(),
             false => !entry.trusted,
@@ -149,8 +150,8 @@ struct Judge<'a> {
     /// For each place (by the number of its first mutant), the indices of the tests that reach it,
     /// cheapest first.
     reach: HashMap<u32, Vec<usize>>,
-    /// For each function, the indices of the tests that found its last mutants. They probably find
-    /// its next mutant too.
+    /// For each function, the indices of up to three tests that found earlier mutants of the
+    /// function. They probably find its next mutant too, so they run first.
     lucky: Mutex<HashMap<String, Vec<usize>>>,
 }
 
@@ -206,8 +207,8 @@ impl<'a> Judge<'a> {
         Ok(Fate::Survived { ran: ran.len(), reach: reach.len() })
     }
 
-    /// Splits tests into portions that are started together. The tests of a portion belong to one
-    /// program.
+    /// Splits tests into portions. The tests of a portion belong to one program, and run in one
+    /// process.
     fn portions(&self, tests: &[&usize]) -> Vec<Vec<usize>> {
         let mut portions = Vec::new();
         let (mut rest, mut size) = (tests, PORTION);
@@ -252,7 +253,8 @@ impl<'a> Judge<'a> {
         let by_name = |name: &str| {
             portion.iter().copied().find(|&index| self.tests[index].name == name || name.is_empty())
         };
-        // When a process hangs or crashes, it does not say which of its tests was the cause.
+        // A process that hangs or crashes does not say which of its tests was the cause. So name
+        // the first test, and say how many others ran.
         let some = || {
             let first = label(program, &self.tests[portion[0]].name);
             match portion.len() {
@@ -269,8 +271,9 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Runs the tests up to two more times. Returns how the first run with a failure ended, or
-    /// `None` if neither run fails: a test that fails only now and then has found nothing.
+    /// Repeats the tests after a failure, up to two times. Returns how the first repetition with a
+    /// failure ended, or `None` if both pass: then the test fails only now and then, and has not
+    /// found the mutant.
     fn again(&self, mutant: &Mutant, portion: &[usize]) -> Result<Option<End>, Failure> {
         for _ in 0..2 {
             let end = self.start(mutant, portion)?;

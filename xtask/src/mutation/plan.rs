@@ -20,11 +20,11 @@ pub(super) struct Mutant {
     /// The source file, as a path relative to the root of the project.
     pub path: String,
     pub line: usize,
-    /// The column of the place, counted from 1.
+    /// The column at which the change begins, counted from 1.
     pub column: usize,
     pub function: String,
     pub what: String,
-    /// Distinguishes mutants of a function that have the same description. Counts 1, 2, and so on.
+    /// Numbers the mutants of a function that have the same description: 1, 2, and so on.
     pub nth: usize,
 }
 
@@ -76,7 +76,8 @@ pub(super) struct Program {
 /// Everything that is needed to try mutants without the sources and without cargo.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Plan {
-    /// A number that changes when the sources or the tests change.
+    /// A number that changes when the sources or the tests change. Results of an earlier run are
+    /// reused only if they have the same number.
     pub fingerprint: u64,
     pub mutants: Vec<Mutant>,
     /// For each source file, how many of its mutants were left out because they do not compile.
@@ -95,8 +96,8 @@ impl Plan {
         fs::write(path, text).map_err(|err| unable(path, &err))
     }
 
-    /// Leaves out the tests of crates in which the plan has no mutants. Changes the fingerprint,
-    /// because results with and without these tests must not be mixed.
+    /// Leaves out the tests of crates in which the plan has no mutants. Changes the fingerprint, so
+    /// that results found with fewer tests are not mixed with results found with all tests.
     pub(super) fn only_own_tests(&mut self) {
         let (mutants, before) = (&self.mutants, self.programs.len());
         self.programs.retain(|program| {
@@ -118,8 +119,7 @@ pub(super) fn unable(path: &Path, err: &dyn fmt::Display) -> Failure {
     Failure::Unable(format!("{}: {err}", path.display()))
 }
 
-/// Returns the part of the project that a file belongs to: a kind of qdisc, the filters, or a
-/// crate.
+/// Returns the area of the report that a file belongs to: a kind of qdisc, the filters, or a crate.
 pub(super) fn area(path: &str) -> String {
     let mut parts = path.trim_start_matches("crates/").splitn(2, "/src/");
     let (package, file) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));

@@ -13,13 +13,14 @@ use super::child::{self, End, Limits};
 use super::plan::{Plan, Program, unable};
 use crate::Failure;
 
-/// A test that takes longer than this is left out.
+/// A test that takes longer than this is not used to find mutants.
 const LONGEST: Duration = Duration::from_secs(3);
-/// A loom model that takes longer than this is left out.
+/// A loom model that takes longer than this is not used to find mutants.
 const LONGEST_MODEL: Duration = Duration::from_secs(20);
 
-/// Tests that need more than the source tree: network namespaces, a browser or programs of other
-/// projects. Each entry has a package and the beginning of the names of such tests.
+/// Tests that are not used to find mutants, because they need more than the source tree: network
+/// namespaces, a browser or programs of other projects. Each entry has a package and the beginning
+/// of the names of such tests.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("onramp", "host_kernel::"),
     ("onramp", "devices::kernel::"),
@@ -28,7 +29,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("onramp-daemon", "watch::prometheus::"),
 ];
 
-/// A test, its running time, and the places of mutants that it reaches.
+/// A test, its running time, and the places that it reaches of those that mutants change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Test {
     /// Index of the test's program in the plan.
@@ -108,7 +109,8 @@ fn list(program: &Program, empty: &Path) -> Result<Vec<String>, Failure> {
     let output = command.args(["--list", "--format", "terse"]).output();
     let output = output.map_err(|err| unable(&program.path, &err))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // The other tests of the crate do not run under the model checker loom.
+    // In a build for the model checker loom, run only the crate's models: its other tests do not
+    // run under loom.
     let wanted = |name: &&str| !program.models || name.starts_with("loom::");
     let names = text.lines().filter_map(|line| line.strip_suffix(": test")).filter(wanted);
     Ok(names.map(str::to_owned).collect())
@@ -148,7 +150,7 @@ fn one(
     Ok(Ok(Test { program: index, name: name.to_owned(), time, reached }))
 }
 
-/// Returns the name of a test as it is shown to people.
+/// Returns the name of a test for reports: the package and the test.
 pub(super) fn label(program: &Program, name: &str) -> String {
     let Program { package, target, .. } = program;
     let name = if name.is_empty() { target.as_str() } else { name };

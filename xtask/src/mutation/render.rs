@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use super::find::{Shape, Site};
 
-/// A place with the number of its first mutant. Its other mutants have the numbers after that.
+/// A place with the number of its first mutant. The place's other mutants have the numbers that
+/// follow.
 #[derive(Clone, Debug)]
 pub(super) struct Numbered {
     pub site: Site,
@@ -30,14 +31,14 @@ impl Numbered {
 }
 
 /// A range of bytes in the rewritten text. If the compiler reports an error in that range,
-/// `mutants` are to blame.
+/// `mutants` are taken not to compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub bytes: Range<usize>,
     pub mutants: Range<u32>,
 }
 
-/// The rewritten text, and its regions with the mutants that belong to each.
+/// The rewritten text, and the regions by which a compiler error is traced to mutants.
 #[derive(Debug, Default)]
 pub(super) struct Rendered {
     pub text: String,
@@ -62,8 +63,8 @@ pub(super) fn render(source: &str, sites: &[Numbered], functions: &[Range<usize>
         sites.iter().filter(|site| site.viable.iter().any(|&viable| viable)).collect();
     writer.span(0..source.len(), &alive);
     let Writer { mut out, moves, .. } = writer;
-    // If a compiler error is outside of every place, blame all mutants of the function around the
-    // error.
+    // Make a region of each function's body: if a compiler error is in the body but outside of
+    // every place, all mutants of the function are taken not to compile.
     for body in functions {
         let within =
             |site: &&Numbered| body.start < site.site.range.start && site.site.range.end < body.end;
@@ -76,8 +77,8 @@ pub(super) fn render(source: &str, sites: &[Numbered], functions: &[Range<usize>
     out
 }
 
-/// Returns the position in the rewritten text of a byte of the source. `moves` has pairs of old and
-/// new positions, in order.
+/// Converts a position in the source to the position in the rewritten text. `moves` has, for each
+/// copied piece of the source, its old and its new start, in order.
 fn moved(moves: &[(usize, usize)], at: usize) -> usize {
     let next = moves.partition_point(|(old, _)| *old <= at);
     let (old, new) = next.checked_sub(1).map_or((0, 0), |index| moves[index]);
@@ -147,8 +148,8 @@ impl Writer<'_> {
         self.out.regions.push(Region { bytes, mutants: numbered.ids() });
     }
 
-    /// Writes a match arm for each mutant of the place that compiles. The last arm takes all
-    /// remaining numbers.
+    /// Writes a match arm for each mutant of the place that compiles. The last arm has the pattern
+    /// `_`, so that the `match` is exhaustive.
     fn mutants(&mut self, numbered: &Numbered) {
         let viable = |&(place, _): &(usize, _)| numbered.viable[place];
         let mut changes = numbered.site.changes.iter().enumerate().filter(viable).peekable();

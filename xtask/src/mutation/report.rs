@@ -15,16 +15,16 @@ pub(super) struct Tally {
     /// Number of mutants that compile.
     pub viable: usize,
     pub found: usize,
-    /// Number of mutants that tests reach without failing.
+    /// Number of mutants whose code tests reach, but with which no test fails.
     pub survived: usize,
-    /// Number of mutants that no test reaches.
+    /// Number of mutants whose code no test reaches.
     pub unreached: usize,
     pub equivalent: usize,
 }
 
 impl Tally {
-    /// Returns the percentage of mutants that were found, of those that a test could find. Returns
-    /// 100 if there are none of these.
+    /// Returns the percentage of mutants that were found. Equivalent mutants, which no test can
+    /// find, do not count. Returns 100 if there are no other mutants.
     pub(super) fn score(&self) -> f64 {
         let of = self.found + self.survived + self.unreached;
         if of == 0 { 100.0 } else { 100.0 * share(self.found, of) }

@@ -312,8 +312,8 @@ fn it_fails_at_first() {
 }
 ";
 
-/// Runs the whole mutation testing on a small project, whose test does not check the boundary of a
-/// comparison. The mutant of that comparison survives.
+/// Runs all steps of mutation testing on a small project. Its test never compares values at the
+/// boundary, so the mutant that replaces `<=` by `<` must survive.
 #[test]
 fn a_weak_test_leaves_a_survivor() {
     let dir = tempfile::tempdir().expect("there is room");
@@ -326,7 +326,7 @@ fn a_weak_test_leaves_a_survivor() {
     put("Cargo.toml", "[workspace]\nresolver = \"3\"\nmembers = [\"crates/*\"]\n");
     let manifest = "[package]\nname = \"sample\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
     put("crates/sample/Cargo.toml", manifest);
-    // One mutant of the sample does not compile, because it subtracts a string from a string.
+    // With `+` between strings, the mutant that replaces `+` by `-` does not compile.
     put("crates/sample/src/lib.rs", &SAMPLE.replace("length + S", "length.to_string() + &S"));
     put("crates/sample/tests/weak.rs", WEAK);
     let (fates, plan) = whole_run(project);
@@ -345,8 +345,8 @@ fn a_weak_test_leaves_a_survivor() {
     let boundary = "crates/sample/src/lib.rs:2:12: fits: replaced <= by < in `length <= limit` … ";
     assert_eq!(survivors[0], format!("{boundary}SURVIVED 2 tests"));
     let tally = report.tallies()["sample"];
-    // Another mutant survives, because the test does not check whether `spins` may return something
-    // other than 0.
+    // Besides the mutant of the boundary, one more survives: the test expects 0 from `spins`, so it
+    // does not notice if `spins` always returns 0.
     assert_eq!((tally.survived, tally.unreached, survivors.len()), (2, 1, 3));
 }
 
@@ -362,8 +362,8 @@ fn whole_run(project: &Path) -> (std::collections::HashMap<String, Fate>, Plan) 
     let fates = judge(&plan, &recorded.tests, &work, bounds).expect("it judges");
     let again = judge(&plan, &recorded.tests, &work, bounds).expect("it judges");
     assert_eq!(again, fates, "what is known is not judged again");
-    // In a later build whose tests find nothing, mutants that an earlier build found count as found
-    // only with `trust`.
+    // `other` stands for a later build without tests, so it finds no mutant. Mutants that the
+    // earlier build found count as found only with `trust`.
     let other = Plan { fingerprint: plan.fingerprint + 1, ..plan.clone() };
     let trusting = judge(&other, &[], &work, Bounds { trust: true, ..bounds }).expect("it judges");
     for (key, fate) in &fates {

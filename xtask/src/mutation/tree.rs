@@ -62,8 +62,8 @@ impl Tree {
         let mut wanted = files(from)?;
         for path in &wanted {
             let whole = from.join(path);
-            // In the copy, cargo has added the crate `mutant-switch` to the lock file. So keep that
-            // lock file if it is newer than the project's.
+            // Do not copy the lock file over a newer one in the copy of the project: cargo has
+            // added the crate `mutant-switch` to the copy's lock file.
             if path == Path::new("Cargo.lock") && is_newer(&self.root.join(path), &whole) {
                 continue;
             }
@@ -105,8 +105,9 @@ impl Tree {
         Ok(())
     }
 
-    /// If a file belongs to a test program, excludes that program from merging. Returns false if
-    /// the program was excluded before, or if the file belongs to no test program.
+    /// Excludes the test program that a file belongs to from the merged program, because it does
+    /// not compile there. Returns false if the program was excluded before, or if the file belongs
+    /// to no test program.
     pub(super) fn take_apart(&mut self, path: &Path) -> bool {
         let program: PathBuf = path.iter().take(4).collect();
         let is_test = path.iter().nth(2).is_some_and(|name| name == "tests");
@@ -149,8 +150,8 @@ fn is_newer(copy: &Path, original: &Path) -> bool {
     written(copy) > written(original)
 }
 
-/// Returns the crate that a file belongs to, if it is one of `crates`, and the path within the
-/// crate.
+/// Returns the name of the crate that the file `path` belongs to, and the path within the crate, or
+/// `None` if the file belongs to none of `crates`.
 fn in_crate<'a>(path: &'a Path, crates: &[&'a str]) -> Option<(&'a str, &'a Path)> {
     let rest = path.strip_prefix("crates").ok()?;
     crates.iter().find_map(|name| Some((*name, rest.strip_prefix(name).ok()?)))
@@ -169,8 +170,8 @@ fn manifest(bytes: &[u8], apart: &[(String, String)]) -> String {
     text
 }
 
-/// Returns the source of the merged test program of a crate. It includes the tests that run under
-/// Rust's test harness and have no allocator of their own.
+/// Returns the source of the merged test program of a crate: a module for each test program, except
+/// for those that the crate's manifest declares by `[[test]]` and those in `apart`.
 fn merged(tests: &Path, apart: &[(String, String)]) -> Result<String, Failure> {
     let manifest = tests.parent().expect("a crate's folder").join("Cargo.toml");
     let manifest = fs::read_to_string(&manifest).map_err(|err| unable(&manifest, &err))?;
@@ -197,8 +198,8 @@ fn merged(tests: &Path, apart: &[(String, String)]) -> Result<String, Failure> {
     Ok(out)
 }
 
-/// Rewrites a file of a test program, which is now a module of the merged program. Paths from the
-/// root of the old program need one more step.
+/// Rewrites a file of a test program that becomes a module of the merged program: a path `crate::x`
+/// becomes `crate::PROGRAM::x`.
 fn within_merged(whole: &Path, rest: &Path, bytes: Vec<u8>) -> Vec<u8> {
     let Ok(below) = rest.strip_prefix("tests") else { return bytes };
     let Some(first) = below.iter().next() else { return bytes };

@@ -7,21 +7,21 @@ use clap::ValueEnum;
 pub(crate) enum Kind {
     /// Each thread has its own connected socket per flow, and calls `send` for each datagram.
     Send,
-    /// The sockets of the method `send`; each `sendmmsg` sends 32 datagrams of one flow.
+    /// Sockets as for `send`; each call of `sendmmsg` sends 32 datagrams of one flow.
     Sendmmsg,
-    /// The sockets of the method `send`; each call, with `UDP_SEGMENT`, sends 32 datagrams of one
-    /// flow.
+    /// Sockets as for `send`; each call, with `UDP_SEGMENT`, sends up to 32 datagrams of one flow.
     Gso,
     /// One link for all threads; each thread calls `try_send` for each datagram.
     Onramp,
-    /// One link in mode `inline`: senders transmit at once, and runners send what a quota leaves.
+    /// One link in mode `inline`: a sender that pushes a packet transmits at once, up to its quota;
+    /// the runners send the packets that are left.
     OnrampInline,
     /// One link in mode `dedicated`: only the runners transmit.
     OnrampDedicated,
 }
 
 impl Kind {
-    /// The method that the others are compared with.
+    /// The method that reports highlight and describe in words.
     pub(crate) const OURS: Self = Self::Onramp;
 
     /// The methods that are compared if the user names none.

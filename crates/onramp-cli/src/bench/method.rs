@@ -34,7 +34,7 @@ impl Kind {
         }
     }
 
-    /// Opens the method for sending to `targets`, one for each flow.
+    /// Opens the sockets or the link of this method. `targets` has one destination for each flow.
     pub(crate) fn open(self, plan: &Plan, targets: &[SocketAddr]) -> Result<Box<dyn Session>> {
         match self {
             Self::Send | Self::Sendmmsg | Self::Gso => kernel::open(self, plan, targets),
@@ -47,7 +47,8 @@ impl Kind {
 
 /// One opened method: the sockets, or the link, with which a method sends in one round.
 pub(crate) trait Session: Sync {
-    /// Sends from the calling thread, as `cx` says, until the phase is [`Phase::Stop`].
+    /// Sends datagrams from the calling thread until the phase is [`Phase::Stop`]. `cx` says which
+    /// flows the thread has.
     fn run(&self, cx: &ThreadCx<'_>) -> ThreadRecord;
 
     /// Returns what the link has handed to the kernel so far; `None` for methods without a link, in
@@ -107,7 +108,7 @@ pub(crate) struct ThreadCx<'a> {
     pub(crate) thread: usize,
     /// The number of the thread's first flow.
     pub(crate) first_flow: usize,
-    /// For each flow of the thread, the number of datagrams that it has submitted.
+    /// For each flow of the thread, the number of datagrams submitted so far.
     pub(crate) submitted: &'a [Measurement],
     /// Number of calls of [`Worker::send`] that the thread has made.
     pub(crate) calls: &'a Measurement,
@@ -138,7 +139,9 @@ pub(crate) trait Worker {
     /// than 100 ms, so that a round can end.
     fn wait(&mut self, flow: usize, size: usize);
 
-    /// Lets other threads run if this thread has run long enough, and returns how long it paused.
+    /// Yields the processor if this thread has sent for longer than `Sender::SLICE` and there are
+    /// more senders than processors. Returns how long other threads ran; zero for methods that
+    /// never yield.
     fn give_way(&mut self) -> Duration {
         Duration::ZERO
     }
@@ -176,7 +179,7 @@ pub(crate) struct ThreadRecord {
 /// Sends with `worker`, one flow after another, until the phase is [`Phase::Stop`].
 pub(crate) fn drive<W: Worker>(worker: &mut W, cx: &ThreadCx<'_>) -> ThreadRecord {
     let (size, batch) = (cx.plan.size, worker.batch());
-    // All flows send the same bytes, unless the datagrams are verified.
+    // To verify datagrams, each flow needs bytes of its own; otherwise all flows send the same.
     let distinct = if cx.plan.verify { cx.submitted.len() } else { 1 };
     let mut payloads: Vec<Vec<u8>> = (0..distinct)
         .map(|flow| stamp::template(cx.first_flow + flow, size).repeat(batch))
@@ -265,8 +268,8 @@ fn reason(error: &io::Error) -> DropReason {
     }
 }
 
-/// Picks one call in sixteen at random, to be timed. Picking every sixteenth call could time the
-/// same place of each batch again and again.
+/// Picks one call in sixteen at random, to be timed. If every sixteenth call were timed, and the
+/// link did work after every 64 calls, the timed calls would miss that work always or never.
 #[derive(Debug)]
 struct Sampler {
     state: u64,
@@ -287,7 +290,8 @@ impl Sampler {
             self.left -= 1;
             return false;
         }
-        // xorshift64 (Marsaglia 2003) draws gaps of 0 to 30 calls, 15 on average.
+        // xorshift64 (Marsaglia 2003) draws how many calls are skipped before the next timed call:
+        // 0 to 30, 15 on average.
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;

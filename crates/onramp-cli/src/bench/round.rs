@@ -30,7 +30,8 @@ const PATIENCE_VERIFIED: Duration = Duration::from_secs(30);
 const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
 /// If no datagram arrives for this time, the datagrams that have not arrived count as lost.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(15);
-/// How often a thread that waits for first calls, or for datagrams to arrive, looks again.
+/// Pause between two looks at the counters, for a thread that waits until all senders have begun,
+/// or until datagrams have arrived.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The measurements of one method in one round.
@@ -50,7 +51,7 @@ pub(crate) struct Round {
     pub(crate) wait: Latency,
     /// Number of calls in the window that were refused because there was no room.
     pub(crate) refused: u64,
-    /// Number of datagrams in each message to the kernel; `per_call`: in each system call.
+    /// Mean number of datagrams in a message to the kernel; `per_call`: in a system call.
     pub(crate) per_message: f64,
     pub(crate) per_call: f64,
     /// Number of datagrams dropped over the whole round, by reason.
@@ -116,7 +117,8 @@ pub(crate) fn run(plan: &Plan, kind: Kind, sinks: &mut Sinks) -> Result<Round> {
 }
 
 /// Waits until `due` datagrams have arrived at the sinks, whether receiving threads have read them
-/// or not. A path with threads of its own, such as veth, may need some time on a busy machine.
+/// or not. On a busy machine, the kernel may deliver datagrams over veth a moment after the system
+/// call that sent them.
 fn settle(receivers: &Receivers, sinks: &mut Sinks, due: u64) -> Result<()> {
     let (mut arrived, mut give_up) = (0, MonotonicClock.now() + SETTLE_PATIENCE);
     loop {
@@ -138,7 +140,7 @@ fn sockets_for(reading: bool, sinks: &Sinks) -> Result<Vec<UdpSocket>> {
     clones.collect::<std::io::Result<_>>().context("cannot duplicate a sink's descriptor")
 }
 
-/// Counters that the sending threads write and the observer reads.
+/// Counters that the sending threads write, and that the thread that runs the round reads.
 struct Cells {
     submitted: Vec<Measurement>,
     calls: Vec<Measurement>,
@@ -165,7 +167,6 @@ struct Snapshot {
     path: Option<PathCounts>,
 }
 
-/// All parts of a round that its threads need.
 struct Stage<'a> {
     plan: &'a Plan,
     session: &'a dyn Session,
@@ -328,7 +329,7 @@ impl Window {
         }
     }
 
-    /// Returns the number of datagrams in each message to the kernel, and in each system call.
+    /// Returns the mean numbers of datagrams in a message to the kernel, and in a system call.
     fn batches(&self, submitted: u64) -> (f64, f64) {
         let calls = self.end.calls - self.start.calls;
         match (&self.start.path, &self.end.path) {

@@ -205,7 +205,7 @@ mod tests {
         for target in sinks.targets() {
             sender.send_to(&[7; 58], target).expect("the wire takes it");
         }
-        // The datagrams may take some time to arrive.
+        // Wait until every sink has counted its datagram, because veth may deliver it late.
         let due = before + sinks.targets().len() as u64;
         let give_up = MonotonicClock.now() + Duration::from_secs(60);
         while sinks.dropped().expect("counters").iter().sum::<u64>() < due {

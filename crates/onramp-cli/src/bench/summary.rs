@@ -46,8 +46,9 @@ pub(crate) struct MethodSummary<'a> {
     pub(crate) cpu_ns_per_packet: Option<Spread>,
     pub(crate) machine_cpu_ns_per_packet: Option<Spread>,
     pub(crate) jain: Spread,
-    /// Percentiles, over all rounds together, of the durations of sending calls; `accept_ns`: of
-    /// times from the first call for a batch to the next batch; `wait_ns`: of the waits for room.
+    /// Percentiles, over all rounds together. `send_ns`: the durations of sending calls;
+    /// `accept_ns`: the times from the first call for a batch until its thread may go on to the
+    /// next batch; `wait_ns`: the waits for room.
     pub(crate) send_ns: Option<Percentiles>,
     pub(crate) accept_ns: Option<Percentiles>,
     pub(crate) wait_ns: Option<Percentiles>,
@@ -108,7 +109,7 @@ pub(crate) struct Ratios {
     pub(crate) delivered_per_second: Option<Spread>,
     pub(crate) cpu_ns_per_packet: Option<Spread>,
     pub(crate) machine_cpu_ns_per_packet: Option<Spread>,
-    /// The ratio of the medians over all rounds.
+    /// The median duration of a sending call, over all rounds together, divided by that of `send`.
     pub(crate) send_p50: Option<f64>,
 }
 
@@ -212,7 +213,8 @@ mod tests {
         let mut rounds = vec![
             planted::round(Kind::Send, 100, 1_000),
             planted::round(Kind::Onramp, 800, 2_000),
-            // In the second round, the methods run in another order.
+            // In the second round, the methods run in another order. Each must still be compared
+            // with `send` of its own round.
             planted::round(Kind::Onramp, 400, 1_000),
             planted::round(Kind::Send, 200, 4_000),
         ];

@@ -217,7 +217,8 @@ fn deduplicated(mut methods: Vec<Kind>) -> Vec<Kind> {
     methods
 }
 
-/// Checks everything that can be known before the first thread starts.
+/// Checks, before the first thread starts, that the machine's limits allow the benchmark and that
+/// the path carries datagrams of the size that the user gave.
 pub(crate) fn check(plan: &Plan) -> Result<()> {
     let sinks = if matches!(plan.sink, SinkKind::External(_)) { 0 } else { plan.flows() };
     // If datagrams are read, every sink has a second file descriptor, for the thread that reads it.
@@ -253,8 +254,8 @@ fn check_path(plan: &Plan, to: SocketAddr) -> Result<()> {
         bail!("--size {}: the path to {to} takes {fits} bytes unfragmented", plan.size);
     }
     let sent = socket.send(&vec![0; plan.size]).and_then(|_| {
-        // If nobody listens at the destination and it is near, its machine answers within this time
-        // that it refused the datagram.
+        // If nobody listens at the destination, its machine answers with an ICMP error. Over a
+        // short path, the answer comes within these 50 ms.
         std::thread::sleep(Duration::from_millis(50));
         socket.take_error().map(|error| error.map_or(Ok(()), Err))?
     });

@@ -19,8 +19,8 @@ const BASH: &str = include_str!("completions/onramp.bash");
 const ZSH: &str = include_str!("completions/onramp.zsh");
 const FISH: &str = include_str!("completions/onramp.fish");
 
-/// The text with which the functions in the script for zsh begin, and the text that begins the part
-/// that calls them.
+/// Texts by which this command finds two places in clap's script for zsh: the beginning of the main
+/// function, and the lines at the end that call it.
 const ZSH_FUNCTION: &str = "\n_onramp() {";
 const ZSH_CALL: &str = "\nif [ \"$funcstack[1]\"";
 
@@ -47,7 +47,7 @@ enum Name {
     Fish,
 }
 
-/// A program whose name this program can be called by.
+/// A program of iproute2. A link with its name, `tc` or `ip`, may lead to this program.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Program {
     Tc,
@@ -122,7 +122,8 @@ fn fish(also: &[&str]) -> String {
 pub(crate) fn complete(words: &[String]) -> Result<()> {
     let Some((program, words)) = words.split_first() else { return Ok(()) };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    // Without a daemon, only the names that the daemon would tell are missing.
+    // If no daemon runs, the words that need no daemon are printed all the same; only names, such
+    // as those of devices, are missing.
     let mut client = None;
     let folder = env::current_dir().unwrap_or_default();
     let mut ask = |argv: &[&str]| {

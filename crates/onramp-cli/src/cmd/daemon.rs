@@ -51,8 +51,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         .map_err(|error| anyhow!(error))
 }
 
-/// Parses the filter for log messages. A part of the filter without `=` must be a level; the mere
-/// name of a part of the program is an error.
+/// Parses the filter for log messages. A part of the filter without `=` must be a level, such as
+/// `info`: the name of a part of the program without a level is an error.
 fn targets(text: &str) -> Result<Targets> {
     let expected = "expected a level such as info, or info,onramp_daemon=debug";
     let alone = |part: &&str| !part.contains('=') && part.parse::<LevelFilter>().is_err();

@@ -9,7 +9,7 @@ use crate::reference::man::pages;
 
 /// Write the manual pages
 ///
-/// They are made from the tables of words that tc and ip understand.
+/// The pages are made from the tables of words that tc and ip understand.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: onramp man . && man ./onramp-tc.8")]
 pub(crate) struct Args {

@@ -42,7 +42,7 @@ struct Fault(u8, String);
 
 impl From<ClientError> for Fault {
     fn from(error: ClientError) -> Self {
-        // `tc` also ends with exit code 2 if the kernel does not answer.
+        // iproute2's `tc` exits with 2, too, if the kernel does not answer it.
         Self(2, format!("onramp: {error}"))
     }
 }
@@ -86,7 +86,7 @@ fn show(reply: &Reply) {
     let _ = io::stderr().write_all(reply.err.as_bytes());
 }
 
-/// The options in front of a batch: a file of commands.
+/// The options of a batch. A batch is a file of commands, which `-batch` names.
 struct Switches<'a> {
     /// The name of the file with the commands, or `-` for standard input.
     file: &'a str,

@@ -24,8 +24,9 @@ const STDIN: &str = "standard input";
 const DEVICE: &str = "link";
 /// A capture with fewer bytes than this is read so fast that no progress line is shown.
 const LONG: u64 = 16 << 20;
-/// Largest size, in bytes, of a file with the lines of a tree, or of a file with a program. A tree
-/// with the largest possible number of classes needs a tenth of this size.
+/// Largest size, in bytes, of a file with the lines of `tc` that make a tree, or with the program
+/// of a `bpf` filter. A tree with the largest possible number of classes needs a tenth of this
+/// size.
 const TEXT_MAX: u64 = 64 << 20;
 /// The highest rate of a link, in bytes per second, as in `tc`.
 const RATE_MAX: u64 = 1_000_000_000_000_000;

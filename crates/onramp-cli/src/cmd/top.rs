@@ -25,7 +25,7 @@ Examples:
   onramp top --once
   onramp top -b -n 60 --json | jq -c '.rows[] | {id, bytes_per_second}'")]
 pub(crate) struct Args {
-    /// Show only rows that contain all of these words: `d0`, `fq`, `8001:`, `overlimit`
+    /// Show only rows that contain every WORD, such as `d0`, `fq`, `8001:` or `overlimit`
     #[arg(value_name = "WORD")]
     filter: Vec<String>,
     /// Order of the rows: as a tree, or by a figure with the greatest first

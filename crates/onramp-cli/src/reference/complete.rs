@@ -84,7 +84,8 @@ impl Line<'_> {
                     Then::Qdisc | Then::Class | Then::Filter => {
                         return self.of_kind(verb.then, word, behind);
                     }
-                    // This word is the name of a device that the user gave without the word `dev`.
+                    // A word that the verb does not know is the name of a device: the user may
+                    // leave out `dev`.
                     Then::Type | Then::End => {
                         left.retain(|it| it.name != "dev");
                         rest = behind;
@@ -142,7 +143,7 @@ impl Line<'_> {
         known.iter().map(|option| (first(option), option.help.to_owned())).collect()
     }
 
-    /// Returns the values that may follow a word which takes a value of this sort.
+    /// Returns the values that may follow a word. `takes` says which sort of value the word takes.
     fn values(&mut self, takes: Takes) -> Vec<Candidate> {
         match takes {
             Takes::Nothing | Takes::Value(_) => Vec::new(),

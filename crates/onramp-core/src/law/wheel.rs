@@ -1,22 +1,22 @@
-//! Periodic timers that go off at the same times as Linux's timers. They are for qdiscs that nobody
-//! calls between packets, so that no code runs when a timer goes off.
+//! Periodic timers that go off at the same times as Linux's timers. No code runs at these times: at
+//! each call of a qdisc, the qdisc asks how often its timer has gone off since the last call.
 //!
-//! When a qdisc is called, it asks how often its timer has gone off since the last call. A timer
-//! goes off at the times at which it would if the qdisc had been created at time 0 of the clock. So
-//! these times depend only on the clock, not on when packets come.
+//! A timer goes off at the times at which it would if the qdisc had been created at time 0 of the
+//! clock. So these times depend only on the clock, not on when packets come.
 //!
 //! Source: behaviour of Linux 7.2 `kernel/time/timer.c` with `HZ=100`: a timer goes off in the tick
-//! after the tick for which it was set. Linux has several clocks, finer and coarser ones; a timer
-//! with a long wait goes off in the next tick of a coarser clock. When the machine starts, the
-//! clocks have counted to five minutes before a great power of two (`INITIAL_JIFFIES`).
+//! after the tick for which it was set. The longer a timer waits, the coarser is the clock that
+//! Linux uses for it, and the timer goes off in the next tick of that clock. When the machine
+//! starts, Linux's counter of ticks does not begin at zero, but five minutes before its 32 bits
+//! overflow (`INITIAL_JIFFIES`).
 
 use crate::base::Instant;
 
 /// Nanoseconds in a tick of Linux's timer clock, with `HZ=100`.
 pub(crate) const TICK_NS: u64 = 10_000_000;
 
-/// Number of ticks that the clocks have counted when the machine starts: five minutes (30,000
-/// ticks) less than a multiple of the length of every coarser clock's tick.
+/// Linux's counter of ticks when the machine starts, modulo 2^21: five minutes (30,000 ticks)
+/// before the counter reaches a multiple of 2^21, the length of the coarsest clock's tick.
 const COUNTED: u64 = (1 << COARSEST_BITS) - 30_000;
 
 /// A tick of each clock is as long as 2^3 ticks of the next finer clock.
@@ -60,8 +60,8 @@ impl Timer {
     pub(crate) fn new(first: u64, parts: u64, wait_ns: u64) -> Self {
         let (rest, wait) = (parts - 1, wait_ns.div_ceil(TICK_NS));
         let begun = ends(0, first, grain(first));
-        // A tick has already begun when the timer is set again, so the clock is chosen by the wait
-        // minus one tick.
+        // Linux sets the timer again when the present tick has already begun. So Linux chooses the
+        // clock as for a wait that is one tick shorter.
         let grain = grain(wait.saturating_sub(1));
         let second = ends(begun + rest, wait, grain);
         let period = ends(second + rest, wait, grain) - second;
@@ -113,9 +113,9 @@ impl Rounds {
         self.count + u64::from(!waits)
     }
 
-    /// Replaces the timer `old` by `new`. If the work of a round is done, the wait that has begun
-    /// with `old` ends first. Otherwise the next round follows the present one by a period of
-    /// `new`.
+    /// Replaces the timer `old` by `new` at the time `now`. If all parts of the present round are
+    /// done, the next round begins when it would have begun with `old`. Otherwise the next round
+    /// begins a period of `new` after the present round began.
     pub(crate) fn change(&mut self, old: &Timer, new: &Timer, now: Instant) {
         self.count(old, now);
         let Some((begun, next)) = &mut self.times else { return };
@@ -200,15 +200,16 @@ mod tests {
         );
         let mut rounds = Rounds::default();
         rounds.count(&timer, Instant(50 * TICK_NS));
-        // In tick 50, all parts of the round that began in tick 46 are done.
+        // The first call of `count` is in tick 50, when all parts of the round that began in tick
+        // 46 are done.
         let rows = [(50, [1; 3]), (51, [2, 1, 1]), (52, [2, 2, 1]), (53, [2; 3]), (56, [3, 2, 2])];
         for (tick, parts) in rows {
             let now = Instant(tick * TICK_NS);
             rounds.count(&timer, now);
             assert_eq!([0, 1, 2].map(|part| rounds.of_part(part, now)), parts, "{tick}");
         }
-        // Here, `count` is first called in tick 47, when part 2 of the round of tick 46 is still to
-        // be done.
+        // Now the first call of `count` is in tick 47, in the round that began in tick 46. Part 2
+        // of this round is done in tick 48.
         let (mut rounds, now) = (Rounds::default(), |tick: u64| Instant(tick * TICK_NS));
         rounds.count(&timer, now(47));
         assert_eq!([47, 48].map(|tick| rounds.of_part(2, now(tick))), [0, 1]);
@@ -264,9 +265,9 @@ mod tests {
         }
     }
 
-    /// If the timer is replaced while the parts of a round are still being done, the next round
-    /// follows the present one by a period of the new timer. If all parts are done, the wait that
-    /// has begun with the old timer ends first.
+    /// If `change` replaces the timer before all parts of a round are done, the next round begins a
+    /// period of the new timer after this round began. If all parts are done, the next round begins
+    /// when it would have begun with the old timer.
     #[test]
     fn a_change_amid_a_long_work_holds_at_once() {
         // The old timer goes off in ticks 51, 52 and 53, and again from tick 56 on. The new timer

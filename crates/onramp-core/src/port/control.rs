@@ -50,8 +50,8 @@ impl<D: Device> Port<D> {
         }
         jobs.push_back(job);
         drop(jobs);
-        // Relaxed: an owner may miss the flag, since this thread then owns the port itself or wakes
-        // the runner; the lock publishes the job.
+        // Relaxed: the lock publishes the job. If an owner misses the flag, the job runs all the
+        // same: this thread now becomes the owner itself or wakes the runner.
         self.requests.fetch_or(JOBS, Ordering::Relaxed);
         if let Some(owner) = self.intake.own() {
             return Ok(self.run_jobs_now(owner, Caller { now, waker, is_runner: false }));
@@ -78,13 +78,14 @@ impl<D: Device> Port<D> {
         self.with(Box::new(|root, cx| root.succeed(qdisc, cx)), now, waker)
     }
 
-    /// Runs the waiting jobs, up to a quota, and then leaves the port. Sends no packet, but asks
-    /// the runner to send. Returns true if no job is left.
+    /// Runs the waiting jobs, until the run has lasted for [`QUOTA_NS`](super::QUOTA_NS) or has
+    /// taken over jobs [`JOB_LOOKS`] times. Then leaves the port. Sends no packet, but asks the
+    /// runner to send. Returns true if no job is left.
     fn run_jobs_now(&self, mut owner: Owner<'_, PortState<D>>, caller: Caller<'_>) -> bool {
         let waker = caller.waker;
         let was_busy = owner.was_busy();
-        // The run's quota of packets is zero, since this function sends nothing. If the port is
-        // closed or dead, `run` drops its packets at the end of this function.
+        // This function sends nothing, so the quota of its run is zero packets. If the port is
+        // closed or dead, the call of `self.run` at the end drops the port's packets.
         let mut run = Run::new(owner.later(caller.now), waker, &self.stats);
         let held = owner.held(&self.stats);
         for _ in 0..JOB_LOOKS {
@@ -121,7 +122,8 @@ impl<D: Device> Port<D> {
         }
         if was_busy {
             if owner.waiting() > 0 {
-                // No owner will send the packets that were staged while the jobs ran.
+                // In a busy port, pushes only stage packets. So ask the runner to send the packets
+                // that were staged while the jobs ran.
                 waker.visit_by(run.now);
             }
             owner.leave_busy();
@@ -133,17 +135,18 @@ impl<D: Device> Port<D> {
         !left
     }
 
-    /// Whether the owner should take the requests (to close the port, or to run jobs) now. `looks`
-    /// says how often the owner may still look for jobs in this run.
+    /// Whether the owner should now handle the requests of other threads (to close the port, or to
+    /// run jobs). `looks` is the number of times that the owner may still take over jobs in this
+    /// run.
     pub(super) fn has_requests(&self, owner: &PortState<D>, looks: u32) -> bool {
-        // Relaxed: after setting a flag, the requester tries to own the port or wakes the runner,
-        // so a stale read is harmless. The look after each turn finds requests that were made while
-        // the owner was blocked inside the device for a long time.
+        // Relaxed: after setting a flag, a thread tries to own the port or wakes the runner, so it
+        // is harmless if the owner does not see the flag yet. The owner calls `has_requests` after
+        // each turn, because flags may have been set while the owner was blocked inside the device.
         let requests = self.requests.load(Ordering::Relaxed);
         requests & CLOSE != 0 && !owner.is_closed() || looks > 0 && requests != 0
     }
 
-    /// Asks the runner to visit the port if jobs are left.
+    /// Asks the runner to visit the port if jobs wait that the owner has not run.
     pub(super) fn wake_for_requests(&self, owner: &PortState<D>, run: &Run<'_>) {
         if owner.has_jobs() {
             run.waker.visit_by(run.now);
@@ -221,8 +224,8 @@ impl<D: Device> PortState<D> {
         run.finish(&mut drops);
     }
 
-    /// Drops all jobs that have not run. A thread that waits for a job learns that the job will not
-    /// run, because the job is dropped.
+    /// Drops all jobs that have not run. A job whose result a thread awaits holds the sending half
+    /// of a channel. Dropping the job tells this thread that the job will not run.
     pub(super) fn drop_jobs(&mut self) {
         while let Some(job) = self.jobs.pop_front() {
             drop_any(job);

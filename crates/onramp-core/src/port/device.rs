@@ -4,7 +4,7 @@ use onramp_queue::PacketList;
 
 use crate::base::Instant;
 
-/// What a port and its qdiscs must know about a device, which does not change.
+/// The properties of a device that a port and its qdiscs must know. They never change.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
@@ -40,7 +40,8 @@ impl DeviceInfo {
 /// The result of offering a burst (packets handed over together) to a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transmitted {
-    /// Number of calls into the kernel, or of notifications of a ring buffer.
+    /// Number of calls into the kernel that the device made for the burst. A device that writes to
+    /// a ring buffer counts its notifications of the reader instead.
     pub calls: u32,
     /// Number of messages that the device sent. A segmented packet of many datagrams counts as one
     /// message.
@@ -100,7 +101,7 @@ pub struct Transmitted {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait Device: Send {
-    /// Returns what does not change about the device.
+    /// Returns the properties of the device that never change.
     fn info(&self) -> &DeviceInfo;
 
     /// Sends packets from the front of `burst`. Should not block.

@@ -28,8 +28,8 @@ impl<D: Device> Port<D> {
         Some(self.run(owner, PacketList::new(), Caller { now, waker, is_runner: true }))
     }
 
-    /// Marks the port as dead after a panic of its qdisc or device. Returns the reason why the
-    /// owner stops its run.
+    /// Marks the port as dead after a panic of its qdisc or device. Returns why the owner stops its
+    /// run: `Stop::Quota` if the port still holds packets to drop, else `Stop::Empty`.
     #[cold]
     pub(super) fn die(
         &self,
@@ -74,9 +74,9 @@ impl<D: Device> PortState<D> {
     }
 
     /// Drops the packets of a closed port: at most `quota.purge` packets of `burst` and `inbox`,
-    /// then the packets of the tree. The packets of the tree are dropped only if they fit into the
-    /// rest of the quota or if the owner has time, because a qdisc can only drop all of its packets
-    /// at once.
+    /// then the packets of the tree. A qdisc can only drop all of its packets at once. So if the
+    /// owner is a sender, and the tree holds more packets than the rest of the quota, the sender
+    /// leaves the tree to the runner.
     pub(super) fn purge(&mut self, reason: DropReason, run: &mut Run<'_>) -> Stop {
         self.share = None; // A closed port gives up its part of a shared rate.
         if !self.is_buried && self.closed == Some(DropReason::PortDead) {
@@ -114,8 +114,8 @@ impl<D: Device> PortState<D> {
     }
 
     /// Closes the port after a panic, so that its qdisc and device are never called again. Drops
-    /// the packets at once if they are few or the owner has time; otherwise the runner's next visit
-    /// drops them.
+    /// the port's packets at once if the owner is the runner, or if the packets do not exceed the
+    /// owner's quota; otherwise the runner's next visit drops them.
     pub(super) fn die(&mut self, run: &Run<'_>) {
         self.closed = Some(DropReason::PortDead);
         if !self.is_burden(run) {
@@ -128,7 +128,8 @@ impl<D: Device> PortState<D> {
         !self.is_buried && self.closed == Some(DropReason::PortDead)
     }
 
-    /// Returns the reason why an owner stops its run after a panic.
+    /// Returns why the owner of a dead port stops its run: `Stop::Quota` if the port still holds
+    /// packets to drop, else `Stop::Empty`.
     pub(super) fn stop_of_death(&self) -> Stop {
         if self.awaits_burial() { Stop::Quota } else { Stop::Empty }
     }
@@ -138,9 +139,10 @@ impl<D: Device> PortState<D> {
         if self.awaits_burial() { self.held_by_death(stats) } else { self.backlog() }
     }
 
-    /// Drops the qdiscs, jobs and packets of a dead port. Packets are marked `PortDead` at push, so
-    /// unprocessed packets already carry that reason. The number of dropped packets is computed
-    /// from counters, because the panic itself may have destroyed packets.
+    /// Drops the qdiscs, jobs and packets of a dead port. Each packet carries the drop reason
+    /// `PortDead` from its push until the port has processed it, so it needs no other reason now.
+    /// The number of dropped packets is computed from counters, because the panic itself may have
+    /// destroyed packets.
     fn bury(&mut self, stats: &PortStats) {
         self.is_buried = true;
         self.share = None; // A dead port gives up its part of a shared rate.

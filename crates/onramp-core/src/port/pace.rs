@@ -10,8 +10,8 @@ const BUSY_PACKETS: u32 = 24;
 /// When fewer packets than this come in one tick, the port is busy no longer.
 const IDLE_PACKETS: u32 = 12;
 /// Packets were collected *in vain* if the newest packet that the runner finds is at least this
-/// old, in nanoseconds: then no sender was active any more, and a sender could have sent the
-/// packets earlier.
+/// old, in nanoseconds. Then the senders had stopped before the runner came, and collecting only
+/// delayed the packets.
 const PAUSE_NS: u64 = TICK_NS / 8;
 /// After this many consecutive visits that found packets collected in vain, the port stops
 /// collecting for a while. A single such visit may be an accident, since a thread may lose its
@@ -31,15 +31,15 @@ pub(super) struct Pace {
     /// Time at which the newest packet that came in this run was pushed, or `None` if no packet
     /// came.
     newest: Option<Instant>,
-    /// Whether the last burst cost the device no call into the kernel. Then it costs no more to
-    /// send packets one by one than in bursts.
+    /// Whether the device made no call into the kernel for the last burst. If so, sending packets
+    /// one by one costs no more than sending them in bursts.
     cheap: bool,
     /// Time before which the port does not collect packets, and the length of the last pause in
     /// collecting, in nanoseconds.
     collects_from: Instant,
     hold_ns: u64,
-    /// Number of the runner's visits since the last pause that found packets, and how many of these
-    /// visits in a row, up to the last one, found packets that were collected in vain.
+    /// `visits`: number of the runner's visits since the last pause that found packets. `in_vain`:
+    /// how many of the latest of these visits, in a row, found packets that were collected in vain.
     visits: u8,
     in_vain: u8,
 }
@@ -68,7 +68,8 @@ impl Pace {
         self.cheap
     }
 
-    /// Whether the port does not collect packets at `now`, because of a pause.
+    /// Whether the port collects no packets at `now`, because it recently collected packets in
+    /// vain.
     pub(super) fn holds(&self, now: Instant) -> bool {
         now < self.collects_from
     }
@@ -77,10 +78,11 @@ impl Pace {
     /// collected. `visit` says whether the run was a visit of the runner.
     ///
     /// Senders that wait for answers send a burst and stop. Collecting such a burst only delays it.
-    /// The runner notices the delay by the age of the newest packet, and then the port stops
-    /// collecting for a pause, which is longer if the same happens again soon. There is no pause if
-    /// each burst costs the device a call into the kernel, because sending many packets late in one
-    /// call is then still cheaper than sending them one by one.
+    /// The runner notices the delay by the age of the newest packet, and the port then stops
+    /// collecting for a while (a pause). If packets are delayed again soon after a pause, the next
+    /// pause is longer. There is no pause if each burst costs the device a call into the kernel,
+    /// because sending many packets late in one call is then still cheaper than sending them one by
+    /// one.
     pub(super) fn collects(&mut self, was_busy: bool, visit: bool, now: Instant) -> bool {
         let (came, newest) = (self.came, self.newest.take());
         let tick_over = now.since(self.tick_start) >= TICK_NS;
@@ -101,8 +103,8 @@ impl Pace {
         }
     }
 
-    /// Records a visit of the runner that found packets. `lay` says whether they were collected in
-    /// vain: no sender was active any more.
+    /// Records a visit of the runner that found packets. `lay` says whether these packets were
+    /// collected in vain (see [`PAUSE_NS`]).
     fn note_visit(&mut self, lay: bool, now: Instant) {
         self.visits = self.visits.saturating_add(1);
         self.in_vain = if lay { self.in_vain + 1 } else { 0 };
@@ -172,8 +174,9 @@ mod tests {
         }
     }
 
-    /// If two visits in a row, among the first four after a pause, find packets collected in vain,
-    /// the next pause is twice as long. If that happens only later, the next pause is 1 ms again.
+    /// If two visits in a row, among the first four visits after a pause, find packets collected in
+    /// vain, the next pause is twice as long. If the first such two visits come later, the next
+    /// pause is 1 ms again.
     #[test]
     fn after_some_good_visits_the_pause_is_short_again() {
         for (good, doubles) in
@@ -211,8 +214,9 @@ mod tests {
         assert_eq!(hold_ns(&pace, at), 0);
     }
 
-    /// Packets 50 us old cause no pause in collecting if the owner is a sender, if the port was not
-    /// busy, if the device makes calls into the kernel, or if the visit finds no packets.
+    /// Nine runs of an owner, with packets that are 50 us old, cause no pause in collecting if the
+    /// owner is a sender, if the port was not busy, or if the device makes calls into the kernel.
+    /// Nine visits of the runner that find no packets cause no pause either.
     #[test]
     fn only_visits_that_find_what_was_collected_count() {
         for (was_busy, by_runner, calls, finds) in [
@@ -261,8 +265,8 @@ mod tests {
         ] {
             let after = |was_busy, visit, ns| {
                 let mut pace = Pace::default();
-                // This call begins a new tick at `START`, because the tick that began at time 0 is
-                // over.
+                // This call begins a new tick at `START`, because the first tick, which began at
+                // time 0, is over.
                 let _ = pace.collects(false, false, Instant(START));
                 pace.enqueued(came);
                 pace.collects(was_busy, visit, Instant(START + ns))

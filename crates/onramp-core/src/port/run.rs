@@ -61,7 +61,7 @@ pub(super) struct Quota {
     pub(super) send: u32,
     pub(super) enqueue: u32,
     pub(super) handed: u32,
-    /// If the port is closed: how many packets the owner may still drop.
+    /// How many packets the owner of a closed port may still drop in this run.
     pub(super) purge: u32,
 }
 
@@ -73,8 +73,8 @@ pub(super) enum Leave {
     Idle,
     /// The port collects: pushes only stage packets, which the runner sends at its next tick.
     Collecting,
-    /// Pushes only stage packets. If there is `more` to send now, the runner visits the port at
-    /// once.
+    /// Pushes only stage packets. If `more` is true, the port holds packets that could be sent (or,
+    /// in a closed port, dropped) now, so the runner must visit the port at once.
     Staging { more: bool },
 }
 
@@ -83,8 +83,8 @@ pub(super) enum Leave {
 pub(super) enum Stop {
     /// The port holds no packet.
     Empty,
-    /// No packet may leave before this time, or the device, which is full, takes none before this
-    /// time.
+    /// The port holds packets, but none can leave before this time: the qdisc or the port's share
+    /// of a rate holds them back, or the device is full.
     Until(Instant),
     /// The quota of the run is used up, and packets are left.
     Quota,

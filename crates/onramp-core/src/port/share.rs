@@ -1,19 +1,20 @@
 //! A rate that several ports have in common, divided between them without a lock.
 //!
 //! Each port that shares the rate is a *member*. A member announces whether it has packets to send.
-//! Every [`RECOUNT_NS`] nanoseconds, a member counts the active members: those that have packets to
-//! send, had some until a moment ago, or have sent bytes for which the time that they take at the
-//! member's part of the rate has not yet passed. The member then sends at the shared rate divided
-//! by that count. So all members together send at the shared rate, except for a short time after a
+//! Every [`RECOUNT_NS`] nanoseconds, a member counts the active members. A member is active while
+//! it has packets to send, then for as long as its last packet takes at its part of the rate, and
+//! then for [`RECOUNT_NS`] nanoseconds more. The member then sends at the shared rate divided by
+//! that count. So all members together send at the shared rate, except for a short time after a
 //! member became active or inactive.
 //!
 //! Theorem: as long as the same members have packets to send, in any time `t` all members together
 //! send at most `rate · (t + SLACK_NS)` plus one packet per member. They send at least `rate · t`
 //! minus one packet per member, provided that no timer is later than `SLACK_NS`. A member that
-//! becomes active counts the others at once. The others count the new member within `RECOUNT_NS`,
-//! if their ports are served that often; until then the members together may exceed the rate. When
-//! a member becomes inactive, its part is unused until the waiting members count again, which takes
-//! at most `WAIT_MAX_NS`.
+//! becomes active counts the others at once. The other members count the new one within
+//! `RECOUNT_NS`, if their ports have an owner that often; until then the members together may
+//! exceed the rate. When a member becomes inactive, its part of the rate is unused until the other
+//! members count again. A member that waits for its next packet's time counts again after at most
+//! `WAIT_MAX_NS`.
 //!
 //! Source: the idea is that of `cake_mq` (Linux 7.2, `net/sched/sch_cake.c`; J. Köppeler et al.,
 //! 2025).
@@ -26,8 +27,9 @@ use crate::base::{Instant, Rate};
 
 /// After this time, in nanoseconds, a member counts the active members again.
 const RECOUNT_NS: u64 = 200_000;
-/// How much of its unused rate an active member may catch up on, in nanoseconds of sending. A timer
-/// that wakes the member may be late by this much without loss.
+/// If an active member has sent less than its part of the rate allows, it may make up for at most
+/// the bytes of this time, in nanoseconds. So a timer may wake the member late by this time without
+/// loss.
 const SLACK_NS: u64 = 1_000_000;
 /// If a member shares the rate with other active members, it waits for at most this long, in
 /// nanoseconds, before it counts them again. Without this limit, a slow member would wait long for
@@ -62,8 +64,9 @@ pub struct Share {
     /// Number of active members, this member included, when this member last counted them.
     siblings: u32,
     counted_at: Instant,
-    /// Bytes that the member has sent at time `at` beyond what its part of the rate allowed. If the
-    /// number is negative, the member has sent less than allowed, and may catch up.
+    /// Bytes that the member has sent, up to the time `at`, beyond what its part of the rate
+    /// allows. A negative number means that the member has sent less than that, and may make up for
+    /// it.
     debt: f64,
     at: Instant,
 }
@@ -102,8 +105,8 @@ impl SharedRate {
         Rate::bytes_per_second(self.0.rate.load(Ordering::Relaxed))
     }
 
-    /// Returns the number of active members: those that have packets to send, or that count as
-    /// active until a time after `since`.
+    /// Returns the number of active members: those that have packets to send, and those whose
+    /// [`Member`] contains a time after `since`.
     fn active(&self, since: Instant) -> u32 {
         // Relaxed: if a member's change is not visible yet, the next count sees it.
         let until = |member: &Member| member.0.load(Ordering::Relaxed);
@@ -126,7 +129,7 @@ impl Share {
             // Relaxed: no other data depends on this number, and only this member writes it.
             self.of.0.members[self.member].0.store(until, Ordering::Relaxed);
             if has_packets {
-                // A member loses the rate that it did not use while it had no packets to send.
+                // A member cannot make up for a time in which it had no packets to send.
                 self.debt = self.debt.max(0.0);
                 self.count(now);
             }
@@ -150,7 +153,8 @@ impl Share {
         }
     }
 
-    /// Reduces `debt` by the bytes that the member's part of the rate has allowed since `at`.
+    /// Reduces `debt` by the bytes that the member's part of the rate allows from the time `at` to
+    /// `now`, and sets `at` to `now`.
     fn pay(&mut self, now: Instant) {
         let (speed, passed) = (self.speed(), float(now.since(self.at)));
         self.at = self.at.max(now);
@@ -162,7 +166,7 @@ impl Share {
     }
 
     /// Returns `None` if the member may send a packet now. Otherwise returns the time at which to
-    /// ask again.
+    /// call `not_before` again.
     #[must_use]
     #[inline]
     pub fn not_before(&mut self, now: Instant) -> Option<Instant> {

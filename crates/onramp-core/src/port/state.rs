@@ -19,12 +19,12 @@ pub(super) struct PortState<D> {
     device: D,
     /// The port's part of a rate that several ports have in common, if any.
     pub(super) share: Option<Share>,
-    /// The latest time that an owner of this port has used, to which no later owner goes back.
+    /// The latest time that any owner of this port has used. No later owner uses an earlier time.
     pub(super) now: Instant,
-    /// Packets taken from the intake that are not yet in the qdisc. There are at most `QUOTA`
-    /// packets, plus the cap of the intake, plus the packets of one push. The owner leaves the
-    /// intake idle only when `inbox` is empty, because nothing would limit the packets in `inbox`
-    /// if each push to an idle intake added some.
+    /// Packets taken from the intake that are not yet in the qdisc: at most `QUOTA` packets, plus
+    /// the cap of the intake, plus the packets of one push. The owner leaves the intake idle only
+    /// when `inbox` is empty: a thread that pushes to an idle intake becomes the owner and appends
+    /// its packets to `inbox`, however many are there already.
     pub(super) inbox: PacketList,
     /// Packets that have left the qdisc but that the device has not taken yet: at most one burst.
     pub(super) burst: PacketList,
@@ -91,8 +91,8 @@ impl<D: Device> PortState<D> {
             return stop;
         }
         if let Some(oldest) = self.inbox.front() {
-            // Record only how long the oldest packet has waited. One value per turn is enough,
-            // because the owner takes all staged packets together.
+            // Record how long only the oldest packet has waited in the intake. One value per turn
+            // is enough, because the owner takes all staged packets together.
             run.stats.staging_ns.record(run.now.since(Instant(oldest.enqueued_ns)));
         }
         let stop = loop {
@@ -110,8 +110,8 @@ impl<D: Device> PortState<D> {
                 self.enqueue(1, false, run);
             }
         };
-        // Move the packets that the next run cannot send into the qdisc as well, so that the qdisc
-        // can schedule them.
+        // A run usually sends at most `QUOTA` packets. If more are left in `inbox`, move the oldest
+        // into the qdisc until `QUOTA` are left, so that the qdisc can schedule them.
         self.enqueue(self.inbox.len().saturating_sub(QUOTA), true, run);
         self.settle(stop, run)
     }
@@ -129,7 +129,8 @@ impl<D: Device> PortState<D> {
             && self.inbox.front().is_some_and(|pkt| !asks || self.root.qdisc().accepts(pkt))
             && let Some(pkt) = self.inbox.pop_front()
         {
-            // The verdict is not needed: the dropped packets are in `drops`.
+            // The qdisc's verdict on the packet is not needed: if the qdisc drops packets, `drops`
+            // receives them.
             let _ = self.root.enqueue(pkt, &mut cx);
             came += 1;
         }
@@ -228,9 +229,9 @@ impl<D: Device> PortState<D> {
         stop
     }
 
-    /// Counts the packets that are left after a turn, and corrects the reason `stop` by that: if
-    /// the quota ended exactly with the last packet, nothing is left to send; and if the qdisc is
-    /// empty but packets are in `inbox`, something is.
+    /// Counts the packets that the port holds after a turn, and corrects the reason `stop` for
+    /// which the turn ended: to `Empty` if the quota ended exactly with the last packet; to `Quota`
+    /// if no packet of the qdisc can leave now, but `inbox` holds packets.
     fn settle(&mut self, stop: Stop, run: &Run<'_>) -> Stop {
         self.update_share(run.now, matches!(stop, Stop::Until(_)) && self.inbox.is_empty());
         let backlog = self.backlog();
@@ -244,7 +245,7 @@ impl<D: Device> PortState<D> {
 
     /// Tells the port's part of a shared rate whether the port has packets to send. `waiting` says
     /// that the owner stopped because no packet may leave now. If the qdisc holds the packets back,
-    /// and the shared rate does not, they do not count as packets to send.
+    /// and the shared rate does not, the port counts as having no packets to send.
     #[inline]
     fn update_share(&mut self, now: Instant, waiting: bool) {
         if self.share.is_none() {
@@ -271,8 +272,8 @@ impl<D: Device> PortState<D> {
         stop: Stop,
         now: Instant,
     ) -> Leave {
-        // If packets are left in `inbox`, `stop` is always `Stop::Quota`: `settle` and `purge` see
-        // to that.
+        // If packets are left in `inbox`, `stop` is always `Stop::Quota`: `settle` and `purge`
+        // return nothing else in this case.
         let more = stop == Stop::Quota;
         match mode {
             _ if self.closed.is_some() && !more => Leave::Idle,

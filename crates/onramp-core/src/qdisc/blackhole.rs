@@ -3,9 +3,9 @@
 //!
 //! Source: behaviour of Linux 7.2 `net/sched/sch_blackhole.c` and `sch_generic.c`.
 //! Differs: Onramp accepts the name `noop`, which `tc` does not know. A sender learns which of its
-//! packets `blackhole` dropped. `noqueue` keeps one packet for a device that is busy, where Linux
-//! drops the packet: a qdisc does not know whether its device is free. `noqueue` may be the child
-//! of another qdisc, which Linux forbids, and works there in the same way.
+//! packets `blackhole` dropped. A qdisc of Onramp does not know whether its device is free. So
+//! `noqueue` keeps one packet while the device is busy; Linux drops the packet. `noqueue` may be
+//! the child of another qdisc, which Linux forbids, and works there in the same way.
 //! Invariant: `blackhole` and `noop` hold nothing, `noqueue` holds one packet at most.
 
 use onramp_queue::{DropReason, Packet};

@@ -16,10 +16,11 @@
 //! headers the socket writes, has the code point 0, comes from one common host, and goes to the
 //! host of its [`dest`](Packet::dest). The options `nat` and `ack-filter` are refused, because
 //! Onramp neither tracks connections nor looks for acknowledgements. The waiting time of a packet
-//! starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). If a tin
-//! has more than 32 bulk flows and all of them share a host, the number of bytes that a flow may
-//! send in a round is not rounded at random, and the flow that lacks the fewest bytes until it may
-//! send goes first: so the scheduler need not visit every flow in every round.
+//! starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). If one host
+//! has all bulk flows of a tin, and more than 32, Linux visits each flow in each round, and rounds
+//! at random the bytes that the flow may send in the round. Onramp does not round them, and the
+//! flow that lacks the fewest bytes until it may send goes first, so Onramp need not visit each
+//! flow in each round.
 //! Invariant: since the qdisc was last empty, no more bytes have left than the rate allows, plus
 //! one packet; packets of a flow leave in order; as long as nothing is dropped, flows of a host
 //! that always have packets get the same number of bytes, give or take a quantum and a packet.
@@ -195,7 +196,8 @@ struct Cake {
     ingress: bool,
     split_gso: bool,
     framing: Framing,
-    /// The framings of those packets that came before `framing` was set and are still held.
+    /// How the link framed the packets that came before `framing` was set and that this qdisc still
+    /// holds.
     former: Former,
     sizes: Sizes,
     base: Base,
@@ -209,8 +211,8 @@ struct Cake {
     /// The time from which the shaper's rate allows the next packet, in nanoseconds.
     next_at: u64,
     /// Like `next_at`, but a dropped packet does not move this time, and a sent packet moves it by
-    /// one and a half times the packet's time on the link, so that drops cost at most a third of
-    /// the rate.
+    /// one and a half times the packet's time on the link. A packet may leave when either of the
+    /// two times has passed, so drops cost at most a third of the rate.
     failsafe_at: u64,
     tins: Vec<Tin>,
     /// The number of the tin that is served now.
@@ -265,8 +267,8 @@ impl Base {
     }
 }
 
-/// Returns a function that tells how many bytes the queue behind a slot (the number of a queue in
-/// the heap) holds.
+/// Returns a function that tells how many bytes a queue holds. The function's argument is the
+/// queue's slot (its number among the queues of all tins).
 fn bytes_of(tins: &[Tin]) -> impl Fn(u16) -> u64 {
     |slot| {
         let (tin, queue) = tin_and_queue(slot);
@@ -321,8 +323,8 @@ impl Cake {
         }
     }
 
-    /// Updates the estimate of the rate with a packet of `bytes` bytes; a packet of several
-    /// datagrams counts as a whole.
+    /// Updates the estimate of the rate with a packet of `bytes` bytes. A packet of several
+    /// datagrams counts once, with its whole length.
     #[inline]
     fn learn(&mut self, bytes: u64, now: u64) {
         if !self.estimates {
@@ -348,8 +350,9 @@ impl Cake {
         since(self.next_at, now) > 0 && since(self.failsafe_at, now) > 0
     }
 
-    /// Discards what an idle tin did not use of its rate. If the whole qdisc was idle, discards
-    /// what it did not use of the shaper's rate as well.
+    /// If the tin `tin` was idle, discards the part of its rate that it did not use, so that the
+    /// tin cannot send it later as a burst. If the whole qdisc was idle, does the same for the
+    /// shaper's rate.
     #[inline]
     fn forget_idle_time(&mut self, tin: usize, now: u64) {
         let idle = self.packets() == 0;
@@ -385,9 +388,9 @@ impl Cake {
             let (tin_time, time) = (tin.pace.time(len), self.pace.time(len));
             if since(tin.next_at, now) < 0 {
                 tin.next_at = tin.next_at.wrapping_add(tin_time);
-            // As in Linux, when a tin has used up its own rate and sends all the same, because
-            // other tins leave some of the shaper's rate, the tin's `next_at` moves to at most one
-            // packet's time after now.
+            // The tin has used up its own rate, and sends all the same because other tins leave
+            // some of the shaper's rate. As in Linux, move the tin's `next_at` to one packet's time
+            // after now, unless it is later already.
             } else if since(tin.next_at, now.wrapping_add(tin_time)) < 0 {
                 tin.next_at = now.wrapping_add(tin_time);
             }
@@ -431,8 +434,8 @@ impl Cake {
                 break (tin, queue, pkt, framing);
             }
             self.heap.forget();
-            // The heap may be out of date and have named an empty queue: rebuild the heap and look
-            // once more.
+            // If the heap was not rebuilt for this call, it may have named an empty queue because
+            // it is out of date: rebuild the heap and look once more.
             if !std::mem::take(&mut known) {
                 return None;
             }
@@ -460,9 +463,8 @@ impl Cake {
         for (place, tin) in self.tins.iter().enumerate() {
             if tin.is_active() {
                 let wait = since(tin.next_at, now);
-                // A tin that is within its own rate is chosen over all tins before it in `tins`. If
-                // no tin is within its rate, the tin that must wait for the shortest time is
-                // chosen.
+                // Choose the last tin in `tins` that is within its own rate. If there is none,
+                // choose the tin that must wait for the shortest time.
                 if wait <= 0 || best.is_none_or(|(_, least)| wait <= least) {
                     best = Some((place, wait));
                 }
@@ -487,8 +489,8 @@ impl Cake {
             self.at += 1;
             if self.at == self.tins.len() {
                 self.at = 0;
-                // The first pass over the tins may have begun in the middle, so only after the
-                // second pass has every tin been examined.
+                // The first pass may have begun in the middle of `tins`, so each tin has been
+                // examined only at the end of the second pass.
                 if rounds > 0 && empty {
                     return None;
                 }
@@ -579,7 +581,8 @@ impl Cake {
 enum Served {
     Packet(Packet),
     Nothing,
-    /// A packet was dropped and charged to its flow, so the turn may go to another flow now.
+    /// A packet was dropped but charged to its flow (option `ingress`), so it may now be the turn
+    /// of another flow.
     Drop,
 }
 
@@ -621,8 +624,8 @@ impl Qdisc for Cake {
         }
         match (mine, self.tins[place].bytes(queue)) {
             (false, _) => Verdict::Queued,
-            // A packet was dropped from the new packet's queue, which is now empty: so the new
-            // packet was dropped as well.
+            // The queue to which the new packet was added is empty now, so the new packet is among
+            // the packets that were dropped.
             (true, 0) => Verdict::Dropped,
             (true, _) => Verdict::Congested,
         }

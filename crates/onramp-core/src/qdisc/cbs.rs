@@ -63,8 +63,8 @@ pub(super) const CBS: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// Defines a parameter that may be negative. `tc` always sends all of these parameters, so a
-/// command that leaves one of them out resets it to its default.
+/// Defines a parameter that may be negative. `tc` always sends all parameters of this qdisc, so if
+/// a command leaves out such a parameter, the parameter gets its default again.
 const fn signed_param(key: &'static str, help: &'static str) -> Param {
     Param::new(key, Unit::Signed, Default::Number(0), help).reset().single().short()
 }
@@ -113,9 +113,8 @@ struct Cbs {
     /// The time at which earned credits were last added, or, if that is later, the time at which
     /// the last packet will have passed the link.
     last: Instant,
-    /// The time at which Linux's timer would fire although the qdisc holds nothing. Linux adds the
-    /// earned credits at that time, so `catch_up` does the same. `None` if Linux would have set no
-    /// timer.
+    /// If the qdisc holds nothing but Linux would have set its timer: the time at which the timer
+    /// would fire. Linux adds the earned credits at that time, so `catch_up` does the same.
     unasked: Option<Instant>,
     child: Child,
     /// Packets and bytes that `child` holds.
@@ -159,10 +158,10 @@ impl Cbs {
         Some(now.after(delay_ns.max(1).unsigned_abs()))
     }
 
-    /// Adds earned credits at the same times as Linux does while the qdisc holds nothing. The
-    /// number of additions matters, because each addition rounds the earned credits down to whole
-    /// bytes. Once the credits suffice, Linux asks the child for a packet although the child has
-    /// none, which changes the state of some kinds of child.
+    /// Adds earned credits at the times at which Linux's timer would add them while the qdisc holds
+    /// nothing. The number of additions matters, because each addition rounds the earned credits
+    /// down to whole bytes. Once the credits suffice, Linux calls `dequeue` of the empty child.
+    /// This call changes the state of some kinds of qdisc, so `catch_up` makes it too.
     fn catch_up(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now;
         while let Some(wake) = self.unasked.filter(|wake| *wake <= now) {
@@ -170,8 +169,8 @@ impl Cbs {
             let Some(then) = self.unasked else { return self.ask_in_vain(cx, wake) };
             let period_ns = then.since(wake);
             if scale(period_ns.cast_signed(), self.config.idle_slope, NS_PER_SEC) == 0 {
-                // No addition before now will add a whole byte, so skip to the last addition before
-                // now.
+                // Each addition before now adds less than a byte, which is rounded down to zero. So
+                // skip to the last addition before now.
                 self.last = wake.after(now.since(wake) / period_ns * period_ns);
                 self.unasked = Some(self.last.after(period_ns));
             }

@@ -5,9 +5,9 @@
 //! Approximating Fair Bandwidth Allocation", 2000; `tc-choke(8)`; behaviour of Linux 7.2
 //! `net/sched/sch_choke.c`.
 //! Differs: random numbers come from a seed. Packets belong to the same flow if their
-//! [`flow`](onramp_queue::Meta::flow) is equal. The places that dropped packets leave in the table
-//! of packets are reused before they fill the table; in Linux they may fill it, and packets in the
-//! table are then lost, or never leave.
+//! [`flow`](onramp_queue::Meta::flow) is equal. A packet that is dropped from within the queue
+//! leaves a gap in the table of packets. Onramp removes these gaps before they fill the table; in
+//! Linux they may fill it, and packets in the table are then lost, or never leave.
 //! Invariant: packets leave in the order they came; nothing is dropped while the average queue
 //! length is at most `min` and the queue holds fewer than `limit` packets.
 
@@ -317,8 +317,8 @@ mod tests {
         pkt
     }
 
-    /// A random draw tries up to three of ten places, of which eight are gaps. If all three places
-    /// are gaps, the oldest packet is taken.
+    /// The queue has ten places: two packets, then eight gaps. A random draw tries up to three
+    /// places. If all three are gaps, the draw takes the oldest packet.
     #[test]
     fn a_draw_meets_the_gaps_that_drops_left_at_the_end() {
         let spec: Spec =
@@ -334,8 +334,10 @@ mod tests {
         assert_eq!((choke.backlog.packets, choke.places.len()), (2, 10));
         let mut met = |flow| (0..30_000).filter(|_| choke.match_at_random(flow).is_some()).count();
         let (first, second) = (met(0), met(1));
-        // The second packet is drawn with probability 0.1 (1 + 0.8 + 0.64) = 0.244. The first
-        // packet, which is the oldest, is drawn with probability 0.244 + 0.512.
+        // A try finds the second packet with probability 0.1 and a gap with probability 0.8, so the
+        // draw takes the second packet with probability 0.1 (1 + 0.8 + 0.64) = 0.244. The draw
+        // takes the first packet, which is the oldest, also after three gaps: with probability
+        // 0.244 + 0.512.
         assert!((7_100..7_540).contains(&second), "{second}");
         assert!((22_400..22_960).contains(&first), "{first}");
     }

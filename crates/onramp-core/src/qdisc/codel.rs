@@ -5,8 +5,8 @@
 //! Differs: the waiting time of a packet starts when the packet is pushed
 //! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
 //! Invariant: packets leave in the order they came; no packet is dropped directly after a packet
-//! that waited less than `target`, or when the queue holds no more bytes than the largest packet
-//! seen so far has.
+//! that waited less than `target`, or while the queue holds at most as many bytes as the largest
+//! packet seen so far.
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -66,8 +66,8 @@ fn show_extra(extra: &Extra, out: &mut Out) {
 struct Codel {
     limit: u32,
     list: PacketList,
-    /// A packet that was dequeued because the parent called `peek`, or a packet that bypassed the
-    /// queue and was then refused by the device.
+    /// A packet that has left the queue but not the qdisc: the parent called `peek`, or the device
+    /// refused a packet that had bypassed the queue.
     peeked: Option<Packet>,
     state: codel::Codel,
     law: Law,

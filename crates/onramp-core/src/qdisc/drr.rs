@@ -5,8 +5,8 @@
 //!
 //! Source: M. Shreedhar and G. Varghese, "Efficient Fair Queuing Using Deficit Round-Robin", 1995;
 //! `tc-drr(8)`; behaviour of Linux 7.2 `net/sched/sch_drr.c`.
-//! Differs: if a class that is asked for its next packet drops all packets that it holds, the next
-//! class is asked; Linux sends nothing until something else happens.
+//! Differs: if a class drops all its packets when it is asked for one, Onramp asks the next class;
+//! Linux sends nothing until the qdisc is called again.
 //! Invariant: among classes that always hold packets, what each class has sent in any number of
 //! rounds differs from the sum of its quanta by less than its largest packet.
 

@@ -175,8 +175,8 @@ impl Config {
         }
     }
 
-    /// Returns the credit at a time when both queues are empty; the queue with the greater weight
-    /// is then served first.
+    /// Returns the credit of the classic queue when both queues are empty. The credit lets the
+    /// queue with the greater weight send first.
     fn first_credit(&self) -> i64 {
         i64::from(self.mtu) * (2 * self.weight - 100)
     }
@@ -191,8 +191,8 @@ struct DualPi2 {
     l_queue: PacketList,
     /// How each packet of the L-queue is treated, in the same order as the packets.
     treatments: VecDeque<Treatment>,
-    /// The credit of the classic queue, in bytes times percent; if it is above zero, the classic
-    /// queue is served next.
+    /// The credit of the classic queue, in bytes times percent. If both queues hold packets, the
+    /// classic queue sends next while its credit is above zero.
     credit: i64,
     memory: u64,
     /// The time at which this qdisc was last called.
@@ -297,8 +297,9 @@ impl DualPi2 {
         marked
     }
 
-    /// Draws at random whether a packet must be dropped, or is marked. Returns true if it must be
-    /// dropped. `held` is the number of bytes that the qdisc holds besides this packet.
+    /// Decides at random whether to drop a packet, to mark it, or neither, and marks it if so
+    /// decided. Returns true if the caller must drop the packet. `held` is the number of bytes that
+    /// the qdisc holds besides this packet.
     #[inline]
     fn must_drop(&mut self, pkt: &mut Packet, queue: Queue, held: u64) -> bool {
         if held < 2 * u64::from(self.config.mtu) {
@@ -310,7 +311,8 @@ impl DualPi2 {
             Queue::Classic => self.law.roll_square() && (overload || !self.mark(pkt)),
             Queue::L(_) if overload => {
                 let drops = self.config.drop_overload && self.law.roll_square();
-                // A packet that is not dropped stays, even if it cannot carry a mark.
+                // In an overload, an L4S packet that is not dropped is marked if it can carry a
+                // mark, and stays even if it cannot.
                 if !drops {
                     self.mark(pkt);
                 }
@@ -321,7 +323,7 @@ impl DualPi2 {
     }
 
     /// Removes the next packet. Returns the packet, the queue from which it came, and by how much
-    /// the credit changes.
+    /// the credit of the classic queue changes if the packet is sent.
     #[inline]
     fn next(&mut self) -> Option<(Packet, Queue, i64)> {
         let (l, c) = (!self.l_queue.is_empty(), !self.classic.is_empty());

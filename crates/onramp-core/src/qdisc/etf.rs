@@ -2,9 +2,10 @@
 //! the order of these times, and a packet that is late is dropped.
 //!
 //! Source: `tc-etf(8)`; behaviour of Linux 7.2 `net/sched/sch_etf.c`.
-//! Differs: senders give their times on the only clock, which is the link's; `clockid` may be left
-//! out, except in a line of `tc`. No hardware sends packets at their times, and no socket is
-//! checked: a packet without a time is dropped, with or without `skip_sock_check`, as in Linux.
+//! Differs: the departure times of packets refer to the link's clock, the only one, so that only a
+//! `tc` command must give `clockid`. No hardware sends packets at their times. Nobody checks
+//! whether a packet's socket has asked for departure times: a packet without a time is dropped,
+//! with or without `skip_sock_check`, as in Linux.
 //! Invariant: packets leave in the order of their times; each packet leaves within `delta` before
 //! its time, or, with `deadline_mode`, at any time before it.
 
@@ -153,8 +154,8 @@ impl Etf {
         let timer_ns = first_ns.saturating_sub(self.delta_ns);
         let at_ns = if self.deadlines { timer_ns } else { timer_ns.saturating_add(1) };
         if late {
-            // After a drop, no packet leaves in this call: even a packet that is due waits for the
-            // timer.
+            // As in Linux, no packet leaves in a call that dropped late packets: even a packet that
+            // is due waits for the next call.
             Err(Some(Instant(at_ns.max(now_ns.saturating_add(1)))))
         } else if self.deadlines || at_ns <= now_ns {
             Ok(())

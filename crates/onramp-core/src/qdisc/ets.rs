@@ -5,7 +5,8 @@
 //!
 //! Source: IEEE 802.1Qaz, "Enhanced Transmission Selection"; `tc-ets(8)`; behaviour of Linux 7.2
 //! `net/sched/sch_ets.c`.
-//! Differs: as in `drr`, a band that turns out to be empty does not stop the other bands.
+//! Differs: as in `drr`, if a band that is asked for its next packet drops all packets that it
+//! holds, the next band is asked; Linux sends nothing until something else happens.
 //! Invariant: a packet leaves only when no strict band before its own band has a packet ready;
 //! among the other bands that always hold packets, each sends its quantum per round, as in `drr`.
 
@@ -26,8 +27,8 @@ use crate::sched::{Child, Classes, Shown};
 
 const MAX: u64 = BANDS_MAX as u64;
 
-/// Defines a parameter that `tc` itself checks. A change that does not give this parameter resets
-/// it.
+/// Defines a parameter whose wrong values `tc` refuses before the kernel sees them. A change
+/// command that does not give this parameter resets the parameter.
 const fn param(key: &'static str, unit: Unit, help: &'static str) -> Param {
     Param::new(key, unit, Default::Off, help).refused(Fault::Usage).reset().single()
 }
@@ -103,7 +104,8 @@ fn set_quantum(
     Ok(("quanta", Value::List(quanta)))
 }
 
-/// The greatest number of quanta in a command. The kernel decides how many of them are valid.
+/// The greatest number of quanta that the parser accepts in a command. A later check, as in the
+/// kernel, refuses quanta for more than 16 bands.
 const QUANTA_MAX: usize = 64;
 
 fn bands(values: &Values<'_>) -> u64 {
@@ -212,7 +214,8 @@ impl Ets {
         }
     }
 
-    /// Tells the rounds that the backlog of the band `band` has changed.
+    /// If the band `band` is not strict, adds the band to the round robin or removes it, according
+    /// to whether the band holds packets.
     fn update_active(&mut self, band: usize) {
         if band >= self.strict {
             self.rounds.update_active(band, &mut self.bands[band]);

@@ -21,7 +21,7 @@ const LIMIT: Param =
 
 const SHOWN: Shown = Shown { options: show, ..Shown::TABLE };
 
-/// Shows the limit. As in `tc`, no space follows it for these kinds of qdiscs.
+/// Shows the limit. As in `tc`, no space follows the limit of a fifo.
 fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
     let limit = values.number("limit");
     match values.params[0].unit {

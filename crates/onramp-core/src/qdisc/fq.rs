@@ -89,8 +89,8 @@ struct Band {
 }
 
 impl Band {
-    /// Returns the list in which the next flow to serve is (new flows first), and that flow, or
-    /// `None` if this band has no flow or no credit.
+    /// Returns the list in which the next flow to serve is (new flows first), and that flow.
+    /// Returns `None` if this band has no flow, or may send no more bytes in this round.
     #[inline]
     fn first(&self) -> Option<(Age, u32)> {
         let age = if self.lists[NEW].is_empty() { OLD } else { NEW };
@@ -129,8 +129,8 @@ struct Fq {
     /// A packet that was dequeued because the parent called `peek`; `backlog` does not count this
     /// packet.
     peeked: Option<Packet>,
-    /// When the last `dequeue` that found no packet asked to be called again, less the timer slack,
-    /// in nanoseconds.
+    /// The last `dequeue` that found no packet asked to be called again at this time plus the timer
+    /// slack. In nanoseconds.
     timer_ns: u64,
     stats: Stats,
 }
@@ -204,8 +204,8 @@ impl Fq {
         let flow = self.flows.get_mut(found.index);
         if flow.state == State::Detached {
             let filled_at = flow.link.wrapping_add(config.refill_delay_ticks);
-            // As in Linux, only a flow that was idle for longer than `refill_delay` gets a full
-            // quantum: otherwise a flow could renew its credit by pausing briefly.
+            // As in Linux, only a flow that was idle for longer than `refill_delay` may send a full
+            // quantum again: otherwise a flow could exceed its fair share by pausing briefly.
             if is_after(ticks(now_ns), filled_at) {
                 flow.credit = flow.credit.max(config.quantum);
             }
@@ -299,8 +299,8 @@ impl Fq {
         }
     }
 
-    /// Advances to the next band that has both credit and flows. Returns the list of the flow to
-    /// serve and that flow, or `None` if no flow may send.
+    /// Advances to the next band that has flows and may still send bytes in this round. Returns the
+    /// list of the flow to serve and that flow, or `None` if no flow may send.
     #[inline]
     fn choose(&mut self) -> Option<(Age, u32)> {
         let mut barren = 0;
@@ -315,9 +315,9 @@ impl Fq {
             let weight = self.config.weights[self.band];
             let band = &mut self.bands[self.band];
             band.credit = (band.credit + weight).min(weight);
-            // A band in debt (with negative credit) may have flows that can send. Each visit
-            // reduces the debt by `weight`, so the search must go on: only bands that have credit
-            // but no flow count as barren.
+            // A band that has sent more bytes than it might (negative credit) may have flows that
+            // can send. Each visit raises the credit by `weight`, so the search goes on until all
+            // bands, one after another, have credit but no flow.
             barren = if band.credit > 0 { barren + 1 } else { 0 };
         }
     }
@@ -415,7 +415,8 @@ impl Fq {
                 }
             }
         }
-        // A sender may raise its rate, so no packet is delayed by more than a second.
+        // A pause stays as planned even if the sender sets a higher rate meanwhile, so no pause is
+        // longer than a second.
         let mut gap_ns = bytes * NS_PER_SEC / rate.max(1);
         if gap_ns > NS_PER_SEC {
             gap_ns = NS_PER_SEC;
@@ -429,9 +430,9 @@ impl Fq {
         flow.time_next_ns = now_ns.max(due_ns).saturating_add(gap_ns);
     }
 
-    /// Returns when the caller should call `dequeue` again. Many flows should share one timer: so
-    /// the end of the last wait stays valid if it lies between the time of the first throttled flow
-    /// and that time plus the slack.
+    /// Returns when the caller should call `dequeue` again: at `timer_ns` plus the timer slack. So
+    /// that many flows share one timer, `timer_ns` changes only if it lies before the time of the
+    /// first throttled flow (less `offload_horizon`), or after that time by more than the slack.
     fn next_ask(&mut self) -> Instant {
         let first_ns = self.throttled.first_ns().saturating_sub(self.config.offload_horizon_ns);
         let slack_ns = self.config.timer_slack_ns;

@@ -208,8 +208,9 @@ impl FqCodel {
         }
     }
 
-    /// Returns the flow with the most bytes; of flows with equally many, the first. Only this
-    /// function lowers the upper bounds of blocks.
+    /// Returns the flow with the most bytes; of flows with equally many, the first. Flows are
+    /// grouped in blocks, each with an upper bound for the backlogs of its flows. Only this
+    /// function lowers the bounds.
     fn longest(&mut self) -> usize {
         loop {
             let (block, bound) = first_max(self.bounds.iter().copied());
@@ -326,8 +327,9 @@ impl Qdisc for FqCodel {
 
     #[inline]
     fn accepts(&self, pkt: &Packet) -> bool {
-        // A packet larger than the memory limit never fits. If no memory is charged, accept even
-        // such a packet, so that `enqueue` drops it: otherwise the port would keep it for ever.
+        // A packet that is larger than `memory_limit` never fits. If no held packet counts for
+        // `memory_limit`, accept even such a packet, so that the port passes the packet to
+        // `enqueue`, which drops it: otherwise the port would keep the packet for ever.
         let fits = match self.held.memory {
             0 => true,
             memory => memory + self.held.memory_of(pkt) <= self.memory_limit,

@@ -22,7 +22,7 @@ use crate::sched::buckets::Buckets;
 use crate::sched::flows::{Flow, Flows, NEW, OLD};
 
 /// Number of flows in a part. The update intervals of all flows in a part end at the same time;
-/// those of the next part end one tick later.
+/// those of the flows in the next part end 10 ms (one timer tick of Linux) later.
 const PART: usize = 2048;
 
 pub(super) const FQ_PIE: Kind = Kind {
@@ -74,7 +74,8 @@ fn quantum(values: &Values<'_>) -> u32 {
     values.number32("quantum").max(256)
 }
 
-/// Returns the number of the part to which the flow `index` belongs.
+/// Returns the number of the part to which the flow `index` belongs. The drop probabilities of all
+/// flows in a part are updated at the same time.
 #[inline]
 fn part(index: usize) -> u64 {
     (index / PART) as u64

@@ -3,9 +3,9 @@
 //!
 //! Source: Stoica, Zhang, Ng 1997 (see `hfsc/curve.rs`); `tc-hfsc(7)`, `tc-hfsc(8)`; behaviour of
 //! Linux 7.2 `net/sched/sch_hfsc.c`.
-//! Differs: a change of a class restarts its curves. If a class has `sc` and also `rt` (or `ls`),
-//! then `sc` sets only the part that the other option leaves open, in whatever order the two are
-//! given.
+//! Differs: a change of a class restarts its curves. If a class has `sc` and also `rt`, then `sc`
+//! sets only `ls`; if it has `sc` and also `ls`, then `sc` sets only `rt`; the order of the options
+//! does not matter.
 //! Invariant: at any time, a class with a curve `rt` has been served at least as much as the curve
 //! demands since the class became busy, less a packet, as long as all these curves together do not
 //! exceed the rate of the link.
@@ -108,14 +108,14 @@ struct Hfsc {
     /// guarantee yet), by the time at which it becomes eligible.
     waiting: BTreeMap<(u64, u64), usize>,
     /// Classes with guarantees whose next packet is eligible (may be sent under the guarantee), by
-    /// deadline; of equal deadlines, in the order of `waiting`.
+    /// deadline; of equal deadlines, by the time at which the packet became eligible.
     ready: BTreeMap<(u64, u64, u64), usize>,
     /// The last sequence number given to a class; these numbers keep classes with equal times in
     /// order.
     turn: u64,
     /// The time at which the next class may send, as computed the last time that no class could.
     timer: Instant,
-    /// Whether the qdisc of a class has ever had packets of which none was ready.
+    /// Whether the qdisc of any class has ever held packets of which none was ready yet.
     child_waits: bool,
     peeked: Option<Packet>,
     /// Number of packets and bytes held, without a packet taken out by a `peek`.
@@ -233,8 +233,8 @@ impl Hfsc {
         let parent = self.find(parent).unwrap_or(ROOT);
         let above = &mut self.classes[parent];
         if parent != ROOT && above.share.is_none() {
-            // A class with children must have a share. If the parent has none, its share gets the
-            // curve of its guarantee.
+            // A class with children must have a share of its parent's rate (the curve `ls`). If
+            // `above` has none, its share gets the curve of its guarantee (`rt`).
             above.share = above.real.as_ref().map(|real| Share::new(real.curve));
         }
         let class = self.classes.len();
@@ -254,7 +254,8 @@ impl Hfsc {
 
     fn count_levels(&mut self) {
         self.classes.iter_mut().for_each(|class| class.level = 0);
-        // Children come after their parents in the list, so go backwards.
+        // Children come after their parents in the list of classes. Go backwards, so that the level
+        // of each child is known before the child raises the level of its parent.
         for class in (1..self.classes.len()).rev() {
             let Class { minor, parent, level, .. } = self.classes[class];
             if let Some(parent) = parent.filter(|_| self.find(minor) == Some(class)) {

@@ -183,8 +183,8 @@ struct Htb {
     /// Classes that may not send with their own tokens, by level; each waits for the time at which
     /// this may change.
     waiting: [Waiting; LEVELS],
-    /// For each level, when its waiting classes must be checked, in nanoseconds: no later than the
-    /// first of them may change its state.
+    /// For each level, the time at which its waiting classes must be checked, in nanoseconds. No
+    /// class that waits on the level changes its state before that time.
     next_event_ns: [u64; LEVELS],
 
     /// Packets for which no class was found.

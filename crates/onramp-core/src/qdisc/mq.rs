@@ -17,8 +17,9 @@
 //! hardware schedules packets: `mqprio` needs `hw 0`, as in Linux on every device without such
 //! hardware, and has no `mode`, `shaper`, `min_rate` and `max_rate`. A class that has lost its
 //! qdisc gets a `pfifo`; in Linux, its packets are dropped.
-//! Invariant: between two packets of a queue that always holds packets, every other queue sends at
-//! most one packet; packets of a traffic class leave only through the queues of that class.
+//! Invariant: between two packets of a queue that always holds packets, each of the other queues
+//! sends at most one packet; packets of a traffic class leave only through the queues of that
+//! class.
 
 use onramp_queue::Packet;
 
@@ -113,8 +114,8 @@ pub(super) const MQPRIO: Kind = Kind {
             queues: turns(count as u64),
             fixed: true,
             map: Some(Box::new(map(values).map(|tc| {
-                // If the values have not been checked, a traffic class may have no range of queues:
-                // use the first queue.
+                // If the option values have not been checked, a traffic class may have no range of
+                // queues: use the first queue.
                 ranges.get(tc).copied().unwrap_or(Range { count: 1, first: 0 })
             }))),
         })
@@ -140,7 +141,7 @@ struct Range {
 }
 
 impl Range {
-    /// Returns the number after that of the last queue.
+    /// Returns one more than the number of the last queue.
     const fn end(self) -> usize {
         self.first + self.count
     }

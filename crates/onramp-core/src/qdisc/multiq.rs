@@ -11,8 +11,8 @@
 //! port has one queue: so `bands` is an option, the filters name classes (`classid 1:3` is queue
 //! 2), and other packets are spread over the bands by flow, as the stack does, with Onramp's own
 //! hash function.
-//! Invariant: between two packets of a band that always holds packets, every other band sends at
-//! most one packet.
+//! Invariant: between two packets of a band that always holds packets, each of the other bands
+//! sends at most one packet.
 
 use onramp_queue::{DropReason, Packet};
 

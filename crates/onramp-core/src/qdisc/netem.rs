@@ -7,10 +7,10 @@
 //! Differs: a duplicate is enqueued in this qdisc, and not at the root of the tree: so a qdisc
 //! above, such as a second `netem`, sees the packet once. Only the payload is corrupted, because
 //! the kernel writes the headers; packets without payload stay whole. The tables of distributions
-//! are built in; they are computed, and differ from those of `iproute2` by rounding, and at the
-//! ends. A packet that a child `etf` drops because it is late no longer counts against `limit`; in
-//! Linux it counts for ever. For the child, and in the statistics of the tree, the waiting time of
-//! a packet starts when `netem` passes the packet on.
+//! are built in; they are computed, and differ from those of `iproute2` by rounding and in their
+//! most extreme values. A packet that a child `etf` drops because it is late no longer counts
+//! against `limit`; in Linux it counts for ever. For the child, and in the statistics of the tree,
+//! the waiting time of a packet starts when `netem` passes the packet on.
 //! Invariant: without jitter and reordering, a packet leaves at the first opportunity after
 //! `delay`, and the order of packets stays the same.
 
@@ -29,7 +29,7 @@ use crate::base::{Counters, Fault, Instant};
 use crate::sched::{Child, Classes, Shown, segments};
 
 const NS_PER_SEC: u64 = 1_000_000_000;
-/// The longest delay: `tc` counts delays in 32 bits of 64 ns.
+/// The longest delay: `tc` passes a delay as a 32-bit number, in units of 64 ns.
 const DELAY_MAX_NS: u64 = 64 * u32::MAX as u64;
 /// The largest jitter, in nanoseconds.
 const JITTER_MAX_NS: u64 = i32::MAX as u64;
@@ -292,7 +292,7 @@ struct Netem {
     ahead: Vec<(u64, Packet)>,
     child: Option<Child>,
     peeked: Option<Packet>,
-    /// Packets and bytes held in `queue`, `ahead` and `child`, without `peeked`.
+    /// The packets and bytes held, except a packet taken out by a `peek`.
     held: Backlog,
 }
 
@@ -347,7 +347,8 @@ impl Netem {
         if self.corrupt.happens(&mut self.rng) {
             if segments::is_several(&pkt) {
                 rest = segments::split(pkt, cx);
-                // `split` gives at least one packet, so the new packet of length 0 is never made.
+                // `split` returns at least one packet, so no empty packet is ever created in its
+                // place.
                 pkt = rest.pop_front().unwrap_or_else(|| Packet::new(0));
             }
             self.damage(&mut pkt);
@@ -359,13 +360,13 @@ impl Netem {
             return Verdict::Dropped;
         }
         if let Some(copy) = copy {
-            // Callers learn from `cx` what became of the copy; the verdict is only about the
-            // original packet.
+            // `cx` (the context of the call) tells the caller if the copy was dropped; the result
+            // of this function is only about the original packet.
             let _ = self.pass(copy, false, cx);
         }
         self.put(pkt, cx.now);
-        // The verdict is about the first part, which is queued, whatever happens to the other
-        // parts.
+        // The result of this function is about the first part of the split packet. That part is
+        // queued, whatever happens to the other parts.
         for part in rest {
             let _ = self.enqueue(part, cx);
         }
@@ -474,8 +475,8 @@ impl Qdisc for Netem {
                 // The child must not count the emulated delay as waiting time, because it cannot
                 // shorten that delay.
                 pkt.enqueued_ns = cx.now.0;
-                // Callers learn from `cx` what became of the packet, so the child's verdict is not
-                // needed.
+                // `cx` (the context of the call) tells the caller if the packet was dropped, so the
+                // result of the child's `enqueue` is not needed.
                 let _ = child.enqueue(pkt, cx, &mut self.held);
                 continue;
             }

@@ -221,8 +221,8 @@ fn show(values: &Values<'_>, extra: &Extra, out: &mut Out) {
     }
 }
 
-/// Names of RED's statistics: first for random marks and drops, then for those of packets beyond
-/// `max`.
+/// Names of RED's statistics: first for packets marked or dropped at random, then for packets
+/// marked or dropped because the average queue length was beyond `max`.
 const NAMES: [[&str; 3]; 2] = [
     ["prob_mark", "prob_mark_head", "prob_drop"],
     ["forced_mark", "forced_mark_head", "forced_drop"],
@@ -252,8 +252,9 @@ struct FlowRed {
     averages: Box<[Average]>,
     ecn: bool,
     harddrop: bool,
-    /// Numbers of packets marked on arrival, marked at the head of the queue, and dropped: first
-    /// those chosen at random, then those beyond `max`.
+    /// Numbers of packets marked on arrival, marked at the head of the queue, and dropped: first of
+    /// the packets that RED chose at random, then of those that it chose because the average queue
+    /// length was beyond `max`.
     stats: [[u64; 3]; 2],
 }
 

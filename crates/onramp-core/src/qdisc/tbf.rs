@@ -171,8 +171,8 @@ impl Tbf {
         }
     }
 
-    /// Returns the tokens that the first and the second bucket would hold if a packet of `len`
-    /// bytes left now, in nanoseconds.
+    /// Returns the tokens, in nanoseconds, that would be left in the first and in the second bucket
+    /// if a packet of `len` bytes left at `now`.
     #[inline]
     fn left_ns(&self, now: Instant, len: u32) -> (i64, i64) {
         let elapsed_ns = now.since(self.looked_at).min(self.bucket.depth_ns.cast_unsigned());

@@ -11,7 +11,7 @@ use crate::base::params::Values;
 use crate::base::{Handle, Instant};
 use crate::filter::{Decision, Filters};
 
-/// If flow keys differ only in this many low bits, their buckets are as far apart as possible.
+/// Flow keys that differ only in their 12 lowest bits get buckets that are far apart.
 const BLOCK_BITS: u32 = 12;
 
 /// 2^64 divided by the golden ratio. Its multiples are spread evenly over 64 bits.
@@ -151,7 +151,7 @@ mod tests {
         ] {
             assert_eq!(buckets(1024, seed).hash(flow), bucket, "{flow:x} with {seed:x}");
         }
-        // If there are about a tenth as many buckets, the number of the bucket is about a tenth as
+        // With 100 buckets instead of 1,024, the number of a flow's bucket is about a tenth as
         // large.
         assert_eq!(buckets(100, 7).hash(5 << 20), 51);
     }
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// The seed of the hash is the seed that the qdisc's site gives.
+    /// The seed of the hash is the seed that the qdisc gets when it is built (`Site::seed`).
     #[test]
     fn a_qdisc_hashes_by_its_seed() {
         let spec: crate::tc::Spec = "sfq".parse().expect("a qdisc");

@@ -22,8 +22,8 @@ pub struct Cx<'a> {
     /// Whether the memory of packets is charged to their senders, which have limits of their own,
     /// as sockets have (`skb->sk`).
     pub(crate) charged: bool,
-    /// For the drops at the end of `drops` that have the same reason: this reason, and how many
-    /// packets were in `drops` before the first of them.
+    /// The reason of the last packet in `drops`, and how many packets were in `drops` before the
+    /// last packets, one after another, that have this reason. `None` before the first drop.
     last: Option<(DropReason, u32)>,
 }
 
@@ -52,8 +52,8 @@ impl Cx<'_> {
         self.drops.push_back(pkt);
     }
 
-    /// Returns the reason of all packets in `drops` after the first `before`, or `None` if these
-    /// have several reasons or there are none.
+    /// Returns the drop reason of all packets in `drops` after the first `before`, or `None` if
+    /// they have several reasons. There must be at least one such packet.
     #[inline]
     pub(crate) fn reason_since(&self, before: u32) -> Option<DropReason> {
         self.last.filter(|(_, since)| *since <= before).map(|(reason, _)| reason)
@@ -84,7 +84,7 @@ pub enum Verdict {
     /// (`NET_XMIT_CN`). If a packet of another flow was dropped instead, the result is
     /// [`Queued`](Self::Queued).
     Congested,
-    /// The packet is dropped, and is now in `cx.drops`.
+    /// The packet is dropped, and is now in [`Cx::drops`].
     Dropped,
 }
 
@@ -102,7 +102,7 @@ pub enum Dequeue {
 }
 
 impl Dequeue {
-    /// Returns the result with the earlier time, of two results that contain no packet.
+    /// Returns, of two dequeues that gave no packet, the result that names the earlier time.
     #[inline]
     pub(crate) fn or_sooner(self, other: Self) -> Self {
         match (self, other) {
@@ -133,7 +133,7 @@ impl Peek {
         first.map_or(Self::Empty, |pkt| Self::Ready(pkt.len))
     }
 
-    /// Returns the result with the earlier time, of two results that say no packet may leave now.
+    /// Returns, of two peeks that found no packet ready, the result that names the earlier time.
     #[inline]
     pub(crate) fn or_sooner(self, other: Self) -> Self {
         match (self, other) {

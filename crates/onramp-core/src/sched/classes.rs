@@ -155,7 +155,7 @@ impl Links {
         self.0.get(number).is_some_and(|link| link.before != OUT)
     }
 
-    /// Makes room in the links for `number`, which is in no list yet.
+    /// Makes room for the numbers before and behind `number`, which is in no list yet.
     pub(crate) fn grow(&mut self, number: usize) {
         if self.0.len() <= number {
             self.0.resize(number + 1, Link { before: OUT, behind: NONE });

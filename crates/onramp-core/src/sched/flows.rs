@@ -226,8 +226,8 @@ mod tests {
         }
     }
 
-    /// Dequeues a packet and returns the number of its flow and its size, as a qdisc with such
-    /// flows does it.
+    /// Dequeues a packet as a qdisc does that uses `Flows`. Returns the number of the packet's flow
+    /// and the size of the packet.
     fn dequeue(flows: &mut Flows<u8>) -> Option<(usize, u32)> {
         loop {
             let (age, index) = flows.turn()?;

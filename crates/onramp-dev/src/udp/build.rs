@@ -58,9 +58,9 @@ impl Builder {
         }
     }
 
-    /// Builds one message from `first` and the packets behind it that have the same flow,
-    /// destination, ECN code point and size, and that may leave now. Only the last packet of a
-    /// message may be shorter.
+    /// Builds one message from `first` and the packets behind it with the same flow, destination,
+    /// ECN code point and size. Only the last packet of a message may be shorter. A packet whose
+    /// transmit time is passed to the kernel is a message by itself.
     #[inline]
     fn run(&self, first: Packet, burst: &mut PacketList, now: Instant, messages: &mut Messages) {
         let (flow, dest, ecn) = (first.flow, first.dest(), first.ecn);

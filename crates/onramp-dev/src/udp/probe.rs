@@ -15,8 +15,8 @@ const SEGMENTS_MORE: u16 = 128;
 /// Returns the largest number of datagrams in a message on `socket`; 1 if the socket cannot
 /// segment.
 pub(super) fn segments_max(socket: &UdpSocket) -> u16 {
-    // Setting the segment size to 0 only tests whether the option exists: 0 is the default, with
-    // which a message is one datagram.
+    // If the kernel has the option `UDP_SEGMENT`, it accepts the value 0. This is the default
+    // value, with which a message is one datagram.
     if sys::set_udp_segment(socket, 0).is_err() {
         return 1;
     }
@@ -45,7 +45,8 @@ fn takes(segments: u16) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// No kernel takes 1,000 datagrams in a message, and every kernel with segmentation takes 64.
+    /// Tries messages of 1, 64 and 1,000 datagrams. Every kernel with segmentation accepts 64, and
+    /// none accepts 1,000, so `most(1_000)` returns 64.
     #[test]
     fn what_a_kernel_takes_is_found_by_trying() {
         assert_eq!((most(1), most(SEGMENTS), most(1_000)), (1, 64, 64));

@@ -24,7 +24,7 @@ use crate::sys::Messages;
 
 /// How often the queue offers a message for which the kernel has no memory, before dropping it.
 pub(super) const STARVED_MAX: u32 = 8;
-/// Number of calls in a row that signals may interrupt before the device reports that it is full.
+/// If signals interrupt more calls than this in a row, `transmit` asks to be called again later.
 const INTERRUPTED_MAX: u32 = 16;
 /// Number of segmented messages in a row that the kernel may refuse, while accepting their
 /// datagrams one by one, before the queue stops segmenting.
@@ -32,8 +32,8 @@ pub(super) const STRIKES_MAX: u32 = 4;
 
 /// Where a queue sends its messages: a socket, or in tests a simulated kernel.
 pub(super) trait Wire {
-    /// Offers the unfinished messages to the kernel. Returns how many of them the kernel took, or
-    /// the error number of the first message.
+    /// Offers the unfinished messages to the kernel, and returns how many the kernel took. If the
+    /// kernel refused the first of them, returns the error number of the refusal.
     fn send(&mut self, messages: &mut Messages) -> Result<usize, c_int>;
 }
 
@@ -61,8 +61,8 @@ pub(super) struct Queue<W> {
 enum Next {
     /// Build messages from the packets that are left.
     Build,
-    /// Build messages of one datagram each from the next packets, as many packets as this number
-    /// says.
+    /// Build messages of one datagram each from the next packets. The field is the number of these
+    /// packets.
     Singly(u32),
     /// Stop, and ask the caller to try again at the given time.
     Wait(Instant),
@@ -72,8 +72,8 @@ enum Next {
 struct Round<'a> {
     done: &'a mut PacketList,
     now: Instant,
-    /// Whether each message is one datagram, because the kernel refused a segmented message with
-    /// these packets.
+    /// Whether each message is one datagram, because the messages are built from packets of a
+    /// segmented message that the kernel refused.
     singly: bool,
     /// Whether the kernel may have refused the segmented message because it cannot segment.
     suspect: bool,
@@ -128,8 +128,8 @@ impl<W: Wire> Queue<W> {
         round.out
     }
 
-    /// Sends the messages that were built. The loop always ends: most turns finish a message, and
-    /// the number of the other turns is limited.
+    /// Sends the messages that were built. The loop ends, because the kernel takes a message or the
+    /// queue drops it, after a limited number of attempts.
     #[inline]
     fn send(&mut self, round: &mut Round<'_>) -> Next {
         let (mut doubted, mut interrupted) = (false, 0);

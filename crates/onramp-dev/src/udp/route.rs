@@ -24,8 +24,8 @@ impl Route {
     pub(super) fn of(socket: &UdpSocket) -> io::Result<Self> {
         let ipv6 = socket.local_addr()?.is_ipv6();
         let options = SockRef::from(socket);
-        // A dual-stack socket has both traffic classes. If the kernel lacks one of the options, its
-        // class is zero.
+        // A dual-stack (IPv6) socket has a traffic class for IPv4 and one for IPv6. A class that
+        // the kernel does not report counts as zero.
         let class_v4 = low_byte(options.tos_v4().unwrap_or(0));
         let class_v6 = if ipv6 { low_byte(options.tclass_v6().unwrap_or(0)) } else { 0 };
         Ok(Self::new(ipv6, socket.peer_addr().ok(), class_v4, class_v6))

@@ -27,15 +27,15 @@ pub struct UdpStats {
     /// by ICMP, and the kernel reports them on the next send. The packet of that next send is
     /// offered again, and sent.
     pub earlier_errors: Counter,
-    /// Number of calls that took some messages and stopped before the others. The kernel reports
-    /// the reason only if the next call fails for the same reason; it never reports an earlier
-    /// packet's error this way.
+    /// Number of calls in which the kernel took some messages, but not the next one. Such a call
+    /// does not report an error. If the reason persists, the next call reports it. If the reason
+    /// was the ICMP error of an earlier packet, no call reports it.
     pub cut_short: Counter,
     /// Number of segmented messages that the kernel refused and that the device then sent as single
     /// datagrams.
     pub gso_fallbacks: Counter,
-    /// Is 1 if the device does not segment: the option is off, the kernel cannot segment, or the
-    /// device gave up after refusals.
+    /// Is 1 if the device does not segment: [`UdpOptions::gso`](super::UdpOptions::gso) is false,
+    /// the kernel cannot segment, or the device gave up after refusals.
     pub gso_off: Counter,
 }
 

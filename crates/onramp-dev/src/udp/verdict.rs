@@ -3,7 +3,7 @@
 use libc::c_int;
 use onramp_queue::DropReason;
 
-/// What an error means for the message that the kernel reported it for.
+/// What an error says about the message for which the kernel reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The message is not at fault: a signal interrupted the call.

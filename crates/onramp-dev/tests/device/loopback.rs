@@ -71,8 +71,8 @@ fn a_full_queue_is_asked_again_later() {
         let pkt = receiver.try_recv().expect("it arrived");
         assert_eq!((pkt.cookie, pkt.drop_reason), (cookie, None), "it was sent");
     }
-    // When the receiver has taken packets out of the mailbox, there is room for new packets, even
-    // before its caller has received the ones taken.
+    // The receiver took four packets out of the mailbox at once, so the mailbox has room for four
+    // new packets, although the test has received only three so far.
     assert_eq!(transmit(&mut burst, 151_000), (4, Some(Instant(201_000))));
     let held = |meta: &onramp_queue::Meta| meta.drop_reason == Some(DropReason::PortDead);
     assert_eq!((burst.len(), burst.metas().all(held)), (2, true), "as its port marked it");
@@ -117,7 +117,7 @@ fn flows_find_their_receivers() {
     assert_eq!(fates, [(3, Some(DropReason::Refused))]);
     assert_eq!(cookies(zero.recv_all()), [0, 1, 4]);
     assert_eq!(cookies(one.recv_all()), [2, 5, 6, 7]);
-    // Until now, place 2 of the network had no receiver.
+    // Until now, place 2 of the network had no receiver. From now on, packets of flow 2 arrive.
     let mut two = network.receiver(2).expect("nobody has it");
     let _ = queues[1].transmit(&mut packets(2, 20, 3), &mut PacketList::new(), Instant(2));
     assert_eq!(next(&mut two), Some(20));
@@ -236,8 +236,8 @@ fn what_is_received_is_counted_once() {
     assert_eq!(next(&mut receiver), Some(0));
     assert_eq!(counted(), (1, 100, 1));
     send(0, 4, 2);
-    // Packets that the receiver has already taken from the mailbox are returned first, without
-    // further ones. The other packets come with one more swap.
+    // `recv_all` first returns only the packets that the receiver has already taken out of the
+    // mailbox. The next call takes the packets that came later, with one more atomic swap.
     assert_eq!(cookies(receiver.recv_all()), [1, 2, 3]);
     assert_eq!(counted(), (4, 100 + 101 + 102 + 103, 1));
     assert_eq!(cookies(receiver.recv_all()), [4, 5]);

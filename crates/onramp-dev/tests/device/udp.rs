@@ -104,8 +104,8 @@ fn more_messages_than_fit_a_call_take_several() {
 
 #[test]
 fn an_error_of_an_earlier_packet_condemns_no_other() {
-    // The socket `deaf` is connected to another address. So it occupies its port, but refuses
-    // datagrams from the device's socket.
+    // The socket `deaf` is connected to another address than that of the device's socket. So the
+    // kernel refuses the device's datagrams, and `deaf` keeps other programs from using the port.
     let deaf = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     deaf.connect("127.0.0.1:9").expect("the loopback is up");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
@@ -156,7 +156,8 @@ fn alternating_flows_go_out_in_order_in_one_call() {
     for seed in 0..40 {
         assert_eq!(sinks[seed % 2].recv(), pattern(100, seed));
     }
-    // In the second burst, ten packets in a row go to the same sink.
+    // In the second burst, ten packets in a row go to the same sink, so the device sends each ten
+    // as one segmented message.
     let packets =
         (0..40).map(|seed| packet(Some(sinks[seed / 10 % 2].addr()), 0, 100, seed)).collect();
     let out = transmit_all(&mut udp, packets);
@@ -311,7 +312,7 @@ fn the_source_is_the_socket_and_it_still_receives() {
 fn transmit_times_are_taken_where_the_kernel_has_them() {
     let sink = Sink::bind("127.0.0.1:0");
     let mut udp = connected(&sink, UdpOptions { txtime: true, ..UdpOptions::default() });
-    // On Linux 4.19 and later, setting the option for the clock `CLOCK_MONOTONIC` never fails.
+    // On Linux 4.19 and later, setting `SO_TXTIME` with the clock `CLOCK_MONOTONIC` never fails.
     assert!(udp.txtime());
     assert!(!connected(&sink, UdpOptions::default()).txtime());
     let mut packets = run(None, &[100; 4]);
@@ -413,9 +414,10 @@ fn a_lone_packet_that_is_refused_says_why() {
 fn the_path_to_this_machine_is_that_of_its_loopback() {
     for addr in LOCALHOSTS {
         let sink = Sink::bind(addr);
-        // The loopback interface has an MTU of 65,536 bytes. IPv4 can use one byte less.
+        // The loopback interface has an MTU of 65,536 bytes. The 16-bit length field of an IPv4
+        // packet allows one byte less.
         let expected = if sink.addr().is_ipv6() { 65_536 } else { 65_535 };
-        // Occupy port 1, if this process may: `path_mtu` must work although this port is not free.
+        // `path_mtu` must not depend on a free port 1, so occupy port 1 if this process may do so.
         let first = SocketAddr::new(sink.addr().ip(), 1);
         let _first = UdpSocket::bind(first);
         assert_eq!(Udp::path_mtu(sink.addr()), Some(expected));

@@ -3,7 +3,7 @@
 use crate::draw::Draw;
 use crate::plan::{Compared, Line, Opt, Plan};
 
-/// The source port of flow 0. Flow `n` has the port `n` higher.
+/// The source port of the packets of flow 0. Flow `n` has the source port `FIRST_PORT + n`.
 const FIRST_PORT: u64 = 10_000;
 
 /// Adds filters to about half of the qdiscs `majors`. Each entry is the major number of a qdisc and

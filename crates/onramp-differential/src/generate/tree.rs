@@ -10,8 +10,8 @@ const QDISCS_MAX: u16 = 12;
 const CLASSES_MAX: u16 = 20;
 /// The largest number of classes above a leaf class. For `htb`, Linux allows eight levels.
 const DEPTH_MAX: u32 = 7;
-/// During this many nanoseconds after the start of a change no packet arrives, so that the exact
-/// instant of the change does not affect the result.
+/// Length, in nanoseconds, of the pause that begins with each change. No packet arrives in the
+/// pause, so that the result does not depend on the exact instant of the change.
 const QUIET_NS: u64 = 250_000;
 /// Time, in nanoseconds, within which the machine on which the kernel runs has completed a change.
 const BUSY_NS: u64 = 70_000;
@@ -77,8 +77,8 @@ impl<'a> Tree<'a> {
         if depth >= 2 || self.next > QDISCS_MAX || !self.draw.likely(percent) {
             return;
         }
-        // Qdiscs of other kinds expect that each dequeue from a child that holds packets returns a
-        // packet.
+        // Linux's schedulers other than these four stop if a child that holds packets returns none
+        // from a dequeue.
         let patient = ["prio", "tbf", "netem", "htb"].contains(&above.id);
         let fits = |kind: &&Kind| match kind.place {
             Place::Any => true,

@@ -10,7 +10,7 @@ fn map(draw: &mut Draw, bands: u16, most: u64) -> String {
 }
 
 pub(super) fn prio(site: &mut Site<'_>) {
-    // A change keeps the number of bands, because child qdiscs stand below them.
+    // A line that changes a `prio` keeps its number of bands, because bands may have child qdiscs.
     site.bands = if site.changing { site.bands } else { 3 };
     let given = site.changing || site.draw.likely(60);
     if given {
@@ -20,8 +20,8 @@ pub(super) fn prio(site: &mut Site<'_>) {
             u16::try_from(site.draw.between(2, 6)).unwrap_or(2)
         };
         site.need(format!("bands {}", site.bands));
-        // The default priority map has a band 2, which this qdisc may not have, so give a whole
-        // map.
+        // The default `priomap` also uses band 2, which a `prio` with two bands lacks. So give all
+        // 16 entries of the map.
         let map = map(site.draw, site.bands, 16);
         let whole = format!("priomap{map}{}", " 0".repeat(16 - map.split_whitespace().count()));
         site.need(whole);

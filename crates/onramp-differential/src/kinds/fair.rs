@@ -5,8 +5,8 @@ use crate::draw::Draw;
 
 pub(super) fn fq(site: &mut Site<'_>) {
     let (packets, rate) = (site.packets(), site.rate);
-    // The time at which a timer with slack fires depends on what else runs on the machine. It is
-    // known only on a machine where this qdisc has the only timer.
+    // A timer with slack may wait until the machine handles another timer. So its time is known
+    // only if this `fq` has the only timer: at the root of a tree that no `tc` line changes.
     if !site.root || site.strict {
         site.need("timer_slack 0");
     } else {
@@ -110,7 +110,8 @@ pub(super) fn cake(site: &mut Site<'_>) {
     site.may(30, |draw| word(draw, &["split-gso", "no-split-gso"]));
     site.may(40, |draw| format!("rtt {}", time(draw, 1_000, 300_000)));
     site.may(20, |draw| format!("memlimit {}", draw.spread(50_000, 4_000_000)));
-    // The name of a link type, as an option of `cake`, sets the overhead and the cell framing too.
+    // In `cake`, the name of a link type, such as `docsis`, already sets overhead and framing. So
+    // give either such a name or the options for overhead and framing.
     if site.draw.likely(20) {
         site.may(100, |draw| word(draw, &LINKS));
         site.flag(20, "ether-vlan");

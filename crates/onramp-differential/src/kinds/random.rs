@@ -122,7 +122,7 @@ pub(super) fn netem(site: &mut Site<'_>) {
     }
 }
 
-/// Adds a delay. A delay without jitter can still be compared exactly.
+/// Adds the option `delay` to a `netem`. A delay without jitter can still be compared exactly.
 fn delay(site: &mut Site<'_>) {
     let delay = site.draw.spread(100, 200_000);
     if site.draw.likely(55) {
@@ -131,7 +131,8 @@ fn delay(site: &mut Site<'_>) {
     }
     site.chance(100, |draw| {
         let jitter = draw.spread(10, delay.max(10));
-        // Other distributions need table files, which the machine of the kernel does not have.
+        // The jitter is uniformly distributed: the other distributions of `netem` need table files,
+        // which the machine of the kernel does not have.
         let like = draw.pick(&["", "", " 30%"]);
         format!("delay {delay}us {jitter}us{like}")
     });

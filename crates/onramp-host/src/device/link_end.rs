@@ -15,8 +15,8 @@ const INBOX: u16 = 4_096;
 #[derive(Debug, Default)]
 pub(crate) struct LinkEnd {
     up: AtomicBool,
-    /// The counters of received packets; each thread or queue that brings packets to this device
-    /// has its own.
+    /// Counters of received packets: one entry for each thread or queue that brings packets to this
+    /// device.
     sources: Mutex<Vec<Arc<Source>>>,
     /// The place from which a receiver takes packets that arrive. `None`: nothing arrives at this
     /// device.
@@ -70,7 +70,8 @@ impl LinkEnd {
         source
     }
 
-    /// Returns the sums of the packets that all queues and threads brought to this device.
+    /// Returns the counters of received packets, summed over all queues and threads that bring
+    /// packets to this device.
     pub(crate) fn received(&self) -> Carried {
         let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         let add = |sum: Carried, source: &Arc<Source>| Carried {

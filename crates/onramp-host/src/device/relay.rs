@@ -154,8 +154,8 @@ impl Inbound {
     fn forward(&mut self, payload: &[u8], from: SocketAddr) {
         let flow = self.flows.get(from, &self.sender);
         let up = self.listener.end.is_up();
-        // If the first attempt finds no credit, try once more: a sender first tries to free credit
-        // before its second attempt.
+        // If `try_send` fails, call it once more: it may lack credit, and only the second call
+        // first sends staged packets, which frees credit.
         let mut taken = up && self.sender.try_send(flow, payload).is_ok();
         if up && !taken {
             taken = self.sender.try_send(flow, payload).is_ok();
@@ -184,7 +184,7 @@ mod tests {
         let link = Link::devices([Box::new(Null::new(1500)) as Box<dyn onramp_core::Device>]);
         let link = link.build().expect("a link");
         let end = Arc::<LinkEnd>::default();
-        // Receiving from this socket always fails, because it is a file.
+        // The "socket" of this listener is an open file, so receiving from it always fails.
         let socket = OwnedFd::from(File::open("/dev/null").expect("it is there")).into();
         let listener = Listener { socket, end: end.clone() };
         let begun = link.now();

@@ -11,8 +11,8 @@ use super::{End, LinkEnd, Listener, Operand, Opt, Refusal, Request, Type, refusa
 
 /// Size of the Ethernet header, bytes.
 const ETHERNET: u32 = 14;
-/// Sizes of the largest packet that Linux allows for devices of a type, bytes: the minimum, the
-/// default and the maximum.
+/// The mtu (largest packet without its link header) of a `veth` and of a `udp` device, bytes: the
+/// minimum, the default and the maximum.
 const ETHER_MTU: [u32; 3] = [68, 1_500, 65_535];
 
 /// All types of devices.
@@ -102,8 +102,8 @@ fn dummy(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     Ok(vec![End { queues, end, listener: None }])
 }
 
-/// Makes the transmit queues of the device with the end `from`. Their packets arrive at the device
-/// with the end `to`.
+/// Makes the transmit queues of a device. `from` is the shared state of that device, and `to` is
+/// the shared state of the device at which the packets arrive.
 fn wires(name: &str, count: usize, mtu: u32, from: &Arc<LinkEnd>, to: &Arc<LinkEnd>) -> End {
     let wire = |queue| {
         let info = DeviceInfo::new(format!("{name} {queue}"), mtu.saturating_add(ETHERNET));

@@ -239,7 +239,8 @@ fn build(
     })
 }
 
-/// Returns the builder of a new device's link, with the default qdisc for such a device.
+/// Returns a builder for the link of a new device. The default qdisc follows from the device's
+/// type, `txqueuelen` and number of queues.
 fn builder(
     kind: &Type,
     queues: Vec<Box<dyn onramp::Device>>,

@@ -20,7 +20,8 @@ pub(super) struct Ask<'a> {
     pub(super) kind: Option<&'a str>,
 }
 
-/// Stores a value, or returns an error if the option was already given.
+/// Stores the value of an option in `place`. Returns an error if the command has already given the
+/// option.
 fn once<T>(place: &mut Option<T>, key: &str, word: &str, value: T) -> Result<(), Fault> {
     if place.is_some() {
         return Err(Fault::again(key, word));
@@ -50,7 +51,7 @@ impl<'a> Ask<'a> {
             "mtu" => once(&mut self.mtu, word, words.peek().unwrap_or(""), words.number(word)?)?,
             "txqueuelen" | "txqlen" | "qlen" => {
                 let (key, given) = ("txqueuelen", words.peek().unwrap_or(""));
-                // As in C, the length -1 stands for the greatest unsigned number.
+                // As in iproute2, a queue length of -1 is stored as the greatest unsigned number.
                 let length = words.number(key)?.cast_unsigned();
                 once(&mut self.txqueuelen, key, given, length)?;
             }

@@ -8,7 +8,7 @@ use onramp::{Clock as _, Link};
 
 use super::*;
 
-/// Time limit for waits; longer than anything that is expected to happen takes.
+/// Time limit for each wait in the tests. No expected event takes so long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sends `count` packets of 100 bytes, and waits until the link holds no packet.
@@ -91,7 +91,8 @@ fn a_loopback_receives_what_it_sends() {
 fn what_one_end_sends_the_other_receives() {
     let mut host = host(&["ip link add v0 up numtxqueues 2 type veth peer name v1 up"]);
     let mut receiver = host.receiver("v1").expect("nobody else reads");
-    // Send 50 packets: no more than a sender may have in flight while nobody reads them.
+    // A packet is in flight until it is read at `v1`, and a sender may have only 96 packets in
+    // flight. So send 50 packets before reading.
     send(&host, "v0", 50);
     let packets: Vec<_> = receiver.recv_all().collect();
     assert_eq!(packets.len(), 50);
@@ -117,7 +118,7 @@ fn wait_until_counted(host: &mut Host, device: &str, want: [u64; 4]) {
     }
 }
 
-/// No packet is lost if the receiver is slow: the packets wait for it.
+/// A thread sends 20,000 packets to `v1`, whose mailbox holds 4,096. All of them must arrive.
 #[test]
 fn a_reader_gets_more_than_its_box_holds() {
     let host = host(&["ip link add v0 up type veth peer name v1 up"]);

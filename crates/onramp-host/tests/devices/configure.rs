@@ -50,9 +50,10 @@ fn lines_are_those_of_a_batch() {
 
 #[test]
 fn names_and_addresses_pass_from_one_device_to_another() {
-    // The kernel gives out free ports only from 32,768 on, so no test that runs at the same time
-    // can take this port after one device has left it and before the other takes it. The address
-    // differs between runs of this test.
+    // The port must stay free between the moment when `u0` gives it up and the moment when `u1`
+    // takes it. Other tests cannot take it, because the kernel gives out ports only from 32,768 on.
+    // The address contains the process number, so that two runs of this test do not disturb each
+    // other.
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let port = SocketAddr::from((Ipv4Addr::new(127, high, low, 1), 20_000));
     let mut host = Host::new();

@@ -87,7 +87,7 @@ fn a_device_counts_what_it_drops_itself() {
         line.split_whitespace().map(|word| word.parse().expect("a number")).collect::<Vec<u64>>()
     };
     assert_eq!(numbers(&mut host), [0; 6], "bytes, packets, errors, dropped, carrier, collisions");
-    // A device that is down drops all packets itself.
+    // While `d0` is down, the device drops all packets, and counts the drops itself.
     assert_eq!(exec(&mut host, "ip link set d0 down"), Reply::default());
     assert_eq!(exec(&mut host, "tc qdisc replace dev d0 root handle 2: pfifo"), Reply::default());
     (0..3).for_each(|_| sender.send(&flow, &[7; 100]).expect("it is taken"));
@@ -213,8 +213,8 @@ fn devices_share_the_time_to_end() {
         let flow = sender.flow_with(None, Mapping::Port(0));
         sender.try_send(&flow, b"stays").expect("there is room");
     }
-    // If each of the 30 devices had the time limit for itself, the close would take far longer: 30
-    // * 30 * 20 ms = 18 s.
+    // The 30 devices may take 20 ms together. If the host gave each of them 30 * 20 ms and not
+    // 20 ms / 30, the close would take 30 * 30 * 20 ms = 18 s.
     let begun = MonotonicClock.now();
     host.close(Duration::from_millis(20));
     assert!(MonotonicClock.now().since(begun) < 9_000_000_000);

@@ -10,7 +10,7 @@ use onramp::dev::MonotonicClock;
 
 use super::*;
 
-/// Longest wait for the kernel, which shows a change of a carrier some time later.
+/// Longest wait for the kernel, which shows the change of a carrier some time after the command.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A network namespace of the kernel. Dropping the value deletes the namespace.
@@ -47,7 +47,8 @@ impl Drop for Namespace {
     }
 }
 
-/// The commands. After each of them, the outputs of all listings are compared.
+/// Commands of `ip` that the kernel and the host carry out. After each of them, the outputs of all
+/// listings are compared.
 const LINES: &[&str] = &[
     "link add v0 type veth peer name v1",
     "link set dev v0 up",
@@ -128,7 +129,7 @@ const LISTINGS: &[&str] = &[
     "-s -o link",
 ];
 
-/// Replaces hardware addresses in an output that were chosen at random.
+/// Replaces the hardware addresses in an output that the kernel or the host chose at random.
 fn plain(text: &str) -> String {
     let is_address = |word: &str| {
         let word = word.trim_matches(|c| c == '"' || c == ',');

@@ -125,7 +125,7 @@ fn the_port_that_serves_all_stays() {
     assert!(link.remove_port(1, PATIENCE).is_ok());
     done(&mut host, "tc qdisc replace dev d0 root handle 2: mq");
     assert!(link.remove_port(0, PATIENCE).is_ok());
-    // After ports 0 and 1 were removed, a root qdisc serves the port that is left.
+    // Ports 0 and 1 are removed now. A new root qdisc serves port 2, which is left.
     done(&mut host, "tc qdisc replace dev d0 root handle 3: pfifo");
     let mut sender = link.sender();
     let flow = sender.flow_with(None, Mapping::Port(0));

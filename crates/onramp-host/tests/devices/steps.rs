@@ -24,7 +24,8 @@ fn devices_are_made_and_set_in_one_step_each() {
         ]
     );
     assert_eq!(steps(&mut host, text), [""; 0], "it is as it should be");
-    // Properties that can change are changed by one command.
+    // If only properties differ that can change after creation, one command changes them all on a
+    // device.
     let text = "ip link add d0 mtu 1300 txqueuelen 9 numtxqueues 2 type dummy\n\
                 ip link add v0 txqueuelen 7 type veth peer name v1 numtxqueues 3 up\n";
     assert_eq!(

@@ -186,8 +186,8 @@ fn help_is_that_of_what_it_is_asked_of() {
     assert_ne!(helps[0], helps[1]);
     assert_eq!(said("tc qdisc add dev d0 root fq help", 1), helps[0]);
     assert_eq!(said("tc qdisc add dev d0 root htb help", 1), helps[1]);
-    // Help is about the last kind that the line names, because a device may have the name of a
-    // kind.
+    // The device in this line is called `htb`, like a kind of qdisc. The last kind in the line,
+    // `fq`, selects the help.
     assert_eq!(said("tc qdisc add dev htb root fq help", 1), helps[0]);
     let class = kind("htb").class_help();
     assert_ne!(class, helps[1]);
@@ -208,7 +208,8 @@ fn the_version_is_printed() {
     }
 }
 
-/// Each option of `tc` has its effect on the output; options that mean nothing here change nothing.
+/// Each option of `tc` that Onramp supports has its effect on the output. The options that Onramp
+/// accepts without effect, such as `-r`, leave the output unchanged.
 #[test]
 fn options_shape_what_is_printed() {
     let mut host = host(TREE);

@@ -6,8 +6,8 @@ use onramp_sim::{Counts, Fate, Histogram, Sink};
 
 use super::at;
 
-/// Returns the fate of a packet of `flow` that came at `came` and was sent at `left`, in
-/// nanoseconds since the beginning.
+/// Returns the fate of a packet of `flow` that came to a tree of qdiscs at `came`, was sent at
+/// `left`, and arrived 50 ns later. Times are in nanoseconds since the beginning.
 fn fate(flow: u64, len: u32, came: u64, left: u64) -> Fate {
     let mut packet = Packet::new(len);
     packet.flow = flow;
@@ -57,13 +57,14 @@ fn every_count_has_its_packets() {
     sink.note(&died(3, 6400, 41, 91, DropReason::Overlimit));
     sink.note(&Fate { copy: true, ..died(3, 12_800, 42, 92, DropReason::Overlimit) });
     let total = sink.total();
-    // A copy does not count as a packet that came, but it counts as sent or dropped. The sojourn
-    // times of the packets sent are 7, 3, 0 and 1 ns.
+    // A copy (made by a qdisc that duplicates packets) does not count as a packet that came, but it
+    // counts as sent or dropped. The sojourn times of the four sent packets are 7, 3, 0 and 1 ns.
     let bytes = [100 + 200 + 400 + 1600 + 3200 + 6400, 1500, 1600 + 3200 + 6400 + 12_800];
     assert_eq!(figures(total), [6, bytes[0], 4, bytes[1], 4, bytes[2], 2, 2, 11, 7]);
     assert_eq!((total.first, total.last), (Some(at(5)), Some(at(31 + 50))));
     assert_eq!(total.sojourn_mean_ns(), Some(2.75));
-    // 1,500 bytes arrived within 76 ns.
+    // 1,500 bytes, which are 12,000 bits, arrived in the 76 ns from 5 ns (the first packet came) to
+    // 81 ns (the last packet arrived).
     assert_eq!(total.sent_bits_per_second(), Some(12_000.0 * 1e9 / 76.0));
     let flows: Vec<u64> = sink.flows().keys().copied().collect();
     assert_eq!(flows, [1, 2, 3]);
@@ -86,7 +87,8 @@ fn every_count_has_its_packets() {
     assert_eq!(sink.jain(), Some(2_250_000.0 / (3.0 * 1_530_000.0)));
 }
 
-/// A packet that arrives counts as sent even if it has a drop reason.
+/// If the fate of a packet has an arrival time, the sink counts the packet as sent and not as
+/// dropped, even if a drop reason is set in the packet.
 #[test]
 fn a_reason_of_before_is_no_drop() {
     let mut sink = Sink::new();
@@ -96,8 +98,8 @@ fn a_reason_of_before_is_no_drop() {
     assert_eq!((sink.drops().count(), sink.sojourns().count()), (0, 1));
 }
 
-/// There is a rate only if at least two packets were sent and the last of them arrived later than
-/// the first came.
+/// `sent_bits_per_second` returns a rate only if the sink has counted at least two sent packets,
+/// and the last of them arrived later than the first came.
 #[test]
 fn rates_take_time_and_two_packets() {
     let rate = |fates: &[Fate]| {
@@ -121,8 +123,8 @@ fn flows_beyond_the_most_are_others() {
         for flow in 0..=most {
             sink.note(&fate(flow, 100, 0, 1));
         }
-        // A packet of a flow that is already counted separately is counted with that flow, even if
-        // the sink can count no further flows separately.
+        // The sink counts `most` flows separately, and the packets of all further flows together.
+        // Another packet of a flow that is counted separately is still counted with that flow.
         sink.note(&fate(most - 1, 100, 0, 1));
         assert_eq!(sink.flows().len() as u64, most);
         assert_eq!(sink.flows()[&(most - 1)].packets, 2);
@@ -130,8 +132,8 @@ fn flows_beyond_the_most_are_others() {
     }
 }
 
-/// A percentile is computed without rounding errors: the limit is exactly the given number of
-/// thousandths of the values. No percentile is greater than the greatest value counted.
+/// `per_mille(part)` finds a value by its rank without rounding errors: the rank is exactly `part`
+/// thousandths of the number of values, rounded up. No result exceeds the greatest value counted.
 #[test]
 fn ranks_are_exact() {
     let mut all = Histogram::default();
@@ -141,7 +143,8 @@ fn ranks_are_exact() {
     for number in 0..10_000 {
         all.note(if number < 5_009 { 1 } else { 2 });
     }
-    // Of the 10,000 values, the 5,000th in ascending order is a 1, and the 5,010th is the first 2.
+    // Of the 10,000 values, the lowest 5,009 are 1 and the others are 2. So 500 thousandths (rank
+    // 5,000) give 1, and 501 thousandths (rank 5,010, the first 2) give 2.
     assert_eq!([500, 501].map(|part| all.per_mille(part)), [Some(1), Some(2)]);
 }
 
@@ -154,9 +157,9 @@ fn one_figure_and_two() {
     assert_eq!(all.mean(), Some(1_000.0));
     assert_eq!([0, 500, 1_000].map(|part| all.per_mille(part)), [Some(1_000); 3]);
     all.note(3_000);
-    // Values from 512 on share a cell with three others, values from 2,048 on with fifteen others.
-    // The cells used here are those for 1,000 to 1,003 and for 2,992 to 3,007. The end of the
-    // second is greater than any value counted, so it is not returned.
+    // A histogram counts values in cells: a cell spans four values from 512 on, and sixteen from
+    // 2,048 on. 1,000 is in the cell of 1,000 to 1,003, and 3,000 in that of 2,992 to 3,007.
+    // `per_mille` returns the last value of a cell, but never more than the greatest value counted.
     assert_eq!((all.count(), all.mean()), (2, Some(2_000.0)));
     assert_eq!([500, 501].map(|part| all.per_mille(part)), [Some(1_003), Some(3_000)]);
 }

@@ -52,8 +52,8 @@ fn a_wire_is_free_when_the_last_bit_is_sent() {
     assert_eq!(told, [(0, 0, Some(5)), (5, 5, Some(10))]);
 }
 
-/// The fate of a copy has the same arrival time as that of the packet that was copied. The backlog
-/// that a copy met when it came is reported as empty.
+/// If `netem` duplicates a packet, the copy has a fate of its own, with the same arrival time as
+/// the original. The fate of a copy always reports an empty backlog at the time when the copy came.
 #[test]
 fn copies_are_told_apart() {
     let told = fates("netem delay 1ms duplicate 100%", None, 3, &[(5, 60, 2), (9, 61, 1)]);

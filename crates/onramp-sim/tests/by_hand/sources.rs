@@ -7,8 +7,8 @@ use onramp_sim::source::{Cbr, OnOff, Poisson, Records, RowError, Source, Traffic
 
 use super::{MS, at};
 
-/// Returns the times at which the source sends its first `most` packets. Asserts that the cookies
-/// number the packets from 0 on.
+/// Returns the times at which the source sends its first `most` packets. Asserts that the cookie of
+/// each packet is the packet's number, counted from 0.
 fn times(mut source: impl Source, most: u64) -> Vec<Instant> {
     let mut times = Vec::new();
     for number in 0..most {
@@ -158,7 +158,8 @@ fn records_are_numbered_and_keep_what_they_are() {
     assert!(source.packet(at(9)).is_none());
 }
 
-/// For each row: the time, bytes, flow, priority, ECN code point and departure time of its packet.
+/// What a row of a table of packets says about its packet: the time, the length in bytes, the flow,
+/// the priority, the ECN code point and the departure time.
 type Read = (u64, u32, u64, u32, u8, u64);
 
 fn read(text: &str) -> Result<Vec<Read>, RowError> {

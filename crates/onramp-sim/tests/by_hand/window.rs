@@ -50,14 +50,14 @@ fn the_timeout_follows_the_trips() {
     let heard = at(200 * MS);
     hear(&mut window, heard, 0);
     assert_eq!(fill(&mut window, heard), (2, Some(heard.after((200 + 4 * 100) * MS))));
-    // After a second round trip of 400 ms, RTTVAR = 3/4 100 + 1/4 |200 - 400| = 125 and SRTT = 7/8
-    // 200 + 1/8 400 = 225.
+    // After a second round trip of 400 ms, RTTVAR = 3/4 * 100 + 1/4 * |200 - 400| = 125 ms, and
+    // SRTT = 7/8 * 200 + 1/8 * 400 = 225 ms.
     let heard = at(400 * MS);
     hear(&mut window, heard, 1);
     assert_eq!(fill(&mut window, heard), (2, Some(heard.after((225 + 4 * 125) * MS))));
-    // The third packet to arrive was sent at 200 ms and arrives at 500 ms. Its round trip is 300
-    // ms: RTTVAR = 93.75 + 18.75 = 112.5 and SRTT = 196.875 + 37.5 = 234.375. Its arrival also
-    // shows that packets 2 to 7 are lost.
+    // Next, packet 10 arrives, 300 ms after it was sent: RTTVAR = 93.75 + 18.75 = 112.5 ms, and
+    // SRTT = 196.875 + 37.5 = 234.375 ms. The arrival also shows that packets 2 to 7 are lost,
+    // because packet 10 was sent at least three packets after each of them.
     let heard = at(500 * MS);
     hear(&mut window, heard, 10);
     assert_eq!(fill(&mut window, heard).1, Some(heard.after(684_375_000)));
@@ -134,8 +134,8 @@ fn timeouts_double_up_to_64_s() {
         now = now.after(gap * SEC);
         assert_eq!(fill(&mut window, now).0, 1);
     }
-    // After an arrival, the timeout is computed from round trips again. With a single round trip
-    // measured, it is 3 times that round trip.
+    // After an arrival, the source computes the timeout from round trips again. The only round trip
+    // R that it has measured is 1 s, so the timeout is SRTT + 4 RTTVAR = R + 4 R/2 = 3 s.
     let heard = now.after(SEC);
     hear(&mut window, heard, 18);
     assert_eq!(fill(&mut window, heard), (2, Some(heard.after(3 * SEC))));
@@ -165,7 +165,8 @@ fn a_mark_halves_once_a_trip() {
     for cookie in 10..15 {
         hear(&mut window, at(3), cookie);
     }
-    // The window is now 5 + 0.2 + 0.192 + 0.186 + 0.179 + 0.174 = 5.93.
+    // Each arrival adds one packet divided by the window, so the window is now
+    // 5 + 0.2 + 0.192 + 0.186 + 0.179 + 0.174 = 5.93 packets.
     assert_eq!(fill(&mut window, at(3)).0, 5);
     hear(&mut window, at(4), 15);
     assert_eq!(fill(&mut window, at(4)).0, 2, "6.10");

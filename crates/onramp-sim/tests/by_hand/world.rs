@@ -51,7 +51,8 @@ impl Source for Scripted<'_> {
     }
 }
 
-/// At a time with this cookie, the source returns no packet.
+/// A cookie in the source's list of times: when the time with this cookie comes, the source returns
+/// no packet.
 const NOTHING: u64 = 0xdead;
 
 fn wire(rate: Option<Rate>) -> Wire {
@@ -102,16 +103,19 @@ fn what_is_heard_comes_before_what_is_sent_and_both_in_their_order() {
     assert_eq!(said(&log), expected);
 }
 
-/// A source whose packet was due but which returns no packet is asked again for its next time.
+/// If a packet of a source is due but the source returns none, the simulation asks the source when
+/// its next packet is due, and goes on.
 #[test]
 fn without_a_packet_it_goes_on() {
     let log = run(&[("one", &[(5, NOTHING), (3, 7), (9, 8)], None)]);
-    // The second packet was due before the first, so it is sent together with the first.
+    // The first packet is due at 5 ns, and the second at 3 ns. Because the source sends its packets
+    // in the order of the list, it sends the second also at 5 ns, right after the first.
     let expected = [(5, "one", "sends dead"), (5, "one", "sends 7"), (9, "one", "sends 8")];
     assert_eq!(said(&log), expected);
 }
 
-/// A source may use the 48 low bits of a cookie, and gets them back; the other bits are removed.
+/// A source may set the 48 low bits of a packet's cookie. The packet's fate and the news of its
+/// arrival have the same 48 bits; the simulation clears the other bits.
 #[test]
 fn cookies_are_given_back() {
     let log = Log::default();

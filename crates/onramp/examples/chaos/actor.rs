@@ -19,7 +19,8 @@ use crate::watch::{Doing, Slot, lock, now};
 use crate::world::World;
 
 thread_local! {
-    /// The sender that the end of this thread drops.
+    /// The sender of a thread that ends while it has a sender: the end of the thread drops this
+    /// thread-local value.
     static LAST: RefCell<Option<Sender>> = const { RefCell::new(None) };
 }
 
@@ -37,8 +38,7 @@ pub(crate) struct Actor<'w> {
     flows: Vec<Lane>,
     /// Packets that the actor made with its sender and keeps without submitting them.
     held: Vec<Packet>,
-    /// Whether the last call that sends was refused for good, because its port is dead or the link
-    /// is closed.
+    /// Whether a call of the present action failed because its port is dead or the link is closed.
     refused: bool,
     /// Number of the actor among the actors of its world.
     index: usize,
@@ -132,8 +132,8 @@ impl<'w> Actor<'w> {
         let flow = |rng: &mut Rng| {
             let (mapping, slowest) = match rng.u32(0..5) {
                 0 => (Mapping::Cpu, 500_000),
-                // All senders share the flow of a hash, so its pacing rate has to be higher than
-                // that of other flows.
+                // All senders together use the four flows that are mapped by hash, so these flows
+                // need a higher pacing rate than a flow of one sender.
                 1 => (Mapping::Hash(rng.u64(0..4)), 50_000_000),
                 2 => (Mapping::Port(rng.usize(0..ports)), 500_000),
                 _ => (Mapping::Turn, 500_000),
@@ -141,8 +141,8 @@ impl<'w> Actor<'w> {
             let rate = if rng.bool() { 0 } else { rng.u64(slowest..100_000_000) };
             let flow =
                 sender.flow_with(None, mapping).with_pacing_rate(Rate::bytes_per_second(rate));
-            // Qdiscs treat flows of equal hashes as one flow, and several senders send in it, so
-            // its packets have no order that could be checked.
+            // Qdiscs treat flows of equal hashes as one flow. Several senders send packets of such
+            // a flow, so devices cannot check the order of its packets.
             let shared = matches!(mapping, Mapping::Hash(_));
             let order = if shared { UNORDERED } else { weather.new_order() };
             Lane { flow: flow.with_priority(rng.u32(0..8)), order }
@@ -254,8 +254,8 @@ impl<'w> Actor<'w> {
     }
 
     fn try_send_batch(&mut self) {
-        // The callback must not panic during this call: a panic would hide how many packets the
-        // link accepted.
+        // The sender's completion callback must not panic during this call: a panic would hide how
+        // many packets the link accepted.
         self.ledger.calm.store(true, SeqCst);
         let (Lane { flow, order }, slot) = (self.lane(), self.slot.clone());
         let bound = self.at_once();
@@ -268,8 +268,8 @@ impl<'w> Actor<'w> {
     }
 
     fn send_batch(&mut self) {
-        // The callback must not panic during this call: a panic would hide how many packets the
-        // link accepted.
+        // The sender's completion callback must not panic during this call: a panic would hide how
+        // many packets the link accepted.
         self.ledger.calm.store(true, SeqCst);
         let (Lane { flow, order }, slot) = (self.lane(), self.slot.clone());
         let bound = self.patience();
@@ -278,8 +278,8 @@ impl<'w> Actor<'w> {
         match slot.wait(Doing::SendBatch, bound, flow.port() as u64, send) {
             Ok(()) => self.accepted(payloads.len() as u64, 0),
             Err(why) => {
-                // The error does not say how many packets of the batch were staged before the
-                // error.
+                // A `SendError` does not say how many packets of the batch were staged before the
+                // call failed.
                 self.ledger.unknown.fetch_add(payloads.len() as u64, SeqCst);
                 self.world.unknown.fetch_add(payloads.len() as u64, SeqCst);
                 self.refuses(why);
@@ -292,7 +292,6 @@ impl<'w> Actor<'w> {
         // see `Sender::flow`.
         let flow = self.sender().flow_with(None, Mapping::Turn);
         for _ in 0..self.rng.u32(1..20) {
-            // The packet leaves at a departure time of its own.
             let (payload, slot) = (self.payload(UNORDERED), self.slot.clone());
             let bound = self.at_once();
             let (cookie, txtime) = (self.rng.u64(1..1 << 40), self.rng.u64(0..3_000_000));
@@ -450,8 +449,8 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Runs a thread that keeps its sender until it ends, so that the end of the thread drops the
-    /// sender.
+    /// Runs a thread that stores its sender in a thread-local variable, so that the end of the
+    /// thread drops the sender.
     fn thread_end(&mut self) {
         let (slot, bound) = (self.slot.clone(), self.patience());
         let (mut rng, link, world) = (self.rng.fork(), self.link().clone(), self.world);
@@ -503,8 +502,9 @@ impl<'w> Actor<'w> {
                 });
             }
             Fault::Burns => {
-                // The watchdog may miss the first attempts, in which other threads use the
-                // processor, too. Towards the end of the world, none does.
+                // Spin several times: the watchdog may not notice a spinning thread while other
+                // threads use the processors, too. The last spin lasts until after the world has
+                // stopped, when other threads no longer use them.
                 while !self.world.stop.load(SeqCst) {
                     let end = now() + 300_000_000;
                     slot.wait(Doing::WaitRoom, give_up, 77, || {
@@ -518,8 +518,8 @@ impl<'w> Actor<'w> {
                 }
             }
             Fault::Books | Fault::Forgets | Fault::Overtakes => {
-                // These faults are committed elsewhere: by `World::finish`, by the end of the
-                // world, and by a device.
+                // Other code commits these three faults: the end of the world commits `Books`,
+                // `World::finish` commits `Forgets`, and a device commits `Overtakes`.
                 return false;
             }
             Fault::WakesItself => {

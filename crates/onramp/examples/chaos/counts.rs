@@ -89,8 +89,8 @@ pub(crate) fn note_world(plan: &Plan) {
     }
 }
 
-/// Prints the counts of all events. Returns the kinds of events that a run of so many worlds should
-/// have met, but did not.
+/// Prints how often the run met each kind of event. Returns the kinds of events that the run did
+/// not meet, although a run of `worlds` worlds should have met them.
 pub(crate) fn missing(worlds: u64, forks: bool) -> Vec<&'static str> {
     let said: Vec<_> = ALL.iter().map(|(met, what)| format!("{} {what}", met.count())).collect();
     println!("chaos: {}", said.join(", "));

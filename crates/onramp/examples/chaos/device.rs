@@ -35,8 +35,8 @@ pub(crate) struct Weather {
     /// number from [`new_order`](Self::new_order).
     came: Box<[AtomicU64]>,
     orders: AtomicU64,
-    /// Whether some packets are copies that a qdisc made, so that the stamps in the payloads prove
-    /// nothing.
+    /// Whether a qdisc makes copies of packets. A copy has the same stamp as the original, so
+    /// devices then check neither the order of packets nor what a flush has reported.
     pub(crate) copies: bool,
     /// Whether devices report a wrong order of packets on purpose, to test that such a fault is
     /// found.
@@ -48,7 +48,8 @@ pub(crate) struct Weather {
     pub(crate) revive: AtomicBool,
     /// Whether receivers have to end.
     pub(crate) over: AtomicBool,
-    /// Whether each device blocks once more, at its next call.
+    /// Set when the link is about to be closed: each device then blocks once more, at its next
+    /// call.
     pub(crate) storm: AtomicBool,
     /// Whether devices block for seconds, and any number of them at the same time; otherwise, they
     /// block for less than half a second, and few of them at the same time.
@@ -89,8 +90,9 @@ impl Weather {
     /// Returns a number for a flow whose packets have to keep their order, so that devices can
     /// check it.
     pub(crate) fn new_order(&self) -> u64 {
-        // In worlds whose devices block for seconds, packets of a flow may change their order:
-        // ports may come and go for longer than senders wait for a late packet.
+        // In worlds whose devices block for seconds, packets of a flow may overtake each other: the
+        // flows of a removed port wait for a packet that is still in the port, but only for about a
+        // second.
         if self.hard { UNORDERED } else { self.orders.fetch_add(1, SeqCst) }
     }
 

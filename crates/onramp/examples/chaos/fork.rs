@@ -25,8 +25,8 @@ const SENT: i32 = 10;
 const PANICS: i32 = 11;
 const CORKED: i32 = 12;
 
-/// Makes the child's present step the name of its thread. The parent can read that name from the
-/// kernel, even if the child hangs.
+/// Gives the child's thread the name of the step that the child is about to make. If the child
+/// hangs, the parent reads this name from the kernel, and reports the step.
 fn step(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }

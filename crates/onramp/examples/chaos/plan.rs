@@ -39,9 +39,9 @@ pub(crate) enum End {
     Dead,
 }
 
-/// The ways in which worlds end, with the event that is counted for each. The lengths of this table
-/// and of the two tables below have no common divisor, so consecutive seeds go through all
-/// combinations of the three.
+/// The ways in which worlds end, with the event that is counted for each. No two of the lengths of
+/// `ENDS`, `MODES` and `CROWDS` (10, 3 and 11) have a common divisor, so consecutive seeds go
+/// through all combinations of entries of these tables.
 pub(crate) const ENDS: [(End, Met); 10] = [
     (End::Sent, Met::Sent),
     (End::Closed, Met::Closed),
@@ -205,7 +205,8 @@ impl Plan {
         }
     }
 
-    /// Returns by how many seconds threads may be late only because there are many threads.
+    /// Returns by how many seconds threads may be late because more than 100 threads compete for
+    /// the processors.
     fn crowd(&self) -> u64 {
         match (self.threads > 100, self.one_cpu) {
             (true, true) => 8,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::watch::{Doing, Slot};
 
-/// How long the threads are observed.
+/// How long the threads of the runners are observed.
 const REST: Duration = Duration::from_millis(100);
 /// Processor time that a thread may use during the observation, nanoseconds.
 const BURN_MAX_NS: u64 = 20_000_000;

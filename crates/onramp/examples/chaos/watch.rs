@@ -133,8 +133,8 @@ impl Watch {
         })
     }
 
-    /// Begins to watch a world with this description, whose threads may exceed the time of a call
-    /// by `slack`.
+    /// Begins to watch a world, which reports of failures describe by the text `world`. Each call
+    /// in this world may take longer than its allowed time by `slack`.
     pub(crate) fn begin(&self, world: String, slack: Duration) {
         *lock(&self.world) = (world, None);
         self.closed.store(false, SeqCst);
@@ -260,8 +260,8 @@ impl Watch {
             }
         }
         eprintln!("threads in calls for more than 300 ms:\n{waits}");
-        // The thread that hangs may hold the lock of the counters, so reading them may block
-        // forever. So read them in another thread.
+        // The thread that hangs may hold a lock that reading the link's counters needs. So read the
+        // counters in another thread, which may then block forever.
         thread::scope(|scope| {
             scope.spawn(|| {
                 if let Some(link) = link {

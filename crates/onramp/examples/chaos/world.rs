@@ -100,8 +100,8 @@ impl World {
                      {ledger:?}"
                 ));
             }
-            // If a callback panicked, some completions were not reported; the next call reports
-            // them.
+            // If a completion callback panicked, some completions were not reported yet. `reclaim`
+            // reports them.
             sender.reclaim();
             if plan.fault == Some(Fault::Forgets) {
                 ledger.accepted(1, 0);
@@ -141,7 +141,7 @@ pub(crate) fn live(plan: &Plan, watch: &Arc<Watch>) -> u64 {
     watch.begin(format!("{plan:?}"), plan.slack());
     let slot = watch.register("world".to_owned());
     if plan.one_cpu {
-        // Threads that this thread starts inherit its processor.
+        // Pin this thread to one processor. All threads that it starts are then pinned there, too.
         let cpu = onramp::dev::current_cpu().unwrap_or(0);
         onramp::dev::pin_thread(cpu).expect("a processor that it is on");
     }
@@ -265,14 +265,13 @@ fn end(world: &World, link: &mut Option<Link>, slot: &Slot, rng: &mut Rng) {
     match plan.end {
         End::Sent | End::Dropped | End::Abandoned => weather.revive.store(true, SeqCst),
         End::ClosedEarly => {}
-        // Close the link while senders wait.
         End::Closed => close(world, &open(link), slot, rng),
         End::Dead => slot.call(Doing::World, patience, 1, || doom(world, &open(link))),
     }
     world.stop.store(true, SeqCst);
     let all = || world.arrived.load(SeqCst) == plan.threads;
-    // A thread that does not arrive here is in a call that waits, and the watchdog reports that
-    // thread. This time limit is only the last resort.
+    // Wait until every sending thread has made its last call. If one hangs in a call, the watchdog
+    // reports it when the time limit of that call has passed, which is earlier than `long`.
     let long = patience * 2 + plan.slack() * 2 + Duration::from_secs(10);
     slot.call(Doing::Rest, long, 0, || while_not(all, long * 2));
     slot.call(Doing::DropPacket, plan.at_once(), 0, || lock(&world.market).clear());
@@ -339,8 +338,6 @@ fn last(world: &World, link: Link, slot: &Slot) {
         let (sender, mut link) = (link.sender(), Some(link.clone()));
         let flow = sender.flow(None);
         let bound = patience + plan.slack();
-        // The child drops its copy of the cloned handle, but not its copy of this function's own
-        // handle. That does not matter for this fork.
         crate::fork::fork(watch, &mut link, &mut Some(sender), &flow, false, bound);
     }
     watch.closes();

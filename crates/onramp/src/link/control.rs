@@ -224,7 +224,7 @@ impl Shared {
             let Some(job) = job(port, slot) else { continue };
             let answer = answer.clone();
             let job = Box::new(move |root: &mut RootQdisc, cx: &mut Cx<'_>| {
-                // An error means that the thread that asked has stopped waiting for the answer.
+                // `send` fails if the thread that asked has stopped waiting for the answer.
                 let _ = answer.send((port, job(root, cx)));
             });
             let taken = slot.port.with(job, self.clock.now(), &self.waker(slot));

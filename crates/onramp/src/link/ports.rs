@@ -108,8 +108,8 @@ impl Link {
 
     /// Gives every port a new qdisc, as `tc qdisc replace` does, except that the packets that the
     /// old qdisc holds move to the new one, in order, as far as its limits allow. The remaining
-    /// packets are dropped and counted. All held packets are dropped if a root that serves all
-    /// ports of a device of a host (crate `onramp-host`) comes or goes.
+    /// packets are dropped and counted. All held packets are dropped if the change installs or
+    /// removes a root that serves all ports of a device of a host (crate `onramp-host`) together.
     ///
     /// The call waits for no other thread. If a port has an owner at the moment, the port gets the
     /// qdisc as soon as that owner returns from the device.

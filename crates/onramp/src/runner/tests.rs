@@ -247,7 +247,7 @@ fn wake_ups_that_find_nothing_are_counted() {
         let idle = runner.stats.idle.get();
         runner.call(&ports.rig.threads);
         until(&runner.stats.idle, idle + 1);
-        // Make the first port due, and in every second turn then the other port, too.
+        // Make the first port due. In every second turn, make the second port due after that.
         ports.waker(0).visit_by(NOW);
         visits += 1;
         until(&runner.stats.visits, visits);
@@ -288,7 +288,8 @@ impl Clock for Ticking {
 fn time_without_a_pause_is_bounded() {
     let ports = Ports::new(&["pfifo limit 10000"]);
     ports.push(0, 64 * 5, Instant(0));
-    // Each round reads the clock at least twice, so 2 ms have passed after two rounds.
+    // Each round reads the clock at least twice, and the clock advances by 0.6 ms each time. So
+    // after two rounds, the 2 ms have passed in which a runner may make rounds without a pause.
     let clock = Ticking(Cell::new(NOW.after(2 * TICK_NS).0), 600_000);
     start(&ports, clock);
     while ports.sent() != [64 * 5] {
@@ -319,7 +320,8 @@ fn runners_share_ports() {
     assert_eq!(rounds(&ports, 1, &late), (0, NEVER), "done already");
 }
 
-/// If the runner of a port is late, the port wakes another runner, but only once.
+/// If the runner of a port is late for a visit by `LATE_NS` (1 ms), the port wakes another runner.
+/// While that runner has not come yet, the port does not wake it again.
 #[test]
 fn a_late_runner_is_noticed() {
     let ports = Ports::with_runners(2, &["pfifo"; 2]);

@@ -34,7 +34,7 @@ const WATCH_NS: u64 = 2_000_000;
 /// Greatest number of threads of a link besides those that serve as its runners: threads that
 /// devices block at the same time, and the watch.
 const STAND_INS: usize = 64;
-/// A number that no thread has.
+/// The number that means that no thread is the watch; no thread has this number.
 const NOBODY: u16 = u16::MAX;
 
 pub(crate) struct ThreadGroup {
@@ -134,7 +134,8 @@ impl ThreadGroup {
 
     /// Whether the link has a watch (a thread that watches the runners).
     fn watches(&self) -> bool {
-        // Relaxed: a fence, or the lock on `hands`, orders the load.
+        // Relaxed: in `look_after`, a fence orders this load; callers that start or become the
+        // watch hold the lock on `hands`, as the thread that sets `on` does.
         self.watch.on.load(Ordering::Relaxed)
     }
 
@@ -162,7 +163,8 @@ impl ThreadGroup {
     /// end only if their runners are also told to [stop](super::Runner::stop).
     pub(crate) fn stop(&self) {
         let hands = self.hands();
-        // Release: publishes what happened before the stop; pairs with the acquire in `is_stopped`.
+        // Release: publishes what this thread did before it stops the threads; pairs with the
+        // acquire in `is_stopped`.
         self.stopped.store(true, Ordering::Release);
         drop(hands);
         self.threads.iter().filter_map(OnceLock::get).for_each(Thread::unpark);
@@ -263,8 +265,8 @@ impl Hands {
             return Err(StartError::Pin(cpu, error));
         }
         let thread = handle.thread().clone();
-        // A thread that called `wake` before this entry was stored found no thread to wake, so
-        // repeat its wake-up.
+        // If another thread called `wake` before the new thread was stored in `threads`, that call
+        // woke no thread, so wake the new thread now.
         let _ = shared.rig().threads.threads[usize::from(number)].set(thread.clone());
         thread.unpark();
         self.handles.push(handle);

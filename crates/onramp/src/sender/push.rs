@@ -59,8 +59,8 @@ impl Sender {
             if self.shared().is_copy() {
                 return false;
             }
-            // Ports may have been added to the link since the cork began, so make room for their
-            // lists.
+            // `corked` has a list of packets for each port. Ports may have been added to the link
+            // since the cork began, so add lists for these ports.
             self.corked.resize_with(self.corked.len().max(port + 1), PacketList::new);
             self.corked[port].append(list);
             return true;
@@ -97,8 +97,8 @@ impl Sender {
     /// Stages packets with one reading of the clock and one atomic exchange. Returns false if
     /// packets are left in the list because the intake is full.
     ///
-    /// The list is moved only after the clock was read: if it were moved right after it was
-    /// written, the processor would stall until its stores are done.
+    /// This function copies the head of `list` only after it has read the clock: if it did so right
+    /// after the caller had written the list, the processor would stall until the stores are done.
     #[inline]
     pub(super) fn push(&mut self, port: usize, list: &mut PacketList) -> bool {
         let Self { handle, pool, end, .. } = self;

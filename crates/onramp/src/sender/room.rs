@@ -25,10 +25,10 @@ use crate::slots::Slot;
 const BUSY_NAP: Duration = Duration::from_micros(50);
 /// How long a flush waits for packets to come home after the link has been closed for good.
 const CLOSED_PATIENCE: Duration = Duration::from_secs(1);
-/// Greatest number of ports, besides the sender's own, at which a sender looks for packets to send
-/// in one attempt. The first constant applies while the sender waits; the second applies when the
-/// sender sends again without having waited.
+/// Most ports, besides its own, at which a waiting sender looks for packets to send in one attempt.
 const HELPED_WAITING: usize = 4;
+/// Most ports, besides its own, at which a sender looks for packets to send if it calls a sending
+/// method again after `Full`, without having waited.
 pub(super) const HELPED_AGAIN: usize = 1;
 /// Number of times that a waiting sender sends packets of ports before it checks again whether its
 /// own wait is over.
@@ -70,8 +70,8 @@ impl Sender {
             self.reclaim();
             if !self.shared().is_open() && self.refusal(flow).is_some() {
                 if self.shared().is_closed() {
-                    // This call drops the packets that the cork holds back, and counts them as
-                    // purged.
+                    // `uncork` drops the packets that the cork holds back, and counts them as
+                    // purged, because the link is closed.
                     let _ = self.uncork();
                 }
                 return Poll::Ready(());
@@ -82,8 +82,8 @@ impl Sender {
                 if self.stuck_at(flow) != Some(port) {
                     continue;
                 }
-                // The port's owner will take the staged packets out. A runner checks that there is
-                // room, and then wakes this task.
+                // The port accepts no packets, so the task waits. A runner, or the thread that
+                // removes the port, wakes the task when there may be room again.
                 self.wish_for_room(port);
                 match self.pool.listen(cx.waker()) {
                     Armed::Armed => return Poll::Pending,
@@ -100,9 +100,10 @@ impl Sender {
                     Armed::Busy => {}
                 }
             }
-            // The task has to poll again, for one of two reasons. Either this call has sent
-            // packets: then one run for each poll is enough, because the executor has other tasks.
-            // Or another thread is just taking the task's previous waker out of the pool.
+            // Make the executor poll the task again, for one of two reasons. Either this poll has
+            // sent packets of a port: a poll sends at most one quota, because the executor has
+            // other tasks. Or another thread is just taking the task's previous waker out of the
+            // pool.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -218,11 +219,12 @@ impl Sender {
         if !slot.known.succession.is_leaving() {
             slot.want_room();
             shared.waker(slot).visit_by(shared.clock.now().after(WISH_NS));
-        } // The thread that removes a leaving port wakes this sender.
+        } // A leaving port needs no request: the thread that removes it wakes this sender.
     }
 
-    /// Blocks until `need` packets have come home, or until something else happened that may end
-    /// the wait. Returns false if neither happened before `deadline`.
+    /// Blocks until `need` packets have come home, or until the caller should check its condition
+    /// again: because the sender's bell rang, or because it has sent packets of ports [`HELPS_MAX`]
+    /// times. Returns false if `deadline` passed first.
     fn wait_returned(&mut self, port: usize, need: u32, deadline: Instant) -> bool {
         let mut helped = 0;
         loop {
@@ -247,8 +249,10 @@ impl Sender {
         }
     }
 
-    /// Sleeps, if the pool's answer `armed` to the request for a wake-up allows it. Returns false
-    /// if `deadline` has passed.
+    /// Acts on `armed`, the pool's answer to this sender's request for a wake-up. If the pool took
+    /// the request, sleeps until the wake-up. If it could not take the request yet, sleeps for a
+    /// moment. If the awaited packets are home already, does not sleep. Returns false if `deadline`
+    /// has passed.
     fn sleep(&mut self, armed: Armed, deadline: Instant) -> bool {
         match armed {
             Armed::Ready => true,
@@ -269,9 +273,10 @@ impl Sender {
         }
     }
 
-    /// Sends packets of any senders, in place of sleeping: first at `port`, the sender's own port.
-    /// If that port has nothing to send, at the first of at most `most` ports that asked for a
-    /// visit, in turn. (Ports that did not ask have nothing to do.) Returns true if packets left.
+    /// Sends packets of any senders, in place of sleeping. First tries `port`, the sender's own
+    /// port. If no packets leave there, tries up to `most` ports that asked for a visit, until
+    /// packets leave at one of them; the next call goes on where this call stopped. Returns true if
+    /// packets left.
     pub(super) fn help(&mut self, port: usize, most: usize) -> bool {
         if self.work_at(port) {
             return true;
@@ -325,8 +330,8 @@ impl Sender {
             return false;
         }
         let helped = self.work_at(port);
-        // A port that was removed is waited for as well: its successors accept no packets of its
-        // flows until it is empty.
+        // Wait for a removed port, too: its successors accept no packets of its flows before the
+        // removed port is empty.
         if !helped && (shared.is_full(port) || shared.slot(port).known.succession.is_gone()) {
             self.wish_for_room(port);
             let armed = self.pool.listen(self.waker.get());

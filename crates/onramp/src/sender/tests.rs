@@ -13,8 +13,9 @@ fn sender() -> (Sender, Flow) {
     (sender, flow)
 }
 
-/// Sends one packet as if the sender's slice had begun `sent_for_ns` nanoseconds ago. Returns the
-/// times before and after the send.
+/// Sends one packet as if the sender's time slice (the 300 µs for which it sends before it yields
+/// its processor) had begun `sent_for_ns` nanoseconds ago. Returns the times before and after the
+/// send.
 fn send_after(sender: &mut Sender, flow: &Flow, sent_for_ns: u64) -> [Instant; 2] {
     let before = sender.shared().clock.now();
     sender.slice_start = Instant(before.0 - sent_for_ns);
@@ -29,8 +30,8 @@ fn a_slice_is_three_hundred_microseconds() {
         send_after(&mut sender, &flow, 300_001);
         assert!(sender.slice_over, "longer than a slice");
     }
-    // The slice must not be over, because it has 50 µs left. The clock advances during the send, so
-    // try again if the send itself took longer than that.
+    // The time slice of 300 µs has 50 µs left, so it must not be over after the send. The clock
+    // advances during the send, so try again if the send itself took longer than 50 µs.
     loop {
         let [before, after] = send_after(&mut sender, &flow, 250_000);
         if after.since(before) <= 50_000 {
@@ -38,7 +39,7 @@ fn a_slice_is_three_hundred_microseconds() {
             break;
         }
     }
-    // A slice whose start lies in the future is not over.
+    // If a time slice of a sender begins in the future, it must not count as over.
     sender.slice_start = Instant::MAX;
     sender.slice_over = true;
     sender.try_send(&flow, b"x").expect("there is room");
@@ -61,8 +62,8 @@ fn a_slice_begins_when_the_sender_has_given_way() {
     assert_eq!(sender.give_way(), Duration::ZERO);
 }
 
-/// All sending calls that may block yield the processor after a slice; `try_send` and
-/// `try_send_batch` do not.
+/// The sending calls that may block yield the processor when the sender's time slice (300 µs) is
+/// over; `try_send` and `try_send_batch` do not.
 #[test]
 fn a_send_gives_way() {
     let (mut sender, flow) = sender();
@@ -81,8 +82,8 @@ fn a_send_gives_way() {
     assert!(sender.slice_start > Instant(0) && !sender.slice_over);
 }
 
-/// A waiting sender that sends packets of other senders also yields its processor, once its slice
-/// is over.
+/// A waiting sender that sends packets of other senders yields its processor when its own time
+/// slice (300 µs) is over, and not before.
 #[test]
 fn a_wait_that_helps_gives_way() {
     let device = Box::new(Null::default()) as Box<_>;
@@ -97,8 +98,8 @@ fn a_wait_that_helps_gives_way() {
     packet.txtime_ns = link.now().after(3_600_000_000_000).0;
     waits.submit(&flow, packet).expect("there is room");
     for (slice_start, gives_way) in [(Instant(0), true), (Instant::MAX, false)] {
-        // If the runner owns the port at the moment of the attempt, the sender can send nothing. In
-        // that case, try again.
+        // If the runner owns the port during the flush by `waits`, this sender can send no packets
+        // of `busy`. In that case, try again.
         let helped = (0..1_000).any(|_| {
             busy.cork();
             (0..500).for_each(|_| busy.try_send(&other, b"now").expect("there is room"));
@@ -116,7 +117,8 @@ fn a_wait_that_helps_gives_way() {
     }
 }
 
-/// A packet that holds several datagrams counts with the headers of each datagram, as on the wire.
+/// The length of a packet that holds several datagrams includes the headers of each datagram, as on
+/// the wire, unless the caller has set another length.
 #[test]
 fn several_datagrams_count_with_all_their_headers() {
     for (gso_size, said, expected) in
@@ -133,7 +135,8 @@ fn several_datagrams_count_with_all_their_headers() {
     }
 }
 
-/// A slice is over when it has lasted for more than 300 µs, be it by one nanosecond.
+/// A sender's time slice (the time for which it sends before it yields its processor) is over as
+/// soon as it has lasted one nanosecond longer than 300 µs.
 #[test]
 fn a_slice_ends_to_the_nanosecond() {
     let start = Instant(1_000_000);
@@ -144,7 +147,8 @@ fn a_slice_ends_to_the_nanosecond() {
     assert_eq!(Sender::SLICE, Duration::from_micros(300));
 }
 
-/// A new packet has no value of the earlier packet that used the same memory.
+/// A new packet has none of the metadata (mark, priority, cookie and so on) of the earlier packet
+/// that used the same memory.
 #[test]
 fn a_packet_has_nothing_of_an_earlier_one() {
     let (mut sender, flow) = sender();

@@ -85,8 +85,9 @@ impl Shared {
         let deadline = self.owners_deadline();
         self.close_ports(self.slots.iter(), deadline);
         self.rig.threads.join(&self.clock, deadline.max(self.clock.now() + END_PATIENCE));
-        // After `shut`, a sender that still pushes a packet purges the port itself. The packets
-        // that were pushed before are purged by this thread.
+        // Once the link is shut (closed for good), a sender that still pushes a packet into a port
+        // purges (drops and counts) the port's packets itself. This thread purges the packets that
+        // were pushed before.
         self.rig.gate.shut();
         // Allow a moment more, because a thread that no device blocks may still own a port and be
         // about to leave that port.
@@ -105,8 +106,8 @@ impl Shared {
     }
 
     /// Blocks until the ports for which `these` returns true hold no packet, but at most for
-    /// `timeout`, and, if the link is shut (closed for good) meanwhile, not much longer than that.
-    /// Returns true if these ports hold no packet.
+    /// `timeout`. If another thread shuts the link (closes it for good) meanwhile, blocks for
+    /// [`END_PATIENCE`] more at most. Returns true if these ports hold no packet.
     pub(crate) fn flush(&self, timeout: Duration, these: impl Fn(usize) -> bool) -> bool {
         let mut deadline = self.clock.now() + timeout;
         let mut nap = Nap::default();
@@ -115,8 +116,8 @@ impl Shared {
             if self.is_copy() {
                 return false;
             }
-            // Read this flag before looking at the ports. Once the link is shut, no port holds
-            // packets, except a port whose device blocks its owner.
+            // Ask whether the link is shut before looking at the ports: in a link that is shut, no
+            // port holds packets, except a port whose device blocks its owner.
             let is_shut = self.rig.gate.is_shut();
             // If a device may block, leave its port to the runners: the calling thread has to
             // return in time.
@@ -186,8 +187,9 @@ impl Shared {
     /// the port. No runner comes any more, so the thread that served the port last has to do this.
     #[inline]
     pub(crate) fn follow_up(&self, slot: &Slot<BoxDevice>, ran: Ran) {
-        // The flag must be read after the run: an earlier reading would precede the fence in
-        // `is_shut`, and could miss that the link was shut.
+        // Call `is_shut` after the port was served: the fence in `is_shut` then makes sure that
+        // either this thread sees that the link is shut, or the closing thread finds the packets
+        // left in the port.
         if ran.again && self.rig.gate.is_shut() {
             self.sweep(slot);
         }

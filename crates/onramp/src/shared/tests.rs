@@ -89,8 +89,9 @@ fn one_root_serves_all_queues_of_a_device() {
     }
 }
 
-/// When a root that serves all ports is installed or replaced by another sort, the trees of all
-/// ports are marked stale, so that they are rebuilt.
+/// If one root for all ports (such as `pfifo`) replaces a root that gives each port a tree of its
+/// own (such as `mq`), or the reverse, the trees of all ports are marked stale, so that they are
+/// rebuilt.
 #[test]
 fn ports_hear_of_a_root_that_serves_all() {
     let link = link(3);
@@ -126,8 +127,8 @@ fn a_root_needs_the_first_port() {
     assert!(!shared.rig.gate.is_one());
 }
 
-/// Removes these ports, which hold no packets, one after another. Returns all removed ports, and
-/// those of them that are not settled (packets that were being pushed at the removal may still
+/// Removes each of `ports`, which hold no packets, one after another. Returns all removed ports,
+/// and those of them that are not settled (packets that were being pushed at the removal may still
 /// come).
 fn removed(link: &Link, ports: Range<usize>, timeout: Duration) -> (Vec<usize>, Vec<usize>) {
     for port in ports {
@@ -152,8 +153,8 @@ fn ports_that_went_are_unsettled_for_a_while() {
             let known = &shared.slot(port).known.succession;
             assert!(known.is_gone());
             assert_eq!(known.patience() > 0, unsettled.contains(&port), "{port} of {count}");
-            // Flows of settled ports (ports for which flows no longer wait) go directly to a later
-            // port, without passing other settled ports.
+            // A settled port (a removed port for which flows no longer wait) passes its flows
+            // directly to a port that is not settled.
             let settled = count.saturating_sub(16);
             let successor = known.successor(7).expect("it went");
             assert!(

@@ -155,8 +155,7 @@ fn a_close_leaves_a_runner_that_is_blocked() {
             assert!(now().since(began) < HANG_NS);
             assert!(!report.flushed && report.blocked > 0, "{report:?}");
             assert_eq!((report.purged, trap.inside()), (0, 1), "it is blocked still");
-            // Close the link again while the device still blocks. (The last handle is dropped at
-            // the end of the test.)
+            // A second close must return, too, while the device still blocks.
             assert!(!link.close(Duration::ZERO).flushed);
             assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Closed));
             assert_eq!(sender.in_flight(), 30);

@@ -19,8 +19,9 @@ use crate::trap::Trap;
 
 use model::{Fate, LINKS, MAIL, Model, Place, Sums, TRAP, told};
 
-/// An operation. If a sender makes it, the first number is the sender. Other numbers select a
-/// packet that the test holds, or are a number of packets.
+/// An operation of the random sequence. If a sender makes the operation, the first number selects
+/// the sender. Any other number selects a packet that the test holds, or says how many packets are
+/// sent or read.
 #[derive(Clone, Debug)]
 enum Op {
     Make(usize),
@@ -130,7 +131,8 @@ impl World {
         }
     }
 
-    /// Returns the number of one of the packets that the test holds.
+    /// Selects one of the packets that the test holds, by the random number `which`, and returns
+    /// its packet number. Returns `None` if the test holds none.
     fn pick(&self, which: usize) -> Option<u64> {
         let count = self.hand.len().max(1);
         self.hand.keys().nth(which % count).copied()
@@ -203,7 +205,9 @@ impl World {
                 self.model.replace(who);
                 self.ends[who] = End::of(&self.links[LINKS[who]]);
             }
-            _ => {} // Here the operation changes nothing, or the model cannot know its result.
+            // The operation changes nothing now (such as `Open` of an open device), or the model
+            // cannot know its result (such as how many packets of a batch fit).
+            _ => {}
         }
     }
 
@@ -371,7 +375,8 @@ fn mode() -> impl Strategy<Value = Mode> {
 }
 
 proptest! {
-    // If a sequence fails, look for a shorter one that fails for at most 20 seconds.
+    // If a sequence of operations fails, proptest searches for at most 20 seconds for a shorter
+    // sequence that fails, too.
     #![proptest_config(ProptestConfig {
         cases: 100,
         max_shrink_time: 20_000,

@@ -1,4 +1,5 @@
-//! Which ports are told of a change of a link, and which threads such a change does not disturb.
+//! Changes of a link's tree of qdiscs: which ports get a change, and which threads do not wait for
+//! it.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -54,8 +55,8 @@ fn a_port_that_missed_a_change_is_built_anew_once() {
         let trap = Trap::new();
         let link = Link::devices([trap.device()]).qdisc("pfifo").build().unwrap();
         let caught = trap.catch(&link, 0);
-        // The device blocks the port's owner, so changes wait for the port. Make as many as may
-        // wait; none of these calls waits itself.
+        // The device blocks the port's owner, so each change waits in the port as a job. Hand the
+        // port as many changes as may wait there (`set_tree` itself does not block).
         let tree = link.setup();
         (0..onramp_core::JOBS_MAX).for_each(|_| link.set_tree(&tree).unwrap());
         let missed = link.change("qdisc replace dev link root handle 7: prio");
@@ -132,8 +133,8 @@ fn to_measure_begins_and_ends() {
     });
 }
 
-/// A thread waits for the answer of a port whose owner is calling the device. Meanwhile, other
-/// threads can change the link.
+/// A thread waits until a port has carried out its job, while the device blocks the port's owner.
+/// Meanwhile, other threads can change the link.
 #[test]
 fn who_waits_for_a_port_keeps_the_link_from_nobody() {
     let asks: [fn(&Link) -> bool; 3] = [
@@ -152,7 +153,8 @@ fn who_waits_for_a_port_keeps_the_link_from_nobody() {
                 tree.apply(line).unwrap();
             }
             let link = Link::devices([trap.device()]).tree(&tree).build().unwrap();
-            // On a busy machine, the answer may come too late, so try up to five times.
+            // On a busy machine, the waiting call may give up before the device returns, so try up
+            // to five times.
             let answered = (0..5).any(|_| {
                 let caught = trap.catch(&link, 0);
                 thread::scope(|scope| {
@@ -160,7 +162,8 @@ fn who_waits_for_a_port_keeps_the_link_from_nobody() {
                     thread::sleep(SHORT);
                     let waits = !asking.is_finished();
                     // `Link::setup` takes the same lock as a change, so this call shows that the
-                    // waiting thread does not hold the lock. After it, let the device return.
+                    // thread that waits for the port does not hold the lock. Then let the device
+                    // return.
                     assert_eq!(link.setup().root_id(), Some("prio"));
                     trap.open();
                     caught.join().unwrap();
@@ -293,8 +296,8 @@ fn a_sender_that_moves_takes_its_flows_along() {
         assert!(link.flush(LONG));
         assert_eq!(gates[1].taken().len(), 1, "port 1 is that of processor 1");
         pin_thread(0).unwrap();
-        // If a packet is still on its way home, the sender sends one more packet through its old
-        // port. So try until it changes.
+        // If a packet is still on its way home, the sender sends one more packet through port 1. So
+        // send until a packet leaves through port 0.
         until("it moves, as nothing is below", || {
             sender.try_send(&flow, b"x").unwrap();
             assert!(link.flush(LONG));

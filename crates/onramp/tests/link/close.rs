@@ -80,8 +80,8 @@ fn a_closed_link_refuses() {
         assert_eq!((stats.submitted, stats.sent), (2, 1));
         assert_eq!(stats.dropped.get(&DropReason::Purged), Some(&1));
         balanced(&stats);
-        // A second close counts this packet in its report, too, because the packet was dropped
-        // after the first close began.
+        // The report of a second close counts the packet that was submitted after the first close,
+        // because the packet was dropped after the first close began.
         let again = link.close(LONG);
         assert_eq!((again.flushed, again.purged), (false, 1));
     });

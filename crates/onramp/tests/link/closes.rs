@@ -28,7 +28,8 @@ struct Full {
 #[derive(Debug, Default)]
 struct State {
     keeps: Option<Who>,
-    /// Whether the device says that it will have room soon; otherwise, it names a time far away.
+    /// Whether the device, which is full, asks its port to try again after 200 µs; otherwise, after
+    /// 1,000 s.
     soon: bool,
     inside: u32,
 }
@@ -138,8 +139,8 @@ fn a_close_goes_to_no_device_that_blocks() {
     {
         in_time(move || {
             let (link, fulls, mut sender, fates) = filled(8, false, mode);
-            // While a runner moves packets from the intake to the qdisc, neither of the two
-            // counters may include them, so wait until all are counted.
+            // While a runner moves packets from the intake to the qdisc, the counters of both may
+            // miss these packets. So wait until the counters show all packets.
             until("packets are left", || link.stats().held == 8 * 90);
             fulls.iter().for_each(|full| full.keep(Who::All));
             let began = now();
@@ -249,7 +250,7 @@ enum How {
 }
 
 impl How {
-    /// Repeats this call, which may call the device, until the link is closed.
+    /// Makes calls of this kind, which may call the device, until the link is closed.
     fn come_by(self, sender: &mut Sender, flow: &Flow) {
         let moment = Duration::from_millis(1);
         loop {
@@ -364,8 +365,8 @@ fn a_port_that_dies_meanwhile_has_not_flushed() {
     });
 }
 
-/// If a close ends a removal of a port, the packets that the close purges do not count as sent in
-/// either report.
+/// If a close ends the removal of a port, the report of the close and the report of the removal
+/// both say that not all packets were sent, and both count the packets that the close purged.
 #[test]
 fn a_removal_that_a_close_ends_has_not_flushed() {
     in_time(|| {

@@ -16,8 +16,8 @@ use onramp::{
 
 /// Time limit for waits. A wait that takes longer counts as endless.
 pub(crate) const LONG: Duration = Duration::from_secs(50);
-/// Time during which a test waits for an error that should not happen. A test that should pass does
-/// so however short or long this is.
+/// Time that a test gives a wrong result to show. If the tested code is correct, the test passes
+/// with any value.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
 
 /// Runs `test` in a thread, and panics if the test does not end within a minute.
@@ -93,8 +93,8 @@ impl Gate {
     }
 
     /// Lets `count` of the waiting packets through a gate that is shut, and waits until they are
-    /// home. A runner frees the packets that left before it offers the device the next ones, so
-    /// they are home when the device has refused the next ones.
+    /// home. A runner frees packets that left before it offers further packets to the device, so
+    /// once the device has refused further packets, these packets are home.
     #[track_caller]
     pub(crate) fn let_go(&self, count: u64) {
         self.open_for(count);

@@ -135,8 +135,8 @@ fn storm(link: &Link, seed: u64) -> u64 {
     })
 }
 
-/// Does the following twice, each time with a new seed: builds a link, runs the threads on it, and
-/// hands the link to `check`.
+/// Builds a link, lets 240 threads make random calls on it, and hands the link to `check`. Does all
+/// this twice, each time with a new seed.
 fn weather(
     build: impl Fn() -> LinkBuilder + Send + 'static,
     check: impl Fn(&Link) + Send + 'static,

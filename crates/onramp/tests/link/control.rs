@@ -271,7 +271,7 @@ fn how_long_packets_stay_is_measured_if_asked_for() {
 }
 
 /// A thread that removes a port waits until the port has sent its packets. Meanwhile, other threads
-/// do not have to wait for that thread.
+/// can use the link: their calls do not wait for the removal.
 #[test]
 fn a_port_that_goes_holds_up_nobody() {
     in_time(|| {

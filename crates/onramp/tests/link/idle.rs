@@ -23,7 +23,7 @@ const MOST: Duration = Duration::from_millis(250);
 /// Greatest number of times that a waiting task may be polled during the wait.
 const POLLS: u64 = 2_000;
 /// Greatest number of times per millisecond that a runner may wake while all these threads wait. A
-/// runner looks every 100 µs at most.
+/// runner visits ports at most once every 100 µs, which is ten times; the rest is a tolerance.
 const WAKEUPS: u64 = 15;
 
 /// Returns the processor time that the calling thread has used.
@@ -119,7 +119,8 @@ impl State {
             let all = scope.spawn(|| sleeps("Link::flush", || link.flush(WAIT)));
             let polls = polls.join().unwrap();
             assert!(polls < POLLS, "{what}: {polls} polls");
-            // Check these results before the close, because the close would end these waits, too.
+            // Wait for these calls to return before the close, because the close would make them
+            // return early.
             assert!(!room.join().unwrap(), "{what}");
             assert!(!flushed.join().unwrap(), "{what}");
             assert_eq!(all.join().unwrap(), !holds, "{what}");
@@ -240,8 +241,8 @@ fn while_a_cork_waits_for_a_full_intake() {
         let mut made = 0;
         let state = State::of(link, true, 0, |sender, flow| {
             made += 1;
-            // Under a cork, `send` would succeed at once. So the sender that calls `send`, which is
-            // made third, is not corked.
+            // The third sender that is made calls `send`, which would succeed at once under a cork.
+            // So this sender is not corked.
             if made != 3 {
                 sender.cork();
                 (0..9).for_each(|_| sender.try_send(flow, b"x").unwrap());

@@ -28,8 +28,9 @@ fn options(kind: &str) -> &'static str {
     }
 }
 
-/// Returns a tree for each kind of qdisc that a link may have. For the kinds that create packets,
-/// there are also trees with the qdisc below the ports and below classes.
+/// Returns a tree for each kind of qdisc that a link may have. For each kind that creates packets,
+/// there are two more trees: with the qdisc below a class of `drr`, and below a class of `mq` (a
+/// port).
 fn trees() -> Vec<Setup> {
     let kinds = KINDS.iter().map(|kind| kind.id).filter(|kind| *kind != "mqprio");
     let root = |kind| format!("qdisc add dev x root handle 1: {kind} {}", options(kind));

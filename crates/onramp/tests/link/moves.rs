@@ -82,8 +82,9 @@ fn packets_on_their_way_into_a_port_that_goes_are_not_overtaken() {
     }
 }
 
-/// After a port was removed, senders wait for packets in it that came late. If the port's device
-/// takes nothing, they wait only until the deadline of the removal.
+/// A port whose device takes nothing is removed while a sender pushes many packets into it. The
+/// sender's next packets wait for them only until the deadline of the removal, and then leave
+/// through another port.
 #[test]
 fn nobody_waits_for_ever_for_what_came_late() {
     in_time(|| {

@@ -73,8 +73,9 @@ impl Wake for Nosy {
     }
 }
 
-/// Number of packets in flight. The device is offered less than half of them. So a change of the
-/// qdisc, which cannot drop those that were offered, still drops more than half.
+/// Number of packets in flight. A task's waker is called when half of them have come home. So a
+/// change of the qdisc must drop at least half; it cannot drop packets that were already offered to
+/// the device, but these are fewer than half.
 const BELOW: u32 = 500;
 
 /// Makes a link and a sender that has no credit left. The device of port 0 is shut (takes nothing),
@@ -109,7 +110,8 @@ fn end(gate: &Gate, link: &Link, mut sender: Sender) {
     link.close(LONG);
 }
 
-/// A runner sends the packets for which a task waits, and so calls the task's waker.
+/// A runner sends the packets for which a task waits, and so calls the task's waker. All calls that
+/// the waker makes on the link return.
 #[test]
 fn a_runner_calls_it() {
     in_time(|| {
@@ -126,6 +128,7 @@ fn a_runner_calls_it() {
 }
 
 /// A change of the qdisc drops the packets for which a task waits, and so calls the task's waker.
+/// All calls that the waker makes on the link return.
 #[test]
 fn a_change_of_the_qdisc_calls_it() {
     in_time(|| {
@@ -140,13 +143,14 @@ fn a_change_of_the_qdisc_calls_it() {
 }
 
 /// The removal of a port purges the packets for which a task waits, and so calls the task's waker.
+/// All calls that the waker makes on the link return.
 #[test]
 fn the_removal_of_a_port_calls_it() {
     for removes in [0, 2] {
         in_time(move || {
             let (gate, link, mut sender, flow) = shut();
-            // In one round, the waker itself tries to remove the same port; in the other round,
-            // another one.
+            // In the first round, the waker itself tries to remove port 0, which is being removed;
+            // in the second round, it tries to remove port 2.
             let nosy = Nosy::new(&link, removes);
             arm(&mut sender, &flow, &nosy);
             let report = link.remove_port(0, Duration::ZERO).unwrap();
@@ -157,8 +161,9 @@ fn the_removal_of_a_port_calls_it() {
     }
 }
 
-/// A thread removes a port and waits for packets that a runner sends. Meanwhile, the runner calls a
-/// waker, which tries to remove a port itself.
+/// A thread removes a port and waits for `packets` packets that a runner sends. Meanwhile, the
+/// runner calls a waker, which tries to remove another port. Checks that both removals return, and
+/// that all packets are sent.
 fn a_removal_waits_for(packets: u32) {
     in_time(move || {
         let (gate, link, mut sender, flow) = shut_with(packets);
@@ -182,21 +187,22 @@ fn a_removal_waits_for(packets: u32) {
 }
 
 /// While a port is being removed, a runner sends all packets of the port and then calls a waker,
-/// which tries to remove a port.
+/// which tries to remove another port. Both removals return.
 #[test]
 fn a_runner_calls_it_during_a_removal() {
     a_removal_waits_for(8);
 }
 
-/// While a port is being removed, a runner calls a waker, which tries to remove a port, before the
-/// runner has sent all packets of the port.
+/// While a port is being removed, a runner calls a waker before it has sent all packets of the
+/// port. The waker tries to remove another port. Both removals return.
 #[test]
 fn a_runner_with_more_to_send_calls_it_during_a_removal() {
     a_removal_waits_for(BELOW);
 }
 
 /// When a port is added or senders are dropped, each waiting sender may have more packets in
-/// flight. The thread that adds or drops calls the wakers itself.
+/// flight, so the thread that adds or drops calls the wakers. All calls that a waker then makes on
+/// the link return.
 #[test]
 fn a_larger_share_calls_it() {
     for adds in [true, false] {
@@ -248,7 +254,8 @@ impl Wake for Closer {
     }
 }
 
-/// A waker closes the link while a runner, a change of the qdisc, or a removal of a port calls it.
+/// A runner, a change of the qdisc, or a removal of a port calls a waker, which closes the link.
+/// The close returns, and no packet is lost.
 #[test]
 fn a_waker_closes_the_link() {
     for how in 0..3 {

@@ -100,8 +100,9 @@ fn a_lent_packet_is_flushed_by_who_submitted_it() {
         assert!(home(&mut made), "it submitted nothing");
         assert!(!home(&mut lent));
         assert_eq!((made.in_flight(), lent.in_flight()), (1, 0));
-        // The sender that made the lent packet now submits a packet of its own, which waits behind
-        // it. A flush of each sender waits only for the packet that this sender submitted.
+        // The sender `made` now submits a packet of its own, behind the packet that it made and
+        // `lent` submitted. A flush of each sender waits only for the packet that the sender itself
+        // submitted.
         made.try_send(&flow, b"own").unwrap();
         assert!(!home(&mut made));
         gate.let_go(1);
@@ -115,7 +116,8 @@ fn a_lent_packet_is_flushed_by_who_submitted_it() {
     });
 }
 
-/// A packet is submitted by a sender of another link than the one for which it was made.
+/// A sender submits a packet that a sender of another link made, and is dropped before the packet
+/// comes home. The sender that made the packet gets its credit back, and the completion.
 #[test]
 fn a_packet_is_lent_to_another_link() {
     in_time(|| {

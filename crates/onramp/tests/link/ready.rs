@@ -208,8 +208,9 @@ fn half_of_what_is_below_wakes_a_task() {
                 gate.let_go(1);
                 assert_eq!(waker.woken(), 0, "of {below}, one after another");
             }
-            // With this packet, half of the packets are home. (`let_go` cannot be used here,
-            // because it waits until the device is asked again.)
+            // When the device has taken one more packet, half of the packets are home. (The helper
+            // `let_go` would wait until the device is offered further packets, but there may be
+            // none.)
             gate.open_for(1);
             until("the task is woken", || waker.woken() == 1);
             if below > half + 1 {
@@ -231,8 +232,8 @@ fn half_of_what_is_below_wakes_a_task() {
 fn each_wait_is_for_half_of_the_rest() {
     in_time(|| {
         let (gate, _link, mut sender, flow) = all_below(16);
-        // Ask for room for a packet that is larger than the credit in bytes. Only a sender with no
-        // packet in flight has room for such a packet.
+        // Ask for room for a payload that is larger than the number of bytes that the sender may
+        // have in flight. Only a sender with no packet in flight has room for such a packet.
         let poll = |sender: &mut Sender, waker: &Arc<Unpark>| {
             let waker = Waker::from(waker.clone());
             sender.poll_ready(&mut Context::from_waker(&waker), &flow, 1 << 30)

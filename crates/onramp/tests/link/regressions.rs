@@ -148,7 +148,7 @@ fn r7_a_link_closed_under_load_leaves_nothing() {
     }
 }
 
-/// A thousand senders run on one processor.
+/// The threads of a thousand senders and the runner share one processor. All packets are sent.
 #[test]
 fn a_thousand_senders_on_one_processor() {
     in_time(|| {

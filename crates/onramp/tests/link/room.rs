@@ -66,8 +66,8 @@ fn a_sender_that_tries_again_sends_what_lies() {
         ];
         for (round, wait) in waits.into_iter().enumerate() {
             gate.shut();
-            // The last packet of the previous round may have been sent at once, so take its credit
-            // back.
+            // The last packet of the previous round may have come home. `reclaim` gives its credit
+            // back to the sender, so that `in_flight` is right.
             sender.reclaim();
             (sender.in_flight()..40).for_each(|_| sender.try_send(&flow, b"x").unwrap());
             if round > 0 {
@@ -214,7 +214,8 @@ fn who_waits_leaves_idle_ports_alone() {
         let flows = [62, 63].map(|port| sender.flow_with(None, Mapping::Port(port)));
         flows.iter().for_each(|flow| (0..10).for_each(|_| sender.try_send(flow, b"x").unwrap()));
         let helped = || link.stats().ports.iter().map(|port| port.helped).collect::<Vec<_>>();
-        // The runner may own one of the ports at the moment, so a single wait may not serve both.
+        // The runner may own one of the ports at the moment. Then the wait serves only the other
+        // port, so wait again until both were served.
         until("it works at both", || {
             for flow in &flows {
                 assert!(!sender.wait_room_timeout(flow, 1, SHORT), "both gates are shut");

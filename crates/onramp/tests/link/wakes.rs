@@ -31,7 +31,8 @@ pub(crate) const HOWS: [How; 6] =
     [How::Send, How::SendBatch, How::WaitRoom, How::Timeout, How::Ready, How::PollReady];
 
 impl How {
-    /// Waits in this way and then sends one packet. Returns the result of the last call.
+    /// Waits for room by the method that `self` names, and then sends one packet. Returns the
+    /// result of the last call.
     pub(crate) fn go_on(self, sender: &mut Sender, flow: &Flow) -> Result<(), SendError> {
         loop {
             match self {
@@ -217,8 +218,9 @@ fn a_close_ends_a_flush() {
             let mut sender = world.link.sender();
             let flow = sender.flow_with(None, Mapping::Port(1));
             (0..CREDITS).for_each(|_| sender.try_send(&flow, b"x").unwrap());
-            // A second sender submits a packet from the heap, which stays in the same place. The
-            // packet comes home to no sender, but a flush of the second sender waits for it.
+            // A second sender submits a packet from the heap, which stays where the first sender's
+            // packets stay. The packet comes home to no sender, but a flush of the second sender
+            // waits for it.
             let mut lends = world.link.sender();
             lends.submit(&flow, onramp::Packet::with_payload(b"of the heap")).unwrap();
             let sender = thread::scope(|scope| {

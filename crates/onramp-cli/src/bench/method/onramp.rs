@@ -175,7 +175,8 @@ mod tests {
         plan.qdisc = "fq limit many".to_owned();
         assert_eq!(told(&plan).matches("illegal \"limit\" \"many\"").count(), 1);
 
-        // No machine has the address 192.0.2.1, which RFC 5737 reserves for documentation.
+        // Binding to 192.0.2.1 must fail, because no machine has this address: RFC 5737 reserves it
+        // for documentation.
         let error = Link::udp("192.0.2.1:0").ports(1).build().expect_err("not ours");
         let message =
             line(&format!("{:#}", anyhow::Error::new(error).context("cannot make a link")));

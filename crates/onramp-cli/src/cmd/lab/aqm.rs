@@ -13,8 +13,9 @@ use onramp_sim::aqm::{self, Measurement, Plan, Scenario, Subject};
 use super::common::{Reports, Run, cpus, once};
 use crate::error::usage;
 
-/// The allowed rates of the link, in bytes per second. At these rates the sizes of the simulated
-/// packets make sense, and a run ends in reasonable time.
+/// The allowed rates of the link, in bytes per second. At 100 kbit/s, a packet of 1,500 bytes
+/// already takes 120 ms, far more than the queueing delay that the qdiscs aim at. At 10 Gbit/s, the
+/// simulation already takes long.
 const RATES: std::ops::RangeInclusive<u64> = 12_500..=1_250_000_000;
 /// About how many packets the simulation handles in a second of real time. The progress line uses
 /// this number to estimate how long the run takes.
@@ -42,7 +43,7 @@ Examples:
   onramp lab aqm --kinds pfifo,codel,fq_codel --scenarios bursts
   onramp lab aqm --rate 100mbit --seconds 20 --json aqm.json --html aqm.html")]
 pub(crate) struct Args {
-    /// Qdiscs: those of the default, or any other qdisc that needs no parameters
+    /// Qdiscs to compare: red, or any qdisc that needs no parameters
     #[arg(
         long,
         value_name = "NAME,...",

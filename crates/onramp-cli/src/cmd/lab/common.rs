@@ -70,8 +70,8 @@ impl Looks {
     /// Creates the outputs, and checks that they can be written.
     pub(super) fn new(pages: &Pages, json: Option<&Output>) -> Result<Self> {
         let html = pages.html.as_deref().map(Output::new).transpose()?;
-        // This check comes before the folder of charts is made: if that folder, or one above it,
-        // had the path of an output file, making it would take the place of the file.
+        // An output file must not have the path of the folder of charts, or of a folder above it.
+        // Check this before the folder is made, because then the file could not be written.
         for (option, output) in [("--json", json), ("--html", html.as_ref())] {
             let mut paths = pages.charts.iter().zip(output);
             if paths.any(|(folder, output)| output.is_on_the_way_to(folder)) {
@@ -250,16 +250,16 @@ impl<R> Figure<R> {
         Self { key, header, unit, digits, of }
     }
 
-    /// Returns the median, the least and the greatest value of this figure over all rounds of
-    /// `cell` that have it.
+    /// Returns the median, the least and the greatest value of this figure over the rounds of
+    /// `cell`, one variant of the experiment. Leaves out rounds without a value.
     pub(super) fn spread(&self, cell: &impl Rounds<Round = R>) -> Option<Spread> {
         let values = cell.rounds().iter().filter_map(self.of);
         Spread::of(values.filter(|value| value.is_finite()))
     }
 
-    /// Divides this figure of each round of `cell` by the figure of the same round of `base`.
-    /// Returns the median, the least and the greatest of these ratios, over the rounds in which
-    /// both have the figure.
+    /// Divides this figure in each round of `cell` by its value in the same round of `base` (both
+    /// are variants of the experiment). Returns the median, the least and the greatest of these
+    /// ratios. Leaves out rounds in which one of the two variants has no value.
     pub(super) fn ratio<C: Rounds<Round = R>>(&self, cell: &C, base: &C) -> Option<Spread> {
         let rounds = cell.rounds().iter().zip(base.rounds());
         let quotients = rounds.filter_map(|(own, base)| Some((self.of)(own)? / (self.of)(base)?));
@@ -276,8 +276,8 @@ impl<R> Figure<R> {
         self.header
     }
 
-    /// Returns a column with the ratios of this figure in each cell to the same figure in the cell
-    /// that `base` returns for it.
+    /// Returns a column that compares variants of the experiment: in the row of each variant, the
+    /// ratio of this figure to the same figure of the variant that `base` returns.
     pub(super) fn ratio_column<'a, C: Rounds<Round = R> + 'a>(
         &'a self,
         header: &str,
@@ -307,8 +307,8 @@ fn command() -> Vec<String> {
     ["onramp".to_owned()].into_iter().chain(words).collect()
 }
 
-/// Inserts the median under `name`, and the least and greatest value under names derived from
-/// `name`. Inserts `null` if nothing was measured.
+/// Inserts a figure into `map`: the median under `name`, the least value under `name` with `_min`,
+/// and the greatest under `name` with `_max`. If nothing was measured, all three are `null`.
 pub(super) fn insert(map: &mut Map<String, Value>, name: &str, spread: Option<Spread>) {
     let value = |figure: fn(Spread) -> f64| spread.map_or(Value::Null, |s| number(figure(s)));
     map.insert(name.into(), value(|s| s.median));
@@ -328,8 +328,8 @@ impl<'a, C> Column<'a, C> {
     }
 }
 
-/// Returns three columns: the median and two higher percentiles of the transaction times of each
-/// cell.
+/// Returns three columns with percentiles, 50, 99 and 99.9, of the times that `of` returns for a
+/// row.
 pub(super) fn latencies<'a, C>(
     of: impl Fn(&C) -> &Latency + Copy + 'a,
 ) -> impl Iterator<Item = Column<'a, C>> {

@@ -19,10 +19,10 @@ use crate::limits;
 
 /// Compare designs of the transmit path: many threads, one queue, the same qdisc and device
 ///
-/// Each design runs twice in a round: once without clocks, for rates and CPU time, and once with
-/// clocks at locks and calls, for the tables of locks and the percentiles. Rates are medians over
-/// the rounds, with the extremes. CPU is the user and system time of the whole process for each
-/// packet that left the device.
+/// Each design runs twice in a round: once for rates and CPU time, and once while locks and calls
+/// are timed, for the tables of locks and the percentiles. Rates are medians over the rounds, with
+/// the extremes. CPU is the user and system time of the whole process for each packet that left the
+/// device.
 ///
 /// By default, designs run with two kinds of manners. First, they behave as they originally did:
 /// designs of Linux never yield the processor, and each queue of another crate has a thread that
@@ -81,7 +81,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     load: LoadArgs,
     /// Numbers of packets that each thread may have in flight; each number is measured. A link
-    /// gives no sender more than its share of 8192 [default: the design's own number]
+    /// shares 8192 packets per queue among its senders, and allows none more than its share
+    /// [default: the design's own number]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=32_768))]
     credits: Vec<u32>,
@@ -98,7 +99,7 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum DeviceName {
-    /// Takes every packet at once
+    /// Takes every packet and sends none
     Null,
 }
 

@@ -12,11 +12,11 @@ use crate::report::json::number;
 ///
 /// One thread sends as fast as it can. queues: it sends through one of many queues. queues-read:
 /// meanwhile another thread reads the counters of all qdiscs of the link, again and again.
-/// queues-elsewhere: the other thread reads those of another link, through which no thread sends;
-/// that takes as much processor time. tree: the sender sends through htb and fq. tree-changed:
-/// meanwhile another thread changes limits and rates, and replaces a qdisc by another kind and
-/// back, --changes times a second. The run fails if a packet is neither sent nor counted as dropped
-/// by a qdisc that was replaced.
+/// queues-elsewhere: the other thread reads the counters of another link, through which no thread
+/// sends, to show what its processor time alone costs the sender. tree: the sender sends through
+/// htb and fq. tree-changed: meanwhile another thread changes limits and rates, and replaces a
+/// qdisc by another kind and back, --changes times a second. The run fails if a packet is neither
+/// sent nor counted as dropped by a qdisc that was replaced.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Columns:
@@ -74,14 +74,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("control", parameters, results, &table(&cells))
 }
 
-/// Returns the measurement of the same design as in `cell`, made while no thread read or changed
-/// qdiscs.
+/// Returns the measurement in which one thread sent as in `cell`, while no other thread read or
+/// changed qdiscs.
 fn base<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
     cells.iter().find(|other| other.design == cell.design.undisturbed())
 }
 
-/// Returns the measurement of the same design as in `cell`, made while another thread did as much
-/// work on a link that nobody sends through.
+/// If another thread read the counters of the sender's link in `cell`, returns the measurement in
+/// which it read those of another link; otherwise `None`.
 fn elsewhere<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
     cells.iter().find(|other| Some(other.design) == cell.design.elsewhere())
 }

@@ -14,11 +14,12 @@ use crate::report::json::number;
 ///
 /// Every port holds packets that may not leave for a long time, so every port has asked the runner
 /// for a visit. One sender has used up its credits and calls try_send again and again (try-send).
-/// Each call is measured by the monotonic clock and by the thread's CPU clock. After each call, a
-/// fixed computation of about half a microsecond is measured in the same way (busy): its longer
-/// times are due to the machine, because the CPU clock also counts interrupts. A longer call meets
-/// more interrupts, so calls of more than 20 us are counted per second of CPU time. The run fails
-/// if a call is not refused, if a packet leaves, or if the packet counts do not add up.
+/// Each call is measured by the monotonic clock and by the thread's CPU clock. The CPU clock also
+/// counts interrupts. To show their part, a fixed computation of about half a microsecond is
+/// measured in the same way after each call (busy): if it takes longer at times, the machine is the
+/// cause. The longer a call, the more interrupts fall into it, so calls of more than 20 us are
+/// counted per second of CPU time. The run fails if a call is not refused, if a packet leaves, or
+/// if the packet counts do not add up.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Columns:

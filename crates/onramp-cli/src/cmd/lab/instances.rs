@@ -17,7 +17,8 @@ use crate::report::json::number;
 ///
 /// The designs, packets, loads and way of measuring are those of `onramp lab contention`, with one
 /// queue. Scaling is the rate divided by that of the first number of threads, in the same round.
-/// Percentiles are those of transaction times, from rounds with clocks.
+/// Percentiles are those of transaction times, from separate runs, because timing slows the senders
+/// down.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -77,8 +78,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         rounds,
         load,
     };
-    // Each cell (a design with a number of senders) runs twice in a round: once with clocks and
-    // once without.
+    // Each cell (a design with a number of senders) runs twice in a round: once to time
+    // transactions, and once without timing, for the rates.
     let windows = 2 * plan.designs.len() * plan.threads.len() * rounds;
     let mut run = Run::new(&args.common, windows)?;
     limits::check(plan.threads.iter().copied().max().unwrap_or(0) + 2, 0)?;

@@ -126,8 +126,8 @@ fn enter_user_namespace() {
             ("gid_map", format!("0 {group} 1")),
         ];
         for (file, line) in maps {
-            // If the map cannot be written, `ip` will lack the permissions that it needs, and will
-            // report that.
+            // Ignore failures: without the maps of user and group ids, the command `ip` will lack
+            // permissions, and will report that.
             let _ = fs::write(format!("/proc/self/{file}"), line);
         }
     }

@@ -95,8 +95,8 @@ fn table(cells: &[Measurement]) -> String {
     ];
     columns.extend(FIGURES.iter().map(Figure::column));
     columns.extend(latencies(|cell: &Measurement| &cell.latency));
-    // Each cell is compared with the first cell that has the same number of threads. That is the
-    // design that groups the fields.
+    // Compare each layout with the one that groups the fields by writer, at the same number of
+    // threads. For each number, that layout is the first cell.
     let grouped = |cell: &Measurement| cells.iter().find(|first| first.threads == cell.threads);
     columns.push(FIGURES[1].ratio_column("CPU to grouped", grouped));
     let mut text = common::table(cells, &columns);

@@ -1,5 +1,5 @@
-//! The command `onramp lab loopback`: pairs over a loopback, with one queue behind a lock or a
-//! queue for each sender.
+//! The command `onramp lab loopback`: pairs of a sending and a receiving thread over a loopback,
+//! with one queue behind a lock or a queue for each sender.
 
 use std::fmt::Write;
 
@@ -91,7 +91,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("loopback", parameters, results, &table(&cells))
 }
 
-/// Returns the measurement in `row` that the others are compared with.
+/// Returns the measurement of the spinlock, with which all others in `row` are compared; the first
+/// in `row` if the spinlock was not measured.
 fn base(row: &[Measurement]) -> &Measurement {
     row.iter().find(|cell| cell.design == Design::Spinlock).unwrap_or(&row[0])
 }

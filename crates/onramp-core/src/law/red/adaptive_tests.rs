@@ -24,12 +24,14 @@ fn average(bytes: u64) -> Average {
     Average { value: bytes << 3, ..Average::EMPTY }
 }
 
-/// Returns `max_p` after `ticks` changes, in a queue with an average of `bytes` bytes.
+/// Returns `max_p` after the law has adapted it `ticks` times, in a queue whose average length
+/// stays `bytes` bytes.
 fn adapted(max_p: f64, bytes: u64, ticks: u64) -> f64 {
     let (mut red, average, mut adaption) = (red(max_p), average(bytes), Adaption::default());
     adaption.run(&mut red, &average, NOW);
     adaption.run(&mut red, &average, NOW.after(ticks * TICK_NS));
-    // The probability per byte (`slope`) changes along with `max_p`.
+    // Each change of `max_p` also sets the probability per byte (`slope`) to `max_p / (max - min)`,
+    // up to rounding.
     let slope = f64::from(red.slope) * 20_000.0;
     assert!((slope - f64::from(red.max_p)).abs() <= 20_000.0, "{slope}, {}", red.max_p);
     f64::from(red.max_p) / 4_294_967_296.0
@@ -109,19 +111,21 @@ fn an_idle_queue_is_below_the_target() {
     let (mut average, mut adaption) = (average(25_000), Adaption::default());
     adaption.run(&mut red, &average, NOW);
     average.rest(NOW);
-    // In half a second (62 cells of 8,192 us), the average is halved five times, so less than a
-    // thousand bytes are left.
+    // Half a second and a tick of 10 ms are 62 cells of 8,192 us in the table of idle times. In
+    // this time, the average is halved five times: less than 1,000 of its 25,000 bytes are left.
     adaption.run(&mut red, &average, NOW.after(TICK_NS));
     near(f64::from(red.max_p) / 4_294_967_296.0, 0.18);
-    // If a queue became idle only after a change was due, the change uses the average before.
+    // Here, the queue becomes idle only after the next change is due. So this change uses the
+    // average that has not shrunk, 25,000 bytes, and `max_p` grows.
     let mut late = average;
     late.idle_since = Some(NOW.after(2 * TICK_NS + 1));
     adaption.run(&mut red, &late, NOW.after(2 * TICK_NS + 2));
     near(f64::from(red.max_p) / 4_294_967_296.0, 0.19);
 }
 
-/// One late call of `run` gives the same result as a call at every change. If the average of an
-/// idle queue is still above the target for a long time, `max_p` first grows.
+/// For an idle queue, one late call of `run` has the same effect on `max_p` as one call at each
+/// time at which a change is due. As long as the shrinking average is still above the target,
+/// `max_p` grows; later it falls.
 #[test]
 fn a_long_rest_is_the_same_in_one_step() {
     for (rate, bytes) in

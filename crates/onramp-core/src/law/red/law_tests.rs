@@ -48,8 +48,8 @@ fn bounds_are_reached_by_the_average_itself() {
 }
 
 /// The first packet that arrives while the average is between `min` and `max` draws a random
-/// number. A packet is dropped when the number of packets since then, times the bytes of the
-/// average above `min`, reaches the random number.
+/// number. Of the packets after it, the law drops the n-th as soon as n times the bytes of the
+/// average above `min` reach this number.
 #[test]
 fn a_draw_decides_on_the_next_drop() {
     let mut red = red();
@@ -63,8 +63,8 @@ fn a_draw_decides_on_the_next_drop() {
         assert_eq!(average.spared, if goes { 0 } else { 4 });
         assert_eq!(average.draw == draw, !goes);
     }
-    // If the probability is so small that a byte of the average adds nothing to it, a random number
-    // is still drawn.
+    // If the drop probability per byte rounds to zero, the law uses the smallest probability,
+    // 2^-32, so the random number is not divided.
     let mut flat = Red::new(&shape(0, 1 << 31, 1_000), 1, 1);
     let mut average = Average { spared: -1, ..Average::EMPTY };
     assert!(!flat.draws(&mut average));
@@ -82,8 +82,9 @@ fn other_parameters_leave_chance() {
     assert_eq!((ours.span, ours.max_p, ours.rng.next_u32()), (1_000, 1 << 31, next));
 }
 
-/// After an idle time beyond the end of the table, the average has been shifted by 31 bits. If a
-/// packet takes less than a microsecond, that happens within the first microsecond.
+/// After an idle time longer than the table of idle times covers, the law shifts the average right
+/// by 31 bits. If a packet takes less than a microsecond to send, one microsecond of idle time is
+/// already longer than that.
 #[test]
 fn idle_queues_forget_by_the_table() {
     let after = |average_packet, rate, us: u64| {
@@ -96,13 +97,13 @@ fn idle_queues_forget_by_the_table() {
         assert_eq!(after(average_packet, rate, 1 << 40), 1 << 9, "the end of the table");
     }
     assert_eq!(after(100, 1_250_000_000, 1), 1 << 9);
-    // A cell of the table lasts 2^13 us. Because of the ticks of 64 ns, the average shrinks in each
-    // microsecond by 1 / 12,500 of what a packet should take off: -ln(7/8) / 12,500 * 8,192 =
-    // 0.0875 bits per cell. After the twelfth cell, that is 1.05 bits.
+    // A packet of 1,000 bytes takes 800 us, which is 12,500 ticks of 64 ns. As in `tc`, these ticks
+    // count as microseconds. So in a cell of the table, 2^13 us, the average shrinks by -ln(7/8) /
+    // 12,500 * 8,192 = 0.0875 bits. After the twelfth cell, that is 1.05 bits.
     let cell = 1 << 13;
     assert_eq!(after(1_000, 1_250_000, 12 * cell), 1 << 39);
-    // In the first cells of the table, the average shrinks in proportion to the time, by at most a
-    // half.
+    // In the first twelve cells of the table, which hold 0 bits, the average shrinks in proportion
+    // to the idle time, but by at most half.
     assert_eq!(after(1_000, 1_250_000, cell / 4), (1 << 40) - (1 << 38));
     assert_eq!(after(1_000, 1_250_000, 11 * cell), 1 << 39);
 }
@@ -113,7 +114,7 @@ fn how_fast_an_average_shrinks() {
     // A packet of 1,000 bytes takes 15,625,000 ticks at 1,000 bytes per second.
     let (bits, _) = shrinking(1, 1_000, 1_000);
     assert_eq!(bits, -(0.5_f64.ln()) / 15_625_000.0);
-    // A packet of 12 us takes 187.5 ticks, rounded down.
+    // A packet that takes 12 us, which is 187.5 ticks, counts as 187 ticks.
     let (bits, _) = shrinking(1, 12, 1_000_000);
     assert_eq!(bits, -(0.5_f64.ln()) / 187.0);
     // One cell of the table of idle times (Linux's `Scell_log`) covers at most 2^31 us.
@@ -127,11 +128,12 @@ fn how_fast_an_average_shrinks() {
 fn the_weight_follows_from_the_burst() {
     for (min, burst, average_packet, expected) in [
         (1_000, 1, 1_000, Some(1)),
-        // A burst of one packet is too large if `min` is half a packet: no weight fits.
+        // If `min` is half an average packet, even a burst of one packet is too large: no weight
+        // satisfies the condition.
         (500, 1, 1_000, None),
         (1_750, 2, 1_000, Some(1)),
         (1_250, 2, 1_000, Some(2)),
-        // A burst of one packet is too small if `min` is more than one packet.
+        // If `min` is more than one average packet, a burst of one packet does not reach `min`.
         (1_001, 1, 1_000, None),
         // An average packet of zero bytes counts as one byte.
         (10, 20, 0, Some(4)),
@@ -163,8 +165,8 @@ fn a_burst_that_will_not_do_is_refused_with_the_reason() {
 /// 2^-32.
 #[test]
 fn a_probability_may_be_too_small_for_the_range() {
-    // A probability of 2,000 / (2^32 - 1), divided by the range of 1,000 bytes and doubled 31
-    // times, is just more than one.
+    // `tc` doubles the probability per byte, up to 31 times, until it exceeds one. With a range of
+    // 1,000 bytes, 2,000 / (2^32 - 1) is the smallest probability for which 31 times are enough.
     for (probability, fits) in [(2_000, true), (1_999, false)] {
         let shape = shape(10_000, 11_000, probability);
         assert_eq!(shape.check().is_ok(), fits, "{probability}");
@@ -245,9 +247,10 @@ fn adaption_has_bounds() {
         let expected = after.map_or((before, unmoved), |after| (after, slope(after)));
         assert_eq!(adapted(before, bytes), expected, "{before}");
     }
-    // 9/10 of `max_p` are 45,011,000, which is 2,250.55 per byte, rounded up.
+    // The new `max_p`, 9/10 of the old one, is 45,011,007. Divided by the range of 20,000 bytes,
+    // this is 2,250.55, which rounds up.
     assert_eq!(adapted(50_012_230, 0), (45_011_007, 2_251));
-    // 9/10 of this `max_p` are 2,250.45 per byte, rounded down.
+    // The new `max_p`, 45,009,009, divided by the range is 2,250.45, which rounds down.
     assert_eq!(adapted(50_010_010, 0), (45_009_009, 2_250));
     // Here the range is so wide that the probability per byte rounds to zero. The law then uses 1,
     // the smallest value that is not zero.

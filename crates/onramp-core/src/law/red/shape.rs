@@ -64,15 +64,15 @@ impl Shape {
         }
     }
 
-    /// Returns these parameters, which must have been checked before, and the weight of a new value
-    /// in the average.
+    /// Returns these parameters and the weight of a new value in the average. The caller has made
+    /// sure that `check` accepts the parameters.
     pub(crate) fn checked(self) -> (Self, u32) {
         let weight = self.check().unwrap_or(1);
         (self, weight)
     }
 
-    /// Checks that the queue's limit is large enough. Linux checks this where the law counts
-    /// packets or belongs to flows, but not for `red`.
+    /// Checks that `max` is at most the queue's limit, and `min` less than `max`. As in Linux,
+    /// `choke` and `sfq` check this, but `red` does not.
     pub(crate) fn check_limit(&self, limit: u32) -> Result<(), Clash> {
         let Self { min, max, .. } = *self;
         if max > limit {
@@ -152,9 +152,9 @@ fn usual_burst(min: u32, max: u32, average_packet: u32) -> u32 {
     u32::try_from(bytes / (3 * u64::from(average_packet.max(1)))).unwrap_or(u32::MAX)
 }
 
-/// Prints the parameters of a qdisc's only queue as `tc` shows them after the limits: the switches,
-/// and with `-d` the numbers. `packet` (bytes) and `rate` (bytes per second) decide how the average
-/// of an idle queue shrinks.
+/// Prints the RED parameters of a qdisc that has one queue, as `tc` shows them: the switches (`ecn`
+/// and so on), and with the option `-d` also the weight, the probability and the length of a cell.
+/// `packet` (bytes) and `rate` (bytes per second) decide how the average of an idle queue shrinks.
 pub(crate) fn show_queue(
     values: &Values<'_>,
     (shape, weight): (Shape, u32),
@@ -180,8 +180,8 @@ pub(crate) fn show_flows(values: &Values<'_>, (shape, weight): (Shape, u32), out
     show_flags(values, out);
 }
 
-/// Prints the switches `ecn`, `harddrop` and so on: text has only those that are on, JSON has all
-/// that this kind of qdisc has.
+/// Prints the switches `ecn`, `harddrop`, `adaptive` and `nodrop`: text has only those that are on,
+/// JSON has all four.
 fn show_flags(values: &Values<'_>, out: &mut Out) {
     for key in ["ecn", "harddrop", "adaptive", "nodrop"] {
         let on = values.has(key) && values.is_given(key);

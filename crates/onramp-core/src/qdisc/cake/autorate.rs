@@ -5,8 +5,8 @@
 //! window. The rate within a window moves the estimate: a higher rate moves it up fast, a lower
 //! rate moves it down slowly. The shaper is set to 15/16 of the estimate.
 //!
-//! Source: `tc-cake(8)`; behaviour of Linux 7.2, in which the first window begins when the clock is
-//! zero.
+//! Source: `tc-cake(8)`; behaviour of Linux 7.2, where the first window begins at time 0 of the
+//! clock.
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 
@@ -91,7 +91,7 @@ mod tests {
             let at_ms = 1_000 + step / 20 * 40 + step % 20;
             rate = estimate.came(1_000, at_ms * 1_000_000).unwrap_or(rate);
         }
-        // A window reaches from one gap to the next, so a window has 20,000 bytes in 40 ms.
+        // A window lasts from one gap to the next: 40 ms, in which 20,000 bytes come.
         assert!((440_000..=540_000).contains(&rate), "{rate}");
     }
 
@@ -100,7 +100,8 @@ mod tests {
         let windows = |rate: u64, bytes: u64| {
             let mut estimate = Estimate::new(rate);
             estimate.came(0, 1_000_000_000);
-            // Each gap is longer than the one before, so each gap ends a window.
+            // Each gap is longer than the gap before, and so longer than the average gap. So each
+            // gap ends a window.
             let mut now = 1_000_000_000;
             (1..=10_u64).for_each(|n| {
                 let gap = 600_000_000 + n * 40_000_000;

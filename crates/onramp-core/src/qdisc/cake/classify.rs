@@ -181,8 +181,8 @@ mod tests {
     use crate::tc::Spec;
 
     /// Flows with consecutive keys spread over the sets of queues like flows with random keys: of
-    /// 558 flows, on average 7.75 find all eight queues of their set taken. How many flows do so
-    /// depends on the seed.
+    /// 558 flows, 7.75 on average (over many seeds) find no free queue, because other flows have
+    /// taken all eight queues of their set.
     #[test]
     fn flows_in_a_row_fall_into_sets_by_chance() {
         let spec: Spec = "cake".parse().expect("a line");

@@ -19,11 +19,10 @@ const STEP_UP: u32 = 1 << 24;
 /// How much BLUE's drop probability shrinks when the queue is empty: 1/4,096.
 const STEP_DOWN: u32 = 1 << 20;
 
-/// Number of drop counts whose inverse square root is in a table.
 const KNOWN: usize = 16;
 
-/// The values of 1 / sqrt(count) for the first drop counts, in units of 2^-32. For a greater count,
-/// one step of Newton's method computes the value from that of the last count.
+/// The values of 1 / sqrt(count) for drop counts from 0 on, in units of 2^-32. For a count beyond
+/// this table, one step of Newton's method computes the value from the value for the count before.
 const INVERSE_ROOTS: [u32; KNOWN] = [
     u32::MAX,
     u32::MAX,
@@ -58,7 +57,7 @@ pub(super) fn since(now: u64, then: u64) -> i64 {
     now.wrapping_sub(then).cast_signed()
 }
 
-/// The delays at which COBALT aims, in nanoseconds; all flows of a tin have the same.
+/// The delays at which COBALT aims, in nanoseconds. All flows of a tin have the same `Aim`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aim {
     pub(super) target: u64,
@@ -91,9 +90,8 @@ impl Cobalt {
         self.chance == 0 && self.count == 0 && since(now, self.drop_next) >= 0
     }
 
-    /// Notes that memory ran out while this flow had the longest queue. Returns true if this makes
-    /// the flow unresponsive (BLUE now drops its packets), and the flow was not unresponsive
-    /// before.
+    /// Notes that this flow had the longest queue when memory ran out. Returns true if BLUE now
+    /// begins to drop packets of this flow (the flow becomes unresponsive).
     pub(super) fn full(&mut self, aim: &Aim, now: u64) -> bool {
         let mut begins = false;
         if since(now, self.blue_at) > aim.target.cast_signed() {
@@ -125,9 +123,10 @@ impl Cobalt {
     }
 
     /// Decides about the packet that would leave next. Returns whether the packet was marked, and
-    /// the reason to drop the packet (`None`: do not drop it). A packet may wait as long as the
-    /// target, and as long as two packets of the largest size from each of `ingress_flows` flows
-    /// (at least two flows) take on the wire, whichever is longer.
+    /// the reason to drop the packet (`None`: do not drop it). A packet has waited for too long if
+    /// it waited for longer than the target, and for longer than the tin's rate takes to send 2 *
+    /// `ingress_flows` packets of the largest size (4 packets if there are fewer than 2 such
+    /// flows).
     #[inline]
     pub(super) fn judge(
         &mut self,

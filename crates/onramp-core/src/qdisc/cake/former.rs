@@ -11,8 +11,8 @@ use super::shape::Framing;
 /// Where a packet is: the number of a tin, and the number of a queue of that tin.
 type Place = (usize, usize);
 
-/// The former framings, the oldest first. With each framing comes, for each queue, the number of
-/// packets held that have this framing.
+/// The former framings, the oldest first. Each has a map from a queue to the number of packets in
+/// this queue that came while the framing was in use.
 #[derive(Debug, Default)]
 pub(super) struct Former(Vec<(Framing, BTreeMap<Place, u32>)>);
 
@@ -40,8 +40,8 @@ impl Former {
         });
     }
 
-    /// Counts the packet that leaves the queue `place`. Returns that packet's framing if it is a
-    /// former one, or `None` if it is the present one.
+    /// Notes that the first packet of the queue `place` leaves. Returns the framing that was in use
+    /// when this packet came, or `None` if this is the present framing.
     #[inline]
     pub(super) fn left(&mut self, place: Place) -> Option<Framing> {
         if self.0.is_empty() { None } else { self.find(place) }

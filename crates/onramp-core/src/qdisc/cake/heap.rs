@@ -1,9 +1,9 @@
 //! A heap that finds the queue of a `cake` with the most bytes, when memory runs out.
 //!
-//! Source: behaviour of Linux 7.2: a heap that is built when memory first runs out, and kept up to
+//! Source: behaviour of Linux 7.2: the heap is built when memory first runs out, and kept up to
 //! date until 65,535 packets have left since memory last ran out. As in Linux, a queue that has
-//! become shorter moves down by one level of the heap only, so the first queue of the heap may not
-//! be the longest.
+//! become shorter mostly moves down by only one level of the heap, so the first queue of the heap
+//! may not be the longest.
 
 /// The greatest number of tins. In tins that are not in use, all queues are empty.
 pub(super) const TINS: usize = 8;
@@ -97,9 +97,10 @@ impl Heap {
         }
     }
 
-    /// Moves a queue down. As in Linux, only the first step compares the queues below with the
-    /// queue that moves down; each further step compares them with the queue that moved up last. So
-    /// a queue mostly moves down by one level only.
+    /// Moves a queue down in the heap, below longer queues. As in Linux, only the first step
+    /// compares the queues on the next level with the queue that moves down; each further step
+    /// compares them with the queue that has just moved up. So a queue mostly moves down by one
+    /// level only.
     fn sink(&mut self, from: usize, bytes: &impl Fn(Slot) -> u64) {
         let mut place = from;
         let mut most = bytes(self.slots[place]);
@@ -149,9 +150,9 @@ mod tests {
         assert_eq!(heap.first(|slot| sizes[usize::from(slot)]), (3, 5));
     }
 
-    /// The heap stays consistent whatever changes: the place noted for each slot is where the slot
-    /// is, a queue that has just grown is below no shorter queue, and a rebuilt heap begins with
-    /// the longest queue.
+    /// While queues grow and shrink at random, the heap stays consistent: `places` says for each
+    /// slot where `slots` holds it, no queue that has just grown is below a shorter queue, and a
+    /// rebuilt heap begins with the longest queue.
     #[test]
     fn places_and_slots_agree() {
         let (mut sizes, mut rng) = (vec![0_u64; SLOTS], crate::base::rng::Rng::new(3));

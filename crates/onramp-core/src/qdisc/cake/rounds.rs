@@ -1,13 +1,14 @@
 //! Common rounds of a tin: rounds of the scheduler in which all flows get the same number of bytes,
 //! computed without visiting each flow.
 //!
-//! The flows of a host share a quantum (the bytes that a host may send in a round). If one host has
-//! all bulk flows of a tin, and many of them, each flow may send a byte or less in a round, and
-//! many rounds pass until the first of them may send a packet. Linux visits each flow in each
-//! round. Here, each flow has a number of bytes of its own, and one common number is added to all
-//! of them: increasing the common number is a round for all flows at once. A heap finds the flow
-//! that has the most bytes, which may send first. The part that each flow gets in a round is not
-//! rounded; Linux rounds it at random, to the same average.
+//! The bulk flows of a host share a quantum (the bytes that a host may send in a round). If one
+//! host has all bulk flows of a tin, and many of them, each flow may send only a few bytes in a
+//! round, and many rounds pass until any flow may send a packet. Linux visits each flow in each
+//! round. Here, what a flow may send is the sum of its own number of bytes and a common number,
+//! which is the same for all flows. To do a round for all flows at once, only the common number is
+//! increased. A heap finds the flow that may send the most bytes; it sends first. Linux rounds the
+//! bytes that a flow gets in a round at random; this module does not round them, which gives the
+//! same average.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -68,8 +69,9 @@ impl Rounds {
                 return Some((queue, known));
             }
             self.heap.pop();
-            // The flow has sent since the entry was made, so add a new entry. If instead the flow
-            // has more bytes than the entry says, the heap already has a newer entry of that flow.
+            // The entry is out of date. If the flow has fewer bytes than the entry says, it has
+            // sent since the entry was made, so add a new entry. If it has more bytes, the heap
+            // already has a newer entry of this flow.
             if let Some(own) = own.filter(|own| *own < known) {
                 self.add(own, queue);
             }
@@ -77,8 +79,8 @@ impl Rounds {
         None
     }
 
-    /// Adds `part` (in units of 2^-16 bytes) to the common number, as often as needed until a flow
-    /// with `own` bytes of its own has at least one byte in all.
+    /// Does as many common rounds as it takes until a flow with `own` bytes of its own has at least
+    /// one byte in all. Each round adds `part` (in units of 2^-16 bytes) to the common number.
     #[inline]
     pub(super) fn go(&mut self, part: u32, own: i32) {
         let lacks = ((1 - i64::from(own)) << FRACTION) - self.got;
@@ -111,8 +113,8 @@ mod tests {
         (own[3], own[1]) = (-99, -7);
         assert_eq!(rounds.first(|queue| Some(own[usize::from(queue)])), Some((2, -7)));
         rounds.go(3 << 15, -7);
-        // Flow 2 has -7 bytes and lacks 8 until it has one: six rounds of one and a half bytes give
-        // it 9.
+        // Flow 2 has -7 bytes, so it needs 8 more to have one byte. A round gives it one and a half
+        // bytes, so it needs six rounds, which give it 9 bytes.
         assert_eq!(rounds.got(), 9);
         let gone = |queue| (queue != 2).then(|| own[usize::from(queue)]);
         assert_eq!(rounds.first(gone), Some((1, -7)));

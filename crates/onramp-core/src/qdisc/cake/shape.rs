@@ -148,8 +148,8 @@ pub(super) const CELLS: &[&str] = &["noatm", "atm", "ptm"];
 /// Length of a VLAN tag, in bytes.
 const VLAN_TAG: i32 = 4;
 
-/// Returns the overhead in bytes that was given, which the parameter stores in the two's complement
-/// of [`Unit::Signed`](crate::params::Unit).
+/// Returns the value of the option `overhead`, in bytes. The parameter stores it in the two's
+/// complement of [`Unit::Signed`](crate::params::Unit).
 pub(super) fn given_overhead(values: &Values<'_>) -> i32 {
     values.number32("overhead").cast_signed()
 }
@@ -244,8 +244,8 @@ impl Framing {
 mod tests {
     use super::*;
 
-    /// Each packet moves the average length of link headers by 1/256 of the difference between this
-    /// packet's 14 bytes and the average.
+    /// Each packet moves the average length of link headers by 1/256 of the distance between the
+    /// average and 14 bytes, the length of the packet's link header.
     #[test]
     fn link_headers_are_averaged() {
         let mut sizes = Sizes::NONE;

@@ -13,7 +13,8 @@ use crate::sched::Shown;
 pub(super) const SHOWN: Shown =
     Shown { options, extra: statistics, class_extra: flow, ..Shown::TABLE };
 
-/// Checks the parameters that `tc` itself checks.
+/// Checks `overhead` as `tc` does, and refuses `nat` and `ack-filter`, which Onramp does not
+/// support.
 pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
     let overhead = super::shape::given_overhead(values);
     if !(-64..=256).contains(&overhead) {
@@ -40,8 +41,8 @@ fn word(words: &[&'static str], values: &Values<'_>, key: &str) -> &'static str 
     words.get(place).copied().unwrap_or_default()
 }
 
-/// Shows an option that has two words. Text shows the word that applies; JSON shows whether the
-/// second word applies.
+/// Shows the option `key`, whose value is one of two words. Text shows the word; JSON shows whether
+/// it is the second word.
 fn switch(out: &mut Out, values: &Values<'_>, key: &str, names: (&str, [&str; 2])) {
     let on = values.number(key) == 1;
     let word = names.1[usize::from(on)];
@@ -134,7 +135,8 @@ const ROWS: [(&str, Option<usize>, Cell); 20] = [
     ("quantum", Some(18), Cell::Count),
 ];
 
-/// The members of a tin in JSON, and the places of their statistics in [`NAMES`].
+/// The members of a tin's JSON object: for each, its name and the place of its statistic in
+/// [`NAMES`] (`None`: as in [`ROWS`]).
 const MEMBERS: [(&str, Option<usize>, Cell); 20] = [
     ("threshold_rate", Some(0), Cell::Rate),
     ("sent_bytes", Some(8), Cell::Count),

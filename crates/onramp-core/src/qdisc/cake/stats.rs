@@ -6,7 +6,8 @@ use crate::sched::{Backlog, FlowView};
 
 const ROWS: usize = 19;
 
-/// The value shown as the smallest size while no packet has come: Linux keeps sizes in 16 bits.
+/// The value shown as the smallest packet size while no packet has come: the largest 16-bit number,
+/// because Linux keeps sizes in 16 bits.
 const SIZE_MAX: u32 = u16::MAX as u32;
 
 macro_rules! names {
@@ -35,10 +36,10 @@ macro_rules! names {
     };
 }
 
-/// The names of the statistics of each tin. Tins are in the order in which users count them.
+/// The names of the statistics of each tin, from the least important tin on.
 pub(super) const NAMES: [[&str; ROWS]; 8] = names!(0 1 2 3 4 5 6 7);
 impl Cake {
-    /// Lists the flows of each tin. Tins are in the order in which users count them.
+    /// Lists the flows of each tin, from the least important tin on.
     pub(super) fn tell_flows(&self, out: &mut dyn FnMut(FlowView<'_>)) {
         for (place, tin) in self.classifier.plan.order.iter().enumerate() {
             for (queue, flow, drops) in self.tins[usize::from(*tin)].used() {

@@ -2,7 +2,7 @@
 //!
 //! A flow is sparse until it has sent a quantum of bytes. After that, the flow is bulk until it has
 //! no packet when its turn comes. An empty flow is decaying until its COBALT state (see the module
-//! `cobalt`) is as that of a new flow; then the flow is idle.
+//! `cobalt`) equals that of a new flow; then the flow is idle.
 
 use onramp_queue::{Packet, PacketList};
 
@@ -339,7 +339,7 @@ impl Tin {
         }
     }
 
-    /// Returns the number of bulk flows that the source host or the destination host of a flow has,
+    /// Returns the number of bulk flows of the flow's source host or of its destination host,
     /// whichever number is greater; at least 1.
     #[inline]
     fn load(&self, queue: usize) -> u32 {
@@ -444,9 +444,9 @@ impl Tin {
             (flow.kind != Kind::Idle && flow.rota == Rota::Old).then_some(flow.deficit)
         };
         let first = rounds.first(own).map(|(queue, own)| (usize::from(queue), own));
-        // Common rounds are possible only if the first flow shares the host of all bulk flows. A
-        // sparse flow in debt may belong to another host: it may take part, because it does not
-        // count as a flow of that host and its debt is small.
+        // In common rounds, all bulk flows must belong to one host. If the first old flow is bulk,
+        // its host must be this host. A sparse flow in debt may belong to another host, because it
+        // does not count as a bulk flow, and its debt is small.
         let alike =
             |queue: usize| self.flows[queue].kind != Kind::Bulk || self.load(queue) == self.bulk;
         match first {
@@ -463,7 +463,8 @@ impl Tin {
         }
     }
 
-    /// Ends common rounds: from now on, each flow gets its bytes when its turn comes.
+    /// Ends common rounds: adds the common number of bytes to the own bytes of each old flow. From
+    /// now on, each flow gets the bytes of a round when its turn comes.
     #[cold]
     fn end_rounds(&mut self) {
         let got = self.rounds.got();
@@ -568,7 +569,7 @@ impl Tin {
     }
 }
 
-/// Returns the places of all queues in the set to which the queue `own` belongs, beginning with
+/// Returns the numbers of all queues in the set to which the queue `own` belongs, beginning with
 /// `own`.
 #[inline]
 fn set(own: usize) -> impl Iterator<Item = usize> {
@@ -609,8 +610,9 @@ mod tests {
         assert_eq!((stats.way_misses, stats.way_collisions, stats.way_indirect), (8, 2, 1));
     }
 
-    /// A delay moves an average by a quarter or by a 256th of the difference. The part that stays
-    /// and the part that is added are each rounded down.
+    /// Each delay moves the average, the peak and the base delay by a quarter or a 256th of its
+    /// distance from them. The part that is taken away and the part that is added are each rounded
+    /// down.
     #[test]
     fn delays_are_averaged_three_ways() {
         let mut stats = Stats::default();
@@ -627,8 +629,8 @@ mod tests {
         }
     }
 
-    /// A bulk flow counts for its hosts. When a flow of another host takes over the flow's queue,
-    /// the queue counts for that other host instead.
+    /// Eight bulk flows of host 10 have all queues of a set. When a flow of host 500 has to share
+    /// one of these queues, the queue counts as a bulk flow of host 500 and no longer of host 10.
     #[test]
     fn a_bulk_queue_that_is_shared_counts_for_the_hosts_of_the_last() {
         let (mut tin, mut rng) = (tin(0), Rng::new(1));
@@ -642,8 +644,8 @@ mod tests {
             let queue = tin.turn(&mut false, &mut rng).unwrap();
             tin.flow(queue).deficit = 0;
         }
-        // Each flow has had its turn as a new flow and still has packets, so this call makes it
-        // bulk.
+        // All flows have used up the bytes of their turn as new flows and still hold packets, so
+        // this call makes them bulk.
         let _ = tin.turn(&mut false, &mut rng);
         assert_eq!((tin.sparse, tin.bulk), (0, 8));
         let bulk = |tin: &Tin| [tin.hosts[0][10].bulk_flows, tin.hosts[0][500].bulk_flows];
@@ -652,8 +654,8 @@ mod tests {
         assert_eq!((bulk(&tin), tin.hosts[1][900].bulk_flows), ([7, 1], 8));
     }
 
-    /// The delays at which a tin aims (target and interval) are those that Linux shows. Rates are
-    /// in bytes per second.
+    /// The target and the interval of a tin are those that Linux shows, for each rate in bytes per
+    /// second and round-trip time in nanoseconds.
     #[test]
     fn a_slow_tin_waits_for_its_packets() {
         let aim = |rate, rtt| Tin::new(rate, 1, rtt, 1514, Mode::new(0)).aim;
@@ -685,7 +687,8 @@ mod tests {
         assert_eq!(tin.turn(&mut false, &mut rng), Some(queue));
         tin.pop(queue);
         tin.flow(queue).deficit -= 1000;
-        // The flow pays off its debt among the old flows; meanwhile it counts as sparse.
+        // The flow holds no packet, but has sent more than its quantum. Until its turns have paid
+        // off this debt, the flow stays among the old flows and counts as sparse.
         assert_eq!(tin.turn(&mut false, &mut rng), Some(queue));
         assert_eq!((tin.sparse, tin.bulk, tin.flow(queue).kind), (1, 0, Kind::SparseInDebt));
         tin.push(queue, Packet::new(1000));
@@ -742,8 +745,9 @@ mod tests {
         }
     }
 
-    /// As soon as a flow of another host comes, that host sends as much as the first host, and the
-    /// flows of the first host keep the bytes that they were still allowed to send.
+    /// Fifty flows of one host get their bytes in common rounds. The end of common rounds does not
+    /// change how many bytes each flow may send. When a flow of a second host comes, it sends as
+    /// many packets as the fifty flows together.
     #[test]
     fn rounds_are_cut_by_host_again_when_another_one_comes() {
         let (mut tin, mut rng) = (tin(0), Rng::new(3));

@@ -13,8 +13,8 @@ pub(super) const MODES: &[&str] =
 pub(super) struct TinLayout {
     /// The number of the tin for each code point (DSCP).
     pub(super) index: [u8; 64],
-    /// The numbers of the tins in the order in which users count them, from the least important tin
-    /// on.
+    /// The numbers of the tins from the least to the most important one: the order in which
+    /// statistics list the tins.
     pub(super) order: &'static [u8],
     /// For each tin: its rate in bytes per second, and the number of bytes that it may send in a
     /// round if no rate is configured.
@@ -22,8 +22,8 @@ pub(super) struct TinLayout {
 }
 
 const IN_ORDER: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
-/// The order in `diffserv3` and `diffserv4`: best effort is tin 0 and has the full rate, but users
-/// count bulk, tin 1, before it.
+/// The order in `diffserv3` and `diffserv4`: tin 1 (bulk) is less important than tin 0 (best
+/// effort).
 const BULK_FIRST: [u8; 4] = [1, 0, 2, 3];
 
 /// Code points (DSCP) that have a name.
@@ -136,9 +136,9 @@ fn eight() -> [u8; 64] {
 mod tests {
     use super::*;
 
-    /// For each mode, the bytes that Linux counted in each tin, from the least important tin on.
-    /// First, 60 + 22 n bytes were sent with each code point n in which bit 0 is set; then the same
-    /// for bit 1, and so on to bit 5; then with all code points.
+    /// For each mode: the bytes that Linux counted in each tin, from the least important tin on, in
+    /// seven runs. In run b (0 to 5), 60 + 22 n bytes were sent with each code point n in which bit
+    /// b is set. In the last run, 60 + 22 n bytes were sent with each code point n.
     const LINUX: &[(u64, [&[u32]; 7])] = &[
         (
             0,

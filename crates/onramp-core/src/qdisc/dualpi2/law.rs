@@ -23,14 +23,13 @@ const ONE: u32 = u32::MAX;
 /// Number of fractional bits of a gain in Hertz.
 const GAIN_BITS: u32 = 8;
 
-/// Number of fractional bits, beyond the 32 of a probability, in the change of the probability per
-/// nanosecond of delay (see `scaled`).
+/// Number of fractional bits, beyond the 32 of a probability, that the result of `scaled` has.
 const DELAY_BITS: u32 = 6;
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 
-/// The greatest number of whole microseconds whose nanoseconds fit in 32 bits, given in
-/// nanoseconds. Linux cuts off longer times.
+/// The greatest number of nanoseconds that is a whole number of microseconds and fits in 32 bits,
+/// in which Linux stores such a time.
 pub(super) const US_MAX: u64 = U32_MAX / 1_000 * 1_000;
 
 /// The largest gain, in units of 1/256 Hertz.
@@ -163,7 +162,7 @@ pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
     Ok(())
 }
 
-/// The base probability, and the state from which it is updated.
+/// The base probability, with the parameters and the state by which the law updates it.
 #[derive(Debug)]
 pub(super) struct Law {
     target: u64,
@@ -228,7 +227,7 @@ impl Law {
         u64::from(self.probability) * self.coupling
     }
 
-    /// Whether [`coupled`](Self::coupled) is more than 1.
+    /// Whether the probability [`coupled`](Self::coupled) is more than 1, which means an overload.
     #[inline]
     pub(super) fn is_overloaded(&self) -> bool {
         self.coupled() > u64::from(ONE)
@@ -266,9 +265,9 @@ impl Law {
             let delay = oldest.map_or(0, |since| next.since(Instant(since)));
             let before = std::mem::replace(&mut self.delay_before, delay);
             let step = self.step(delay, before);
-            // While no packet is held, all updates are equal. And once the probability has reached
-            // its upper bound, it stays there as long as the delay only grows. Do all such updates
-            // in one step.
+            // Do updates that are all alike in one step. While no packet is held, each update
+            // lowers the probability by the same amount. Once the probability has reached its upper
+            // bound, it stays there as long as the delay only grows.
             let alike = match oldest {
                 None => before == 0,
                 Some(_) => {
@@ -285,8 +284,8 @@ impl Law {
         self.next = Some(next);
     }
 
-    /// Returns what one update adds to the base probability, in units of 2^-38; `delay` is the
-    /// waiting time now, `before` at the last update.
+    /// Returns what one update adds to the base probability, in units of 2^-38. `delay` is how long
+    /// the oldest packet has waited now; `before` is the same at the last update.
     fn step(&self, delay: u64, before: u64) -> i64 {
         let off = (signed(delay) - signed(self.target)).wrapping_mul(self.alpha);
         let growth = (signed(delay) - signed(before)).wrapping_mul(self.beta);
@@ -313,7 +312,7 @@ impl Law {
 
 #[cfg(test)]
 impl Law {
-    /// Returns the state on which the next update depends, without the probability.
+    /// Returns the delay at the last update, and the time of the next update.
     pub(super) fn known(&self) -> (u64, Option<Instant>) {
         (self.delay_before, self.next)
     }

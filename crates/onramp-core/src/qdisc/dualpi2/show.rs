@@ -36,7 +36,8 @@ fn options(values: &Values<'_>, _: &Extra, out: &mut Out) {
     words(&config, out);
 }
 
-/// Shows the options that have one word for each state; JSON uses other words than text.
+/// Shows the options whose value is one of two words, such as `drop_dequeue` or `drop_enqueue`, and
+/// the share of the classic queue. JSON spells the words in another way than text does.
 fn words(config: &Config, out: &mut Out) {
     let choose = |on, words: [(&'static str, &'static str); 2]| words[usize::from(on)];
     let (text, json) =

@@ -23,8 +23,8 @@ struct Fates {
     dropped: f64,
 }
 
-/// Returns which fractions of many packets are marked and dropped when the law's base probability
-/// is `probability`.
+/// Passes 20,000 packets from `make` through the qdisc, while the AQM's base probability stays at
+/// `probability`. Returns which fractions of the packets are marked and dropped.
 fn fates(options: &str, probability: f64, make: impl Fn() -> Packet) -> Fates {
     const MANY: u32 = 20_000;
     let mut qdisc = qdisc(&format!("{options} tupdate 4s"));
@@ -36,8 +36,8 @@ fn fates(options: &str, probability: f64, make: impl Fn() -> Packet) -> Fates {
     let mut marked = 0;
     for number in 0..MANY {
         let _ = qdisc.enqueue(make(), &mut cx);
-        // Keep at least 99 packets in the queue, so that the law never spares a packet because few
-        // bytes are held.
+        // Keep at least 99 packets in the queue, because the AQM never drops or marks a packet
+        // while the qdisc holds fewer bytes than two packets of the largest size.
         if number >= 100
             && qdisc.backlog().packets > 99
             && let Dequeue::Ready(pkt) = qdisc.dequeue(&mut cx)
@@ -96,8 +96,8 @@ fn few_bytes_are_left_alone() {
     let mut drops = PacketList::new();
     let mut cx = Cx::new(NOW, &mut drops);
     qdisc.law.probability = u32::MAX;
-    // Besides the packet that is about to be dropped or sent, two packets of 1,513 bytes are held:
-    // too few bytes for a random drop.
+    // Besides the packet that is about to be dropped or sent, the qdisc holds two packets of 1,513
+    // bytes. These are fewer bytes than two packets of the MTU (1,514), so nothing is dropped.
     for _ in 0..3 {
         let _ = qdisc.enqueue(packet(MTU - 1, 0), &mut cx);
     }
@@ -105,8 +105,8 @@ fn few_bytes_are_left_alone() {
         assert!(matches!(qdisc.dequeue(&mut cx), Dequeue::Ready(_)));
     }
     assert!(cx.drops.is_empty());
-    // Besides the packet that is about to be dropped or sent, two packets of 1,514 bytes are held:
-    // enough for a drop.
+    // Besides the packet that is about to be dropped or sent, the qdisc holds two packets of 1,514
+    // bytes. These are as many bytes as two packets of the MTU, so a packet is dropped.
     for _ in 0..3 {
         let _ = qdisc.enqueue(packet(MTU, 0), &mut cx);
     }
@@ -131,7 +131,8 @@ fn the_classic_queue_gets_its_part() {
         for _ in 0..1000 {
             let Dequeue::Ready(pkt) = qdisc.dequeue(&mut cx) else { panic!("6,000 are held") };
             sent[usize::from(pkt.ecn)] += u64::from(pkt.len);
-            // What one queue has sent beyond its share, the other queue lacks.
+            // If each queue sent exactly its share, then the bytes that one queue sent, times the
+            // share of the other queue, would be the same for both queues.
             let off = sent[0] * (100 - weight) / 100;
             let off = off.abs_diff(sent[1] * weight / 100);
             assert!(off <= 2 * u64::from(MTU), "{weight}: {sent:?}");
@@ -200,7 +201,8 @@ fn limits_hold_for_both_queues_together() {
     let spec: Spec = "dualpi2 limit 1".parse().expect("a correct line");
     assert!(qdisc.change(&spec.values(MTU), &mut cx));
     assert_eq!((qdisc.classic.len(), qdisc.l_queue.len(), cx.drops.len()), (0, 1, 3));
-    // A datagram of 1,000 bytes is charged 2,304 bytes of memory.
+    // A datagram of 1,000 bytes counts as 2,304 bytes of memory (its `truesize` in Linux), so the
+    // limit of 7,000 bytes leaves room for three datagrams.
     let mut qdisc = self::qdisc("memlimit 7000");
     let mut drops = PacketList::new();
     let mut cx = Cx::new(NOW, &mut drops);
@@ -254,18 +256,21 @@ fn the_probability_is_that_of_the_rfc() {
     let mut now = NOW;
     for round in 0..500 {
         now = now.after(16_000_000);
-        // Packets wait for up to 100 ms; in some rounds, no packet is held.
+        // The oldest packet has waited for up to 100 ms. In 10 of every 50 rounds, no packet is
+        // held, so the delay is 0.
         let delay = if round % 50 < 10 { 0 } else { u64::from(rng.below(100_000_000)) };
         law.update((delay > 0).then(|| now.0 - delay), now);
         #[expect(clippy::cast_precision_loss, reason = "a tenth of a second")]
         reference.update(delay as f64 / 1e9);
         let p = f64::from(law.probability) / f64::from(u32::MAX);
-        // `Law` rounds the gains down, from 44.02 to 44 and from 879.4 to 879.
+        // `Law` rounds the gains down to whole units (alpha from 44.02 to 44, beta from 879.4 to
+        // 879), so its probability differs a little from that of the reference.
         assert!((p - reference.p).abs() < 0.01, "{round}: {p}, {}", reference.p);
     }
 }
 
-/// One update after a long pause has the same effect as one update for each interval.
+/// One update of the law after a pause of 3 s gives the same probability as updates every 100 us
+/// during the pause.
 #[test]
 fn a_long_pause_is_all_its_periods() {
     let options = ["", "overflow", "target 1ms tupdate 300us alpha 0.00390625 beta 0.00390625"];
@@ -293,8 +298,8 @@ fn a_long_pause_is_all_its_periods() {
             assert_eq!(state(&once), state(&often), "{options}: {start}, {since:?}");
         }
     }
-    // A billion intervals must not take a billion steps of computation, and `Instant::MAX` (never)
-    // must not count as the time of an update.
+    // An update that comes a billion intervals late, or at the time `Instant::MAX` (never), must
+    // return without computing each interval.
     let spec: Spec = "dualpi2 tupdate 1us".parse().expect("a correct line");
     let mut law = Law::new(&spec.values(MTU), true);
     law.update(None, NOW);

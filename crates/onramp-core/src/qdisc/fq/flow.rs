@@ -9,7 +9,8 @@
 //! most half full. Both grow by doubling and shrink only at a reset: a flow costs 80 to 160 bytes,
 //! 10,000 flows cost 1.25 MiB. When there are more than `buckets` flows, new flows take the places
 //! of flows that have been idle for 3 s. For each new flow, the next 8 flows of the slab are
-//! checked for being idle that long, so that n new flows a second need at most 3.5 n places.
+//! checked for being idle that long. With n new flows a second, a check of all P places takes P/8n
+//! seconds, so an idle flow keeps its place for at most 3 s + P/8n, and P is at most 3.5 n.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -25,7 +26,7 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Linux counts it in jiffies; a tick is as long as a jiffy with `HZ=100`.
 pub(super) const TICK_NS: u64 = 10_000_000;
 
-/// How long a flow must have been idle before it may be removed, in ticks: 3 s.
+/// How long a flow must have been idle before it may be removed: 3 s, in ticks of 10 ms.
 const GC_AGE_TICKS: u32 = 300;
 
 /// Number of flows that are checked for idleness whenever a flow is added.
@@ -57,8 +58,8 @@ pub(super) struct Flow {
     /// Number of bytes that this flow may still send in this round.
     pub(super) credit: i32,
     /// The meaning depends on the state of the flow. Throttled: the number of the flow's entry
-    /// among the waiting flows. Detached: when the flow became idle, in ticks. Free: the next free
-    /// place of the slab.
+    /// among the waiting flows. Detached: when the flow became idle, in ticks of 10 ms. Free: the
+    /// next free place of the slab.
     pub(super) link: u32,
     /// Number of the heap that holds this flow's out-of-order packets, or `NONE`.
     late: u32,
@@ -216,8 +217,9 @@ impl Flows {
         self.get(index).queue.prefetch_front();
     }
 
-    /// Finds the flow with the key `key`, or creates it with a credit of `credit` bytes. If a flow
-    /// must be created and there already are `room` flows or more, first removes idle flows.
+    /// Finds the flow with the key `key`, or creates it; a new flow may send `credit` bytes in its
+    /// first round. If a flow must be created and there already are `room` flows or more, first
+    /// removes idle flows.
     #[inline]
     pub(super) fn find_or_insert(
         &mut self,
@@ -307,9 +309,10 @@ impl Flows {
         let flow = &mut self.slab[index as usize];
         let newest_ns = flow.queue.back().map_or(0, time_to_send_ns);
         if pkt.txtime_ns == 0 {
-            // A packet's waiting time starts when its sender pushed it. But a packet that asks for
-            // no departure time must not overtake packets that are already due, so it counts as
-            // having come no earlier than the newest packet of its flow.
+            // A packet normally counts as having come when its sender pushed it. But a packet that
+            // asks for no departure time must not overtake packets of its flow that may leave now,
+            // so it counts as having come no earlier than the flow's newest packet, but never later
+            // than now.
             let came_ns = if pkt.enqueued_ns == 0 { now_ns } else { pkt.enqueued_ns };
             pkt.enqueued_ns = came_ns.max(newest_ns).min(now_ns);
         }
@@ -387,7 +390,8 @@ impl Flows {
     }
 }
 
-/// Converts a time in nanoseconds to ticks, which wrap around after 497 days.
+/// Converts a time in nanoseconds to ticks of 10 ms. The number of ticks has 32 bits and wraps
+/// around after 497 days.
 #[inline]
 pub(super) fn ticks(now_ns: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "wraps around")]
@@ -395,8 +399,8 @@ pub(super) fn ticks(now_ns: u64) -> u32 {
     ticks
 }
 
-/// Whether tick `a` is later than tick `b`. The answer is right even if ticks have wrapped around
-/// in between.
+/// Whether the tick `a` is later than the tick `b`, even if the number of ticks has wrapped around
+/// in between. A tick is 10 ms long.
 #[inline]
 pub(super) fn is_after(a: u32, b: u32) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 31
@@ -450,8 +454,8 @@ mod tests {
             }
             assert_eq!(known.insert(key, found.index), (!found.fresh).then_some(found.index));
             assert_eq!(flows.len(), known.len());
-            // Make each flow idle when it is found, except a quarter of the flows, which never
-            // become idle.
+            // Make the flow that was found or created idle. Flows whose key is a multiple of four
+            // never become idle.
             let flow = flows.get_mut(found.index);
             flow.link = ticks(now_ns) | 1;
             flow.state = if key % 4 == 0 { State::Listed } else { State::Detached };

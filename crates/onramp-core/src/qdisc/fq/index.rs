@@ -68,7 +68,8 @@ impl Index {
         prefetch(&self.slots[home(hash) & (self.slots.len() - 1)]);
     }
 
-    /// Returns the first place found for this hash, without comparing keys: probably the right one.
+    /// Returns the first place found for this hash, without comparing keys. The place belongs to
+    /// another key only if the upper 32 bits of both keys' hashes are equal.
     #[inline]
     pub(super) fn guess(&self, hash: u64) -> Option<u32> {
         self.find(hash, |_| true)
@@ -84,8 +85,8 @@ impl Index {
         self.len += 1;
     }
 
-    /// Writes `slot` to the first empty slot, searching from the slot's home (where a search for
-    /// its hash begins).
+    /// Writes `slot` to the first empty slot, searching from the slot that the hash in `slot`
+    /// selects.
     fn put(&mut self, slot: u64) {
         let mask = self.slots.len() - 1;
         let mut at = home(slot) & mask;
@@ -132,8 +133,8 @@ impl Index {
     }
 }
 
-/// Returns the home of a hash (where a search for it begins), before it is reduced to the number of
-/// slots.
+/// Returns the home of a hash: the number of the slot at which a search for the hash begins. The
+/// caller reduces the number modulo the number of slots.
 #[inline]
 fn home(hash_or_slot: u64) -> usize {
     (hash_or_slot >> 32) as usize
@@ -161,7 +162,8 @@ mod tests {
         (0..8_192).map(home).collect::<HashSet<_>>().len()
     }
 
-    /// Keys that follow a regular pattern are spread over the table: few of them share a home.
+    /// Keys that follow a regular pattern are spread over the table: for few of them, the search
+    /// begins at the same slot.
     #[test]
     fn keys_are_spread() {
         for seed in [0, 1, 0x1234_5678_90AB_CDEF, u64::MAX] {

@@ -5,13 +5,15 @@
 //! level costs an access to a distant cache line. So the heap holds only the flows up to the
 //! present slot (a span of time) of the calendar. A later flow lies unordered in the calendar slot
 //! of its time; the flows of a slot move to the heap when the heap is empty. A bitmap shows which
-//! slots are not empty, so that one processor instruction finds the next one of 64. Flows beyond
-//! the end of the calendar, which `fq` itself never plans, wait in another heap.
+//! slots are not empty, so that one processor instruction finds the next such slot among 64. Flows
+//! whose time lies beyond the end of the calendar wait in another heap; the pauses that `fq` itself
+//! plans are shorter.
 //!
 //! When a flow is to go on earlier than planned, it gets a new entry, and its old entry stays
-//! behind. An entry is valid if its flow still waits and the flow's `link` is the entry's place
-//! number; other entries are stale. Stale entries are removed when they reach the top of a heap,
-//! and all at once when they outnumber the valid ones.
+//! behind. Entries are numbered, and the field `link` of a flow has the number of its newest entry.
+//! An entry is valid if its flow still waits and the entry is the flow's newest; other entries are
+//! stale. Stale entries are removed when they reach the top of a heap, and all at once when they
+//! outnumber the valid ones.
 //!
 //! Source: Brown, "Calendar Queues", 1988; Saeed et al., "Eiffel: Efficient and Flexible Software
 //! Packet Scheduling", 2019 (find first set).
@@ -62,16 +64,18 @@ impl Entry {
     }
 }
 
-/// All waiting flows. Each takes 16 bytes; the calendar also has unused room in its chunks.
+/// All waiting flows. The entry of each flow takes 16 bytes. The calendar stores entries in chunks
+/// of seven, which may have unused room.
 #[derive(Debug, Default)]
 pub(super) struct Throttled {
-    /// Entries up to the present slot. The first entry is always valid (its flow still waits for
-    /// it). If this heap is empty, the calendar is empty too.
+    /// A heap of the entries whose time lies in the present slot of the calendar, or before it. The
+    /// first entry is always valid (its flow still waits for it). If this heap is empty, the
+    /// calendar is empty too.
     heap: BinaryHeap<Reverse<Entry>>,
     /// The calendar. `None` until the first flow needs it.
     calendar: Option<Box<Calendar>>,
-    /// Entries beyond the end of the calendar. The first entry is always valid (its flow still
-    /// waits for it).
+    /// A heap of the entries whose time lies beyond the end of the calendar. The first entry is
+    /// always valid (its flow still waits for it).
     far: BinaryHeap<Reverse<Entry>>,
     /// The number of the present slot of the calendar.
     slot: u64,
@@ -119,7 +123,8 @@ impl Throttled {
         self.entries += 1;
         let slot = slot_of(entry.time_ns());
         if self.heap.is_empty() {
-            self.slot = slot; // The calendar is empty, too.
+            // If the heap is empty, the calendar is too, so any slot may become the present slot.
+            self.slot = slot;
         }
         if slot <= self.slot {
             self.heap.push(Reverse(entry));
@@ -179,8 +184,8 @@ impl Throttled {
         }
     }
 
-    /// Removes stale entries (whose flow no longer waits for them) from the top of both heaps; or
-    /// removes all stale entries, if they outnumber the valid ones.
+    /// Removes stale entries (whose flow no longer waits for them) from the tops of `heap` and
+    /// `far`. If the stale entries outnumber the valid ones, removes all of them.
     fn sweep(&mut self, flows: &Flows) {
         if self.stale > self.len() {
             let place = self.place;

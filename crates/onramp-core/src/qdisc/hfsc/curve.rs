@@ -6,22 +6,22 @@
 //! 7.2, so that results are rounded in the same way. Time counts ticks of 64 ns, service counts
 //! bytes.
 
-/// Nanoseconds in a tick, as a power of two.
+/// A tick, the unit of time, is 2 to this power nanoseconds long: 64 ns.
 const TICK_SHIFT: u32 = 6;
 const TICKS_PER_SEC: u64 = 1_000_000_000 >> TICK_SHIFT;
-/// Number of fractional bits of a slope in bytes per tick.
+/// Number of fractional bits of a slope in bytes per tick of 64 ns.
 const SLOPE_BITS: u32 = 30 - TICK_SHIFT;
-/// Number of fractional bits of an inverse slope in ticks per byte.
+/// Number of fractional bits of an inverse slope in ticks of 64 ns per byte.
 const INVERSE_BITS: u32 = 8 + TICK_SHIFT;
 /// The inverse of a slope of zero; also the time that such a slope needs for any number of bytes.
 const NEVER: u64 = u64::MAX;
 
-/// Returns the tick that contains the time `ns`, in nanoseconds.
+/// Returns the number of the tick (64 ns long) that contains the time `ns`, in nanoseconds.
 pub(super) fn tick(ns: u64) -> u64 {
     ns >> TICK_SHIFT
 }
 
-/// Returns the time at which the tick `tick` begins, in nanoseconds.
+/// Returns the time at which the tick number `tick` (64 ns long) begins, in nanoseconds.
 pub(super) fn tick_ns(tick: u64) -> u64 {
     tick.saturating_mul(1 << TICK_SHIFT)
 }
@@ -33,7 +33,8 @@ fn scaled(number: u64, factor: u64, bits: u32) -> u64 {
     (number >> bits).wrapping_mul(factor).wrapping_add(low.wrapping_mul(factor) >> bits)
 }
 
-/// The slope of a line: `forth` is bytes per tick, `back` is ticks per byte.
+/// The slope of a line: `forth` is bytes per tick of 64 ns, `back` is ticks per byte. Both are
+/// fixed-point numbers.
 #[derive(Clone, Copy, Debug)]
 struct Slope {
     forth: u64,
@@ -65,7 +66,8 @@ impl Slope {
 pub(super) struct Curve {
     first: Slope,
     second: Slope,
-    /// How long the first slope lasts, in ticks, and how many bytes it reaches in that time.
+    /// How long the first slope lasts, in ticks of 64 ns, and how many bytes it reaches in that
+    /// time.
     ticks: u64,
     bytes: u64,
 }
@@ -88,7 +90,7 @@ impl Curve {
         self.first.forth <= self.second.forth
     }
 
-    /// Returns the path of this curve that starts at `tick` with `bytes` bytes.
+    /// Returns the path that follows this curve, starting at the tick `tick` with `bytes` bytes.
     pub(super) fn at(self, tick: u64, bytes: u64) -> Path {
         Path { tick, bytes, curve: self }
     }
@@ -99,12 +101,13 @@ impl Curve {
 pub(super) struct Path {
     tick: u64,
     bytes: u64,
-    /// The curve of the path. Its first slope may end earlier than that of the class's own curve.
+    /// The curve that the path follows. [`lower`](Self::lower) may have shortened its first slope.
     curve: Curve,
 }
 
 impl Path {
-    /// Returns the tick at which the path reaches `bytes` bytes.
+    /// Returns the tick at which the path (a service curve with a starting point) reaches `bytes`
+    /// bytes.
     pub(super) fn tick_of(&self, bytes: u64) -> u64 {
         let Self { tick, bytes: from, curve } = *self;
         if bytes < from {
@@ -121,7 +124,8 @@ impl Path {
         }
     }
 
-    /// Returns how many bytes the path has reached at `tick`.
+    /// Returns how many bytes the path (a service curve with a starting point) has reached at
+    /// `tick`.
     fn bytes_at(&self, tick: u64) -> u64 {
         let Self { tick: from, bytes, curve } = *self;
         let ticks = tick.saturating_sub(from);
@@ -133,8 +137,8 @@ impl Path {
         }
     }
 
-    /// Replaces this path by the lower of two paths: this path itself, and the path of `curve` that
-    /// starts at `tick` with `bytes` bytes.
+    /// Replaces this path by the lower of two paths: this path itself, and a new path that follows
+    /// `curve` and starts at `tick` with `bytes` bytes.
     pub(super) fn lower(&mut self, curve: &Curve, tick: u64, bytes: u64) {
         let here = self.bytes_at(tick);
         if curve.is_convex() {
@@ -151,8 +155,9 @@ impl Path {
             *self = Self { tick, bytes, curve: *curve };
             return;
         }
-        // The two paths cross: the first slope of the new path lasts until the new path has caught
-        // up with the old one.
+        // The new path is lower at first, but the two paths cross. Let the new path change to its
+        // second slope where they cross: from there on, the old path is the lower one and has that
+        // slope.
         let lead = (here - bytes) << SLOPE_BITS;
         let mut ticks = lead / (curve.first.forth - curve.second.forth);
         ticks += self.tick.wrapping_add(self.curve.ticks).saturating_sub(tick);
@@ -160,8 +165,9 @@ impl Path {
         (self.curve.ticks, self.curve.bytes) = (ticks, curve.first.bytes(ticks));
     }
 
-    /// Returns the path along which packets become eligible (may be sent under the guarantee): this
-    /// path if its curve gets slower, else the second slope alone.
+    /// Returns the path along which packets become eligible (may be sent under the guarantee). This
+    /// is the path itself if the second slope is flatter than the first; otherwise, it is the
+    /// second slope alone, from the starting point on.
     pub(super) fn eligible(&self) -> Self {
         let mut path = *self;
         if path.curve.is_convex() {
@@ -175,7 +181,9 @@ impl Path {
 mod tests {
     use super::*;
 
-    /// 1 Mbit/s is 125,000 bytes in 15,625,000 ticks, which is 8 thousandths of a byte per tick.
+    /// 1 Mbit/s is 125,000 bytes in one second (15,625,000 ticks of 64 ns), which is 8 thousandths
+    /// of a byte per tick. Both `forth` (bytes per tick) and `back` (ticks per byte) are rounded
+    /// up.
     #[test]
     fn both_directions_of_a_slope_round_up() {
         let slope = Slope::new(125_000);
@@ -192,8 +200,8 @@ mod tests {
 
     #[test]
     fn a_path_bends_where_its_first_slope_ends() {
-        // 10 ms are 156,250 ticks; in that time, a rate of 250,000 bytes per second gives 2,500
-        // bytes.
+        // 10 ms are 156,250 ticks of 64 ns; in that time, a rate of 250,000 bytes per second gives
+        // 2,500 bytes.
         let path = curve(250_000, 10, 125_000).at(1_000, 500);
         assert_eq!(path.tick_of(400), 1_000);
         assert_eq!(path.tick_of(3_000), 1_000 + 156_250);
@@ -212,16 +220,18 @@ mod tests {
     #[test]
     fn the_lower_of_two_curves_is_followed() {
         let concave = curve(250_000, 10, 125_000);
-        // If the class starts its curve again much later, the path that starts then is lower; if it
-        // does so at once, the old path is lower.
+        // If the class starts a new path much later than the old one, the new path is the lower
+        // one. If it starts a new path at the same time, but at more bytes, the old path is the
+        // lower one.
         let mut path = concave.at(0, 0);
         path.lower(&concave, 10_000_000, 100);
         assert_eq!((path.tick, path.bytes, path.curve.ticks), (10_000_000, 100, 156_250));
         let mut path = concave.at(0, 0);
         path.lower(&concave, 0, 100);
         assert_eq!((path.tick, path.bytes), (0, 0));
-        // After 20 ms, the old path is at 3,750 bytes. If the new path starts there at 3,000 bytes,
-        // its steep first slope makes up for the 750 bytes in 6 ms.
+        // 20 ms after its start, the old path is at 3,750 bytes. A new path that starts at that
+        // time at 3,000 bytes catches up in 6 ms: its first slope is steeper by 125,000 bytes per
+        // second.
         let mut path = concave.at(0, 0);
         path.lower(&concave, 312_500, 3_000);
         assert_eq!((path.tick, path.bytes), (312_500, 3_000));

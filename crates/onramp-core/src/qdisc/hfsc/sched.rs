@@ -117,8 +117,11 @@ impl Hfsc {
                     above.share.as_ref().map_or((0, 0), |share| (share.period, share.active));
                 let below = &mut above.below;
                 if let Some((&(last, _), _)) = below.by_vt.last_key_value() {
-                    // The virtual time of the class starts halfway between the first and the last
-                    // virtual time of the active classes.
+                    // The virtual time of the class starts halfway between the greatest virtual
+                    // time that was served (`vt_min`) and the greatest one of the active classes;
+                    // or at the latter, if no class was served yet. If the parent has not become
+                    // passive since the class was active, the class keeps its old virtual time if
+                    // that is greater.
                     let vt = match below.vt_min {
                         0 => last,
                         first => first.wrapping_add(last) / 2,

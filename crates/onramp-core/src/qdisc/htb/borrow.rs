@@ -164,7 +164,8 @@ impl Htb {
     /// below that class.
     #[inline]
     fn leaf_in_turn(&mut self, level: usize, priority: usize) -> Option<usize> {
-        // The inner classes whose borrowers have been searched so far, from the row downwards.
+        // The inner classes through which the search has gone down, from the row (the classes of
+        // one level and priority) to the borrowers that it searches now.
         let mut path = [ROOT; LEVELS];
         let mut depth = 0;
         if self.row_mask[level] & 1 << priority == 0 {
@@ -239,8 +240,9 @@ impl Htb {
                 let answer = child.dequeue(cx, &mut self.held);
                 let after = child.held().packets;
                 if after == 0 && (before > 1 || !matches!(answer, Dequeue::Ready(_))) {
-                    // The leaf's qdisc dropped all its other packets during the call, so the leaf
-                    // must leave the row before its turn ends.
+                    // The leaf's qdisc has dropped, during this `dequeue`, all packets that it did
+                    // not return. The leaf must leave the row (the classes that take turns) before
+                    // its turn ends.
                     self.deactivate(place);
                 }
                 match answer {

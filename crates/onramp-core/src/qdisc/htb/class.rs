@@ -219,8 +219,8 @@ impl Class {
             ("overlimits", stats.overlimits),
             ("lended", stats.lended),
             ("borrowed", stats.borrowed),
-            // In this counter, Linux used to count packets larger than its rate table. There is no
-            // such table here, so the counter is always zero.
+            // In the counter `giants`, Linux used to count packets larger than its rate table.
+            // There is no such table here, so the counter is always zero.
             ("giants", 0),
         ] {
             out(name, count.cast_signed());

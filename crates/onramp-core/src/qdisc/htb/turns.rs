@@ -1,6 +1,7 @@
 //! Classes that take turns, in the order of their minor numbers.
 
-/// A set of numbers. The next number of the set is found by bits, 64 at a time.
+/// A set of numbers, stored as bits, so that the search for the next number in the set checks 64
+/// numbers at a time.
 #[derive(Debug, Default)]
 struct Numbers {
     /// A bit for each number, which is set if the number is in the set.
@@ -73,7 +74,8 @@ impl Numbers {
 #[derive(Debug, Default)]
 pub(super) struct ActiveClasses {
     members: Numbers,
-    /// The class that has the turn. 0 means that the round is over, unless `left` is not 0.
+    /// The class that has the turn; 0 if no class has the turn. In that case, the round is over,
+    /// unless `left` names the class that had the turn last.
     current: u16,
     /// The class that had the turn when it was removed; 0 if there is no such class. The turn then
     /// passes to the first class from that number on.

@@ -191,7 +191,8 @@ pub(super) enum Spread {
     Table(Vec<i16>),
 }
 
-/// The names of distributions; [`Spread::named`] takes the place of a name in this list.
+/// The names of distributions. The argument of [`Spread::named`] is the index of a name in this
+/// list.
 pub(super) const SPREADS: &[&str] = &["uniform", "normal", "pareto", "paretonormal"];
 
 impl Spread {
@@ -307,8 +308,8 @@ mod tests {
             assert!((below(&normal, deviations) - part).abs() < 0.0005, "{deviations}");
         }
         let Spread::Table(pareto) = Spread::named(2) else { panic!("it is a table") };
-        // For this distribution, P(X < x) = 1 - x^-3. The table holds (x - 3/2) * 4/3, where 3/2 is
-        // the mean, in units of 1/8,192.
+        // For the Pareto distribution with shape 3, P(X < x) = 1 - x^-3, and the mean is 3/2. The
+        // table holds (x - 3/2) * 4/3, in units of 1/8,192.
         for x in [1.1_f64, 1.5, 2.0, 4.0] {
             let part = 1.0 - x.powi(-3);
             assert!((below(&pareto, (x - 1.5) * 4.0 / 3.0) - part).abs() < 0.0005, "{x}");
@@ -319,15 +320,16 @@ mod tests {
     #[test]
     fn a_spread_scales_and_rounds() {
         let table = Spread::Table(vec![-1; LEN]);
-        // 10,000 ns times -1 / 8192 is -1.2, rounded to -1; 4,096 ns give -0.5, rounded away from
-        // zero to -1.
+        // All values in the table are -1, which means -1/8,192 of the deviation. With a deviation
+        // of 10,000 ns, that is -1.2 ns, rounded to -1 ns; with 4,096 ns, it is -0.5 ns, rounded
+        // away from zero to -1 ns.
         assert_eq!(table.at(0, 10_000, || 0), -1);
         assert_eq!(table.at(0, 4_096, || 0), -1);
         assert_eq!(table.at(0, 4_095, || 0), 0);
         let table = Spread::Table(vec![1; LEN]);
         assert_eq!([10_000, 4_096, 4_095].map(|wide| table.at(0, wide, || 0)), [1, 1, 0]);
-        // 20,000 / 8,192 is two, with a rest of 3,616, which is less than a half of 8,192: the
-        // result is two.
+        // All values in the table are 1. A deviation of 20,000 ns gives 20,000 / 8,192 = 2.44,
+        // rounded to 2 ns; 24,000 ns give 2.93, rounded to 3 ns.
         assert_eq!([20_000, 24_000].map(|wide| table.at(0, wide, || 0)), [2, 3]);
         assert_eq!(table.at(7, 0, || unreachable!("nothing to draw")), 7);
         assert_eq!(Spread::Uniform.at(1_000, 100, || 350), 1_000 - 100 + 150);

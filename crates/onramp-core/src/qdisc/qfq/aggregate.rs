@@ -6,7 +6,8 @@ use super::super::classes::List;
 /// weight) have about the same number of bits.
 pub(super) const GROUPS: usize = 25;
 /// The slots of the first group are 2 to this power long, in virtual time. This is long enough that
-/// even the service of the largest aggregate, 2^(16 + 3) bytes, fits into a slot of the last group.
+/// even the service of the largest aggregate (8 packets of 2^16 bytes each, so 2^(16 + 3) bytes)
+/// fits into a slot of the last group.
 pub(super) const SLOT_BITS: u32 = 30 + 16 + 3 - 24;
 
 /// An aggregate: classes with the same weight and the same largest packet.

@@ -19,8 +19,8 @@ const CLASSES_MAX: u32 = 8;
 /// Number of slots in a group.
 const SLOTS: usize = 32;
 
-/// The parts of the state of a group. The sum of the parts that apply is the number of the set that
-/// the group is in.
+/// The states of a group. A group that is ineligible and blocked has the state `INELIGIBLE +
+/// BLOCKED`. For each of the four states, there is a set of groups, whose number is the state.
 const READY: usize = 0;
 const INELIGIBLE: usize = 1;
 const BLOCKED: usize = 2;
@@ -326,8 +326,9 @@ impl Schedule {
             }
             self.place(index, start);
         } else if after(group.start, self.aggregates[number].start) {
-            // The group's first slot can move back only as far as there is room after the last slot
-            // in use.
+            // The aggregate starts before the group's first slot. Add slots in front of that slot,
+            // but only as many as are free behind the last slot in use, because the slots form a
+            // ring.
             let room = group.full.leading_zeros() as usize;
             let slots = slots_between(start, group.start, index).min(room);
             group.full <<= slots;

@@ -14,8 +14,8 @@ const CLASSES: u16 = 12;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Adds or changes a class: its minor number and two parameters, of which `drr` takes only the
-    /// second.
+    /// Adds or changes a class. The values are the class's minor number and the parameters `weight`
+    /// and `maxpkt` of `qfq`; `drr` takes the last value as its `quantum`.
     Set(u16, u64, u64),
     Remove(u16),
     Graft(u16, usize),

@@ -107,7 +107,7 @@ impl Slots {
     }
 
     /// Appends a packet to a slot. A slot that was empty goes to the end of the order of service,
-    /// and gets the credit `credit` in bytes.
+    /// and may send `credit` bytes in its first round.
     #[inline]
     pub(super) fn push(&mut self, index: u32, pkt: Packet, credit: i32) {
         self.unfile(index);

@@ -1,7 +1,7 @@
 //! How `tc` shows a `tbf`.
 //!
-//! Source: behaviour of iproute2 6.1: the depth of a bucket is shown as the number of bytes that
-//! fill it in a whole number of microseconds; the latency is shown instead of the limit, if the
+//! Source: behaviour of iproute2 6.1: the depth of a bucket is shown in bytes, computed from the
+//! whole microseconds in which the bucket fills; the latency is shown instead of the limit, if the
 //! queue can hold more bytes than the buckets; the JSON does not contain `peakrate`.
 
 use super::limit;
@@ -37,7 +37,8 @@ fn depth_ns(values: &Values<'_>, rate: &str, burst: &str) -> i64 {
     Cost::new(values.number(rate), Framing::of(values)).ns(values.number32(burst))
 }
 
-/// Shows a bucket under the first of two names; if details are asked for, under the second name.
+/// Shows a bucket. `names` has two names for it: one for the output without details, and one for
+/// the output with details.
 fn bucket(values: &Values<'_>, rate: &str, burst: &str, names: [&str; 2], out: &mut Out) {
     let bytes = shown_bytes(values.number(rate), depth_ns(values, rate, burst));
     let [name, detailed] = names;

@@ -51,8 +51,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Waits for room in the way of an asynchronous task. Some of these tasks give up after a
-    /// while.
+    /// Waits for room by polling a future of the sender, as an asynchronous task does. Two of three
+    /// such tasks give up after a random time, and drop the future.
     pub(super) fn poll(&mut self) {
         let time = Duration::from_micros(self.rng.u64(0..150_000));
         let (flow, task) = (self.flow(), self.task(time));
@@ -86,7 +86,7 @@ impl Actor<'_> {
         slot.call(Doing::DropPacket, at_once, 1, || drop(packets));
     }
 
-    /// Makes a task, which gives up after `time` if it is run with `Task::run`.
+    /// Makes a task. `Task::run` gives up after `time`; `Task::wait` never gives up.
     pub(super) fn task(&mut self, time: Duration) -> Task {
         let mood = match self.rng.u32(0..6) {
             0 if self.world.plan.panics => Mood::Panics,
@@ -150,8 +150,8 @@ impl Task {
         future.poll(&mut Context::from_waker(&self.waker)).is_ready()
     }
 
-    /// Sleeps until the task is woken. Returns at once if the task was woken after its number of
-    /// wake-ups was `woken`.
+    /// Sleeps until the task is woken, or until the time `most` has passed. Returns at once if the
+    /// task has been woken since the caller read `woken`, the task's number of wake-ups.
     fn rest(&self, woken: u64, most: Option<Duration>) {
         while self.alarm.woken() == woken {
             match most {
@@ -163,8 +163,8 @@ impl Task {
         thread::yield_now();
     }
 
-    /// Repeats `round` until it returns true, and reports to the watchdog how often the task woke
-    /// itself meanwhile.
+    /// Calls `round` until it returns true. If that takes longer than 50 ms, reports to the
+    /// watchdog how often the task woke itself meanwhile.
     fn watched(&self, mut round: impl FnMut() -> bool) {
         let (start, before) = (now(), moved());
         while !round() {}

@@ -134,7 +134,8 @@ fn who_was_relieved_passes_on_what_the_port_asked_for() {
     assert_eq!(world.rig.runners[0].alarm.at(), second.0, "and is awake in time");
 }
 
-/// A port is marked, so that runners look at it, only while it wants a visit.
+/// A runner looks only at marked ports. A port is marked from its request for a visit until a
+/// runner has visited the port.
 #[test]
 fn a_port_that_wants_nothing_is_not_looked_at() {
     let world = World::new(false);
@@ -160,8 +161,8 @@ fn visits_in_vain_become_rare() {
         due.wrapping_sub(NOW.0)
     };
     for _ in 0..2 {
-        // 300 visits in a row would overflow a counter of 8 bits that does not stop at its greatest
-        // value.
+        // The slot counts these visits in 8 bits. 300 visits in a row would overflow the counter if
+        // it did not stop at 255.
         for time in 0..300 {
             let ticks = if time < 6 { 1 << time } else { 64 };
             assert_eq!(due_after(None), ticks * 100_000, "time {time}");
@@ -212,8 +213,9 @@ impl Clock for Taken {
 /// A runner makes rounds without a pause for less than 2 ms, and then yields.
 #[test]
 fn the_time_without_a_pause_is_two_milliseconds() {
-    // Each round sends 64 packets, and takes 1 ms, slightly less than 1 ms, 2 ms, or slightly less
-    // than 2 ms. The second number is how many rounds follow another one without a pause.
+    // Each case has the time that a round of 64 packets takes (1 ms, slightly less than 1 ms, 2 ms,
+    // slightly less than 2 ms), and the expected number of rounds that the runner starts without a
+    // pause after the round before.
     for (round_ns, restarts) in [(1_000_000, 2), (999_936, 3), (2_000_000, 0), (1_999_936, 2)] {
         let ports = Ports::new(&["pfifo limit 10000"]);
         let count = 64 + 64 * 4 + 1;

@@ -21,8 +21,8 @@ pub(super) fn all(
         plan.warm_up_seconds(),
         plan.seed
     );
-    // A qdisc is shown in its variant with ECN marks only if the ECN scenario is the only one in
-    // the table.
+    // List each qdisc with its parameters. Include the parameter that turns ECN on only if the
+    // scenario `ecn` is the only one that ran.
     for subject in subjects {
         let _ = writeln!(text, "{}", subject.line(scenarios == [Scenario::Ecn], plan.rate));
     }

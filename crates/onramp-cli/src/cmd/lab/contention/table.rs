@@ -16,8 +16,8 @@ More threads than CPUs: a kernel never preempts a thread that holds a spinlock, 
 thread can be preempted at any time.
 ";
 
-/// Returns the tables by number of threads, then the locks, then the histograms if `histograms` is
-/// true.
+/// Returns the report. For each number of threads and each kind of manners, it has tables of
+/// figures, locks and packet memory, and histograms if `histograms` is true.
 pub(super) fn contention(results: &Results, histograms: bool) -> String {
     let Results { cpus, plan, rows } = results;
     let mut text = String::new();

@@ -32,8 +32,8 @@ impl Chunk {
 
 const _: () = assert!(size_of::<Chunk>() == 128);
 
-/// The slots of the second that follows the present slot. The present slot itself is not included,
-/// because its entries are in the heap.
+/// The entries whose time lies in the slots that follow the present slot, for one second. Entries
+/// of the present slot itself are in the heap.
 #[derive(Debug)]
 pub(super) struct Calendar {
     /// Two levels of bitmaps: `used` has a bit for each slot, which is set if the slot is not
@@ -84,8 +84,9 @@ impl Calendar {
         let at = if rest != 0 {
             from + rest.trailing_zeros() as usize
         } else {
-            // Search the words after the word of `from`, then wrap around; the word of `from`
-            // itself comes last.
+            // The bitmap word that contains the slot `from` shows no entries from `from` on. Search
+            // the words behind that word, then all words from the start, so that the slots of that
+            // word before `from` come last.
             let ahead = self.words & (!1 << (from / 64));
             let words = if ahead != 0 { ahead } else { self.words };
             if words == 0 {

@@ -43,8 +43,9 @@ fn want_of_memory_is_waited_for_eight_times() {
 
 #[test]
 fn every_packet_has_its_own_eight_times() {
-    // The kernel has no memory for the third packet seven times in a row. Its eighth attempt, the
-    // last one before a drop, succeeds.
+    // The kernel refuses the first two packets eight times each, for lack of memory, so the queue
+    // drops them. It refuses the third packet seven times, and takes it at the eighth and last
+    // attempt.
     let mut queue = queue(vec![Fail(libc::ENOMEM); 8 * 2 + 7]);
     let mut burst = run(&[10, 20, 30]);
     let mut fates = Fates::new();

@@ -55,8 +55,8 @@ fn a_super_packet_refused_goes_out_singly() {
     assert_eq!(queue.wire.datagrams(), chunks(10_100, 1_000));
 }
 
-/// This super-packet needs several messages. If the kernel refuses the first one, the whole
-/// super-packet goes out datagram by datagram.
+/// A super-packet of 65,000 bytes needs several messages. If the kernel refuses the first one, the
+/// queue sends the whole super-packet datagram by datagram.
 #[test]
 fn a_large_super_packet_refused_goes_out_singly() {
     let mut queue = queue([]);
@@ -107,9 +107,9 @@ fn a_super_packet_that_is_one_datagram_joins_its_neighbours() {
 
 #[test]
 fn without_segmentation_a_super_packet_is_cut_here() {
-    // Without segmentation, each datagram of a super-packet is a message. These super-packets need
-    // several messages, more messages than one call holds, and more parts than the arrays of
-    // `Messages` hold.
+    // Without segmentation, the queue sends each datagram of a super-packet as one message. The
+    // first super-packet needs 11 messages, the second more than one call sends (256), and the
+    // third more than the array of parts holds (1,024).
     for (len, size) in [(10_001, 1_000), (65_535, 100), (2_000, 1)] {
         let mut queue = queue([]);
         queue.builder.segments_max = 1;
@@ -135,8 +135,8 @@ fn a_super_packet_sent_in_part_goes_on_where_it_stopped() {
     assert_eq!(queue.wire.datagrams(), chunks(1_050, 100), "none twice, none missing");
 }
 
-/// If the kernel takes only the first single byte of a super-packet, the queue goes on with the
-/// second byte.
+/// A super-packet holds nine datagrams of one byte. If the kernel takes only the first datagram,
+/// the queue goes on with the second.
 #[test]
 fn a_super_packet_of_single_bytes_goes_on_behind_the_first() {
     let mut queue = queue([Take(1), Fail(EAGAIN), Take(1), Fail(EAGAIN), Fail(EAGAIN)]);
@@ -198,12 +198,12 @@ fn sizes_that_cannot_share_a_message_do_not() {
         (&[1; 64], 1),
         (&[1; 65], 2),
         (&[1; 2_000], 32),
-        // The first of these cases has payloads larger and smaller than the copy limit of 512
-        // bytes. The second has more bytes than the copy buffer holds.
+        // Payloads below and above 512 bytes, the largest that the queue copies; then 300 payloads,
+        // which together are larger than the copy buffer (65,536 bytes).
         (&[600, 600, 512, 513, 513, 100], 2),
         (&[500; 300], 5),
-        // When the copy buffer is nearly full, it has room for the last payload (30 bytes), but not
-        // for the one before it (500 bytes).
+        // The last payload of 500 bytes no longer fits into the copy buffer, but the payload of 30
+        // bytes behind it does. The kernel must still get both in order.
         (&[&[500; 135][..], &[30]].concat(), 3),
     ] {
         let mut queue = queue([]);
@@ -358,8 +358,8 @@ fn names_are_in_the_family_of_the_socket() {
     for (on_v6, dest, name) in [
         (false, "127.0.0.1:9", "127.0.0.1:9"),
         (false, "[::ffff:127.0.0.1]:9", "127.0.0.1:9"),
-        // A socket of this family cannot express the address. The message carries the address all
-        // the same, and the kernel will refuse it.
+        // An IPv4 socket cannot send to an IPv6 address. The message carries the address unchanged,
+        // and the kernel will refuse the message.
         (false, "[::1]:9", "[::1]:9"),
         (true, "127.0.0.1:9", "[::ffff:127.0.0.1]:9"),
         (true, "[fe80::1%3]:9", "[fe80::1%3]:9"),
@@ -367,7 +367,8 @@ fn names_are_in_the_family_of_the_socket() {
         let queue = if on_v6 { &mut v6 } else { &mut v4 };
         assert_eq!(message(queue, Some(dest), 0).name, name.parse().ok(), "{dest}");
     }
-    // An IPv6 address may carry a flow label, which its text form does not show.
+    // The queue also keeps the flow label of an IPv6 address. The addresses above have none,
+    // because the text form of an address has no flow label.
     let whole = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 9, 0x12345, 7).into();
     let mut burst = run(&[10]);
     burst = burst
