@@ -17,9 +17,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// The address of the near end, from the block for benchmarks (RFC 2544, RFC 6890).
+/// The IP address of the near end of the veth pair (the end in the namespace of the thread that
+/// made the pair), from the block for benchmarks (RFC 2544, RFC 6890).
 const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// The address of the far end.
+/// The IP address of the far end of the veth pair (the end in the other namespace).
 const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 
 /// The MAC addresses of both ends of the veth pair. Each end knows the other's MAC address from the
@@ -125,13 +126,14 @@ impl Wire {
     }
 }
 
-/// Counts the datagrams that were lost between the two ends.
+/// Counts the datagrams that the wire (the veth pair) lost: its near end sent them, and its far end
+/// did not receive them.
 #[derive(Debug)]
 pub(crate) struct WireCounter(File);
 
 impl WireCounter {
-    /// Returns the number of datagrams that the near end sent and the far end had no room for,
-    /// since the wire was made.
+    /// Returns the number of datagrams that the near end of the wire sent and the far end did not
+    /// accept, since the wire was made.
     pub(crate) fn dropped(&mut self) -> Result<u64> {
         let mut table = String::new();
         self.0.rewind()?;

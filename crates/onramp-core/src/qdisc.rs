@@ -81,7 +81,7 @@
 //! | `maxq` | the most packets held at once |
 //! | `ecn_mark` | packets marked |
 //! | `step_marks` | packets marked because they waited beyond `step_thresh`, part of `ecn_mark` |
-//! | `credit_c`, `credit_l` | credit if this queue is served next, in bytes times percent; else 0 |
+//! | `credit_c`, `credit_l` | WRR credit if this queue is next, in bytes times percent; else 0 |
 //! | `memory_used`, `max_memory_used` | bytes charged for packets: now, and the most so far |
 //! | `memory_limit` | the most bytes that may be charged for packets |
 //!

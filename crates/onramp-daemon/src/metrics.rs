@@ -83,7 +83,7 @@ pub fn write(snapshot: &Snapshot, device: Option<&str>, detail: Detail) -> Strin
     text.finish()
 }
 
-/// All objects for which series are written, each with the labels of its series.
+/// All objects for which the document of metrics has series, each with the labels of its series.
 #[derive(Default)]
 struct Things<'a> {
     devices: Vec<(Labels, Sum)>,
@@ -92,7 +92,7 @@ struct Things<'a> {
     classes: Vec<(Labels, &'a Class)>,
 }
 
-/// What the metrics show of a device. `all` is the sum over all of its queues.
+/// What the document of metrics shows of a device. `all` is the sum over all queues of the device.
 struct Sum {
     /// Labels of the device's information series (a series that carries facts about the device as
     /// labels).
@@ -198,7 +198,8 @@ fn qdiscs(text: &mut Text, qdiscs: &[(Labels, &Qdisc)]) {
     histogram(text, &QDISC_SOJOURN, qdiscs, |qdisc| qdisc.sojourn_ns.as_ref());
 }
 
-/// Writes a metric family for each entry of `rows`, with one sample for each object in `things`.
+/// Appends to the document `text` a metric family for each entry of `rows`, with one sample for
+/// each object in `things`.
 fn table<T>(text: &mut Text, rows: &[Table<T>], things: &[(Labels, impl Borrow<T>)]) {
     if things.is_empty() {
         return;
@@ -241,7 +242,7 @@ fn statistics<T, V: IntoIterator<Item = (crate::snapshot::Name, i64)>>(
     }
 }
 
-/// How a histogram with power-of-two buckets is written.
+/// How the document of metrics shows a histogram whose buckets are bounded by powers of two.
 struct Buckets {
     name: &'static str,
     about: &'static str,
@@ -251,8 +252,8 @@ struct Buckets {
     unit: f64,
 }
 
-/// Exponents of the bounds from 2^10 ns (a microsecond) to 2^34 ns (17 s); each bound is four times
-/// the bound before it.
+/// Exponents of two for the upper bounds of a time histogram's buckets, from 2^10 ns (a
+/// microsecond) to 2^34 ns (17 s); each bound is four times the bound before it.
 const TIMES: &[u8] = &[10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34];
 
 const SOJOURN: Buckets = Buckets {
@@ -283,8 +284,9 @@ const QDISC_SOJOURN: Buckets = Buckets {
     unit: 1e9,
 };
 
-/// Writes a histogram for each object that has counted at least one value. Objects that never
-/// counted anything get no histogram, because there are many of them.
+/// Appends to the document `text` a histogram for each object in `things` that has counted at least
+/// one value. Objects that never counted a value get no histogram, because there are many such
+/// objects.
 fn histogram<'a, T>(
     text: &mut Text,
     buckets: &Buckets,
@@ -295,8 +297,9 @@ fn histogram<'a, T>(
         .powers
         .iter()
         .map(|&power| {
-            // The bound that is written (`le`: less than or equal) is the largest value below the
-            // power of two, because a bucket does not contain the power of two itself.
+            // The document gives the upper bound of a bucket in the label `le` (less than or
+            // equal). A bucket does not contain the power of two that ends it, so the label gives
+            // the largest whole number below that power.
             let greatest = 2f64.powi(power.into()) - 1.0;
             (power.into(), (greatest / buckets.unit).to_string())
         })

@@ -19,7 +19,8 @@ struct Pace {
     turns: u64,
 }
 
-/// A wait is cut into pieces. The last piece is at most this long, in picoseconds.
+/// A wait consists of pieces, each with a clock read at its end. If at most this much time is left,
+/// in picoseconds, one last piece is planned to last for all of it.
 const LAST_PS: u64 = 1_000_000;
 
 /// The rate [`Pace::turns`] counts turns per 2^`SHIFT` picoseconds.
@@ -69,8 +70,10 @@ impl Pace {
     fn turns_in(&self, left: u64) -> u64 {
         // If much time is left, wait for half of it only, because the processor, and with it the
         // loop, may have become faster or slower since it was measured. If little time is left,
-        // wait for all of it. The clock read that ends the piece counts as part of it, and a little
-        // extra time is added so that no further piece is needed.
+        // wait for all of it and a 32nd more, so that one piece is enough even if the loop runs 3 %
+        // faster than measured. But add at most the time of one clock read, because a further piece
+        // would cost no more than that. The clock read that ends the piece counts as part of the
+        // piece.
         let piece = if left > LAST_PS { left / 2 } else { left + (left / 32).min(self.read) };
         (piece.saturating_sub(self.read).saturating_mul(self.turns) >> SHIFT) + 1
     }
@@ -149,17 +152,18 @@ mod tests {
             // number of turns is what fits into that half less the clock read, plus one turn.
             (4_000_000, (2_000_000 - 20_000) / 1_024 + 1),
             (1_000_001, (500_000 - 20_000) / 1_024 + 1),
-            // When at most 1 µs is left, the loop waits for all of it plus 20 ns of extra time. The
-            // clock read that ends the piece takes 20 ns, so the turns fill exactly the time that
-            // is left.
+            // When at most 1 µs is left, the loop waits for all of it and a 32nd more, but at most
+            // the time of a clock read (20 ns) more. The clock read that ends the piece takes 20
+            // ns, too, so the turns fill exactly the time that is left.
             (1_000_000, 1_000_000 / 1_024 + 1),
             (640_000, 640_000 / 1_024 + 1),
-            // If a 32nd of the time that is left is shorter than a clock read, the extra time is
-            // that 32nd.
+            // If less than 640 ns is left, a 32nd of that time is shorter than a clock read (20
+            // ns), so the loop waits for the whole 32nd more.
             (320_000, (330_000 - 20_000) / 1_024 + 1),
             (32_000, (33_000 - 20_000) / 1_024 + 1),
-            // No more time is left than a clock read takes. The extra time (20,000 / 32 = 625 ps)
-            // is less than one turn, so only one turn is made, which is the minimum.
+            // The time that is left is no longer than a clock read (20 ns). A 32nd more (20,000 /
+            // 32 = 625 ps) is less than one turn of the loop, so the loop makes only one turn,
+            // which is the minimum.
             (20_000, 1),
             (19_000, 1),
             (0, 1),
@@ -255,8 +259,8 @@ mod tests {
             for ns in [100, 1_000, 50_000, 1_000_000] {
                 let took = machine.pass(&pace, ns) + 20_000;
                 assert!(took >= ns * 1_000, "{took} ps of {ns} ns, read {read}, turn {turn}");
-                // The last piece is planned to take up to 1 µs. If a turn takes four times as long
-                // as measured, the piece takes 4 µs.
+                // The last piece is planned to take up to 1 µs. If a turn of the idle loop takes
+                // four times as long as measured, the piece takes 4 µs.
                 assert!(took <= ns * 1_000 * 4 + 200_000, "{took} ps of {ns} ns");
             }
             assert!(machine.reads.get() < 200, "it looks seldom: {}", machine.reads.get());

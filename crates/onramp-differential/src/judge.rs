@@ -215,8 +215,8 @@ pub fn exactly(plan: &Plan, oracle: &dyn Kernel, draws: u64) -> Result<Exactly, 
 const TURMOIL_NS: u64 = 2_000;
 
 /// Whether packets left the kernel's qdisc while `tc` ran, so that `tc` may have delayed them. If
-/// the tree has a `plug`, packets at one single instant do not count, because the change released
-/// them.
+/// the tree has a `plug`, packets that all left at the same instant do not count: a change of the
+/// `plug` releases its packets at one instant, so `tc` did not delay them.
 fn disturbed(played: &Case, answer: &Answer) -> bool {
     let during = |at: u64| {
         let mut changes = answer.changes.iter();
@@ -230,8 +230,8 @@ fn disturbed(played: &Case, answer: &Answer) -> bool {
     times.len() > usize::from(plug)
 }
 
-/// Compares a kernel run that a change disturbed with our run, but only the packets that left
-/// before the first change. Returns the differences.
+/// Compares a run of the kernel with ours, if `tc` may have delayed packets while it changed the
+/// tree: only the packets that left before the first change. Returns the differences.
 fn before_changes(played: &Case, answer: &Answer) -> Vec<String> {
     let first = answer.changes.iter().map(|(from_ns, ..)| from_ns.saturating_sub(TURMOIL_NS)).min();
     first.map_or_else(Vec::new, |end_ns| played.exact_before(1, end_ns))
@@ -282,8 +282,8 @@ fn runs(
     Ok((theirs, ours))
 }
 
-/// Whether one of the first `most.0` runs of the kernel equals, in packets and counters, one of our
-/// runs with the seeds 1 to `most.1`.
+/// Whether one of the kernel's runs (up to `most.0` of them) equals, in packets and counters, one
+/// of Onramp's runs (with the seeds 1 to `most.1`).
 fn counts_as_any(plan: &Plan, oracle: &dyn Kernel, most: (u64, u64)) -> Result<bool, Silent> {
     for draw in 0..most.0 {
         let (text, _) = file(plan, &oracle.ask(plan, draw)?);

@@ -65,12 +65,12 @@ pub enum Takes {
     Handle,
     /// A handle of a class or a qdisc: `1:20`.
     Class,
-    /// One of these words. Some commands accept other words, too.
+    /// One of the words in this list. Some commands accept further words, too.
     OneOf(&'static [&'static str]),
     /// A value, such as a number. The string is the placeholder that documentation shows for the
     /// value.
     Value(&'static str),
-    /// A type of devices.
+    /// A type of device, such as `dummy` or `veth`.
     Type,
 }
 
@@ -85,7 +85,7 @@ pub enum Then {
     Class,
     /// A kind of filter and its options.
     Filter,
-    /// The options of the type of device.
+    /// The options of the device type that the command names (`ip link add .. type TYPE`).
     Type,
 }
 
@@ -350,8 +350,8 @@ pub struct DeviceType {
     pub help: &'static str,
     /// Options that may follow the name of the type in a command.
     pub options: Vec<DeviceOption>,
-    /// Size of the largest packet without its link header, bytes: the minimum, the default and the
-    /// maximum. Zero means that there is no such bound.
+    /// Size of the largest packet without its link header, bytes: the smallest size that a user can
+    /// set, the default, and the largest size. Zero means that the size has no such bound.
     pub mtu: [u32; 3],
     /// Whether devices of this type have no qdisc unless one is added.
     pub no_queue: bool,
@@ -364,7 +364,7 @@ pub struct DeviceOption {
     pub key: &'static str,
     /// Placeholder for the operand of the option.
     pub operand: &'static str,
-    /// Whether a device of the type cannot be made without the option.
+    /// Whether the option is required to make a device of this type.
     pub needed: bool,
     /// Description of the option, one line.
     pub help: &'static str,
@@ -399,8 +399,8 @@ mod tests {
     use super::*;
     use crate::Host;
 
-    /// Carries out a command on a host that has one device with a tree of qdiscs. Returns the exit
-    /// status and the error text.
+    /// Carries out a command on a host that has one device, whose root qdisc is a `prio`. Returns
+    /// the exit status and the error text.
     fn said(line: &str) -> (u8, String) {
         let mut host = Host::new();
         let mut exec = |line: &str| {

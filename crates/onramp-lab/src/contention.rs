@@ -1,11 +1,11 @@
 //! Experiments in which many threads send through one queue. The designs of the transmit path are
 //! measured one after another.
 //!
-//! Every cell (one design with one number of threads) runs twice in each round. The first run
-//! measures only the resources of the process and the packets sent, for rates and CPU time. The
-//! second run also times locks and send calls, for tables and histograms. Each round runs all
-//! designs, starting with another one each time, so that other load on the machine affects all
-//! designs alike.
+//! Each combination of a design, a number of threads and the other settings runs twice in each
+//! round. The first run measures only the resources of the process and the packets sent, for rates
+//! and CPU time. The second run also times locks and send calls, for tables and histograms. Each
+//! round runs all designs, starting with another one each time, so that other load on the machine
+//! affects all designs alike.
 //!
 //! All designs, whatever their [`Manners`] (what a design does besides handing packets over, such
 //! as yielding the processor), have in common: packets, credits and their sizes, the pools that
@@ -47,7 +47,7 @@ pub use crate::manners::Manners;
 pub use design::Design;
 pub use row::{Ratio, Row};
 
-/// One cell of the experiment: one design with its settings, measured by itself.
+/// One measurement of the experiment: one design with one combination of settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measurement {
     /// The design that was measured.
@@ -55,7 +55,7 @@ pub struct Measurement {
     /// Whether the design behaves as it originally did, or like Onramp. Onramp behaves the same
     /// with both settings, so its two rows show how well two runs agree.
     pub manners: Manners,
-    /// Number of sending threads in this cell.
+    /// Number of sending threads.
     pub threads: usize,
     /// Largest number of packets that each sender may have in flight; `None` means the design's own
     /// default.
@@ -84,7 +84,7 @@ pub struct Plan {
     pub pin: bool,
     /// Length of a run, without its warm-up.
     pub window: Duration,
-    /// Number of rounds; each round runs all cells.
+    /// Number of rounds; each round runs all combinations of settings.
     pub rounds: usize,
     /// The work of the sending threads: a stream, or bursts whose end the sender waits for.
     pub load: Load,
@@ -103,7 +103,8 @@ impl Plan {
         (self.window / 5).clamp(Duration::from_millis(20), Duration::from_millis(500))
     }
 
-    /// Returns the cells that have `threads` threads, in the order of the first round.
+    /// Returns all combinations of settings that have `threads` threads, in the order of the first
+    /// round.
     fn cells(&self, threads: usize) -> Vec<Measurement> {
         let mut cells = Vec::new();
         for &manners in &self.manners {

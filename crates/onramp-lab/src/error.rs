@@ -30,11 +30,11 @@ pub enum Error {
     /// Neither the kernel nor Onramp has a qdisc that was asked for. The fields are the qdisc, and
     /// Onramp's error for it.
     Qdisc(String, String),
-    /// No packet left the device. The text names the cell (design and settings) of the experiment,
-    /// and the time waited.
+    /// No packet left the device during a measurement. The text names the design and the settings
+    /// of the measurement, and the time waited.
     Stalled(String),
-    /// Packets were lost or duplicated. The text names the cell (design and settings) of the
-    /// experiment, and the packet counts.
+    /// Packets were lost or duplicated during a measurement. The text names the design and the
+    /// settings of the measurement, and the packet counts.
     Conservation(String),
     /// The experiment needs a link that is full during the whole measured window, but the link was
     /// not full. The text says what showed this.

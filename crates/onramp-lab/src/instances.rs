@@ -31,7 +31,7 @@ pub struct Plan {
     pub device_ns: u64,
     /// Whether threads are bound to processors; thread after thread gets the next processor.
     pub pin: bool,
-    /// Measured time of each cell (design and number of senders) in a round.
+    /// Time for which each combination of a design and a number of senders is measured in a round.
     pub window: Duration,
     /// Number of rounds. Each round starts with another design.
     pub rounds: usize,

@@ -85,10 +85,11 @@ pub struct Plan {
     /// Numbers of processors to measure with; each processor has one sender. Each rate is divided
     /// by the rate with the first number.
     pub cpus: Vec<usize>,
-    /// Time for which each cell (side, qdisc and number of processors) is measured in a round.
+    /// Time for which each combination of side, qdisc and number of processors is measured in a
+    /// round.
     pub window: Duration,
-    /// Number of rounds. Each round starts with another cell (side, qdisc and number of
-    /// processors).
+    /// Number of rounds. Each round starts with another combination of side, qdisc and number of
+    /// processors.
     pub rounds: usize,
 }
 
@@ -100,8 +101,8 @@ pub struct Found {
     pub device: Result<&'static str, String>,
     /// Qdiscs that the kernel or Onramp does not have.
     pub lacking: Vec<Lacking>,
-    /// The results of all cells, ordered by side, qdisc (first the floor, which has no qdisc) and
-    /// number of processors.
+    /// All measurements with their results, ordered by side, qdisc (first the floor, which has no
+    /// qdisc) and number of processors.
     pub cells: Vec<Measurement>,
 }
 
@@ -129,7 +130,8 @@ pub struct Measurement {
     pub rounds: Vec<Round>,
 }
 
-/// Results of one cell (side, qdisc and number of processors) in one round.
+/// Results of one measurement (one combination of side, qdisc and number of processors) in one
+/// round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Round {
     /// Number of packets that the device took, per second.
@@ -166,7 +168,7 @@ pub struct Ratio {
     pub above_floor: Option<f64>,
 }
 
-/// Result of one run of one cell (side, qdisc and number of processors).
+/// Result of one run of one measurement (one combination of side, qdisc and number of processors).
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     window: Window,
@@ -363,8 +365,8 @@ fn trial(
     }
 }
 
-/// Adds the name of the cell (side, qdisc and number of processors) to an error about missing
-/// packets.
+/// Adds to an error about missing packets in which measurement they were missed: the side, the
+/// qdisc and the number of processors.
 fn placed(error: Error, cell: &Measurement) -> Error {
     match error {
         Error::Conservation(account) => {
@@ -376,8 +378,8 @@ fn placed(error: Error, cell: &Measurement) -> Error {
     }
 }
 
-/// Adds the results of one round to the cells. Divides each packet rate by the rate with `first`
-/// processors.
+/// Adds the results of one round (`trials`) to the measurements, each to its own (`cells`). Divides
+/// each packet rate by the rate of the same side and qdisc with `first` processors.
 fn add_round(cells: &mut [Measurement], trials: &[Trial], first: usize) {
     let rate = |trial: &Trial| trial.window.per_second(trial.counted);
     let cpu_ns = |trial: &Trial| {

@@ -50,8 +50,9 @@ mod tests {
     use crate::lockstat::LockNotes;
     use crate::measure::{Gate, Phase};
 
-    /// Each kind of lock lets only one thread at a time into the cell: four threads increment a
-    /// plain number in the cell, and check that no two of them are inside at once.
+    /// Each kind of lock lets only one thread at a time use the data that it protects: four threads
+    /// increment a plain number under the lock, and check that no two of them hold the lock at
+    /// once.
     fn excludes<L: Lock>() {
         const EACH: u64 = if cfg!(miri) { 9 } else { 90 };
         let (cell, inside) = (LockCell::<L, u64>::new(0), AtomicUsize::new(0));

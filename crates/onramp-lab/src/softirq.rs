@@ -1,6 +1,7 @@
-//! The experiment of 2001. It compares two ways of handling pending work: leaving all work to a
-//! helper thread, and doing the work in place, in the thread that caused it. In place, the thread
-//! goes on for a bounded number of quotas, and wakes the helper only for work that is left then.
+//! The experiment of 2001. It compares two ways of handling pending work (queued packets that have
+//! to be sent): leaving all work to a helper thread, like Linux's `ksoftirqd`, and doing the work
+//! in place, in the thread that caused it. In place, the thread goes on for a bounded number of
+//! quotas, and wakes the helper thread only for work that is left then.
 //!
 //! Clients send bursts of requests, servers answer each request, and a client sends its next burst
 //! when all answers have arrived. Requests and answers pass one queue: a pfifo with a loopback
@@ -34,11 +35,11 @@ pub const QDISC: &str = "pfifo limit 16384";
 /// A design: it says which threads do the work (sending the queued packets).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// A helper thread does all work. Each submission calls the helper, which sends one quota of
-    /// packets at a time.
+    /// A helper thread, like Linux's `ksoftirqd`, does all work. Each submission of packets calls
+    /// the helper thread, which sends one quota of packets at a time.
     WakeAlways,
-    /// The thread that submits sends up to ten further quotas in a row; the helper thread sends
-    /// what is left then.
+    /// The thread that submits packets sends a quota of packets, and up to ten further quotas in a
+    /// row. A helper thread, like Linux's `ksoftirqd`, sends the packets that are left then.
     InPlace,
     /// A link of Onramp in its default mode: the senders send, and the runner sends packets that a
     /// busy port has collected.
@@ -73,21 +74,25 @@ pub struct Round {
     pub transactions_per_second: f64,
     /// Number of context switches of the process per second.
     pub switches_per_second: f64,
-    /// Number of times per second that a thread asked the helper or the runner to work.
+    /// Number of times per second that a thread asked the design's helper thread, or the link's
+    /// runner, to work.
     pub calls_per_second: f64,
-    /// Number of requests for work, per second, that had to wake the helper or the runner.
+    /// Number of requests for work, per second, that had to wake the design's helper thread or the
+    /// link's runner.
     pub notifies_per_second: f64,
-    /// Number of requests for work, per second, that woke neither helper nor runner, because no
-    /// wake-up was necessary any more.
+    /// Number of requests for work, per second, that woke neither the design's helper thread nor
+    /// the link's runner, because no wake-up was needed: the thread or runner was awake, or the
+    /// calling thread did the work itself.
     pub undone_per_second: f64,
-    /// Number of times that the helper or the runner woke up, per second. For a runner this
-    /// includes wake-ups by its timer.
+    /// Number of times that the design's helper thread or the link's runner woke up, per second.
+    /// For a runner this includes wake-ups by its timer.
     pub wakeups_per_second: f64,
-    /// Number of wake-ups, per second, after which the helper or the runner found nothing to do.
+    /// Number of wake-ups, per second, after which the design's helper thread or the link's runner
+    /// found nothing to do.
     pub idle_wakeups_per_second: f64,
     /// Number of times per second that a thread went on at once because packets were left: the
-    /// helper after a quota, a submitting thread after a quota in place, or the runner after a
-    /// round.
+    /// design's helper thread after a quota, a submitting thread after a quota in place, or the
+    /// link's runner after a round of visits to the ports.
     pub restarts_per_second: f64,
     /// Processor time of the process per request and its answer, nanoseconds.
     pub cpu_ns_per_request: f64,
@@ -179,13 +184,15 @@ fn measure(design: Design, plan: &Plan) -> Result<(Round, u64), Error> {
 /// The counters of a path, read at one moment. Each counts from the beginning of the path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    /// Number of times that a thread asked the helper or the runner to work.
+    /// Number of times that a thread asked the design's helper thread or the link's runner to work.
     calls: u64,
-    /// Number of requests for work that had to wake the helper or the runner.
+    /// Number of requests for work that had to wake the design's helper thread or the link's
+    /// runner.
     notifies: u64,
-    /// Number of times that the helper or the runner woke up.
+    /// Number of times that the design's helper thread or the link's runner woke up.
     wakeups: u64,
-    /// Number of wake-ups after which the helper or the runner found nothing to do.
+    /// Number of wake-ups after which the design's helper thread or the link's runner found nothing
+    /// to do.
     idle: u64,
     restarts: u64,
 }

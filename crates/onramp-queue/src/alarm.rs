@@ -1,14 +1,14 @@
-//! Alarms: many threads request visits to places (ports), and a few threads (runners) make these
-//! visits and sleep in between.
+//! Alarms: many threads request visits to ports, and a few threads (runners) make these visits and
+//! sleep in between.
 //!
-//! Each place that may need a visit (a port) has a [`Due`], in which the time of the visit is
-//! noted; each thread that makes visits (a runner) has an [`Alarm`].
+//! Each port has a [`Due`], in which the time of its next visit is noted, and each thread that
+//! makes visits (a runner) has an [`Alarm`]. Ports are named by their numbers.
 //!
 //! ```text
 //! a thread that requests a visit          the thread that makes the visits
 //! ──────────────────────────────          ────────────────────────────────
 //! due.note(at)                            alarm.rise()
-//! if that is earlier: marks.set(place),   for each marked place: marks.clear(place),
+//! if that is earlier: marks.set(port),    for each marked port: marks.clear(port),
 //!   alarm.set(at)                           if due.take(now), visit it; mark it again if due
 //! if that is earlier: wake the sleeper    sleep until alarm.rest(the earliest due left)
 //! ```
@@ -32,8 +32,7 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 /// A time that never comes.
 pub const NEVER: u64 = u64::MAX;
 
-/// The time at which a place (a port) requests its next visit, in nanoseconds; [`NEVER`] if it
-/// requests none.
+/// The time at which a port requests its next visit, in nanoseconds; [`NEVER`] if it requests none.
 #[derive(Debug)]
 pub struct Due(AtomicU64);
 
@@ -44,7 +43,7 @@ impl Default for Due {
 }
 
 impl Due {
-    /// Notes that the place requests a visit at `at` (nanoseconds) or before. Returns the time that
+    /// Notes that the port requests a visit at `at` (nanoseconds) or before. Returns the time that
     /// was noted before this call.
     #[inline]
     pub fn note(&self, at: u64) -> u64 {
@@ -54,9 +53,9 @@ impl Due {
         self.0.fetch_min(at, mutant::or("due-note-release", Release, Relaxed))
     }
 
-    /// Takes the noted time out if that time has come; returns false if it has not, or if no time
-    /// is noted. Call this before visiting the place: a request that comes during the visit then
-    /// makes a new note.
+    /// If the noted time of the port's visit has come, removes the note and returns true. Returns
+    /// false if the time has not come, or if no time is noted. Call this before visiting the port:
+    /// a request that comes during the visit then makes a new note.
     #[inline]
     pub fn take(&self, now: u64) -> bool {
         // Relaxed: the loaded value is a guess, which the exchange below verifies.
@@ -67,7 +66,7 @@ impl Due {
         self.0.swap(NEVER, mutant::or("due-take-acquire", Acquire, Relaxed)) != NEVER
     }
 
-    /// Returns the noted time, in nanoseconds.
+    /// Returns the time that is noted for the port's next visit, in nanoseconds.
     #[inline]
     pub fn at(&self) -> u64 {
         // Relaxed: a thread that notes an earlier time after this load wakes the visiting thread.
@@ -75,20 +74,20 @@ impl Due {
     }
 }
 
-/// One bit for each place, which is set while a visit to the place is requested, so that a round of
-/// visits need not look at every place.
+/// One bit for each port, which is set while a visit to the port is requested, so that a round of
+/// visits need not look at every port.
 #[derive(Debug)]
 pub struct Marks(Box<[AtomicU64]>);
 
 impl Marks {
-    /// Makes the marks for `places` places; no place is marked.
+    /// Makes the marks for `places` ports; no port is marked.
     #[must_use]
     pub fn new(places: usize) -> Self {
         Self((0..places.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Marks a place. Call this after noting the time of the visit in the place's [`Due`], because
-    /// the thread that clears the mark reads that time next.
+    /// Marks the port with the number `place`. Call this after noting the time of the visit in the
+    /// port's [`Due`], because the thread that clears the mark reads that time next.
     #[inline]
     pub fn set(&self, place: usize) {
         // Release: publishes the noted time; pairs with the acquire in `clear`.
@@ -96,8 +95,8 @@ impl Marks {
         self.0[place / 64].fetch_or(1 << (place % 64), order);
     }
 
-    /// Clears the mark of a place. Call this before looking at the place: a request that comes
-    /// later sets the mark again.
+    /// Clears the mark of the port with the number `place`. Call this before reading the port's
+    /// [`Due`]: a request that comes later sets the mark again.
     #[inline]
     pub fn clear(&self, place: usize) {
         // Acquire: makes the noted time visible; pairs with the release in `set`.
@@ -105,17 +104,18 @@ impl Marks {
         self.0[place / 64].fetch_and(!(1 << (place % 64)), order);
     }
 
-    /// Returns the marked places, in ascending order. Places that are marked during the iteration
-    /// may be among them.
+    /// Returns the numbers of the marked ports, in ascending order. Ports that are marked during
+    /// the iteration may be among them.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         (0..self.0.len()).flat_map(|word| self.in_word(word))
     }
 
-    /// Returns the marked places within one group of 64 places, and the value of `from` for the
-    /// next call.
+    /// Returns the numbers of the marked ports within one group of 64 port numbers, and the value
+    /// of `from` for the next call.
     ///
-    /// The group is the aligned group of 64 places that contains `from`; places below `from` are
-    /// left out. Repeated calls go through all places, and then begin again with the first group.
+    /// The group is the aligned group of 64 port numbers that contains `from`; numbers below `from`
+    /// are left out. Repeated calls go through all ports, and then begin again with the first
+    /// group.
     pub fn some(&self, from: usize) -> (impl Iterator<Item = usize>, usize) {
         let word = from / 64 % self.0.len().max(1);
         let marked = (word < self.0.len()).then(|| self.in_word(word));

@@ -1,19 +1,19 @@
-//! The succession of a place (a port): the place takes packets until it is removed, and its
-//! successors (other places) then take over its flows.
+//! The succession of a port: the port takes packets until it is removed, and other ports, its
+//! successors, then take over its flows. Ports are named by their numbers.
 //!
 //! ```text
 //! OPEN ──leave──▶ LEAVING ──go──▶ GONE ──settle──▶ GONE, no packet on its way in
 //! ```
 //!
-//! A place in the state LEAVING accepts no more packets; senders that have packets for it wait. A
-//! place in the state GONE has successors, one for each group of flows. Until a GONE place is
+//! A port in the state LEAVING accepts no more packets; senders that have packets for it wait. A
+//! port in the state GONE has successors, one for each group of flows. Until a GONE port is
 //! *settled*, a sender whose flow now belongs to a successor waits while it finds a packet in the
-//! GONE place (the packet was on its way in when the place went), because its own packet could
-//! overtake that one.
+//! GONE port (a packet that another thread was just pushing when the port was removed), because the
+//! sender's own packet could overtake that packet.
 //!
-//! Successors may be removed, too. The thread that removes places shortens chains of successors by
-//! leaving out settled places ([`Succession::skip`]), and keeps the number of places that are not
-//! settled small. So a sender looks at few places, however many were removed.
+//! Successors may be removed, too. The thread that removes ports shortens chains of successors by
+//! leaving out settled ports ([`Succession::skip`]), and keeps the number of removed ports that are
+//! not settled small. So a sender looks at few ports, however many were removed.
 
 use std::sync::OnceLock;
 
@@ -21,19 +21,20 @@ use crate::mutant;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
-/// Number of groups of flows. All flows of a group have the same successor.
+/// Number of groups of flows. All flows of a group have the same successor (the port that takes
+/// over the flows of a removed port).
 const GROUPS: usize = 256;
 
 const OPEN: u8 = 0;
 const LEAVING: u8 = 1;
 const GONE: u8 = 2;
 
-/// Whether a place (a port) takes packets, and which places take over its flows when it is gone.
+/// Whether a port takes packets, and which ports take over its flows when it is gone (removed).
 #[derive(Debug)]
 pub struct Succession {
     state: AtomicU8,
-    /// The time until which senders wait for packets that were on their way into this place when it
-    /// went, in nanoseconds; 0: they need not wait.
+    /// The time, in nanoseconds, until which senders wait for packets that other threads were just
+    /// pushing into this port when it was removed; 0: they do not wait.
     patience: AtomicU64,
     successors: OnceLock<Box<[AtomicU32]>>,
 }
@@ -47,45 +48,45 @@ impl Default for Succession {
 
 /// Returns the number of the group to which the flow `key` belongs.
 fn group(key: u64) -> usize {
-    // Multiply the key to mix its bits, because the keys of the flows of one place are similar.
+    // Multiply the key to mix its bits, because the keys of the flows of one port are similar.
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
 impl Succession {
-    /// Whether the place is open: it takes packets and new flows.
+    /// Whether the port is open: it takes packets and new flows.
     #[must_use]
     #[inline]
     pub fn is_open(&self) -> bool {
-        // Acquire: if the place is no longer open, makes its successors visible; pairs with the
+        // Acquire: if the port is no longer open, makes its successors visible; pairs with the
         // release in `go`.
         self.state.load(mutant::or("succession-state-acquire", Acquire, Relaxed)) == OPEN
     }
 
-    /// Whether the place is leaving: it accepts no more packets, but is not gone yet and may still
-    /// hold packets.
+    /// Whether the port is leaving: it is about to be removed and accepts no more packets, but may
+    /// still hold packets.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
-        // Relaxed: a sender that misses the change pushes one more packet, and the place sends that
+        // Relaxed: a sender that misses the change pushes one more packet, and the port sends that
         // packet.
         self.state.load(Relaxed) == LEAVING
     }
 
-    /// Whether the place is gone: its flows belong to its successors.
+    /// Whether the port is gone (removed): its flows belong to its successors.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         // Acquire: makes the successors visible; pairs with the release in `go`.
         self.state.load(mutant::or("succession-state-acquire", Acquire, Relaxed)) == GONE
     }
 
-    /// Makes the place accept no more packets.
+    /// Makes the port accept no more packets, because it is about to be removed.
     pub fn leave(&self) {
-        // Relaxed: if a sender misses the change and pushes a packet, the place still sends it.
+        // Relaxed: if a sender misses the change and pushes a packet, the port still sends it.
         self.state.store(LEAVING, Relaxed);
     }
 
-    /// Makes the place gone and hands its flows to the places `successors`. Until the time
-    /// `patience` (nanoseconds), senders of these flows wait for packets that were on their way
-    /// into this place. Call this once per place.
+    /// Makes the port gone and hands its flows to the ports with the numbers `successors`. Until
+    /// the time `patience` (nanoseconds), senders of these flows wait for packets that other
+    /// threads were just pushing into this port. Call this once per port.
     ///
     /// # Panics
     ///
@@ -96,40 +97,42 @@ impl Succession {
             let successor = successors[group % successors.len()];
             AtomicU32::new(u32::try_from(successor).expect("places are counted by 32 bits"))
         };
-        // `go` is called only once per place, so `set` does not fail.
+        // `go` is called only once per port, so `set` does not fail.
         let _ = self.successors.set((0..GROUPS).map(successor).collect());
         self.patience.store(patience, Relaxed); // Relaxed: the release below publishes this value.
         // Release: publishes successors and patience; pairs with the acquire in `is_gone`.
         self.state.store(GONE, mutant::or("succession-go-release", Release, Relaxed));
     }
 
-    /// Returns the number of the place to which the flow `key` belongs now; `None` if it still
-    /// belongs to this place.
+    /// Returns the number of the port to which the flow `key` belongs now; `None` if it still
+    /// belongs to this port.
     #[must_use]
     pub fn successor(&self, key: u64) -> Option<usize> {
         if !self.is_gone() {
             return None;
         }
-        // Relaxed: a stale value names a successor that was left out by `skip` since then, and that
-        // place leads to the same final successor.
+        // Relaxed: a stale value names a successor that `skip` has left out since then, and that
+        // port leads to the same final successor.
         Some(self.successors.get()?[group(key)].load(Relaxed) as usize)
     }
 
-    /// Returns the time until which senders wait for late packets of this place, in nanoseconds; 0:
-    /// they wait no longer.
+    /// Returns the time, in nanoseconds, until which senders of this port's former flows wait for
+    /// packets that other threads were just pushing into the port when it was removed; 0: they do
+    /// not wait.
     #[must_use]
     pub fn patience(&self) -> u64 {
         self.patience.load(Relaxed) // Relaxed: an old value only makes a sender wait longer.
     }
 
-    /// Settles the place: from now on, no sender waits for packets that were on their way into it.
+    /// Settles the removed port: from now on, no sender waits for packets that other threads were
+    /// just pushing into the port when it was removed.
     pub fn settle(&self) {
         // Relaxed: a sender that sees the old value waits for some time although it need not.
         self.patience.store(0, Relaxed);
     }
 
-    /// Redirects those flows of this place whose successor is the place number `place` to the
-    /// successors of that place. `settled` is the succession of that place, which must be settled
+    /// Redirects those flows of this port whose successor is the port with the number `place` to
+    /// the successors of that port. `settled` is the succession of that port, which must be settled
     /// (no sender waits for its packets any more).
     pub fn skip(&self, place: usize, settled: &Self) {
         let (Some(mine), Some(theirs)) = (self.successors.get(), settled.successors.get()) else {
@@ -159,8 +162,8 @@ mod tests {
         place
     }
 
-    /// Follows a flow from the place `at` through all places that are gone. Returns the last place
-    /// and the number of steps.
+    /// Follows a flow from the port with the number `at` through all ports that are gone. Returns
+    /// the number of the last port and the number of steps.
     fn follow(places: &[(usize, Succession)], mut at: usize, key: u64) -> (usize, usize) {
         let mut steps = 0;
         while let Some((_, place)) = places.iter().find(|(number, _)| *number == at) {
@@ -181,8 +184,8 @@ mod tests {
         assert!(counts[3].min(counts[5]).min(counts[6]) > 900, "{counts:?}");
     }
 
-    /// Leaving out settled places shortens the chain of successors, and does not change the final
-    /// successor of any flow.
+    /// Leaving out settled ports (removed ports for whose packets no sender waits) shortens the
+    /// chain of successors, and does not change the final successor of any flow.
     #[test]
     fn a_chain_is_shortened_without_a_change() {
         let places: Vec<_> = (0..20).map(|n| (n, gone(&[n + 1, n + 2, 30, 31]))).collect();

@@ -381,9 +381,10 @@ fn drain(mut owner: Owner<'_, u64>) {
     }
 }
 
-/// Tests that the intake does not have a bug of Linux (R6): Linux did not reset the counter of
-/// waiting packets in one step with the list of these packets, so more packets than the limit could
-/// wait. The intake never holds more packets than its cap, even while the owner takes packets.
+/// R6, a bug of Linux (one of R1 to R8 in `onramp-core/tests/port/regressions.rs`): Linux did not
+/// reset the counter of waiting packets in one step with the list of these packets, so more packets
+/// than the limit could wait. The intake never holds more packets than its cap, even while the
+/// owner takes packets.
 #[test]
 fn r6_the_cap_is_exact() {
     const CAP: u16 = 50;

@@ -32,33 +32,33 @@ impl Histogram {
         self.most = self.most.max(figure);
     }
 
-    /// Returns the number of values counted.
+    /// Returns the number of values that were noted.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns the least value; `None` if no value was counted.
+    /// Returns the least of the values that were noted; `None` if no value was noted.
     #[must_use]
     pub fn least(&self) -> Option<u64> {
         (self.count > 0).then_some(self.least)
     }
 
-    /// Returns the greatest value; `None` if no value was counted.
+    /// Returns the greatest of the values that were noted; `None` if no value was noted.
     #[must_use]
     pub fn most(&self) -> Option<u64> {
         (self.count > 0).then_some(self.most)
     }
 
-    /// Returns the mean of the values; `None` if no value was counted.
+    /// Returns the mean of the values that were noted; `None` if no value was noted.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a mean")]
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
     }
 
-    /// Returns the value that `part` thousandths of all values do not exceed; 500 gives the median.
-    /// The result may be too large, by less than a hundredth. `None` if no value was counted.
+    /// Returns the value that `part` thousandths of all noted values do not exceed; 500 gives the
+    /// median. The result may be too large, by less than a hundredth. `None` if no value was noted.
     #[must_use]
     pub fn per_mille(&self, part: u32) -> Option<u64> {
         let rank = (u128::from(self.count) * u128::from(part)).div_ceil(1_000).max(1);
@@ -79,7 +79,8 @@ fn cell(figure: u64) -> usize {
     (exponent * PARTS) as usize + usize::try_from(figure >> exponent).unwrap_or(0)
 }
 
-/// Returns the greatest of the values that are counted in the cell with this index.
+/// Returns the upper end of a cell's range: the greatest value that the cell with this index can
+/// count, whether or not such a value was noted.
 fn last_of(cell: usize) -> u64 {
     let parts = PARTS as usize;
     let exponent = (cell / parts).saturating_sub(1);

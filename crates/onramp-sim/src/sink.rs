@@ -109,8 +109,8 @@ impl Sink {
         Self::with_flows(FLOWS)
     }
 
-    /// Creates a sink that counts the first `most` flows separately. All later flows are counted
-    /// together.
+    /// Creates a sink that counts up to `most` flows separately, those that come first. All later
+    /// flows are counted together.
     #[must_use]
     pub fn with_flows(most: usize) -> Self {
         Self {

@@ -129,10 +129,10 @@ impl Sender {
     /// # Errors
     ///
     /// Returns a [`TrySendError`], and stages nothing. `Full` is returned immediately, even if
-    /// sending staged packets would free credit. Calls that wait for room send such packets, and so
-    /// does a second call of this method, if no other thread owns the port. So a caller that would
-    /// drop the datagram should try once more, or have more [credits](crate::LinkBuilder::credits)
-    /// than the packets of its longest burst.
+    /// sending staged packets would free credit. Calls that wait for room send staged packets, and
+    /// so does a second call of this method, if no other thread owns the port. So a caller that
+    /// would drop the datagram should try once more, or have more
+    /// [credits](crate::LinkBuilder::credits) than the packets of its longest burst.
     ///
     /// # Panics
     ///

@@ -95,18 +95,19 @@ impl<D: Device> Slot<D> {
         }
     }
 
-    /// Records that a sender waits until the port accepts packets again. The caller requests a
-    /// visit of a runner afterwards.
+    /// Records that a sender waits until the port accepts packets again. After this call, the
+    /// calling thread must ask for a visit of a runner to the port, because a runner reads the
+    /// record only when it visits the port.
     pub(crate) fn want_room(&self) {
         // Release: publishes what the sender did before; pairs with the acquire in `take_wish`.
         self.visits.wanted.store(true, Ordering::Release);
     }
 
-    /// Takes away the record that a sender waits (see [`want_room`](Self::want_room)). Returns
-    /// whether there was one.
+    /// Removes the record that a sender waits until the port accepts packets again (see
+    /// [`want_room`](Self::want_room)). Returns whether there was such a record.
     pub(crate) fn take_wish(&self) -> bool {
-        // Relaxed: a sender that sets `wanted` requests a visit afterwards, and this request makes
-        // the flag visible to the runner that visits the port.
+        // Relaxed: a thread that sets `wanted` then asks for a visit of a runner, and this request
+        // makes the flag visible to the runner that visits the port.
         self.visits.wanted.load(Ordering::Relaxed)
             // Acquire: makes visible what the sender did; pairs with the release in `want_room`.
             && self.visits.wanted.swap(false, Ordering::Acquire)

@@ -238,8 +238,8 @@ fn an_intake_for_few() {
     rounds("fq limit 40 flow_limit 20", 4);
 }
 
-/// R5 of the faults that Linux had: a data race on a limit that was changed while packets were
-/// sent.
+/// R5, a bug of Linux (one of R1 to R8 in `onramp-core/tests/port/regressions.rs`): a data race on
+/// a qdisc's limit that was changed while packets were sent.
 ///
 /// In this test, qdiscs, their parameters, the rate and the ports of a link change while threads
 /// send.

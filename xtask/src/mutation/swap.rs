@@ -1,11 +1,13 @@
-//! Chooses by what mutants replace operators, literals, methods and return values.
+//! Says what a mutant puts in place of an operator, a literal, the name of a called method, or the
+//! value that a function returns.
 
 use syn::{BinOp, GenericArgument, Lit, PathArguments, ReturnType, Type};
 
-/// Returns the operators that replace `op`.
+/// Returns the operators that mutants put in place of `op`.
 pub(super) fn binary(op: &BinOp) -> &'static [&'static str] {
     match op {
-        // For a comparison: one operator moves the boundary, and one negates the comparison.
+        // For `<`, `<=`, `>` and `>=`: the first operator moves the boundary of the comparison, and
+        // the second negates the comparison.
         BinOp::Lt(_) => &["<=", ">="],
         BinOp::Le(_) => &["<", ">"],
         BinOp::Gt(_) => &[">=", "<="],
@@ -93,7 +95,7 @@ const METHODS: &[(&str, &str)] = &[
 ];
 
 /// Returns the method that a mutant calls instead of the method `name` with `args` arguments.
-/// Returns `None` if there is none.
+/// Returns `None` if no method can replace it.
 pub(super) fn method(name: &str, args: usize) -> Option<&'static str> {
     let pair = METHODS.iter().find(|(one, other)| *one == name || *other == name);
     pair.filter(|_| args == 1).map(|(one, other)| if *one == name { *other } else { *one })

@@ -10,17 +10,18 @@ use crate::capture::{Advice, Blocks};
 /// Size in bytes of the smallest pcap or pcapng block with a packet: a pcapng simple packet block
 /// without data.
 const RECORD_MIN: usize = 16;
-/// Size in bytes of an Ethernet header. The player puts one in the place of a "Linux cooked"
-/// header, so a packet may have this many bytes more than the capture has of the packet.
+/// Size in bytes of an Ethernet header. The player puts a whole Ethernet header in the place of a
+/// "Linux cooked" header, even if the capture cuts the packet off within the cooked header. So a
+/// played packet has up to this many bytes more than the capture has of the packet.
 const HEAD: usize = 14;
 
-/// Plays `bytes` as a capture. Returns the number of packets that were read, and the error that
-/// ended reading early, if there was one.
+/// Plays `bytes` as a capture. Returns the number of packets that were read, and the error, if one
+/// ended the reading early.
 ///
 /// # Panics
 ///
-/// Panics if more packets are read than the bytes can contain, or if an error does not say at which
-/// byte it happened.
+/// Panics if more packets or more payload are read than the bytes can contain, if the clock goes
+/// back, or if an error does not say at which byte it happened.
 pub(crate) fn played(bytes: &[u8]) -> (u64, Result<()>) {
     let advice = Advice { compressed: "", other: "" };
     let blocks = match Blocks::new(bytes, "bytes", advice) {

@@ -12,8 +12,8 @@ fn rows<'a>(document: &'a Value, path: &'a str) -> impl Iterator<Item = &'a Valu
 }
 
 /// `onramp lab kernel` measures the paths of the kernel and of Onramp, and its JSON has the
-/// documented keys. If the kernel's path cannot be measured on this machine, the program warns and
-/// measures only Onramp's.
+/// documented keys. If the kernel's path cannot be measured on this machine, `onramp lab kernel`
+/// warns and measures only Onramp's path.
 #[test]
 fn both_paths_are_measured_and_documented() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -38,8 +38,10 @@ fn both_paths_are_measured_and_documented() {
     if let Some(why) = document["why_no_device"].as_str() {
         assert!(stderr(&output).contains("warning: only Onramp's side"), "{}", stderr(&output));
         assert_eq!(rows(&document, "kernel").count(), 0);
-        // In CI the programs that the kernel's side needs are installed. Whether the kernel
-        // supports what is needed depends on the machine.
+        // The machine cannot measure the transmit path of its kernel, and `why` says why. In CI,
+        // the reason must not be that a program is missing (`why` then tells the user to install it
+        // with `apt-get`), because CI has all the programs. The reason may be that the machine's
+        // kernel lacks something, such as network namespaces.
         assert!(std::env::var_os("CI").is_none() || !why.contains("apt-get"), "{why}");
         return skip_kernel(&format!("the kernel's side of the comparison: {why}"));
     }

@@ -28,7 +28,8 @@ pub struct Style {
 }
 
 impl Style {
-    /// Formats a rate in bytes per second for text, in powers of 1,000 or 1,024 as this style says.
+    /// Formats a rate, given in bytes per second, for a text listing, with the prefixes of powers
+    /// of 1,000 or of 1,024 as this style says.
     pub(crate) fn rate(self, rate: u64) -> impl fmt::Display {
         let rate = Rate::bytes_per_second(rate);
         fmt::from_fn(move |f| if self.iec { write!(f, "{rate:#}") } else { write!(f, "{rate}") })
@@ -37,8 +38,8 @@ impl Style {
 
 /// A listing that is being written.
 ///
-/// A caller gives both the JSON key and the text of each item, and only the JSON or only the text
-/// is written. The texts must contain their own spaces and line ends.
+/// For each item, the caller gives the JSON key and value and also the words of a text listing.
+/// Only one of the two is written. The words must contain their own spaces and line ends.
 #[derive(Debug)]
 pub struct Out {
     /// The style in which the listing is written.
@@ -75,7 +76,7 @@ impl Out {
         self.style.json
     }
 
-    /// Writes `text` if the listing is text, and nothing if it is JSON.
+    /// Writes the words `text` in a text listing, and nothing in JSON.
     pub fn text(&mut self, text: fmt::Arguments<'_>) {
         if !self.style.json {
             // Writing to a string cannot fail.
@@ -83,7 +84,8 @@ impl Out {
         }
     }
 
-    /// Writes a number: as `key` and value in JSON, as the caller's `text` in text.
+    /// Writes a number. In JSON, this is a member with the name `key` and the value `number`; in a
+    /// text listing, the words `text`.
     pub fn uint(&mut self, key: &str, number: u64, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.raw(Some(key), format_args!("{number}"));
@@ -92,8 +94,8 @@ impl Out {
         }
     }
 
-    /// Writes a number that may be negative: as `key` and value in JSON, as the caller's `text` in
-    /// text.
+    /// Writes a number that may be negative. In JSON, this is a member with the name `key` and the
+    /// value `number`; in a text listing, the words `text`.
     pub fn int(&mut self, key: &str, number: i64, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.raw(Some(key), format_args!("{number}"));
@@ -102,7 +104,8 @@ impl Out {
         }
     }
 
-    /// Writes a number with a fraction: as `key` and value in JSON, as the caller's `text` in text.
+    /// Writes a number with a fraction. In JSON, this is a member with the name `key` and the value
+    /// `number`; in a text listing, the words `text`.
     pub fn float(&mut self, key: &str, number: f64, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.float(Some(key), number);
@@ -111,7 +114,8 @@ impl Out {
         }
     }
 
-    /// Writes a word: as `key` and string in JSON, as the caller's `text` in text.
+    /// Writes a word. In JSON, this is a member with the name `key` whose value is the string
+    /// `word`; in a text listing, the words `text`.
     pub fn string(&mut self, key: &str, word: &str, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.string(Some(key), word);
@@ -120,7 +124,8 @@ impl Out {
         }
     }
 
-    /// Writes a truth value: as `key` with the value `so` in JSON, as the caller's `text` in text.
+    /// Writes a truth value. In JSON, this is a member with the name `key` and the value `so`; in a
+    /// text listing, the words `text`.
     pub fn flag(&mut self, key: &str, so: bool, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.raw(Some(key), format_args!("{so}"));
@@ -129,7 +134,8 @@ impl Out {
         }
     }
 
-    /// Writes a flag: as `key` with the value `null` in JSON, as the caller's `text` in text.
+    /// Writes a flag. In JSON, this is a member with the name `key` and the value `null`; in a text
+    /// listing, the words `text`.
     pub fn null(&mut self, key: &str, text: fmt::Arguments<'_>) {
         if self.style.json {
             self.json.raw(Some(key), format_args!("null"));
@@ -145,13 +151,13 @@ impl Out {
         }
     }
 
-    /// Begins a JSON object: as the value of a key, or as an element of an array if the key is
-    /// `None`. Writes nothing in text.
+    /// Begins a JSON object: the value of the member `key`, or an element of an array if `key` is
+    /// `None`. Writes nothing in a text listing.
     pub fn open(&mut self, key: Option<&str>) {
         self.json(|json| json.open_object(key));
     }
 
-    /// Ends a JSON object. Writes nothing in text.
+    /// Ends a JSON object. Writes nothing in a text listing.
     pub fn close(&mut self) {
         self.json(Json::close_object);
     }

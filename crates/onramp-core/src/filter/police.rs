@@ -286,7 +286,7 @@ impl Line {
 }
 
 /// Returns the size of a burst in bytes as `tc` shows it: Linux keeps the burst as a number of
-/// ticks of 64 ns, and `tc` converts this number to whole microseconds.
+/// units of 64 ns, and `tc` converts this number to whole microseconds.
 fn held(rate: u64, burst: u64) -> u64 {
     let micros = u128::from(ticked_ns(rate, burst).unsigned_abs() / 64) * 8 / 125;
     u64::try_from(u128::from(rate) * micros / 1_000_000).unwrap_or(u64::MAX)

@@ -705,8 +705,8 @@ proptest! {
                     bytes <= burst + rate * seconds
                 })
             };
-            // Rounding may lose up to a tick (64 ns) of the burst, and a nanosecond in each sum, so
-            // one byte of difference is allowed.
+            // Rounding may lose up to 64 ns of the burst, and a nanosecond in each sum, so one byte
+            // of difference is allowed.
             prop_assert!(fits(&sent, RATE, BURST + 1.0));
             prop_assert!(!peak || fits(&sent, 1.5e6, 1514.0 + 1.0));
             if sent.len() == before.len() && !peak {

@@ -110,8 +110,8 @@ impl Cost {
 }
 
 /// Returns the nanoseconds that `bytes` take at `rate` bytes per second, as `tc` passes them to
-/// Linux: rounded down to whole microseconds, then to whole ticks of 64 ns. A millisecond has
-/// 15,625 ticks.
+/// Linux: rounded down to whole microseconds, then to whole units of 64 ns. A millisecond has
+/// 15,625 such units.
 pub(crate) fn ticked_ns(rate: u64, bytes: u64) -> i64 {
     #[expect(clippy::cast_precision_loss, reason = "tc computes with floating point numbers")]
     let micros = 1e6 * (bytes as f64 / rate as f64);
@@ -121,15 +121,15 @@ pub(crate) fn ticked_ns(rate: u64, bytes: u64) -> i64 {
 }
 
 /// Returns the size in bytes that `tc` shows for a bucket that is `ns` nanoseconds deep at `rate`
-/// bytes per second. The kernel tells `tc` the depth as a number of ticks in 32 bits, which `tc`
-/// converts to whole microseconds.
+/// bytes per second. The kernel tells `tc` the depth as a 32-bit number of units of 64 ns, which
+/// `tc` converts to whole microseconds.
 pub(crate) fn shown_bytes(rate: u64, ns: i64) -> u64 {
     let ticks = (ns.cast_unsigned() / 64) & u64::from(u32::MAX);
     let bytes = u128::from(rate) * u128::from(shown_micros(ticks)) / 1_000_000;
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// Returns the whole microseconds in a number of ticks of 64 ns.
+/// Returns the whole microseconds in a number of units of 64 ns (`tc`'s ticks).
 pub(crate) const fn shown_micros(ticks: u64) -> u64 {
     ticks * 8 / 125
 }
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn bursts_come_in_ticks() {
         // At 875,000 bytes per second, 15,000 bytes take 17,142.857 us. 17,142 us are 267,843.75
-        // ticks, rounded down.
+        // units of 64 ns, rounded down.
         assert_eq!(ticked_ns(875_000, 15_000), 267_843 * 64);
         assert_eq!(ticked_ns(1_250_000, 15_000), 12_000_000);
         assert_eq!(ticked_ns(1_000_000_000, 100), 0);

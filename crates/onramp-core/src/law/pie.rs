@@ -5,8 +5,8 @@
 //! depends on the difference between the delay and its target, and on the growth of the delay.
 //!
 //! Source: RFC 8033; arithmetic as in Linux 7.2 `net/sched/sch_pie.c`: probabilities are fractions
-//! of 56 bits, and delays count in ticks of 64 ns. The time between updates is `tupdate`, in whole
-//! ticks of 10 ms (`HZ=100`), plus one such tick: see [`wheel`](crate::law::wheel).
+//! of 56 bits, and delays count in units of 64 ns. The time between updates is `tupdate`, in whole
+//! jiffies of 10 ms (`HZ=100`), plus one jiffy: see [`wheel`](crate::law::wheel).
 
 use onramp_queue::Packet;
 
@@ -62,7 +62,7 @@ pub(crate) const ESTIMATOR: Param = Param::new(
 );
 
 /// Prints the options `target`, `tupdate`, `alpha` and `beta` as the kernel keeps them: `target` in
-/// ticks of 64 ns, `tupdate` in ticks of 10 ms.
+/// units of 64 ns, `tupdate` in jiffies of 10 ms.
 pub(crate) fn show_aim(values: &Values<'_>, out: &mut Out) {
     let target_ns = ticks(values.number("target") / 1_000 * 1_000) << 6;
     shown::time(out, "target", target_ns / 1_000);
@@ -84,10 +84,10 @@ pub(crate) fn show_switches(values: &Values<'_>, out: &mut Out) {
 pub(crate) const ONE: u64 = u64::MAX >> 8;
 
 /// The burst allowance: for 150 ms after a queue was at rest (not delayed), no packet is dropped.
-/// In ticks of 64 ns.
+/// In units of 64 ns.
 const BURST: u64 = ticks(150_000_000);
 
-/// Delay (250 ms, in ticks of 64 ns) beyond which the probability grows faster.
+/// Delay (250 ms, in units of 64 ns) beyond which the probability grows faster.
 const MUCH: u64 = ticks(250_000_000);
 
 /// Number of bytes over which the estimator measures the rate at which packets leave.
@@ -95,10 +95,10 @@ const MEASURED: u64 = 1 << 14;
 
 const TICKS_PER_SEC: u64 = 15_625_000;
 
-/// Timer ticks of 10 ms until the first update: half a second.
+/// Number of jiffies (of 10 ms) until the first update: half a second.
 const FIRST: u64 = 50;
 
-/// Number of fractional bits of a stored rate, in bytes per tick of 64 ns.
+/// Number of fractional bits of a stored rate, in bytes per 64 ns.
 const RATE_BITS: u32 = 8;
 
 const fn ticks(ns: u64) -> u64 {
@@ -128,19 +128,19 @@ pub(crate) struct Pie {
     /// Sum of the drop probabilities with which packets arrived since the last drop. The sum
     /// prevents drops that are too close together or too far apart.
     sum: u64,
-    /// Delay of the last packet that left the queue, in ticks of 64 ns.
+    /// Delay of the last packet that left the queue, in units of 64 ns.
     pub(crate) delay: u64,
-    /// Delay at the last update of the probability, in ticks of 64 ns.
+    /// Delay at the last update of the probability, in units of 64 ns.
     delay_before: u64,
-    /// What is left of the burst allowance: ticks of 64 ns during which no packet is dropped.
+    /// What is left of the burst allowance: units of 64 ns during which no packet is dropped.
     burst: u64,
     /// With the estimator, time at which the present measurement began; otherwise, time of the last
-    /// dequeue. In ticks of 64 ns.
+    /// dequeue. In units of 64 ns.
     since: Option<u64>,
     /// Number of bytes that have left the queue since the present measurement began, or `None`
     /// while nothing is measured.
     measured: Option<u64>,
-    /// The rate that the estimator has measured, in bytes per tick of 64 ns, times 2^8.
+    /// The rate that the estimator has measured, in bytes per 64 ns, times 2^8.
     rate: u64,
 }
 
@@ -161,7 +161,7 @@ impl std::default::Default for Pie {
 
 impl Law {
     /// Creates the law from the options. The queues of the qdisc are updated in `parts` groups, one
-    /// group in each timer tick.
+    /// group in each jiffy (10 ms).
     pub(crate) fn new(values: &Values<'_>, parts: u64) -> Self {
         let weight = |key| (values.number(key) * (ONE / TICKS_PER_SEC)) >> 4;
         Self {
@@ -244,8 +244,8 @@ impl Pie {
     }
 
     /// For the estimator: measures the rate at which packets leave over [`MEASURED`] bytes at a
-    /// time, while at least that many bytes are queued. Returns how many ticks a measurement took
-    /// if it has just ended, and otherwise `None`.
+    /// time, while at least that many bytes are queued. If a measurement has just ended, returns
+    /// how long it took, in units of 64 ns; otherwise `None`.
     fn measure(&mut self, pkt: &Packet, backlog: u64, now: u64) -> Option<u64> {
         if backlog >= MEASURED && self.measured.is_none() {
             (self.since, self.measured) = (Some(now), Some(0));

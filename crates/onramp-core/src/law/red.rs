@@ -27,7 +27,7 @@ pub(crate) const PROBABILITY: Param = Param::new(
 /// 2^32, which stands for the probability 1 in the default of a probability ([`Unit::Fraction`]).
 const U32_SPAN: u64 = 1 << 32;
 
-/// Nanoseconds in a tick of `tc`'s clock.
+/// Nanoseconds in the unit in which `tc` counts time.
 const TICK_NS: f64 = 64.0;
 
 /// The decision about an arriving packet.
@@ -123,9 +123,9 @@ impl Red {
     }
 
     /// Lets the average shrink while the queue is idle, as if packets of `average_packet` bytes had
-    /// left at `bytes_per_sec`. Without this call, the average of an idle queue does not shrink.
-    /// The table is computed for ticks of 64 ns but looked up with microseconds, so averages shrink
-    /// 15.6 times more slowly than they should, in Linux too.
+    /// left at `bytes_per_sec`. Without this call, the average of an idle queue does not shrink. As
+    /// in Linux, the table of idle times is computed for units of 64 ns but looked up with
+    /// microseconds, so averages shrink 15.6 times more slowly than they should.
     pub(crate) fn damp(&mut self, average_packet: u32, bytes_per_sec: u64) {
         let (bits_per_tick, cell_log) = shrinking(self.weight, average_packet, bytes_per_sec);
         let mut bits = [31; 256];
@@ -215,8 +215,8 @@ impl Red {
     }
 }
 
-/// Returns by how many bits the average of an idle queue shrinks in one tick of 64 ns, and the
-/// duration of a cell of the table, as a power of two in microseconds.
+/// Returns by how many bits the average of an idle queue shrinks in 64 ns, and the duration of a
+/// cell of the table, as a power of two in microseconds.
 fn shrinking(weight: u32, average_packet: u32, bytes_per_sec: u64) -> (f64, u32) {
     let us = u64::from(average_packet) * 1_000_000 / bytes_per_sec.max(1);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
@@ -230,10 +230,10 @@ fn shrinking(weight: u32, average_packet: u32, bytes_per_sec: u64) -> (f64, u32)
 /// Number of cells after which the average of an idle queue shrinks no further.
 const CELLS: u64 = 255;
 
-/// Nanoseconds between two changes that adaptive RED makes: half a second, and a tick of 10 ms.
+/// Nanoseconds between two changes that adaptive RED makes: half a second, and a jiffy of 10 ms.
 const ADAPT_NS: u64 = 510_000_000;
 
-/// Half a second, in ticks of 10 ms.
+/// Half a second, in jiffies of 10 ms.
 const ADAPT_TICKS: u64 = 50;
 
 /// The probability 0.01, times 2^32. Adaptive RED does not reduce a probability below 0.01 further.

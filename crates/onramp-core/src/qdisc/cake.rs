@@ -16,11 +16,12 @@
 //! headers the socket writes, has the code point 0, comes from one common host, and goes to the
 //! host of its [`dest`](Packet::dest). The options `nat` and `ack-filter` are refused, because
 //! Onramp neither tracks connections nor looks for acknowledgements. The waiting time of a packet
-//! starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). If one host
-//! has all bulk flows of a tin, and more than 32, Linux visits each flow in each round, and rounds
-//! at random the bytes that the flow may send in the round. Onramp does not round them, and the
-//! flow that lacks the fewest bytes until it may send goes first, so Onramp need not visit each
-//! flow in each round.
+//! starts when the packet is pushed (below `netem`: when `netem` hands it over), and not when this
+//! qdisc enqueues it: see [`enqueued_ns`](onramp_queue::Meta::enqueued_ns). If one host has all
+//! bulk flows of a tin, and more than 32, Linux visits each flow in each round, and rounds at
+//! random the bytes that the flow may send in the round. Onramp does not round them, and the flow
+//! that lacks the fewest bytes until it may send goes first, so Onramp need not visit each flow in
+//! each round.
 //! Invariant: since the qdisc was last empty, no more bytes have left than the rate allows, plus
 //! one packet; packets of a flow leave in order; as long as nothing is dropped, flows of a host
 //! that always have packets get the same number of bytes, give or take a quantum and a packet.

@@ -1,6 +1,7 @@
 //! Credit-based shaper: reserves a share of a link for one class of traffic. The class earns
-//! credits at the rate `idleslope` while it waits, and loses credits at the rate `sendslope` while
-//! it sends.
+//! credits (a number of bytes, which may be negative) at the rate `idleslope` while it waits, and
+//! loses credits at the rate `sendslope` while it sends. These credits of the shaper have nothing
+//! to do with the credits of a sender.
 //!
 //! Source: IEEE 802.1Q-2018, section 8.6.8.2 and annex L; `tc-cbs(8)`; behaviour of Linux 7.2
 //! `net/sched/sch_cbs.c`, in software (`offload 0`).
@@ -8,8 +9,8 @@
 //! if the driver does not know. Parameters with which the qdisc could stop sending for ever are
 //! refused: a negative `sendslope` without an `idleslope`, and a negative `hicredit` or
 //! `idleslope`.
-//! Invariant: a packet leaves only when the last packet has passed the link and the credits are not
-//! negative.
+//! Invariant: a packet leaves only when the last packet has passed the link and the shaper's
+//! credits are not negative.
 
 use onramp_queue::Packet;
 
@@ -108,19 +109,20 @@ impl Config {
 #[derive(Debug)]
 struct Cbs {
     config: Config,
-    /// The present credits, in bytes.
+    /// The present credits of the shaper, in bytes.
     credits: i64,
-    /// The time at which earned credits were last added, or, if that is later, the time at which
-    /// the last packet will have passed the link.
+    /// The time at which credits that the shaper has earned were last added, or, if that is later,
+    /// the time at which the last packet will have passed the link.
     last: Instant,
     /// If the qdisc holds nothing but Linux would have set its timer: the time at which the timer
-    /// would fire. Linux adds the earned credits at that time, so `catch_up` does the same.
+    /// would fire. Linux adds the credits that the shaper has earned at that time, so `catch_up`
+    /// does the same.
     unasked: Option<Instant>,
     child: Child,
     /// Packets and bytes that `child` holds.
     held: Backlog,
-    /// A packet that was dequeued because the parent called `peek`, and whose credits are already
-    /// paid; `held` does not count this packet.
+    /// A packet that was dequeued because the parent called `peek`, and for which the shaper has
+    /// already paid the credits; `held` does not count this packet.
     peeked: Option<Packet>,
 }
 
@@ -134,8 +136,8 @@ fn scale(a: i64, b: i64, c: i64) -> i64 {
 }
 
 impl Cbs {
-    /// Adds the credits earned until `now`. Returns `None` if the qdisc may send, else the time
-    /// from which the qdisc may send.
+    /// Adds the credits (bytes) that the shaper has earned until `now`. Returns `None` if the qdisc
+    /// may send, else the time from which the qdisc may send.
     #[inline]
     fn earn(&mut self, now: Instant) -> Option<Instant> {
         if now < self.last {
@@ -153,15 +155,16 @@ impl Cbs {
         }
         self.last = now;
         let delay_ns = scale(-self.credits, NS_PER_SEC, slope.max(1));
-        // If the missing credits are earned in less than a nanosecond, the delay is rounded down to
-        // zero, and Linux's timer fires at once. Wait for a nanosecond instead.
+        // If the shaper earns the missing credits (bytes) in less than a nanosecond, the delay is
+        // rounded down to zero, and Linux's timer fires at once. Wait for a nanosecond instead.
         Some(now.after(delay_ns.max(1).unsigned_abs()))
     }
 
-    /// Adds earned credits at the times at which Linux's timer would add them while the qdisc holds
-    /// nothing. The number of additions matters, because each addition rounds the earned credits
-    /// down to whole bytes. Once the credits suffice, Linux calls `dequeue` of the empty child.
-    /// This call changes the state of some kinds of qdisc, so `catch_up` makes it too.
+    /// Adds the credits (bytes) that the shaper earned while the qdisc held nothing, in the same
+    /// steps as Linux. There, whenever the qdisc's timer fires, the credits earned since the last
+    /// time are rounded down to whole bytes and added. So it matters how often the timer fires.
+    /// Once the credits suffice to send, Linux calls `dequeue` of the empty child. This call
+    /// changes the state of some kinds of qdisc, so `catch_up` makes it too.
     fn catch_up(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now;
         while let Some(wake) = self.unasked.filter(|wake| *wake <= now) {
@@ -169,16 +172,16 @@ impl Cbs {
             let Some(then) = self.unasked else { return self.ask_in_vain(cx, wake) };
             let period_ns = then.since(wake);
             if scale(period_ns.cast_signed(), self.config.idle_slope, NS_PER_SEC) == 0 {
-                // Each addition before now adds less than a byte, which is rounded down to zero. So
-                // skip to the last addition before now.
+                // The credits earned between two firings of Linux's timer are less than a byte,
+                // which is rounded down to zero. So skip to the last firing until now.
                 self.last = wake.after(now.since(wake) / period_ns * period_ns);
                 self.unasked = Some(self.last.after(period_ns));
             }
         }
     }
 
-    /// Calls the child's `dequeue` as if the time were `then`, if the child holds nothing: Linux
-    /// would have made this call at that time (see `catch_up`).
+    /// Calls the child's `dequeue` as if the time were `then`, if the child holds nothing: Linux's
+    /// timer would have made this call at that time (see `catch_up`).
     fn ask_in_vain(&mut self, cx: &mut Cx<'_>, then: Instant) {
         if self.held.packets > 0 {
             return;
@@ -189,8 +192,8 @@ impl Cbs {
         cx.now = now;
     }
 
-    /// Subtracts the credits that a packet of `len` bytes costs, and notes until when the packet
-    /// occupies the link.
+    /// Subtracts the shaper's credits that a packet of `len` bytes costs, and notes until when the
+    /// packet occupies the link.
     #[inline]
     fn pay(&mut self, len: u32, now: Instant) {
         let config = &self.config;
@@ -206,7 +209,7 @@ impl Qdisc for Cbs {
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
         self.catch_up(cx);
         if self.credits > 0 && self.backlog().packets == 0 {
-            // Positive credits are lost once the qdisc has become empty.
+            // Positive credits of the shaper are lost once the qdisc has become empty.
             self.credits = 0;
             self.last = cx.now;
         }

@@ -2,8 +2,9 @@
 //! the head.
 //!
 //! Source: RFC 8289; `tc-codel(8)`; behaviour of Linux 7.2 `net/sched/sch_codel.c`.
-//! Differs: the waiting time of a packet starts when the packet is pushed
-//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
+//! Differs: the waiting time of a packet starts when the packet is pushed (below `netem`: when
+//! `netem` hands it over), and not when this qdisc enqueues it: see
+//! [`enqueued_ns`](onramp_queue::Meta::enqueued_ns).
 //! Invariant: packets leave in the order they came; no packet is dropped directly after a packet
 //! that waited less than `target`, or while the queue holds at most as many bytes as the largest
 //! packet seen so far.

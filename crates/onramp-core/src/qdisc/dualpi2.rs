@@ -14,8 +14,9 @@
 //! Source: RFC 9332; `tc-dualpi2(8)`; behaviour of Linux 7.2 `net/sched/sch_dualpi2.c`.
 //! Differs: random numbers come from a seed; the probability is updated at multiples of `tupdate`
 //! of the clock, as in a qdisc that was created when the machine started; the waiting time of a
-//! packet starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). It
-//! is an error to give `max_rtt` together with options that it overrides.
+//! packet starts when the packet is pushed (below `netem`: when `netem` hands it over), and not
+//! when this qdisc enqueues it: see [`enqueued_ns`](onramp_queue::Meta::enqueued_ns). It is an
+//! error to give `max_rtt` together with options that it overrides.
 //! Invariant: packets of a queue leave in order; while C holds packets, C sends
 //! `classic_protection` percent of the bytes, give or take the largest packet; nothing is dropped
 //! or marked at random while less than two of the largest packets are held.
@@ -175,8 +176,8 @@ impl Config {
         }
     }
 
-    /// Returns the credit of the classic queue when both queues are empty. The credit lets the
-    /// queue with the greater weight send first.
+    /// Returns the credit that the classic queue has in the weighted round robin (WRR) of the two
+    /// queues when both are empty. It lets the queue with the greater weight send first.
     fn first_credit(&self) -> i64 {
         i64::from(self.mtu) * (2 * self.weight - 100)
     }
@@ -191,8 +192,9 @@ struct DualPi2 {
     l_queue: PacketList,
     /// How each packet of the L-queue is treated, in the same order as the packets.
     treatments: VecDeque<Treatment>,
-    /// The credit of the classic queue, in bytes times percent. If both queues hold packets, the
-    /// classic queue sends next while its credit is above zero.
+    /// The credit of the classic queue in the weighted round robin (WRR) of the two queues, in
+    /// bytes times percent. If both queues hold packets, the classic queue sends next while this
+    /// credit is above zero.
     credit: i64,
     memory: u64,
     /// The time at which this qdisc was last called.
@@ -323,7 +325,7 @@ impl DualPi2 {
     }
 
     /// Removes the next packet. Returns the packet, the queue from which it came, and by how much
-    /// the credit of the classic queue changes if the packet is sent.
+    /// the classic queue's credit in the weighted round robin (WRR) changes if the packet is sent.
     #[inline]
     fn next(&mut self) -> Option<(Packet, Queue, i64)> {
         let (l, c) = (!self.l_queue.is_empty(), !self.classic.is_empty());

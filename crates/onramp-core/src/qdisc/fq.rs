@@ -19,14 +19,15 @@
 //! Source: `tc-fq(8)`; Shreedhar & Varghese, "Efficient Fair Queueing using Deficit Round Robin",
 //! 1995; behaviour of Linux 7.2 `net/sched/sch_fq.c`, quirks included: `limit` applies to each
 //! band, the fast path ignores `flow_limit`, a flow that has become active again joins the list of
-//! the band of its last packet (band 0 if it had none), idle time is counted in ticks of 10 ms, a
+//! the band of its last packet (band 0 if it had none), idle time is counted in jiffies of 10 ms, a
 //! packet whose departure time lies before the end of its flow's wait shortens that wait (if there
 //! is no `maxrate`), even if the flow is paced.
 //!
 //! Differs: the sender names the flow of a packet ([`flow`](onramp_queue::Meta::flow)), so there is
 //! no `orphan_mask`. Idle flows are collected when there are more than `buckets` flows, whatever
-//! their hash. The waiting time of a packet starts when the packet is pushed
-//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Packets that leave early, by up to
+//! their hash. The waiting time of a packet starts when the packet is pushed (below `netem`: when
+//! `netem` hands it over), and not when this qdisc enqueues it: see
+//! [`enqueued_ns`](onramp_queue::Meta::enqueued_ns). Packets that leave early, by up to
 //! `offload_horizon`, carry their departure time, and pacing counts from that time. Parameter
 //! values that Linux clamps or wraps around are errors.
 //!
@@ -315,9 +316,10 @@ impl Fq {
             let weight = self.config.weights[self.band];
             let band = &mut self.bands[self.band];
             band.credit = (band.credit + weight).min(weight);
-            // A band that has sent more bytes than it might (negative credit) may have flows that
-            // can send. Each visit raises the credit by `weight`, so the search goes on until all
-            // bands, one after another, have credit but no flow.
+            // A band that has sent more bytes than it may send in a round (`credit` is negative: a
+            // deficit) can still have flows with packets. Each visit adds `weight` to `credit`, so
+            // the search goes on until all bands, one after another, may send bytes but have no
+            // flow.
             barren = if band.credit > 0 { barren + 1 } else { 0 };
         }
     }

@@ -10,12 +10,13 @@
 //! choice between queues of the same size (it drops from the first one, so the choice depends on
 //! the hash).
 //! Differs: flows are hashed by [`flow`](onramp_queue::Meta::flow); the waiting time of a packet
-//! starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns));
-//! `ce_threshold_selector` sees only the ECN bits, the other bits are zero. For `memory_limit`, a
-//! packet counts as what Linux would charge for a datagram of its length, whatever its buffer here
-//! is. As in Linux, `memory_limit` does not count packets whose senders are charged for their
-//! memory: in Linux these are the packets of local sockets; here they are the packets of a link and
-//! their duplicates. Zeros that `tc` takes for "not given" are errors.
+//! starts when the packet is pushed (below `netem`: when `netem` hands it over), and not when this
+//! qdisc enqueues it: see [`enqueued_ns`](onramp_queue::Meta::enqueued_ns); `ce_threshold_selector`
+//! sees only the ECN bits, the other bits are zero. For `memory_limit`, a packet counts as what
+//! Linux would charge for a datagram of its length, whatever its buffer here is. As in Linux,
+//! `memory_limit` does not count packets whose senders are charged for their memory: in Linux these
+//! are the packets of local sockets; here they are the packets of a link and their duplicates.
+//! Zeros that `tc` takes for "not given" are errors.
 //! Invariant: packets of a flow leave in order; while none is dropped, flows that always have
 //! packets get the same number of bytes, give or take a quantum and a packet.
 

@@ -22,7 +22,7 @@ use crate::sched::buckets::Buckets;
 use crate::sched::flows::{Flow, Flows, NEW, OLD};
 
 /// Number of flows in a part. The update intervals of all flows in a part end at the same time;
-/// those of the flows in the next part end 10 ms (one timer tick of Linux) later.
+/// those of the flows in the next part end 10 ms (one jiffy of Linux) later.
 const PART: usize = 2048;
 
 pub(super) const FQ_PIE: Kind = Kind {

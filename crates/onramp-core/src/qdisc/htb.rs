@@ -12,8 +12,8 @@
 //! Source: `tc-htb(8)`; M. Devera, "HTB Linux queuing discipline manual", 2002; S. Floyd and V.
 //! Jacobson, "Link-sharing and Resource Management Models for Packet Networks", 1995; behaviour of
 //! Linux 7.2 `net/sched/sch_htb.c`.
-//! Differs: Linux limits the work that one call does on waiting classes to two clock ticks; this
-//! qdisc does not. The default of a burst is what `tc` computes for exact timers: a packet of `mtu`
+//! Differs: Linux limits the work that one call does on waiting classes to two jiffies; this qdisc
+//! does not. The default of a burst is what `tc` computes for exact timers: a packet of `mtu`
 //! bytes, plus what the rate sends in a nanosecond.
 //! Invariant: between any two packets of a class, the class sends no more bytes than `ceil` allows
 //! in the time between the two packets, plus `cburst` and one packet.

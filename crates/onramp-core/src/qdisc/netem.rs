@@ -166,7 +166,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     }
 }
 
-/// Rounds a time down to whole microseconds, then to ticks of 64 ns, as `tc` does.
+/// Rounds a time down to whole microseconds, then to units of 64 ns, as `tc` does.
 const fn ticks_ns(ns: u64) -> u64 {
     ns / 1_000 * 1_000 / 64 * 64
 }

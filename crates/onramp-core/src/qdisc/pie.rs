@@ -3,12 +3,13 @@
 //!
 //! Source: RFC 8033; `tc-pie(8)`; behaviour of Linux 7.2 `net/sched/sch_pie.c`.
 //! Differs: random numbers come from a seed; the drop probability is updated as often as in Linux
-//! (every `tupdate`, rounded up to whole ticks of 10 ms, plus one tick: see
+//! (every `tupdate`, rounded up to whole jiffies of 10 ms, plus one jiffy: see
 //! [`wheel`](crate::law::wheel)), but always at the times of a qdisc that was created at time 0 of
 //! the clock (at multiples of 30 ms with the default `tupdate`, at odd multiples of 10 ms with
-//! `tupdate 10ms`); the waiting time of a packet starts when the packet is pushed
-//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). This is also true of a packet that came
-//! before `dq_rate_estimator` was switched off; in Linux, such a packet counts as waiting since the
+//! `tupdate 10ms`); the waiting time of a packet starts when the packet is pushed (below `netem`:
+//! when `netem` hands it over), and not when this qdisc enqueues it: see
+//! [`enqueued_ns`](onramp_queue::Meta::enqueued_ns). This holds also for a packet that came before
+//! `dq_rate_estimator` was switched off; in Linux, such a packet counts as waiting since the
 //! machine started.
 //! Invariant: nothing is dropped at random in the first 150 ms after the queue became busy, nor
 //! while the queue holds fewer bytes than two packets of the largest size.

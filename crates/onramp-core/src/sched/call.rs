@@ -53,7 +53,7 @@ impl Cx<'_> {
     }
 
     /// Returns the drop reason of all packets in `drops` after the first `before`, or `None` if
-    /// they have several reasons. There must be at least one such packet.
+    /// they have several reasons. There must be at least one packet after the first `before`.
     #[inline]
     pub(crate) fn reason_since(&self, before: u32) -> Option<DropReason> {
         self.last.filter(|(_, since)| *since <= before).map(|(reason, _)| reason)

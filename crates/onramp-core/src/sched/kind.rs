@@ -27,7 +27,8 @@ pub struct Kind {
     pub build: fn(&Values<'_>) -> Box<dyn Qdisc>,
     /// How `tc` shows a qdisc of this kind, as far as the table of options does not determine it.
     pub shown: Shown,
-    /// What is special about this kind in Linux.
+    /// Properties that only few kinds of qdisc have in Linux; for example, `ingress` holds no
+    /// packets. Most kinds have none of them: [`Quirks::NONE`].
     pub quirks: Quirks,
 }
 
@@ -36,9 +37,11 @@ pub struct Kind {
 pub enum Changes {
     /// Parameters can be changed.
     Yes,
-    /// Parameters cannot be changed. Only a change command without options succeeds.
+    /// Parameters cannot be changed: the kernel refuses a change command that gives options. A
+    /// change command without options succeeds.
     Bare,
-    /// Every change command fails, even without options, because `tc` always sends the options.
+    /// Every change command fails. The kernel refuses a change command that contains options, and
+    /// for this kind `tc` puts options into every change command, even if the user gives none.
     No,
 }
 
@@ -81,8 +84,9 @@ pub struct Quirks {
     /// Whether the qdisc is a single queue with an option `limit`, which a change of the parent
     /// qdisc may set.
     pub fifo: bool,
-    /// Computes from the values of a change command the limit that a change of this qdisc also sets
-    /// in a fifo below the qdisc. `None` for kinds whose change does not affect a fifo.
+    /// A change of such a qdisc also sets the limit of a fifo below it. This function computes that
+    /// limit from the values of the change command. `None` for kinds whose change does not affect a
+    /// fifo.
     pub limit_below: Option<fn(&Values<'_>) -> u64>,
     /// Whether the qdisc can only stand at the root. Its classes are the transmit queues of the
     /// device.
@@ -116,7 +120,8 @@ pub struct Quirks {
     /// The option that users can set for a class that follows from the qdisc's parameters, such as
     /// `quantum` for a band of `ets`. `None` if there is no such option.
     pub class_option: Option<ClassOption>,
-    /// What is special in Linux about the classes that users add.
+    /// Properties that the user-added classes of only few kinds have in Linux. Most kinds have none
+    /// of them: [`AddedQuirks::NONE`].
     pub added: AddedQuirks,
 }
 
@@ -224,7 +229,8 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Prints the options in the order of the table, and no statistics that only this kind has.
+    /// Prints the options in the order in which the kind lists them ([`Kind::params`]), and no
+    /// statistics that only this kind has.
     pub const TABLE: Self = Self {
         options: |values, _, out| values.show(out),
         extra: |_, _| {},

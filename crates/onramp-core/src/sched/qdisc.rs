@@ -96,9 +96,9 @@ pub trait Qdisc: Send + Debug {
         true
     }
 
-    /// Prepares for an enqueue of the first `most` packets of `coming`. A qdisc with many flows can
-    /// ask the processor to prefetch the memory of all their flows at once, so that it need not
-    /// wait for the memory of one flow after another.
+    /// Prepares for an enqueue of the first packets of `coming`, up to `most` of them. A qdisc with
+    /// many flows can ask the processor to prefetch the memory of all their flows at once, so that
+    /// it need not wait for the memory of one flow after another.
     fn prefetch_flows(&self, _coming: &PacketList, _most: u32) {}
 
     /// Asks the processor to prefetch the first and the last packet of the queue. A parent with

@@ -96,7 +96,8 @@ impl<'a> Listed<'a> {
                 false => queues + 1,
             };
             lines.push(Line { spec, major, parent: ROOT, refcnt, view: self.view(None) });
-            // As in Linux, qdiscs without a handle are listed from the last to the first.
+            // As in Linux, qdiscs without a handle are listed in descending order of their parents'
+            // numbers.
             lines.extend(self.made());
             if spec.kind().quirks.stands_at_root {
                 lines.extend(self.queues(major));
@@ -145,9 +146,10 @@ impl<'a> Listed<'a> {
         free.map(|major| self.below(Spec::class_default(), 0, Handle::new(major, 0)))
     }
 
-    /// Returns the lines of the default qdiscs below classes, which have no handle. The order is
-    /// that of Linux for qdiscs whose handles grow in the order in which they were added: the last
-    /// qdisc first, and in each the last class first.
+    /// Returns the lines of the default qdiscs below classes, which have no handle. Those below the
+    /// qdisc with the greatest handle come first; below one qdisc, those of the class that was
+    /// added last. This is Linux's order if each qdisc that a command added has a greater handle
+    /// than those added before it.
     fn hidden(&self) -> Vec<Line<'a>> {
         let below = |major| self.hidden_below(major).into_iter().rev();
         self.last_first().into_iter().flat_map(below).collect()
@@ -166,8 +168,8 @@ impl<'a> Listed<'a> {
         let Some(spec) = setup.spec(major) else { return Vec::new() };
         let quirks = &spec.kind().quirks;
         let minors: Vec<u16> = match spec.kind().classes {
-            // If a kind creates its child itself, the child is listed in any case, and is no hidden
-            // default.
+            // If a kind of qdisc creates its child itself, `made` lists the child, so it is not
+            // among the hidden default qdiscs.
             _ if quirks.has_one_place || quirks.shown_below.is_some() => Vec::new(),
             ClassKind::None => Vec::new(),
             ClassKind::Fixed(_) => (1..=setup.fixed_classes(spec)).collect(),

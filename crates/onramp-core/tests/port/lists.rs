@@ -80,8 +80,8 @@ fn one_waiting_packet_costs_others_theirs() {
     }
 }
 
-/// A qdisc during each of whose enqueues another sender pushes a packet, so that a run never finds
-/// the intake empty.
+/// A qdisc that pushes another packet into its own port during each enqueue, as another sender
+/// might. So the owner of the port never finds the intake empty.
 #[derive(Debug)]
 struct Busy {
     list: PacketList,
@@ -164,8 +164,10 @@ fn one_call(mode: Mode, held: bool) -> u64 {
         world.xmit(list, now, &Nobody).expect("room")
     };
     if held {
-        // Make the port busy, and then let single packets wait for the runner although nothing else
-        // arrives, so that the port stops collecting packets.
+        // Thirty packets come at once and make the port busy: it collects packets for the runner.
+        // Then, six times, one packet comes, and the runner finds it 100 µs later with no newer
+        // packet behind it. So collecting only delayed that packet, and after two such visits the
+        // port stops collecting for a while.
         for _ in 0..30 {
             let _ = push(1, now);
         }

@@ -1,7 +1,7 @@
-//! Tests that ports do not have the bugs that Linux had after its lock-free list was added in 2025.
-//! The bugs are numbered R1 to R8, and this file tests R1, R3 and R8. The other tests are in
-//! `onramp/tests/link/regressions.rs` (R2, R4, R7), `onramp/tests/stress.rs` (R5) and
-//! `onramp-queue/tests/stress.rs` (R6).
+//! Tests that Onramp does not have eight bugs that Linux had after its lock-free list in front of
+//! qdiscs was added in 2025. The tests call them R1 to R8. R1, R3 and R8 are tested in this file,
+//! R2, R4 and R7 in `onramp/tests/link/regressions.rs`, R5 in `onramp/tests/stress.rs`, and R6 in
+//! `onramp-queue/tests/stress.rs`. The comment at each test says what the bug was.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Backlog, Cx, Dequeue, KINDS, Kind, Peek, Qdisc, Verdict};
@@ -24,8 +24,8 @@ fn sends(kind: &Kind) -> bool {
     })
 }
 
-/// The bug R1 in Linux: batching moved the bottleneck to the dequeue side, and drops were freed
-/// under the lock.
+/// R1, the first of eight bugs of Linux (see the head of this file): batching moved the bottleneck
+/// to the dequeue side, and drops were freed under the lock.
 ///
 /// In this test, ten times as many packets arrive as the device takes, in small packets of 1,000
 /// flows. For every kind of qdisc, a run of an owner still sends its whole quota, and enqueues at
@@ -72,11 +72,11 @@ fn r1_overload_takes_nothing_from_what_is_sent() {
     }
 }
 
-/// The bug R3 in Linux: bulk dequeues of over 1,000 packets overran the device's ring, and packets
-/// that were put back bypassed the scheduler.
+/// R3, the third of eight bugs of Linux (see the head of this file): bulk dequeues of over 1,000
+/// packets overran the device's ring, and packets that were put back bypassed the scheduler.
 ///
-/// Here, no burst is larger than a quota. After the at most 64 packets that a full device did not
-/// take, the qdisc decides which packets leave next.
+/// In a port, no burst is larger than a quota (64 packets). After the at most 64 packets that a
+/// full device did not take, the qdisc decides which packets leave next.
 #[test]
 fn r3_a_burst_is_bounded_and_nothing_bypasses_the_qdisc() {
     let mut world = World::new("pfifo_fast", 2_000);
@@ -142,8 +142,9 @@ impl Qdisc for Picky {
     }
 }
 
-/// The bug R8 in Linux: when a leaf qdisc dropped a packet at dequeue, the packet was subtracted
-/// twice in the leaf's parent, which then stalled for ever.
+/// R8, the last of eight bugs of Linux (see the head of this file): when a leaf qdisc dropped a
+/// packet at dequeue, the packet was subtracted twice in the leaf's parent, which then stalled for
+/// ever.
 ///
 /// A port keeps no separate count of the packets in its qdisc. So packets that the qdisc drops at
 /// dequeue, even if it drops all, neither stall the port nor unbalance its counts, with or without

@@ -63,9 +63,9 @@ pub(crate) struct Messages {
     copies_len: usize,
     /// Whether the last part of the message that is being built lies in `copies` and may grow.
     copying: bool,
-    /// Packets whose messages are not finished. Each part of these messages (from message `next`
-    /// on, with the message that is being built) points into the payload of one of these packets,
-    /// or into the filled part of `copies`.
+    /// The packets of the unfinished messages (which the kernel has not taken yet). Each part of
+    /// these messages (from message `next` on, with the message that is being built) points into
+    /// the payload of one of these packets, or into the filled part of `copies`.
     flight: PacketList,
     /// The super-packet (a packet of several datagrams) that is being cut into parts.
     held: Option<Held>,
@@ -90,8 +90,8 @@ unsafe impl Send for Messages {}
 pub(crate) struct Shape {
     first_part: u16,
     parts: u16,
-    /// Number of packets whose last byte is in this message. When the message is finished, so are
-    /// these packets.
+    /// Number of packets whose last byte is in this message. When the kernel has taken the message,
+    /// these packets are finished.
     packets: u16,
     /// Number of datagrams on the wire.
     pub(crate) segments: u16,
@@ -265,8 +265,8 @@ impl Messages {
         self.open.first_part = first_part;
     }
 
-    /// Offers the messages that are not finished to the kernel in one call. Returns how many of
-    /// them the kernel took, or the error of the first message.
+    /// Offers all unfinished messages (which the kernel has not taken yet) to the kernel, in one
+    /// call. Returns how many of them the kernel took, or the error of the first message.
     #[inline]
     pub(crate) fn send(&mut self, socket: &UdpSocket) -> Result<usize, c_int> {
         if let [shape] = self.pending()
@@ -329,9 +329,9 @@ impl Messages {
         }
     }
 
-    /// Drops the packets of the first unfinished message. If the message is a piece of a
-    /// super-packet (a packet of several datagrams), the remaining messages of that packet are
-    /// dropped, too.
+    /// Drops the packets of the first message that the kernel has not taken. If the message is a
+    /// piece of a super-packet (a packet of several datagrams), the remaining messages of that
+    /// packet are dropped, too.
     pub(crate) fn dropped(&mut self, reason: DropReason, done: &mut PacketList) {
         let whole = self.pending().iter().position(|shape| shape.packets > 0);
         let packets = whole.map_or(1, |at| self.pending()[at].packets);
@@ -353,8 +353,9 @@ impl Messages {
         }
     }
 
-    /// Moves the packets of all unfinished messages back to the front of `burst`. If the beginning
-    /// of a super-packet (a packet of several datagrams) was sent, the packet keeps only the rest.
+    /// Moves the packets of all messages that the kernel has not taken back to the front of
+    /// `burst`. If the beginning of a super-packet (a packet of several datagrams) was sent, the
+    /// packet keeps only the rest.
     pub(crate) fn give_back(&mut self, burst: &mut PacketList) {
         if self.head_sent > 0
             && let Some(mut head) = self.flight.pop_front()

@@ -143,7 +143,7 @@ fn a_box_holds_four_thousand_packets() {
     let host = host(&["ip link add v0 up type veth peer name v1 up"]);
     let mut receiver = host.receiver("v1").expect("nobody else reads");
     let link = host.link("v0").expect("it is there");
-    // Each sender may have 96 packets in flight.
+    // Each of the 50 senders may have 96 packets in flight, so together they send more than 4,096.
     let mut senders: Vec<_> = (0..50).map(|_| link.sender()).collect();
     for sender in &mut senders {
         let flow = sender.flow(None);
@@ -174,7 +174,7 @@ fn a_host_that_ends_closes_its_devices() {
     for (sender, flow) in senders.iter_mut().zip(&flows) {
         assert_eq!(sender.try_send(flow, b"x"), Err(TrySendError::Closed));
     }
-    // After a close, the host no longer shows the names and properties of the devices.
+    // After the close, `ip link` of the host shows no devices.
     assert_eq!(out(&mut host, "ip link"), "");
     assert_eq!(exec(&mut host, "ip link add d0 type dummy"), Reply::default());
     assert!(out(&mut host, "ip link").starts_with("3: d0: "), "numbers are not used again");
@@ -197,7 +197,9 @@ fn a_device_that_is_deleted_is_closed() {
     assert_eq!((stats.held, stats.sent, stats.dropped_total()), (0, 0, 1));
 }
 
-/// The time limit of a close applies to all devices together, and not to each of them.
+/// The close of a host with 30 devices divides its time limit, 20 ms, by the number of devices, and
+/// does not multiply it: the close takes less than 9 s, although each device holds a packet that
+/// cannot leave in time.
 #[test]
 fn devices_share_the_time_to_end() {
     const COUNT: u32 = 30;
@@ -213,8 +215,9 @@ fn devices_share_the_time_to_end() {
         let flow = sender.flow_with(None, Mapping::Port(0));
         sender.try_send(&flow, b"stays").expect("there is room");
     }
-    // The 30 devices may take 20 ms together. If the host gave each of them 30 * 20 ms and not
-    // 20 ms / 30, the close would take 30 * 30 * 20 ms = 18 s.
+    // The host closes the devices one after another, each with a time limit of 20 ms / 30. If it
+    // multiplied instead, the limit of each would be 30 * 20 ms, and the close would take 30 * 30 *
+    // 20 ms = 18 s.
     let begun = MonotonicClock.now();
     host.close(Duration::from_millis(20));
     assert!(MonotonicClock.now().since(begun) < 9_000_000_000);

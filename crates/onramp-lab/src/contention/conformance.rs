@@ -249,7 +249,8 @@ fn plan(designs: &[Design]) -> Plan {
     }
 }
 
-/// Returns a cell with the bare queue `floor`. Such a cell has no device that counts packets.
+/// Returns the settings of a measurement of the bare queue `floor`. In such a measurement there is
+/// no device that counts packets.
 fn floor() -> Measurement {
     let (design, manners, memory) = (Design::Floor, Manners::Equal, Memory::Pool);
     Measurement { design, manners, threads: 1, credits: None, memory }

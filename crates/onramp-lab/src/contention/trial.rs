@@ -82,7 +82,8 @@ struct Snapshot {
     transactions: u64,
 }
 
-/// Runs the trial of `cell` once. With `timed`, locks and send calls are timed.
+/// Runs the design with the settings in `cell` once, and measures this run. If `timed` is true,
+/// also times locks and send calls.
 pub(crate) fn run(plan: &Plan, cell: Measurement, timed: bool) -> Result<Trial, Error> {
     let Measurement { design, manners, threads, credits, memory } = cell;
     let (phase, notes) = (Arc::new(PhaseCell::new()), SharedNotes::default());

@@ -1,13 +1,15 @@
-//! Short runs of the experiment, and runs that must fail because the link is not full, accepts a
-//! call, or holds a wrong number of packets.
+//! Short runs of the experiment, which measures calls of `try_send` that a full link refuses, and
+//! runs that must fail because the link is not full, accepts a call, or holds a wrong number of
+//! packets.
 
 use super::*;
 
 const WINDOW: Duration = Duration::from_millis(20);
 
-/// With 1 and with 16 ports, the experiment repeats three things: a refused call, the computation
-/// and an empty pair of clock readings. It must measure each of them equally often and by both
-/// clocks.
+/// The experiment runs with 1 and with 16 ports. It repeats in turn: a call of `try_send` that the
+/// full link refuses, a fixed computation that is measured for comparison, and an empty pair of
+/// clock readings. It must measure all three equally often, and by both clocks (elapsed time and
+/// CPU time).
 #[test]
 fn refused_calls_are_measured_beside_a_computation() {
     let plan = Plan { ports: vec![1, 16], window: WINDOW, rounds: 2 };
@@ -69,8 +71,8 @@ fn long_calls_are_counted_for_each_second_of_all() {
     let mut cell =
         Measurement { design, ports: 2, rounds: Vec::new(), calls, refused: None, empty };
     cell.add(&outcome);
-    // Two of the calls took more than `LONG_NS`. All calls together took 100 µs of CPU time, so
-    // there were 20,000 long calls per second of CPU time.
+    // Two of the recorded calls took more than `LONG_NS` (20 µs). All calls together took 100 µs of
+    // CPU time, so there were 20,000 long calls per second of CPU time.
     assert_eq!(cell.rounds[0].long_per_cpu_second.to_bits(), 20_000_f64.to_bits());
 }
 
@@ -112,8 +114,8 @@ fn books_that_do_not_balance_are_an_error() {
         let why = balance(&stats, given, dropped).expect_err("one packet too many or too few");
         assert!(matches!(why, Error::Conservation(_)), "{why}");
     }
-    // Put four more packets into the last port, from a sender of which `full` does not know. The
-    // check of the ports must report them.
+    // Put four more packets into the last port, from a sender that the experiment does not know.
+    // The check of how many packets each port holds must report them.
     let mut sender = full.link.sender();
     let flow = sender.flow_with(None, Mapping::Port(2));
     spend(&full.link, &mut sender, &flow, AHEAD).expect("it has credits");

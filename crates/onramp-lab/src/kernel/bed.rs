@@ -125,8 +125,8 @@ impl Bed {
     fn with(kind: &'static Kind) -> Result<Self, String> {
         let ends = if kind.options.is_empty() { &[NAME][..] } else { &[PEER, NAME] };
         for end in ends {
-            // Without an IP address the device sends no packets by itself. Such packets would be
-            // counted too.
+            // Give the device no IPv6 address: with an address, the kernel would send packets of
+            // its own through the device, and they would be counted, too.
             ip(&format!("link set {end} addrgenmode none"))?;
             ip(&format!("link set {end} txqueuelen 1000 up"))?;
         }

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use super::*;
 use crate::measure::Usage;
 
-/// Makes a cell (side, qdisc and number of processors) without any results.
+/// Makes the measurement of a side with one qdisc and one number of processors, without any
+/// results.
 fn cell(side: Side, qdisc: &str, cpus: usize) -> Measurement {
     Measurement { side, qdisc: qdisc.to_owned(), cpus, rounds: Vec::new() }
 }
@@ -29,9 +30,9 @@ fn a_window_counts_what_came_in_it() {
     assert_eq!((trial.counted, trial.taken, trial.dropped, trial.window.ns), (60, 130, 7, 5));
 }
 
-/// Returns the results of one round. Each side has four cells: the floor and `htb`, each with one
-/// and with two processors. For each cell, an argument has the number of packets and the CPU time
-/// per packet in nanoseconds.
+/// Returns the results of one round. Each side (the kernel and Onramp) has four measurements: the
+/// floor (without a qdisc) and `htb`, each with one and with two processors. For each measurement,
+/// the argument of its side has the number of packets and the CPU time per packet in nanoseconds.
 fn found(kernel: [(u64, u64); 4], onramp: [(u64, u64); 4]) -> Found {
     let mut cells = Vec::new();
     for side in Side::ALL {

@@ -1,14 +1,14 @@
-//! A gate at which threads gather to start together, and the phase that tells them to measure and
-//! to stop.
+//! A gate at which the threads of an experiment wait until all of them can start together, and the
+//! phase (warm-up, measurement or stop) that the threads read while they run.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 
 /// A gate at which threads wait, so that they start together. Unlike `std::sync::Barrier`, the gate
-/// can be opened before all threads have come, in case some of them could not be started. A thread
-/// that passes the gate takes no lock, so among hundreds of threads the last one does not wait for
-/// all the others.
+/// can be opened before all threads have come, in case some of them could not be started. A waiting
+/// thread takes no lock when the gate opens, so among hundreds of threads the last one does not
+/// wait until all others have had the lock.
 #[derive(Debug, Default)]
 pub struct Gate {
     open: AtomicBool,
@@ -42,8 +42,8 @@ impl Gate {
         self.unpark();
     }
 
-    /// Wakes all threads that ever waited at this gate, if they sleep for any reason. Call it after
-    /// a change of phase, so that they notice the change.
+    /// Wakes all threads that ever waited at this gate, whatever they wait for now. Call it after a
+    /// change of phase, so that these threads notice the change.
     pub fn unpark(&self) {
         for thread in self.lock().iter() {
             thread.unpark();

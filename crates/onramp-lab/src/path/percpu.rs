@@ -1,18 +1,19 @@
-//! A path with one queue per processor, each with its own lock, and one thread that drains all
-//! queues.
+//! A design of the transmit path (the way of a packet from a sender to the device): each processor
+//! has a list of packets with a lock of its own, and one thread, the drainer, collects the packets
+//! of all lists.
 //!
-//! A thread that sends appends its packet to the queue of its processor, where it competes only
-//! with threads of the same processor. Then the thread tries to become the drainer; if another
-//! thread is the drainer, the sender is done. The drainer collects packets from all queues in turn,
-//! enqueues them and feeds the device. After releasing the lock, the drainer looks once more for
-//! new packets.
+//! A thread that sends appends its packet to the list of its processor, where it competes only with
+//! threads of the same processor. Then the thread tries to become the drainer; if another thread is
+//! the drainer, the sending thread is done. The drainer takes the packets out of all lists in turn,
+//! enqueues them in the qdisc, dequeues and feeds the device. After it has released the lock of the
+//! qdisc, it checks the lists once more, and goes on if they have new packets.
 //!
-//! A sender keeps using one queue while it has packets in flight, because its packets could
-//! otherwise overtake each other.
+//! A sender keeps using the list of one processor while it has packets in flight, even if it now
+//! runs on another processor, because its packets could otherwise overtake each other.
 //!
 //! Source: the prototype that Gregory Haskins and Peter Morreale described on netdev in March 2009,
-//! and whose code they never published. How the drainer collects is this crate's reading of the
-//! description.
+//! and whose code they never published. How the drainer collects the packets is this crate's
+//! reading of the description.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
@@ -27,7 +28,8 @@ use crate::lock::Spin;
 use crate::memory;
 use crate::pin;
 
-/// The path `percpu-queue`, with a set of processor queues for each device queue.
+/// The design `percpu-queue` of the transmit path. Each queue of the device has a qdisc, and in
+/// front of the qdisc a list of packets for each processor.
 pub(crate) struct PerCpu {
     queues: Vec<Place>,
 }
@@ -37,14 +39,16 @@ struct Place {
     queue: Queue<Spin>,
 }
 
-/// The list of packets that threads of one processor have appended.
+/// The list of packets that sending threads on one processor have appended, and that the drainer
+/// has not collected yet.
 struct Cpu {
     list: LockCell<Spin, PacketList>,
     filled: Padded<AtomicBool>,
 }
 
-/// Largest number of rounds of draining in one call of `drain` (Linux's `MAX_SOFTIRQ_RESTART`). It
-/// is limited because the drainer is itself a sender, whose own sending must go on.
+/// Largest number of times that one call of `drain` collects and sends packets (Linux's
+/// `MAX_SOFTIRQ_RESTART`). The number is limited because the drainer is itself a sender, whose own
+/// sending must go on.
 const ROUNDS: usize = 10;
 
 impl PerCpu {
@@ -63,7 +67,8 @@ impl PerCpu {
 }
 
 impl Place {
-    /// Collects and sends packets as the drainer, unless another thread is the drainer.
+    /// If no other thread is the drainer, the calling thread becomes the drainer: it collects the
+    /// packets of all processors and sends them.
     fn drain(&self, context: &mut WorkerContext<'_>) {
         for _ in 0..ROUNDS {
             let Some(mut root) = self.queue.root.try_lock(&mut context.notes.locks[ROOT]) else {
@@ -89,7 +94,8 @@ impl Place {
             root.unlock(&mut context.notes.locks[ROOT]);
             memory::free(done, None);
             // SeqCst: pairs with the fence in `xmit`. Either the drainer sees that a list was
-            // filled, or the thread that filled the list sees that there is no drainer.
+            // filled, or the thread that filled the list sees that there is no drainer, and becomes
+            // the drainer.
             fence(Ordering::SeqCst);
             if !context.scheduled && !self.is_filled() {
                 return;
@@ -103,13 +109,13 @@ impl Place {
         self.cpus.iter().any(|cpu| cpu.filled.0.load(Ordering::Relaxed))
     }
 
-    /// Collects the packets of all processors, one processor after another. If the experiment stops
-    /// meanwhile, leaves the packets of the remaining processors where they are.
+    /// Takes the packets out of the lists of all processors, one processor after another. If the
+    /// experiment stops meanwhile, leaves the packets of the remaining processors in their lists.
     fn collect(&self, context: &mut WorkerContext<'_>) -> PacketList {
         let mut batch = PacketList::new();
         for cpu in &self.cpus {
-            // Relaxed: if this load misses that the list is filled, `is_filled` finds the list
-            // later.
+            // Relaxed: if this load misses that a sender has filled the list, the drainer finds
+            // that out later, by `is_filled`.
             if cpu.filled.0.load(Ordering::Relaxed) {
                 let notes = &mut context.notes.locks[PERCPU];
                 let Some(mut list) = cpu.list.lock(context.seat.phase, notes) else { break };
@@ -141,7 +147,7 @@ impl Xmit for PerCpu {
         cpu.filled.0.store(true, Ordering::Relaxed);
         list.unlock(notes);
         // SeqCst: pairs with the fence in `drain`. Either the drainer sees that this list was
-        // filled, or this thread sees that there is no drainer.
+        // filled, or this thread sees that there is no drainer, and becomes the drainer.
         fence(Ordering::SeqCst);
         place.drain(context);
         Sent::Staged

@@ -1,5 +1,6 @@
 //! The designs in which requests and answers pass a link of Onramp. If packets are left after a
-//! quota, the link's runner goes on at once. Senders wake the runner only if it is needed.
+//! quota, the link's runner sends them at once. Senders wake the runner only if it sleeps and is
+//! needed.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! The two designs of 2001 (a helper thread, and work in place), with the same intake, qdisc and
-//! device.
+//! The two designs of 2001, with the same intake, qdisc and device. In one design, a helper thread
+//! (like Linux's `ksoftirqd`) sends all queued packets. In the other, the thread that pushes
+//! packets sends queued packets itself (in place), and the helper thread sends only what is left.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -15,8 +16,8 @@ use onramp_queue::{Armed, Credits, Full, Intake, Owner, Packet, PacketList, Pool
 use super::{Counts, Design, PACKETS_MAX, PAYLOAD, QDISC, address, now};
 use crate::exchange::{self, Path};
 
-/// Number of further quotas that a thread sends in a row before it leaves the rest to the helper
-/// (`MAX_SOFTIRQ_RESTART`).
+/// Number of further quotas that a thread sends in a row, after its first, before it leaves the
+/// remaining packets to the helper thread (Linux's `MAX_SOFTIRQ_RESTART`).
 const RESTARTS: u32 = 10;
 /// Length of the intake's list at which a push into a busy intake makes its thread the owner. The
 /// intake never holds so many packets, so this never happens.
@@ -24,21 +25,23 @@ const NEVER: u16 = u16::MAX;
 /// How long a thread without packets sleeps before it looks again for returned packets.
 const NAP: Duration = Duration::from_millis(10);
 
-/// State of a helper that sleeps or is about to sleep.
+/// State of the helper thread while it sleeps or is about to sleep.
 const ASLEEP: u8 = 0;
-/// State of a helper that looks for work or works.
+/// State of the helper thread while it looks for packets to send, or sends them.
 const AWAKE: u8 = 1;
-/// State of a helper that was called since it last looked for work, so that it must look again.
+/// State of the helper thread if another thread has called it since it last looked for packets to
+/// send, so that it must look again before it sleeps.
 const CALLED: u8 = 2;
 
-/// The queue, with its helper thread.
+/// The queue that requests and answers pass, with the helper thread that sends queued packets.
 #[derive(Debug)]
 pub(super) struct Softirq {
     intake: Intake<Root>,
     design: Design,
     places: usize,
     helper: OnceLock<Thread>,
-    /// The helper's state: `ASLEEP`, `AWAKE` or `CALLED`.
+    /// The state of the helper thread: `ASLEEP`, `AWAKE`, or `CALLED` (another thread has called it
+    /// since it last looked for packets to send).
     state: AtomicU8,
     calls: AtomicU64,
     notifies: AtomicU64,
@@ -66,8 +69,8 @@ impl Softirq {
         if design == Design::WakeAlways
             && let Some(owner) = intake.own()
         {
-            // In the design with a helper for all work, leave the intake busy from now on: pushes
-            // only stage packets, and the helper takes the packets.
+            // In the design in which the helper thread sends all packets, leave the intake busy
+            // from now on: pushes only stage packets, and the helper thread takes the packets.
             owner.leave_busy();
         }
         let counter = || AtomicU64::new(0);
@@ -76,7 +79,8 @@ impl Softirq {
             design,
             places,
             helper: OnceLock::new(),
-            // The helper begins in the state `AWAKE`, because it looks for work before it sleeps.
+            // The helper thread begins in the state `AWAKE`, because it looks for packets before it
+            // sleeps.
             state: AtomicU8::new(AWAKE),
             calls: counter(),
             notifies: counter(),
@@ -90,12 +94,12 @@ impl Softirq {
         self.design == Design::WakeAlways
     }
 
-    /// Calls the helper, which will then find all packets pushed before this call. A helper that is
-    /// awake is not woken (`wakeup_softirqd`).
+    /// Calls the helper thread, which then looks for packets and finds all that were pushed before
+    /// this call. If it sleeps, wakes it. (In Linux: `wakeup_softirqd`.)
     fn wake(&self) {
         // Release: publishes the pushed packets; pairs with the swap in `help`.
-        // Acquire: makes the helper's thread handle visible, if the helper has looked for work
-        // before.
+        // Acquire: makes the helper thread's handle visible, if the helper thread has looked for
+        // packets before; pairs with the swap and the exchange in `help`.
         if self.state.swap(CALLED, Ordering::AcqRel) == ASLEEP {
             tally(&self.notifies);
             self.unpark();
@@ -108,8 +112,8 @@ impl Softirq {
         }
     }
 
-    /// Sends packets in place, as the owner. Returns false if the thread has used up its quotas and
-    /// the rest is left to the helper.
+    /// Sends packets in place, as the owner. Returns false if the thread has used up its quotas, so
+    /// that the remaining packets are left to the helper thread.
     fn in_place(&self, mut owner: Owner<'_, Root>, mut fresh: PacketList) -> bool {
         for _ in 0..=RESTARTS {
             fresh.append(&mut owner.take());
@@ -125,10 +129,11 @@ impl Softirq {
         false
     }
 
-    /// Does one turn of the helper's work. Returns true if packets are left to send.
+    /// Sends packets as the helper thread: one quota, or, in the design that works in place,
+    /// several quotas. Returns true if packets are left to send.
     fn turn(&self) -> bool {
-        // The helper always gets the ownership here, because the intake was left busy for the
-        // helper.
+        // The helper thread always becomes the owner here: whenever it is called, the intake is
+        // busy, so no other thread owns the intake or can become its owner.
         let Some(mut owner) = self.intake.own() else { return false };
         if !self.wakes_always() {
             return !self.in_place(owner, PacketList::new());
@@ -180,7 +185,8 @@ impl Path for Softirq {
         let mut slept = false;
         while !over() {
             // Acquire: makes the pushed packets visible; pairs with the swap in `wake`.
-            // Release: publishes this thread's handle for threads that call the helper later.
+            // Release: publishes the handle of this thread, the helper thread, for threads that
+            // call it later.
             if self.state.swap(AWAKE, Ordering::AcqRel) == CALLED {
                 slept = false;
                 while self.turn() {
@@ -193,9 +199,10 @@ impl Path for Softirq {
                 tally(&self.idle);
                 slept = false;
             }
-            // Release: publishes this thread's handle for the thread that wakes the helper.
-            // Relaxed: if the exchange fails, a thread has called the helper; the swap in the next
-            // round acquires.
+            // Release: publishes the handle of this thread, the helper thread, for the thread that
+            // wakes it.
+            // Relaxed: if the exchange fails, a thread has called this helper thread; the swap in
+            // the next round of the loop acquires what that thread has published.
             let (order, failed) = (Ordering::Release, Ordering::Relaxed);
             if self.state.compare_exchange(AWAKE, ASLEEP, order, failed).is_ok() {
                 thread::park();
@@ -270,7 +277,7 @@ impl exchange::End for End<'_> {
             }
         };
         // In the design that works in place, a packet that was staged while another thread owns the
-        // intake needs no call of the helper, because that owner takes the packet.
+        // intake needs no call of the helper thread, because that owner takes the packet.
         let done = match pushed {
             Pushed::Owner { owner, fresh } => self.softirq.in_place(owner, fresh),
             Pushed::Staged { .. } if self.softirq.wakes_always() => false,

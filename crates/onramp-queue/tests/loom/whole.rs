@@ -37,8 +37,9 @@ pub(crate) struct World {
     pub(crate) marks: Marks,
     pub(crate) alarm: Alarm,
     pub(crate) post: Post,
-    /// Number of rounds of visits. The holder of the role counts them with a separate load and
-    /// store, so the count is wrong if a new holder does not see what the previous holder wrote.
+    /// Number of rounds of visits. The thread that serves as the runner counts them with a separate
+    /// load and store, so the count is wrong if a thread that takes over does not see what the
+    /// previous one wrote.
     pub(crate) rounds: AtomicU32,
     pub(crate) beds: [Notify; 2],
     /// Number of finished pieces of work: packets that were sent, jobs that were done, and waits
@@ -77,7 +78,8 @@ impl World {
         }
     }
 
-    /// Models `SlotWaker::wake_by`: sets the alarm and wakes the holder of the role if necessary.
+    /// Models `SlotWaker::wake_by`: sets the alarm and, if necessary, wakes the thread that serves
+    /// as the runner.
     fn wake(&self) {
         if self.alarm.set(NOW) {
             self.beds[usize::from(self.post.holder())].notify();
@@ -228,9 +230,9 @@ impl World {
         }
     }
 
-    /// Sets the mark of the port `place` again if another visit was requested while the holder of
-    /// the role visited this port. Returns the time of the requested visit, `NEVER` if there is
-    /// none.
+    /// If a further visit to the port with the number `place` was requested while the runner
+    /// visited this port, marks the port again, so that the runner looks at it in the next round.
+    /// Returns the time of the requested visit, `NEVER` if there is none.
     fn look_again(&self, place: usize) -> u64 {
         let due = self.due.at();
         if due != NEVER {
@@ -252,8 +254,9 @@ impl World {
         true
     }
 
-    /// As the watch, looks once whether the runner is in a call of a device. If so, tries to take
-    /// over the role and serves as runner. Returns whether it took over the role.
+    /// As the watch (the thread that supervises the runner), looks once whether the runner's thread
+    /// is in a call of a device. If so, tries to take over the role of the runner (the duty to make
+    /// visits), and serves as the runner. Returns whether it took over the role.
     pub(crate) fn watch(&self) -> bool {
         let relieved = self.post.is_out().is_some_and(|out| self.post.relieve(out, WATCH));
         if relieved {
@@ -262,8 +265,9 @@ impl World {
         relieved
     }
 
-    /// As the holder of the role, returns from a call of a device, and continues to serve if it
-    /// still has the role. Returns whether it has the role.
+    /// As the thread `HOME`, returns from a call of a device. Continues to serve as the runner,
+    /// unless the watch has taken over this role (the duty to make visits) meanwhile. Returns
+    /// whether the thread still has the role.
     pub(crate) fn back(&self) -> bool {
         let back = self.post.come_back(HOME, NOW);
         self.grant();
@@ -272,7 +276,8 @@ impl World {
             self.serve(HOME);
         } else if self.due.at() != NEVER {
             // This thread had requested another visit from itself, without a wake-up because it was
-            // awake. Now another thread has the role and must make this visit, so wake that thread.
+            // awake. Now another thread serves as the runner and must make this visit, so wake that
+            // thread.
             self.marks.set(0);
             self.wake();
         }
@@ -317,8 +322,8 @@ fn another_runner_comes_by() {
         let (theirs, others) = (world.clone(), world.clone());
         let runner = spawn(move || theirs.serve(HOME));
         let other = spawn(move || {
-            // The other runner leaves the mark of the port set, because only the port's own runner
-            // clears marks.
+            // The other runner does not clear the port's mark (the bit that says that a visit is
+            // requested), because only the port's own runner clears marks.
             if others.marks.iter().count() > 0 && others.due.at() <= NOW && others.due.take(NOW) {
                 others.visit(|| others.visit_now());
             }

@@ -168,8 +168,8 @@ pub(super) fn first_differences(case: &Case, ours: &Outcome, theirs: &Outcome) -
 }
 
 /// Returns the drops of an outcome, in order. A drop that happened while `tc` made a change gets
-/// the time at which the change began and the reason `Unsaid`, because the kernel frees the packets
-/// that a change drops one by one some time later, and does not say why.
+/// the time at which the change began and the reason `Unsaid`, because the kernel frees a packet
+/// that a change has dropped only some time later, and the recording does not show the reason.
 fn without_changes(case: &Case, outcome: &Outcome) -> Vec<Event> {
     let mut drops = outcome.drops.clone();
     for drop in &mut drops {

@@ -13,15 +13,16 @@ use super::{Case, Change, Event, Outcome, Reason, START_NS, frame};
 pub(super) const MTU: u32 = 1514;
 /// The period of the recording machine's clock tick, in nanoseconds.
 const TICK_NS: u64 = 10_000_000;
-/// The shortest time after which the machine's clock can interrupt the machine, in nanoseconds. It
-/// matters only while the recorder (the program that sent the packets) sleeps and has no packet
-/// left to send. An event that is then due up to 1 us after the recorder fell asleep happens 1 us
-/// after that instant; an event that is due between 1 us and 2 us after that instant happens 2 us
-/// after that instant.
+/// The shortest time after which the machine's clock can interrupt the machine, in nanoseconds. In
+/// the recordings, it matters only after the recorder (the program that sent the packets) has sent
+/// its last packet: see [`Machine::be_late`].
 const CLOCK_MIN_NS: u64 = 1_000;
-/// How often the recorder checks whether the last packet has left the tree, in nanoseconds.
+/// How often the recorder (the program that sent the packets), after its last packet, checks
+/// whether the last packet has left the tree, in nanoseconds.
 const POLL_NS: u64 = 100_000_000;
-/// How long after its last check the recorder runs `tc` to list the tree, in nanoseconds.
+/// After the recorder (the program that sent the packets) has checked for the last time whether all
+/// packets have left the tree, it waits this long, in nanoseconds, and then runs `tc` to list the
+/// tree.
 const LOOK_NS: u64 = 1_000_000_000;
 
 /// The machine of the recordings: a tree of qdiscs, a wire, and a timer for the qdisc.
@@ -49,7 +50,8 @@ struct Machine {
     tick_ns: u64,
     /// Whether the clock ticks even while the machine is idle.
     ticks: bool,
-    /// The time at which the recorder last checked whether the last packet has left the tree.
+    /// The time at which the recorder (the program that sent the packets) last checked whether the
+    /// last packet has left the tree.
     looked_ns: u64,
     outcome: Outcome,
 }
@@ -94,8 +96,9 @@ pub(super) fn guesses(case: &Case) -> Vec<Vec<u64>> {
     (0..longest).map(guess).collect()
 }
 
-/// Plays a case on this machine, with random numbers from `seed` and with the changes at the times
-/// in `changes`. Returns which packets were sent and dropped, and what the tree reports at the end.
+/// Plays a case (a recorded run of Linux) on the model of the recording machine, with random
+/// numbers from `seed`, and makes the changes of the tree at the times in `changes`. Returns which
+/// packets were sent and dropped, and what the tree reports at the end.
 pub(super) fn replay(case: &Case, seed: u64, changes: &[u64]) -> Played {
     let Some(tree) = Tree::of(&case.setup, MTU, seed) else { return Default::default() };
     let mut machine = Machine {
@@ -208,8 +211,8 @@ impl Machine {
         self.outcome.dequeues.push(event(now_ns, pkt));
     }
 
-    /// Makes everything happen that the wire, the timer and the clock tick do up to the time
-    /// `until_ns`, at which the recorder wakes up.
+    /// Makes everything happen that the wire, the qdisc's timer and the clock do up to the time
+    /// `until_ns`, at which the recorder (the program that sent the packets) wakes up.
     fn advance(&mut self, until_ns: u64) {
         loop {
             self.be_late();
@@ -232,8 +235,13 @@ impl Machine {
         self.tick_ns = (until_ns + 1).next_multiple_of(TICK_NS);
     }
 
-    /// If the timer runs or the wire becomes free less than 2 us after the recorder's last check,
-    /// delays this event until 1 us or 2 us (multiples of `CLOCK_MIN_NS`) after that check.
+    /// Delays events that come too soon for the machine's clock, as the recordings show it. After
+    /// its last packet, the recorder (the program that sent the packets) checks from time to time
+    /// whether all packets have left the tree, and sleeps after each check. The clock cannot
+    /// interrupt that sleep before 1 us (`CLOCK_MIN_NS`) has passed. So if the qdisc's timer is set
+    /// for, or the wire becomes free at, a time up to 1 us after the check, this event happens 1 us
+    /// after the check. If the time is between 1 us and 2 us after the check, the event happens 2
+    /// us after the check.
     fn be_late(&mut self) {
         for at_ns in self.timer_ns.iter_mut().chain([&mut self.free_at_ns]) {
             let after_ns = at_ns.saturating_sub(self.looked_ns);
@@ -243,7 +251,8 @@ impl Machine {
         }
     }
 
-    /// Runs the timer if it may run at `now_ns`. The recorder sleeps until `awake_ns`.
+    /// Calls the qdisc, as its timer does, if the timer may run at `now_ns`: see [`Machine`]. The
+    /// recorder (the program that sent the packets) sleeps until `awake_ns`.
     fn run_timer(&mut self, now_ns: u64, awake_ns: u64) {
         let Some(end_ns) = self.timer_ns else { return };
         let kept_back = self.tick_ns.min(awake_ns) < end_ns;
@@ -272,10 +281,12 @@ fn event(time_ns: u64, pkt: &Packet) -> Event {
 mod tests {
     use super::*;
 
-    /// For each change the guesses are, in this order: up to six times at which packets were sent
-    /// or dropped during the change, the two ends of the change, and the instants a nanosecond
-    /// before those six times. If one change has fewer guesses than another, its last guess is
-    /// repeated.
+    /// The instant at which the kernel made a change of the tree is guessed. The recording only
+    /// gives two times between which it lies. The guesses for a change are, in this order: the
+    /// first six times between them at which the kernel sent or dropped packets (all times, if
+    /// there are fewer than six); the two times themselves; and the instants a nanosecond before
+    /// the first six, unless that is before the earlier of the two times. If one change has fewer
+    /// guesses than another, its last guess is repeated.
     #[test]
     fn changes_are_guessed_where_something_shows() {
         let line = "tc qdisc change dev d root handle 1: pfifo limit 5";

@@ -1,4 +1,5 @@
-//! Reads the files of a case.
+//! Reads the files of a case: a recorded run of Linux, with the tree of qdiscs, the packets that
+//! came, and what the kernel did with each packet.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -10,8 +11,9 @@ use super::{
     Arrival, Case, CaseError, Change, Event, Figures, Outcome, Reason, START_NS, listing, short, tc,
 };
 
-/// Number of seconds that the recorder waits after the last packet, if `opts` does not set another
-/// number.
+/// Number of seconds that the recorder (the program that made the recording) waits, after it has
+/// sent the last packet, for packets to leave the tree, if the file `opts` of the case does not set
+/// another number.
 const PATIENCE_S: u64 = 600;
 
 pub(super) fn case(name: &str, files: &Files) -> Result<Case, CaseError> {
@@ -105,8 +107,8 @@ fn workload(files: &Files) -> Result<Vec<Arrival>, CaseError> {
     })
 }
 
-/// Reads the lines of `tc` that ran while packets came. Returns an error if a line is not valid for
-/// the tree that the lines before it have made.
+/// Reads from `changes.csv` the `tc` commands that were run while packets came. Returns an error if
+/// a command is not valid for the tree that the commands before it have made.
 fn changes(files: &Files, mut setup: Setup) -> Result<Vec<Change>, CaseError> {
     if files.text("changes.csv").is_err() {
         return Ok(Vec::new());

@@ -68,9 +68,9 @@ fn an_empty_qdisc_is_passed_by_where_it_may_be() {
         );
         assert_eq!(case.listing(1), listing);
     }
-    // Here packets may not bypass the qdisc, so the second packet waits in the queue. The third
-    // packet finds the queue full, and the qdisc drops the second, which is at the head, to make
-    // room.
+    // With these options packets may not bypass the qdisc, so the second packet waits in the queue.
+    // The third packet finds the queue full, and the qdisc drops the second, which is at the head,
+    // to make room.
     let tc = "tc qdisc add dev d root handle 1: pfifo_head_drop limit 1";
     let told = rows(&case(SLOW, tc, packets, ""));
     let expected = ["deq,0,0,0,", "deq,1000000,2,0,", "deq,3000000,3,0,", "drop,20,1,0,GENERIC"];
@@ -139,8 +139,8 @@ fn timers_run_along_with_interrupts() {
         (9_999_000, None, 10 * MS),
         (10 * MS, None, 10 * MS),
         (10 * MS + 1, None, 10 * MS + 10_001),
-        // If the recorder will wake up before the slack ends, the clock tick does not run the
-        // timer; the timer runs when the recorder wakes up.
+        // If the recorder (the program that sends the packets) will wake up before the slack ends,
+        // the clock tick does not run the timer; the timer runs when the recorder wakes up.
         (9_999_000, Some(10_005_000), 10_005_000),
         (9_999_000, Some(10_009_000), 10 * MS),
         (9_999_000, Some(10_009_001), 10 * MS),
@@ -150,9 +150,9 @@ fn timers_run_along_with_interrupts() {
         (29_995_000, None, 30 * MS),
         (39_995_000, None, 40_005_000),
         (49_995_000, None, 50_005_000),
-        // In the cases below, the recorder wakes up to check at 100 ms and at 200 ms. The clock
-        // ticks at 110 ms, because the recorder was awake, and at 130, 140 and 240 ms, as on an
-        // idle machine.
+        // In the cases below, the recorder (the program that sends the packets) wakes up at 100 ms
+        // and at 200 ms to check whether all packets have left. The clock ticks at 110 ms, because
+        // the recorder was awake, and at 130, 140 and 240 ms, as on an idle machine.
         (99_995_000, None, 100 * MS),
         (109_995_000, None, 110 * MS),
         (119_995_000, None, 120_005_000),
@@ -166,17 +166,19 @@ fn timers_run_along_with_interrupts() {
     }
 }
 
-/// The recorder waits ten minutes after the last packet; a packet that would leave at the end of
-/// that time or later is not in the outcome.
+/// The recorder (the program that sends the packets) waits ten minutes after it has sent its last
+/// packet; a packet that would leave the qdisc at the end of that time or later is not in the
+/// outcome.
 #[test]
 fn ten_minutes_are_enough() {
     assert_eq!(leaves("timer_slack 0", 600_000 * MS - 1, None), 600_000 * MS - 1);
     assert_eq!(leaves("timer_slack 0", 600_000 * MS, None), u64::MAX);
 }
 
-/// When the recorder wakes up within the slack of a timer, it does not run the timer if the clock
-/// will tick before the slack ends. In this case the recorder's own packet leaves first, and then
-/// the same call of the qdisc sends the packet that waited for the timer.
+/// A packet waits for the timer of `fq`. The recorder (the program that sends the packets) wakes up
+/// within the timer's slack and sends another packet. If the clock will tick before the slack ends,
+/// the wake-up does not run the timer. So the new packet leaves first, and then the same call of
+/// the qdisc sends the packet that waited.
 #[test]
 fn a_tick_keeps_a_timer_back() {
     let order = |txtime: u64, other: u64| {
@@ -185,13 +187,16 @@ fn a_tick_keeps_a_timer_back() {
     };
     assert_eq!(order(9_985_000, 9_986_000), ["deq,9986000,0,0,", "deq,9986000,1,0,"]);
     assert_eq!(order(9_995_000, 9_996_000), ["deq,9996000,1,0,", "deq,9996000,0,0,"]);
-    // If the clock ticks just when the slack ends, the recorder does run the timer.
+    // If the clock ticks just when the slack ends, the wake-up does run the timer, so the packet
+    // that waited leaves first.
     assert_eq!(order(9_990_000, 9_996_000), ["deq,9996000,0,0,", "deq,9996000,1,0,"]);
 }
 
-/// The recorder cannot set its clock to interrupt in less than a microsecond, so it makes an event
-/// late that is due sooner. This happens only while the recorder has no packet left to send, and
-/// only if the event is due within two microseconds after the recorder checked which packets left.
+/// After its last packet, the recorder (the program that sends the packets) checks from time to
+/// time whether all packets have left, and sleeps after each check. The machine's clock cannot
+/// interrupt this sleep in its first microsecond. So an event (a timer that runs, or a wire that
+/// becomes free) that is due less than 1 µs after the check happens 1 µs after it. An event that is
+/// due between 1 µs and 2 µs after the check happens 2 µs after it.
 #[test]
 fn the_clock_is_late_after_a_look() {
     for looked in [0, 100 * MS, 300 * MS] {
@@ -210,10 +215,11 @@ fn the_clock_is_late_after_a_look() {
         }
     }
     assert_eq!(leaves("timer_slack 0", 100 * MS, None), 100 * MS);
-    // If the recorder still has a packet to send, the timer of `fq` runs in time.
+    // The first packet may leave at 1,500 ns, and the recorder still has a packet to send, at 3,000
+    // ns. So the timer of `fq` runs at 1,500 ns, not late at 2,000 ns.
     assert_eq!(leaves("timer_slack 0", 1_500, Some(3_000)), 1_500);
-    // A packet on the wire is late, too, unless the recorder has a packet to send. Sending 100
-    // bytes takes 800 ns.
+    // Sending the first packet of 100 bytes takes 800 ns, and then the second may leave. This event
+    // is late, too, at 1,000 ns, unless the recorder still has a packet to send, at 2,000 ns.
     let wire = |more: &str| {
         let packets = format!("0,0,100,0,0,-1\n0,0,100,0,0,-1\n{more}");
         let case =
@@ -257,7 +263,7 @@ fn after_a_change_only_a_plug_is_asked() {
 }
 
 /// Packets that a change of a qdisc drops are reported at the time of the change. If a packet comes
-/// at the same time, it comes before the change.
+/// at the time of the change, it comes before the change.
 #[test]
 fn what_a_change_drops_is_told_at_once() {
     let tc = "tc qdisc add dev d root handle 1: codel limit 9";
@@ -297,8 +303,9 @@ fn drops_of_one_time_are_in_order() {
     assert_eq!(told, expected);
 }
 
-/// Each instant at which a change may have been made is tried: the times of recorded events during
-/// the change, and the two ends of the change.
+/// The recording says only between which two times a change was made. The replay tries each instant
+/// at which it may have been made: the times of events that the kernel recorded between the two
+/// times, and the two times.
 #[test]
 fn a_change_is_made_when_something_shows() {
     let tc = "tc qdisc add dev d root handle 1: plug limit 9000";
@@ -312,7 +319,7 @@ fn a_change_is_made_when_something_shows() {
     };
     let (ours, differences) = told("deq,44,0,0,\n");
     assert_eq!((ours, differences.len()), (vec!["deq,44,0,0,".to_owned()], 0));
-    // Both ends of the change are tried, too.
+    // The times at which the change began and ended are tried, too.
     assert!(told("deq,90,0,0,\n").1.is_empty());
     assert!(told("deq,10,0,0,\n").1.is_empty());
     // Instants outside the change are not tried. If no instant gives the kernel's outcome, the

@@ -134,8 +134,9 @@ fn departures_are_compared_by_packet_time_and_mark() {
     assert_eq!((none.worst_time_difference_ns, none.pass), (None, false));
 }
 
-/// A packet and its copy have the same number. The first of them that leaves in Onramp's run is
-/// compared with the first that leaves in the kernel's run, the second with the second.
+/// A packet and its copy have the same number. Of the packets with this number, the first that
+/// leaves in Onramp's run is compared with the first that leaves in the kernel's run, the second
+/// with the second.
 #[test]
 fn copies_are_compared_with_copies() {
     let tc = "tc qdisc add dev d root netem duplicate 100% seed 1";
@@ -151,8 +152,9 @@ fn copies_are_compared_with_copies() {
     assert_eq!((third.worst_time_difference_ns, third.marks, third.pass), (Some(0), true, false));
 }
 
-/// The kernel frees the packets that a change by `tc` drops one by one, some time later, and does
-/// not say why. Therefore neither the time nor the reason of a drop during a change is compared.
+/// If a change by `tc` drops packets, the kernel frees each of them some time after the drop, and
+/// the recording does not show why. So for drops during a change, neither the time nor the reason
+/// is compared, only the packets.
 #[test]
 fn drops_of_a_change_have_no_time() {
     let change = "changes.csv\nfrom_ns,to_ns,line\n\
@@ -167,9 +169,9 @@ fn drops_of_a_change_have_no_time() {
         );
         Case::parse("case", &text).unwrap_or_else(|error| panic!("{error}")).exact(1)
     };
-    // When the third packet comes, the change has already lowered the limit to one packet, so
-    // Onramp drops the third packet. The kernel's drop of this packet matches if its time lies
-    // within the change.
+    // The change lowers the limit to one packet, and then the third packet comes, so Onramp drops
+    // it. The kernel's drop of this packet matches if its time lies between the beginning (10 ns)
+    // and the end (20 ns) of the change.
     for (at, same) in [(9, false), (10, true), (15, true), (20, true), (21, false)] {
         let rows = format!("drop,{at},2,0,CONGESTED\n");
         assert_eq!(told(&rows).is_empty(), same, "{at}: {:?}", told(&rows));

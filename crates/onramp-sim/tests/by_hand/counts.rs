@@ -123,8 +123,9 @@ fn flows_beyond_the_most_are_others() {
         for flow in 0..=most {
             sink.note(&fate(flow, 100, 0, 1));
         }
-        // The sink counts `most` flows separately, and the packets of all further flows together.
-        // Another packet of a flow that is counted separately is still counted with that flow.
+        // The sink counts up to `most` flows separately, and the packets of all further flows
+        // together. Another packet of a flow that is counted separately is still counted with that
+        // flow.
         sink.note(&fate(most - 1, 100, 0, 1));
         assert_eq!(sink.flows().len() as u64, most);
         assert_eq!(sink.flows()[&(most - 1)].packets, 2);

@@ -7,8 +7,8 @@ use onramp_sim::source::{Cbr, OnOff, Poisson, Records, RowError, Source, Traffic
 
 use super::{MS, at};
 
-/// Returns the times at which the source sends its first `most` packets. Asserts that the cookie of
-/// each packet is the packet's number, counted from 0.
+/// Returns the times at which the source sends its first packets, up to `most` of them. Asserts
+/// that the cookie of each packet is the packet's number, counted from 0.
 fn times(mut source: impl Source, most: u64) -> Vec<Instant> {
     let mut times = Vec::new();
     for number in 0..most {

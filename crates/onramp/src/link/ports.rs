@@ -93,8 +93,8 @@ impl Link {
             blocked = shared.close_ports(std::iter::once(slot), shared.owners_deadline());
         }
         // If the flush succeeded, the port stays able to send packets that other threads were just
-        // pushing into it. Such packets are sent, too, and later packets of their flows wait for
-        // them.
+        // pushing into it. So these packets are sent, too, and later packets of their flows wait
+        // for them.
         let patience = deadline.max(shared.clock.now() + LATE_PATIENCE).0;
         slot.known.succession.go(&successors, if flushed { patience } else { 0 });
         shared.note_gone(port, &mut changing);

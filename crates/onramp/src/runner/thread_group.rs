@@ -67,9 +67,9 @@ struct Hands {
 enum Duty {
     /// Serves as the runner with this number.
     Run(usize),
-    /// Watches the runners.
+    /// Is the watch: watches the runners, and takes over the role of a runner that a device blocks.
     Watch,
-    /// Sleeps until another thread makes it the watch.
+    /// Sleeps until another thread makes it the watch (the thread that watches the runners).
     Spare,
 }
 
@@ -110,7 +110,7 @@ impl ThreadGroup {
         shared.rig().threads.hands().spawn(shared, number, Duty::Run(me), cpu, clock)
     }
 
-    /// Starts the watch, unless the link has a watch already.
+    /// Starts the watch (the thread that watches the runners), unless the link has one already.
     pub(crate) fn start_watch<S, D, C>(shared: &S, clock: C) -> Result<(), StartError>
     where
         S: Serves<D> + Send + Sync + Clone + 'static,
@@ -124,9 +124,9 @@ impl ThreadGroup {
         }
         hands.hire(shared, clock)?;
         threads.watch.on.store(true, Ordering::Relaxed); // Relaxed: the fence orders the store.
-        // SeqCst: pairs with the fence in `look_after`. Either a runner that goes out sees that
-        // there is a watch, and tells it; or the watch, which looks at the runners after this
-        // fence, sees that the runner is out.
+        // SeqCst: pairs with the fence in `look_after`. Either a runner that begins to visit a port
+        // whose device may block sees that there is a watch, and sets its alarm; or the watch,
+        // which looks at the runners after this fence, sees that the runner has begun its visit.
         fence(Ordering::SeqCst);
         threads.wake(threads.watch.post.holder());
         Ok(())
@@ -139,12 +139,14 @@ impl ThreadGroup {
         self.watch.on.load(Ordering::Relaxed)
     }
 
-    /// Makes sure that the watch checks, when the time limit has passed, whether the runner that
-    /// went out at `now` is back.
+    /// For a runner that, at `now`, begins to visit a port whose device may block: makes sure that
+    /// the watch (the thread that watches the runners) checks [`WATCH_NS`] later whether the visit
+    /// is over.
     #[inline]
     pub(super) fn look_after(&self, now: Instant) {
-        // SeqCst: pairs with the fence in `start_watch`: either the watch sees that the runner is
-        // out, or this thread sees the watch.
+        // SeqCst: pairs with the fence in `start_watch`. Either the watch, when it starts, sees
+        // that this runner has begun its visit, or this thread sees that there is a watch, and sets
+        // its alarm.
         fence(Ordering::SeqCst);
         if self.watches() && self.watch.alarm.set(now.after(WATCH_NS).0) {
             self.wake(self.watch.post.holder());
@@ -204,7 +206,8 @@ impl ThreadGroup {
 }
 
 impl Hands {
-    /// Makes a spare thread the watch or, if there is none, a new thread.
+    /// Makes a spare thread the watch (the thread that watches the runners) or, if no thread is
+    /// spare, a new thread.
     fn hire<S, D, C>(&mut self, shared: &S, clock: C) -> Result<(), StartError>
     where
         S: Serves<D> + Send + Sync + Clone + 'static,
@@ -225,8 +228,8 @@ impl Hands {
         self.spawn(shared, number, Duty::Watch, None, clock)?;
         self.started += 1;
         threads.watch.post.hand_over(number);
-        // The new thread may have found, before this hand-over, that it is not the watch yet, and
-        // gone to sleep. So wake it.
+        // The new thread may have looked before this hand-over, found that it is not the watch yet,
+        // and gone to sleep. So wake the new thread.
         threads.wake(number);
         Ok(())
     }
@@ -251,8 +254,7 @@ impl Hands {
             .spawn(move || {
                 let pin = cpu.map_or(Ok(()), onramp_dev::pin_thread);
                 let failed = pin.is_err();
-                // If the thread shall be pinned, the thread that starts this one waits for the
-                // result.
+                // If this thread shall be pinned, the thread that started it waits for the result.
                 let _ = pinned.send(pin);
                 if !failed {
                     live(&theirs, number, duty, &clock);
@@ -300,8 +302,8 @@ where
     }
 }
 
-/// Sleeps as a spare thread. Returns true if another thread has made this thread the watch, false
-/// if this thread shall end.
+/// Sleeps as a spare thread. Returns true if this thread becomes the watch (the thread that watches
+/// the runners), and false if this thread shall end.
 fn wait_to_watch(threads: &ThreadGroup, number: u16) -> bool {
     let is_watch = || threads.watch.post.holder() == number;
     let mut hands = threads.hands();
@@ -320,8 +322,9 @@ fn wait_to_watch(threads: &ThreadGroup, number: u16) -> bool {
     true
 }
 
-/// Watches the runners until one of them has been out for too long. Then takes over the role of
-/// that runner and returns the runner's number. Returns `None` if the thread shall end.
+/// Watches the runners until a device has blocked one of them for longer than [`WATCH_NS`]. Then
+/// takes over the role of that runner and returns the runner's number. Returns `None` if the thread
+/// shall end.
 fn watch<S, D, C>(shared: &S, number: u16, clock: &C) -> Option<usize>
 where
     S: Serves<D> + Send + Sync + Clone + 'static,
@@ -345,8 +348,8 @@ where
                 runner.stats.stand_ins.add(1);
                 let mut hands = threads.hands();
                 if hands.hire(shared, clock.clone()).is_err() {
-                    // No thread could be made the watch. The next thread that comes back from a
-                    // device becomes the watch.
+                    // No other thread could be made the watch. The next thread that returns from a
+                    // device and has lost its role becomes the watch.
                     threads.watch.post.hand_over(NOBODY);
                     runner.stats.unwatched.add(1);
                 }
@@ -354,8 +357,8 @@ where
             }
         }
         // If runners made visits since the last check, check again after a fixed time, even if no
-        // runner is out now: while runners go out again and again, one check for all of them costs
-        // less than a wake-up for each.
+        // runner visits a port now whose device may block: while runners make many such visits, one
+        // check for all runners costs less than a wake-up for each visit.
         let visits = shared.rig().runners.iter().map(|runner| runner.stats.visits.get()).sum();
         if visits != before {
             next = next.min(now.after(WATCH_NS).0);

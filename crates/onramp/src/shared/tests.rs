@@ -55,8 +55,8 @@ fn facts(queues: u16, fallback: &str) -> Facts {
     Facts { fallback, queues, mtu: 1_514, ports: true, ..Facts::default() }
 }
 
-/// On a device of a host, one root serves all queues together. On a plain link, each queue has a
-/// root of its own.
+/// On a device of a host, one root qdisc serves all queues together. On a link that no host has
+/// described as a device, each queue has a root of its own.
 #[test]
 fn one_root_serves_all_queues_of_a_device() {
     for (ports, described, one) in
@@ -72,7 +72,10 @@ fn one_root_serves_all_queues_of_a_device() {
         assert_eq!(shared.rig.gate.is_one(), one, "{ports} ports, described: {described}");
         let trees = if one { 1 } else { ports };
         assert_eq!(shared.fronts().len().min(ports), trees);
-        // Senders share the credits of those ports whose trees serve flows.
+        // Each port whose tree of qdiscs serves flows lets 8,192 packets be in flight, and the
+        // senders of the link divide this number equally. There is one sender, so it may have all
+        // of them in flight. If one root serves all ports, only the tree of the first port serves
+        // flows.
         let share = 8_192 * u32::try_from(trees).expect("few");
         let sender = link.sender();
         assert_eq!(shared.fair_credits(), share);
@@ -114,8 +117,8 @@ fn ports_hear_of_a_root_that_serves_all() {
     assert_eq!(stale(), [true; 3]);
 }
 
-/// A root serves all ports through the first port. So it can do so only if the first port has not
-/// been removed and is alive.
+/// If one root qdisc serves all ports of a link, the root belongs to the first port. So one root
+/// can serve all ports only if the first port is alive and was not removed.
 #[test]
 fn a_root_needs_the_first_port() {
     let link = link(3);
@@ -139,8 +142,8 @@ fn removed(link: &Link, ports: Range<usize>, timeout: Duration) -> (Vec<usize>, 
 }
 
 /// For a while after a port was removed, its flows wait for packets that were being pushed into it
-/// at the removal. At most 16 removed ports at a time are waited for in this way; older ones are
-/// settled.
+/// at the removal. Flows wait in this way for at most the 16 ports that were removed last; for
+/// older ones they no longer wait (these ports are settled).
 #[test]
 fn ports_that_went_are_unsettled_for_a_while() {
     for count in [1, 3, 15, 16, 17, 20] {
@@ -174,8 +177,9 @@ fn ports_that_went_are_unsettled_for_a_while() {
     }
 }
 
-/// A port that is being removed accepts no packets. After its removal, flows wait for it only while
-/// it still holds a packet and their time limit has not passed.
+/// A port that is being removed accepts no packets. After its removal, its flows send through
+/// another port. They do so only when the removed port holds no packet any more, or when the time
+/// limit for this wait has passed.
 #[test]
 fn who_comes_to_a_port_that_went_waits_for_what_is_in_it() {
     for (holds, patience, waits) in
@@ -203,8 +207,8 @@ fn who_comes_to_a_port_that_went_waits_for_what_is_in_it() {
     }
 }
 
-/// When a port is removed, senders no longer share its credits; when a port is added, they share
-/// the credits of the new port, too.
+/// The number of packets that each sender may have in flight is 8,192 times the number of ports,
+/// divided by the number of senders. This number changes at once when a port is removed or added.
 #[test]
 fn credits_are_shared_out_as_ports_come_and_go() {
     let builder = Link::devices((0..3).map(|_| boxed())).ports_max(5);

@@ -46,7 +46,8 @@ fn receive(mut receiver: Receiver, place: u16, most: u64) -> u64 {
     count
 }
 
-/// Sends over a network of which the last receiver is dropped after it has received `most` packets.
+/// Sends over an in-memory network whose last receiver is dropped after it has received `most`
+/// packets.
 fn over_a_network(qdisc: &'static str, most: u64) {
     in_time(move || {
         let network = Network::new(PLACES.into(), 40);

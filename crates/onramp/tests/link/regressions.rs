@@ -1,6 +1,7 @@
-//! Faults that Linux had after its lock-free list in front of qdiscs was merged (2025), and which a
-//! link must not have: R2, R4 and R7, and other faults. R1, R3 and R8 are in
-//! `onramp-core/tests/port/regressions.rs`.
+//! Tests that a link does not have bugs that Linux had after its lock-free list in front of qdiscs
+//! was added in 2025. Of the eight bugs R1 to R8 that the head of
+//! `onramp-core/tests/port/regressions.rs` lists, this file tests R2, R4 and R7. It also tests a
+//! few other bugs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,8 +14,9 @@ use onramp::{Device, DeviceInfo, DropReason, Instant, Link, PacketList, SendErro
 
 use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time, until};
 
-/// R2: in Linux, packets were dropped early, because the number of packets in the lock-free list
-/// was compared with the qdisc's `limit`, which is 0 in HTB and ten other qdiscs.
+/// R2, a bug of Linux (one of R1 to R8 in `onramp-core/tests/port/regressions.rs`): packets were
+/// dropped early, because the number of packets in the lock-free list was compared with the qdisc's
+/// `limit`, which is 0 in HTB and ten other qdiscs.
 ///
 /// In a link, the intake has a cap of its own for waiting packets, and gives packets beyond the cap
 /// back instead of dropping them. The qdisc's limit applies only to packets in the qdisc.
@@ -37,8 +39,8 @@ fn r2_the_intake_has_a_cap_of_its_own() {
     });
 }
 
-/// R4: in Linux, the fate of a packet (sent or dropped) was reported only if its batch had no other
-/// packet.
+/// R4, a bug of Linux (one of R1 to R8 in `onramp-core/tests/port/regressions.rs`): the fate of a
+/// packet (sent or dropped) was reported only if its batch had no other packet.
 ///
 /// In a link, the fate of every packet of a batch is reported, with the packet's own cookie.
 #[test]
@@ -107,11 +109,11 @@ impl Device for Counted {
     }
 }
 
-/// R7: in Linux, the array of queues leaked when a qdisc was destroyed, and dropped packets were
-/// not counted.
+/// R7, a bug of Linux (one of R1 to R8 in `onramp-core/tests/port/regressions.rs`): the memory of
+/// an array of queues leaked when a qdisc was destroyed, and dropped packets were not counted.
 ///
-/// A link is closed while threads send, by another thread than those. No packet is lost, and no
-/// device stays allocated.
+/// In this test, a thread closes a link while other threads send over it. Every packet is sent or
+/// counted as dropped, and all devices are freed.
 #[test]
 fn r7_a_link_closed_under_load_leaves_nothing() {
     for qdisc in ["pfifo", "fq", "fq maxrate 8mbit", "pfifo_fast"] {

@@ -21,7 +21,7 @@ pub(crate) enum How {
     Send,
     SendBatch,
     WaitRoom,
-    /// Waits with a time limit that is far away.
+    /// Waits with a time limit that is longer than the test.
     Timeout,
     Ready,
     PollReady,
@@ -138,8 +138,8 @@ fn a_close_wakes_those_whose_packets_lie_elsewhere() {
                     let all = u64::from(CREDITS) * HOWS.len() as u64;
                     until("the mailbox has them all", || world.link.stats().sent == all);
                 }
-                // If the packets are in a mailbox, all are sent. But a runner may still be leaving
-                // the port, so give the close time.
+                // If the packets are in a mailbox, the link has sent all of them. But a runner may
+                // still be busy with the port, so give the close a long time limit.
                 let report = world.link.close(if mailbox { LONG } else { Duration::ZERO });
                 assert_eq!(report.flushed, mailbox);
                 let mut senders = Vec::new();
@@ -185,7 +185,7 @@ fn a_death_wakes_those_whose_packets_lie_elsewhere() {
 }
 
 /// A port dies because its device panics while a runner calls it. Senders that wait with flows of
-/// that port are woken, though none of their packets is in it.
+/// that port are woken, though all their packets in flight are elsewhere, in a mailbox.
 #[test]
 fn a_death_by_a_runner_wakes_them_too() {
     in_time(|| {
@@ -219,8 +219,8 @@ fn a_close_ends_a_flush() {
             let flow = sender.flow_with(None, Mapping::Port(1));
             (0..CREDITS).for_each(|_| sender.try_send(&flow, b"x").unwrap());
             // A second sender submits a packet from the heap, which stays where the first sender's
-            // packets stay. The packet comes home to no sender, but a flush of the second sender
-            // waits for it.
+            // packets stay. It belongs to no sender's pool, but a flush of the second sender waits
+            // for it.
             let mut lends = world.link.sender();
             lends.submit(&flow, onramp::Packet::with_payload(b"of the heap")).unwrap();
             let sender = thread::scope(|scope| {
@@ -313,8 +313,9 @@ fn a_removal_wakes_those_who_wait_for_the_port() {
     }
 }
 
-/// Waiting senders are woken, too, if the removed port does not become empty in time, so that its
-/// packets are purged.
+/// Senders without credit wait while their packets lie in a port. The port is removed, but does not
+/// become empty within the time limit of the removal, so the removal drops these packets. That
+/// wakes the senders, and they continue at another port.
 #[test]
 fn a_removal_that_purges_wakes_them_too() {
     in_time(|| {

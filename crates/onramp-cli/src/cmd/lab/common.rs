@@ -250,16 +250,18 @@ impl<R> Figure<R> {
         Self { key, header, unit, digits, of }
     }
 
-    /// Returns the median, the least and the greatest value of this figure over the rounds of
-    /// `cell`, one variant of the experiment. Leaves out rounds without a value.
+    /// Returns the median, the least and the greatest value of this figure over the rounds of the
+    /// measurement `cell` (one combination of settings of the experiment). Leaves out rounds
+    /// without a value.
     pub(super) fn spread(&self, cell: &impl Rounds<Round = R>) -> Option<Spread> {
         let values = cell.rounds().iter().filter_map(self.of);
         Spread::of(values.filter(|value| value.is_finite()))
     }
 
-    /// Divides this figure in each round of `cell` by its value in the same round of `base` (both
-    /// are variants of the experiment). Returns the median, the least and the greatest of these
-    /// ratios. Leaves out rounds in which one of the two variants has no value.
+    /// Divides this figure in each round of the measurement `cell` by its value in the same round
+    /// of the measurement `base` (each is one combination of settings of the experiment). Returns
+    /// the median, the least and the greatest of these ratios. Leaves out rounds in which one of
+    /// the two measurements has no value.
     pub(super) fn ratio<C: Rounds<Round = R>>(&self, cell: &C, base: &C) -> Option<Spread> {
         let rounds = cell.rounds().iter().zip(base.rounds());
         let quotients = rounds.filter_map(|(own, base)| Some((self.of)(own)? / (self.of)(base)?));
@@ -276,8 +278,8 @@ impl<R> Figure<R> {
         self.header
     }
 
-    /// Returns a column that compares variants of the experiment: in the row of each variant, the
-    /// ratio of this figure to the same figure of the variant that `base` returns.
+    /// Returns a column that compares measurements: in the row of each measurement, the ratio of
+    /// this figure to the same figure of the measurement that `base` returns.
     pub(super) fn ratio_column<'a, C: Rounds<Round = R> + 'a>(
         &'a self,
         header: &str,
@@ -316,7 +318,8 @@ pub(super) fn insert(map: &mut Map<String, Value>, name: &str, spread: Option<Sp
     map.insert(format!("{name}_max"), value(|s| s.max));
 }
 
-/// A column of a table: its header, and the function that returns the text of a cell.
+/// A column of a table of measurements: its header, and the function that returns the column's text
+/// in the row of a measurement.
 pub(super) struct Column<'a, C> {
     header: String,
     text: Box<dyn Fn(&C) -> String + 'a>,
@@ -328,8 +331,8 @@ impl<'a, C> Column<'a, C> {
     }
 }
 
-/// Returns three columns with percentiles, 50, 99 and 99.9, of the times that `of` returns for a
-/// row.
+/// Returns three columns with percentiles, 50, 99 and 99.9, of the times that `of` returns for the
+/// measurement of a row.
 pub(super) fn latencies<'a, C>(
     of: impl Fn(&C) -> &Latency + Copy + 'a,
 ) -> impl Iterator<Item = Column<'a, C>> {
@@ -342,8 +345,8 @@ pub(super) fn latencies<'a, C>(
         .into_iter()
 }
 
-/// Returns a table with one row for each of `cells`. Columns in which no cell has a value are left
-/// out.
+/// Returns a table with one row for each of the measurements `cells` (each is one combination of
+/// settings of the experiment). Leaves out columns in which no measurement has a value.
 pub(super) fn table<C>(cells: &[C], columns: &[Column<'_, C>]) -> String {
     let column = |column: &Column<'_, C>| {
         let texts: Vec<String> = cells.iter().map(|cell| (column.text)(cell)).collect();
@@ -399,8 +402,8 @@ pub(super) fn counts(given: &[u32]) -> Vec<usize> {
     once(given.iter().map(|count| *count as usize))
 }
 
-/// Returns the given values without repetitions, because a variant that was measured twice would
-/// have two rows with the same name.
+/// Returns the given values without repetitions, because a value that was measured twice would give
+/// two rows with the same name.
 pub(super) fn once<T: PartialEq>(given: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut all = Vec::new();
     for one in given {

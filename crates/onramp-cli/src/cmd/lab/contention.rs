@@ -24,11 +24,11 @@ use crate::limits;
 /// the extremes. CPU is the user and system time of the whole process for each packet that left the
 /// device.
 ///
-/// By default, designs run with two kinds of manners. First, they behave as they originally did:
-/// designs of Linux never yield the processor, and each queue of another crate has a thread that
-/// drains it. Second, they behave like Onramp: the senders drain the queue, and if there are more
-/// senders than processors, a sender yields after 300 us. Onramp is the same in both cases, so its
-/// two rows show how well two runs agree.
+/// By default, designs run with two kinds of manners. First, they drain queues and yield the
+/// processor as they originally did: designs of Linux never yield, and each queue of another crate
+/// has a thread that drains it. Second, they do so as Onramp does: the senders drain the queue, and
+/// if there are more senders than processors, a sender yields after 300 us. Onramp is the same in
+/// both cases, so its two rows show how well two runs agree.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -47,7 +47,8 @@ pub(crate) struct Args {
         default_value = "busylock,llist,onramp"
     )]
     designs: Vec<String>,
-    /// Whether designs behave as they originally did or like Onramp
+    /// Whether designs drain queues and yield the processor as they originally did, or as Onramp
+    /// does
     #[arg(long, value_enum, default_value = "both")]
     manners: MannersName,
     /// Numbers of sending threads
@@ -105,10 +106,10 @@ enum DeviceName {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum MannersName {
-    /// Each design as it was: senders never yield, and queues of other crates have a thread that
-    /// drains them
+    /// As each design originally did: senders never yield, and queues of other crates have a thread
+    /// that drains them
     Linux,
-    /// Each design like Onramp: senders yield to other threads, and drain the queue
+    /// As Onramp does: senders yield to other threads, and drain the queue
     Equal,
     /// Both, one after the other
     Both,

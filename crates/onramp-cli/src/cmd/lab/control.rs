@@ -74,14 +74,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("control", parameters, results, &table(&cells))
 }
 
-/// Returns the measurement in which one thread sent as in `cell`, while no other thread read or
-/// changed qdiscs.
+/// Returns the measurement in which one thread sent as in the measurement `cell`, while no other
+/// thread read or changed qdiscs.
 fn base<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
     cells.iter().find(|other| other.design == cell.design.undisturbed())
 }
 
-/// If another thread read the counters of the sender's link in `cell`, returns the measurement in
-/// which it read those of another link; otherwise `None`.
+/// If, in the measurement `cell`, another thread read the counters of the sender's link, returns
+/// the measurement in which that thread read the counters of another link; otherwise `None`.
 fn elsewhere<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
     cells.iter().find(|other| Some(other.design) == cell.design.elsewhere())
 }

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         rounds,
         load,
     };
-    // Each cell (a design with a number of senders) runs twice in a round: once to time
+    // Each combination of a design and a number of senders runs twice in a round: once to time
     // transactions, and once without timing, for the rates.
     let windows = 2 * plan.designs.len() * plan.threads.len() * rounds;
     let mut run = Run::new(&args.common, windows)?;

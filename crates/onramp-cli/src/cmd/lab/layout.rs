@@ -96,7 +96,7 @@ fn table(cells: &[Measurement]) -> String {
     columns.extend(FIGURES.iter().map(Figure::column));
     columns.extend(latencies(|cell: &Measurement| &cell.latency));
     // Compare each layout with the one that groups the fields by writer, at the same number of
-    // threads. For each number, that layout is the first cell.
+    // threads. For each number of threads, that layout comes first in the measurements (`cells`).
     let grouped = |cell: &Measurement| cells.iter().find(|first| first.threads == cell.threads);
     columns.push(FIGURES[1].ratio_column("CPU to grouped", grouped));
     let mut text = common::table(cells, &columns);

@@ -81,8 +81,8 @@ fn subjects(names: &[String]) -> Result<Vec<Subject>> {
     names.iter().map(find).collect()
 }
 
-/// Returns the measurement of the binary heap with the same number of flows and of packets as
-/// `cell`.
+/// Returns the measurement of the binary heap with the same number of flows and of packets as the
+/// measurement `cell`.
 fn heap<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
     cells.iter().find(|other| {
         other.name == Subject::BinaryHeap.name()

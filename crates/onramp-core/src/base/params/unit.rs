@@ -56,8 +56,9 @@ pub enum Unit {
     /// A rate as for [`Unit::Rate`], or the variant's word in place of the option's name and value,
     /// which means a rate of zero. The word is also an alias of the option.
     RateOr(&'static str),
-    /// One of several forms. Each form is a row of values after a word of its own. The list that is
-    /// stored begins with the index of the form.
+    /// A value that users can write in one of several forms, such as `random 2%` or `state 1% 5%`
+    /// for the loss of `netem`. A form is a word and a row of values. Stored as a list: the index
+    /// of the form, then the values.
     Forms(&'static [Form]),
     /// A service curve: `m1 RATE d TIME m2 RATE`. Stored as a list of these three numbers, in bytes
     /// per second and nanoseconds.
@@ -73,14 +74,16 @@ pub enum Unit {
     TimeOrPackets,
 }
 
-/// One of the forms of [`Unit::Forms`].
+/// One of the forms in which users can write the value of an option: a word, and a row of values
+/// after it (see [`Unit::Forms`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
-    /// The word with which the form begins. The user may leave out the word of the first form.
+    /// The word with which users begin a value in this form, such as `random`. In the first form of
+    /// an option, users may leave out the word.
     pub word: &'static str,
-    /// Number of values that the form requires; the others may be left out.
+    /// Number of values after the word that users must give; they may leave out the later ones.
     pub must: usize,
-    /// Units of the form's values.
+    /// The units of the values after the word, in order.
     pub units: &'static [Unit],
 }
 

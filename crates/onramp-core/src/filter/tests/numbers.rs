@@ -4,7 +4,7 @@ use super::super::{How, Table};
 use super::tools::apply;
 use super::{PLACE, try_table};
 
-/// Returns the numbers of all actions of each filter.
+/// Returns for each filter the numbers (`index`) of its actions.
 fn numbers(table: &Table) -> Vec<Vec<u32>> {
     let of = |filter: &super::super::FilterSpec| {
         filter.actions.iter().map(|action| action.index).collect()
@@ -38,8 +38,8 @@ fn each_kind_has_its_own() {
     ])
     .expect("room");
     assert_eq!(numbers(&table), [vec![1, 1, 1], vec![2, 2, 2], vec![3, 4, 4, 5], vec![3, 5, 3]]);
-    // In a filter, two actions of the same kind cannot have the same number, but actions of
-    // different kinds can.
+    // In a filter, two actions of the same kind cannot have the same number (`index`), but two
+    // actions of different kinds can.
     let twice = "matchall action ok index 7 action drop index 7";
     assert!(try_table(&[twice]).is_err());
     let other = "matchall action police mtu 500 index 7 action drop index 7";
@@ -53,21 +53,21 @@ fn what_is_free_again_is_given_out() {
     };
     let mut table = try_table(&[]).expect("an empty one");
     (1..=5).for_each(|pref| add(&mut table, pref, "action ok"));
-    // The numbers of actions are free after their filter was deleted by its handle, or with all
-    // filters of its preference.
+    // The numbers (`index`) of a filter's actions are free again after the filter was deleted by
+    // its handle, or with all filters of its preference.
     apply(&mut table, How::Delete, "pref 4 handle 1 basic").expect("it is there");
     apply(&mut table, How::Delete, "pref 2").expect("it is there");
     assert_eq!(numbers(&table), [[1], [3], [5]]);
     add(&mut table, 6, "action ok action ok action ok");
     assert_eq!(numbers(&table), [vec![1], vec![3], vec![5], vec![2, 4, 6]]);
-    // After all filters of the chain were deleted, numbers begin at 1 again.
+    // After all filters of the chain were deleted, the numbers of new actions begin at 1 again.
     apply(&mut table, How::Delete, "").expect("they are there");
     add(&mut table, 1, "action ok");
     assert_eq!(numbers(&table), [[1]]);
 }
 
-/// The actions of a filter that replaces another get new numbers, because the replaced filter keeps
-/// its numbers until the new filter has got its own.
+/// If a filter replaces another, its actions get new numbers (`index`), because the replaced filter
+/// keeps its numbers until the new filter has got its own.
 #[test]
 fn a_filter_in_the_place_of_another() {
     let mut table =
@@ -95,7 +95,8 @@ fn a_filter_in_the_place_of_another() {
     apply(&mut table, How::Add, "pref 3 basic action ok index 9").expect("it is free");
 }
 
-/// The actions of a filter that is refused take no numbers.
+/// If the command that adds a filter is refused, the numbers (`index`) that it asks for or that its
+/// actions would have got stay free, so that the actions of later filters can have them.
 #[test]
 fn a_refused_filter_takes_none() {
     let mut table = try_table(&["pref 1 matchall action ok"]).expect("room");

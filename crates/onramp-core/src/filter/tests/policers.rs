@@ -84,7 +84,7 @@ fn policers_are_shown() {
             "rate 0bit burst 0b mtu 500b action drop/pipe overhead 0b",
         ),
         // 1,100 bytes at 125 MB/s take 8.8 µs, of which `tc` sends 8 µs to Linux. 130 bytes take
-        // one microsecond, which Linux stores as 15 ticks of 64 ns. That is less than a
+        // one microsecond, which Linux stores as 15 units of 64 ns. That is less than a
         // microsecond, so `tc` shows a burst of zero.
         ("rate 1gbit burst 1100", "rate 1Gbit burst 1000b mtu 2Kb action reclassify overhead 0b"),
         ("rate 1gbit burst 130", "rate 1Gbit burst 0b mtu 2Kb action reclassify overhead 0b"),
@@ -306,7 +306,7 @@ impl Model {
 }
 
 /// The options of policers as users type them, and their models. 8 Mbit/s are 1,000 ns per byte.
-/// All sizes are multiples of 8 bytes, for which rounding to Linux's ticks loses nothing.
+/// All sizes are multiples of 8 bytes, for which rounding to Linux's units of 64 ns loses nothing.
 fn models() -> Vec<(&'static str, Model)> {
     let plain = Model { mtu: 2040, ..Model::new((1000, 4_000_000), None) };
     vec![

@@ -4,7 +4,7 @@
 use super::*;
 use crate::tc::Spec;
 
-/// Creates a law with a target of 1,000 ticks of 64 ns, for packets of at most 1,000 bytes. Its
+/// Creates a law with a target of 1,000 units of 64 ns, for packets of at most 1,000 bytes. Its
 /// updates do not change the probability.
 fn law() -> Law {
     Law {
@@ -43,7 +43,7 @@ fn a_queue_is_at_rest_first() {
     let Pie { probability, sum, delay, delay_before, burst, since, measured, rate } =
         Pie::default();
     assert_eq!([probability, sum, delay, delay_before, rate], [0; 5]);
-    // A new queue has a burst allowance of 150 ms, in ticks of 64 ns.
+    // A new queue has a burst allowance of 150 ms, in units of 64 ns.
     assert_eq!((burst, since, measured), (150_000_000 / 64, None, None));
 }
 
@@ -154,15 +154,14 @@ fn rates_are_measured_over_many_bytes() {
     };
     assert_eq!(leaves(9_000, 16_383, 90), (None, None, 0, 1_000), "too few are left");
     assert_eq!(leaves(16_383, 16_384, 100), (Some(16_383), Some(100), 0, 1_000));
-    // 16,384 bytes in 64 ticks are a rate of 65,536 (in 1/256 byte per tick). The next measurement
-    // begins.
+    // 16,384 bytes in 64 units of 64 ns are a rate of 65,536 (in 1/256 byte per 64 ns). The next
+    // measurement begins.
     assert_eq!(leaves(1, 16_384, 164), (Some(0), Some(164), 65_536, 936));
     assert_eq!(leaves(16_383, 5, 170), (Some(16_383), Some(164), 65_536, 936));
     // The new measurement is twice the old rate, and has the weight 1/8 in the new average. Now too
     // few bytes are queued for another measurement.
     assert_eq!(leaves(1, 16_383, 196), (None, Some(164), 65_536 / 8 * 7 + 131_072 / 8, 904));
-    // A measurement gives no rate if it took less than a tick; a measurement of one tick gives a
-    // rate.
+    // A measurement gives no rate if it took less than 64 ns; a measurement of 64 ns gives a rate.
     assert_eq!(leaves(20_000, 16_384, 300), (Some(20_000), Some(300), 73_728, 904));
     let rate = 73_728 - 9_216 + (20_100 * 256) / 8;
     assert_eq!(leaves(100, 16_384, 301), (Some(0), Some(301), rate, 903));
@@ -321,8 +320,8 @@ fn a_change_keeps_what_is_waited_for() {
     let _ = (ours.rng.next_u64(), rounds.count(&ours.timer, tick(50)));
     assert_eq!(rounds.count(&ours.timer, tick(51)), 1);
     let drawn = ours.rng.clone().next_u64();
-    // One update of all queues takes three ticks, one for each third of the queues. An update began
-    // in tick 51, and the parameters change in tick 52.
+    // One update of all queues takes three jiffies, one for each third of the queues. An update
+    // began in jiffy 51, and the parameters change in jiffy 52.
     let new = Law { alpha: 9, target: 7, rng: Rng::new(99), ..timed(300_000_000) };
     ours.change(new, &mut rounds, tick(52));
     assert_eq!((ours.alpha, ours.target, ours.rng.next_u64()), (9, 7, drawn));
@@ -342,7 +341,7 @@ fn what_is_told_of_the_state() {
     assert_eq!(told(&law()), common);
     let estimator = Law { estimator: true, ..law() };
     assert_eq!(told(&estimator)[..3], common);
-    // The rate is two bytes per tick; a second has 15,625,000 ticks.
+    // The rate is two bytes per 64 ns; a second has 15,625,000 times 64 ns.
     assert_eq!(told(&estimator)[3..], [("avg_dq_rate", 31_250_000)]);
 }
 
@@ -353,7 +352,7 @@ fn what_is_told_of_the_state() {
 fn the_delay_before_an_estimate_is_kept() {
     let spec: Spec = "pie dq_rate_estimator".parse().expect("a line");
     let law = Law::new(&spec.values(1514), 1);
-    // The measured rate is one byte per tick.
+    // The measured rate is one byte per 64 ns.
     let mut pie = Pie { rate: 1 << RATE_BITS, delay_before: 7, ..Pie::default() };
     for (backlog, before) in [(1_000_000, 0), (2_000_000, 1_000_000), (3_000_000, 2_000_000)] {
         pie.update(&law, backlog, 1);

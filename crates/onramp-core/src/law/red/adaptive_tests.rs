@@ -1,5 +1,5 @@
 //! Tests adaptive RED step by step against its paper: Floyd, Gummadi and Shenker, "Adaptive RED",
-//! 2001, figure 2. Every half second (in Linux, plus a tick of 10 ms), `max_p` is changed. If the
+//! 2001, figure 2. Every half second (in Linux, plus a jiffy of 10 ms), `max_p` is changed. If the
 //! average is above the target and `max_p` is at most 0.5, `max_p` grows by min(0.01, max_p / 4).
 //! If the average is below the target and `max_p` is at least 0.01, `max_p` is multiplied by 0.9.
 //! The target range lies from 0.4 to 0.6 of the way from `min` to `max`.
@@ -111,7 +111,7 @@ fn an_idle_queue_is_below_the_target() {
     let (mut average, mut adaption) = (average(25_000), Adaption::default());
     adaption.run(&mut red, &average, NOW);
     average.rest(NOW);
-    // Half a second and a tick of 10 ms are 62 cells of 8,192 us in the table of idle times. In
+    // Half a second and a jiffy of 10 ms are 62 cells of 8,192 us in the table of idle times. In
     // this time, the average is halved five times: less than 1,000 of its 25,000 bytes are left.
     adaption.run(&mut red, &average, NOW.after(TICK_NS));
     near(f64::from(red.max_p) / 4_294_967_296.0, 0.18);

@@ -97,7 +97,7 @@ fn idle_queues_forget_by_the_table() {
         assert_eq!(after(average_packet, rate, 1 << 40), 1 << 9, "the end of the table");
     }
     assert_eq!(after(100, 1_250_000_000, 1), 1 << 9);
-    // A packet of 1,000 bytes takes 800 us, which is 12,500 ticks of 64 ns. As in `tc`, these ticks
+    // A packet of 1,000 bytes takes 800 us, which is 12,500 units of 64 ns. As in `tc`, these units
     // count as microseconds. So in a cell of the table, 2^13 us, the average shrinks by -ln(7/8) /
     // 12,500 * 8,192 = 0.0875 bits. After the twelfth cell, that is 1.05 bits.
     let cell = 1 << 13;
@@ -108,13 +108,14 @@ fn idle_queues_forget_by_the_table() {
     assert_eq!(after(1_000, 1_250_000, 11 * cell), 1 << 39);
 }
 
-/// How fast an idle average shrinks is computed from the time of a packet in whole ticks of 64 ns.
+/// How fast an idle average shrinks is computed from the time of a packet in whole units of 64 ns.
 #[test]
 fn how_fast_an_average_shrinks() {
-    // A packet of 1,000 bytes takes 15,625,000 ticks at 1,000 bytes per second.
+    // At 1,000 bytes per second, a packet of 1,000 bytes takes a second, which is 15,625,000 units
+    // of 64 ns.
     let (bits, _) = shrinking(1, 1_000, 1_000);
     assert_eq!(bits, -(0.5_f64.ln()) / 15_625_000.0);
-    // A packet that takes 12 us, which is 187.5 ticks, counts as 187 ticks.
+    // A packet that takes 12 us, which is 187.5 units of 64 ns, counts as 187 units.
     let (bits, _) = shrinking(1, 12, 1_000_000);
     assert_eq!(bits, -(0.5_f64.ln()) / 187.0);
     // One cell of the table of idle times (Linux's `Scell_log`) covers at most 2^31 us.
@@ -191,7 +192,7 @@ fn certainty_is_a_power_of_two() {
     assert_eq!(shape(10_000, 11_000, u32::MAX - 1).max_p(), u32::MAX - 1);
 }
 
-/// The first change of `max_p` is half a second and a tick of 10 ms after the start.
+/// The first change of `max_p` is half a second and a jiffy of 10 ms after the start.
 #[test]
 fn adaption_begins_half_a_second_from_now() {
     let ticks = |n: u64| Instant(n * 10_000_000);

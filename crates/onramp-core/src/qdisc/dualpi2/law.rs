@@ -28,8 +28,9 @@ const DELAY_BITS: u32 = 6;
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 
-/// The greatest number of nanoseconds that is a whole number of microseconds and fits in 32 bits,
-/// in which Linux stores such a time.
+/// The longest interval between two updates of the base probability (`tupdate`), in nanoseconds.
+/// `tc` sends the interval in whole microseconds, and Linux stores it as a 32-bit number of
+/// nanoseconds, so this is the largest multiple of 1,000 that fits into 32 bits.
 pub(super) const US_MAX: u64 = U32_MAX / 1_000 * 1_000;
 
 /// The largest gain, in units of 1/256 Hertz.

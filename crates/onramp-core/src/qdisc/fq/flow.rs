@@ -22,11 +22,11 @@ use super::index::Index;
 /// The value that means "none" where the number of a flow or of a heap is expected.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Length of a tick, in nanoseconds: the time for which a flow has been idle is counted in ticks.
-/// Linux counts it in jiffies; a tick is as long as a jiffy with `HZ=100`.
+/// Length of a jiffy, in nanoseconds, with `HZ=100`: as in Linux, the time for which a flow has
+/// been idle is counted in jiffies.
 pub(super) const TICK_NS: u64 = 10_000_000;
 
-/// How long a flow must have been idle before it may be removed: 3 s, in ticks of 10 ms.
+/// How long a flow must have been idle before it may be removed: 3 s, in jiffies of 10 ms.
 const GC_AGE_TICKS: u32 = 300;
 
 /// Number of flows that are checked for idleness whenever a flow is added.
@@ -58,7 +58,7 @@ pub(super) struct Flow {
     /// Number of bytes that this flow may still send in this round.
     pub(super) credit: i32,
     /// The meaning depends on the state of the flow. Throttled: the number of the flow's entry
-    /// among the waiting flows. Detached: when the flow became idle, in ticks of 10 ms. Free: the
+    /// among the waiting flows. Detached: when the flow became idle, in jiffies of 10 ms. Free: the
     /// next free place of the slab.
     pub(super) link: u32,
     /// Number of the heap that holds this flow's out-of-order packets, or `NONE`.
@@ -390,7 +390,7 @@ impl Flows {
     }
 }
 
-/// Converts a time in nanoseconds to ticks of 10 ms. The number of ticks has 32 bits and wraps
+/// Converts a time in nanoseconds to jiffies of 10 ms. The number of jiffies has 32 bits and wraps
 /// around after 497 days.
 #[inline]
 pub(super) fn ticks(now_ns: u64) -> u32 {
@@ -399,8 +399,8 @@ pub(super) fn ticks(now_ns: u64) -> u32 {
     ticks
 }
 
-/// Whether the tick `a` is later than the tick `b`, even if the number of ticks has wrapped around
-/// in between. A tick is 10 ms long.
+/// Whether the jiffy `a` is later than the jiffy `b`, even if the number of jiffies has wrapped
+/// around in between. A jiffy is 10 ms long.
 #[inline]
 pub(super) fn is_after(a: u32, b: u32) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 31

@@ -99,8 +99,8 @@ fn show_buckets(param: &Param, value: &Value, out: &mut Out) {
     }
 }
 
-/// Shows the refill delay rounded up to whole ticks of 10 ms, because the idle time of flows is
-/// counted in such ticks.
+/// Shows the refill delay rounded up to whole jiffies of 10 ms, because the idle time of flows is
+/// counted in jiffies.
 fn show_refill(param: &Param, value: &Value, out: &mut Out) {
     if let Value::Number(ns) = value {
         look::as_number(param, ns.div_ceil(TICK_NS) * TICK_NS, out);

@@ -67,7 +67,7 @@ pub(super) struct Real {
     /// Number of bytes that the class has sent under the guarantee.
     pub(super) cumul: u64,
     /// The time at which the next packet becomes eligible, so that it may be sent under the
-    /// guarantee (`e`), and the time by which the packet has to be sent (`d`), in ticks of 64 ns.
+    /// guarantee (`e`), and the time by which the packet has to be sent (`d`), in units of 64 ns.
     pub(super) e: u64,
     pub(super) d: u64,
     pub(super) place: Place,
@@ -105,12 +105,12 @@ pub(super) struct Share {
     /// Number of active children; for a leaf, 1 if the leaf is active, else 0.
     pub(super) active: u32,
     /// The virtual time of the class, and the sum of all corrections that moved this time forward,
-    /// in ticks of 64 ns.
+    /// in units of 64 ns.
     pub(super) vt: u64,
     pub(super) correction: u64,
     pub(super) turn: u64,
     /// The time from which the class's own limit and the limits of its children allow the class to
-    /// send, in ticks of 64 ns.
+    /// send, in units of 64 ns.
     pub(super) f: u64,
     /// How often this class has become active; and how often its parent had become active by the
     /// time at which this class last became active.
@@ -140,7 +140,7 @@ impl Share {
 pub(super) struct Limit {
     pub(super) curve: Curve,
     pub(super) path: Path,
-    /// The time from which the limit allows the class to send, in ticks of 64 ns.
+    /// The time from which the limit allows the class to send, in units of 64 ns.
     pub(super) f: u64,
 }
 
@@ -166,7 +166,7 @@ pub(super) struct Below {
 }
 
 impl Below {
-    /// Returns the earliest time at which an active child may send, in ticks of 64 ns; zero if no
+    /// Returns the earliest time at which an active child may send, in units of 64 ns; zero if no
     /// child is active.
     pub(super) fn f_min(&self) -> u64 {
         self.by_f.first_key_value().map_or(0, |((f, _), _)| *f)

@@ -3,25 +3,25 @@
 //!
 //! Source: I. Stoica, H. Zhang, T. S. E. Ng, "A Hierarchical Fair Service Curve Algorithm for
 //! Link-Sharing, Real-Time and Priority Services", 1997; the fixed-point formats are those of Linux
-//! 7.2, so that results are rounded in the same way. Time counts ticks of 64 ns, service counts
+//! 7.2, so that results are rounded in the same way. Time is counted in units of 64 ns, service in
 //! bytes.
 
-/// A tick, the unit of time, is 2 to this power nanoseconds long: 64 ns.
+/// The unit of time (called tick in the code) is 2 to this power nanoseconds long: 64 ns.
 const TICK_SHIFT: u32 = 6;
 const TICKS_PER_SEC: u64 = 1_000_000_000 >> TICK_SHIFT;
-/// Number of fractional bits of a slope in bytes per tick of 64 ns.
+/// Number of fractional bits of a slope in bytes per 64 ns.
 const SLOPE_BITS: u32 = 30 - TICK_SHIFT;
-/// Number of fractional bits of an inverse slope in ticks of 64 ns per byte.
+/// Number of fractional bits of an inverse slope in units of 64 ns per byte.
 const INVERSE_BITS: u32 = 8 + TICK_SHIFT;
 /// The inverse of a slope of zero; also the time that such a slope needs for any number of bytes.
 const NEVER: u64 = u64::MAX;
 
-/// Returns the number of the tick (64 ns long) that contains the time `ns`, in nanoseconds.
+/// Converts the time `ns` from nanoseconds to whole units of 64 ns, rounded down.
 pub(super) fn tick(ns: u64) -> u64 {
     ns >> TICK_SHIFT
 }
 
-/// Returns the time at which the tick number `tick` (64 ns long) begins, in nanoseconds.
+/// Converts the time `tick` from units of 64 ns to nanoseconds.
 pub(super) fn tick_ns(tick: u64) -> u64 {
     tick.saturating_mul(1 << TICK_SHIFT)
 }
@@ -33,7 +33,7 @@ fn scaled(number: u64, factor: u64, bits: u32) -> u64 {
     (number >> bits).wrapping_mul(factor).wrapping_add(low.wrapping_mul(factor) >> bits)
 }
 
-/// The slope of a line: `forth` is bytes per tick of 64 ns, `back` is ticks per byte. Both are
+/// The slope of a line: `forth` is bytes per 64 ns, `back` is units of 64 ns per byte. Both are
 /// fixed-point numbers.
 #[derive(Clone, Copy, Debug)]
 struct Slope {
@@ -66,7 +66,7 @@ impl Slope {
 pub(super) struct Curve {
     first: Slope,
     second: Slope,
-    /// How long the first slope lasts, in ticks of 64 ns, and how many bytes it reaches in that
+    /// How long the first slope lasts, in units of 64 ns, and how many bytes it reaches in that
     /// time.
     ticks: u64,
     bytes: u64,
@@ -90,7 +90,8 @@ impl Curve {
         self.first.forth <= self.second.forth
     }
 
-    /// Returns the path that follows this curve, starting at the tick `tick` with `bytes` bytes.
+    /// Returns the path that follows this curve, starting at the time `tick`, in units of 64 ns,
+    /// with `bytes` bytes.
     pub(super) fn at(self, tick: u64, bytes: u64) -> Path {
         Path { tick, bytes, curve: self }
     }
@@ -106,8 +107,8 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// Returns the tick at which the path (a service curve with a starting point) reaches `bytes`
-    /// bytes.
+    /// Returns the time, in units of 64 ns, at which the path (a service curve with a starting
+    /// point) reaches `bytes` bytes.
     pub(super) fn tick_of(&self, bytes: u64) -> u64 {
         let Self { tick, bytes: from, curve } = *self;
         if bytes < from {
@@ -124,8 +125,8 @@ impl Path {
         }
     }
 
-    /// Returns how many bytes the path (a service curve with a starting point) has reached at
-    /// `tick`.
+    /// Returns how many bytes the path (a service curve with a starting point) has reached at the
+    /// time `tick`, in units of 64 ns.
     fn bytes_at(&self, tick: u64) -> u64 {
         let Self { tick: from, bytes, curve } = *self;
         let ticks = tick.saturating_sub(from);
@@ -138,7 +139,7 @@ impl Path {
     }
 
     /// Replaces this path by the lower of two paths: this path itself, and a new path that follows
-    /// `curve` and starts at `tick` with `bytes` bytes.
+    /// `curve` and starts at the time `tick`, in units of 64 ns, with `bytes` bytes.
     pub(super) fn lower(&mut self, curve: &Curve, tick: u64, bytes: u64) {
         let here = self.bytes_at(tick);
         if curve.is_convex() {
@@ -181,8 +182,8 @@ impl Path {
 mod tests {
     use super::*;
 
-    /// 1 Mbit/s is 125,000 bytes in one second (15,625,000 ticks of 64 ns), which is 8 thousandths
-    /// of a byte per tick. Both `forth` (bytes per tick) and `back` (ticks per byte) are rounded
+    /// 1 Mbit/s is 125,000 bytes in one second (15,625,000 units of 64 ns), which is 8 thousandths
+    /// of a byte per unit. Both `forth` (bytes per unit) and `back` (units per byte) are rounded
     /// up.
     #[test]
     fn both_directions_of_a_slope_round_up() {
@@ -200,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_path_bends_where_its_first_slope_ends() {
-        // 10 ms are 156,250 ticks of 64 ns; in that time, a rate of 250,000 bytes per second gives
+        // 10 ms are 156,250 units of 64 ns; in that time, a rate of 250,000 bytes per second gives
         // 2,500 bytes.
         let path = curve(250_000, 10, 125_000).at(1_000, 500);
         assert_eq!(path.tick_of(400), 1_000);

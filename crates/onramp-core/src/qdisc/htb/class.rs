@@ -225,7 +225,7 @@ impl Class {
         ] {
             out(name, count.cast_signed());
         }
-        // `tc` shows tokens in ticks of 64 ns.
+        // `tc` shows tokens in units of 64 ns.
         for (name, bucket) in [("tokens", &self.rate), ("ctokens", &self.ceil)] {
             out(name, (bucket.tokens_ns >> 6).clamp(i32::MIN.into(), i32::MAX.into()));
         }

@@ -25,8 +25,9 @@ enum Target {
     Named(u16),
 }
 
-/// Creates an error of the kernel, because a qdisc is missing or because another qdisc is in the
-/// way.
+/// Returns the error for a command about a qdisc that the kernel, and not `tc`, refuses: with the
+/// error number `errno`, the kernel's message `said` (empty if it sends none), and the reason `why`
+/// the value `value` of the option `key` is wrong.
 fn refused(errno: Errno, said: &'static str, key: &str, value: &str, why: &str) -> ConfigError {
     ConfigError::new("qdisc", key, value, why).kernel(errno, said)
 }
@@ -99,7 +100,8 @@ impl Setup {
     }
 
     /// Returns the class as a place below which a qdisc can stand, or an error if no qdisc can
-    /// stand there. For a parent with exactly one child, any class means class 1.
+    /// stand there. If the parent qdisc has exactly one child, any class that the command names
+    /// means class 1.
     fn leaf_place(&self, class: Handle, missing: &'static str) -> Result<Handle, ConfigError> {
         let name = class.to_string();
         let wrong = |errno, said, why: &str| Err(refused(errno, said, "parent", &name, why));

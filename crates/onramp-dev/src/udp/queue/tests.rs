@@ -94,8 +94,8 @@ fn payload(number: usize, len: usize) -> Vec<u8> {
 
 type Fates = Vec<(u64, Option<DropReason>)>;
 
-/// Calls `transmit` once. Returns the finished packets and the device's answer. Packets that are
-/// not finished stay in `burst`.
+/// Calls `transmit` once. Returns the packets that the device has finished (sent or dropped), and
+/// the device's answer. The other packets stay in `burst`.
 fn transmit(queue: &mut Queue<Script>, burst: &mut PacketList) -> (Fates, Transmitted) {
     let before: Vec<_> = cookies(burst);
     let mut done = PacketList::new();

@@ -114,7 +114,8 @@ fn a_wish_is_looked_after_until_it_is_fulfilled() {
     *world.has_room.lock().expect("no panic") = true;
     assert_eq!(world.round(NOW.after(2_000_000)), Some((1, NEVER)));
     assert_eq!(*world.rings.lock().expect("no panic"), 1);
-    // The sender has been told once, so a further visit does not tell it again.
+    // The sender has been told once that there is room, so a further visit does not tell the sender
+    // again.
     world.waker().visit_by(NOW);
     assert_eq!(world.round(NOW.after(3_000_000)), Some((1, NEVER)));
     assert_eq!(*world.rings.lock().expect("no panic"), 1);
@@ -161,8 +162,8 @@ fn visits_in_vain_become_rare() {
         due.wrapping_sub(NOW.0)
     };
     for _ in 0..2 {
-        // The slot counts these visits in 8 bits. 300 visits in a row would overflow the counter if
-        // it did not stop at 255.
+        // The port counts, in 8 bits, the visits in a row that found another owner. 300 of them
+        // would overflow this counter if it did not stop at 255.
         for time in 0..300 {
             let ticks = if time < 6 { 1 << time } else { 64 };
             assert_eq!(due_after(None), ticks * 100_000, "time {time}");
@@ -175,7 +176,7 @@ fn visits_in_vain_become_rare() {
 }
 
 /// If a link has only one runner, a late visit sets no alarm: there is no other runner that could
-/// come instead.
+/// make the visit instead.
 #[test]
 fn an_only_runner_is_not_reminded() {
     let ports = Ports::new(&["pfifo"]);
@@ -186,8 +187,8 @@ fn an_only_runner_is_not_reminded() {
     assert_eq!(ports.wake_at(), NEVER);
 }
 
-/// Already the first rounds of a runner, before its first sleep, are bounded: it makes at most ten
-/// further rounds without a pause.
+/// The number of rounds that a runner makes without a pause is bounded even before its first sleep:
+/// after the first round, it makes at most ten further rounds.
 #[test]
 fn the_first_rounds_are_as_many_as_later_ones() {
     let ports = Ports::new(&["pfifo limit 10000"]);
