@@ -24,6 +24,7 @@ mod control;
 mod device;
 mod end;
 mod job;
+mod own_time;
 mod pace;
 mod read;
 mod run;
@@ -40,6 +41,7 @@ use onramp_queue::{Full, Intake, Owner, PacketList, Pushed};
 
 pub use self::device::{Device, DeviceInfo, Transmitted};
 pub use self::job::{JOBS_MAX, Job, TooManyJobs};
+pub use self::own_time::CATCH_UP_NS;
 pub use self::share::{Share, SharedRate};
 
 use self::control::JOB_LOOKS;
@@ -85,6 +87,26 @@ pub enum Mode {
     /// Only the runner sends. A thread that pushes packets only stages them, and wakes the runner
     /// if no packet was staged before.
     Dedicated,
+}
+
+/// The options of a [`Port`].
+#[derive(Debug)]
+pub struct PortOptions {
+    /// Which threads send. The default is [`Mode::Hybrid`].
+    pub mode: Mode,
+    /// The port's part of a rate that several ports have in common. The default is none.
+    pub share: Option<Share>,
+    /// How far the qdiscs of the port may lag behind the clock, in nanoseconds, when an owner comes
+    /// late: the owner sends at once what was due in this time. The default is [`CATCH_UP_NS`]. A
+    /// port with 0 sends at once what its qdisc allows for a single instant, as Linux does, and
+    /// loses rate whenever a timer is late.
+    pub catch_up_ns: u64,
+}
+
+impl Default for PortOptions {
+    fn default() -> Self {
+        Self { mode: Mode::Hybrid, share: None, catch_up_ns: CATCH_UP_NS }
+    }
 }
 
 /// How a port asks its runner for a visit, and how the port learns how much time has passed. The
@@ -168,25 +190,19 @@ impl<D: Device> Port<D> {
     /// Creates a port in [`Mode::Hybrid`] from `qdisc` and `device`, with an intake for at most
     /// `cap` packets.
     pub fn new(qdisc: Box<dyn Qdisc>, device: D, cap: u16) -> Self {
-        Self::with_mode(qdisc, device, cap, Mode::Hybrid, None)
+        Self::with_options(qdisc, device, cap, PortOptions::default())
     }
 
-    /// Creates a port like [`new`](Self::new). `mode` says which threads send. `share` is the
-    /// port's part of a rate that several ports have in common.
-    pub fn with_mode(
-        qdisc: Box<dyn Qdisc>,
-        device: D,
-        cap: u16,
-        mode: Mode,
-        share: Option<Share>,
-    ) -> Self {
+    /// Creates a port like [`new`](Self::new), with options.
+    pub fn with_options(qdisc: Box<dyn Qdisc>, device: D, cap: u16, options: PortOptions) -> Self {
+        let mode = options.mode;
         let dedicated = mode == Mode::Dedicated;
         // In dedicated mode, a sender must never become the owner. The intake makes a thread the
         // owner when its push brings the number of staged packets to `batch`, so `batch` is greater
         // than `cap`.
         let cap = if dedicated { cap.min(u16::MAX - 1) } else { cap };
         let batch = if dedicated { u16::MAX } else { COLLECT.min(cap) };
-        let intake = Intake::new(PortState::new(qdisc, device, share), cap, batch);
+        let intake = Intake::new(PortState::new(qdisc, device, options), cap, batch);
         if dedicated && let Some(owner) = intake.own() {
             // Mark the intake as busy, so that pushes only stage packets and no sender becomes the
             // owner.

@@ -11,7 +11,9 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::task::{Wake, Waker};
 
 use onramp_core::Spec;
-use onramp_core::{Device, DeviceInfo, Instant, Job, Mode, Port, PortWaker, TICK_NS, Transmitted};
+use onramp_core::{
+    Device, DeviceInfo, Instant, Job, Mode, Port, PortOptions, PortWaker, TICK_NS, Transmitted,
+};
 use onramp_queue::{
     Alarm, Armed, Bell, Credits, Due, Full, Gate, Mailbox, Marks, NEVER, PacketList, Pool,
     Undelivered,
@@ -226,7 +228,12 @@ fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
     let info = DeviceInfo::new("narrow".to_owned(), 1_514);
     let device = Narrow { info, full_until: 0, dies_with, taken: 0 };
     let world = Arc::new(World {
-        port: Port::with_mode(spec.build(1_514), device, cap, mode, None),
+        port: Port::with_options(
+            spec.build(1_514),
+            device,
+            cap,
+            PortOptions { mode, ..PortOptions::default() },
+        ),
         due: Due::default(),
         marks: Marks::new(1),
         alarm: Alarm::default(),
@@ -393,7 +400,12 @@ fn waits(dies_with: Option<u64>) {
         (0..SENDERS).map(|_| Pool::new(Credits { packets: 2, bytes: 1_000 })).collect();
     let bells = pools.iter_mut().map(|pool| pool.bell().expect("the first")).collect();
     let wires = Arc::new(Wires {
-        port: Port::with_mode(spec.build(1_514), device, 100, Mode::Inline, None),
+        port: Port::with_options(
+            spec.build(1_514),
+            device,
+            100,
+            PortOptions { mode: Mode::Inline, ..PortOptions::default() },
+        ),
         gate: Gate::default(),
         dead: AtomicBool::new(false),
         bells,

@@ -10,9 +10,10 @@ use std::io;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use onramp_core::Spec;
-use onramp_core::{ConfigError, Device, Mode, Rate, SharedRate};
+use onramp_core::{CATCH_UP_NS, ConfigError, Device, Mode, Rate, SharedRate};
 #[cfg(feature = "udp")]
 use onramp_dev::DeviceError;
 use onramp_queue::Credits;
@@ -33,6 +34,8 @@ const PORTS_MAX: usize = 65_535;
 const PORTS_MAX_DEFAULT: usize = 64;
 /// Qdisc in front of each port's device if the caller names none.
 const DEFAULT: &str = "fq";
+/// Greatest time that a port may be told to catch up on.
+const CATCH_UP_MAX: Duration = Duration::from_secs(1);
 /// Greatest number of runners of a link.
 const RUNNERS_MAX: usize = 64;
 /// Default cap of one port's intake, packets. The credits of a sender bound how many of its packets
@@ -61,6 +64,7 @@ pub struct LinkBuilder {
     rate: Option<Rate>,
     ports_max: Option<usize>,
     measures: bool,
+    catch_up: Duration,
 }
 
 enum Source {
@@ -146,6 +150,7 @@ impl LinkBuilder {
             rate: None,
             ports_max: None,
             measures: false,
+            catch_up: Duration::from_nanos(CATCH_UP_NS),
         }
     }
 
@@ -325,6 +330,21 @@ impl LinkBuilder {
         self
     }
 
+    /// Sets how much lateness a port catches up on. Timers and schedulers wake a runner later than
+    /// it asked for. When it comes, it sends at once what the qdiscs would have released in the
+    /// meantime, so that shapers keep their exact rate; it looks back at most `catch_up`. Default:
+    /// 5 ms. The range is 0 to 1 s.
+    ///
+    /// The bound is also the longest burst that a late runner gives to the device, in time at the
+    /// shaper's rate. Lower it if the network behind the device cannot take such a burst; with 0, a
+    /// shaper loses the rate of the time by which a runner is late, as in Linux. Raise it if
+    /// [`PortSnapshot::lost_ns`](onramp_core::stats::PortSnapshot::lost_ns) grows.
+    #[must_use]
+    pub fn catch_up(mut self, catch_up: Duration) -> Self {
+        self.catch_up = catch_up;
+        self
+    }
+
     /// Makes the link and starts its runner threads.
     ///
     /// # Errors
@@ -353,10 +373,23 @@ impl LinkBuilder {
         if !(1..=RUNNERS_MAX).contains(&runners) {
             return Err(BuildError::Range("the number of runners", runners, "1 to 64"));
         }
+        let catch_up_ns = u64::try_from(self.catch_up.as_nanos()).unwrap_or(u64::MAX);
+        if self.catch_up > CATCH_UP_MAX {
+            let ms = usize::try_from(self.catch_up.as_millis()).unwrap_or(usize::MAX);
+            return Err(BuildError::Range("the milliseconds to catch up on", ms, "0 to 1000"));
+        }
         let seed = self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
         let tree = Arc::new(of_link(tree, &devices, self.mtu));
-        let (mode, burst, mtu, measures) = (self.mode, self.burst, self.mtu, self.measures);
-        let plan = LinkConfig { tree, seed, mode, burst, mtu, measures, shares_root: false };
+        let plan = LinkConfig {
+            tree,
+            seed,
+            mode: self.mode,
+            burst: self.burst,
+            mtu: self.mtu,
+            measures: self.measures,
+            catch_up_ns,
+            shares_root: false,
+        };
         let rate = self.rate.map(|rate| SharedRate::new(rate, ports_max));
         let setup = Setup { plan, credits: self.credits, rate, runners, ports_max, udp };
         Link::start(setup, devices, &self.runner_cpus).map_err(|error| match error {

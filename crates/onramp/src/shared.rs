@@ -11,7 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use onramp_core::qdisc::{Cx, Qdisc};
-use onramp_core::{Clock, Device, Instant, Mode, Port, PortWaker, RootQdisc, SharedRate};
+use onramp_core::{
+    Clock, Device, Instant, Mode, Port, PortOptions, PortWaker, RootQdisc, SharedRate,
+};
 use onramp_dev::MonotonicClock;
 use onramp_queue::{Credits, HeldWakes, hold_wakes, is_in_waker};
 
@@ -157,6 +159,8 @@ pub(crate) struct LinkConfig {
     pub(crate) mtu: Option<u32>,
     /// Whether each qdisc measures the sojourn time of packets.
     pub(crate) measures: bool,
+    /// How much lateness a port catches up on, nanoseconds.
+    pub(crate) catch_up_ns: u64,
     /// Whether one qdisc at the root may serve all ports together, as in Linux. If false, each port
     /// has a root of its own.
     pub(crate) shares_root: bool,
@@ -327,7 +331,8 @@ impl Shared {
         let (mtu, may_block) = (device.info().mtu, device.info().may_block);
         let qdisc = plan.build(port, mtu)?;
         let share = self.rate.as_ref().map(|rate| rate.share(port));
-        let port = Port::with_mode(qdisc, device, plan.burst, plan.mode, share);
+        let options = PortOptions { mode: plan.mode, share, catch_up_ns: plan.catch_up_ns };
+        let port = Port::with_options(qdisc, device, plan.burst, options);
         if plan.measures {
             let measure = Box::new(|root: &mut RootQdisc, _: &mut Cx<'_>| root.measure(true));
             let done = port.with(measure, Instant(0), &Nobody);

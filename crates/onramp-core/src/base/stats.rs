@@ -113,6 +113,12 @@ pub struct PortSnapshot {
     /// Histogram of the nanoseconds from push to device, for the oldest packet of each burst, by
     /// powers of two.
     pub sojourn_ns: [u64; BUCKETS],
+    /// Histogram of the nanoseconds from the instant at which the qdisc could release a packet that
+    /// it had held back, to the owner that came for it, by powers of two.
+    pub late_ns: [u64; BUCKETS],
+    /// Nanoseconds in all by which owners came later than the port can catch up on. Shapers lose
+    /// the rate of this time.
+    pub lost_ns: u64,
 }
 
 /// The counters of a port. Only the port's owner writes them.
@@ -148,6 +154,11 @@ pub struct PortStats {
     /// Histogram of the nanoseconds from push to device, for the oldest packet of each burst
     /// (packets handed to the device together).
     pub sojourn_ns: Histogram,
+    /// Histogram of the nanoseconds from the instant at which the qdisc could release a packet that
+    /// it had held back, to the owner that came for it.
+    pub late_ns: Histogram,
+    /// Nanoseconds in all by which owners came later than the port can catch up on.
+    pub lost_ns: Counter,
 }
 
 impl PortStats {
@@ -168,6 +179,8 @@ impl PortStats {
             burst_packets: self.burst_packets.snapshot(),
             staging_ns: self.staging_ns.snapshot(),
             sojourn_ns: self.sojourn_ns.snapshot(),
+            late_ns: self.late_ns.snapshot(),
+            lost_ns: self.lost_ns.get(),
         }
     }
 
@@ -196,6 +209,14 @@ impl PortStats {
         }
         self.sent.add(u64::from(packets).saturating_sub(failed));
         self.sent_bytes.add(bytes.saturating_sub(failed_bytes));
+    }
+
+    /// Counts an owner that came `late_ns` nanoseconds after the instant that was due, and that does
+    /// not catch up on `lost_ns` of them.
+    #[inline]
+    pub(crate) fn count_late(&self, late_ns: u64, lost_ns: u64) {
+        self.late_ns.record(late_ns);
+        self.lost_ns.add(lost_ns);
     }
 
     /// Counts the dropped packets in `drops` and returns their number.

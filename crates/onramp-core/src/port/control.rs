@@ -211,6 +211,7 @@ impl<D: Device> PortState<D> {
         if self.closed == Some(DropReason::PortDead) {
             return self.drop_jobs();
         }
+        self.own_time.skip_to(run.now);
         let mut drops = PacketList::new();
         let mut cx = self.root.call(run.now, &mut drops);
         while let Some(job) = self.jobs.pop_front() {

@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use onramp_queue::{DropReason, PacketList};
 
 use super::job::Job;
+use super::own_time::OwnTime;
 use super::pace::Pace;
 use super::run::{Leave, Run, Stop};
-use super::{LONG_QUOTA, Mode, QUOTA, TICK_NS};
+use super::{LONG_QUOTA, Mode, PortOptions, QUOTA, TICK_NS};
 use crate::base::Instant;
 use crate::port::{Device, Share};
-use crate::sched::{Dequeue, Qdisc};
+use crate::sched::{Cx, Dequeue, Qdisc};
 use crate::tree::RootQdisc;
 
 /// The state of a port behind its intake. Only the port's owner uses it.
@@ -30,6 +31,7 @@ pub(super) struct PortState<D> {
     pub(super) burst: PacketList,
     /// The device was full: time before which it is not offered packets again.
     pub(super) retry_at: Instant,
+    pub(super) own_time: OwnTime,
     pace: Pace,
     /// Jobs (changes and queries of the tree) that run in the owner's next turn.
     pub(super) jobs: VecDeque<Job>,
@@ -43,15 +45,16 @@ pub(super) struct PortState<D> {
 }
 
 impl<D> PortState<D> {
-    pub(super) fn new(qdisc: Box<dyn Qdisc>, device: D, share: Option<Share>) -> Self {
+    pub(super) fn new(qdisc: Box<dyn Qdisc>, device: D, options: PortOptions) -> Self {
         Self {
             root: RootQdisc::new(qdisc).charged(true),
             device,
-            share,
+            share: options.share,
             now: Instant(0),
             inbox: PacketList::new(),
             burst: PacketList::new(),
             retry_at: Instant(0),
+            own_time: OwnTime::new(options.catch_up_ns),
             pace: Pace::default(),
             jobs: VecDeque::new(),
             came: 0,
@@ -82,7 +85,14 @@ impl<D: Device> PortState<D> {
     /// quota is used up or no packet may leave. Only this function calls qdiscs and devices, which
     /// are foreign code and may panic.
     pub(super) fn turn(&mut self, run: &mut Run<'_>) -> Stop {
+        if let Some(late) = self.own_time.begin(run.now, self.oldest_arrival()) {
+            run.stats.count_late(late.late_ns, late.lost_ns);
+        }
         if self.has_jobs() {
+            if self.own_time.is_behind(run.now) && self.closed.is_none() {
+                // Jobs run at the present time. So the packets that were due before leave first.
+                let _ = self.send(run);
+            }
             self.run_jobs(run);
         }
         if let Some(reason) = self.closed {
@@ -90,12 +100,13 @@ impl<D: Device> PortState<D> {
             run.stats.backlog.set(self.held(run.stats));
             return stop;
         }
-        if let Some(oldest) = self.inbox.front() {
+        if let Some(oldest) = self.oldest_arrival() {
             // Record how long only the oldest packet has waited in the intake. One value per turn
             // is enough, because the owner takes all staged packets together.
-            run.stats.staging_ns.record(run.now.since(Instant(oldest.enqueued_ns)));
+            run.stats.staging_ns.record(run.now.since(oldest));
         }
         let stop = loop {
+            let behind = self.own_time.is_behind(run.now);
             let came = self.enqueue(QUOTA, true, run);
             let stop = self.send(run);
             if stop == Stop::Quota || self.inbox.is_empty() || run.quota.enqueue == 0 {
@@ -104,7 +115,7 @@ impl<D: Device> PortState<D> {
             if run.is_late() {
                 break Stop::Quota;
             }
-            if came == 0 {
+            if came == 0 && !behind {
                 // The qdisc is full, and no packet may leave now. So enqueue one packet, and let
                 // the qdisc decide which packet to drop.
                 self.enqueue(1, false, run);
@@ -116,17 +127,27 @@ impl<D: Device> PortState<D> {
         self.settle(stop, run)
     }
 
+    /// Returns when the first packet of `inbox` was pushed.
+    fn oldest_arrival(&self) -> Option<Instant> {
+        self.inbox.front().map(|pkt| Instant(pkt.enqueued_ns))
+    }
+
     /// Moves up to `most` packets from `inbox` into the qdisc and returns how many it has moved. If
     /// `asks` is true, stops at the first packet for which the qdisc would have to drop a packet
-    /// because of its limits. Packets that the qdisc makes itself count towards `most` as well,
-    /// since a qdisc may split one packet into thousands.
+    /// because of its limits. While the owner catches up, stops at the first packet that was pushed
+    /// later than the qdisc's time. Packets that the qdisc makes itself count towards `most` as
+    /// well, since a qdisc may split one packet into thousands.
     fn enqueue(&mut self, most: u32, asks: bool, run: &mut Run<'_>) -> u32 {
         let mut drops = PacketList::new();
-        let mut cx = self.root.call(run.now, &mut drops);
+        let now = self.own_time.now();
+        let newest = if self.own_time.is_behind(run.now) { now } else { Instant::MAX };
+        let mut cx = self.root.call(now, &mut drops);
         let (most, mut came) = (most.min(run.quota.enqueue), 0_u32);
         self.root.qdisc().prefetch_flows(&self.inbox, most);
         while came.saturating_add(cx.made) < most
-            && self.inbox.front().is_some_and(|pkt| !asks || self.root.qdisc().accepts(pkt))
+            && self.inbox.front().is_some_and(|pkt| {
+                pkt.enqueued_ns <= newest.0 && (!asks || self.root.qdisc().accepts(pkt))
+            })
             && let Some(pkt) = self.inbox.pop_front()
         {
             // The qdisc's verdict on the packet is not needed: if the qdisc drops packets, `drops`
@@ -156,9 +177,10 @@ impl<D: Device> PortState<D> {
     fn send(&mut self, run: &mut Run<'_>) -> Stop {
         let (now, stats) = (run.now, run.stats);
         if now < self.retry_at {
+            self.own_time.skip_to(now);
             return Stop::Until(self.retry_at);
         }
-        self.update_share(now, false);
+        self.update_share(self.own_time.now(), false);
         loop {
             let next = self.fill(run);
             if self.burst.is_empty() {
@@ -184,6 +206,9 @@ impl<D: Device> PortState<D> {
                 // If the device is full but names no time, it is offered packets again after a
                 // tick.
                 self.retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
+                // From now on, the device and not the qdisc holds the packets back.
+                self.own_time.skip_to(now);
+                self.own_time.wait_for(None);
                 return Stop::Until(self.retry_at);
             }
             if next != Stop::Quota || run.quota.send == 0 {
@@ -195,33 +220,43 @@ impl<D: Device> PortState<D> {
         }
     }
 
-    /// Moves packets from the qdisc into `burst`, up to [`QUOTA`] packets in all. Returns the
-    /// reason for stopping.
+    /// Moves packets from the qdisc into `burst`, up to [`QUOTA`] packets in all, at the instants at
+    /// which they were due: see [`own_time`](super::own_time). Returns the reason for stopping.
     fn fill(&mut self, run: &mut Run<'_>) -> Stop {
         let most = run.quota.send.min(QUOTA);
         let mut drops = PacketList::new();
-        let mut cx = self.root.call(run.now, &mut drops);
+        let mut cx = self.root.call(self.own_time.now(), &mut drops);
         let stop = loop {
             if self.burst.len() >= most {
                 break Stop::Quota;
             }
-            if let Some(at) = self.share.as_mut().and_then(|share| share.not_before(run.now))
-                && self.root.backlog().packets > 0
-            {
-                break Stop::Until(at);
-            }
-            match self.root.dequeue(&mut cx) {
+            let due = match self.next(&mut cx) {
                 Dequeue::Ready(pkt) => {
                     pkt.prefetch();
-                    if let Some(share) = &mut self.share {
-                        share.charge(pkt.len);
-                    }
+                    self.own_time.released();
                     self.burst.push_back(pkt);
+                    continue;
                 }
-                Dequeue::NotBefore(at) => break Stop::Until(at),
-                Dequeue::Empty => break Stop::Empty,
+                Dequeue::NotBefore(at) => Some(at),
+                Dequeue::Empty => None,
+            };
+            if !self.own_time.is_behind(run.now) {
+                break due.map_or(Stop::Empty, Stop::Until);
             }
+            let arrival = self.oldest_arrival();
+            if arrival.is_some_and(|at| at <= cx.now) && self.enqueue(1, false, run) > 0 {
+                // The qdisc was full at this instant and dropped a packet, as in `turn`.
+                continue;
+            }
+            self.own_time.advance(run.now, due, arrival);
+            cx.now = self.own_time.now();
+            self.enqueue(QUOTA, true, run);
         };
+        self.own_time.wait_for(match stop {
+            Stop::Until(at) => Some(at),
+            Stop::Quota if self.own_time.is_behind(run.now) => Some(self.own_time.now()),
+            Stop::Quota | Stop::Empty => None,
+        });
         self.root.count_dropped(0, &cx);
         let made = cx.made;
         self.count_made(made, run);
@@ -229,11 +264,27 @@ impl<D: Device> PortState<D> {
         stop
     }
 
+    /// Takes the next packet from the qdisc, unless the port has used up its part of a shared rate.
+    #[inline]
+    fn next(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if let Some(at) = self.share.as_mut().and_then(|share| share.not_before(cx.now))
+            && self.root.backlog().packets > 0
+        {
+            return Dequeue::NotBefore(at);
+        }
+        let answer = self.root.dequeue(cx);
+        if let (Some(share), Dequeue::Ready(pkt)) = (&mut self.share, &answer) {
+            share.charge(pkt.len);
+        }
+        answer
+    }
+
     /// Counts the packets that the port holds after a turn, and corrects the reason `stop` for
     /// which the turn ended: to `Empty` if the quota ended exactly with the last packet; to `Quota`
     /// if no packet of the qdisc can leave now, but `inbox` holds packets.
     fn settle(&mut self, stop: Stop, run: &Run<'_>) -> Stop {
-        self.update_share(run.now, matches!(stop, Stop::Until(_)) && self.inbox.is_empty());
+        let waiting = matches!(stop, Stop::Until(_)) && self.inbox.is_empty();
+        self.update_share(self.own_time.now(), waiting);
         let backlog = self.backlog();
         run.stats.backlog.set(backlog);
         match stop {

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
-use onramp_core::{Device, DeviceInfo, Instant, Mode, Port, PortWaker, TICK_NS, Transmitted};
+use onramp_core::{
+    Device, DeviceInfo, Instant, Mode, Port, PortOptions, PortWaker, TICK_NS, Transmitted,
+};
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::world::{World, packet};
@@ -156,7 +158,12 @@ fn one_call(mode: Mode, held: bool) -> u64 {
         Busy { list: PacketList::new(), limit: 100, port: port.clone(), left: left.clone() };
     let stuck = Arc::new(Mutex::new(false));
     let device = Stuck(DeviceInfo::new("stuck".to_owned(), 1_000), stuck.clone());
-    let world = Arc::new(Port::with_mode(Box::new(qdisc), device, 16_384, mode, None));
+    let world = Arc::new(Port::with_options(
+        Box::new(qdisc),
+        device,
+        16_384,
+        PortOptions { mode, ..PortOptions::default() },
+    ));
     port.set(Arc::downgrade(&world)).ok().unwrap();
     let mut now = Instant(1_000_000_000);
     let push = |n: u64, now| {

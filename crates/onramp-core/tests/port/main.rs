@@ -13,6 +13,7 @@ mod inline;
 mod jobs;
 mod lists;
 mod modes;
+mod own_time;
 mod pace;
 mod part;
 mod purge;

@@ -6,7 +6,8 @@
 use onramp_core::Spec;
 use onramp_core::qdisc::{Backlog, Cx, Dequeue, KINDS, Kind, Peek, Qdisc, Verdict};
 use onramp_core::{
-    Device, DeviceInfo, Instant, Mode, Port, QUOTA, Rate, SharedRate, Transmitted, Tree,
+    Device, DeviceInfo, Instant, Mode, Port, PortOptions, QUOTA, Rate, SharedRate, Transmitted,
+    Tree,
 };
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -154,7 +155,12 @@ fn r8_drops_in_dequeue_are_counted_once() {
     for shared in [false, true] {
         let share = shared.then(|| SharedRate::new(Rate::bytes_per_second(50_000_000), 1).share(0));
         let device = Sink(DeviceInfo::new("sink".to_owned(), MTU));
-        let port = Port::with_mode(Box::new(Picky::default()), device, 500, Mode::Hybrid, share);
+        let port = Port::with_options(
+            Box::new(Picky::default()),
+            device,
+            500,
+            PortOptions { share, ..PortOptions::default() },
+        );
         let (waker, mut now, mut pushed) = (Notes::default(), START, 0_u64);
         for round in 0..200_u64 {
             let count = round % 97;

@@ -4,9 +4,10 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use onramp_core::Spec;
+use onramp_core::qdisc::Qdisc;
 use onramp_core::stats::{BUCKETS, PortSnapshot};
 use onramp_core::{
-    Device, DeviceInfo, Instant, Job, Mode, Port, PortWaker, Ran, Share, Transmitted,
+    Device, DeviceInfo, Instant, Job, Mode, Port, PortOptions, PortWaker, Ran, Share, Transmitted,
 };
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -221,12 +222,21 @@ impl World {
     }
 
     pub(crate) fn with(qdisc: &str, cap: u16, mode: Mode, share: Option<Share>) -> Self {
+        Self::with_options(qdisc, cap, PortOptions { mode, share, ..PortOptions::default() })
+    }
+
+    pub(crate) fn with_options(qdisc: &str, cap: u16, options: PortOptions) -> Self {
         let spec: Spec = qdisc.parse().expect("a qdisc");
+        Self::over(spec.build(MTU), cap, options)
+    }
+
+    pub(crate) fn over(qdisc: Box<dyn Qdisc>, cap: u16, options: PortOptions) -> Self {
+        let mode = options.mode;
         let wire = Arc::new(Mutex::new(Wire { retry_ns: 50_000, calls: 1, ..Wire::default() }));
         let port = Arc::new(OnceLock::new());
         let info = DeviceInfo::new("script".to_owned(), MTU);
         let device = Script { info, wire: wire.clone(), port: port.clone() };
-        let world = Arc::new(Port::with_mode(spec.build(MTU), device, cap, mode, share));
+        let world = Arc::new(Port::with_options(qdisc, device, cap, options));
         port.set(Arc::downgrade(&world)).expect("the first");
         let waker = Notes::default();
         Self { port: world, waker, now: START, pushed: 0, mode, wire }

@@ -1,0 +1,186 @@
+//! The time in which the qdiscs of a port live: normally the present, and a bounded time behind the
+//! clock while an owner catches up.
+//!
+//! An owner often comes later than the instant at which a qdisc could release its next packet,
+//! because timers and schedulers are late. If the owner asked the qdisc only at the present time, a
+//! shaper with a small burst would lose the rate of the time in between. So the owner first asks
+//! the qdisc at the instants that were due, one after another, up to the present, and enqueues the
+//! packets that arrived meanwhile at the instants at which they were pushed. Every qdisc then
+//! behaves as under a punctual owner, and no kind of qdisc needs code for lateness. All packets
+//! that were due go to the device at once, in a burst that is as long as the lateness. The option
+//! `catch_up_ns` bounds this burst; a port loses the time by which it is later than that.
+//!
+//! Invariant: the time that a qdisc is called with never runs backwards, and is never later than
+//! the owner's time.
+
+use crate::base::Instant;
+
+/// How far the qdiscs of a port may lag behind the clock, in nanoseconds, unless
+/// [`PortOptions`](super::PortOptions) say otherwise: 5 ms.
+pub const CATCH_UP_NS: u64 = 5_000_000;
+
+/// How often in a row an owner that catches up may ask a qdisc in vain, without a packet that leaves
+/// or arrives, before the owner skips to the present. Some kinds of qdiscs round down the instants that they name.
+const FRUITLESS_MAX: u32 = 64;
+
+/// The time in which the qdiscs of one port live.
+#[derive(Debug)]
+pub(super) struct OwnTime {
+    /// The latest time that the qdiscs were called with.
+    now: Instant,
+    /// The instant at which the qdisc could release its next packet, if the last owner left packets
+    /// that had to wait for an instant.
+    due: Option<Instant>,
+    catch_up_ns: u64,
+    /// How often in a row the qdisc was asked while no packet left or arrived.
+    fruitless: u32,
+}
+
+/// How late an owner came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lateness {
+    /// Nanoseconds from the instant that was due to the owner's time.
+    pub(super) late_ns: u64,
+    /// How many of these nanoseconds the port does not catch up on.
+    pub(super) lost_ns: u64,
+}
+
+impl OwnTime {
+    pub(super) const fn new(catch_up_ns: u64) -> Self {
+        Self { now: Instant(0), due: None, catch_up_ns, fruitless: 0 }
+    }
+
+    /// Returns the time with which to call the qdiscs.
+    #[inline]
+    pub(super) const fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Whether the qdiscs still lag behind an owner whose time is `present`.
+    #[inline]
+    pub(super) fn is_behind(&self, present: Instant) -> bool {
+        self.now < present
+    }
+
+    /// Begins a turn of an owner whose time is `present`. If an instant was due before, the qdiscs'
+    /// time becomes that instant, or the earlier instant `arrival` at which the oldest waiting
+    /// packet arrived; and the owner's lateness is returned.
+    #[inline]
+    pub(super) fn begin(&mut self, present: Instant, arrival: Option<Instant>) -> Option<Lateness> {
+        let Some(due) = self.due.take().filter(|due| *due <= present) else {
+            self.skip_to(present);
+            return None;
+        };
+        let earliest = Instant(present.0.saturating_sub(self.catch_up_ns));
+        self.skip_to(due.min(arrival.unwrap_or(due)).max(earliest));
+        Some(Lateness { late_ns: present.since(due), lost_ns: self.now.since(due) })
+    }
+
+    /// Moves the qdiscs' time to `then`, unless it is later already.
+    #[inline]
+    pub(super) fn skip_to(&mut self, then: Instant) {
+        self.now = self.now.max(then);
+        self.fruitless = 0;
+    }
+
+    /// Notes that the qdisc released a packet at the present instant of its time.
+    #[inline]
+    pub(super) const fn released(&mut self) {
+        self.fruitless = 0;
+    }
+
+    /// Moves the qdiscs' time to the next instant at which something was to happen: the qdisc could
+    /// release a packet (`due`), or a packet arrived (`arrival`); to `present` if neither happened
+    /// before. Call it only while the qdiscs' time is behind `present`.
+    pub(super) fn advance(
+        &mut self,
+        present: Instant,
+        due: Option<Instant>,
+        arrival: Option<Instant>,
+    ) {
+        let arrival = arrival.filter(|arrival| *arrival > self.now);
+        let next = due.into_iter().chain(arrival).min().unwrap_or(present);
+        self.fruitless = if arrival == Some(next) { 0 } else { self.fruitless + 1 };
+        self.now = if self.fruitless > FRUITLESS_MAX {
+            present
+        } else {
+            next.clamp(self.now.after(1), present)
+        };
+    }
+
+    /// Notes the instant at which the qdisc could release its next packet; `None` if no instant is
+    /// known.
+    #[inline]
+    pub(super) const fn wait_for(&mut self, due: Option<Instant>) {
+        self.due = due;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ns: u64) -> Option<Instant> {
+        Some(Instant(ns))
+    }
+
+    #[test]
+    fn a_punctual_owner_calls_the_qdisc_at_the_present() {
+        let mut time = OwnTime::new(100);
+        assert_eq!((time.begin(Instant(1_000), None), time.now()), (None, Instant(1_000)));
+        time.wait_for(at(1_500));
+        assert_eq!((time.begin(Instant(1_200), None), time.now()), (None, Instant(1_200)));
+        time.wait_for(at(1_500));
+        let punctual = Some(Lateness { late_ns: 0, lost_ns: 0 });
+        assert_eq!((time.begin(Instant(1_500), None), time.now()), (punctual, Instant(1_500)));
+        assert!(!time.is_behind(Instant(1_500)));
+    }
+
+    #[test]
+    fn a_late_owner_begins_at_the_instant_that_was_due() {
+        let mut time = OwnTime::new(100);
+        time.wait_for(at(1_000));
+        let late = Some(Lateness { late_ns: 80, lost_ns: 0 });
+        assert_eq!((time.begin(Instant(1_080), None), time.now()), (late, Instant(1_000)));
+        // The instants follow in their order, an arrival first, and end with the present.
+        time.advance(Instant(1_080), at(1_040), at(1_030));
+        assert_eq!(time.now(), Instant(1_030));
+        time.advance(Instant(1_080), at(1_040), at(1_030));
+        assert_eq!(time.now(), Instant(1_040));
+        time.advance(Instant(1_080), at(1_090), None);
+        assert_eq!(time.now(), Instant(1_080));
+        assert!(!time.is_behind(Instant(1_080)));
+    }
+
+    #[test]
+    fn a_port_loses_the_time_beyond_the_bound() {
+        let mut time = OwnTime::new(100);
+        time.wait_for(at(1_000));
+        let late = Some(Lateness { late_ns: 500, lost_ns: 400 });
+        assert_eq!((time.begin(Instant(1_500), None), time.now()), (late, Instant(1_400)));
+    }
+
+    #[test]
+    fn time_never_runs_backwards() {
+        let mut time = OwnTime::new(100);
+        time.skip_to(Instant(2_000));
+        time.wait_for(at(1_000));
+        let late = Some(Lateness { late_ns: 1_050, lost_ns: 1_000 });
+        assert_eq!((time.begin(Instant(2_050), None), time.now()), (late, Instant(2_000)));
+        time.advance(Instant(2_050), at(1_500), at(1_600));
+        assert_eq!(time.now(), Instant(2_001), "an instant that is over moves the time by 1 ns");
+    }
+
+    #[test]
+    fn a_qdisc_that_names_an_instant_again_and_again_does_not_keep_the_owner() {
+        let mut time = OwnTime::new(1_000_000);
+        time.wait_for(at(1_000));
+        let _ = time.begin(Instant(500_000), None);
+        let mut steps = 0;
+        while time.is_behind(Instant(500_000)) {
+            time.advance(Instant(500_000), at(900), None);
+            steps += 1;
+        }
+        assert_eq!(steps, 65);
+    }
+}

@@ -1,0 +1,224 @@
+//! A port whose runner comes late sends what a port with a punctual runner sends, because its
+//! qdiscs live in a time of their own, a bounded time behind the clock.
+
+use onramp_core::{CATCH_UP_NS, Instant, Mode, PortOptions, Rate, Setup, SharedRate};
+use onramp_queue::PacketList;
+
+use crate::world::{MTU, START, World, packet};
+
+/// Trees that hold packets back, as lines of `tc`. They allow 8 Mbit/s: one packet of 1,000 bytes
+/// in a millisecond.
+const TREES: [&[&str]; 8] = [
+    &["qdisc add dev any root tbf rate 8mbit burst 3000 limit 500000"],
+    &[
+        "qdisc add dev any root handle 1: htb default 1",
+        "class add dev any parent 1: classid 1:1 htb rate 8mbit",
+    ],
+    &[
+        "qdisc add dev any root handle 1: hfsc default 1",
+        "class add dev any parent 1: classid 1:1 hfsc ls rate 8mbit ul rate 8mbit",
+    ],
+    &["qdisc add dev any root fq maxrate 2mbit quantum 1000 initial_quantum 1000"],
+    &["qdisc add dev any root cake bandwidth 8mbit"],
+    &["qdisc add dev any root netem delay 3ms 1ms rate 8mbit limit 5000"],
+    &[
+        "qdisc add dev any root handle 1: tbf rate 8mbit burst 3000 limit 500000",
+        "qdisc add dev any parent 1:1 fq_codel",
+    ],
+    &[
+        "qdisc add dev any root handle 1: htb default 2",
+        "class add dev any parent 1: classid 1:1 htb rate 4mbit ceil 8mbit",
+        "class add dev any parent 1: classid 1:2 htb rate 4mbit",
+    ],
+];
+
+/// A port to which only its runner sends, and whose visits this test times.
+fn world(tree: &[&str], catch_up_ns: u64) -> World {
+    let mut setup = Setup::default();
+    tree.iter().for_each(|line| setup.apply(&format!("tc {line}")).expect("a line of tc"));
+    let root = setup.build(MTU, 7).expect("a root");
+    let options = PortOptions { mode: Mode::Dedicated, catch_up_ns, ..PortOptions::default() };
+    let mut world = World::over(root, 16_384, options);
+    world.now = START;
+    world
+}
+
+/// Pushes a packet of 1,000 bytes at time `at`. Four flows take turns.
+fn push(world: &mut World, at: Instant) {
+    let cookie = world.pushed;
+    let mut pkt = packet(cookie, cookie % 4, at);
+    pkt.len = 1_000;
+    world.pushed += 1;
+    let list = PacketList::from_iter([pkt]);
+    assert!(world.port.xmit(list, at, &world.waker).expect("there is room").is_none(), "staged");
+}
+
+/// Visits the port at its present time until it has nothing more to do then.
+fn visit(world: &World) {
+    while world.visit().again {}
+}
+
+/// Numbers that look random, each less than `below`.
+fn random(seed: &mut u64, below: u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*seed >> 33) % below
+}
+
+/// 100 packets wait, and 2,000 more arrive at random times, on average as fast as 8 Mbit/s. One
+/// runner comes at each arrival and at each time that the port names. Another runner comes up to 2
+/// ms later than the port asks. Whenever the late runner has come, the device has got the same
+/// packets from it as from the punctual runner, in the same order.
+#[test]
+fn a_late_runner_sends_what_a_punctual_one_sends() {
+    for (number, tree) in TREES.iter().enumerate() {
+        let mut worlds = [CATCH_UP_NS; 2].map(|catch_up_ns| world(tree, catch_up_ns));
+        for world in &mut worlds {
+            (0..100).for_each(|_| push(world, START));
+            visit(world);
+        }
+        let [mut punctual, mut late] = worlds;
+        let mut seed = number as u64;
+        let mut at = START;
+        let arrivals = (0..200_u64).flat_map(|burst| {
+            at = at.after(random(&mut seed, 16_000_000));
+            (0..10).map(move |n| at.after(n * burst * 1_000))
+        });
+        let mut arrivals: Vec<Instant> = arrivals.collect();
+        arrivals.sort_unstable();
+        let mut arrivals = arrivals.into_iter().peekable();
+        let (mut seed, mut compared) = (number as u64, 0);
+        while let Some(due) = late.waker.due() {
+            let wake = due.max(late.now).after(random(&mut seed, 2_000_000));
+            while let Some(arrival) = arrivals.next_if(|arrival| *arrival <= wake) {
+                until(&mut punctual, arrival);
+                push(&mut punctual, arrival);
+                visit(&punctual);
+                push(&mut late, arrival);
+            }
+            until(&mut punctual, wake);
+            late.now = wake;
+            visit(&late);
+            late.check();
+            assert_eq!(late.sent(), punctual.sent(), "{tree:?} at {wake:?}");
+            assert_eq!(late.stats().dropped, punctual.stats().dropped, "{tree:?} at {wake:?}");
+            compared += 1;
+        }
+        assert!(compared > 300 && arrivals.next().is_none(), "{tree:?}: {compared}");
+        assert_eq!((late.stats().held, late.stats().lost_ns), (0, 0), "{tree:?}");
+    }
+}
+
+/// Makes all visits that the port asked for until time `end`, each at the time that it named.
+fn until(world: &mut World, end: Instant) {
+    while let Some(due) = world.waker.due().filter(|due| *due <= end) {
+        world.now = world.now.max(due);
+        let _ = world.visit();
+    }
+    world.now = world.now.max(end);
+}
+
+/// Counts the bytes that leave in four seconds under a runner that is late by 0 to `late_ns` each
+/// time, while 60 packets always wait; returns Mbit/s and the number of visits.
+fn rate(tree: &[&str], late_ns: u64, catch_up_ns: u64) -> (f64, u32) {
+    let mut world = world(tree, catch_up_ns);
+    let (mut seed, mut visits) = (1, 0);
+    let end = START.after(4_000_000_000);
+    loop {
+        while world.stats().held < 60 {
+            let now = world.now;
+            push(&mut world, now);
+        }
+        world.now = world.now.max(world.waker.due().expect("packets wait"));
+        world.pass(random(&mut seed, late_ns + 1));
+        if world.now > end {
+            break;
+        }
+        let _ = world.visit();
+        visits += 1;
+    }
+    (world.stats().sent_bytes as f64 * 8.0 / 4e6, visits)
+}
+
+/// A runner that comes 2.5 ms late on average takes more than a twentieth of the rate from `tbf`
+/// and `htb` if the port does not catch up, and takes nothing from any tree if the port does.
+#[test]
+fn a_late_runner_costs_no_rate() {
+    for tree in TREES.iter().take(7).filter(|tree| !tree[0].contains("netem")) {
+        let (punctual, _) = rate(tree, 0, CATCH_UP_NS);
+        let (late, visits) = rate(tree, 4_900_000, CATCH_UP_NS);
+        assert!((punctual - 8.0).abs() < 0.08, "{tree:?}: {punctual} Mbit/s");
+        assert!((late - punctual).abs() < 0.04, "{tree:?}: {late} Mbit/s, punctual {punctual}");
+        assert!(visits < 4_000, "{tree:?}: {visits} visits");
+    }
+    let lossy = |tree: usize| rate(TREES[tree], 4_900_000, 0).0;
+    assert!(lossy(0) < 7.6 && lossy(1) < 7.6, "{} {}", lossy(0), lossy(1));
+}
+
+/// A runner that is 20 ms late makes a port with the usual bound send 5 ms of the rate at once, and
+/// the port counts the other 15 ms as lost.
+#[test]
+fn a_port_catches_up_on_a_bounded_time() {
+    let mut world = world(TREES[0], CATCH_UP_NS);
+    (0..100).for_each(|_| push(&mut world, START));
+    visit(&world);
+    assert_eq!(world.sent().len(), 3, "the burst of 3,000 bytes");
+    let due = world.waker.due().expect("packets wait");
+    assert_eq!(due, START.after(1_000_000));
+    world.now = due.after(20_000_000);
+    visit(&world);
+    // The bucket holds 3 packets again at the beginning of the 5 ms.
+    assert_eq!(world.sent().len(), 3 + 3 + 5);
+    let stats = world.stats();
+    assert_eq!(stats.lost_ns, 15_000_000);
+    assert_eq!(stats.late_ns.iter().sum::<u64>(), 1, "{:?}", stats.late_ns);
+    assert_eq!(stats.late_ns[25], 1, "2^24 to 2^25 ns: {:?}", stats.late_ns);
+}
+
+/// A job that runs while packets are overdue does not take their time from them: the owner first
+/// sends what was due, then runs the job at the present time.
+#[test]
+fn what_was_due_leaves_before_a_job_runs() {
+    let mut world = world(TREES[0], CATCH_UP_NS);
+    (0..20).for_each(|_| push(&mut world, START));
+    visit(&world);
+    let due = world.waker.due().expect("packets wait");
+    world.now = due.after(2_000_000);
+    world.wire().room = Some(1);
+    visit(&world);
+    world.wire().room = None;
+    world.check();
+    assert_eq!(world.sent().len(), 4, "the device took one");
+    world.settle();
+    assert_eq!(world.sent().len(), 20);
+}
+
+/// Two ports share 8 Mbit/s. Their runners come up to 2 ms late. Together they send 8 Mbit/s.
+#[test]
+fn a_shared_rate_counts_at_the_instants_that_were_due() {
+    let shared = SharedRate::new(Rate::bytes_per_second(1_000_000), 2);
+    let mut worlds = [0, 1].map(|member| {
+        let share = Some(shared.share(member));
+        let options = PortOptions { mode: Mode::Dedicated, share, ..PortOptions::default() };
+        World::with_options("pfifo limit 1000", 16_384, options)
+    });
+    let mut seed = 3;
+    let mut wakes = [START; 2];
+    let end = START.after(4_000_000_000);
+    loop {
+        let next = usize::from(wakes[1] < wakes[0]);
+        let (world, now) = (&mut worlds[next], wakes[next]);
+        if now > end {
+            break;
+        }
+        world.now = now;
+        while world.stats().held < 60 {
+            push(world, now);
+        }
+        let _ = world.visit();
+        let due = world.waker.due().expect("packets wait");
+        wakes[next] = due.after(random(&mut seed, 2_000_000));
+    }
+    let sent: u64 = worlds.iter().map(|world| world.stats().sent_bytes).sum();
+    let mbit = sent as f64 * 8.0 / 4e6;
+    assert!((mbit - 8.0).abs() < 0.08, "{mbit} Mbit/s");
+}
