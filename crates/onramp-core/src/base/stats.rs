@@ -211,8 +211,8 @@ impl PortStats {
         self.sent_bytes.add(bytes.saturating_sub(failed_bytes));
     }
 
-    /// Counts an owner that came `late_ns` nanoseconds after the instant that was due, and that does
-    /// not catch up on `lost_ns` of them.
+    /// Counts an owner that came `late_ns` nanoseconds after the instant that was due, and that
+    /// cannot catch up on `lost_ns` of them.
     #[inline]
     pub(crate) fn count_late(&self, late_ns: u64, lost_ns: u64) {
         self.late_ns.record(late_ns);

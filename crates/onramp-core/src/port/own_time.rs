@@ -19,8 +19,9 @@ use crate::base::Instant;
 /// [`PortOptions`](super::PortOptions) say otherwise: 5 ms.
 pub const CATCH_UP_NS: u64 = 5_000_000;
 
-/// How often in a row an owner that catches up may ask a qdisc in vain, without a packet that leaves
-/// or arrives, before the owner skips to the present. Some kinds of qdiscs round down the instants that they name.
+/// How often in a row an owner that catches up may ask a qdisc while no packet leaves or arrives,
+/// before the owner skips to the present. Some kinds of qdiscs round down the instants that they
+/// name.
 const FRUITLESS_MAX: u32 = 64;
 
 /// The time in which the qdiscs of one port live.

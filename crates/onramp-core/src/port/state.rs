@@ -220,8 +220,8 @@ impl<D: Device> PortState<D> {
         }
     }
 
-    /// Moves packets from the qdisc into `burst`, up to [`QUOTA`] packets in all, at the instants at
-    /// which they were due: see [`own_time`](super::own_time). Returns the reason for stopping.
+    /// Moves packets from the qdisc into `burst`, up to [`QUOTA`] packets in all, at the instants
+    /// at which they were due (see the module `own_time`). Returns the reason for stopping.
     fn fill(&mut self, run: &mut Run<'_>) -> Stop {
         let most = run.quota.send.min(QUOTA);
         let mut drops = PacketList::new();

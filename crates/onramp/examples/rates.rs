@@ -1,0 +1,109 @@
+//! How exactly links keep their rates: seven links at once, each shaped to 20 Mbit/s by another
+//! means, each with a sender that always has packets. Busy loops may compete for the processors.
+//! Run: `cargo run --release -p onramp --example rates [BUSY LOOPS] [SECONDS] [CATCH-UP IN MS]`.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use onramp::{Device, Link, Rate, Setup};
+use onramp_dev::Null;
+
+/// A name, and the lines of `tc` that describe the tree.
+const LINKS: [(&str, &[&str]); 6] = [
+    (
+        "htb, default burst",
+        &[
+            "qdisc add dev any root handle 1: htb default 1",
+            "class add dev any parent 1: classid 1:1 htb rate 20mbit",
+        ],
+    ),
+    ("tbf burst 3kb", &["qdisc add dev any root tbf rate 20mbit burst 3kb latency 100ms"]),
+    (
+        "fq maxrate 20mbit",
+        &["qdisc add dev any root fq maxrate 20mbit quantum 1514 initial_quantum 1514"],
+    ),
+    ("cake", &["qdisc add dev any root cake bandwidth 20mbit"]),
+    (
+        "hfsc ul",
+        &[
+            "qdisc add dev any root handle 1: hfsc default 1",
+            "class add dev any parent 1: classid 1:1 hfsc ls rate 20mbit ul rate 20mbit",
+        ],
+    ),
+    ("netem rate 20mbit", &["qdisc add dev any root netem rate 20mbit"]),
+];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let numbers: Vec<u64> =
+        std::env::args().skip(1).map(|word| word.parse()).collect::<Result<_, _>>()?;
+    let number = |place: usize, usual| numbers.get(place).copied().unwrap_or(usual);
+    let (busy, seconds, catch_up_ms) = (number(0, 0), number(1, 4), number(2, 5));
+
+    let device = || -> Box<dyn Device> { Box::new(Null::new(1_514)) };
+    let builder = || Link::devices([device()]).catch_up(Duration::from_millis(catch_up_ms));
+    let mut links = Vec::new();
+    for (name, lines) in LINKS {
+        let mut tree = Setup::default();
+        lines.iter().try_for_each(|line| tree.apply(&format!("tc {line}")).map(drop))?;
+        links.push((name, builder().tree(&tree).build()?));
+    }
+    let rate: Rate = "20mbit".parse()?;
+    links.push(("the link's rate", builder().qdisc("pfifo").rate(rate).build()?));
+
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..busy {
+            scope.spawn(|| {
+                // Relaxed: no other data depends on the flag.
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        for (_, link) in &links {
+            let mut sender = link.sender();
+            scope.spawn(move || {
+                let flow = sender.flow(None);
+                while sender.send(&flow, &[0; 1_208]).is_ok() {}
+            });
+        }
+        thread::sleep(Duration::from_secs(1));
+        let begin: Vec<_> = links.iter().map(|(_, link)| (link.now(), link.stats())).collect();
+        thread::sleep(Duration::from_secs(seconds));
+        println!("{busy} busy loops, {seconds} s, catch-up {catch_up_ms} ms");
+        println!("{:20} {:>8} {:>14} {:>12}", "", "Mbit/s", "late, p50/p99", "time lost");
+        for ((name, link), (from, before)) in links.iter().zip(begin) {
+            let (now, after) = (link.now(), link.stats());
+            let took_ns = now.since(from);
+            let bits = (after.sent_bytes - before.sent_bytes) * 8;
+            let lost_ns = after.ports[0].lost_ns - before.ports[0].lost_ns;
+            let late: Vec<u64> = (after.ports[0].late_ns.iter())
+                .zip(&before.ports[0].late_ns)
+                .map(|(after, before)| after - before)
+                .collect();
+            let percentile = |share: f64| {
+                let all: u64 = late.iter().sum();
+                let mut below = 0;
+                let place = late.iter().position(|count| {
+                    below += count;
+                    below as f64 >= share * all as f64
+                });
+                place.map_or(0, |place| (1_u64 << place) / 1_000)
+            };
+            println!(
+                "{name:20} {:8.2} {:>8}/{} us {:11.2} %",
+                bits as f64 * 1e3 / took_ns as f64,
+                percentile(0.5),
+                percentile(0.99),
+                lost_ns as f64 * 100.0 / took_ns as f64,
+            );
+        }
+        // Relaxed: as above, the flag stands for itself.
+        stop.store(true, Ordering::Relaxed);
+        for (_, link) in &links {
+            let _ = link.close(Duration::ZERO);
+        }
+    });
+    Ok(())
+}
