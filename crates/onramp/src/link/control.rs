@@ -69,8 +69,11 @@ impl Link {
         line: impl Into<Line>,
     ) -> Result<(Change, Result<(), PortError>), PortError> {
         let shared = self.shared();
+        // Convert before the configuration is locked: the conversion may be foreign code that calls
+        // this link.
+        let line = line.into();
         let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
-        let line = line.into().on(plan.tree.device().unwrap_or("link"));
+        let line = line.on(plan.tree.device().unwrap_or("link"));
         // `make_mut` clones the tree only if another thread holds a reference to the tree. That is
         // rare, because threads hold such references only for a short time.
         let change = Arc::make_mut(&mut plan.tree).change(&line).map_err(PortError::Config)?;

@@ -16,6 +16,7 @@ mod credits;
 mod death;
 mod device;
 mod flush;
+mod foreign;
 mod fork;
 mod idle;
 mod kinds;
