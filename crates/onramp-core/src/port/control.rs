@@ -87,7 +87,9 @@ impl<D: Device> Port<D> {
         // This function sends nothing, so the quota of its run is zero packets. If the port is
         // closed or dead, the call of `self.run` at the end drops the port's packets.
         let mut run = Run::new(owner.later(caller.now), waker, &self.stats);
-        let held = owner.held(&self.stats);
+        // Read the counter and do not ask the qdisc, whose `backlog` may panic: here, nobody would
+        // catch the panic, and the port would stay owned. The last owner has set the counter.
+        let held = self.stats.backlog.get();
         for _ in 0..JOB_LOOKS {
             if !self.has_work(&owner) || !self.take_requests(&mut owner) {
                 break;
@@ -117,7 +119,7 @@ impl<D: Device> Port<D> {
             return !left;
         }
         // The jobs may have changed when packets can leave, so ask the runner to visit the port.
-        if left || held + owner.held(&self.stats) > 0 {
+        if left || held + self.stats.backlog.get() > 0 {
             waker.visit_by(run.now);
         }
         if was_busy {

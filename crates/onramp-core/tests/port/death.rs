@@ -1,6 +1,8 @@
 //! Ports whose qdisc or device panics.
 
 use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
 use onramp_core::{Device, DeviceInfo, Instant, Port, PortWaker, Transmitted};
@@ -188,4 +190,72 @@ fn a_panic_while_closing() {
     assert!(!ran.again);
     assert_eq!(port.death(), Some("it is not asked after it panicked"));
     assert!(port.is_quiet());
+}
+
+/// A FIFO qdisc whose `backlog` panics from the moment at which the flag is set.
+#[derive(Debug, Default)]
+struct Miscounts {
+    list: PacketList,
+    panics: Arc<AtomicBool>,
+}
+
+impl Qdisc for Miscounts {
+    fn enqueue(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {
+        self.list.push_back(pkt);
+        Verdict::Queued
+    }
+
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        // All packets wait until long after the test.
+        if self.list.is_empty() {
+            Dequeue::Empty
+        } else {
+            Dequeue::NotBefore(cx.now.after(1 << 40))
+        }
+    }
+
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        unreachable!("it stands below no other")
+    }
+
+    fn backlog(&self) -> Backlog {
+        assert!(!self.panics.load(SeqCst), "it miscounts");
+        Backlog { packets: self.list.len(), bytes: self.list.bytes() }
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        self.list.by_ref().for_each(|pkt| cx.drop(pkt, DropReason::Purged));
+    }
+}
+
+/// The `backlog` of a qdisc panics. Whichever call makes a thread the owner that meets the panic,
+/// the panic kills the port as a panic in another method does, and the port has an owner no more.
+#[test]
+fn a_panic_in_backlog_kills_the_port() {
+    type Call = fn(&Port<Fragile>, &Undertaker);
+    let one = || PacketList::from_iter([Packet::new(9)]);
+    let calls: [(&str, Call); 4] = [
+        ("job", |port, waker| {
+            assert!(port.with(Box::new(|_, _| ()), START, waker).expect("few jobs wait"));
+        }),
+        ("visit", |port, waker| _ = port.visit(START, waker).expect("nobody is inside")),
+        ("help", |port, waker| _ = port.help(START, waker).expect("nobody is inside")),
+        ("close", |port, waker| _ = port.close(START, waker).expect("nobody is inside")),
+    ];
+    for (what, call) in calls {
+        let info = DeviceInfo::new("fragile".to_owned(), MTU);
+        let (qdisc, waker) = (Miscounts::default(), Undertaker::default());
+        let panics = qdisc.panics.clone();
+        let port = Port::new(Box::new(qdisc), Fragile { info, left: None }, 100);
+        let _ = port.xmit((0..3).map(Packet::new).collect(), START, &waker);
+        panics.store(true, SeqCst);
+        call(&port, &waker);
+        let _ = port.xmit(one(), START, &waker).expect("there is room");
+        // A port that was busy as it died is left to the runner.
+        let _ = port.visit(START, &waker).expect("nobody is inside");
+        let deaths = waker.0.get();
+        let purged = port.snapshot().dropped.iter().map(|(_, count)| *count).sum::<u64>();
+        assert_eq!((port.death(), deaths), (Some("it miscounts"), 1), "{what}");
+        assert_eq!((purged, port.is_quiet()), (4, true), "{what}");
+    }
 }
