@@ -114,7 +114,8 @@ pub enum PortError {
     /// The link has no rate of its own ([`LinkBuilder::rate`](crate::LinkBuilder::rate)).
     NoRate,
     /// A waker made this call while another thread was adding or removing a port of the link, or
-    /// while its own thread was. Waiting could deadlock, so let a task make the call instead.
+    /// while its own thread was; or a device made this call while its own thread was doing so.
+    /// Waiting could deadlock, so let a task or another thread make the call instead.
     Nested,
     /// The thread that watches devices which may block could not be started.
     Thread(std::io::Error),
@@ -145,7 +146,8 @@ impl fmt::Display for PortError {
             Self::Nested => {
                 write!(
                     f,
-                    "a waker cannot change ports during another change; make the call in a task"
+                    "a waker or device cannot change ports during another change; make the call in \
+                     a task or another thread"
                 )
             }
             Self::Thread(error) => write!(

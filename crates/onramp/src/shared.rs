@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::thread;
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use onramp_core::qdisc::{Cx, Qdisc};
@@ -93,6 +93,8 @@ struct Written {
     /// A thread that adds or removes ports holds this lock for the whole operation. A thread that
     /// takes both locks takes this one before `plan`.
     changing: Mutex<Changing>,
+    /// The thread that holds the lock `changing`, if any. This lock is held for a moment only.
+    changer: Mutex<Option<ThreadId>>,
     plan: Mutex<LinkConfig>,
 }
 
@@ -116,8 +118,9 @@ impl Deref for Shared {
 /// A lock that the calling thread holds. While it holds the lock, calls of wakers are postponed
 /// until after the unlock, because a waker may take the same lock.
 pub(crate) struct Locked<'a, T> {
-    // Fields are dropped in this order: first, the lock is released; then, the postponed wakers are
-    // called.
+    // Fields are dropped in this order: first, the record of the holder is erased; then, the lock is
+    // released; then, the postponed wakers are called.
+    _holder: Option<Holder<'a>>,
     guard: MutexGuard<'a, T>,
     _held: Option<HeldWakes>,
 }
@@ -132,6 +135,29 @@ impl<T> Deref for Locked<'_, T> {
 impl<T> DerefMut for Locked<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
+    }
+}
+
+/// The record of which thread holds a lock. The record is erased when this value is dropped.
+struct Holder<'a>(&'a Mutex<Option<ThreadId>>);
+
+impl<'a> Holder<'a> {
+    /// Records that the calling thread holds the lock.
+    fn record(holder: &'a Mutex<Option<ThreadId>>) -> Self {
+        *holder.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current().id());
+        Self(holder)
+    }
+
+    /// Whether the calling thread holds the lock. Only this thread can change the answer.
+    fn is_caller(holder: &Mutex<Option<ThreadId>>) -> bool {
+        let holder = *holder.lock().unwrap_or_else(PoisonError::into_inner);
+        holder == Some(thread::current().id())
+    }
+}
+
+impl Drop for Holder<'_> {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
@@ -257,6 +283,7 @@ impl Shared {
             live: AtomicU32::new(0),
             senders: Mutex::default(),
             changing: Mutex::default(),
+            changer: Mutex::default(),
             plan: Mutex::new(setup.plan),
         };
         Self { read, fair: Fair(AtomicU32::new(u32::MAX)), written }
@@ -280,10 +307,16 @@ impl Shared {
     /// # Errors
     ///
     /// [`PortError::Closed`] if the link is closed; [`PortError::Nested`] if a waker makes this
-    /// call while a port is being added or removed.
+    /// call while a port is being added or removed, or if a device makes this call in the thread
+    /// that adds or removes a port.
     pub(crate) fn changing(&self) -> Result<Locked<'_, Changing>, PortError> {
         if self.is_copy() {
             return Err(PortError::Closed);
+        }
+        if Holder::is_caller(&self.written.changer) {
+            // A thread that removes a port sends packets of the port, so a device that this thread
+            // calls may make this call. Waiting for the lock would be waiting for itself.
+            return Err(PortError::Nested);
         }
         let lock = &self.written.changing;
         let guard = if is_in_waker() {
@@ -298,7 +331,8 @@ impl Shared {
         } else {
             lock.lock().unwrap_or_else(PoisonError::into_inner)
         };
-        let changing = Locked { guard, _held: None };
+        let _holder = Some(Holder::record(&self.written.changer));
+        let changing = Locked { _holder, guard, _held: None };
         if self.is_closed() { Err(PortError::Closed) } else { Ok(changing) }
     }
 
@@ -311,7 +345,7 @@ impl Shared {
         }
         let _held = Some(hold_wakes());
         let guard = self.written.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(Locked { guard, _held })
+        Some(Locked { _holder: None, guard, _held })
     }
 
     /// Locks the configuration as [`plan`](Self::plan) does, in order to change it. Returns `None`
