@@ -13,7 +13,7 @@ use onramp_dev::UdpStats;
 
 use crate::Sender;
 use crate::runner::{StartError, ThreadGroup};
-use crate::shared::{BoxDevice, CloseReport, Handle, Setup, Shared};
+use crate::shared::{BoxDevice, CloseReport, Described, Handle, Setup, Shared};
 use crate::stats::LinkStats;
 
 /// A device with one or more ports (transmit queues), each with a qdisc in front. A `Link` is cheap
@@ -37,6 +37,7 @@ impl Link {
         cpus: &[usize],
     ) -> Result<Self, StartError> {
         let shared = Arc::new(Shared::new(setup));
+        let devices: Vec<_> = devices.into_iter().map(Described::new).collect();
         if let Some(plan) = shared.plan() {
             for device in devices {
                 let added = shared.add_port(device, &plan);

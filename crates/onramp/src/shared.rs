@@ -27,6 +27,21 @@ use crate::{PortError, TrySendError};
 /// The device of a port. The devices of one link may be of different kinds.
 pub(crate) type BoxDevice = Box<dyn Device>;
 
+/// A device, with the properties that a link needs. They are read before the link locks its
+/// configuration, because [`Device::info`] is foreign code, which may call the link.
+pub(crate) struct Described {
+    device: BoxDevice,
+    mtu: u32,
+    pub(crate) may_block: bool,
+}
+
+impl Described {
+    pub(crate) fn new(device: BoxDevice) -> Self {
+        let (mtu, may_block) = (device.info().mtu, device.info().may_block);
+        Self { device, mtu, may_block }
+    }
+}
+
 /// The counters of the link's UDP sockets, in the order of the ports.
 #[cfg(feature = "udp")]
 pub(crate) type SocketCounters = Vec<Arc<onramp_dev::UdpStats>>;
@@ -357,12 +372,12 @@ impl Shared {
     /// Adds a port over `device`, and returns its number. Returns `None` if the link may have no
     /// further port. The caller holds the lock on `plan`, and shares the credits out anew
     /// afterwards.
-    pub(crate) fn add_port(&self, device: BoxDevice, plan: &LinkConfig) -> Option<usize> {
+    pub(crate) fn add_port(&self, device: Described, plan: &LinkConfig) -> Option<usize> {
         let port = self.slots.len();
         if port >= self.slots.capacity() {
             return None;
         }
-        let (mtu, may_block) = (device.info().mtu, device.info().may_block);
+        let Described { device, mtu, may_block } = device;
         let qdisc = plan.build(port, mtu)?;
         let share = self.rate.as_ref().map(|rate| rate.share(port));
         let options = PortOptions { mode: plan.mode, share, catch_up_ns: plan.catch_up_ns };

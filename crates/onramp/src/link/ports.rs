@@ -10,6 +10,7 @@ use onramp_dev::MonotonicClock;
 
 use super::Link;
 use crate::runner::{StartError, ThreadGroup};
+use crate::shared::Described;
 use crate::{CloseReport, PortError};
 
 /// If a packet was on its way into a port when the port was removed, that port's flows move to
@@ -26,11 +27,12 @@ impl Link {
     /// [`PortError::TooMany`], [`PortError::Closed`], [`PortError::Nested`], [`PortError::Thread`].
     pub fn add_port(&self, device: impl Device + 'static) -> Result<usize, PortError> {
         let shared = self.shared();
+        let device = Described::new(Box::new(device));
         let _changing = shared.changing()?;
         if shared.ports() >= shared.slots.capacity() {
             return Err(PortError::TooMany(shared.slots.capacity()));
         }
-        if device.info().may_block || shared.slots.iter().any(|slot| slot.known.may_block) {
+        if device.may_block || shared.slots.iter().any(|slot| slot.known.may_block) {
             let watched = ThreadGroup::start_watch(&self.handle.shared, MonotonicClock);
             watched.map_err(|error| match error {
                 _ if shared.is_closed() => PortError::Closed,
@@ -40,7 +42,7 @@ impl Link {
         // While the configuration is locked here, no other thread can change it. So a change that
         // comes later finds the new port, and the port is built with every change that came
         // earlier.
-        let port = shared.add_port(Box::new(device), &*shared.plan().ok_or(PortError::Closed)?);
+        let port = shared.add_port(device, &*shared.plan().ok_or(PortError::Closed)?);
         let port = port.ok_or_else(|| PortError::TooMany(shared.slots.capacity()))?;
         shared.share_out(0);
         if shared.rig.gate.has_closed_since() {

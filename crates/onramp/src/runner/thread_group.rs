@@ -176,22 +176,32 @@ impl ThreadGroup {
         self.stopped.load(Ordering::Acquire) // Acquire: pairs with the release in `stop`.
     }
 
-    /// Blocks until all threads have ended, but at most until `deadline`. The calling thread, if it
-    /// is one of them, is not waited for. A thread that a device blocks ends when the device
+    /// Blocks until all threads have ended, but at most until `deadline`; destructors of thread-local
+    /// values may take longer. The calling thread, if it is one of them, is not waited for. A thread that a device blocks ends when the device
     /// returns, which may be later.
     pub(crate) fn join(&self, clock: &impl Clock, deadline: Instant) {
         let me = thread::current().id();
+        let is_ours = self.threads.iter().filter_map(OnceLock::get).any(|ours| ours.id() == me);
         let mut nap = Nap::default();
         loop {
-            // Do not hold the lock while waiting, because a waker that runs in one of these threads
-            // may call this function as well.
+            // Do not hold the lock while waiting or joining: a waker that runs in one of these
+            // threads may call this function as well, and so may the destructor of a thread-local
+            // value in a thread that is ending.
             let mut hands = self.hands();
-            let ended = hands.handles.extract_if(.., |handle| handle.is_finished());
+            let mut ended = Vec::new();
+            if !is_ours {
+                ended.extend(hands.handles.extract_if(.., |handle| handle.is_finished()));
+            }
+            // If such a waker or destructor makes this call, this thread joins no other thread,
+            // because that thread may be about to join this one.
+            let all = hands
+                .handles
+                .iter()
+                .all(|handle| is_ours && (handle.is_finished() || handle.thread().id() == me));
+            drop(hands);
             // An error of `join` means that the thread panicked; the panic hook has already printed
             // the panic.
-            ended.for_each(|handle| drop(handle.join()));
-            let all = hands.handles.iter().all(|handle| handle.thread().id() == me);
-            drop(hands);
+            ended.into_iter().for_each(|handle| drop(handle.join()));
             let left = deadline.since(clock.now());
             if all || left == 0 {
                 return;

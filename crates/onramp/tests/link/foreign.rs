@@ -2,6 +2,7 @@
 //! destructors of thread-local values. Whatever the thread that runs this code is doing at the
 //! moment, it never waits for itself.
 
+use std::cell::OnceCell;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, ThreadId};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use onramp::dev::Null;
 use onramp::{
-    Device, DeviceInfo, Instant, Line, Link, Mapping, PacketList, PortError, Transmitted,
+    Device, DeviceInfo, Instant, Line, Link, Mapping, Mode, PacketList, PortError, Transmitted,
 };
 
 use crate::common::{LONG, balanced, in_time};
@@ -95,5 +96,100 @@ fn a_device_changes_ports_during_a_removal() {
         assert!(sender.flush(LONG));
         drop(sender);
         balanced(&link.stats());
+    });
+}
+
+/// A device that reads the link's configuration each time it is asked for its properties.
+struct Asks(Link, DeviceInfo);
+
+impl Device for Asks {
+    fn info(&self) -> &DeviceInfo {
+        let _ = self.0.setup();
+        &self.1
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _now: Instant,
+    ) -> Transmitted {
+        done.append(burst);
+        Transmitted::default()
+    }
+}
+
+/// The device of a port that is added calls the link when it is asked for its properties.
+#[test]
+fn the_properties_of_a_new_device_need_the_link() {
+    in_time(|| {
+        let link = Link::devices([null()]).build().unwrap();
+        let info = || DeviceInfo::new("asks".to_owned(), 1_514);
+        assert_eq!(link.add_port(Asks(link.clone(), info())).unwrap(), 1);
+        // Devices of a new link may call another link.
+        let other: Box<dyn Device> = Box::new(Asks(link.clone(), info()));
+        let other = Link::devices([other]).build().unwrap();
+        assert_eq!(other.add_port(Asks(other.clone(), info())).unwrap(), 1);
+    });
+}
+
+/// A value that closes a link again and again when it is dropped.
+struct Closes(Link);
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        // The thread that closed the link meanwhile finds that this thread has done its work.
+        for _ in 0..100 {
+            self.0.close(Duration::ZERO);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+thread_local! {
+    static AT_THE_END: OnceCell<Closes> = const { OnceCell::new() };
+}
+
+/// A device that takes all packets, and leaves a value in each thread that calls it.
+struct Leaves(DeviceInfo, Arc<OnceLock<Link>>);
+
+impl Device for Leaves {
+    fn info(&self) -> &DeviceInfo {
+        &self.0
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _now: Instant,
+    ) -> Transmitted {
+        let link = self.1.get().expect("the test has set it");
+        AT_THE_END.with(|end| _ = end.get_or_init(|| Closes(link.clone())));
+        done.append(burst);
+        Transmitted::default()
+    }
+}
+
+/// The runners end while a thread closes the link, and destructors of their thread-local values
+/// close the link, too.
+#[test]
+fn runners_close_the_link_as_they_end() {
+    in_time(|| {
+        let cell = Arc::<OnceLock<Link>>::default();
+        let device = || -> Box<dyn Device> {
+            let info = DeviceInfo::new("leaves".to_owned(), 1_514);
+            Box::new(Leaves(info.never_blocks(), cell.clone()))
+        };
+        let builder = Link::devices([device(), device()]).mode(Mode::Dedicated).runners(2);
+        let link = builder.build().unwrap();
+        cell.set(link.clone()).expect("once");
+        let mut sender = link.sender();
+        for port in 0..2 {
+            let flow = sender.flow_with(None, Mapping::Port(port));
+            sender.send(&flow, b"x").unwrap();
+        }
+        assert!(sender.flush(LONG));
+        assert!(link.close(LONG).flushed);
     });
 }
