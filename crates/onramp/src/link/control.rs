@@ -119,13 +119,21 @@ impl Link {
     /// queues together. Qdiscs that are built or changed from now on use the device's largest
     /// packet; others keep the size with which they were built, as in Linux. A host of devices
     /// calls this method; a program with a link of its own has no need to.
+    ///
+    /// If flows move to other ports by this call, because one root serves all ports from now on, or
+    /// no longer does, the link builds the trees of all ports anew and drops the packets that they
+    /// hold (drop reason `purged`), as [`set_tree`](Self::set_tree) does. Otherwise newer packets of
+    /// a flow could overtake them.
     pub fn describe_device(&self, name: &str, facts: Facts) {
         let shared = self.shared();
         let Some(mut plan) = shared.plan() else { return };
         plan.mtu = Some(facts.mtu);
         plan.shares_root = true;
         Arc::make_mut(&mut plan.tree).of_device(name, facts);
-        shared.follow(&plan);
+        if shared.follow(&plan) {
+            // A port whose device blocks is marked as stale, and gets the tree with the next change.
+            let _ = shared.rebuild(&plan);
+        }
     }
 
     /// Returns the counters and backlog of every qdisc in front of a port; a parent stands before

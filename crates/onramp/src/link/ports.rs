@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onramp_core::Setup;
-use onramp_core::Spec;
-use onramp_core::{Clock, Device, Edit, PortWaker, Rate};
+use onramp_core::qdisc::Cx;
+use onramp_core::{Clock, Device, Edit, PortWaker, Rate, RootQdisc, Setup, Spec};
 use onramp_dev::MonotonicClock;
 
 use super::Link;
 use crate::runner::{StartError, ThreadGroup};
-use crate::shared::Described;
+use crate::shared::{Described, LinkConfig, Shared};
 use crate::{CloseReport, PortError};
 
 /// If a packet was on its way into a port when the port was removed, that port's flows move to
@@ -136,20 +135,14 @@ impl Link {
         let shared = self.shared();
         let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
         plan.tree = Arc::new(tree.clone());
-        let moves = shared.follow(&plan);
+        if shared.follow(&plan) {
+            return shared.rebuild(&plan);
+        }
         let mut blocked = None;
         for (port, slot) in shared.slots.iter().enumerate() {
-            let (now, waker) = (shared.clock.now(), shared.waker(slot));
-            let taken = if moves {
-                let (mtu, seed) = (plan.mtu(slot.known.mtu), plan.seed(port));
-                let edit = Edit::root(&plan.tree, Some(port), mtu, seed);
-                edit.map(|edit| {
-                    slot.port.with(Box::new(|root, cx| root.edit(edit, cx)), now, &waker)
-                })
-            } else {
-                let built = plan.build(port, slot.known.mtu);
-                built.map(|built| slot.port.replace(built, now, &waker))
-            };
+            let built = plan.build(port, slot.known.mtu);
+            let taken = built
+                .map(|built| slot.port.replace(built, shared.clock.now(), &shared.waker(slot)));
             if let Some(taken) = taken {
                 slot.set_stale(taken.is_err());
                 blocked = blocked.or_else(|| taken.is_err().then_some(port));
@@ -177,5 +170,26 @@ impl Link {
             shared.waker(slot).visit_by(shared.clock.now());
         }
         Ok(())
+    }
+}
+
+impl Shared {
+    /// Builds the trees of all ports anew, without the packets that they hold, because flows have
+    /// moved to other ports ([`follow`](Self::follow)): newer packets could overtake those packets.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Blocked`]: the named port keeps its old tree until the next change.
+    pub(super) fn rebuild(&self, plan: &LinkConfig) -> Result<(), PortError> {
+        let mut blocked = None;
+        for (port, slot) in self.slots.iter().enumerate() {
+            let (mtu, seed) = (plan.mtu(slot.known.mtu), plan.seed(port));
+            let Some(edit) = Edit::root(&plan.tree, Some(port), mtu, seed) else { continue };
+            let job = Box::new(|root: &mut RootQdisc, cx: &mut Cx<'_>| root.edit(edit, cx));
+            let taken = slot.port.with(job, self.clock.now(), &self.waker(slot));
+            slot.set_stale(taken.is_err());
+            blocked = blocked.or_else(|| taken.is_err().then_some(port));
+        }
+        blocked.map_or(Ok(()), |port| Err(PortError::Blocked(port)))
     }
 }

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use onramp::{Clock, Device, DeviceInfo, Instant, Link, Mapping, PacketList, Transmitted, dev};
+use onramp::{
+    Clock, Device, DeviceInfo, DropReason, Facts, Instant, Link, Mapping, PacketList, Transmitted,
+    dev,
+};
 
 use crate::common::{Gate, LONG, balanced, credits, in_time, until};
 
@@ -115,5 +118,31 @@ fn nobody_waits_for_ever_for_what_came_late() {
             });
             balanced(&link.stats());
         }
+    });
+}
+
+/// The flows of all ports move to the first port, because a host describes the link as its device.
+/// The packets that the other ports hold are dropped, so that later packets of their flows overtake
+/// none.
+#[test]
+fn flows_move_as_a_device_is_described() {
+    in_time(|| {
+        let devices = (0..3).map(|_| Box::new(dev::Null::default()) as Box<dyn Device>);
+        let link = Link::devices(devices).qdisc("netem delay 200s").build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow_with(None, Mapping::Port(1));
+        let mut send = |count| (0..count).for_each(|_| sender.send(&flow, b"x").unwrap());
+        let purged = || link.stats().dropped.get(&DropReason::Purged).copied().unwrap_or(0);
+        send(4);
+        link.describe_device("d0", Facts::default());
+        until("the packets are dropped", || purged() == 4);
+        send(3);
+        let came = link.stats().ports.iter().map(|port| port.enqueued).collect::<Vec<_>>();
+        assert_eq!(came, [3, 4, 0], "one root serves all ports");
+        // The link is described once more, and no flow moves.
+        link.describe_device("d1", Facts::default());
+        // The trees follow the description, so the next change only makes the change.
+        link.change("qdisc change dev d1 root netem delay 199s").unwrap();
+        assert_eq!((purged(), link.stats().held), (4, 3));
     });
 }
