@@ -33,7 +33,8 @@ pub(crate) struct Tail {
     pub(crate) home: *const Home,
     /// The token of the sender that submitted the packet, if the packet comes from another pool or
     /// from the heap. Each such packet (a guest of the sender) holds a clone of this `Arc`, and the
-    /// sender counts its guests by counting clones.
+    /// sender counts its guests by counting clones. If several senders submitted the packet, this is
+    /// a token of the packet's own, see [`Guests`].
     pub(crate) host: Option<Arc<Guests>>,
     pub(crate) dest: Option<SocketAddr>,
     pub(crate) capacity: u32,
@@ -72,26 +73,28 @@ pub(crate) enum Before {
 /// the number of clones is the number of guests.
 #[derive(Debug, Default)]
 pub(crate) struct Guests {
-    /// For a packet that a receiver has submitted again: the token of the sender that submitted the
-    /// packet last, and the token that the packet held before that.
-    pub(crate) sent_on: Option<(Arc<Self>, Arc<Self>)>,
+    /// Empty for the token of a sender. A packet that several senders submitted, one after another,
+    /// holds a token of its own, with the tokens of these senders in this list, the latest last. So
+    /// no token is more than one level deep, and dropping a packet needs little stack.
+    senders: Vec<Arc<Self>>,
 }
 
 impl Guests {
-    /// Whether a packet that holds the token `self` counts as a guest of the sender that owns the
+    /// Whether a packet that holds the token `held` counts as a guest of the sender that owns the
     /// token `mine`.
-    fn has(&self, mine: &Arc<Self>) -> bool {
-        let mut held = self;
-        loop {
-            if ptr::eq(held, &raw const **mine) {
-                return true;
-            }
-            match &held.sent_on {
-                Some((now, _)) if Arc::ptr_eq(now, mine) => return true,
-                Some((_, before)) => held = before,
-                None => return false,
-            }
+    fn has(held: &Arc<Self>, mine: &Arc<Self>) -> bool {
+        Arc::ptr_eq(held, mine) || held.senders.iter().any(|sender| Arc::ptr_eq(sender, mine))
+    }
+
+    /// Adds a sender to the list of the senders that submitted a packet.
+    fn push(&mut self, mine: Arc<Self>) {
+        if self.senders.len() == self.senders.capacity() {
+            // Before the list grows, remove the senders that no longer exist: nobody but this list
+            // holds their tokens. So a packet that passes many senders, of which few exist at a
+            // time, needs memory for few.
+            self.senders.retain_mut(|sender| Arc::get_mut(sender).is_none());
         }
+        self.senders.push(mine);
     }
 }
 
@@ -278,23 +281,33 @@ impl Tail {
     /// senders of which it already is a guest. A packet that several senders submitted holds the
     /// token of each of them once. Returns false if the packet already is a guest of this sender.
     pub(crate) fn join(&mut self, mine: &Arc<Guests>) -> bool {
-        if self.host.as_ref().is_some_and(|host| host.has(mine)) {
+        if self.host.as_ref().is_some_and(|host| Guests::has(host, mine)) {
             return false;
         }
         let mine = mine.clone();
-        self.host = Some(match self.host.take() {
-            Some(before) => Arc::new(Guests { sent_on: Some((mine, before)) }),
-            None => mine,
-        });
+        let Some(mut host) = self.host.take() else {
+            self.host = Some(mine);
+            return true;
+        };
+        // If nobody else holds the token, it is either the packet's own, with a list of senders, or
+        // the token of a sender that no longer exists, which may become the packet's own.
+        if let Some(own) = Arc::get_mut(&mut host) {
+            own.push(mine);
+            self.host = Some(host);
+        } else {
+            self.host = Some(Arc::new(Guests { senders: vec![host, mine] }));
+        }
         true
     }
 
     /// Undoes the last [`join`](Self::join) of this packet: the packet is no longer a guest of the
     /// sender that it joined last.
     pub(crate) fn part(&mut self) {
-        let host = self.host.take();
-        let sent_on = host.as_ref().and_then(|host| host.sent_on.as_ref());
-        self.host = sent_on.map(|(_, before)| before.clone());
+        // A token without a list belongs to that sender.
+        let own = self.host.as_mut().and_then(Arc::get_mut);
+        if own.and_then(|own| own.senders.pop()).is_none() {
+            self.host = None;
+        }
     }
 
     #[cold]

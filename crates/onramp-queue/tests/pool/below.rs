@@ -187,3 +187,46 @@ fn a_guest_is_of_all_that_submitted_it() {
     drop(list);
     assert_eq!(owner.reclaim(|_| {}), 1);
 }
+
+/// Very many senders submit the same packet, one after another. The packet needs little stack when
+/// it is dropped, whether all senders still exist or each has gone before the next came.
+#[test]
+fn a_guest_may_pass_very_many_senders() {
+    let senders = if cfg!(miri) { 50 } else { 20_000 };
+    for stay in [true, false] {
+        let drops = move || {
+            let mut stayed = Vec::new();
+            let mut list = PacketList::from_iter([Packet::new(1)]);
+            for turn in 0..senders {
+                let mut host = pool(1, 8);
+                host.submit(&mut list, turn);
+                assert!(host.has_guests());
+                if stay {
+                    stayed.push(host);
+                }
+            }
+            drop(list);
+            assert!(!stayed.iter_mut().any(Pool::has_guests), "it counts for nobody");
+        };
+        // A small stack shows an overflow early.
+        let thread = std::thread::Builder::new().stack_size(256 * 1024).spawn(drops);
+        thread.expect("a thread can be had").join().expect("it drops the packet");
+    }
+}
+
+/// A refusal undoes the last of very many submissions, though the senders of earlier ones are gone.
+#[test]
+fn a_refusal_leaves_earlier_senders_that_exist() {
+    let (mut first, mut last) = (pool(1, 8), pool(1, 8));
+    let mut list = PacketList::from_iter([Packet::new(1)]);
+    first.submit(&mut list, 0);
+    for turn in 1..100 {
+        pool(1, 8).submit(&mut list, turn);
+        last.submit(&mut list, turn);
+        assert_eq!((first.has_guests(), last.has_guests()), (true, true), "{turn}");
+        last.revoke(&mut list);
+        assert_eq!((first.has_guests(), last.has_guests()), (true, false), "{turn}");
+    }
+    drop(list);
+    assert!(!first.has_guests());
+}
