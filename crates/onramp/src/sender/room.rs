@@ -225,7 +225,7 @@ impl Sender {
     /// Blocks until `need` packets have come home, or until the caller should check its condition
     /// again: because the sender's bell rang, or because it has sent packets of ports [`HELPS_MAX`]
     /// times. Returns false if `deadline` passed first.
-    fn wait_returned(&mut self, port: usize, need: u32, deadline: Instant) -> bool {
+    pub(super) fn wait_returned(&mut self, port: usize, need: u32, deadline: Instant) -> bool {
         let mut helped = 0;
         loop {
             if self.pool.returned() >= need || helped == HELPS_MAX {
@@ -252,7 +252,8 @@ impl Sender {
     /// Acts on `armed`, the pool's answer to this sender's request for a wake-up. If the pool took
     /// the request, sleeps until the wake-up. If it could not take the request yet, sleeps for a
     /// moment. If the awaited packets are home already, does not sleep. Returns false if `deadline`
-    /// has passed.
+    /// has passed, or if this is the copy of a link in a forked child, where nobody wakes the
+    /// thread.
     fn sleep(&mut self, armed: Armed, deadline: Instant) -> bool {
         match armed {
             Armed::Ready => true,
@@ -263,6 +264,12 @@ impl Sender {
                 !self.shared().is_copy() && self.shared().clock.now() < deadline
             }
             Armed::Armed => {
+                if self.shared().is_copy() {
+                    // The process forked while this thread called a device, and this is the child,
+                    // in which no other thread exists that could wake this one.
+                    self.pool.disarm();
+                    return false;
+                }
                 self.end.counters.parks.add(1);
                 let in_time = self.park(deadline);
                 if !in_time {

@@ -1,7 +1,8 @@
 //! Tests of a sender: its time slices, when it yields its processor, and how its packets count.
 
-use onramp_dev::Null;
+use onramp_dev::{Null, run_in_child};
 use onramp_queue::Credits;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::*;
 use crate::Link;
@@ -193,4 +194,29 @@ fn a_sender_that_never_sent_has_room() {
     let flow = sender.flow_with(None, Mapping::Cpu);
     assert!(sender.wait_room_timeout(&flow, 10, Duration::from_secs(50)));
     assert_eq!(sender.try_send(&flow, b"x"), Ok(()));
+}
+
+/// The process forks while a thread that waits for its packets calls a device. In the child, which
+/// has no other threads, the wait ends, though no packet comes home.
+#[test]
+fn a_wait_ends_in_a_forked_child() {
+    let link = Link::devices([Box::new(Null::default()) as Box<_>]).qdisc("netem delay 200s");
+    let link = link.build().expect("a link");
+    let mut sender = link.sender();
+    let flow = sender.flow(None);
+    sender.send(&flow, b"x").expect("there is room");
+    // The child goes on as if the fork had come in the middle of the wait.
+    let wait = || i32::from(sender.wait_returned(0, 1, Instant::MAX));
+    let child = run_in_child(wait).expect("there can be a child");
+    let child = Pid::from_raw(child).expect("it has a number");
+    for _ in 0..2_000 {
+        if let Some((_, status)) = waitpid(Some(child), WaitOptions::NOHANG).expect("a child") {
+            assert_eq!(status.exit_status(), Some(0), "the packet did not come");
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(child, Signal::KILL).expect("it still runs");
+    let _ = waitpid(Some(child), WaitOptions::empty());
+    panic!("the child waits for ever");
 }
