@@ -33,8 +33,8 @@ pub(crate) struct Tail {
     pub(crate) home: *const Home,
     /// The token of the sender that submitted the packet, if the packet comes from another pool or
     /// from the heap. Each such packet (a guest of the sender) holds a clone of this `Arc`, and the
-    /// sender counts its guests by counting clones. If several senders submitted the packet, this is
-    /// a token of the packet's own, see [`Guests`].
+    /// sender counts its guests by counting clones. If several senders submitted the packet, this
+    /// is a token of the packet's own, see [`Guests`].
     pub(crate) host: Option<Arc<Guests>>,
     pub(crate) dest: Option<SocketAddr>,
     pub(crate) capacity: u32,

@@ -133,8 +133,8 @@ impl Deref for Shared {
 /// A lock that the calling thread holds. While it holds the lock, calls of wakers are postponed
 /// until after the unlock, because a waker may take the same lock.
 pub(crate) struct Locked<'a, T> {
-    // Fields are dropped in this order: first, the record of the holder is erased; then, the lock is
-    // released; then, the postponed wakers are called.
+    // Fields are dropped in this order: first, the record of the holder is erased; then, the lock
+    // is released; then, the postponed wakers are called.
     _holder: Option<Holder<'a>>,
     guard: MutexGuard<'a, T>,
     _held: Option<HeldWakes>,

@@ -85,9 +85,10 @@ impl<D: Device> PortState<D> {
     /// quota is used up or no packet may leave.
     ///
     /// Qdiscs and devices are foreign code and may panic, even in `backlog`. A panic that nobody
-    /// catches would leave the port owned for ever. So an owner calls qdiscs and devices only inside
-    /// `catch_unwind`: in this function and, in `Port::run_jobs_now`, in `run_jobs` and `held`. The
-    /// only exception is `Port::die`: it calls `held` of a dead port, which asks no foreign qdisc.
+    /// catches would leave the port owned for ever. So an owner calls qdiscs and devices only
+    /// inside `catch_unwind`: in this function and, in `Port::run_jobs_now`, in `run_jobs` and
+    /// `held`. The only exception is `Port::die`: it calls `held` of a dead port, which asks no
+    /// foreign qdisc.
     pub(super) fn turn(&mut self, run: &mut Run<'_>) -> Stop {
         if let Some(late) = self.own_time.begin(run.now, self.oldest_arrival()) {
             run.stats.count_late(late.late_ns, late.lost_ns);

@@ -122,8 +122,8 @@ impl Link {
     ///
     /// If flows move to other ports by this call, because one root serves all ports from now on, or
     /// no longer does, the link builds the trees of all ports anew and drops the packets that they
-    /// hold (drop reason `purged`), as [`set_tree`](Self::set_tree) does. Otherwise newer packets of
-    /// a flow could overtake them.
+    /// hold (drop reason `purged`), as [`set_tree`](Self::set_tree) does. Otherwise newer packets
+    /// of a flow could overtake them.
     pub fn describe_device(&self, name: &str, facts: Facts) {
         let shared = self.shared();
         let Some(mut plan) = shared.plan() else { return };
@@ -131,7 +131,8 @@ impl Link {
         plan.shares_root = true;
         Arc::make_mut(&mut plan.tree).of_device(name, facts);
         if shared.follow(&plan) {
-            // A port whose device blocks is marked as stale, and gets the tree with the next change.
+            // A port whose device blocks is marked as stale, and gets the tree with the next
+            // change.
             let _ = shared.rebuild(&plan);
         }
     }

@@ -176,9 +176,9 @@ impl ThreadGroup {
         self.stopped.load(Ordering::Acquire) // Acquire: pairs with the release in `stop`.
     }
 
-    /// Blocks until all threads have ended, but at most until `deadline`; destructors of thread-local
-    /// values may take longer. The calling thread, if it is one of them, is not waited for. A thread that a device blocks ends when the device
-    /// returns, which may be later.
+    /// Blocks until all threads have ended, but at most until `deadline`; destructors of
+    /// thread-local values may take longer. The calling thread, if it is one of them, is not waited
+    /// for. A thread that a device blocks ends when the device returns, which may be later.
     pub(crate) fn join(&self, clock: &impl Clock, deadline: Instant) {
         let me = thread::current().id();
         let is_ours = self.threads.iter().filter_map(OnceLock::get).any(|ours| ours.id() == me);
