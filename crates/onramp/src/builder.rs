@@ -252,7 +252,7 @@ impl LinkBuilder {
     /// other qdiscs derive their quantum from this size. Default: the size that the device reports.
     ///
     /// Change this size if the path carries smaller or larger packets than the device reports, for
-    /// example jumbo frames.
+    /// example jumbo frames. The range is 1 byte and more.
     #[must_use]
     pub fn mtu(mut self, mtu: u32) -> Self {
         self.mtu = Some(mtu);
@@ -356,6 +356,9 @@ impl LinkBuilder {
         if !(1..=Credits::PACKETS_MAX).contains(&self.credits.packets) {
             let credits = self.credits.packets as usize;
             return Err(BuildError::Range("credits", credits, "1 to 32768 packets"));
+        }
+        if self.mtu == Some(0) {
+            return Err(BuildError::Range("the largest packet", 0, "at least 1 byte"));
         }
         if self.burst == 0 {
             return Err(BuildError::Range("burst", 0, "1 to 65535 packets"));
