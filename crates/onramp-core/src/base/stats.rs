@@ -212,10 +212,13 @@ impl PortStats {
     }
 
     /// Counts an owner that came `late_ns` nanoseconds after the instant that was due, and that
-    /// cannot catch up on `lost_ns` of them.
+    /// cannot catch up on `lost_ns` nanoseconds. `late_ns` is `None` if an earlier owner has already
+    /// counted the lateness.
     #[inline]
-    pub(crate) fn count_late(&self, late_ns: u64, lost_ns: u64) {
-        self.late_ns.record(late_ns);
+    pub(crate) fn count_late(&self, late_ns: Option<u64>, lost_ns: u64) {
+        if let Some(late_ns) = late_ns {
+            self.late_ns.record(late_ns);
+        }
         self.lost_ns.add(lost_ns);
     }
 

@@ -40,9 +40,10 @@ pub(super) struct OwnTime {
 /// How late an owner came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lateness {
-    /// Nanoseconds from the instant that was due to the owner's time.
-    pub(super) late_ns: u64,
-    /// How many of these nanoseconds the port does not catch up on.
+    /// Nanoseconds from the instant that was due to the owner's time; `None` if the owner goes on
+    /// where the quota of an earlier owner ended, whose lateness is counted already.
+    pub(super) late_ns: Option<u64>,
+    /// How many nanoseconds since the instant that was due the port does not catch up on.
     pub(super) lost_ns: u64,
 }
 
@@ -72,9 +73,10 @@ impl OwnTime {
             self.skip_to(present);
             return None;
         };
+        let late_ns = (due > self.now).then(|| present.since(due));
         let earliest = Instant(present.0.saturating_sub(self.catch_up_ns));
         self.skip_to(due.min(arrival.unwrap_or(due)).max(earliest));
-        Some(Lateness { late_ns: present.since(due), lost_ns: self.now.since(due) })
+        Some(Lateness { late_ns, lost_ns: self.now.since(due) })
     }
 
     /// Moves the qdiscs' time to `then`, unless it is later already.
@@ -132,7 +134,7 @@ mod tests {
         time.wait_for(at(1_500));
         assert_eq!((time.begin(Instant(1_200), None), time.now()), (None, Instant(1_200)));
         time.wait_for(at(1_500));
-        let punctual = Some(Lateness { late_ns: 0, lost_ns: 0 });
+        let punctual = Some(Lateness { late_ns: Some(0), lost_ns: 0 });
         assert_eq!((time.begin(Instant(1_500), None), time.now()), (punctual, Instant(1_500)));
         assert!(!time.is_behind(Instant(1_500)));
     }
@@ -141,7 +143,7 @@ mod tests {
     fn a_late_owner_begins_at_the_instant_that_was_due() {
         let mut time = OwnTime::new(100);
         time.wait_for(at(1_000));
-        let late = Some(Lateness { late_ns: 80, lost_ns: 0 });
+        let late = Some(Lateness { late_ns: Some(80), lost_ns: 0 });
         assert_eq!((time.begin(Instant(1_080), None), time.now()), (late, Instant(1_000)));
         // The instants follow in their order, an arrival first, and end with the present.
         time.advance(Instant(1_080), at(1_040), at(1_030));
@@ -157,7 +159,7 @@ mod tests {
     fn a_port_loses_the_time_beyond_the_bound() {
         let mut time = OwnTime::new(100);
         time.wait_for(at(1_000));
-        let late = Some(Lateness { late_ns: 500, lost_ns: 400 });
+        let late = Some(Lateness { late_ns: Some(500), lost_ns: 400 });
         assert_eq!((time.begin(Instant(1_500), None), time.now()), (late, Instant(1_400)));
     }
 
@@ -166,10 +168,21 @@ mod tests {
         let mut time = OwnTime::new(100);
         time.skip_to(Instant(2_000));
         time.wait_for(at(1_000));
-        let late = Some(Lateness { late_ns: 1_050, lost_ns: 1_000 });
+        let late = Some(Lateness { late_ns: None, lost_ns: 1_000 });
         assert_eq!((time.begin(Instant(2_050), None), time.now()), (late, Instant(2_000)));
         time.advance(Instant(2_050), at(1_500), at(1_600));
         assert_eq!(time.now(), Instant(2_001), "an instant that is over moves the time by 1 ns");
+    }
+
+    #[test]
+    fn an_owner_that_goes_on_is_not_counted_as_late_again() {
+        let mut time = OwnTime::new(100);
+        time.wait_for(at(1_000));
+        let late = Some(Lateness { late_ns: Some(80), lost_ns: 0 });
+        assert_eq!(time.begin(Instant(1_080), None), late);
+        time.wait_for(Some(time.now()));
+        let goes_on = Some(Lateness { late_ns: None, lost_ns: 10 });
+        assert_eq!((time.begin(Instant(1_110), None), time.now()), (goes_on, Instant(1_010)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::job::Job;
 use super::own_time::OwnTime;
 use super::pace::Pace;
 use super::run::{Leave, Run, Stop};
-use super::{LONG_QUOTA, Mode, PortOptions, QUOTA, TICK_NS};
+use super::{ENQUEUE_QUOTA, LONG_QUOTA, Mode, PortOptions, QUOTA, TICK_NS};
 use crate::base::Instant;
 use crate::port::{Device, Share};
 use crate::sched::{Cx, Dequeue, Qdisc};
@@ -90,9 +90,7 @@ impl<D: Device> PortState<D> {
     /// `held`. The only exception is `Port::die`: it calls `held` of a dead port, which asks no
     /// foreign qdisc.
     pub(super) fn turn(&mut self, run: &mut Run<'_>) -> Stop {
-        if let Some(late) = self.own_time.begin(run.now, self.oldest_arrival()) {
-            run.stats.count_late(late.late_ns, late.lost_ns);
-        }
+        self.begin(run);
         if self.has_jobs() {
             if self.own_time.is_behind(run.now) && self.closed.is_none() {
                 // Jobs run at the present time. So the packets that were due before leave first.
@@ -130,6 +128,26 @@ impl<D: Device> PortState<D> {
         // into the qdisc until `QUOTA` are left, so that the qdisc can schedule them.
         self.enqueue(self.inbox.len().saturating_sub(QUOTA), true, run);
         self.settle(stop, run)
+    }
+
+    /// Sets the qdiscs' time to the instant at which the owner's turn begins, and counts how late
+    /// the owner has come.
+    fn begin(&mut self, run: &Run<'_>) {
+        if let Some(late) = self.own_time.begin(run.now, self.oldest_arrival()) {
+            run.stats.count_late(late.late_ns, late.lost_ns);
+        }
+    }
+
+    /// Moves the packets that were due before `run.now` into `burst`, one burst at most, without
+    /// calling the device. A thread that runs a job but must not transmit calls `take_due` first,
+    /// because the job moves the qdiscs' time to the present.
+    pub(super) fn take_due(&mut self, run: &mut Run<'_>) {
+        self.begin(run);
+        if self.own_time.is_behind(run.now) && self.closed.is_none() {
+            (run.quota.send, run.quota.enqueue) = (QUOTA, ENQUEUE_QUOTA);
+            self.enqueue(QUOTA, true, run);
+            let _ = self.fill(run);
+        }
     }
 
     /// Returns when the first packet of `inbox` was pushed.
@@ -252,6 +270,12 @@ impl<D: Device> PortState<D> {
             if arrival.is_some_and(|at| at <= cx.now) && self.enqueue(1, false, run) > 0 {
                 // The qdisc was full at this instant and dropped a packet, as in `turn`.
                 continue;
+            }
+            let next = due.map_or(run.now, |due| due.min(run.now));
+            if run.quota.enqueue == 0 && arrival.is_some_and(|at| at <= next) {
+                // The next packet arrived before the qdisc could release another one. The next
+                // owner enqueues it at that instant.
+                break Stop::Quota;
             }
             self.own_time.advance(run.now, due, arrival);
             cx.now = self.own_time.now();

@@ -1,8 +1,9 @@
 //! A port whose runner comes late sends what a port with a punctual runner sends, because its
 //! qdiscs live in a time of their own, a bounded time behind the clock.
 
-use onramp_core::{CATCH_UP_NS, Instant, Mode, PortOptions, Rate, Setup, SharedRate};
-use onramp_queue::PacketList;
+use onramp_core::qdisc::Cx;
+use onramp_core::{CATCH_UP_NS, Instant, Mode, PortOptions, Rate, RootQdisc, Setup, SharedRate};
+use onramp_queue::{DropReason, PacketList};
 
 use crate::world::{MTU, START, World, packet};
 
@@ -174,22 +175,107 @@ fn a_port_catches_up_on_a_bounded_time() {
     assert_eq!(stats.late_ns[25], 1, "2^24 to 2^25 ns: {:?}", stats.late_ns);
 }
 
-/// A job that runs while packets are overdue does not take their time from them: the owner first
-/// sends what was due, then runs the job at the present time.
-#[test]
-fn what_was_due_leaves_before_a_job_runs() {
-    let mut world = world(TREES[0], CATCH_UP_NS);
+/// Returns a port whose `tbf` holds 17 packets, the first of which was due 2 ms ago.
+fn overdue(catch_up_ns: u64) -> World {
+    let mut world = world(TREES[0], catch_up_ns);
     (0..20).for_each(|_| push(&mut world, START));
     visit(&world);
-    let due = world.waker.due().expect("packets wait");
-    world.now = due.after(2_000_000);
+    assert_eq!(world.sent().len(), 3, "the burst of 3,000 bytes");
+    world.now = world.waker.due().expect("packets wait").after(2_000_000);
+    world
+}
+
+/// A job that runs while packets are overdue does not take their time from them. The thread that
+/// submits the job takes the packets that were due from the tree, and the runner sends them.
+#[test]
+fn what_was_due_leaves_the_tree_before_a_job_runs() {
+    let mut world = overdue(CATCH_UP_NS);
+    world.pass(2_000_000);
+    let job = Box::new(|_: &mut RootQdisc, _: &mut Cx<'_>| ());
+    assert!(world.port.with(job, world.now, &world.waker).expect("room"), "nobody is inside");
+    assert_eq!(world.sent().len(), 3, "a thread that submits a job does not transmit");
+    world.check();
+    visit(&world);
+    assert_eq!(world.sent().len(), 8, "five were due, and the bucket holds only three");
+    let stats = world.stats();
+    assert_eq!((stats.lost_ns, stats.late_ns.iter().sum::<u64>()), (0, 1));
+    world.settle();
+    assert_eq!(world.sent(), (0..20).collect::<Vec<_>>());
+}
+
+/// The device takes one of three packets that were due, and is full. The other two wait in front of
+/// the device, and no packet is lost or overtaken.
+#[test]
+fn a_device_may_be_full_while_its_port_is_behind() {
+    let mut world = overdue(CATCH_UP_NS);
     world.wire().room = Some(1);
     visit(&world);
-    world.wire().room = None;
     world.check();
-    assert_eq!(world.sent().len(), 4, "the device took one");
+    assert_eq!(world.sent().len(), 4);
+    world.wire().room = None;
+    let _ = world.next_visit();
+    assert_eq!(world.sent().len(), 6, "the device takes the rest of the burst");
     world.settle();
-    assert_eq!(world.sent().len(), 20);
+    world.check();
+    assert_eq!(world.sent(), (0..20).collect::<Vec<_>>());
+}
+
+/// A port that is closed while packets are overdue drops all of them, and packets that come later.
+#[test]
+fn a_port_may_be_closed_while_it_is_behind() {
+    let mut world = overdue(CATCH_UP_NS);
+    let now = world.now;
+    push(&mut world, now);
+    let _ = world.port.close(world.now, &world.waker).expect("nobody is inside");
+    world.settle();
+    world.check();
+    assert_eq!((world.sent().len(), world.dropped(DropReason::Purged)), (3, 18));
+    assert_eq!(world.stats().held, 0);
+}
+
+/// A port that does not catch up sends what its qdisc allows for the present instant, and counts
+/// the whole lateness as lost.
+#[test]
+fn a_port_with_a_catch_up_of_zero_lives_in_the_present() {
+    let mut world = overdue(0);
+    visit(&world);
+    let stats = world.stats();
+    assert_eq!((stats.lost_ns, stats.late_ns.iter().sum::<u64>()), (2_000_000, 1));
+    assert_eq!(world.sent().len(), 6, "the bucket holds 3 packets after 3 ms");
+    // 13 ms more than the bucket holds are lost for good.
+    world.now = world.waker.due().expect("packets wait").after(15_000_000);
+    visit(&world);
+    assert_eq!((world.sent().len(), world.stats().lost_ns), (9, 17_000_000));
+    world.settle();
+    world.check();
+    assert_eq!(world.sent(), (0..20).collect::<Vec<_>>());
+}
+
+/// 400 packets arrive in 400 us while a `tbf` with room for two packets waits for its next one: more
+/// than an owner may enqueue in one run. A late runner drops and sends what a punctual one does.
+#[test]
+fn an_owner_whose_quota_ends_goes_on_at_the_same_instant() {
+    let tree = ["qdisc add dev any root tbf rate 80mbit burst 1500 limit 2000"];
+    let [mut punctual, mut late] = [0, 1].map(|_| world(&tree, CATCH_UP_NS));
+    for world in [&mut punctual, &mut late] {
+        (0..3).for_each(|_| push(world, START));
+        visit(world);
+    }
+    for n in 0..400 {
+        let at = START.after(1_000 + n * 1_000);
+        until(&mut punctual, at);
+        push(&mut punctual, at);
+        visit(&punctual);
+        push(&mut late, at);
+    }
+    let end = START.after(1_000_000);
+    until(&mut punctual, end);
+    late.now = end;
+    visit(&late);
+    late.check();
+    assert_eq!(late.sent(), punctual.sent());
+    assert_eq!(late.stats().dropped, punctual.stats().dropped);
+    assert!(late.stats().runs > 2, "one run was not enough");
 }
 
 /// Two ports share 8 Mbit/s. Their runners come up to 2 ms late. Together they send 8 Mbit/s.

@@ -1,7 +1,7 @@
 //! Random sequences of operations on a port: no packet is lost, invented or left behind.
 
 use onramp_core::Spec;
-use onramp_core::{Instant, Mode, Rate, SharedRate};
+use onramp_core::{CATCH_UP_NS, Instant, Mode, PortOptions, Rate, SharedRate};
 use onramp_queue::{DropReason, PacketList};
 use proptest::prelude::*;
 
@@ -137,11 +137,27 @@ fn mode() -> impl Strategy<Value = Mode> {
     prop_oneof![2 => Just(Mode::Hybrid), 1 => Just(Mode::Inline), 1 => Just(Mode::Dedicated)]
 }
 
-fn run(qdisc: &str, cap: u16, mode: Mode, ops: &[Op], in_order: bool) {
-    let share = cap
+/// How far the port may lag behind the clock: not at all, 5 ms, or any time up to 300 us, which is
+/// about as long as a few of the steps that pass the time.
+fn catch_up() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(CATCH_UP_NS), 1_u64..300_000]
+}
+
+/// The options that the port of a random run gets, apart from its share.
+fn options() -> impl Strategy<Value = PortOptions> {
+    (mode(), catch_up()).prop_map(|(mode, catch_up_ns)| PortOptions {
+        mode,
+        share: None,
+        catch_up_ns,
+    })
+}
+
+fn run(qdisc: &str, cap: u16, mut options: PortOptions, ops: &[Op], in_order: bool) {
+    let mode = options.mode;
+    options.share = cap
         .is_multiple_of(3)
         .then(|| SharedRate::new(Rate::bytes_per_second(2_000_000), 1).share(0));
-    let (mut world, mut made) = (World::with(qdisc, cap, mode, share), Made::default());
+    let (mut world, mut made) = (World::with_options(qdisc, cap, options), Made::default());
     for op in ops {
         step(&mut world, qdisc, &mut made, op);
         world.check();
@@ -168,18 +184,23 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn pfifo_conserves_and_keeps_order(ops in ops(), cap in 1_u16..600, mode in mode()) {
-        run("pfifo limit 300", cap, mode, &ops, true);
+    fn pfifo_conserves_and_keeps_order(ops in ops(), cap in 1_u16..600, options in options()) {
+        run("pfifo limit 300", cap, options, &ops, true);
     }
 
     #[test]
-    fn fq_conserves_and_keeps_order_in_flows(ops in ops(), cap in 1_u16..600, mode in mode()) {
-        run("fq limit 300 flow_limit 120", cap, mode, &ops, false);
+    fn fq_conserves_and_keeps_order_in_flows(ops in ops(), cap in 1_u16..600, options in options()) {
+        run("fq limit 300 flow_limit 120", cap, options, &ops, false);
     }
 
     #[test]
-    fn paced_fq_conserves(ops in ops(), cap in 1_u16..600, mode in mode()) {
+    fn paced_fq_conserves(ops in ops(), cap in 1_u16..600, options in options()) {
         let qdisc = "fq maxrate 10mbit flow_limit 200 quantum 300 initial_quantum 500";
-        run(qdisc, cap, mode, &ops, false);
+        run(qdisc, cap, options, &ops, false);
+    }
+
+    #[test]
+    fn tbf_conserves_and_keeps_order(ops in ops(), cap in 1_u16..600, options in options()) {
+        run("tbf rate 20mbit burst 2000 limit 20000", cap, options, &ops, true);
     }
 }
