@@ -7,6 +7,7 @@ mod tables;
 mod text;
 
 use std::borrow::Borrow;
+use std::time::Duration;
 
 use onramp::DropReason;
 
@@ -158,6 +159,8 @@ impl Sum {
             all.burst_packets.add(&queue.burst_packets);
             all.staging_ns.add(&queue.staging_ns);
             all.sojourn_ns.add(&queue.sojourn_ns);
+            all.late_ns.add(&queue.late_ns);
+            all.lost_ns += queue.lost_ns;
             for (reason, count) in &queue.drops {
                 *all.drops.entry(reason.clone()).or_default() += count;
             }
@@ -186,6 +189,13 @@ fn devices(text: &mut Text, devices: &[(Labels, Sum)]) {
     table(text, DEVICES, devices);
     let about = "Packets dropped in front of the device or by it, by reason, over all queues.";
     drops(text, "onramp_device_drops_total", about, devices, |sum| &sum.all.drops);
+    let lost = "onramp_lost_seconds_total";
+    let about = "Time by which owners came later than a queue can catch up on, over all queues.";
+    text.family(lost, Type::Counter, about);
+    for (labels, sum) in devices {
+        text.sample(lost, labels, Duration::from_nanos(sum.all.lost_ns).as_secs_f64());
+    }
+    histogram(text, &LATE, devices, |sum| Some(&sum.all.late_ns));
     histogram(text, &SOJOURN, devices, |sum| Some(&sum.all.sojourn_ns));
     histogram(text, &STAGING, devices, |sum| Some(&sum.all.staging_ns));
     histogram(text, &BURSTS, devices, |sum| Some(&sum.all.burst_packets));
@@ -266,6 +276,13 @@ const SOJOURN: Buckets = Buckets {
 const STAGING: Buckets = Buckets {
     name: "onramp_staging_seconds",
     about: "Time that the oldest packet of each take waited in the intake. The sum is estimated.",
+    powers: TIMES,
+    unit: 1e9,
+};
+
+const LATE: Buckets = Buckets {
+    name: "onramp_late_seconds",
+    about: "How late an owner came for a packet that a qdisc had held back. The sum is estimated.",
     powers: TIMES,
     unit: 1e9,
 };

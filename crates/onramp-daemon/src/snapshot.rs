@@ -98,6 +98,13 @@ pub struct Queue {
     /// Distribution, in nanoseconds, of the time from push to device; of each burst that the device
     /// is given, the oldest packet is counted.
     pub sojourn_ns: Histogram,
+    /// Distribution, in nanoseconds, of how late an owner came for a packet that the qdisc had held
+    /// back until an instant.
+    #[serde(default)]
+    pub late_ns: Histogram,
+    /// Nanoseconds in all by which owners came later than the queue can catch up on.
+    #[serde(default)]
+    pub lost_ns: u64,
     /// Qdiscs of the queue; each qdisc stands after its parent.
     pub qdiscs: Vec<Qdisc>,
 }
@@ -234,6 +241,8 @@ impl From<&PortSnapshot> for Queue {
             burst_packets: Histogram::new(&port.burst_packets),
             staging_ns: Histogram::new(&port.staging_ns),
             sojourn_ns: Histogram::new(&port.sojourn_ns),
+            late_ns: Histogram::new(&port.late_ns),
+            lost_ns: port.lost_ns,
             qdiscs: Vec::new(),
         }
     }

@@ -195,6 +195,9 @@ fn counted() -> Device {
         // The queues counted times from 512 to 1,023 ns, and times from 2^34 ns on.
         staging_ns: Histogram::new(&[&[0; 10][..], &[first + 12], &[0; 24], &[2]].concat()),
         sojourn_ns: Histogram::new(&[first + 13]),
+        // The queues counted owners that came 2,048 to 4,095 ns late.
+        late_ns: Histogram::new(&[&[0; 12][..], &[first + 14]].concat()),
+        lost_ns: (first + 15) * 1_000_000,
         qdiscs: Vec::new(),
     };
     Device {
@@ -237,6 +240,7 @@ fn a_device_is_the_sum_of_its_queues() {
             "{name}"
         );
     }
+    assert_eq!(take("onramp_lost_seconds_total{device=\"d0\"}"), 1.13);
     for reason in DropReason::ALL {
         let name = reason.name();
         let count = if name == "late" { 1110.0 } else { 0.0 };
@@ -282,6 +286,8 @@ fn a_device_is_the_sum_of_its_queues() {
     ];
     let sum = 1124.0 * 768e-9 + 4.0 * 25.769_803_776;
     histogram("staging_seconds", &times.map(|time| (time, 1124)), 1128, sum);
+    let late = |time| if time == times[0] { 0 } else { 1128 };
+    histogram("late_seconds", &times.map(|time| (time, late(time))), 1128, 1128.0 * 3072e-9);
     histogram("sojourn_seconds", &times.map(|time| (time, 1126)), 1126, 0.0);
     assert_eq!(samples.into_keys().collect::<Vec<_>>(), [""; 0], "and nothing more");
 }

@@ -28,6 +28,8 @@ fn port() -> PortSnapshot {
     port.burst_packets = histogram(1, 112);
     port.staging_ns = histogram(2, 113);
     port.sojourn_ns = histogram(3, 114);
+    port.late_ns = histogram(4, 115);
+    port.lost_ns = 116;
     port
 }
 
@@ -90,6 +92,8 @@ fn every_field_of_a_queue_has_its_count() {
         burst_packets: Histogram::new(&[0, 112]),
         staging_ns: Histogram::new(&[0, 0, 113]),
         sojourn_ns: Histogram::new(&[0, 0, 0, 114]),
+        late_ns: Histogram::new(&[0, 0, 0, 0, 115]),
+        lost_ns: 116,
         qdiscs: Vec::new(),
     };
     assert_eq!(Queue::from(&port()), expected);

@@ -22,6 +22,8 @@ pub(crate) fn steady(name: &str, index: u32, queues: usize, step: u64) -> Device
             bursts: step * weight,
             burst_packets: Histogram::new(&[0, step]),
             staging_ns: Histogram::new(&[0, step]),
+            late_ns: Histogram::new(&[0, step]),
+            lost_ns: step,
             qdiscs: vec![Qdisc {
                 handle: format!("{:x}:", 0x8001 + number),
                 kind: "fq".into(),

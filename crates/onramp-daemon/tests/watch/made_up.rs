@@ -94,6 +94,8 @@ fn queue(number: usize, qdisc: &Qdisc, qdiscs: Vec<Qdisc>) -> Queue {
         burst_packets: Histogram::new(&[0, 0, 0, 0, 0, counts.sent_packets / 16]),
         staging_ns: waits(counts.sent_packets / 16, 10),
         sojourn_ns: qdisc.sojourn_ns.clone().unwrap_or_default(),
+        late_ns: waits(counts.sent_packets / 64, 12),
+        lost_ns: counts.sent_packets,
         qdiscs,
         ..Queue::default()
     }
