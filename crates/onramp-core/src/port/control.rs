@@ -85,7 +85,8 @@ impl<D: Device> Port<D> {
         let waker = caller.waker;
         let was_busy = owner.was_busy();
         // This function sends nothing: `take_due` only takes packets that were due from the tree,
-        // and the runner gives them to the device. If the port is closed or dead, the call of `self.run` at the end drops the port's packets.
+        // and the runner gives them to the device. If the port is closed or dead, the call of
+        // `self.run` at the end drops the port's packets.
         let mut run = Run::new(owner.later(caller.now), waker, &self.stats);
         // Read the counter and do not ask the qdisc, whose `backlog` may panic: here, nobody would
         // catch the panic, and the port would stay owned. The last owner has set the counter.
