@@ -212,8 +212,8 @@ impl PortStats {
     }
 
     /// Counts an owner that came `late_ns` nanoseconds after the instant that was due, and that
-    /// cannot catch up on `lost_ns` nanoseconds. `late_ns` is `None` if an earlier owner has already
-    /// counted the lateness.
+    /// cannot catch up on `lost_ns` nanoseconds. `late_ns` is `None` if an earlier owner has
+    /// already counted the lateness.
     #[inline]
     pub(crate) fn count_late(&self, late_ns: Option<u64>, lost_ns: u64) {
         if let Some(late_ns) = late_ns {

@@ -251,8 +251,9 @@ fn a_port_with_a_catch_up_of_zero_lives_in_the_present() {
     assert_eq!(world.sent(), (0..20).collect::<Vec<_>>());
 }
 
-/// 400 packets arrive in 400 us while a `tbf` with room for two packets waits for its next one: more
-/// than an owner may enqueue in one run. A late runner drops and sends what a punctual one does.
+/// 400 packets arrive in 400 us while a `tbf` with room for two packets waits for its next one. 400
+/// is more than an owner may enqueue in one run. A late runner drops and sends what a punctual one
+/// does.
 #[test]
 fn an_owner_whose_quota_ends_goes_on_at_the_same_instant() {
     let tree = ["qdisc add dev any root tbf rate 80mbit burst 1500 limit 2000"];

@@ -189,7 +189,11 @@ proptest! {
     }
 
     #[test]
-    fn fq_conserves_and_keeps_order_in_flows(ops in ops(), cap in 1_u16..600, options in options()) {
+    fn fq_conserves_and_keeps_order_in_flows(
+        ops in ops(),
+        cap in 1_u16..600,
+        options in options(),
+    ) {
         run("fq limit 300 flow_limit 120", cap, options, &ops, false);
     }
 
