@@ -212,6 +212,24 @@ fn counted() -> Device {
     }
 }
 
+/// The upper bounds, in seconds, of the buckets of a histogram of times: from 2^10 ns to 2^34 ns,
+/// each four times the bound before it.
+const TIMES: [&str; 13] = [
+    "0.000001023",
+    "0.000004095",
+    "0.000016383",
+    "0.000065535",
+    "0.000262143",
+    "0.001048575",
+    "0.004194303",
+    "0.016777215",
+    "0.067108863",
+    "0.268435455",
+    "1.073741823",
+    "4.294967295",
+    "17.179869183",
+];
+
 /// The values of the device's series are the sums over both queues.
 #[test]
 fn a_device_is_the_sum_of_its_queues() {
@@ -267,28 +285,11 @@ fn a_device_is_the_sum_of_its_queues() {
     let bounds =
         powers.each_ref().map(|bound| (&**bound, if bound == "1023" { 1124 } else { 1122 }));
     histogram("burst_packets", &bounds, 1124, 1122.0 * 1.5 + 2.0 * 768.0);
-    // The upper bounds of the buckets for times go from 2^10 ns to 2^34 ns; each is four times the
-    // bound before it.
-    let times = [
-        "0.000001023",
-        "0.000004095",
-        "0.000016383",
-        "0.000065535",
-        "0.000262143",
-        "0.001048575",
-        "0.004194303",
-        "0.016777215",
-        "0.067108863",
-        "0.268435455",
-        "1.073741823",
-        "4.294967295",
-        "17.179869183",
-    ];
     let sum = 1124.0 * 768e-9 + 4.0 * 25.769_803_776;
-    histogram("staging_seconds", &times.map(|time| (time, 1124)), 1128, sum);
-    let late = |time| if time == times[0] { 0 } else { 1128 };
-    histogram("late_seconds", &times.map(|time| (time, late(time))), 1128, 1128.0 * 3072e-9);
-    histogram("sojourn_seconds", &times.map(|time| (time, 1126)), 1126, 0.0);
+    histogram("staging_seconds", &TIMES.map(|time| (time, 1124)), 1128, sum);
+    let late = |time| if time == TIMES[0] { 0 } else { 1128 };
+    histogram("late_seconds", &TIMES.map(|time| (time, late(time))), 1128, 1128.0 * 3072e-9);
+    histogram("sojourn_seconds", &TIMES.map(|time| (time, 1126)), 1126, 0.0);
     assert_eq!(samples.into_keys().collect::<Vec<_>>(), [""; 0], "and nothing more");
 }
 
