@@ -239,7 +239,7 @@ impl Shared {
                 // `send` fails if the thread that asked has stopped waiting for the answer.
                 let _ = answer.send((port, job(root, cx)));
             });
-            let taken = slot.port.with(job, self.clock.now(), &self.waker(slot));
+            let taken = self.give(slot, job);
             asked.push((port, taken.is_err().then_some(PortError::Blocked(port))));
         }
         Answers { from, asked }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onramp_core::qdisc::Cx;
-use onramp_core::{Clock, Device, Edit, PortWaker, Rate, RootQdisc, Setup, Spec};
+use onramp_core::{Clock, Device, Edit, PortWaker, Rate, Setup, Spec};
 use onramp_dev::MonotonicClock;
 
 use super::Link;
@@ -140,13 +139,10 @@ impl Link {
         }
         let mut blocked = None;
         for (port, slot) in shared.slots.iter().enumerate() {
-            let built = plan.build(port, slot.known.mtu);
-            let taken = built
-                .map(|built| slot.port.replace(built, shared.clock.now(), &shared.waker(slot)));
-            if let Some(taken) = taken {
-                slot.set_stale(taken.is_err());
-                blocked = blocked.or_else(|| taken.is_err().then_some(port));
-            }
+            let Some(built) = plan.build(port, slot.known.mtu) else { continue };
+            let taken = shared.give(slot, Box::new(|root, cx| root.succeed(built, cx)));
+            slot.set_stale(taken.is_err());
+            blocked = blocked.or_else(|| taken.is_err().then_some(port));
         }
         blocked.map_or(Ok(()), |port| Err(PortError::Blocked(port)))
     }
@@ -185,8 +181,7 @@ impl Shared {
         for (port, slot) in self.slots.iter().enumerate() {
             let (mtu, seed) = (plan.mtu(slot.known.mtu), plan.seed(port));
             let Some(edit) = Edit::root(&plan.tree, Some(port), mtu, seed) else { continue };
-            let job = Box::new(|root: &mut RootQdisc, cx: &mut Cx<'_>| root.edit(edit, cx));
-            let taken = slot.port.with(job, self.clock.now(), &self.waker(slot));
+            let taken = self.give(slot, Box::new(|root, cx| root.edit(edit, cx)));
             slot.set_stale(taken.is_err());
             blocked = blocked.or_else(|| taken.is_err().then_some(port));
         }

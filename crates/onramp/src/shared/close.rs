@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use onramp_core::{Clock, Instant, Ran};
+use onramp_core::{Clock, Instant, Job, Ran, TooManyJobs};
 use onramp_queue::DropReason;
 
 use super::{BoxDevice, Shared};
@@ -193,6 +193,23 @@ impl Shared {
         if ran.again && self.rig.gate.is_shut() {
             self.sweep(slot);
         }
+    }
+
+    /// Gives the owner of a port `job` to run; see [`Port::with`](onramp_core::Port::with). If the
+    /// link was shut meanwhile, purges the packets that are left in the port.
+    ///
+    /// # Errors
+    ///
+    /// Returns the job if too many jobs wait for the port.
+    pub(crate) fn give(&self, slot: &Slot<BoxDevice>, job: Job) -> Result<bool, TooManyJobs> {
+        let taken = slot.port.with(job, self.clock.now(), &self.waker(slot));
+        // This thread may have owned the port to run the job, and may have been suspended before it
+        // left the port, for longer than a close waits. Then the packets that the port holds are
+        // this thread's to purge, as in `follow_up`. Call `is_shut` after the port was left.
+        if self.rig.gate.is_shut() {
+            self.sweep(slot);
+        }
+        taken
     }
 
     #[cold]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use onramp_core::Facts;
 use onramp_dev::Null;
+use onramp_queue::DropReason;
 
 use super::*;
 use crate::Link;
@@ -220,4 +221,38 @@ fn credits_are_shared_out_as_ports_come_and_go() {
     assert_eq!(share(), 8_192);
     link.add_port(Null::default()).expect("there is room");
     assert_eq!(share(), 8_192 * 3 / 2);
+}
+
+/// A link is shut while a port holds packets, because a thread owned the port for longer than the
+/// close waited, and has left it only now. The next thread that asks the port purges these packets.
+#[test]
+fn who_asks_a_port_of_a_shut_link_purges_its_packets() {
+    type Ask = (&'static str, fn(&Link));
+    let asks: [Ask; 3] = [
+        ("views", |link| _ = link.views(0)),
+        ("all views", |link| _ = link.all_views()),
+        ("measure", |link| link.measure(true)),
+    ];
+    for (what, ask) in asks {
+        let builder = Link::devices([boxed()]).qdisc("netem delay 200s");
+        let link = builder.build().expect("a link");
+        let shared = &link.handle.shared;
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        (0..3).for_each(|_| sender.send(&flow, b"x").expect("there is room"));
+        shared.rig.gate.close();
+        shared.rig.gate.shut();
+        assert_eq!(link.stats().held, 3, "{what}: none leaves by itself");
+        ask(&link);
+        // A runner may own the port at that moment. Then it is not this thread that leaves it last.
+        for _ in 0..2_000 {
+            if link.stats().held > 0 {
+                thread::sleep(Duration::from_millis(1));
+                ask(&link);
+            }
+        }
+        let stats = link.stats();
+        let purged = stats.dropped.get(&DropReason::Purged);
+        assert_eq!((stats.held, purged), (0, Some(&3)), "{what}");
+    }
 }
