@@ -112,9 +112,9 @@ impl Default for PortOptions {
 /// How a port asks its runner for a visit, and how the port learns how much time has passed. The
 /// code that manages ports and runners (for a link: crate `onramp`) implements this trait.
 ///
-/// The methods must not panic. A thread calls them while it owns a port, and a panic passes through
-/// the port to the caller without releasing the port. So the port would stay owned for ever: its
-/// packets would never leave or be dropped, and it could not be closed.
+/// The methods must not panic. A thread calls them while it owns a port, and the port does not
+/// catch all such panics. After a panic that it does not catch, the port would stay owned for ever:
+/// its packets would never leave or be dropped, and it could not be closed.
 pub trait PortWaker {
     /// Asks the runner to visit the port (call [`Port::visit`]) at time `at` or earlier.
     fn visit_by(&self, at: Instant);
