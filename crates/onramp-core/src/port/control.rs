@@ -84,9 +84,8 @@ impl<D: Device> Port<D> {
     fn run_jobs_now(&self, mut owner: Owner<'_, PortState<D>>, caller: Caller<'_>) -> bool {
         let waker = caller.waker;
         let was_busy = owner.was_busy();
-        // This function sends nothing: `take_due` only takes packets that were due from the tree,
-        // and the runner gives them to the device. If the port is closed or dead, the call of
-        // `self.run` at the end drops the port's packets.
+        // This function sends nothing, so the quota of its run is zero packets. If the port is
+        // closed or dead, the call of `self.run` at the end drops the port's packets.
         let mut run = Run::new(owner.later(caller.now), waker, &self.stats);
         // Read the counter and do not ask the qdisc, whose `backlog` may panic: here, nobody would
         // catch the panic, and the port would stay owned. The last owner has set the counter.
@@ -96,7 +95,7 @@ impl<D: Device> Port<D> {
                 break;
             }
             let done = catch_unwind(AssertUnwindSafe(|| {
-                owner.take_due(&mut run);
+                owner.begin(&run);
                 owner.run_jobs(&mut run);
                 self.stats.backlog.set(owner.held(&self.stats));
             }));
@@ -215,9 +214,10 @@ impl<D: Device> PortState<D> {
         if self.closed == Some(DropReason::PortDead) {
             return self.drop_jobs();
         }
-        self.own_time.skip_to(run.now);
+        // Not the present time: while the port is behind the clock, the qdiscs have not yet lived
+        // through the instants that were due, and a later time would take these from them.
         let mut drops = PacketList::new();
-        let mut cx = self.root.call(run.now, &mut drops);
+        let mut cx = self.root.call(self.own_time.now(), &mut drops);
         while let Some(job) = self.jobs.pop_front() {
             job(&mut self.root, &mut cx);
             if run.is_late() {
@@ -227,6 +227,10 @@ impl<D: Device> PortState<D> {
         let made = cx.made;
         self.count_made(made, run);
         run.finish(&mut drops);
+        if self.backlog() == 0 {
+            // The jobs dropped what the port held, so nothing is due any more.
+            self.own_time.give_up(run.now);
+        }
     }
 
     /// Drops all jobs that have not run. A job whose result a thread awaits holds the sending half

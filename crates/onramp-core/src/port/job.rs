@@ -6,7 +6,9 @@ use crate::sched::Cx;
 use crate::tree::RootQdisc;
 
 /// A change or query of a port's tree, to be run by the port's owner: see
-/// [`Port::with`](super::Port::with).
+/// [`Port::with`](super::Port::with). The time in the job's [`Cx`] is the time in which the port's
+/// qdiscs live: the present, or up to [`PortOptions::catch_up_ns`](super::PortOptions::catch_up_ns)
+/// before the present while packets are overdue.
 pub type Job = Box<dyn FnOnce(&mut RootQdisc, &mut Cx<'_>) + Send>;
 
 /// The error for a job that the port refused because [`JOBS_MAX`] jobs are already waiting.

@@ -41,7 +41,7 @@ pub(super) struct OwnTime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lateness {
     /// Nanoseconds from the instant that was due to the owner's time; `None` if the owner goes on
-    /// where the quota of an earlier owner ended, whose lateness is counted already.
+    /// where an earlier owner, whose lateness is counted already, left off.
     pub(super) late_ns: Option<u64>,
     /// How many nanoseconds since the instant that was due the port does not catch up on.
     pub(super) lost_ns: u64,
@@ -64,24 +64,34 @@ impl OwnTime {
         self.now < present
     }
 
-    /// Begins a turn of an owner whose time is `present`. If an instant was due before, the qdiscs'
-    /// time becomes that instant, or the earlier instant `arrival` at which the oldest waiting
-    /// packet arrived; and the owner's lateness is returned.
+    /// Begins the work of an owner whose time is `present`. If an instant was due before, the
+    /// qdiscs' time becomes that instant, or the earlier instant `arrival` at which the oldest
+    /// waiting packet arrived; and the owner's lateness is returned. An owner that does not catch
+    /// up, because it only runs jobs, leaves that instant to the next owner.
     #[inline]
     pub(super) fn begin(&mut self, present: Instant, arrival: Option<Instant>) -> Option<Lateness> {
-        let Some(due) = self.due.take().filter(|due| *due <= present) else {
+        let Some(due) = self.due.filter(|due| *due <= present) else {
             self.skip_to(present);
             return None;
         };
         let late_ns = (due > self.now).then(|| present.since(due));
         let earliest = Instant(present.0.saturating_sub(self.catch_up_ns));
         self.skip_to(due.min(arrival.unwrap_or(due)).max(earliest));
+        self.due = Some(self.now);
         Some(Lateness { late_ns, lost_ns: self.now.since(due) })
+    }
+
+    /// Gives up catching up: moves the qdiscs' time to `present`, and forgets the instant that was
+    /// due.
+    #[inline]
+    pub(super) fn give_up(&mut self, present: Instant) {
+        self.skip_to(present);
+        self.due = None;
     }
 
     /// Moves the qdiscs' time to `then`, unless it is later already.
     #[inline]
-    pub(super) fn skip_to(&mut self, then: Instant) {
+    fn skip_to(&mut self, then: Instant) {
         self.now = self.now.max(then);
         self.fruitless = 0;
     }
@@ -180,9 +190,24 @@ mod tests {
         time.wait_for(at(1_000));
         let late = Some(Lateness { late_ns: Some(80), lost_ns: 0 });
         assert_eq!(time.begin(Instant(1_080), None), late);
+        // The first owner only ran a job.
+        let goes_on = Some(Lateness { late_ns: None, lost_ns: 0 });
+        assert_eq!((time.begin(Instant(1_090), None), time.now()), (goes_on, Instant(1_000)));
+        // The quota of the second owner ended.
         time.wait_for(Some(time.now()));
         let goes_on = Some(Lateness { late_ns: None, lost_ns: 10 });
         assert_eq!((time.begin(Instant(1_110), None), time.now()), (goes_on, Instant(1_010)));
+    }
+
+    #[test]
+    fn an_early_owner_leaves_the_instant_that_is_due() {
+        let mut time = OwnTime::new(100);
+        time.wait_for(at(1_000));
+        assert_eq!((time.begin(Instant(900), None), time.now()), (None, Instant(900)));
+        let late = Some(Lateness { late_ns: Some(50), lost_ns: 0 });
+        assert_eq!((time.begin(Instant(1_050), None), time.now()), (late, Instant(1_000)));
+        time.give_up(Instant(1_050));
+        assert_eq!((time.begin(Instant(2_000), None), time.now()), (None, Instant(2_000)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::job::Job;
 use super::own_time::OwnTime;
 use super::pace::Pace;
 use super::run::{Leave, Run, Stop};
-use super::{ENQUEUE_QUOTA, LONG_QUOTA, Mode, PortOptions, QUOTA, TICK_NS};
+use super::{LONG_QUOTA, Mode, PortOptions, QUOTA, TICK_NS};
 use crate::base::Instant;
 use crate::port::{Device, Share};
 use crate::sched::{Cx, Dequeue, Qdisc};
@@ -92,10 +92,6 @@ impl<D: Device> PortState<D> {
     pub(super) fn turn(&mut self, run: &mut Run<'_>) -> Stop {
         self.begin(run);
         if self.has_jobs() {
-            if self.own_time.is_behind(run.now) && self.closed.is_none() {
-                // Jobs run at the present time. So the packets that were due before leave first.
-                let _ = self.send(run);
-            }
             self.run_jobs(run);
         }
         if let Some(reason) = self.closed {
@@ -130,23 +126,11 @@ impl<D: Device> PortState<D> {
         self.settle(stop, run)
     }
 
-    /// Sets the qdiscs' time to the instant at which the owner's turn begins, and counts how late
+    /// Sets the qdiscs' time to the instant at which the owner's work begins, and counts how late
     /// the owner has come.
-    fn begin(&mut self, run: &Run<'_>) {
+    pub(super) fn begin(&mut self, run: &Run<'_>) {
         if let Some(late) = self.own_time.begin(run.now, self.oldest_arrival()) {
             run.stats.count_late(late.late_ns, late.lost_ns);
-        }
-    }
-
-    /// Moves the packets that were due before `run.now` into `burst`, one burst at most, without
-    /// calling the device. A thread that runs a job but must not transmit calls `take_due` first,
-    /// because the job moves the qdiscs' time to the present.
-    pub(super) fn take_due(&mut self, run: &mut Run<'_>) {
-        self.begin(run);
-        if self.own_time.is_behind(run.now) && self.closed.is_none() {
-            (run.quota.send, run.quota.enqueue) = (QUOTA, ENQUEUE_QUOTA);
-            self.enqueue(QUOTA, true, run);
-            let _ = self.fill(run);
         }
     }
 
@@ -200,7 +184,7 @@ impl<D: Device> PortState<D> {
     fn send(&mut self, run: &mut Run<'_>) -> Stop {
         let (now, stats) = (run.now, run.stats);
         if now < self.retry_at {
-            self.own_time.skip_to(now);
+            self.own_time.give_up(now);
             return Stop::Until(self.retry_at);
         }
         self.update_share(self.own_time.now(), false);
@@ -230,8 +214,7 @@ impl<D: Device> PortState<D> {
                 // tick.
                 self.retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
                 // From now on, the device and not the qdisc holds the packets back.
-                self.own_time.skip_to(now);
-                self.own_time.wait_for(None);
+                self.own_time.give_up(now);
                 return Stop::Until(self.retry_at);
             }
             if next != Stop::Quota || run.quota.send == 0 {

@@ -1,6 +1,7 @@
 //! A port whose runner comes late sends what a port with a punctual runner sends, because its
 //! qdiscs live in a time of their own, a bounded time behind the clock.
 
+use onramp_core::Spec;
 use onramp_core::qdisc::Cx;
 use onramp_core::{CATCH_UP_NS, Instant, Mode, PortOptions, Rate, RootQdisc, Setup, SharedRate};
 use onramp_queue::{DropReason, PacketList};
@@ -185,13 +186,14 @@ fn overdue(catch_up_ns: u64) -> World {
     world
 }
 
-/// A job that runs while packets are overdue does not take their time from them. The thread that
-/// submits the job takes the packets that were due from the tree, and the runner sends them.
+/// A job that runs while packets are overdue does not take their time from them. The job runs at
+/// the instant that was due; then the runner sends what was due, from that instant on.
 #[test]
-fn what_was_due_leaves_the_tree_before_a_job_runs() {
+fn a_job_takes_no_time_from_packets_that_are_due() {
     let mut world = overdue(CATCH_UP_NS);
+    let due = Instant(world.now.0 - 2_000_000);
     world.pass(2_000_000);
-    let job = Box::new(|_: &mut RootQdisc, _: &mut Cx<'_>| ());
+    let job = Box::new(move |_: &mut RootQdisc, cx: &mut Cx<'_>| assert_eq!(cx.now, due));
     assert!(world.port.with(job, world.now, &world.waker).expect("room"), "nobody is inside");
     assert_eq!(world.sent().len(), 3, "a thread that submits a job does not transmit");
     world.check();
@@ -201,6 +203,41 @@ fn what_was_due_leaves_the_tree_before_a_job_runs() {
     assert_eq!((stats.lost_ns, stats.late_ns.iter().sum::<u64>()), (0, 1));
     world.settle();
     assert_eq!(world.sent(), (0..20).collect::<Vec<_>>());
+}
+
+/// A job between two instants that were due leaves the second one due.
+#[test]
+fn a_job_before_an_instant_leaves_the_instant_due() {
+    let mut world = overdue(CATCH_UP_NS);
+    visit(&world);
+    assert_eq!(world.sent().len(), 6, "three were due");
+    let due = world.waker.due().expect("packets wait");
+    let job = || Box::new(|_: &mut RootQdisc, _: &mut Cx<'_>| ());
+    assert!(world.port.with(job(), world.now, &world.waker).expect("room"), "nobody is inside");
+    // The runner comes late to the visit that the job asked for.
+    world.now = due.after(4_500_000);
+    visit(&world);
+    assert_eq!(world.sent().len(), 11, "five more were due, and the bucket holds only three");
+}
+
+/// A job that purges the port leaves nothing due: packets that come a second later are not late.
+#[test]
+fn nothing_is_due_after_a_job_has_purged_the_port() {
+    let mut world = overdue(CATCH_UP_NS);
+    let purge = Box::new(|root: &mut RootQdisc, cx: &mut Cx<'_>| {
+        let next = "pfifo".parse::<Spec>().expect("a qdisc").build(MTU);
+        root.succeed("blackhole".parse::<Spec>().expect("a qdisc").build(MTU), cx);
+        root.succeed(next, cx);
+    });
+    assert!(world.port.with(purge, world.now, &world.waker).expect("room"), "nobody is inside");
+    assert_eq!(world.stats().held, 0);
+    world.pass(1_000_000_000);
+    let now = world.now;
+    push(&mut world, now);
+    visit(&world);
+    world.check();
+    let stats = world.stats();
+    assert_eq!((stats.lost_ns, stats.late_ns.iter().sum::<u64>()), (0, 1), "the job came late");
 }
 
 /// The device takes one of three packets that were due, and is full. The other two wait in front of
