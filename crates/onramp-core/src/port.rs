@@ -64,6 +64,10 @@ const LONG_QUOTA: u32 = 4 * QUOTA;
 pub const QUOTA_NS: u64 = 100_000;
 /// The largest number of packets that an owner moves from the intake into the qdisc in one run.
 const ENQUEUE_QUOTA: u32 = 4 * QUOTA;
+/// How often in a row an owner that catches up may ask the qdisc without getting a packet, before
+/// the owner skips to the present. Some kinds of qdiscs round down the instants that they name. The
+/// number exceeds [`ENQUEUE_QUOTA`], because the owner also asks after each arrival.
+const FRUITLESS_MAX: u32 = ENQUEUE_QUOTA + QUOTA;
 /// When this many packets are staged in a busy port, the thread that pushes the last of them
 /// becomes the owner and sends some of them.
 ///

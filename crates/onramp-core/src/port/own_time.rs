@@ -19,11 +19,6 @@ use crate::base::Instant;
 /// [`PortOptions`](super::PortOptions) say otherwise: 5 ms.
 pub const CATCH_UP_NS: u64 = 5_000_000;
 
-/// How often in a row an owner that catches up may ask a qdisc while no packet leaves or arrives,
-/// before the owner skips to the present. Some kinds of qdiscs round down the instants that they
-/// name.
-const FRUITLESS_MAX: u32 = 64;
-
 /// The time in which the qdiscs of one port live.
 #[derive(Debug)]
 pub(super) struct OwnTime {
@@ -33,8 +28,6 @@ pub(super) struct OwnTime {
     /// that had to wait for an instant.
     due: Option<Instant>,
     catch_up_ns: u64,
-    /// How often in a row the qdisc was asked while no packet left or arrived.
-    fruitless: u32,
 }
 
 /// How late an owner came.
@@ -49,7 +42,7 @@ pub(super) struct Lateness {
 
 impl OwnTime {
     pub(super) const fn new(catch_up_ns: u64) -> Self {
-        Self { now: Instant(0), due: None, catch_up_ns, fruitless: 0 }
+        Self { now: Instant(0), due: None, catch_up_ns }
     }
 
     /// Returns the time with which to call the qdiscs.
@@ -91,15 +84,8 @@ impl OwnTime {
 
     /// Moves the qdiscs' time to `then`, unless it is later already.
     #[inline]
-    fn skip_to(&mut self, then: Instant) {
+    pub(super) fn skip_to(&mut self, then: Instant) {
         self.now = self.now.max(then);
-        self.fruitless = 0;
-    }
-
-    /// Notes that the qdisc released a packet at the present instant of its time.
-    #[inline]
-    pub(super) const fn released(&mut self) {
-        self.fruitless = 0;
     }
 
     /// Moves the qdiscs' time to the next instant at which something was to happen: the qdisc could
@@ -113,12 +99,7 @@ impl OwnTime {
     ) {
         let arrival = arrival.filter(|arrival| *arrival > self.now);
         let next = due.into_iter().chain(arrival).min().unwrap_or(present);
-        self.fruitless = if arrival == Some(next) { 0 } else { self.fruitless + 1 };
-        self.now = if self.fruitless > FRUITLESS_MAX {
-            present
-        } else {
-            next.clamp(self.now.after(1), present)
-        };
+        self.now = next.clamp(self.now.after(1), present);
     }
 
     /// Notes the instant at which the qdisc could release its next packet; `None` if no instant is
@@ -208,18 +189,5 @@ mod tests {
         assert_eq!((time.begin(Instant(1_050), None), time.now()), (late, Instant(1_000)));
         time.give_up(Instant(1_050));
         assert_eq!((time.begin(Instant(2_000), None), time.now()), (None, Instant(2_000)));
-    }
-
-    #[test]
-    fn a_qdisc_that_names_an_instant_again_and_again_does_not_keep_the_owner() {
-        let mut time = OwnTime::new(1_000_000);
-        time.wait_for(at(1_000));
-        let _ = time.begin(Instant(500_000), None);
-        let mut steps = 0;
-        while time.is_behind(Instant(500_000)) {
-            time.advance(Instant(500_000), at(900), None);
-            steps += 1;
-        }
-        assert_eq!(steps, 65);
     }
 }

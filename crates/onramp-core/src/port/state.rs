@@ -8,7 +8,7 @@ use super::job::Job;
 use super::own_time::OwnTime;
 use super::pace::Pace;
 use super::run::{Leave, Run, Stop};
-use super::{LONG_QUOTA, Mode, PortOptions, QUOTA, TICK_NS};
+use super::{FRUITLESS_MAX, LONG_QUOTA, Mode, PortOptions, QUOTA, TICK_NS};
 use crate::base::Instant;
 use crate::port::{Device, Share};
 use crate::sched::{Cx, Dequeue, Qdisc};
@@ -232,6 +232,7 @@ impl<D: Device> PortState<D> {
         let most = run.quota.send.min(QUOTA);
         let mut drops = PacketList::new();
         let mut cx = self.root.call(self.own_time.now(), &mut drops);
+        let mut fruitless = 0;
         let stop = loop {
             if self.burst.len() >= most {
                 break Stop::Quota;
@@ -239,8 +240,8 @@ impl<D: Device> PortState<D> {
             let due = match self.next(&mut cx) {
                 Dequeue::Ready(pkt) => {
                     pkt.prefetch();
-                    self.own_time.released();
                     self.burst.push_back(pkt);
+                    fruitless = 0;
                     continue;
                 }
                 Dequeue::NotBefore(at) => Some(at),
@@ -249,20 +250,13 @@ impl<D: Device> PortState<D> {
             if !self.own_time.is_behind(run.now) {
                 break due.map_or(Stop::Empty, Stop::Until);
             }
-            let arrival = self.oldest_arrival();
-            if arrival.is_some_and(|at| at <= cx.now) && self.enqueue(1, false, run) > 0 {
-                // The qdisc was full at this instant and dropped a packet, as in `turn`.
-                continue;
-            }
-            let next = due.map_or(run.now, |due| due.min(run.now));
-            if run.quota.enqueue == 0 && arrival.is_some_and(|at| at <= next) {
-                // The next packet arrived before the qdisc could release another one. The next
-                // owner enqueues it at that instant.
+            fruitless += 1;
+            if fruitless > FRUITLESS_MAX {
+                self.own_time.skip_to(run.now);
+            } else if !self.catch_up(due, run) {
                 break Stop::Quota;
             }
-            self.own_time.advance(run.now, due, arrival);
             cx.now = self.own_time.now();
-            self.enqueue(QUOTA, true, run);
         };
         self.own_time.wait_for(match stop {
             Stop::Until(at) => Some(at),
@@ -274,6 +268,28 @@ impl<D: Device> PortState<D> {
         self.count_made(made, run);
         run.finish(&mut drops);
         stop
+    }
+
+    /// Brings a port that is behind the clock one step forward, when its qdisc has no packet to
+    /// release at the present instant of its time: to the instant `due` that the qdisc named, or to
+    /// the next arrival of a packet. Returns false if the quota of the run does not suffice.
+    #[cold]
+    fn catch_up(&mut self, due: Option<Instant>, run: &mut Run<'_>) -> bool {
+        let arrival = self.oldest_arrival();
+        let came = arrival.is_some_and(|at| at <= self.own_time.now());
+        if came && self.enqueue(1, false, run) > 0 {
+            // The qdisc was full at this instant and dropped a packet, as in `turn`.
+            return true;
+        }
+        let next = due.map_or(run.now, |due| due.min(run.now));
+        if run.quota.enqueue == 0 && arrival.is_some_and(|at| at <= next) {
+            // The next packet arrived before the qdisc could release another one. The next owner
+            // enqueues it at that instant.
+            return false;
+        }
+        self.own_time.advance(run.now, due, arrival);
+        self.enqueue(QUOTA, true, run);
+        true
     }
 
     /// Takes the next packet from the qdisc, unless the port has used up its part of a shared rate.

@@ -2,9 +2,12 @@
 //! qdiscs live in a time of their own, a bounded time behind the clock.
 
 use onramp_core::Spec;
-use onramp_core::qdisc::Cx;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
 use onramp_core::{CATCH_UP_NS, Instant, Mode, PortOptions, Rate, RootQdisc, Setup, SharedRate};
-use onramp_queue::{DropReason, PacketList};
+use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::world::{MTU, START, World, packet};
 
@@ -314,6 +317,53 @@ fn an_owner_whose_quota_ends_goes_on_at_the_same_instant() {
     assert_eq!(late.sent(), punctual.sent());
     assert_eq!(late.stats().dropped, punctual.stats().dropped);
     assert!(late.stats().runs > 2, "one run was not enough");
+}
+
+/// A qdisc that never releases its packet, and names the past as the instant at which to ask again.
+#[derive(Debug, Default)]
+struct Stubborn {
+    list: PacketList,
+    asked: Arc<AtomicU32>,
+}
+
+impl Qdisc for Stubborn {
+    fn enqueue(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {
+        self.list.push_back(pkt);
+        Verdict::Queued
+    }
+
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        self.asked.fetch_add(1, Relaxed);
+        Dequeue::NotBefore(Instant(cx.now.0 - 1))
+    }
+
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        unreachable!("it stands below no other")
+    }
+
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.list.len(), bytes: self.list.bytes() }
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        self.list.by_ref().for_each(|pkt| cx.drop(pkt, DropReason::Purged));
+    }
+}
+
+/// A qdisc that names instants that are over does not keep a late owner: 5 ms late, the owner asks
+/// it 321 times at instants that are over, and once at the present.
+#[test]
+fn a_qdisc_that_names_the_past_does_not_keep_the_owner() {
+    let qdisc = Stubborn::default();
+    let asked = qdisc.asked.clone();
+    let options = PortOptions { mode: Mode::Dedicated, ..PortOptions::default() };
+    let mut world = World::over(Box::new(qdisc), 16_384, options);
+    push(&mut world, START);
+    visit(&world);
+    assert_eq!(asked.swap(0, Relaxed), 1, "the owner was punctual");
+    world.pass(CATCH_UP_NS);
+    visit(&world);
+    assert_eq!(asked.swap(0, Relaxed), 322);
 }
 
 /// Two ports share 8 Mbit/s. Their runners come up to 2 ms late. Together they send 8 Mbit/s.
