@@ -95,9 +95,7 @@ fn modules(root: &Path) -> Vec<Wrong> {
     let mut crates: Vec<PathBuf> = crates.chain([PathBuf::from("xtask")]).collect();
     crates.sort();
     let read = |file: &Path| fs::read_to_string(root.join(file)).ok();
-    let table = |krate: &Path| LAYERS.iter().find(|(name, _)| krate == Path::new(name));
-    let of = |krate: &PathBuf| layers::check(krate, table(krate).map(|(_, table)| *table), &read);
-    crates.iter().flat_map(of).collect()
+    layers::check_all(&crates, LAYERS, &read)
 }
 
 /// Collects the text files of the project, without cargo's output and git's own files.
