@@ -80,8 +80,9 @@ fn collect(folder: &Path, pages: &mut Vec<PathBuf>) -> Outcome {
             collect(&path, pages)?;
         } else if path.extension().is_some_and(|extension| extension == "html") {
             let name = entry.file_name().to_string_lossy().into_owned();
-            // An item's page is called `KIND.NAME.html`.
-            if name.matches('.').count() == 2 {
+            // An item's page is called `KIND.NAME.html`. The page of a module, `index.html`, has
+            // the re-exports of items that have no page of their own here.
+            if name.matches('.').count() == 2 || name == "index.html" {
                 pages.push(path);
             }
         }
@@ -89,25 +90,30 @@ fn collect(folder: &Path, pages: &mut Vec<PathBuf>) -> Outcome {
     Ok(())
 }
 
-/// Returns the declaration of the item on a page, then the item's own functions and the traits that
-/// the item implements.
+/// Returns what a page declares: the item, the item's own functions, the traits that the item
+/// implements, and on what condition threads may share it (`Send` and `Sync`), if there is one. For
+/// the page of a module, returns its re-exports.
 fn declarations(html: &str) -> Vec<String> {
-    // Leave out the sections of the page that list auto traits, blanket implementations, and (on
-    // the page of a trait) the types that implement the trait.
-    let own = [
-        "id=\"synthetic-implementations\"",
-        "id=\"blanket-implementations\"",
-        "id=\"implementors\"",
-    ]
-    .iter()
-    .filter_map(|section| html.find(section))
-    .min()
-    .map_or(html, |end| &html[..end]);
-    let (own, traits) = own.split_once("id=\"trait-implementations\"").unwrap_or((own, ""));
+    // Leave out the list of types that implement a trait, at the end of the trait's page.
+    let (html, _) = html.split_once("id=\"implementors\"").unwrap_or((html, ""));
+    let (html, _) = html.split_once("id=\"blanket-implementations\"").unwrap_or((html, ""));
+    let (html, auto) = html.split_once("id=\"synthetic-implementations\"").unwrap_or((html, ""));
+    let (own, traits) = html.split_once("id=\"trait-implementations\"").unwrap_or((html, ""));
     let mut found = Vec::new();
+    between(own, "<dt id=\"reexport.", "</dt>", &mut found);
+    for reexport in &mut found {
+        // The text begins with the rest of the identifier: `NAME">pub use ..`.
+        *reexport = reexport.split_once('>').map_or("", |(_, text)| text).to_owned();
+    }
     between(own, "item-decl\">", "</pre>", &mut found);
     between(own, "<h4 class=\"code-header\">", "</h4>", &mut found);
     between(traits, "<h3 class=\"code-header\">", "</h3>", &mut found);
+    let mut shared = Vec::new();
+    between(auto, "<h3 class=\"code-header\">", "</h3>", &mut shared);
+    // Only exceptions are listed. A type that stops being `Send` gets a line.
+    let names = |line: &str| line.contains("Send for ") || line.contains("Sync for ");
+    let except = |line: &String| names(line) && (line.contains('!') || line.contains(" where "));
+    found.extend(shared.into_iter().filter(except));
     found
 }
 
@@ -145,8 +151,20 @@ mod tests {
             <h4 class=\"code-header\">pub fn <a>of</a>(\n  &amp;self)</h4>\
             <h2 id=\"trait-implementations\"></h2><h3 class=\"code-header\">impl Debug for A</h3>\
             <h4 class=\"code-header\">fn fmt(&amp;self)</h4>\
+            <h2 id=\"synthetic-implementations\"></h2>\
+            <h3 class=\"code-header\">impl <a>!Send</a> for A</h3>\
+            <h3 class=\"code-header\">impl Sync for A</h3>\
+            <h3 class=\"code-header\">impl !Unpin for A</h3>\
             <h2 id=\"blanket-implementations\"></h2><h3 class=\"code-header\">impl Any for T</h3>";
-        let expected = ["pub struct A<T>;", "pub fn of( &self)", "impl Debug for A"];
+        let expected =
+            ["pub struct A<T>;", "pub fn of( &self)", "impl Debug for A", "impl !Send for A"];
         assert_eq!(declarations(html), expected);
+    }
+
+    #[test]
+    fn the_page_of_a_module_has_its_reexports() {
+        let html = "<h2 id=\"reexports\"></h2><dl><dt id=\"reexport.dev\"><code>pub use \
+            <a>onramp_dev</a> as dev;</code></dt></dl><dl><dt><a>A</a></dt></dl>";
+        assert_eq!(declarations(html), ["pub use onramp_dev as dev;"]);
     }
 }

@@ -20,8 +20,9 @@ const FEATURES: &[(&str, &[&str])] = &[
     ("onramp", &["", "tc", "ebpf", "link", "link,ebpf", "udp"]),
 ];
 
-/// Checks that every combination of features compiles without a warning, and that `onramp` without
-/// features depends on nothing but Onramp's own crates.
+/// Checks that every combination of features compiles without a warning, that all kinds of qdiscs
+/// work without features, and that `onramp` without features depends on nothing but Onramp's own
+/// crates.
 pub(crate) fn features() -> Outcome {
     for (package, combinations) in FEATURES {
         for features in *combinations {
@@ -30,6 +31,12 @@ pub(crate) fn features() -> Outcome {
             run(check.env("RUSTFLAGS", "-D warnings"))?;
         }
     }
+    // One qdisc alone: its contract for every kind, and a program that embeds one.
+    let alone = ["--no-default-features", "--target-dir", "target/features"];
+    let contract = ["test", "-p", "onramp-core", "--test", "conformance"];
+    run(cargo(&contract).args(alone).env("RUSTFLAGS", "-D warnings"))?;
+    let embeds = ["run", "-p", "onramp", "--example", "embedded_qdisc"];
+    run(cargo(&embeds).args(alone).env("RUSTFLAGS", "-D warnings"))?;
     let mut tree = cargo(&["tree", "-p", "onramp", "--no-default-features", "-e", "normal"]);
     let names = output(tree.args(["--prefix", "none", "--format", "{p}"]))?;
     let other = names.lines().find(|line| !line.starts_with("onramp"));

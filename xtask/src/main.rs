@@ -35,9 +35,10 @@ usage: cargo xtask COMMAND
   chaos           all operations at once, with a watchdog: --minutes N (default 1), --seed N,
                   --worlds N, --tsan, --self-test, --verbose: see --help
   aarch64         type-check the workspace for another processor
-  features        check the combinations of features that an embedder may use
+  features        check the combinations of features that an embedder may use, and run the tests
+                  that need none
   api             compare the public API with docs/api/: --write
-  package         pack every crate that is published, and build it from its package
+  package         pack every crate that is published; build those that programs link from theirs
 
 loom, shuttle, miri, tsan pass further arguments to the test binary, e.g. `cargo xtask loom intake`.
 ";
@@ -53,13 +54,21 @@ enum Failure {
 
 type Outcome = Result<(), Failure>;
 
+/// Runs a command that takes no arguments. Fails if there are any.
+fn none(args: &[String], command: fn() -> Outcome) -> Outcome {
+    match args.first() {
+        Some(arg) => Err(Failure::Failed(format!("`{arg}`: this command takes no arguments"))),
+        None => command(),
+    }
+}
+
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rest = args.get(1..).unwrap_or_default();
     let outcome = match args.first().map(String::as_str) {
         Some("test") => suite::run(rest),
-        Some("ci") => ci::run(),
-        Some("tidy") => tidy::run(),
+        Some("ci") => none(rest, ci::run),
+        Some("tidy") => none(rest, tidy::run),
         Some("loom") => checks::loom(rest),
         Some("mutants") => mutation::run(rest),
         Some("mutants-loom") => mutants::run(rest),
@@ -72,10 +81,10 @@ fn main() -> ExitCode {
         Some("fuzz") => checks::fuzz(rest),
         Some("conformance") => checks::conformance(rest),
         Some("differential") => checks::differential(rest),
-        Some("aarch64") => checks::aarch64(),
-        Some("features") => checks::features(),
+        Some("aarch64") => none(rest, checks::aarch64),
+        Some("features") => none(rest, checks::features),
         Some("api") => api::run_api(rest),
-        Some("package") => checks::package(),
+        Some("package") => none(rest, checks::package),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");
             return ExitCode::SUCCESS;

@@ -2,7 +2,7 @@
 //! classes.
 
 use onramp_core::Spec;
-use onramp_core::qdisc::{Backlog, ClassKind, KINDS, Kind, Qdisc};
+use onramp_core::qdisc::{Backlog, ClassKind, KINDS, Kind};
 use onramp_core::{Setup, Tree};
 use proptest::prelude::*;
 
@@ -144,25 +144,6 @@ impl Scribe {
 /// Returns the index of the child to which packets with this mark go.
 fn mark_goes(mark: u32, level: u32, below: &[Place]) -> usize {
     (mark as usize >> level) % below.len()
-}
-
-/// Checks that every parent knows what its children hold, and holds at least that much itself. A
-/// parent may hold more: a packet that it has peeked at, or a queue of its own.
-pub(crate) fn agree(qdisc: &mut dyn Qdisc) -> Result<(), TestCaseError> {
-    let held = qdisc.backlog();
-    let Some(classes) = qdisc.classes() else { return Ok(()) };
-    let mut sum = Backlog::default();
-    for minor in 1..16 {
-        let Some(child) = classes.child(minor) else { continue };
-        let known = child.held();
-        prop_assert_eq!(known, child.qdisc().backlog(), "class {:x}", minor);
-        sum.packets += known.packets;
-        sum.bytes += known.bytes;
-        agree(child.qdisc())?;
-    }
-    let fits = held.packets >= sum.packets && held.bytes >= sum.bytes;
-    prop_assert!(fits, "holds {held:?}, and its children {sum:?}");
-    Ok(())
 }
 
 impl Books {
