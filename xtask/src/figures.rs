@@ -378,6 +378,33 @@ column p99 = rows[design=a,manners=b].accept.p99\n-->\n| threads | Mpps | p99 |\
         json!({"rows": [row(1, "c", 9e6), row(1, "b", 1e6), row(2, "b", 3e6)]})
     }
 
+    /// Returns the bold figures of a page's claims that no table of the page has.
+    fn unproven(page: &str) -> Vec<&str> {
+        let claims = page.split("## ").find(|part| part.starts_with("Five claims"));
+        let claims = claims.expect("a section of claims");
+        let bold = claims.split("**").skip(1).step_by(2);
+        let figures = bold.map(|text| text.trim_end_matches(" µs"));
+        let numbers = figures.filter(|text| text.starts_with(|c: char| c.is_ascii_digit()));
+        let tables = tables(page).expect("tables");
+        let cells: Vec<&str> = tables
+            .iter()
+            .flat_map(|table| table.old.lines())
+            .flat_map(|row| row.trim_matches('|').split('|').map(str::trim))
+            .collect();
+        numbers.filter(|figure| !cells.contains(figure)).collect()
+    }
+
+    #[test]
+    fn every_claim_quotes_a_table() {
+        let page = std::fs::read_to_string(crate::shell::root().join("docs/performance.md"));
+        let page = page.expect("a page");
+        assert_eq!(unproven(&page), <[&str; 0]>::default(), "renew the claims as well");
+        assert_eq!(page.matches("\n   onramp ").count(), 5, "a command for each claim");
+        // The check fires: here is a claim that the tables do not have.
+        let false_page = page.replacen("## Five claims\n", "## Five claims\n**123.4 µs**", 1);
+        assert_eq!(unproven(&false_page), ["123.4"]);
+    }
+
     #[test]
     fn a_table_is_read_measured_and_written() {
         let tables = tables(TEXT).expect("one table");

@@ -1,8 +1,12 @@
 //! Simple replacements for a qdisc: packets ordered by departure time; packets of the same flow
 //! leave in the order in which they came.
+//!
+//! They get what the qdiscs have: a hash of a flow that costs one multiplication, and the flows of
+//! a whole burst looked up one after another, so that the processor waits for several at once.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use onramp_core::Instant;
 use onramp_queue::{Packet, PacketList};
@@ -13,14 +17,47 @@ use super::{BURST, PACKET_NS, Scheduler};
 /// every 100 ns.
 #[derive(Debug)]
 struct Departures {
-    next: HashMap<u64, u64>,
+    next: HashMap<u64, u64, BuildHasherDefault<Multiply>>,
     gap_ns: u64,
     place: u64,
+    /// The packets of the latest burst with their keys; empty between bursts.
+    burst: Vec<Entry>,
+}
+
+/// A hasher for a single number, after Fibonacci hashing (Knuth, The Art of Computer Programming,
+/// volume 3, section 6.4).
+#[derive(Debug, Default)]
+struct Multiply(u64);
+
+impl Hasher for Multiply {
+    fn write_u64(&mut self, number: u64) {
+        let product = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // The map reads the high and the low bits. The low bits of a product are weak.
+        self.0 = product ^ product >> 32;
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("flows are numbers of 64 bits");
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 impl Departures {
     fn new(flows: u32) -> Self {
-        Self { next: HashMap::new(), gap_ns: PACKET_NS * u64::from(flows), place: 0 }
+        let gap_ns = PACKET_NS * u64::from(flows);
+        Self { next: HashMap::default(), gap_ns, place: 0, burst: Vec::new() }
+    }
+
+    /// Returns the packets of a burst with their keys.
+    fn keys(&mut self, now: Instant, packets: PacketList) -> std::vec::Drain<'_, Entry> {
+        for pkt in packets {
+            let key = self.key(&pkt, now);
+            self.burst.push(Entry { key, pkt });
+        }
+        self.burst.drain(..)
     }
 
     /// Returns a packet's departure time, and a number that orders packets with the same departure
@@ -75,9 +112,7 @@ impl Heap {
 
 impl Scheduler for Heap {
     fn put(&mut self, now: Instant, packets: PacketList) {
-        for pkt in packets {
-            self.heap.push(Entry { key: self.departures.key(&pkt, now), pkt });
-        }
+        self.heap.extend(self.departures.keys(now, packets));
     }
 
     fn take(&mut self, now: Instant, out: &mut PacketList, _drops: &mut PacketList) {
@@ -105,9 +140,7 @@ impl Sorted {
 
 impl Scheduler for Sorted {
     fn put(&mut self, now: Instant, packets: PacketList) {
-        for pkt in packets {
-            self.tree.insert(self.departures.key(&pkt, now), pkt);
-        }
+        self.tree.extend(self.departures.keys(now, packets).map(|entry| (entry.key, entry.pkt)));
     }
 
     fn take(&mut self, now: Instant, out: &mut PacketList, _drops: &mut PacketList) {
