@@ -22,7 +22,7 @@ use onramp_queue::Credits;
 use self::udp::Sockets;
 use crate::Link;
 use crate::runner::StartError;
-use crate::shared::{BoxDevice, LinkConfig, Setup, SocketCounters};
+use crate::shared::{BoxDevice, CREDITS_MIN, LinkConfig, Setup, SocketCounters};
 
 /// Greatest default number of ports of a link that binds its own sockets. The default is one port
 /// for each processor, up to this number.
@@ -44,6 +44,10 @@ const BURST_DEFAULT: u16 = 16_384;
 /// Default number of packets that a sender may have in flight. 96 is below fq's default
 /// `flow_limit` of 100 packets, so a sender that waits for room loses no packet to that limit.
 const CREDITS_DEFAULT: Credits = Credits { packets: 96, bytes: 1 << 20 };
+/// Default number of packets that all senders together may have in flight, for each port. So many
+/// packets fit into the caches of the processors, and are fewer than fq's default `limit` of 10,000
+/// packets.
+const CREDITS_PER_PORT_DEFAULT: u32 = 8_192;
 
 /// Builder of a [`Link`]. Its methods set options; [`build`](Self::build) makes the link.
 ///
@@ -55,7 +59,8 @@ pub struct LinkBuilder {
     ports: Option<usize>,
     tree: Result<onramp_core::Setup, ConfigError>,
     seed: Option<u64>,
-    credits: Credits,
+    credits: Option<Credits>,
+    credits_per_port: Option<u32>,
     burst: u16,
     mtu: Option<u32>,
     mode: Mode,
@@ -141,7 +146,8 @@ impl LinkBuilder {
             ports: None,
             tree: DEFAULT.parse().map(onramp_core::Setup::of),
             seed: None,
-            credits: CREDITS_DEFAULT,
+            credits: None,
+            credits_per_port: None,
             burst: BURST_DEFAULT,
             mtu: None,
             mode: Mode::default(),
@@ -221,10 +227,13 @@ impl LinkBuilder {
     }
 
     /// Sets the credits of each sender: how many packets, and how many bytes of payload, it may
-    /// have in flight, that is, accepted by the link and neither sent nor dropped. Default: 96
-    /// packets and 1 MiB. All senders of the link together get at most 8192 packets for each port.
-    /// If that is too little (with the default, from 86 senders for each port on), each sender gets
-    /// an equal part, but at least 4 packets. The range is 1 to 32768 packets.
+    /// have in flight, that is, accepted by the link and neither sent nor dropped. The range is 1
+    /// to 32768 packets. Every sender keeps what this method gives it, however many senders there
+    /// are, unless [`credits_per_port`](Self::credits_per_port) is set too.
+    ///
+    /// Default: 96 packets and 1 MiB; with many senders fewer packets, because all senders together
+    /// then get 8192 packets for each port. [`LinkStats::credits`](crate::LinkStats::credits) says
+    /// how many packets each sender has at present.
     ///
     /// Raise the number of packets if a sender gets [`Full`](crate::TrySendError::Full) although
     /// the device is idle, or sends in bursts longer than 96 packets. Lower it to keep queues and
@@ -232,7 +241,21 @@ impl LinkBuilder {
     /// under `fq`), the qdisc may drop packets even of a sender that waits for room.
     #[must_use]
     pub fn credits(mut self, credits: Credits) -> Self {
-        self.credits = credits;
+        self.credits = Some(credits);
+        self
+    }
+
+    /// Bounds the number of packets that all senders of the link together may have in flight, for
+    /// each port. If the senders' [credits](Self::credits) exceed this number, each sender gets an
+    /// equal part of it, but at least 4 packets (fewer if its credits are fewer). Default: 8192
+    /// packets if `credits` is not set; no bound if it is. The range is 4 packets and more; all
+    /// ports together must have at least the `credits` that are set for one sender.
+    ///
+    /// Set it to bound queues, delay and memory where the number of senders is not known. The
+    /// number of packets of one sender then falls as senders come, and grows as they go.
+    #[must_use]
+    pub fn credits_per_port(mut self, packets: u32) -> Self {
+        self.credits_per_port = Some(packets);
         self
     }
 
@@ -353,10 +376,13 @@ impl LinkBuilder {
     /// left behind.
     pub fn build(self) -> Result<Link, BuildError> {
         let tree = self.tree.map_err(BuildError::Qdisc)?;
-        if !(1..=Credits::PACKETS_MAX).contains(&self.credits.packets) {
-            let credits = self.credits.packets as usize;
-            return Err(BuildError::Range("credits", credits, "1 to 32768 packets"));
+        let credits = self.credits.unwrap_or(CREDITS_DEFAULT);
+        if !(1..=Credits::PACKETS_MAX).contains(&credits.packets) {
+            let packets = credits.packets as usize;
+            return Err(BuildError::Range("credits", packets, "1 to 32768 packets"));
         }
+        let default = self.credits.is_none().then_some(CREDITS_PER_PORT_DEFAULT);
+        let credits_per_port = self.credits_per_port.or(default);
         if self.mtu == Some(0) {
             return Err(BuildError::Range("the largest packet", 0, "at least 1 byte"));
         }
@@ -364,6 +390,14 @@ impl LinkBuilder {
             return Err(BuildError::Range("burst", 0, "1 to 65535 packets"));
         }
         let (devices, udp) = self.source.open(self.ports)?;
+        // Of the ports' credits, a single sender must be able to have the credits that it was
+        // given.
+        let most = credits_per_port.unwrap_or(u32::MAX) as usize;
+        let least = self.credits.map_or(0, |one| one.packets as usize).div_ceil(devices.len());
+        if most < least.max(CREDITS_MIN as usize) {
+            let why = "at least 4, and with all ports at least the credits of one sender";
+            return Err(BuildError::Range("credits per port", most, why));
+        }
         let ports_max = self.ports_max.unwrap_or_else(|| devices.len().max(PORTS_MAX_DEFAULT));
         if !(devices.len()..=PORTS_MAX).contains(&ports_max) {
             let why = "at least the number of ports at the start, and at most 65535";
@@ -394,7 +428,7 @@ impl LinkBuilder {
             shares_root: false,
         };
         let rate = self.rate.map(|rate| SharedRate::new(rate, ports_max));
-        let setup = Setup { plan, credits: self.credits, rate, runners, ports_max, udp };
+        let setup = Setup { plan, credits, credits_per_port, rate, runners, ports_max, udp };
         Link::start(setup, devices, &self.runner_cpus).map_err(|error| match error {
             StartError::Spawn(error) => BuildError::Runner(error),
             StartError::Pin(cpu, error) => BuildError::Pin(cpu, error),

@@ -88,6 +88,7 @@ impl Link {
         // were submitted.
         let ports = shared.slots.iter().map(|slot| slot.port.snapshot()).collect();
         let mut stats = LinkStats::new(ports, shared.sender_totals());
+        (stats.senders, stats.credits) = shared.senders_and_credits();
         for runner in &shared.rig.runners {
             stats.add_runner(&runner.stats);
         }
@@ -156,6 +157,7 @@ mod tests {
     use onramp_dev::Null;
 
     use super::*;
+    use crate::LinkBuilder;
 
     fn link(ports: usize) -> Link {
         let devices = (0..ports).map(|_| Box::new(Null::default()) as BoxDevice);
@@ -179,6 +181,35 @@ mod tests {
                 assert_eq!(link.shared().fair_credits(), share(count), "{count} senders");
             }
         }
+    }
+
+    #[test]
+    fn credits_that_are_set_are_kept() {
+        let builder = || Link::devices([Box::new(Null::default()) as BoxDevice]);
+        let credits = onramp_queue::Credits { packets: 512, bytes: 1 << 20 };
+        let kept = builder().credits(credits).build().expect("a link");
+        let senders: Vec<_> = (0..500).map(|_| kept.sender()).collect();
+        assert_eq!((kept.stats().senders, kept.stats().credits), (500, 512));
+        drop(senders);
+        let shared = builder().credits(credits).credits_per_port(1_000).build().expect("a link");
+        let mut senders = vec![shared.sender()];
+        assert_eq!((shared.stats().senders, shared.stats().credits), (1, 512));
+        senders.extend((0..9).map(|_| shared.sender()));
+        assert_eq!((shared.stats().senders, shared.stats().credits), (10, 100));
+        senders.extend((0..990).map(|_| shared.sender()));
+        assert_eq!(shared.stats().credits, 4, "never less");
+        senders.truncate(4);
+        assert_eq!((shared.stats().senders, shared.stats().credits), (4, 250));
+        for (wrong, one) in [(511, Some(credits)), (3, None), (0, None)] {
+            let builder = builder().credits_per_port(wrong);
+            let builder = one.into_iter().fold(builder, LinkBuilder::credits);
+            let error = builder.build().expect_err("too few").to_string();
+            assert!(
+                error.contains("credits per port") && error.contains(&wrong.to_string()),
+                "{error}"
+            );
+        }
+        assert_eq!(builder().credits_per_port(10).build().expect("a link").stats().senders, 0);
     }
 
     #[test]

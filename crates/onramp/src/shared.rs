@@ -48,13 +48,9 @@ pub(crate) type SocketCounters = Vec<Arc<onramp_dev::UdpStats>>;
 #[cfg(not(feature = "udp"))]
 pub(crate) type SocketCounters = ();
 
-/// Number of packets that all senders together should have in flight, for each port. So many
-/// packets fit into the caches of the processors, and are fewer than fq's default `limit` of 10,000
-/// packets.
-const CREDITS_PER_PORT: u32 = 8_192;
 /// Number of packets that every sender may have in flight, however many senders there are (unless
 /// the builder gave it fewer credits).
-const CREDITS_MIN: u32 = 4;
+pub(crate) const CREDITS_MIN: u32 = 4;
 
 /// Greatest number of removed ports that are not settled. (Flows of such a port still wait for
 /// packets that other threads were pushing into it at its removal.) The limit bounds the search for
@@ -86,6 +82,9 @@ pub(crate) struct Read {
     pub(crate) rig: Rig,
     pub(crate) clock: MonotonicClock,
     pub(crate) credits: Credits,
+    /// The number of packets that all senders together should have in flight for each port; `None`
+    /// if there is no bound.
+    credits_per_port: Option<u32>,
     processors: u32,
     /// How often the process had forked when the link was made. If the process has forked since,
     /// this is the copy of a link in a forked child.
@@ -243,6 +242,7 @@ struct Senders {
 pub(crate) struct Setup {
     pub(crate) plan: LinkConfig,
     pub(crate) credits: Credits,
+    pub(crate) credits_per_port: Option<u32>,
     pub(crate) rate: Option<SharedRate>,
     pub(crate) runners: usize,
     pub(crate) ports_max: usize,
@@ -286,6 +286,7 @@ impl Shared {
             rig: Rig::new(setup.runners),
             clock: MonotonicClock,
             credits: setup.credits,
+            credits_per_port: setup.credits_per_port,
             processors: thread::available_parallelism()
                 .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
             forks: onramp_dev::watch_forks(),
@@ -549,10 +550,19 @@ impl Shared {
         port.unwrap_or(0)
     }
 
-    /// Returns the number of packets that each sender may have in flight at present.
+    /// Returns the number of packets that each sender may have in flight at present, if its own
+    /// credits do not bound it more tightly.
     #[inline]
     pub(crate) fn fair_credits(&self) -> u32 {
         self.fair.0.load(Ordering::Relaxed) // Relaxed: any recent share will do.
+    }
+
+    /// Returns the number of senders, and the number of packets that each of them may have in
+    /// flight at present.
+    pub(crate) fn senders_and_credits(&self) -> (u32, u32) {
+        // Relaxed: any recent number of senders will do.
+        let live = self.written.live.load(Ordering::Relaxed);
+        (live, self.fair_credits().min(self.credits.packets))
     }
 
     /// Shares the credits of all open ports out among the senders anew, after the number of senders
@@ -566,8 +576,9 @@ impl Shared {
         // Relaxed: any recent number of senders will do.
         let before = self.written.live.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
         let live = before.wrapping_add_signed(change);
-        let share = CREDITS_PER_PORT.saturating_mul(ports) / live.max(1);
-        let share = share.max(CREDITS_MIN);
+        let share = self.credits_per_port.map_or(u32::MAX, |credits| {
+            (credits.saturating_mul(ports) / live.max(1)).max(CREDITS_MIN)
+        });
         // Relaxed: only a thread that holds the lock on the senders writes the share.
         if self.fair.0.load(Ordering::Relaxed) != share {
             self.fair.0.store(share, Ordering::Relaxed); // Relaxed: senders may read an old share.

@@ -75,6 +75,12 @@ pub struct LinkStats {
     pub dropped: BTreeMap<DropReason, u64>,
     /// Number of packets that are staged in an intake or wait in a qdisc at present.
     pub held: u64,
+    /// Number of senders at present.
+    pub senders: u32,
+    /// Number of packets that each sender may have in flight at present: its
+    /// [credits](crate::LinkBuilder::credits), or its part of the
+    /// [credits of the ports](crate::LinkBuilder::credits_per_port) if that is less.
+    pub credits: u32,
     /// Number of times that a sender had to wait for room.
     pub waits: u64,
     /// Number of times that a sender slept while it waited for room.
@@ -126,6 +132,8 @@ impl LinkStats {
             sent_bytes: ports.iter().map(|port| port.sent_bytes).sum(),
             dropped,
             held: ports.iter().map(|port| port.held).sum(),
+            senders: 0,
+            credits: 0,
             waits: totals.waits,
             parks: totals.parks,
             runner_wakeups: 0,

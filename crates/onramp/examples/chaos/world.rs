@@ -227,6 +227,7 @@ fn build(world: &World, rng: &mut Rng) -> Link {
         .runners(plan.runners)
         .burst(plan.burst)
         .credits(Credits { packets: plan.credits, bytes: 1 << 20 })
+        .credits_per_port(8_192) // so that the share of each sender changes
         .ports_max(PORTS);
     if let Some(rate) = plan.rate {
         link = link.rate(Rate::bytes_per_second(rate));

@@ -270,7 +270,11 @@ fn what_came_home_before_is_room() {
 fn credits_shrink_with_the_number_of_senders_and_grow_again() {
     in_time(|| {
         let gate = Gate::new(false);
-        let link = gated(&gate, "pfifo limit 1mb").credits(credits(5_000)).build().unwrap();
+        let link = gated(&gate, "pfifo limit 1mb")
+            .credits(credits(5_000))
+            .credits_per_port(8_192)
+            .build()
+            .unwrap();
         let mut sender = link.sender();
         let flow = sender.flow(None);
         let alone = fill(&mut sender, &flow, 10);
@@ -295,17 +299,17 @@ fn credits_shrink_with_the_number_of_senders_and_grow_again() {
     });
 }
 
-/// All senders share 8,192 packets in flight for each port. Each may have its equal share, but at
-/// least four packets and at most its credits.
+/// All senders share 8,192 packets in flight for each port, if the builder says so. Each may have
+/// its equal share, but at least four packets and at most its credits.
 #[test]
 fn a_share_is_exact() {
     in_time(|| {
         let share = |senders: u32, ports: u32| (8_192 * ports / senders).max(4);
-        for (ports, given) in [(1, 20_000), (3, 32_768), (2, 100), (1, 3)] {
+        for (ports, given) in [(1, 8_192), (3, 20_000), (2, 100), (1, 3)] {
             let gate = Gate::new(false);
             let devices: Vec<_> = (0..ports).map(|_| gate.device()).collect();
             let builder = Link::devices(devices).qdisc("pfifo limit 1mb");
-            let link = builder.credits(credits(given)).build().unwrap();
+            let link = builder.credits(credits(given)).credits_per_port(8_192).build().unwrap();
             let mut sender = link.sender();
             let flow = sender.flow(None);
             for senders in [1, 2, 3, 5, 100, 2_049 * ports, 7, 1] {
@@ -327,7 +331,11 @@ fn a_share_is_exact() {
 fn who_waits_while_credits_shrink_wakes_up() {
     in_time(|| {
         let gate = Gate::new(false);
-        let link = gated(&gate, "pfifo limit 1mb").credits(credits(2_000)).build().unwrap();
+        let link = gated(&gate, "pfifo limit 1mb")
+            .credits(credits(2_000))
+            .credits_per_port(8_192)
+            .build()
+            .unwrap();
         let mut sender = link.sender();
         let flow = sender.flow(None);
         assert_eq!(fill(&mut sender, &flow, 10), 2_000);
