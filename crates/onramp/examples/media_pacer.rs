@@ -14,7 +14,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     receiver.set_read_timeout(Some(Duration::from_secs(1)))?;
     let to = receiver.local_addr()?;
 
-    let link = Link::udp("127.0.0.1:0").ports(1).qdisc("fq").build()?;
+    // The default qdisc, `fq` with an option, makes a paced flow pause after each packet.
+    let link = Link::udp("127.0.0.1:0").ports(1).build()?;
     let mut sender = link.sender();
     let video = sender.flow(to).with_pacing_rate("8mbit".parse::<Rate>()?);
     let audio = sender.flow(to).with_priority(INTERACTIVE);

@@ -71,7 +71,8 @@ impl Flow {
     }
 
     /// Returns the flow with its packets paced to `rate`, in bytes on the wire, headers included
-    /// (`SO_MAX_PACING_RATE`). Only the qdisc `fq` paces packets.
+    /// (`SO_MAX_PACING_RATE`). Only the qdisc `fq` paces packets. How evenly it does depends on its
+    /// options: see [`LinkBuilder::qdisc`](crate::LinkBuilder::qdisc).
     #[must_use]
     pub fn with_pacing_rate(mut self, rate: Rate) -> Self {
         self.set_pacing_rate(rate);

@@ -39,7 +39,8 @@ pub(crate) struct Args {
     /// The qdisc, in the syntax of tc [default: fq]
     #[arg(long, value_name = "QDISC")]
     qdisc: Option<String>,
-    /// Largest rate of each flow on the wire, such as 10mbit: the maxrate of fq
+    /// Largest rate of each flow on the wire, such as 10mbit: the maxrate of fq. Each flow pauses
+    /// after each packet; with --qdisc fq, only after each quantum, as in Linux
     #[arg(long, value_name = "RATE")]
     rate: Option<String>,
     /// Send the capture N times
@@ -113,7 +114,8 @@ fn read_stdin(counts: &mut Counts, outbox: &mut Outbox) -> Result<()> {
 }
 
 /// Returns the link's qdisc in the syntax of `tc`: the qdisc that the user gave, to which the
-/// `--rate` option is added.
+/// `--rate` option is added. If the user gave none, each flow pauses after each packet, and not
+/// only after each quantum, as `fq` does by default.
 fn qdisc(given: Option<&str>, rate: Option<&str>) -> Result<String> {
     let text = given.unwrap_or("fq");
     let spec = Spec::with_units(text).map_err(|error| usage(format!("--qdisc: {error}")))?;
@@ -134,7 +136,9 @@ fn qdisc(given: Option<&str>, rate: Option<&str>) -> Result<String> {
             spec.kind().id
         )));
     }
-    let paced = format!("{text} maxrate {rate}");
+    let evenly =
+        if given.is_none() { format!(" low_rate_threshold {rate}") } else { String::new() };
+    let paced = format!("{text} maxrate {rate}{evenly}");
     match Spec::with_units(&paced) {
         Ok(_) => Ok(paced),
         Err(_) => Err(usage("--rate: --qdisc has a maxrate already: leave out one of the two")),
@@ -179,7 +183,7 @@ mod tests {
     fn a_rate_is_the_maxrate_of_fq() {
         let ok = |given, rate| qdisc(given, rate).expect("a qdisc");
         assert_eq!(ok(None, None), "fq");
-        assert_eq!(ok(None, Some("10mbit")), "fq maxrate 10mbit");
+        assert_eq!(ok(None, Some("10mbit")), "fq maxrate 10mbit low_rate_threshold 10mbit");
         assert_eq!(ok(Some("fq limit 50"), Some("1mbit")), "fq limit 50 maxrate 1mbit");
         assert_eq!(ok(Some("pfifo limit 5"), None), "pfifo limit 5");
         let wrong = [

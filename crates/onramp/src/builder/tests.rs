@@ -107,3 +107,39 @@ fn a_seed_is_the_links_own() {
     // By chance, two random seeds are equal, and this comparison fails, once in 2^64 runs.
     assert_ne!(seed(nulls(1)), seed(nulls(1)), "nobody knows it");
 }
+
+/// Returns the gaps in microseconds between the packets of 240 bytes of a flow at 2 Mbit/s, in
+/// virtual time.
+fn gaps_us(setup: &onramp_core::Setup) -> Vec<u64> {
+    let mut tree = onramp_core::Tree::of(setup, 1_514, 1).expect("a root");
+    let mut now = onramp_core::Instant(1_000_000_000);
+    for _ in 0..100 {
+        let mut pkt = onramp_queue::Packet::new(240);
+        pkt.pacing_rate = 250_000;
+        assert_eq!(tree.enqueue(now, pkt), onramp_core::qdisc::Verdict::Queued);
+    }
+    let mut times_us = Vec::new();
+    loop {
+        match tree.dequeue(now) {
+            onramp_core::qdisc::Dequeue::Ready(_) => times_us.push(now.0 / 1_000),
+            onramp_core::qdisc::Dequeue::NotBefore(then) => now = then,
+            onramp_core::qdisc::Dequeue::Empty => break,
+        }
+    }
+    times_us.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+#[test]
+fn a_paced_flow_pauses_after_each_packet() {
+    let device = || [Box::new(Null::default()) as BoxDevice];
+    let link = Link::devices(device()).build().expect("a link");
+    let gaps = gaps_us(&link.setup());
+    // The timer of `fq` may be late by its slack of 10 us, which the next pause makes up for.
+    assert!(gaps.iter().all(|gap| (950..=970).contains(gap)), "{gaps:?}");
+    let mean = gaps.iter().sum::<u64>() / gaps.len() as u64;
+    assert!((959..=961).contains(&mean), "{mean}");
+    // With Linux's defaults, the flow sends a quantum at once.
+    let linux = Link::devices(device()).qdisc("fq").build().expect("a link");
+    let at_once = gaps_us(&linux.setup()).iter().filter(|gap| **gap == 0).count();
+    assert!(at_once > 80, "{at_once}");
+}

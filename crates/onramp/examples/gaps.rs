@@ -1,0 +1,101 @@
+//! How evenly a paced flow leaves: the gaps between packets of 240 bytes at 2 Mbit/s, which should
+//! be 960 us, under a link's default qdisc and under `fq` with Linux's defaults. Busy loops may
+//! compete for the processors.
+//! Run: `cargo run --release -p onramp --example gaps [BUSY LOOPS] [SECONDS] [RATE] [BYTES]`.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use onramp::{Device, DeviceInfo, Instant, Link, PacketList, Rate, Transmitted};
+
+/// A device that sends nothing, and notes when each packet came.
+#[derive(Debug)]
+struct Stopwatch {
+    info: DeviceInfo,
+    times: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Device for Stopwatch {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        now: Instant,
+    ) -> Transmitted {
+        let mut times = self.times.lock().expect("nobody panics with it");
+        times.extend((0..burst.len()).map(|_| now.0));
+        done.append(burst);
+        Transmitted::default()
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let word = |place: usize, usual: &'static str| words.get(place).map_or(usual, String::as_str);
+    let (busy, seconds): (u32, u64) = (word(0, "0").parse()?, word(1, "5").parse()?);
+    let (rate, bytes): (Rate, usize) = (word(2, "2mbit").parse()?, word(3, "240").parse()?);
+
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..busy {
+            scope.spawn(|| {
+                // Relaxed: no other data depends on the flag.
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        println!("{busy} busy loops, {seconds} s, {bytes} bytes at {rate}");
+        for qdisc in [None, Some("fq")] {
+            measure(qdisc, rate, bytes, Duration::from_secs(seconds)).expect("a correct link");
+        }
+        stop.store(true, Ordering::Relaxed); // Relaxed: as above, the flag stands for itself.
+    });
+    Ok(())
+}
+
+fn measure(
+    qdisc: Option<&str>,
+    rate: Rate,
+    bytes: usize,
+    time: Duration,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let info = DeviceInfo::new("stopwatch".to_owned(), 1_514).never_blocks();
+    let device = Stopwatch { info, times: Arc::clone(&times) };
+    let builder = Link::devices([Box::new(device) as Box<dyn Device>]);
+    let link = qdisc.into_iter().fold(builder, onramp::LinkBuilder::qdisc).build()?;
+    let mut sender = link.sender();
+    let flow = sender.flow(None).with_pacing_rate(rate);
+    // The rate counts whole frames, so the payload is shorter by the headers of Ethernet, IPv4,
+    // UDP.
+    let payload = vec![0; bytes.saturating_sub(14 + 20 + 8)];
+    let end = link.now() + time;
+    while link.now() < end {
+        sender.send(&flow, &payload)?;
+    }
+    let _ = link.close(Duration::from_secs(10));
+
+    let times = times.lock().expect("nobody panics with it");
+    let mut gaps: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    gaps.sort_unstable();
+    let at = |permille: usize| gaps[(gaps.len() - 1) * permille / 1_000] as f64 / 1e3;
+    let took_ns = times.last().zip(times.first()).map_or(1, |(last, first)| last - first);
+    println!(
+        "{:8} {:6} packets, {:5.3} Mbit/s, gaps p1 {:.0}, p50 {:.0}, p99 {:.0}, longest {:.0} us",
+        qdisc.unwrap_or("default"),
+        times.len(),
+        (gaps.len() * bytes * 8) as f64 * 1e3 / took_ns as f64,
+        at(10),
+        at(500),
+        at(990),
+        at(1_000),
+    );
+    Ok(())
+}
