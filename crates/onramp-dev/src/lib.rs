@@ -29,7 +29,8 @@ pub use null::{Null, NullStats};
 #[doc(hidden)]
 pub use sys::run_in_child;
 pub use sys::{
-    SocketMemory, current_cpu, exact_timers, forks, pin_thread, socket_memory, watch_forks,
+    Priority, SocketMemory, current_cpu, exact_timers, forks, pin_thread, set_thread_priority,
+    socket_memory, watch_forks,
 };
 #[cfg(feature = "udp")]
 pub use udp::{Udp, UdpOptions, UdpStats};

@@ -18,4 +18,4 @@ pub(crate) use mmsg::{Close, Messages};
 #[cfg(feature = "udp")]
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_segment};
 pub(crate) use time::monotonic_ns;
-pub use time::{current_cpu, exact_timers, pin_thread};
+pub use time::{Priority, current_cpu, exact_timers, pin_thread, set_thread_priority};

@@ -1,13 +1,15 @@
 //! How evenly a paced flow leaves: the gaps between packets of 240 bytes at 2 Mbit/s, which should
 //! be 960 us, under a link's default qdisc and under `fq` with Linux's defaults. Busy loops may
-//! compete for the processors.
-//! Run: `cargo run --release -p onramp --example gaps [BUSY LOOPS] [SECONDS] [RATE] [BYTES]`.
+//! compete for the processors; with the word `fifo`, the runner has a real-time priority over them.
+//! Run: `cargo run --release -p onramp --example gaps [BUSY LOOPS] [SECONDS] [RATE] [BYTES]
+//! [fifo]`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use onramp::dev::Priority;
 use onramp::{Device, DeviceInfo, Instant, Link, PacketList, Rate, Transmitted};
 
 /// A device that sends nothing, and notes when each packet came.
@@ -41,6 +43,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (busy, seconds): (u32, u64) = (word(0, "0").parse()?, word(1, "5").parse()?);
     let (rate, bytes): (Rate, usize) = (word(2, "2mbit").parse()?, word(3, "240").parse()?);
 
+    let priority = match word(4, "") {
+        "fifo" => Some(Priority::Fifo(10)),
+        "" => None,
+        other => return Err(format!("{other}: expected `fifo` or nothing").into()),
+    };
+
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..busy {
@@ -53,7 +61,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         println!("{busy} busy loops, {seconds} s, {bytes} bytes at {rate}");
         for qdisc in [None, Some("fq")] {
-            measure(qdisc, rate, bytes, Duration::from_secs(seconds)).expect("a correct link");
+            let time = Duration::from_secs(seconds);
+            measure(qdisc, priority, rate, bytes, time).expect("a correct link");
         }
         stop.store(true, Ordering::Relaxed); // Relaxed: as above, the flag stands for itself.
     });
@@ -62,6 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn measure(
     qdisc: Option<&str>,
+    priority: Option<Priority>,
     rate: Rate,
     bytes: usize,
     time: Duration,
@@ -70,7 +80,8 @@ fn measure(
     let info = DeviceInfo::new("stopwatch".to_owned(), 1_514).never_blocks();
     let device = Stopwatch { info, times: Arc::clone(&times) };
     let builder = Link::devices([Box::new(device) as Box<dyn Device>]);
-    let link = qdisc.into_iter().fold(builder, onramp::LinkBuilder::qdisc).build()?;
+    let builder = qdisc.into_iter().fold(builder, onramp::LinkBuilder::qdisc);
+    let link = priority.into_iter().fold(builder, onramp::LinkBuilder::runner_priority).build()?;
     let mut sender = link.sender();
     let flow = sender.flow(None).with_pacing_rate(rate);
     // The rate counts whole frames, so the payload is shorter by the headers of Ethernet, IPv4,

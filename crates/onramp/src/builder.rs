@@ -16,6 +16,7 @@ use onramp_core::Spec;
 use onramp_core::{CATCH_UP_NS, ConfigError, Device, Mode, Rate, SharedRate};
 #[cfg(feature = "udp")]
 use onramp_dev::DeviceError;
+use onramp_dev::Priority;
 use onramp_queue::Credits;
 
 #[cfg(feature = "udp")]
@@ -69,6 +70,7 @@ pub struct LinkBuilder {
     mode: Mode,
     runners: Option<usize>,
     runner_cpus: Vec<usize>,
+    runner_priority: Option<Priority>,
     rate: Option<Rate>,
     ports_max: Option<usize>,
     measures: bool,
@@ -98,6 +100,9 @@ pub enum BuildError {
     /// A runner thread could not be pinned to a processor (made to run only there). The fields are
     /// the number of the processor and the kernel's error.
     Pin(usize, io::Error),
+    /// A runner thread could not get its priority. The fields are the priority and the kernel's
+    /// error.
+    Priority(Priority, io::Error),
     /// An option is out of its range. The fields are the name of the option, the value given, and
     /// the allowed range.
     Range(&'static str, usize, &'static str),
@@ -124,6 +129,11 @@ impl fmt::Display for BuildError {
                 f,
                 "cannot bind a runner to processor {cpu}: {error}; give one that this process may \
                  use (taskset -p, /proc/self/status: Cpus_allowed_list)"
+            ),
+            Self::Priority(priority, error) => write!(
+                f,
+                "cannot give a runner the priority {priority}: {error}; a process needs the \
+                 capability CAP_SYS_NICE for it, or a higher limit (ulimit -e, ulimit -r)"
             ),
             Self::Range(what, value, range) => write!(f, "{what} is {value}; expected {range}"),
         }
@@ -156,6 +166,7 @@ impl LinkBuilder {
             mode: Mode::default(),
             runners: None,
             runner_cpus: Vec::new(),
+            runner_priority: None,
             rate: None,
             ports_max: None,
             measures: false,
@@ -327,6 +338,19 @@ impl LinkBuilder {
         self
     }
 
+    /// Sets the priority of the runner threads. Default: that of the thread that builds the link.
+    ///
+    /// Set it if other threads compete for the processors and packets have to leave at exact times:
+    /// the later a runner runs, the less evenly it paces. A runner with
+    /// [`Priority::Fifo`](crate::dev::Priority::Fifo) keeps ordinary threads off its processor
+    /// while it has work. If the process may not set the priority, [`build`](Self::build) returns
+    /// [`BuildError::Priority`].
+    #[must_use]
+    pub fn runner_priority(mut self, priority: Priority) -> Self {
+        self.runner_priority = Some(priority);
+        self
+    }
+
     /// Sets a rate limit that all ports share. The rate counts bytes on the wire, headers included.
     /// Ports that have packets to send get equal parts of the rate. Default: no limit.
     ///
@@ -437,10 +461,20 @@ impl LinkBuilder {
             shares_root: false,
         };
         let rate = self.rate.map(|rate| SharedRate::new(rate, ports_max));
-        let setup = Setup { plan, credits, credits_per_port, rate, runners, ports_max, udp };
+        let setup = Setup {
+            plan,
+            credits,
+            credits_per_port,
+            rate,
+            runners,
+            priority: self.runner_priority,
+            ports_max,
+            udp,
+        };
         Link::start(setup, devices, &self.runner_cpus).map_err(|error| match error {
             StartError::Spawn(error) => BuildError::Runner(error),
             StartError::Pin(cpu, error) => BuildError::Pin(cpu, error),
+            StartError::Rank(priority, error) => BuildError::Priority(priority, error),
         })
     }
 }

@@ -22,6 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 use onramp_core::{Clock, Device, Instant, PortWaker, Ran, TICK_NS};
+use onramp_dev::Priority;
 use onramp_queue::{Alarm, Counter, Gate, NEVER, Post};
 
 use crate::slots::{Slot, Slots};
@@ -124,6 +125,12 @@ impl Rig {
     pub(crate) fn new(runners: usize) -> Self {
         let (gate, threads) = (Gate::default(), Box::new(ThreadGroup::new(runners)));
         Self { gate, runners: (0..).map(Runner::new).take(runners).collect(), threads }
+    }
+
+    /// Sets the priority of all threads that will be started.
+    pub(crate) fn ranked(mut self, priority: Option<Priority>) -> Self {
+        self.threads.priority = priority;
+        self
     }
 }
 

@@ -245,6 +245,7 @@ pub(crate) struct Setup {
     pub(crate) credits_per_port: Option<u32>,
     pub(crate) rate: Option<SharedRate>,
     pub(crate) runners: usize,
+    pub(crate) priority: Option<onramp_dev::Priority>,
     pub(crate) ports_max: usize,
     pub(crate) udp: SocketCounters,
 }
@@ -283,7 +284,7 @@ impl Shared {
         let read = Read {
             id: LINKS.fetch_add(1, Ordering::Relaxed), // Relaxed: a link's id need only be unique.
             slots: Slots::with_capacity(setup.ports_max),
-            rig: Rig::new(setup.runners),
+            rig: Rig::new(setup.runners).ranked(setup.priority),
             clock: MonotonicClock,
             credits: setup.credits,
             credits_per_port: setup.credits_per_port,

@@ -1,4 +1,6 @@
-//! The kernel's monotonic clock, timer slack and processor affinity.
+//! The kernel's monotonic clock, timer slack, processor affinity and thread priority.
+
+use std::fmt;
 
 /// Returns the time of `CLOCK_MONOTONIC`, nanoseconds. Makes no system call if the kernel's vDSO
 /// serves the clock.
@@ -46,6 +48,50 @@ pub fn pin_thread(cpu: usize) -> std::io::Result<()> {
     // SAFETY: the set is valid for its size; 0 means the calling thread.
     let failed =
         unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
+    if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// How the kernel ranks a thread among the threads that compete for the processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// The ordinary policy with this niceness, -20 (favoured) to 19. A number below 0 needs
+    /// `CAP_SYS_NICE` or a limit (`RLIMIT_NICE`) that allows it.
+    Nice(i8),
+    /// The real-time policy `SCHED_FIFO` with this priority, 1 to 99: the thread runs before all
+    /// ordinary threads, as long as it wants. Needs `CAP_SYS_NICE` or a limit (`RLIMIT_RTPRIO`)
+    /// that allows it.
+    Fifo(u8),
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nice(nice) => write!(f, "nice {nice}"),
+            Self::Fifo(priority) => write!(f, "SCHED_FIFO {priority}"),
+        }
+    }
+}
+
+/// Gives the calling thread a priority.
+///
+/// # Errors
+///
+/// Fails with the kernel's error if the process may not do so, or if the number is out of range.
+pub fn set_thread_priority(priority: Priority) -> std::io::Result<()> {
+    let failed = match priority {
+        // The kernel would silently use the nearest number of the range.
+        Priority::Nice(nice) if !(-20..=19).contains(&nice) => {
+            return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        // SAFETY: the call takes numbers and touches no memory. 0 means the calling thread: Linux
+        // has a niceness for each thread.
+        Priority::Nice(nice) => unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice.into()) },
+        Priority::Fifo(priority) => {
+            let param = libc::sched_param { sched_priority: priority.into() };
+            // SAFETY: `param` is valid memory for the call; 0 means the calling thread.
+            unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) }
+        }
+    };
     if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
@@ -124,5 +170,35 @@ mod tests {
             }
         }
         assert_eq!(allowed(), before, "it may be where it could be");
+    }
+
+    /// Returns the niceness and the scheduling policy of the calling thread, as the kernel tells
+    /// them (`proc(5)`, fields 19 and 41 of `stat`).
+    fn ranked() -> (i64, i64) {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("/proc is mounted");
+        let rest = stat.rsplit_once(')').expect("a name").1;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let field = |number: usize| fields[number - 3].parse().expect("a number");
+        (field(19), field(41))
+    }
+
+    #[test]
+    fn a_thread_gets_its_priority_and_others_keep_theirs() {
+        let before = ranked();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                set_thread_priority(Priority::Nice(19)).expect("anyone may be nice");
+                assert_eq!(ranked(), (19, 0));
+                for wrong in [Priority::Nice(20), Priority::Nice(-21), Priority::Fifo(0)] {
+                    let error = set_thread_priority(wrong).expect_err("out of range");
+                    assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{wrong}");
+                }
+                match set_thread_priority(Priority::Fifo(1)) {
+                    Ok(()) => assert_eq!(ranked().1, i64::from(libc::SCHED_FIFO)),
+                    Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM)),
+                }
+            });
+        });
+        assert_eq!(ranked(), before);
     }
 }

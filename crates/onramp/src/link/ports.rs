@@ -34,7 +34,9 @@ impl Link {
             let watched = ThreadGroup::start_watch(&self.handle.shared, MonotonicClock);
             watched.map_err(|error| match error {
                 _ if shared.is_closed() => PortError::Closed,
-                StartError::Spawn(error) | StartError::Pin(_, error) => PortError::Thread(error),
+                StartError::Spawn(error)
+                | StartError::Pin(_, error)
+                | StartError::Rank(_, error) => PortError::Thread(error),
             })?;
         }
         // While the configuration is locked here, no other thread can change it. So a change that

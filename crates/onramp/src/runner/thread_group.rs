@@ -23,6 +23,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle, Thread};
 
 use onramp_core::{Clock, Device, Instant};
+use onramp_dev::Priority;
 use onramp_queue::{Alarm, NEVER, Post};
 
 use super::{Seat, Serves, run, sleep};
@@ -44,6 +45,8 @@ pub(crate) struct ThreadGroup {
     watch: Watch,
     stopped: AtomicBool,
     hands: Mutex<Hands>,
+    /// The priority of all threads of the group; `None` leaves them as they are.
+    pub(super) priority: Option<Priority>,
 }
 
 /// State that the watch (the thread that watches the runners) shares with the runners.
@@ -77,6 +80,7 @@ enum Duty {
 pub(crate) enum StartError {
     Spawn(std::io::Error),
     Pin(usize, std::io::Error),
+    Rank(Priority, std::io::Error),
 }
 
 impl ThreadGroup {
@@ -91,6 +95,7 @@ impl ThreadGroup {
             },
             stopped: AtomicBool::new(false),
             hands: Mutex::new(Hands { handles: Vec::new(), spare: Vec::new(), started: runners }),
+            priority: None,
         }
     }
 
@@ -258,23 +263,25 @@ impl Hands {
         C: Clock + Send + Clone + 'static,
     {
         let theirs = shared.clone();
-        let (pinned, is_pinned) = mpsc::sync_channel(1);
+        let priority = shared.rig().threads.priority;
+        let (ready, is_ready) = mpsc::sync_channel(1);
         let handle = thread::Builder::new()
             .name(format!("onramp-run-{number}"))
             .spawn(move || {
-                let pin = cpu.map_or(Ok(()), onramp_dev::pin_thread);
-                let failed = pin.is_err();
-                // If this thread shall be pinned, the thread that started it waits for the result.
-                let _ = pinned.send(pin);
+                let outcome = prepare(cpu, priority);
+                let failed = outcome.is_err();
+                // If there is anything to prepare, the thread that started this one waits for the
+                // result.
+                let _ = ready.send(outcome);
                 if !failed {
                     live(&theirs, number, duty, &clock);
                 }
             })
             .map_err(StartError::Spawn)?;
-        if let Some(cpu) = cpu
-            && let Ok(Err(error)) = is_pinned.recv()
+        if (cpu.is_some() || priority.is_some())
+            && let Ok(Err(error)) = is_ready.recv()
         {
-            return Err(StartError::Pin(cpu, error));
+            return Err(error);
         }
         let thread = handle.thread().clone();
         // If another thread called `wake` before the new thread was stored in `threads`, that call
@@ -284,6 +291,18 @@ impl Hands {
         self.handles.push(handle);
         Ok(())
     }
+}
+
+/// Pins the calling thread to a processor, and gives it a priority.
+fn prepare(cpu: Option<usize>, priority: Option<Priority>) -> Result<(), StartError> {
+    if let Some(cpu) = cpu {
+        onramp_dev::pin_thread(cpu).map_err(|error| StartError::Pin(cpu, error))?;
+    }
+    if let Some(priority) = priority {
+        onramp_dev::set_thread_priority(priority)
+            .map_err(|error| StartError::Rank(priority, error))?;
+    }
+    Ok(())
 }
 
 /// The main function of each thread: does one duty after another until the link closes.

@@ -408,4 +408,29 @@ fn numbers_out_of_range() {
     assert!(range(link().ports_max(65_536).build()));
     let pinned = link().runners(2).runner_cpus([0, 999_999]).build();
     assert!(matches!(pinned, Err(BuildError::Pin(999_999, _))), "{pinned:?}");
+    let priority = onramp::dev::Priority::Nice(20);
+    let ranked = link().runner_priority(priority).build();
+    assert!(matches!(ranked, Err(BuildError::Priority(..))), "{ranked:?}");
+}
+
+/// All threads of a link have the priority that the builder was given, and no other thread has it.
+#[test]
+fn runners_have_their_priority() {
+    // Each link has its own number of the niceness, so that other tests do not disturb.
+    let link = Link::devices([Box::new(Null::default()) as Box<_>])
+        .runners(2)
+        .runner_priority(onramp::dev::Priority::Nice(13))
+        .build()
+        .unwrap();
+    let nice = |task: &std::path::Path| {
+        let stat = std::fs::read_to_string(task.join("stat")).ok()?;
+        let (name, rest) = stat.rsplit_once(')')?;
+        let nice = rest.split_ascii_whitespace().nth(16)? == "13";
+        nice.then(|| name.split_once('(').expect("a name").1.to_owned())
+    };
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let mut found: Vec<String> = tasks.filter_map(|task| nice(&task.path())).collect();
+    found.sort();
+    assert_eq!(found, ["onramp-run-0", "onramp-run-1"]);
+    drop(link);
 }
