@@ -34,7 +34,7 @@ pub(super) const PFIFO: Kind = Kind {
     id: "pfifo",
     about: "first in, first out, limited in packets",
     params: &[LIMIT],
-    build: |values| Box::new(Pfifo::new(values.number32("limit"))),
+    build: |values| Box::new(Fifo::<false>::of(values)),
     shown: SHOWN,
     quirks: Quirks { fifo: true, ..Quirks::NONE },
     ..Kind::LEAF
@@ -44,13 +44,7 @@ pub(super) const BFIFO: Kind = Kind {
     id: "bfifo",
     about: "first in, first out, limited in bytes",
     params: &[Param::new("limit", Unit::Size, Default::Mtus(1000), "bytes held at most")],
-    build: |values| {
-        Box::new(Bfifo {
-            limit: values.number("limit"),
-            mtu: values.site.mtu,
-            list: PacketList::new(),
-        })
-    },
+    build: |values| Box::new(Fifo::<true>::of(values)),
     shown: SHOWN,
     quirks: Quirks { fifo: true, ..Quirks::NONE },
     ..Kind::LEAF
@@ -60,98 +54,40 @@ pub(super) const PFIFO_HEAD_DROP: Kind = Kind {
     id: "pfifo_head_drop",
     about: "first in, first out, limited in packets; when full, drops the oldest packet",
     params: &[LIMIT],
-    build: |values| {
-        let fifo = Pfifo::new(values.number32("limit"));
-        Box::new(HeadDrop { fifo, passing: None })
-    },
+    build: |values| Box::new(HeadDrop { fifo: Fifo::of(values), passing: None }),
     shown: SHOWN,
     quirks: Quirks { fifo: true, ..Quirks::NONE },
     ..Kind::LEAF
 };
 
+/// A fifo. Its limit is in bytes if `BYTES` is true, and in packets if it is false.
 #[derive(Debug)]
-struct Pfifo {
-    limit: u32,
-    list: PacketList,
-}
-
-impl Pfifo {
-    const fn new(limit: u32) -> Self {
-        Self { limit, list: PacketList::new() }
-    }
-}
-
-#[derive(Debug)]
-struct Bfifo {
+struct Fifo<const BYTES: bool> {
     limit: u64,
     /// Size of the largest packet of the device, in bytes.
     mtu: u32,
     list: PacketList,
 }
 
+impl<const BYTES: bool> Fifo<BYTES> {
+    const fn new(limit: u64, mtu: u32) -> Self {
+        Self { limit, mtu, list: PacketList::new() }
+    }
+
+    fn of(values: &Values<'_>) -> Self {
+        Self::new(values.number("limit"), values.site.mtu)
+    }
+}
+
 #[derive(Debug)]
 struct HeadDrop {
-    fifo: Pfifo,
+    fifo: Fifo<false>,
     /// A packet that bypassed the queue and was then refused by the device. The next dequeue
     /// returns this packet, and `pfifo_head_drop` never drops it to make room.
     passing: Option<Packet>,
 }
 
-impl Qdisc for Pfifo {
-    #[inline]
-    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
-        if !self.accepts(&pkt) {
-            cx.drop(pkt, DropReason::Overlimit);
-            return Verdict::Dropped;
-        }
-        self.list.push_back(pkt);
-        Verdict::Queued
-    }
-
-    #[inline]
-    fn dequeue(&mut self, _cx: &mut Cx<'_>) -> Dequeue {
-        self.list.pop_front().map_or(Dequeue::Empty, Dequeue::Ready)
-    }
-
-    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
-        Peek::at(self.list.front())
-    }
-
-    fn backlog(&self) -> Backlog {
-        Backlog::of(&self.list)
-    }
-
-    #[inline]
-    fn accepts(&self, _pkt: &Packet) -> bool {
-        self.list.len() < self.limit
-    }
-
-    /// Sets the new limit and, like Linux, drops nothing: packets beyond a smaller limit leave when
-    /// their turn comes.
-    fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
-        self.limit = values.number32("limit");
-        true
-    }
-
-    fn limit_fifo(&mut self, limit: u64) {
-        self.limit = u32::try_from(limit).unwrap_or(u32::MAX);
-    }
-
-    fn can_bypass(&self) -> bool {
-        self.limit > 0
-    }
-
-    fn prefetch(&self) {
-        self.list.prefetch_front();
-        self.list.prefetch_back();
-    }
-
-    fn reset(&mut self, cx: &mut Cx<'_>) {
-        cx.purge(&mut self.list);
-    }
-}
-
-impl Qdisc for Bfifo {
+impl<const BYTES: bool> Qdisc for Fifo<BYTES> {
     #[inline]
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
         if !self.accepts(&pkt) {
@@ -177,7 +113,11 @@ impl Qdisc for Bfifo {
 
     #[inline]
     fn accepts(&self, pkt: &Packet) -> bool {
-        self.list.bytes() + u64::from(pkt.len) <= self.limit
+        if BYTES {
+            self.list.bytes() + u64::from(pkt.len) <= self.limit
+        } else {
+            u64::from(self.list.len()) < self.limit
+        }
     }
 
     /// Sets the new limit and, like Linux, drops nothing: packets beyond a smaller limit leave when
@@ -192,7 +132,13 @@ impl Qdisc for Bfifo {
     }
 
     fn can_bypass(&self) -> bool {
-        self.limit >= u64::from(self.mtu)
+        let least = if BYTES { u64::from(self.mtu) } else { 1 };
+        self.limit >= least
+    }
+
+    fn prefetch(&self) {
+        self.list.prefetch_front();
+        self.list.prefetch_back();
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
@@ -237,7 +183,7 @@ impl Qdisc for HeadDrop {
 
     #[inline]
     fn accepts(&self, _pkt: &Packet) -> bool {
-        self.fifo.list.len() + u32::from(self.passing.is_some()) < self.fifo.limit
+        u64::from(self.fifo.list.len() + u32::from(self.passing.is_some())) < self.fifo.limit
     }
 
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
@@ -268,7 +214,7 @@ impl Qdisc for HeadDrop {
 /// Returns the fifo that serves a class until a user attaches another qdisc to the class
 /// (`qdisc_create_dflt` in Linux).
 pub(crate) fn default_pfifo() -> Box<dyn Qdisc> {
-    Box::new(Pfifo::new(1000))
+    Box::new(Fifo::<false>::new(1000, 0))
 }
 
 /// Returns the default `pfifo` of a class, wrapped as a child qdisc.
@@ -278,5 +224,5 @@ pub(crate) fn pfifo_child() -> Child {
 
 /// Returns a fifo that holds at most `limit` bytes (`fifo_create_dflt` in Linux).
 pub(super) fn bfifo(limit: u64, mtu: u32) -> Box<dyn Qdisc> {
-    Box::new(Bfifo { limit, mtu, list: PacketList::new() })
+    Box::new(Fifo::<true>::new(limit, mtu))
 }
