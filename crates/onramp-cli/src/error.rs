@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::error::{ContextKind, ErrorKind};
+use nix::sys::signal::Signal;
 
 /// Largest number of characters that are shown of one word of a message, and of a whole message.
 const WORD_MAX: usize = 160;
@@ -37,15 +38,44 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     tell(&format!("{error:#}"));
+    exit_code(error)
+}
+
+fn exit_code(error: &anyhow::Error) -> ExitCode {
+    if let Some(Several { first, .. }) = error.downcast_ref() {
+        return exit_code(first);
+    }
+    if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
+        return ExitCode::from(interrupted.exit_code());
+    }
     if error.downcast_ref::<Usage>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
+
+/// Several errors. The first decides the exit code.
+#[derive(Debug)]
+pub(crate) struct Several {
+    pub(crate) first: anyhow::Error,
+    pub(crate) more: Vec<anyhow::Error>,
+}
+
+impl fmt::Display for Several {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#}", self.first)?;
+        self.more.iter().try_for_each(|error| write!(f, "; also: {error:#}"))
+    }
+}
+
+impl std::error::Error for Several {}
 
 /// Prints what clap found wrong on one line for the user, or the help that the user asked for.
 pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // If the terminal or pipe is closed, nobody needs the help, so a failed write is ignored.
-        let _ = error.print();
-        return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+        let printed = error.print().and_then(|()| io::stdout().flush());
+        return match printed {
+            _ if error.use_stderr() => ExitCode::from(2),
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => report(&StdoutError(error).into()),
+        };
     }
     let text = error.to_string();
     let wanted = |line: &&str| {
@@ -111,6 +141,25 @@ fn shortened(text: &str, longest: usize) -> String {
     let head = text.chars().take(kept);
     head.chain(CUT.chars()).chain(text.chars().skip(length - kept)).collect()
 }
+
+/// The error with which a run fails that was ended by a signal.
+#[derive(Debug)]
+pub(crate) struct Interrupted(pub(crate) Signal);
+
+impl Interrupted {
+    /// Returns the exit code with which a shell reports a program that this signal has ended.
+    pub(crate) fn exit_code(&self) -> u8 {
+        128 + u8::try_from(self.0 as i32).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "interrupted by {}", self.0)
+    }
+}
+
+impl std::error::Error for Interrupted {}
 
 /// Returns an error if ports of a link have died; see [`onramp::Link::deaths`].
 pub(crate) fn died(deaths: &[(usize, String)]) -> Option<anyhow::Error> {

@@ -15,7 +15,9 @@ mod reference;
 mod replay;
 mod report;
 mod send;
+mod setup;
 mod signals;
+mod watch;
 
 use std::process::ExitCode;
 

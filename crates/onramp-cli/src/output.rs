@@ -6,13 +6,17 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, SigmaskHow};
 use tempfile::{Builder, NamedTempFile};
 
-use crate::error::{StdoutError, usage};
+use crate::error::{Several, StdoutError, usage};
 
 /// Largest number of symbolic links that are followed, as in Linux (path_resolution(7)).
 const LINKS_MAX: u32 = 40;
+
+/// Number of bytes that are written to find out whether a file can be: as many as a block of most
+/// file systems.
+const PROBE: usize = 4_096;
 
 /// Paths that mean standard output.
 const STDOUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
@@ -66,8 +70,10 @@ impl Output {
     }
 
     fn file(path: PathBuf) -> Result<Self, String> {
-        match temporary(&path) {
-            Ok(_) => Ok(Self::File(path)),
+        // A full disk may still have room for a file without content, so the check writes some.
+        let written = temporary(&path).and_then(|file| file.as_file().write_all(&[0; PROBE]));
+        match written {
+            Ok(()) => Ok(Self::File(path)),
             Err(error) => Err(told(&path, &error)),
         }
     }
@@ -175,7 +181,7 @@ impl Write for Stream {
         match &mut self.to {
             To::Stdout => io::stdout().write(bytes),
             To::Special(file) => file.write(bytes),
-            To::File(file) => file.write(bytes),
+            To::File(file) => file.as_file().write(bytes),
         }
     }
 
@@ -189,15 +195,22 @@ impl Write for Stream {
 }
 
 /// A folder for several report files. It is made before the work starts, so that a wrong path is
-/// reported at once.
+/// reported at once. If no file is written into it, it is removed again.
 #[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// The folders that did not exist before, the innermost first.
+    made: Vec<PathBuf>,
+}
 
 impl Folder {
     /// Makes the folder at `path` if it does not exist yet, and checks that files can be made in
     /// it.
     pub(crate) fn new(path: &Path) -> Result<Self> {
         let shown = path.display();
+        let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+        let made = path.ancestors().take_while(missing).map(Path::to_owned).collect();
+        let folder = Self { path: path.to_owned(), made };
         fs::create_dir_all(path).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
                 anyhow!("cannot make folder {shown}: a file is in its place; name another")
@@ -207,12 +220,19 @@ impl Folder {
         // No file with this name is left in the folder. `Output::new` only checks that one could be
         // made.
         Output::new(&path.join(".onramp"))?;
-        Ok(Self(path.to_owned()))
+        Ok(folder)
     }
 
     /// Writes the file `name` in the folder.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        Output::new(&self.0.join(name))?.write_bytes(bytes)
+        Output::new(&self.path.join(name))?.write_bytes(bytes)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // `remove_dir` fails, and so ends the loop, at the first folder that is not empty.
+        let _ = self.made.iter().try_for_each(fs::remove_dir);
     }
 }
 
@@ -228,12 +248,13 @@ pub(crate) fn distinct(outputs: &[(&str, Option<&Output>)]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the first error in `done`. The messages of further errors are added to its message.
+/// Returns the first error in `done`. The messages of further errors are added to its message; the
+/// first decides the exit code.
 pub(crate) fn all(done: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let mut failures = done.into_iter().filter_map(Result::err);
     let Some(first) = failures.next() else { return Ok(()) };
-    let more: Vec<_> = failures.map(|error| format!("; also: {error:#}")).collect();
-    if more.is_empty() { Err(first) } else { Err(anyhow!("{first:#}{}", more.concat())) }
+    let more: Vec<_> = failures.collect();
+    if more.is_empty() { Err(first) } else { Err(Several { first, more }.into()) }
 }
 
 /// Writes `text` to standard output. If the reader has closed standard output, this is not an
@@ -264,8 +285,10 @@ fn cannot_write(path: &Path, error: &io::Error) -> anyhow::Error {
 /// the program are blocked during that time, so that Ctrl-C leaves no temporary file behind.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     undisturbed(|| {
-        let mut file = temporary(path)?;
-        file.write_all(bytes)?;
+        let file = temporary(path)?;
+        // The error of `File` has no path in its message; the path of the temporary file means
+        // nothing to the user.
+        file.as_file().write_all(bytes)?;
         file.as_file().sync_all()?;
         file.persist(path).map(drop).map_err(|failed| failed.error)
     })
@@ -273,10 +296,9 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Calls `done` while all signals are blocked.
 fn undisturbed(done: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    let signals = SigSet::all();
-    signals.thread_block()?;
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     let done = done();
-    signals.thread_unblock()?;
+    before.thread_set_mask()?;
     done
 }
 
@@ -340,6 +362,9 @@ fn told(path: &Path, error: &io::Error) -> String {
             format!("no permission to write in folder {name}; name a file in another")
         }
         io::ErrorKind::InvalidFilename => "the name is too long; give a shorter one".to_owned(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("{} in folder {name}; free some space, or name a file in another", said(error))
+        }
         _ => format!("{} in folder {name}; name a file in another", said(error)),
     }
 }

@@ -1,15 +1,20 @@
 //! Signals that end the program. They are blocked, and the program asks for them at places where it
-//! can end without leaving temporary files.
+//! can end without leaving temporary files ([`Signals`]); or a thread waits for them and lets the
+//! measurements in progress end ([`Interrupt`]).
 
-use std::fmt;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal as _, Read, Write as _};
 use std::os::fd::AsFd;
+use std::sync::{Arc, OnceLock};
+use std::{fs, thread};
 
 use anyhow::{Result, anyhow};
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use onramp_lab::measure;
 use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::error::{Interrupted, tell};
 
 const ENDING: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
@@ -22,17 +27,51 @@ pub(crate) struct Signals {
     heard: SignalFd,
 }
 
-/// The error with which a run fails that was ended by a signal.
+/// Lets measurements end early when SIGINT or SIGTERM comes; a second signal ends the program at
+/// once.
 #[derive(Debug)]
-struct Interrupted(Signal);
+pub(crate) struct Interrupt(Arc<OnceLock<Signal>>);
 
-impl fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "interrupted by {}", self.0)
+impl Interrupt {
+    /// Begins to listen, until the program ends. The signals are blocked in the calling thread and
+    /// in all threads that it starts later, so the program must have no other thread.
+    pub(crate) fn listen() -> Result<Self> {
+        let all = [Signal::SIGINT, Signal::SIGTERM];
+        let ending: SigSet = all.into_iter().filter(|signal| !is_ignored(*signal)).collect();
+        ending.thread_block()?;
+        let heard = Arc::new(OnceLock::new());
+        let first = heard.clone();
+        let body = move || {
+            let Ok(signal) = ending.wait() else { return };
+            let _ = first.set(signal);
+            measure::stop();
+            // On a terminal, the message takes the place of the progress line.
+            let clear = if io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
+            let _ = write!(io::stderr(), "{clear}");
+            tell(&format!("{signal}: ends with what was measured; a second signal ends at once"));
+            if let Ok(second) = ending.wait() {
+                let _ = ending.thread_unblock();
+                let _ = raise(second);
+            }
+        };
+        thread::Builder::new().name("signals".to_owned()).spawn(body)?;
+        Ok(Self(heard))
+    }
+
+    /// Returns the first signal that came.
+    pub(crate) fn signal(&self) -> Option<Signal> {
+        self.0.get().copied()
     }
 }
 
-impl std::error::Error for Interrupted {}
+/// Whether the program was started with this signal ignored, as a shell does for SIGINT with a
+/// command in the background.
+fn is_ignored(signal: Signal) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 << (signal as i32 - 1) != 0)
+}
 
 impl Signals {
     /// Begins to block the signals and to listen for them.

@@ -22,6 +22,8 @@ mod report;
 mod send;
 #[path = "cli/tdc.rs"]
 mod tdc;
+#[path = "cli/unfinished.rs"]
+mod unfinished;
 #[path = "cli/watch.rs"]
 mod watch;
 

@@ -34,18 +34,21 @@ mod row;
 mod trial;
 
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 use onramp_core::Spec;
 
-use crate::Error;
-use crate::measure::rotated;
+use crate::measure::{Steps, rotated};
 use crate::memory::Memory;
 
 pub use crate::Load;
 pub use crate::manners::Manners;
 pub use design::Design;
 pub use row::{Ratio, Row};
+
+/// Approximate time to start a sending thread and to wait for its end, nanoseconds.
+const THREAD_NS: u64 = 200_000;
 
 /// One measurement of the experiment: one design with one combination of settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,12 +124,25 @@ impl Plan {
         cells
     }
 
+    /// Returns the number of runs of the experiment.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.threads.iter().map(|threads| self.runs_with(*threads)).sum()
+    }
+
+    fn runs_with(&self, threads: usize) -> usize {
+        2 * self.rounds * self.cells(threads).len()
+    }
+
     /// Returns approximately how long the experiment will take.
     #[must_use]
     pub fn expected(&self) -> Duration {
-        let cells: usize = self.threads.iter().map(|threads| self.cells(*threads).len()).sum();
-        let runs = 2 * self.rounds * cells;
-        (self.window + self.warm_up()) * u32::try_from(runs).unwrap_or(u32::MAX)
+        let with = |threads: &usize| {
+            let threads_ns = u64::try_from(*threads).unwrap_or(u64::MAX).saturating_mul(THREAD_NS);
+            let run = self.window + self.warm_up() + Duration::from_nanos(threads_ns);
+            run.saturating_mul(u32::try_from(self.runs_with(*threads)).unwrap_or(u32::MAX))
+        };
+        self.threads.iter().map(with).fold(Duration::ZERO, Duration::saturating_add)
     }
 }
 
@@ -141,37 +157,39 @@ impl fmt::Display for Measurement {
     }
 }
 
-/// Runs the experiment. Calls `progress` before each run with a description of the run.
+/// Runs the experiment.
 ///
 /// The returned rows are ordered by number of threads, then by manners, then by the plan's order of
-/// designs.
-///
-/// # Errors
-///
-/// [`Error`] if threads could not be started or bound, or if packets were lost or duplicated.
+/// designs. A cell of which not even one run was measured has no row. A run fails if threads could
+/// not be started or bound, if no packet leaves, or if packets were lost or duplicated.
 ///
 /// # Panics
 ///
 /// Panics if the plan has no rounds or no queues.
-pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Vec<Row>, Error> {
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Vec<Row> {
     assert!(plan.rounds > 0 && plan.queues > 0, "at least one round, and one queue");
+    rounds(plan, 0..plan.rounds, steps)
+}
+
+/// Runs only these rounds of the experiment; rounds are counted from 0.
+pub(crate) fn rounds(plan: &Plan, numbers: Range<usize>, steps: &mut Steps<'_>) -> Vec<Row> {
     let mut rows = Vec::new();
     for &threads in &plan.threads {
         let cells = plan.cells(threads);
         let mut found: Vec<Row> = cells.iter().map(|cell| Row::new(*cell)).collect();
-        for round in 0..plan.rounds {
+        for round in numbers.clone() {
             for cell in rotated(&cells, round) {
                 for timed in [false, true] {
-                    let (round, of) = (round + 1, plan.rounds);
-                    progress(&format!("{cell}, round {round} of {of}"));
-                    let trial = trial::run(plan, *cell, timed)?;
-                    if let Some(row) = found.iter_mut().find(|row| row.cell() == *cell) {
+                    let part = format!("round {} of {}", round + 1, plan.rounds);
+                    let trial = steps.step(cell, part, || trial::run(plan, *cell, timed));
+                    let row = found.iter_mut().find(|row| row.cell() == *cell);
+                    if let Some((row, trial)) = row.zip(trial) {
                         row.add(trial);
                     }
                 }
             }
         }
-        rows.extend(found);
+        rows.extend(found.into_iter().filter(Row::is_measured));
     }
-    Ok(rows)
+    rows
 }

@@ -18,7 +18,7 @@ use onramp::dev::{MonotonicClock, Null};
 use onramp::{Clock, Device, Instant, Link, Mapping, PortError, Setup};
 
 use crate::Error;
-use crate::measure::{Latency, Rounds, rotated};
+use crate::measure::{Latency, Rounds, Steps, pause, rotated};
 
 /// Number of payload bytes in a packet.
 pub const PAYLOAD: usize = 120;
@@ -148,12 +148,9 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment. Calls `told` with a description of each step before the step runs.
-///
-/// # Errors
-///
-/// [`Error`] if a link cannot be made or changed, or if packets are lost or duplicated.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
+/// Runs the experiment. Returns the measurements that have at least one round. A measurement fails
+/// if its link cannot be made or changed, or if packets are lost or duplicated.
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Vec<Measurement> {
     let empty = |design| Measurement {
         design,
         rounds: Vec::new(),
@@ -163,15 +160,16 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
     let mut cells = Design::ALL.map(empty);
     for round in 0..plan.rounds {
         for &design in rotated(&Design::ALL, round) {
-            told(&format!("round {}: {}", round + 1, design.name()));
+            let part = format!("round {}", round + 1);
+            let found = steps.step(design.name(), part, || measure(design, plan));
+            let Some(outcome) = found else { continue };
             let cell = &mut cells[design as usize];
-            let outcome = measure(design, plan)?;
             cell.operation.merge(&outcome.operation);
             cell.packets += outcome.packets;
             cell.rounds.push(outcome.round);
         }
     }
-    Ok(cells.into())
+    cells.into_iter().filter(|cell| !cell.rounds.is_empty()).collect()
 }
 
 struct Outcome {
@@ -200,10 +198,7 @@ fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
     let worked: Result<(), Error> = thread::scope(|scope| {
         let sender = scope.spawn(|| send(&link, &stop, &sent));
         let worked = match design {
-            Design::Queues | Design::Tree => {
-                thread::sleep(plan.window);
-                Ok(())
-            }
+            Design::Queues | Design::Tree => pause(plan.window),
             Design::QueuesElsewhere | Design::QueuesRead => {
                 read(elsewhere.as_ref().unwrap_or(&link), plan, until, &mut operation)
             }
@@ -267,10 +262,9 @@ fn read(link: &Link, plan: &Plan, until: Instant, operation: &mut Latency) -> Re
     loop {
         let began = MonotonicClock.now();
         if began.max(due) >= until {
-            thread::sleep(Duration::from_nanos(until.since(began)));
-            return Ok(());
+            return pause(Duration::from_nanos(until.since(began)));
         }
-        thread::sleep(Duration::from_nanos(due.since(began)));
+        pause(Duration::from_nanos(due.since(began)))?;
         let began = MonotonicClock.now();
         due = due.after(period).max(began);
         let views = link.tree_views().len();
@@ -299,7 +293,7 @@ fn change(
         if now >= until {
             return Ok(());
         }
-        thread::sleep(Duration::from_nanos(due.since(now)));
+        pause(Duration::from_nanos(due.since(now)))?;
         // After a short delay of the machine, make the missed changes up. After a long delay, leave
         // some of them out.
         due = due.after(period).max(Instant(now.0.saturating_sub(CATCH_UP_NS)));
@@ -344,8 +338,7 @@ mod tests {
     fn every_design_is_measured() {
         let window = Duration::from_millis(60);
         let plan = Plan { queues: 300, readings: 0, changes: 500, window, rounds: 2 };
-        let mut told = 0;
-        let cells = run(&plan, |_| told += 1).expect("packets add up");
+        let (cells, told) = Steps::whole(|steps| run(&plan, steps));
         assert_eq!((cells.len(), told), (5, 10));
         for (cell, design) in cells.iter().zip(Design::ALL) {
             let disturbed = design != design.undisturbed();

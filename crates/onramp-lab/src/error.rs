@@ -36,6 +36,8 @@ pub enum Error {
     /// Packets were lost or duplicated during a measurement. The text names the design and the
     /// settings of the measurement, and the packet counts.
     Conservation(String),
+    /// The run was asked to end early; see [`stop`](crate::measure::stop).
+    Stopped,
     /// The experiment needs a link that is full during the whole measured window, but the link was
     /// not full. The text says what showed this.
     NotFull(String),
@@ -49,7 +51,9 @@ impl fmt::Display for Error {
                 "cannot start thread {number} of {of}: {error}; use fewer threads, or raise \
                  `ulimit -u`, kernel.threads-max or the control group's pids.max"
             ),
-            Self::Panicked => f.write_str("a thread of the experiment panicked; please report it"),
+            Self::Panicked => {
+                f.write_str("the measurement panicked, as standard error says; please report it")
+            }
             Self::Usage(what, error) => write!(f, "cannot read {what}: {error}"),
             Self::Pin(cpu, error) => write!(
                 f,
@@ -73,6 +77,7 @@ impl fmt::Display for Error {
                 )
             }
             Self::Conservation(account) => write!(f, "packets were lost or duplicated: {account}"),
+            Self::Stopped => f.write_str("the run was asked to end early"),
             Self::NotFull(why) => {
                 write!(
                     f,

@@ -24,7 +24,7 @@ use onramp::dev::{MonotonicClock, Null};
 use onramp::{Clock, Credits, Device, Flow, Link, LinkStats, Mapping, Sender, TrySendError};
 
 use crate::Error;
-use crate::measure::{Latency, Percentiles, Rounds, rotated, thread_cpu_ns};
+use crate::measure::{Latency, Percentiles, Rounds, Steps, is_stopped, rotated, thread_cpu_ns};
 
 /// Number of payload bytes in a packet.
 pub const PAYLOAD: usize = 120;
@@ -41,6 +41,8 @@ pub const LONG_NS: u64 = 20_000;
 /// The longest window that a plan may ask for. In a longer window, packets would begin to leave.
 pub const WINDOW_MAX: Duration = Duration::from_secs(3_000);
 
+/// Number of calls between two looks at whether the run shall end early.
+const TURNS_PER_LOOK: u32 = 1_024;
 /// How far in the future the packets' departure times lie.
 const AHEAD: Duration = Duration::from_secs(4_000);
 /// How long to wait until the packet counts of the link add up. They may not at first, because a
@@ -198,14 +200,10 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment. Calls `told` with a description of each step before the step runs. For
-/// each number of ports, returns the figures of both designs, in the order of [`Design::ALL`].
-///
-/// # Errors
-///
-/// [`Error`] if a link cannot be made, a call is not refused, a packet leaves, or packets are lost
-/// or duplicated.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
+/// Runs the experiment. For each number of ports that has at least one round, returns the figures
+/// of both designs, in the order of [`Design::ALL`]. A measurement fails if its link cannot be
+/// made, a call is not refused, a packet leaves, or packets are lost or duplicated.
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Vec<Measurement> {
     let cell = |ports, design| Measurement {
         design,
         ports,
@@ -220,16 +218,22 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
     for round in 0..plan.rounds {
         for &place in rotated(&order, round) {
             let ports = plan.ports[place];
-            told(&format!("round {}: {ports} port(s)", round + 1));
-            let mut full = Full::new(ports, AHEAD, AHEAD)?;
-            let outcome = full.measure(plan.window)?;
-            full.end()?;
+            let (cell, part) = (format!("{ports} port(s)"), format!("round {}", round + 1));
+            let found = steps.step(cell, part, || measure(ports, plan.window));
+            let Some(outcome) = found else { continue };
             for cell in &mut cells[place] {
                 cell.add(&outcome);
             }
         }
     }
-    Ok(cells.into_iter().flatten().collect())
+    cells.into_iter().flatten().filter(|cell| !cell.rounds.is_empty()).collect()
+}
+
+fn measure(ports: usize, window: Duration) -> Result<Outcome, Error> {
+    let mut full = Full::new(ports, AHEAD, AHEAD)?;
+    let outcome = full.measure(window)?;
+    full.end()?;
+    Ok(outcome)
 }
 
 fn median(latency: &Latency) -> u64 {
@@ -337,6 +341,9 @@ impl Full {
         let payload = [0; PAYLOAD];
         let mut turns = 0_u32;
         while turns < 2 || MonotonicClock.now() < until {
+            if turns.is_multiple_of(TURNS_PER_LOOK) && is_stopped() {
+                return Err(Error::Stopped);
+            }
             match calls.record(|| self.sender.try_send(&self.flow, &payload)) {
                 Err(TrySendError::Full) => *refused += 1,
                 Err(why) => return Err(Error::NotFull(format!("a call to send failed: {why}"))),

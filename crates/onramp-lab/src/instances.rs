@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use onramp_core::Spec;
 
+use crate::Load;
 use crate::contention::{self, Design, Manners};
-use crate::measure::{Latency, Rounds, Spread};
+use crate::measure::{Latency, Rounds, Spread, Steps};
 use crate::memory::Memory;
-use crate::{Error, Load};
 
 /// The plan of the experiment.
 #[derive(Clone, Debug)]
@@ -62,8 +62,9 @@ pub struct Round {
     pub transactions_per_second: Option<f64>,
     /// Processor time of the process per packet that left, nanoseconds; `None` if no packet left.
     pub cpu_ns_per_packet: Option<f64>,
-    /// Packet rate divided by the rate with the first number of senders in the same round.
-    pub scaling: f64,
+    /// Packet rate divided by the rate with the first number of senders in the same round; `None`
+    /// if that rate is zero or was not measured.
+    pub scaling: Option<f64>,
     /// Jain's fairness index of the numbers of packets that the senders sent.
     pub jain: f64,
 }
@@ -76,12 +77,9 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment. Calls `told` with a description of each step before the step runs.
-///
-/// # Errors
-///
-/// [`Error`] if threads cannot be started or bound, or if packets are lost or duplicated.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
+/// Runs the experiment. Returns the measurements that have at least one round. A measurement fails
+/// if threads cannot be started or bound, or if packets are lost or duplicated.
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Vec<Measurement> {
     let mut cells: Vec<Measurement> = Vec::new();
     for &design in &plan.designs {
         let empty = |&threads| {
@@ -90,28 +88,24 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
         };
         cells.extend(plan.threads.iter().map(empty));
     }
+    let whole = contention::Plan {
+        designs: plan.designs.clone(),
+        threads: plan.threads.clone(),
+        queues: 1,
+        qdisc: plan.qdisc.clone(),
+        manners: vec![Manners::Equal],
+        device_ns: plan.device_ns,
+        pin: plan.pin,
+        window: plan.window,
+        rounds: plan.rounds,
+        load: plan.load,
+        credits: vec![None],
+        memory: vec![Memory::Pool],
+    };
     for number in 0..plan.rounds {
         // Let `contention` run one round at a time, so that both rates of a quotient come from the
         // same round.
-        let mut designs = plan.designs.clone();
-        designs.rotate_left(number % plan.designs.len().max(1));
-        let round = contention::Plan {
-            designs,
-            threads: plan.threads.clone(),
-            queues: 1,
-            qdisc: plan.qdisc.clone(),
-            manners: vec![Manners::Equal],
-            device_ns: plan.device_ns,
-            pin: plan.pin,
-            window: plan.window,
-            rounds: 1,
-            load: plan.load,
-            credits: vec![None],
-            memory: vec![Memory::Pool],
-        };
-        let of = plan.rounds;
-        let rows =
-            contention::run(&round, &mut |what| told(&format!("{} of {of}: {what}", number + 1)))?;
+        let rows = contention::rounds(&whole, number..number + 1, steps);
         let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
         let rate = |design: Design, threads: Option<&usize>| {
             let row = rows.iter().find(|r| r.design == design && Some(&r.threads) == threads);
@@ -128,12 +122,13 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
                 packets_per_second,
                 transactions_per_second: median(row.transactions_per_second()),
                 cpu_ns_per_packet: median(row.cpu_ns_per_packet()),
-                scaling: if first > 0.0 { packets_per_second / first } else { 0.0 },
+                scaling: (first > 0.0).then(|| packets_per_second / first),
                 jain: median(row.jain()).unwrap_or(0.0),
             });
         }
     }
-    Ok(cells)
+    cells.retain(|cell| !cell.rounds.is_empty());
+    cells
 }
 
 #[cfg(test)]
@@ -155,15 +150,15 @@ mod tests {
                 rounds: 2,
                 load,
             };
-            let mut told = 0;
-            let cells = run(&plan, |_| told += 1).expect("packets add up");
+            let (cells, told) = Steps::whole(|steps| run(&plan, steps));
             let found: Vec<_> = cells.iter().map(|cell| (cell.design, cell.threads)).collect();
             let (mutex, onramp) = (Design::Mutex, Design::Onramp);
             assert_eq!(found, [(mutex, 1), (mutex, 3), (onramp, 1), (onramp, 3)]);
             assert!(told >= 8, "{told}");
             for cell in &cells {
                 assert_eq!(cell.rounds.len(), 2);
-                let own = |round: &Round| cell.threads != 1 || [0.0, 1.0].contains(&round.scaling);
+                let own =
+                    |round: &Round| cell.threads != 1 || round.scaling.is_none_or(|own| own == 1.0);
                 assert!(cell.rounds.iter().all(own), "the first stands to itself as 1: {cell:?}");
                 let known = |round: &Round| round.transactions_per_second.is_some();
                 assert!(cell.rounds.iter().all(|round| known(round) == (load != Load::Stream)));

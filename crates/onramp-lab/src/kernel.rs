@@ -24,6 +24,7 @@ mod bed;
 mod ours;
 mod packets;
 
+use std::fmt;
 use std::thread;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ use onramp_core::Tree;
 use onramp_core::qdisc::{Dequeue, KINDS};
 use onramp_queue::Packet;
 
-use crate::measure::{Spread, rotated};
+use crate::measure::{Spread, Steps, rotated};
 use crate::thread_group::Window;
 use crate::{Error, pin};
 use bed::{Bed, DEVICES};
@@ -101,8 +102,8 @@ pub struct Found {
     pub device: Result<&'static str, String>,
     /// Qdiscs that the kernel or Onramp does not have.
     pub lacking: Vec<Lacking>,
-    /// All measurements with their results, ordered by side, qdisc (first the floor, which has no
-    /// qdisc) and number of processors.
+    /// The measurements that have at least one round, ordered by side, qdisc (first the floor,
+    /// which has no qdisc) and number of processors.
     pub cells: Vec<Measurement>,
 }
 
@@ -142,8 +143,9 @@ pub struct Round {
     /// `cpu_ns_per_packet` minus the same figure of the floor (the path without a qdisc) with the
     /// same number of processors in this round: the cost of the qdisc. `None` for a floor.
     pub above_floor_ns: Option<f64>,
-    /// The packet rate divided by the rate with the first number of processors in this round.
-    pub scaling: f64,
+    /// The packet rate divided by the rate with the first number of processors in this round;
+    /// `None` if that rate is zero or was not measured.
+    pub scaling: Option<f64>,
     /// The share of its processors' time that the process used, from 0 to 1. A share below 1 means
     /// that other processes ran there too, so that rates mean little, or that senders waited.
     pub cpu_share: f64,
@@ -250,20 +252,20 @@ fn sends(id: &str) -> bool {
     matches!(tree.dequeue(now), Dequeue::Ready(_))
 }
 
-/// Runs the experiment. Calls `told` with a description of each step before the step runs.
+/// Runs the experiment. A measurement fails if threads cannot be started or bound, the kernel's
+/// counters cannot be read, or packets are lost or duplicated.
 ///
 /// If the process may not make a network namespace, or if iproute2 is missing, only Onramp's side
 /// is measured, and [`Found::device`] says why.
 ///
 /// # Errors
 ///
-/// [`Error`] if the plan has an unusual qdisc that neither the kernel nor Onramp has, threads
-/// cannot be started or bound, the kernel's counters cannot be read, or packets are lost or
-/// duplicated.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str) + Send) -> Result<Found, Error> {
+/// [`Error`] if the plan has an unusual qdisc that neither the kernel nor Onramp has, or more
+/// processors than this process may use.
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Found, Error> {
     // The network namespace belongs to the thread that is started here, and ends with that thread.
     thread::scope(|scope| {
-        let body = || measure(plan, &DEVICES, &mut told);
+        let body = || measure(plan, &DEVICES, steps);
         let lab = thread::Builder::new().name("lab-kernel".to_owned()).spawn_scoped(scope, body);
         let lab = lab.map_err(|error| Error::Thread(0, 1, error))?;
         lab.join().map_err(|_| Error::Panicked)?
@@ -274,7 +276,7 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str) + Send) -> Result<Found, Erro
 fn measure(
     plan: &Plan,
     devices: &'static [bed::Kind],
-    told: &mut dyn FnMut(&str),
+    steps: &mut Steps<'_>,
 ) -> Result<Found, Error> {
     let allowed = pin::allowed()?;
     if let Some(&cpus) = plan.cpus.iter().find(|&&cpus| cpus > allowed.len()) {
@@ -307,15 +309,14 @@ fn measure(
         let order: Vec<usize> = (0..cells.len()).collect();
         let mut trials = vec![None; cells.len()];
         for &at in rotated(&order, number) {
-            let Measurement { side, qdisc, cpus, .. } = &cells[at];
-            let (name, round, of) = (side.name(), number + 1, plan.rounds);
-            told(&format!("round {round} of {of}: {name} {qdisc} on {cpus} processors"));
-            let trial = trial(&bed, &cells[at], &allowed[..*cpus], plan.window);
-            trials[at] = Some(trial.map_err(|error| placed(error, &cells[at]))?);
+            let cell = &cells[at];
+            let part = format!("round {} of {}", number + 1, plan.rounds);
+            let measure = || trial(&bed, cell, &allowed[..cell.cpus], plan.window);
+            trials[at] = steps.step(cell, part, measure);
         }
-        let trials: Vec<Trial> = trials.into_iter().flatten().collect();
         add_round(&mut cells, &trials, plan.cpus.first().copied().unwrap_or(1));
     }
+    cells.retain(|cell| !cell.rounds.is_empty());
     Ok(Found { device: bed.map(|bed| bed.device()), lacking, cells })
 }
 
@@ -365,48 +366,44 @@ fn trial(
     }
 }
 
-/// Adds to an error about missing packets in which measurement they were missed: the side, the
-/// qdisc and the number of processors.
-fn placed(error: Error, cell: &Measurement) -> Error {
-    match error {
-        Error::Conservation(account) => {
-            let Measurement { side, qdisc, cpus, .. } = cell;
-            let name = side.name();
-            Error::Conservation(format!("{name}, {qdisc} on {cpus} processors: {account}"))
-        }
-        error => error,
+impl fmt::Display for Measurement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} on {} processor(s)", self.side.name(), self.qdisc, self.cpus)
     }
 }
 
-/// Adds the results of one round (`trials`) to the measurements, each to its own (`cells`). Divides
-/// each packet rate by the rate of the same side and qdisc with `first` processors.
-fn add_round(cells: &mut [Measurement], trials: &[Trial], first: usize) {
+/// Adds the results of one round (`trials`) to the measurements, each to its own (`cells`); a
+/// measurement that failed has no result. Divides each packet rate by the rate of the same side and
+/// qdisc with `first` processors.
+fn add_round(cells: &mut [Measurement], trials: &[Option<Trial>], first: usize) {
     let rate = |trial: &Trial| trial.window.per_second(trial.counted);
     let cpu_ns = |trial: &Trial| {
         let packets = trial.counted;
         (packets > 0).then(|| trial.window.cpu_ns_per(packets))
     };
     let mut rounds = Vec::with_capacity(cells.len());
-    for (cell, trial) in cells.iter().zip(trials) {
+    for (at, (cell, trial)) in cells.iter().zip(trials).enumerate() {
+        let Some(trial) = trial else { continue };
         let of = |qdisc: &str, cpus: usize| {
             let at = cells.iter().position(|other| other.is(cell.side, qdisc, cpus))?;
-            trials.get(at)
+            trials.get(at)?.as_ref()
         };
         let floor = of(cell.side.floor(), cell.cpus).and_then(cpu_ns);
         let above = || Some(cpu_ns(trial)? - floor?);
-        let alone = of(&cell.qdisc, first).map_or(0.0, rate);
-        rounds.push(Round {
+        let alone = of(&cell.qdisc, first).map(rate).filter(|alone| *alone > 0.0);
+        let round = Round {
             packets_per_second: rate(trial),
             cpu_ns_per_packet: cpu_ns(trial),
             above_floor_ns: if cell.is_floor() { None } else { above() },
-            scaling: if alone > 0.0 { rate(trial) / alone } else { 0.0 },
+            scaling: alone.map(|alone| rate(trial) / alone),
             cpu_share: trial.window.cpu_share(cell.cpus),
             packets: trial.taken,
             dropped: trial.dropped,
-        });
+        };
+        rounds.push((at, round));
     }
-    for (cell, round) in cells.iter_mut().zip(rounds) {
-        cell.rounds.push(round);
+    for (at, round) in rounds {
+        cells[at].rounds.push(round);
     }
 }
 

@@ -21,7 +21,7 @@ use onramp_core::Clock;
 use onramp_dev::MonotonicClock;
 
 use self::fields::{Fields, Grouped, Mixed};
-use crate::measure::{Latency, Phase, PhaseCell, Rounds, rotated};
+use crate::measure::{Latency, Phase, PhaseCell, Rounds, Steps, rotated};
 use crate::thread_group::{ThreadGroup, Window};
 use crate::{Error, Load, pin};
 
@@ -131,12 +131,13 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment. Calls `told` with a description of each step before the step runs.
+/// Runs the experiment. Returns the measurements that have at least one round. A measurement fails
+/// if threads cannot be started or bound, or if an item is lost.
 ///
 /// # Errors
 ///
-/// [`Error`] if threads cannot be started or bound, or if an item is lost.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
+/// [`Error`] if the kernel does not say which processors this process may use.
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Vec<Measurement>, Error> {
     let cpus = pin::allowed()?;
     let mut cells = Vec::new();
     for &threads in &plan.threads {
@@ -147,19 +148,21 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
         let mut row = Design::ALL.map(empty);
         for round in 0..plan.rounds {
             for &design in rotated(&Design::ALL, round) {
-                told(&format!("{threads} threads, round {}: {}", round + 1, design.name()));
                 let cpus = plan.pin.then_some(&*cpus);
-                let (round, packets) = match design {
-                    Design::Grouped => measure::<Grouped>(threads, plan, cpus)?,
-                    Design::Mixed => measure::<Mixed>(threads, plan, cpus)?,
+                let measure = || match design {
+                    Design::Grouped => measure::<Grouped>(threads, plan, cpus),
+                    Design::Mixed => measure::<Mixed>(threads, plan, cpus),
                 };
+                let name = format!("{}, {threads} threads", design.name());
+                let found = steps.step(name, format!("round {}", round + 1), measure);
+                let Some((round, packets)) = found else { continue };
                 let cell = &mut row[design as usize];
                 cell.latency.merge(&round.latency);
                 cell.rounds.push(round);
                 cell.packets += packets;
             }
         }
-        cells.extend(row);
+        cells.extend(row.into_iter().filter(|cell| !cell.rounds.is_empty()));
     }
     Ok(cells)
 }
@@ -344,8 +347,8 @@ mod tests {
         for (pin, load) in [false, true].into_iter().flat_map(|pin| loads.map(|load| (pin, load))) {
             let window = Duration::from_millis(30);
             let plan = Plan { threads: vec![1, 3], window, rounds: 2, pin, load };
-            let mut told = 0;
-            let cells = run(&plan, |_| told += 1).expect("nothing is lost");
+            let (cells, told) = Steps::whole(|steps| run(&plan, steps));
+            let cells = cells.expect("Linux tells");
             assert_eq!((cells.len(), told), (4, 8));
             for cell in &cells {
                 assert_eq!(cell.rounds.len(), 2);

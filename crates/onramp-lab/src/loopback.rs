@@ -21,7 +21,7 @@ use self::queue::{Own, Queues, Shared};
 use crate::exchange::Talk;
 use crate::lock::{Spin, StdMutex};
 use crate::lockstat::{LockCounts, LockRow};
-use crate::measure::{Latency, Rounds, rotated};
+use crate::measure::{Latency, Rounds, Steps, rotated};
 use crate::thread_group::Window;
 use crate::{Error, Load};
 
@@ -112,12 +112,9 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment. Calls `told` with a description of each step before the step runs.
-///
-/// # Errors
-///
-/// [`Error`] if threads cannot be started, or a packet is lost.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
+/// Runs the experiment. Returns the measurements that have at least one round. A measurement fails
+/// if threads cannot be started, or a packet is lost.
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Vec<Measurement> {
     let mut cells = Vec::new();
     for &pairs in &plan.pairs {
         let empty = |design| Measurement {
@@ -131,8 +128,9 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
         let mut row = Design::ALL.map(empty);
         for round in 0..plan.rounds {
             for &design in rotated(&Design::ALL, round) {
-                told(&format!("{pairs} pairs, round {}: {}", round + 1, design.name()));
-                let outcome = measure(design, pairs, plan, false)?;
+                let (name, part) = (name(design, pairs), format!("round {}", round + 1));
+                let found = steps.step(name, part, || measure(design, pairs, plan, false));
+                let Some(outcome) = found else { continue };
                 let cell = &mut row[design as usize];
                 cell.packets += outcome.sent;
                 cell.latency.merge(&outcome.latency);
@@ -140,8 +138,9 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
             }
         }
         for cell in &mut row {
-            told(&format!("{pairs} pairs, locks: {}", cell.design.name()));
-            let outcome = measure(cell.design, pairs, plan, true)?;
+            let (design, name) = (cell.design, name(cell.design, pairs));
+            let found = steps.step(name, "locks", || measure(design, pairs, plan, true));
+            let Some(outcome) = found else { continue };
             cell.packets += outcome.sent;
             cell.lock = outcome.kind.map(|kind| LockRow {
                 name: "xmit_lock".to_owned(),
@@ -150,9 +149,13 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
                 window_ns: outcome.window.ns,
             });
         }
-        cells.extend(row);
+        cells.extend(row.into_iter().filter(|cell| !cell.rounds.is_empty()));
     }
-    Ok(cells)
+    cells
+}
+
+fn name(design: Design, pairs: usize) -> String {
+    format!("{}, {pairs} pairs", design.name())
 }
 
 /// Results of one run of one design.
@@ -223,8 +226,7 @@ mod tests {
         let window = Duration::from_millis(30);
         for load in [Load::Stream, Load::Rr(1), Load::Rr(5), Load::Rr(64)] {
             let plan = Plan { pairs: vec![1, 3], window, rounds: 2, load };
-            let mut told = 0;
-            let cells = run(&plan, |_| told += 1).expect("nothing is lost");
+            let (cells, told) = Steps::whole(|steps| run(&plan, steps));
             assert_eq!((cells.len(), told), (6, 18));
             for (cell, design) in cells.iter().zip(Design::ALL.into_iter().cycle()) {
                 assert_eq!((cell.design, cell.rounds.len()), (design, 2));
@@ -245,7 +247,7 @@ mod tests {
     fn the_longest_burst_is_answered() {
         let window = Duration::from_millis(10);
         let plan = Plan { pairs: vec![1], window, rounds: 1, load: Load::Rr(BURST_MAX) };
-        let cells = run(&plan, |_| {}).expect("nothing is lost");
+        let (cells, _) = Steps::whole(|steps| run(&plan, steps));
         assert!(cells.iter().all(|cell| cell.packets % u64::from(2 * BURST_MAX) == 0), "{cells:?}");
     }
 

@@ -1,14 +1,16 @@
 //! Tools for measuring: CPU time, context switches, latencies, the spread of a figure over rounds,
-//! and a gate at which threads start together.
+//! a gate at which threads start together, and the steps of a run.
 
 mod gate;
 mod latency;
 mod octaves;
 mod spread;
+mod steps;
 mod usage;
 
 pub use gate::{Gate, Phase, PhaseCell};
 pub use latency::{Latency, Percentiles, Sampler};
 pub use octaves::Octaves;
 pub use spread::{Rounds, Spread, jain, rotated};
+pub use steps::{Failure, Steps, is_stopped, pause, stop};
 pub use usage::{Usage, process_cpu_ns, thread_cpu_ns};

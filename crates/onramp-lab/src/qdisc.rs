@@ -20,7 +20,7 @@ use std::time::Duration;
 use self::peer::{Heap, Sorted};
 pub use self::subject::Subject;
 use crate::Error;
-use crate::measure::{Rounds, rotated, thread_cpu_ns};
+use crate::measure::{Rounds, Steps, is_stopped, rotated, thread_cpu_ns};
 
 /// Number of packets that leave at once and are enqueued at once.
 pub const BURST: u32 = 32;
@@ -31,6 +31,9 @@ pub const LEN: u32 = 1500;
 
 /// Handle of the root qdisc.
 const ROOT: u32 = 1;
+/// Approximate time to set up a qdisc with its classes, to fill it and to warm it up, nanoseconds
+/// per packet of the backlog.
+const FILL_NS: u64 = 1_000;
 /// Smallest standing backlog if the plan gives none, packets.
 const BACKLOG_MIN: u32 = 256;
 /// Number of bursts between two readings of the clock.
@@ -73,6 +76,30 @@ pub struct Plan {
     pub rounds: usize,
 }
 
+impl Plan {
+    /// Returns approximately how long the experiment will take.
+    #[must_use]
+    pub fn expected(&self) -> Duration {
+        let group = |(_, backlog): (u32, u32)| {
+            let filled = Duration::from_nanos(FILL_NS * u64::from(backlog));
+            let steps = u32::try_from(self.subjects.len() * self.rounds).unwrap_or(u32::MAX);
+            (self.window + filled).saturating_mul(steps)
+        };
+        self.groups().map(group).fold(Duration::ZERO, Duration::saturating_add)
+    }
+
+    /// Returns the combinations of a number of flows and a backlog to measure with.
+    fn groups(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.flows.iter().flat_map(|&flows| {
+            let backlogs = match &*self.backlogs {
+                [] => vec![flows.max(BACKLOG_MIN)],
+                given => given.to_vec(),
+            };
+            backlogs.into_iter().map(move |backlog| (flows, backlog))
+        })
+    }
+}
+
 /// Results of one subject in one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
@@ -106,40 +133,33 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment. Calls `told` with a description of each step before the step runs.
-///
-/// # Errors
-///
-/// [`Error`] if packets were lost, or a qdisc holds them back.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
+/// Runs the experiment. Returns the measurements that have at least one round. A measurement fails
+/// if its qdisc cannot be set up or holds packets back.
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Vec<Measurement> {
     let mut cells = Vec::new();
-    for &flows in &plan.flows {
-        let backlogs = match &*plan.backlogs {
-            [] => vec![flows.max(BACKLOG_MIN)],
-            given => given.to_vec(),
+    for (flows, backlog) in plan.groups() {
+        let cell = |subject: &Subject| Measurement {
+            name: subject.name(),
+            flows,
+            classes: subject.classes(flows),
+            backlog,
+            rounds: Vec::new(),
         };
-        for backlog in backlogs {
-            let cell = |subject: &Subject| Measurement {
-                name: subject.name(),
-                flows,
-                classes: subject.classes(flows),
-                backlog,
-                rounds: Vec::new(),
-            };
-            let mut row: Vec<Measurement> = plan.subjects.iter().map(cell).collect();
-            let order: Vec<usize> = (0..row.len()).collect();
-            for round in 0..plan.rounds {
-                for &place in rotated(&order, round) {
-                    let name = row[place].name;
-                    told(&format!("{name}, {flows} flows, round {}", round + 1));
-                    let round = measure(plan.subjects[place], flows, backlog, plan.window)?;
-                    row[place].rounds.push(round);
-                }
+        let mut row: Vec<Measurement> = plan.subjects.iter().map(cell).collect();
+        let order: Vec<usize> = (0..row.len()).collect();
+        for round in 0..plan.rounds {
+            for &place in rotated(&order, round) {
+                let cell = &mut row[place];
+                let name = format!("{}, {flows} flows, backlog {backlog}", cell.name);
+                let part = format!("round {}", round + 1);
+                let measure = || measure(plan.subjects[place], flows, backlog, plan.window);
+                cell.rounds.extend(steps.step(name, part, measure));
             }
-            cells.extend(row);
         }
+        cells.extend(row);
     }
-    Ok(cells)
+    cells.retain(|cell| !cell.rounds.is_empty());
+    cells
 }
 
 fn measure(subject: Subject, flows: u32, backlog: u32, window: Duration) -> Result<Round, Error> {
@@ -197,6 +217,9 @@ fn turn_over(
         scheduler.put(now, burst);
         left -= 1;
         if left == 0 {
+            if is_stopped() {
+                return Err(Error::Stopped);
+            }
             let ran_ns = thread_cpu_ns();
             let started_ns = *start_ns.get_or_insert_with(|| {
                 (passed, dropped) = (0, 0);

@@ -23,7 +23,7 @@ use self::in_link::InLink;
 use self::lab::Softirq;
 use crate::Error;
 use crate::exchange::{Path, Talk, Talked, talk};
-use crate::measure::{Latency, Rounds, rotated};
+use crate::measure::{Latency, Rounds, Steps, rotated};
 
 /// Number of payload bytes in a packet.
 pub const PAYLOAD: usize = 120;
@@ -146,12 +146,9 @@ impl Rounds for Measurement {
     }
 }
 
-/// Runs the experiment. Calls `told` with a description of each step before the step runs.
-///
-/// # Errors
-///
-/// [`Error`] if threads cannot be started, or a request is not answered.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
+/// Runs the experiment. Returns the measurements that have at least one round. A measurement fails
+/// if threads cannot be started, or a request is not answered.
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Vec<Measurement> {
     let empty = |design| {
         let latency = Latency::default();
         Measurement { design, rounds: Vec::new(), latency, requests: 0 }
@@ -159,15 +156,16 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, 
     let mut cells = Design::ALL.map(empty);
     for round in 0..plan.rounds {
         for &design in rotated(&Design::ALL, round) {
-            told(&format!("round {}: {}", round + 1, design.name()));
-            let (round, requests) = measure(design, plan)?;
+            let part = format!("round {}", round + 1);
+            let found = steps.step(design.name(), part, || measure(design, plan));
+            let Some((round, requests)) = found else { continue };
             let cell = &mut cells[design as usize];
             cell.latency.merge(&round.latency);
             cell.rounds.push(round);
             cell.requests += requests;
         }
     }
-    Ok(cells.into())
+    cells.into_iter().filter(|cell| !cell.rounds.is_empty()).collect()
 }
 
 fn measure(design: Design, plan: &Plan) -> Result<(Round, u64), Error> {
@@ -246,8 +244,7 @@ mod tests {
         for (clients, burst) in [(1, 64), (3, 5), (2, 1), (1, 4_096)] {
             let window = Duration::from_millis(40);
             let plan = Plan { clients, burst, window, rounds: 2 };
-            let mut told = 0;
-            let cells = run(&plan, |_| told += 1).expect("all are answered");
+            let (cells, told) = Steps::whole(|steps| run(&plan, steps));
             assert_eq!((cells.len(), told), (6, 12));
             for (cell, design) in cells.iter().zip(Design::ALL) {
                 assert_eq!((cell.design, cell.rounds.len()), (design, 2));

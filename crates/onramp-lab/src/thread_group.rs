@@ -6,7 +6,7 @@ use std::time::Duration;
 use onramp_core::Clock;
 use onramp_dev::MonotonicClock;
 
-use crate::measure::{Gate, Phase, PhaseCell, Usage};
+use crate::measure::{Gate, Phase, PhaseCell, Usage, pause};
 use crate::{Error, pin};
 
 /// Length of the warm-up: the measured time divided by this number, so one fifth.
@@ -119,10 +119,10 @@ impl ThreadGroup {
     ) -> Result<(Window, (S, S)), Error> {
         self.gate.gathered(count);
         self.gate.open();
-        thread::sleep(span / WARM_UP);
+        pause(span / WARM_UP)?;
         let (from, before, first) = (MonotonicClock.now(), Usage::now()?, look()?);
         self.phase.set(Phase::Measure);
-        thread::sleep(span);
+        pause(span)?;
         self.phase.set(Phase::Stop);
         let (to, after, last) = (MonotonicClock.now(), Usage::now()?, look()?);
         Ok((Window { ns: to.since(from), usage: after.since(before) }, (first, last)))

@@ -28,6 +28,9 @@ pub const MTU: u32 = 1514;
 /// shortest round trip.
 const WIRE_NS: u64 = 10_000_000;
 
+/// Number of packets between two looks at whether to end early.
+const FATES_PER_LOOK: u64 = 16_384;
+
 /// The settings that all qdiscs and scenarios of an experiment have in common.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -59,6 +62,22 @@ impl Plan {
 ///
 /// [`ConfigError`]: the parameters of the qdisc do not fit the link.
 pub fn run(plan: &Plan, scenario: Scenario, subject: &Subject) -> Result<Measurement, ConfigError> {
+    let cell = run_unless(plan, scenario, subject, &|| false)?;
+    Ok(cell.unwrap_or_else(|| unreachable!("nothing stops it")))
+}
+
+/// Runs one scenario through one qdisc, like [`run`], and asks `stopped` again and again whether to
+/// end early. Returns `None` if so.
+///
+/// # Errors
+///
+/// [`ConfigError`]: the parameters of the qdisc do not fit the link.
+pub fn run_unless(
+    plan: &Plan,
+    scenario: Scenario,
+    subject: &Subject,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Option<Measurement>, ConfigError> {
     let setup = subject.setup(scenario.marks(), plan.rate)?;
     let tree = Tree::of(&setup, MTU, plan.seed).unwrap_or_else(|| unreachable!("it has a root"));
     let mut sim = Sim::new(Wire::new(tree, Some(plan.rate), WIRE_NS));
@@ -70,8 +89,11 @@ pub fn run(plan: &Plan, scenario: Scenario, subject: &Subject) -> Result<Measure
     // happen any more.
     sim.stop_at(BEGIN.after(plan.whole_ns() - 1));
     let mut cell = Measurement::new(plan, scenario, subject, &members);
-    for fate in &mut sim {
+    for (number, fate) in (1_u64..).zip(&mut sim) {
         cell.note(&fate);
+        if number.is_multiple_of(FATES_PER_LOOK) && stopped() {
+            return Ok(None);
+        }
     }
-    Ok(cell)
+    Ok(Some(cell))
 }

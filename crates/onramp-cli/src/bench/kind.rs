@@ -27,6 +27,11 @@ impl Kind {
     /// The methods that are compared if the user names none.
     pub(crate) const DEFAULT: [Self; 4] = [Self::Send, Self::Sendmmsg, Self::Gso, Self::Onramp];
 
+    /// Whether the method sends through a link of Onramp.
+    pub(crate) fn has_link(self) -> bool {
+        matches!(self, Self::Onramp | Self::OnrampInline | Self::OnrampDedicated)
+    }
+
     /// Returns the name of the method on the command line and in JSON.
     pub(crate) fn name(self) -> &'static str {
         match self {

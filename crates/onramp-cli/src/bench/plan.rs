@@ -7,6 +7,9 @@ use serde::Serialize;
 
 use super::kind::Kind;
 
+/// Approximate time to start a sending thread and to wait for its end.
+const THREAD: Duration = Duration::from_micros(200);
+
 /// The sinks that the datagrams go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SinkKind {
@@ -73,7 +76,8 @@ impl Plan {
     /// Returns about how long the whole benchmark takes.
     pub(crate) fn expected(&self) -> Duration {
         let runs = u32::try_from(self.rounds * self.methods.len()).unwrap_or(u32::MAX);
-        (self.window + self.warm_up()).saturating_mul(runs)
+        let threads = THREAD.saturating_mul(u32::try_from(self.threads).unwrap_or(u32::MAX));
+        (self.window + self.warm_up() + threads).saturating_mul(runs)
     }
 
     /// Returns the settings in the form that reports show.

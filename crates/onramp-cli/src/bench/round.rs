@@ -18,7 +18,7 @@ use super::sink::Sinks;
 use super::usage::Usage;
 use super::verify::{self, Checked, Gone, OVERFLOW, Receivers, WIRE_OVERFLOW};
 use onramp_dev::MonotonicClock;
-use onramp_lab::measure::{Gate, Phase, PhaseCell, jain};
+use onramp_lab::measure::{Gate, Phase, PhaseCell, is_stopped, jain, pause};
 
 /// Stack size of a sending thread in bytes; it is small because there may be thousands of threads.
 const STACK: usize = 256 << 10;
@@ -80,7 +80,12 @@ pub(crate) fn run(plan: &Plan, kind: Kind, sinks: &mut Sinks) -> Result<Round> {
         let stage =
             Stage { plan, session: &*session, cells: &cells, receivers: receivers.as_ref() };
         let measured = stage.measure(sinks);
-        let closing = session.finish(if plan.verify { PATIENCE_VERIFIED } else { PATIENCE });
+        let patience = match (&measured, plan.verify) {
+            (Err(_), _) => Duration::ZERO,
+            (Ok(_), true) => PATIENCE_VERIFIED,
+            (Ok(_), false) => PATIENCE,
+        };
+        let closing = session.finish(patience);
         let settled = match (&receivers, &measured) {
             (Some(receivers), Ok((_, records))) => {
                 let lost = records.iter().flat_map(|record| record.lost.values());
@@ -130,7 +135,7 @@ fn settle(receivers: &Receivers, sinks: &mut Sinks, due: u64) -> Result<()> {
         if arrived >= due || MonotonicClock.now() > give_up {
             return Ok(());
         }
-        thread::sleep(LOOK);
+        pause(LOOK)?;
     }
 }
 
@@ -217,20 +222,21 @@ impl Stage<'_> {
     }
 
     fn window(&self, phase: &PhaseCell, sinks: &mut Sinks) -> Result<Window> {
-        thread::sleep(self.plan.warm_up());
+        pause(self.plan.warm_up())?;
         self.all_began();
         let start = self.snapshot(sinks)?;
         phase.set(Phase::Measure);
         match self.receivers {
             Some(receivers) if !self.plan.stall.is_zero() => {
                 let around = (self.plan.window - self.plan.stall) / 2;
-                thread::sleep(around);
+                pause(around)?;
                 receivers.pause();
-                thread::sleep(self.plan.stall);
+                let stalled = pause(self.plan.stall);
                 receivers.resume();
-                thread::sleep(around);
+                stalled?;
+                pause(around)?;
             }
-            _ => thread::sleep(self.plan.window),
+            _ => pause(self.plan.window)?,
         }
         let end = self.snapshot(sinks)?;
         Ok(Window { start, end, segmented: self.session.segmented() })
@@ -241,7 +247,7 @@ impl Stage<'_> {
     fn all_began(&self) {
         let give_up = MonotonicClock.now() + BEGIN_PATIENCE;
         let waiting = || self.cells.calls.iter().any(|cell| cell.0.get() == 0);
-        while waiting() && MonotonicClock.now() < give_up {
+        while waiting() && MonotonicClock.now() < give_up && !is_stopped() {
             thread::sleep(LOOK);
         }
     }

@@ -51,19 +51,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     flows_per_thread: u32,
-    /// Number of ports (transmit queues) of the link [default: the link decides]
+    /// Number of ports (transmit queues) of the link, for the onramp methods [default: the link
+    /// decides]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
     queues: Option<u32>,
-    /// The link's qdisc, in the syntax of tc
-    #[arg(long, value_name = "QDISC", default_value = "fq")]
-    qdisc: String,
+    /// The link's qdisc, in the syntax of tc, for the onramp methods [default: fq]
+    #[arg(long, value_name = "QDISC")]
+    qdisc: Option<String>,
     /// Ways of sending [default: send,sendmmsg,gso,onramp; with --verify: onramp]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     methods: Vec<Kind>,
-    /// Datagrams that the onramp method submits in one call
-    #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=1_024))]
-    batch: u32,
+    /// Datagrams that the onramp methods submit in one call [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    batch: Option<u32>,
     /// Send to HOST or HOST:PORT; the benchmark cannot know what arrives there [default port: 9,
     /// discard]
     #[arg(long, value_name = "HOST", value_parser = address, conflicts_with = "sink")]
@@ -116,7 +116,7 @@ fn conclude(
     json: Option<&Output>,
     html: Option<&Output>,
 ) -> Result<()> {
-    output::all([verdict(results), write(results, kinds, json, html)])
+    output::all([results.outcome.verdict(), verdict(results), write(results, kinds, json, html)])
 }
 
 /// Prints the table, unless a report goes to standard output, and writes the reports that the user
@@ -170,9 +170,11 @@ fn plan(args: Args) -> Result<Plan> {
             args.seconds.as_secs_f64()
         )));
     }
-    if let Err(error) = Spec::with_units(&args.qdisc) {
+    if let Some(Err(error)) = args.qdisc.as_deref().map(Spec::with_units) {
         return Err(usage(format!("--qdisc: {error}")));
     }
+    let (qdisc, queues, batch) =
+        (args.qdisc.is_some(), args.queues.is_some(), args.batch.is_some());
     let size = args.size as usize;
     if args.verify && size < STAMP_LEN {
         return Err(usage(format!(
@@ -185,6 +187,13 @@ fn plan(args: Args) -> Result<Plan> {
         (true, true) => vec![Kind::OURS],
         (true, false) => Kind::DEFAULT.to_vec(),
     };
+    let of_links = [("--qdisc", qdisc), ("--queues", queues), ("--batch", batch)];
+    let given = of_links.iter().find(|(_, given)| *given);
+    if let (Some((option, _)), false) = (given, methods.iter().any(|kind| kind.has_link())) {
+        return Err(usage(format!(
+            "{option}: it belongs to a link, and none of --methods has one: add the method onramp"
+        )));
+    }
     // The destination's name is resolved last, because that may need the network.
     let sink = match (args.to, args.sink) {
         (Some(to), _) => SinkKind::External(to.resolve().context("--to")?.addr),
@@ -199,8 +208,8 @@ fn plan(args: Args) -> Result<Plan> {
         rounds: args.rounds.unwrap_or(if args.verify { 1 } else { 3 }) as usize,
         methods,
         queues: args.queues.map(|queues| queues as usize),
-        qdisc: args.qdisc,
-        batch: args.batch as usize,
+        qdisc: args.qdisc.unwrap_or_else(|| "fq".to_owned()),
+        batch: args.batch.unwrap_or(1) as usize,
         sink,
         verify: args.verify,
         stall,
@@ -286,6 +295,7 @@ mod tests {
     use crate::bench::{Checked, planted};
     use crate::error;
     use crate::machine::Machine;
+    use crate::watch::Outcome;
 
     /// Ends a run of one method whose rounds gave the results `checks`. Returns the outcome
     /// and the report that was written.
@@ -298,6 +308,7 @@ mod tests {
             machine: Machine::here(),
             parameters: planted::plan().parameters(),
             rounds: rounds.collect(),
+            outcome: Outcome::default(),
         };
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("out.json");
@@ -348,12 +359,41 @@ mod tests {
             ..planted::round(Kind::OURS, 8, 1)
         };
         let (machine, parameters) = (Machine::here(), planted::plan().parameters());
-        let results = Results { machine, parameters, rounds: vec![round] };
+        let results =
+            Results { machine, parameters, rounds: vec![round], outcome: Outcome::default() };
         let error = conclude(&results, &[Kind::OURS], None, None).expect_err("it died");
         let message = format!("{error:#}");
         assert!(message.starts_with("method onramp: port 3 of the link died"), "{message}");
         assert!(message.contains("it has had enough"), "{message}");
         assert_eq!(error::report(&error), ExitCode::FAILURE);
+    }
+
+    /// A method whose link cannot be made leaves the other methods.
+    #[test]
+    fn a_failed_method_leaves_the_rest() {
+        let plan = Plan {
+            methods: vec![Kind::Send, Kind::OURS],
+            qdisc: "nosuch".to_owned(),
+            window: Duration::from_millis(50),
+            verify: false,
+            ..planted::plan()
+        };
+        let results = bench::run(&plan).expect("a method is left");
+        let folder = tempfile::tempdir().expect("a folder");
+        let outputs = ["out.json", "out.html"]
+            .map(|name| Output::new(&folder.path().join(name)).expect("it can be written"));
+        let [json, html] = outputs.each_ref();
+        let error = conclude(&results, &plan.methods, Some(json), Some(html));
+        let error = error.expect_err("a method failed");
+        assert!(error.to_string().starts_with("1 of 2 cells failed: onramp: "), "{error}");
+        assert_eq!(error::report(&error), ExitCode::FAILURE);
+        let text = std::fs::read(folder.path().join("out.json")).expect("the report");
+        let report: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        assert_eq!(report["failures"][0]["cell"], "onramp");
+        assert_eq!(report["methods"].as_array().map(Vec::len), Some(1));
+        assert_eq!(report["methods"][0]["name"], "send");
+        let page = std::fs::read_to_string(folder.path().join("out.html")).expect("the page");
+        assert!(page.contains("Failed: onramp: "), "{page}");
     }
 
     #[test]

@@ -4,7 +4,6 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io::{self, Write as _};
 
 use anyhow::Result;
 use clap::CommandFactory as _;
@@ -13,6 +12,7 @@ use clap_complete::{Shell, generate};
 use onramp_daemon::client::Client;
 use onramp_daemon::find_path;
 
+use crate::output;
 use crate::reference::complete::candidates;
 
 const BASH: &str = include_str!("completions/onramp.bash");
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Name::Zsh => zsh(&also),
         Name::Fish => fish(&also),
     };
-    Ok(io::stdout().write_all(script.as_bytes())?)
+    output::print(&script)
 }
 
 /// Returns the completion script that clap generates.
@@ -133,9 +133,7 @@ pub(crate) fn complete(words: &[String]) -> Result<()> {
         let reply = client.as_mut()?.exec(argv, &folder.to_string_lossy()).ok()?;
         (reply.code == 0).then_some(reply.out)
     };
-    let mut out = io::stdout().lock();
-    for (word, help) in candidates(program, &words, &mut ask) {
-        writeln!(out, "{word}\t{help}")?;
-    }
-    Ok(())
+    let lines = candidates(program, &words, &mut ask);
+    let lines: Vec<_> = lines.iter().map(|(word, help)| format!("{word}\t{help}\n")).collect();
+    output::print(&lines.concat())
 }

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let meaning = meaning::bench_udp(&results, &plan.methods);
     let page = html::bench_udp(&results, &plan.methods, &meaning);
     if report.is_stdout() {
-        return report.write(&page);
+        return output::all([results.outcome.verdict(), report.write(&page)]);
     }
     let table = table::bench_udp(&results, &plan.methods);
     let shown = output::print(&format!(
@@ -60,5 +60,5 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             error::line(&args.html.display().to_string())
         ))
     });
-    output::all([shown, written])
+    output::all([results.outcome.verdict(), shown, written])
 }

@@ -1,10 +1,10 @@
 //! The command `onramp man`: writes the manual pages.
 
-use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
+use crate::output::{self, Folder};
 use crate::reference::man::pages;
 
 /// Write the manual pages
@@ -18,12 +18,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let folder = &args.folder;
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let folder = Folder::new(&args.folder)?;
+    let mut written = String::new();
     for (name, page) in pages()? {
-        let path = folder.join(name);
-        fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
-        println!("{}", path.display());
+        folder.write(&name, &page)?;
+        written.push_str(&format!("{}\n", args.folder.join(name).display()));
     }
-    Ok(())
+    output::print(&written)
 }

@@ -12,6 +12,8 @@ use onramp_daemon::client::{Client, ClientError};
 use onramp_daemon::{find_path, wire};
 use onramp_host::{Line, Lines, Reply};
 
+use crate::output;
+
 /// Largest number of commands of a batch, and of their bytes, that go to the daemon in one request.
 const CHUNK: usize = 1_000;
 const CHUNK_BYTES: usize = wire::LINE_MAX / 4;
@@ -72,18 +74,18 @@ fn told(program: &str, words: &[OsString]) -> Result<u8, Fault> {
         Some(switches) => batch(program, &switches, &folder),
         None => {
             let reply = Client::connect(&find_path())?.exec(&argv, &folder)?;
-            show(&reply);
+            show(&reply)?;
             Ok(reply.code)
         }
     }
 }
 
-/// Prints a reply of the daemon. Errors of printing are ignored, because a reader that has closed
-/// the output does not need the rest.
-fn show(reply: &Reply) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(reply.out.as_bytes()).and_then(|()| out.flush());
+/// Prints a reply of the daemon. A reader that has closed the output does not need the rest, so
+/// that is no error.
+fn show(reply: &Reply) -> Result<(), Fault> {
+    let printed = output::print(&reply.out);
     let _ = io::stderr().write_all(reply.err.as_bytes());
+    printed.map_err(|error| Fault(1, format!("onramp: {error:#}")))
 }
 
 /// The options of a batch. A batch is a file of commands, which `-batch` names.
@@ -146,7 +148,7 @@ fn send(program: &str, switches: &Switches<'_>, folder: &str, input: File) -> Re
         }
         let done = client.batch(&commands, folder, switches.force)?;
         for (place, reply) in &done.said {
-            show(reply);
+            show(reply)?;
             if reply.code != 0 {
                 code = 1;
                 let number = numbers.get(*place).copied().unwrap_or_default();

@@ -1,21 +1,21 @@
 //! The command `onramp replay`: plays a capture through a tree of qdiscs.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use onramp_core::Spec;
-use onramp_core::{ConfigError, Rate, Setup, Tree, filter};
+use onramp_core::{Rate, Setup, Tree};
 
 use crate::capture::{Advice, Blocks};
 use crate::error::{tell, usage};
 use crate::output::{self, Output};
-use crate::progress::Progress;
+use crate::progress::Line;
 use crate::replay::{self, MTU, Plan, Player, Results, Streams};
 use crate::report::{json, replayed};
+use crate::setup;
 use crate::signals::{Heedful, Signals};
 
 /// The name of standard input (the input `-`) in messages and reports.
@@ -24,10 +24,6 @@ const STDIN: &str = "standard input";
 const DEVICE: &str = "link";
 /// A capture with fewer bytes than this is read so fast that no progress line is shown.
 const LONG: u64 = 16 << 20;
-/// Largest size, in bytes, of a file with the lines of `tc` that make a tree, or with the program
-/// of a `bpf` filter. A tree with the largest possible number of classes needs a tenth of this
-/// size.
-const TEXT_MAX: u64 = 64 << 20;
 /// The highest rate of a link, in bytes per second, as in `tc`.
 const RATE_MAX: u64 = 1_000_000_000_000_000;
 
@@ -135,11 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let stdin = args.capture == Path::new("-");
     let from = if stdin { STDIN.into() } else { args.capture.display().to_string() };
     let Some(tree) = Tree::of(&setup, MTU, args.seed) else {
-        let file =
-            args.setup.as_deref().map_or_else(String::new, |path| path.display().to_string());
-        return Err(anyhow!(
-            "{file}: the tree has no root: add a line such as `qdisc add dev eth0 root fq`"
-        ));
+        return Err(setup::rootless(args.setup.as_deref().unwrap_or_else(|| Path::new(""))));
     };
     let plan = Plan { from, tree: lines, rate: args.rate, seed: args.seed };
     let signals = Signals::listen()?;
@@ -187,7 +179,7 @@ fn play(
         }
     };
     let long = size == 0 || size >= LONG;
-    let mut progress = Progress::new(Duration::from_secs(if long { 3_600 } else { 0 }));
+    let mut progress = Line::new(long);
     let mut watch = |read: u64| {
         progress.show(&match size {
             0 => format!("{} MB", read / 1_000_000),
@@ -211,20 +203,7 @@ fn tree(args: &Args) -> Result<(Setup, Vec<String>)> {
         lines.push(line);
     }
     if let Some(path) = &args.setup {
-        let file = path.display();
-        let text = read(path).and_then(|bytes| {
-            String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
-        });
-        let text = text.map_err(|error| {
-            anyhow!("cannot read {file}: {error}; name a file with lines of tc")
-        })?;
-        for (number, line) in (1..).zip(text.lines()) {
-            apply(&mut setup, line).map_err(|error| anyhow!("{file}: line {number}: {error}"))?;
-            let line = line.split('#').next().unwrap_or_default().trim();
-            if !line.is_empty() {
-                lines.push(line.to_owned());
-            }
-        }
+        (setup, lines) = setup::read(path)?;
         let mut words = lines.iter().flat_map(|line| line.split_ascii_whitespace());
         if words.any(|word| word == "dev") {
             device = words.next().unwrap_or(DEVICE).to_owned();
@@ -232,26 +211,10 @@ fn tree(args: &Args) -> Result<(Setup, Vec<String>)> {
     }
     for filter in &args.filter {
         let line = format!("filter add dev {device} {filter}");
-        apply(&mut setup, &line).map_err(|error| usage(format!("--filter: {error}")))?;
+        setup::apply(&mut setup, &line).map_err(|error| usage(format!("--filter: {error}")))?;
         lines.push(line);
     }
     Ok((setup, lines))
-}
-
-/// Executes one line of `tc`. Such a line may name a file that contains a program for a filter.
-fn apply(setup: &mut Setup, line: &str) -> Result<(), ConfigError> {
-    setup.apply(&filter::with_files(line, |file| read(Path::new(file)))?)
-}
-
-/// Reads a file. It fails if the file is larger than `TEXT_MAX`, because a file such as `/dev/zero`
-/// has no end.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    fs::File::open(path)?.take(TEXT_MAX + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 {
-        ..=TEXT_MAX => Ok(bytes),
-        _ => Err(io::Error::other(format!("it has more than {} MiB", TEXT_MAX >> 20))),
-    }
 }
 
 /// Parses the rate of a link.

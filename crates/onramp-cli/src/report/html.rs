@@ -28,6 +28,7 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind], meaning: &str) -> Str
         "\n"
         p class="meaning" { (meaning) }
         "\n"
+        @for sentence in results.outcome.sentences() { p class="failed" { (sentence) } "\n" }
         (page::charts(&charts))
         @if verify { p class="soft" { (READ) } }
         (table(&methods, &ratios, if verify { "read" } else { "delivered" }))

@@ -15,7 +15,8 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[crate::bench::Kind]) -> Stri
     let (methods, ratios) = summarize(kinds, &results.rounds);
     let ratios: Map<String, Value> =
         ratios.iter().map(|ratio| (ratio.kind.name().to_owned(), ratios_of(ratio))).collect();
-    let document = json!({
+    let mut document = Map::new();
+    let whole = json!({
         "schema": "onramp.bench.udp",
         "version": VERSION,
         "machine": results.machine,
@@ -23,7 +24,9 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[crate::bench::Kind]) -> Stri
         "methods": methods.iter().map(method).collect::<Vec<_>>(),
         "ratios_to_send": ratios,
     });
-    pretty(&document)
+    document.extend(whole.as_object().cloned().unwrap_or_default());
+    results.outcome.insert(&mut document);
+    pretty(&Value::Object(document))
 }
 
 /// Returns the JSON document as text that ends with a line end.

@@ -160,6 +160,7 @@ fn section(document: &Document) -> Markup {
         p class="soft" { (document.machine_summary()) }
         "\n"
         @for sentence in reading::sentences(document) { p class="meaning" { (sentence) } "\n" }
+        @for sentence in document.missing() { p class="failed" { (sentence) } "\n" }
         @if let Some(warning) = document.was_busy() { p { (warning) } "\n" }
         @for (heading, group) in charts::grouped(&charts) {
             h3 { (heading) }

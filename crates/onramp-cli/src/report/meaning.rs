@@ -137,11 +137,13 @@ mod tests {
     use super::*;
     use crate::bench::{Round, planted};
     use crate::machine::Machine;
+    use crate::watch::Outcome;
 
     fn results(verify: bool, rounds: Vec<Round>) -> Results {
         let mut parameters = planted::plan().parameters();
         parameters.verify = verify;
-        Results { machine: Machine::here(), parameters, rounds }
+        let outcome = Outcome::default();
+        Results { machine: Machine::here(), parameters, rounds, outcome }
     }
 
     #[test]

@@ -15,7 +15,7 @@ font:16px/1.5 system-ui,sans-serif}\
 h1{font-size:1.5rem;margin:0 0 .25rem}h2{font-size:1.25rem;margin:2.5rem 0 .5rem}\
 h3{font-size:1.05rem;margin:1.5rem 0 .5rem}a{color:var(--ours)}\
 p.meaning{font-size:1.1rem;border-left:.25rem solid var(--ours);padding-left:.75rem;\
-max-width:60rem}.soft{color:var(--soft)}code{overflow-wrap:anywhere}\
+max-width:60rem}p.failed{font-weight:600}.soft{color:var(--soft)}code{overflow-wrap:anywhere}\
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr));\
 gap:1rem 2rem;align-items:start}figure{margin:0;overflow-x:auto;break-inside:avoid}\
 .chart{display:block;width:100%;min-width:21rem;max-width:44rem;height:auto}\

@@ -74,6 +74,7 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     for method in &methods {
         text.push_str(&notes(method));
     }
+    text.push_str(&results.outcome.text());
     text
 }
 

@@ -13,7 +13,7 @@ use super::{Counts, FlowId};
 use crate::bench::payload_max;
 use crate::error::died;
 use crate::host::{self, Destination};
-use crate::progress::Progress;
+use crate::progress::Line;
 
 /// The flow that all lines of text belong to.
 pub(crate) const TEXT_FLOW: FlowId = [(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0); 2];
@@ -65,7 +65,7 @@ pub(crate) struct Outbox {
     submitted: u64,
     started: Instant,
     looked: Instant,
-    progress: Progress,
+    line: Line,
 }
 
 impl Outbox {
@@ -102,7 +102,7 @@ impl Outbox {
             submitted: 0,
             started: now,
             looked: now,
-            progress: Progress::new(Duration::MAX),
+            line: Line::new(true),
         }
     }
 
@@ -163,7 +163,7 @@ impl Outbox {
         }
         self.looked = now;
         let seconds = Duration::from_nanos(now.since(self.started)).as_secs();
-        self.progress.show(&format!("{} datagrams in {seconds} s", self.submitted));
+        self.line.show(&format!("{} datagrams in {seconds} s", self.submitted));
     }
 
     /// Waits until the qdisc has sent all packets, however long that takes, and closes the link.

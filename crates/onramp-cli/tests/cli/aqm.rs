@@ -148,9 +148,42 @@ fn marks_are_drops_elsewhere_and_other_kinds_may_come_along() {
 }
 
 #[test]
+fn qdiscs_with_parameters_and_trees_come_along() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let (json, tree, rootless) = (at("aqm.json"), at("shaper.tc"), at("rootless.tc"));
+    let lines = "# half of the link\n\
+                 qdisc add dev eth0 root handle 1: tbf rate 1mbit burst 5kb limit 30kb\n\
+                 qdisc add dev eth0 parent 1:1 fq_codel\n";
+    fs::write(&tree, lines).expect("it can be written");
+    fs::write(&rootless, "# nothing\n").expect("it can be written");
+    let rest = "--scenarios mild --rate 2mbit --seconds 4";
+    let line = format!("lab aqm --kinds 'fq_codel,fq_codel target 50ms' {rest}");
+    let shown = tree.display();
+    let table = done(&format!("{line} --setup {shown} --json {}", json.display()));
+    let document = read_json(&json);
+    let rows = document["rows"].as_array().expect("rows");
+    let designs: Vec<_> = rows.iter().map(|row| row["design"].as_str().expect("text")).collect();
+    let name = shown.to_string();
+    assert_eq!(designs, ["fq_codel", "fq_codel target 50ms", &name]);
+    let figure = |at: usize, key: &str| rows[at][key].as_f64().expect("a figure");
+    let share = |at: usize| figure(at, "utilisation");
+    assert!(share(0) > 0.8 && share(1) > 0.8 && (0.3..0.51).contains(&share(2)), "{table}");
+    assert_ne!(rows[0]["sojourn_ns"], rows[1]["sojourn_ns"], "the parameters count");
+    let told = document["parameters"]["qdiscs"][&name].as_str().expect("its lines");
+    assert!(told.ends_with("; qdisc add dev eth0 parent 1:1 fq_codel"), "{told}");
+
+    let wrong = run(&format!("lab aqm {rest} --setup {}", rootless.display()));
+    assert_fails(&wrong, 1, &["rootless.tc: the tree has no root"]);
+    let missing = run(&format!("lab aqm {rest} --setup {}", at("missing").display()));
+    assert_fails(&missing, 1, &["cannot read", "missing"]);
+    assert_fails(&run(&format!("lab aqm {rest} --kinds 'codel speed 1'")), 2, &["speed"]);
+}
+
+#[test]
 fn what_cannot_be_is_told() {
     for (line, words) in [
-        ("--kinds codel,foo", &["--kinds foo", "pfifo, red", "needs no parameters"][..]),
+        ("--kinds codel,foo", &["--kinds foo", "pfifo, red", "parameters that it needs"][..]),
         ("--kinds tbf", &["--kinds tbf", "rate"]),
         ("--scenarios mild,foo", &["--scenarios foo", "rtt-mix", "all"]),
         ("--rate 10", &["--rate", "100kbit to 10gbit"]),

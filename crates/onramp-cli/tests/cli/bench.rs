@@ -418,3 +418,13 @@ fn a_verified_run_compares_nothing() {
     assert!(!table.contains("delivered kpps") && !table.contains("times what"), "{table}");
     assert!(table.contains(", in order"), "{table}");
 }
+
+#[test]
+fn options_of_a_link_are_refused_where_no_method_has_one() {
+    for (methods, option, value) in
+        [("send", "--qdisc", "pfifo"), ("send,gso", "--queues", "2"), ("sendmmsg", "--batch", "1")]
+    {
+        let output = run(&format!("bench udp --methods {methods} {option} {value}"));
+        assert_fails(&output, 2, &[option, "belongs to a link", "add the method onramp"]);
+    }
+}

@@ -26,7 +26,7 @@ fn both_paths_are_measured_and_documented() {
     let document = read_json(&file);
     let heading = "onramp.lab.kernel";
     assert_eq!((&document["schema"], &document["version"]), (&heading.into(), &1.into()));
-    assert_eq!(assert_documented_keys(&format!("## `{heading}`, version 1"), &document), 10);
+    assert_eq!(assert_documented_keys(&format!("## `{heading}`, version 1"), &document), 12);
     for row in document["rows"].as_array().expect("rows") {
         assert_eq!(assert_documented_keys(&format!("### Each row of `{heading}`"), row), 20);
         assert!(row["packets"].as_u64() > Some(0), "{row}");

@@ -13,6 +13,7 @@ use super::drive::PAYLOAD;
 use super::trial::{self, PATIENCE};
 use super::{Design, Load, Manners, Measurement, Plan};
 use crate::lockstat::LockRow;
+use crate::measure::Steps;
 use crate::measure::{Gate, Phase, PhaseCell};
 use crate::memory::Memory;
 use crate::path::{Account, Behind, LOCKS, Path, Seat, Sent, Worker};
@@ -262,8 +263,7 @@ fn a_trial_of_everything() {
     let mut plan = plan(Design::ALL);
     plan.manners = Manners::ALL.to_vec();
     (plan.queues, plan.device_ns, plan.pin, plan.load) = (2, 100, true, Load::Rr(8));
-    let mut told = 0;
-    let rows = super::run(&plan, &mut |_| told += 1).expect("it runs");
+    let (rows, told) = Steps::whole(|steps| super::run(&plan, steps));
     assert_eq!(told, 4 * Design::ALL.len());
     let names: Vec<_> = rows.iter().map(|row| (row.manners, row.design)).collect();
     let of = |manners: Manners| Design::ALL.iter().map(move |design| (manners, *design));

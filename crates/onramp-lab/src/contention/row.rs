@@ -97,6 +97,11 @@ impl Row {
         Measurement { design, manners, threads, credits, memory }
     }
 
+    /// Whether at least one run was measured.
+    pub(crate) fn is_measured(&self) -> bool {
+        !self.rounds.is_empty()
+    }
+
     pub(crate) fn add(&mut self, trial: Trial) {
         for (reason, count) in &trial.drops {
             *self.drops.entry(reason).or_default() += count;

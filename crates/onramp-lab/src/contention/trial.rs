@@ -14,7 +14,7 @@ use super::{Manners, Measurement, Plan};
 use crate::device::{Card, DeviceNotes, SharedNotes};
 use crate::lock::{Lock, Spin};
 use crate::lockstat::LockRow;
-use crate::measure::{Gate, Latency, Octaves, Phase, PhaseCell, Usage};
+use crate::measure::{Gate, Latency, Octaves, Phase, PhaseCell, Usage, pause};
 use crate::memory::MemoryNotes;
 use crate::path::{Account, BURST_CAP, Behind, LOCKS, Notes, Path, ROOT, Seat, Worker};
 use crate::{Error, pin};
@@ -107,11 +107,7 @@ pub(crate) fn run(plan: &Plan, cell: Measurement, timed: bool) -> Result<Trial, 
         Stage { plan, cell, timed, phase, counts, notes, tallies, cpus, gives_way, patience };
     let tree = onramp_core::Setup::of(plan.qdisc.clone());
     let behind = Behind { tree: &tree, devices, credits, memory, manners, timed };
-    let found = design.open(threads, behind, None, &stage)?;
-    found.map_err(|error| match error {
-        Error::Conservation(account) => Error::Conservation(format!("{cell}: {account}")),
-        error => error,
-    })
+    design.open(threads, behind, None, &stage)?
 }
 
 /// Runs a trial of a path that a test has made. If no packet leaves in the measured window, the
@@ -213,11 +209,11 @@ impl Stage<'_> {
     }
 
     fn window<P: Path>(&self, path: &P) -> Result<(Snapshot, Snapshot), Error> {
-        thread::sleep(self.plan.warm_up());
+        pause(self.plan.warm_up())?;
         let start = self.snapshot(path)?;
         self.phase.set(Phase::Measure);
         loop {
-            thread::sleep(self.plan.window);
+            pause(self.plan.window)?;
             let end = self.snapshot(path)?;
             let ns = end.at.since(start.at);
             if end.sent > start.sent {

@@ -41,7 +41,7 @@ fn found(kernel: [(u64, u64); 4], onramp: [(u64, u64); 4]) -> Found {
         }
     }
     let trials: Vec<_> =
-        kernel.iter().chain(&onramp).map(|&(packets, ns)| trial_of(packets, ns)).collect();
+        kernel.iter().chain(&onramp).map(|&(packets, ns)| Some(trial_of(packets, ns))).collect();
     add_round(&mut cells, &trials, 1);
     Found { device: Ok("dummy"), lacking: Vec::new(), cells }
 }
@@ -62,8 +62,8 @@ fn costs_are_above_the_floor_of_the_side_with_as_many_processors() {
         assert_near(found, want);
     }
     assert!([0, 1, 4, 5].iter().all(|&at| round(at).above_floor_ns.is_none()), "floors");
-    assert_near(Some(round(3).scaling), 0.4);
-    assert_near(Some(round(7).scaling), 1.2);
+    assert_near(round(3).scaling, 0.4);
+    assert_near(round(7).scaling, 1.2);
     assert_eq!((round(7).packets, round(7).dropped), (15_007, 3));
     // 15,000 packets took 130 ns each, in all 0.00195 s. In the window of one second, the two
     // processors had two seconds, so the share is half of 0.00195.
@@ -121,7 +121,7 @@ fn skip(name: &str, why: &str) {
 /// Runs `measure` in a new thread, because `measure` moves its thread into another namespace.
 fn in_namespace(plan: &Plan, devices: &'static [bed::Kind]) -> Result<Found, Error> {
     thread::scope(|scope| {
-        let lab = scope.spawn(|| measure(plan, devices, &mut |_| {}));
+        let lab = scope.spawn(|| Steps::whole(|steps| measure(plan, devices, steps)).0);
         lab.join().expect("no panic")
     })
 }
@@ -193,7 +193,7 @@ fn every_device_swallows_all_and_leaves_nothing_behind() {
     }
     // A run that fails leaves no thread in another namespace either.
     let greedy = Plan { cpus: vec![1_000_000], ..plan.clone() };
-    let error = run(&greedy, |_| {}).expect_err("no machine has so many");
+    let error = run(&greedy, &mut Steps::new(|_| {})).expect_err("no machine has so many");
     assert!(error.to_string().contains("but 1000000 were requested"), "{error}");
     assert!(surroundings().1.is_subset(&before.1), "no thread is in another namespace");
 }

@@ -4,14 +4,20 @@ mod json;
 mod table;
 
 use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use onramp_core::Rate;
+use onramp_lab::measure::{Steps, is_stopped};
 use onramp_sim::aqm::{self, Measurement, Plan, Scenario, Subject};
 
 use super::common::{Reports, Run, cpus, once};
 use crate::error::usage;
+use crate::setup;
 
 /// The allowed rates of the link, in bytes per second. At 100 kbit/s, a packet of 1,500 bytes
 /// already takes 120 ms, far more than the queueing delay that the qdiscs aim at. At 10 Gbit/s, the
@@ -26,6 +32,10 @@ const PACE: u64 = 500_000;
 /// Flows that answer to congestion as TCP Reno does, and flows that do not, send through one qdisc
 /// to one link. Time is virtual: the same command always prints the same bytes.
 /// docs/aqm/README.md describes the scenarios and what they show.
+///
+/// A kind alone has its default parameters, but for these: pfifo holds 1,000 packets; red has the
+/// numbers of tc-red(8), scaled to the rate; codel, pie and red mark packets in the scenario ecn,
+/// and fq_codel only there. A qdisc with parameters of its own, and a tree, are measured as given.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Unless stated otherwise, figures are those of the flows that answer to congestion. They are taken
@@ -41,9 +51,10 @@ after a warm-up half as long as the measurement.
 Examples:
   onramp lab aqm
   onramp lab aqm --kinds pfifo,codel,fq_codel --scenarios bursts
+  onramp lab aqm --kinds 'fq_codel,fq_codel target 2ms,cake' --setup shaper.tc
   onramp lab aqm --rate 100mbit --seconds 20 --json aqm.json --html aqm.html")]
 pub(crate) struct Args {
-    /// Qdiscs to compare: red, or any qdisc that needs no parameters
+    /// Qdiscs to compare, each a kind alone or with its parameters, such as 'fq_codel target 2ms'
     #[arg(
         long,
         value_name = "NAME,...",
@@ -51,6 +62,10 @@ pub(crate) struct Args {
         default_value = "pfifo,red,codel,fq_codel,pie,cake"
     )]
     kinds: Vec<String>,
+    /// A file that describes a tree of qdiscs in lines of tc (qdisc, class and filter add), to
+    /// compare with the qdiscs of --kinds. May be given more than once
+    #[arg(long, value_name = "FILE")]
+    setup: Vec<PathBuf>,
     /// Scenarios of traffic: mild, heavy, unresponsive, bursts, rtt-mix, ecn or all
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "all")]
     scenarios: Vec<String>,
@@ -71,16 +86,25 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let subjects = once(args.kinds.iter().map(String::as_str));
-    let subjects = subjects.into_iter().map(subject).collect::<Result<Vec<_>>>()?;
+    let mut subjects = subjects.into_iter().map(subject).collect::<Result<Vec<_>>>()?;
+    for file in once(&args.setup) {
+        let tree = tree(file)?;
+        if subjects.iter().any(|subject| subject.name() == tree.name()) {
+            return Err(usage(format!(
+                "--setup {0}: it is also a name in --kinds: name the file ./{0}",
+                tree.name()
+            )));
+        }
+        subjects.push(tree);
+    }
     let scenarios = scenarios(&args.scenarios)?;
     let seconds = NonZeroU64::new(args.seconds).ok_or_else(|| anyhow!("no seconds"))?;
     let plan = Plan { rate: args.rate, seconds, seed: args.seed };
-    let count = (subjects.len() * scenarios.len()) as u64;
-    let packets = count * plan.rate.as_bytes_per_second() / u64::from(aqm::MTU) * args.seconds;
-    let mut run =
-        Run::in_virtual_time(&args.reports, Duration::from_secs(packets / PACE / cpus() as u64))?;
-    run.show(&format!("{count} runs"));
-    let cells = cells(&plan, &scenarios, &subjects)?;
+    let count = subjects.len() * scenarios.len();
+    let each = plan.rate.as_bytes_per_second() / u64::from(aqm::MTU) * args.seconds * 3 / 2;
+    let expected = Duration::from_secs(count as u64 * each / PACE / cpus() as u64);
+    let mut run = Run::in_virtual_time(&args.reports, count, expected)?;
+    let cells = run.measure(|steps| cells(&plan, &scenarios, &subjects, steps))?;
     let rows = cells.iter().map(json::row).collect();
     let results = [("rows".to_owned(), rows)].into_iter().collect();
     let parameters = json::parameters(&plan, &scenarios, &subjects);
@@ -89,35 +113,62 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Runs all scenarios with all qdiscs and returns the measurements, scenario by scenario. Each run
 /// is an independent simulation, so runs may take place in parallel.
-fn cells(plan: &Plan, scenarios: &[Scenario], subjects: &[Subject]) -> Result<Vec<Measurement>> {
+fn cells(
+    plan: &Plan,
+    scenarios: &[Scenario],
+    subjects: &[Subject],
+    steps: &mut Steps<'_>,
+) -> Vec<Measurement> {
     let jobs: Vec<_> =
         scenarios.iter().flat_map(|s| subjects.iter().map(move |q| (*s, q))).collect();
     let workers = cpus().min(jobs.len()).max(1);
-    let work = |first: usize| {
-        let own = jobs.iter().skip(first).step_by(workers);
-        own.map(|(scenario, subject)| aqm::run(plan, *scenario, subject)).collect::<Vec<_>>()
+    let (next, steps) = (AtomicUsize::new(0), Mutex::new(steps));
+    let work = || {
+        let mut done = Vec::new();
+        // Relaxed: the number only has to be taken once.
+        while let Some((scenario, subject)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let cell = format!("{}, {}", subject.name(), scenario.name());
+            let lock = || steps.lock().unwrap_or_else(PoisonError::into_inner);
+            if !lock().begin(&cell, format!("{} s", plan.seconds)) {
+                continue;
+            }
+            let found = aqm::run_unless(plan, *scenario, subject, &is_stopped);
+            done.extend(lock().end(cell, found).flatten());
+        }
+        done
     };
-    let work = &work;
-    let mut done: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..workers).map(|n| scope.spawn(move || work(n))).collect();
-        let joined = threads.into_iter().map(|thread| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).into_iter()
+    let mut cells: Vec<Measurement> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        let joined = threads.into_iter().flat_map(|thread| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
         joined.collect()
     });
-    let in_order = (0..jobs.len()).filter_map(|job| done[job % workers].next());
-    in_order
-        .map(|cell| cell.map_err(|error| usage(format!("--rate {}: {error}", plan.rate))))
-        .collect()
+    let place = |cell: &Measurement| {
+        let same = |(scenario, subject): &(Scenario, &Subject)| {
+            (*scenario, subject.name()) == (cell.scenario, cell.subject.name())
+        };
+        jobs.iter().position(same)
+    };
+    cells.sort_by_key(place);
+    cells
 }
 
 fn subject(name: &str) -> Result<Subject> {
     Subject::new(name).map_err(|error| {
         usage(format!(
-            "--kinds {name}: {error}; expected {}, or any other that needs no parameters",
+            "--kinds {name}: {error}; expected {}, or any other kind with the parameters that it \
+             needs",
             Subject::KINDS.join(", ")
         ))
     })
+}
+
+/// Returns the tree that a file describes. Its name is the path of the file.
+fn tree(file: &Path) -> Result<Subject> {
+    let (tree, lines) = setup::read(file)?;
+    let name = file.display().to_string();
+    Subject::tree(&name, tree, lines.join("; ")).ok_or_else(|| setup::rootless(file))
 }
 
 fn scenarios(names: &[String]) -> Result<Vec<Scenario>> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use onramp_lab::lockstat::{LockRow, time};
-use onramp_lab::measure::{Latency, Percentiles, Rounds, Spread};
+use onramp_lab::measure::{Latency, Percentiles, Rounds, Spread, Steps};
 use onramp_lab::{BURST_MAX, Load};
 use serde_json::{Map, Value, json};
 
@@ -14,11 +14,11 @@ use crate::cmd::bench::seconds;
 use crate::error::usage;
 use crate::machine::Machine;
 use crate::output::{self, Folder, Output};
-use crate::progress::Progress;
 use crate::report::chart;
 use crate::report::json::{number, pretty};
 use crate::report::lab::{self, Document};
 use crate::report::table::align;
+use crate::watch::{self, Outcome};
 
 /// Number of packets in a transaction (a burst that is sent and waited for), unless the user gives
 /// another number.
@@ -145,37 +145,50 @@ impl LoadArgs {
     }
 }
 
-/// An experiment that is about to run: where its results go, the machine that it runs on, and its
-/// progress line.
+/// Time that a measurement takes besides its warm-up and its window, such as for starting threads.
+const OVERHEAD: Duration = Duration::from_millis(20);
+
+/// An experiment that is about to run: where its results go, the machine that it runs on, how long
+/// it will take, and what kept it from measuring everything.
 #[derive(Debug)]
 pub(super) struct Run {
     json: Option<Output>,
     looks: Looks,
     /// The machine that the experiment runs on; `None` if the results do not depend on it.
     machine: Option<Machine>,
-    progress: Progress,
+    steps: usize,
+    expected: Duration,
+    outcome: Outcome,
 }
 
 impl Run {
-    /// Prepares an experiment that takes `windows` measurements of equal length. Checks the outputs
+    /// Prepares an experiment that takes `steps` measurements of equal length. Checks the outputs
     /// and describes the machine before anything is measured.
-    pub(super) fn new(common: &Common, windows: usize) -> Result<Self> {
-        let windows = u32::try_from(windows).unwrap_or(u32::MAX);
-        Self::expecting(&common.reports, common.seconds.saturating_mul(windows))
+    pub(super) fn new(common: &Common, steps: usize) -> Result<Self> {
+        let each = common.seconds + common.seconds / 5 + OVERHEAD;
+        let count = u32::try_from(steps).unwrap_or(u32::MAX);
+        Self::expecting(&common.reports, steps, each.saturating_mul(count))
     }
 
-    /// Prepares an experiment that is expected to take as long as `expected`.
-    pub(super) fn expecting(reports: &Reports, expected: Duration) -> Result<Self> {
-        Ok(Self { machine: Some(Machine::here()), ..Self::in_virtual_time(reports, expected)? })
+    /// Prepares an experiment of `steps` measurements that is expected to take as long as
+    /// `expected`.
+    pub(super) fn expecting(reports: &Reports, steps: usize, expected: Duration) -> Result<Self> {
+        let run = Self::in_virtual_time(reports, steps, expected)?;
+        Ok(Self { machine: Some(Machine::here()), ..run })
     }
 
     /// Prepares an experiment in virtual time, whose results depend on no machine and no clock. The
-    /// run is expected to take as long as `expected` in real time.
-    pub(super) fn in_virtual_time(reports: &Reports, expected: Duration) -> Result<Self> {
+    /// run has `steps` measurements, and is expected to take as long as `expected` in real time.
+    pub(super) fn in_virtual_time(
+        reports: &Reports,
+        steps: usize,
+        expected: Duration,
+    ) -> Result<Self> {
         let json = reports.json.as_deref().map(Output::new).transpose()?;
         let looks = Looks::new(&reports.pages, json.as_ref())?;
         output::distinct(&[("--json", json.as_ref()), ("--html", looks.html.as_ref())])?;
-        Ok(Self { json, looks, machine: None, progress: Progress::new(expected) })
+        let outcome = Outcome::default();
+        Ok(Self { json, looks, machine: None, steps, expected, outcome })
     }
 
     /// Returns the number of processors that the experiment may use.
@@ -183,13 +196,16 @@ impl Run {
         self.machine.as_ref().map_or_else(cpus, |machine| machine.cpus)
     }
 
-    /// Shows on the progress line what the experiment is doing.
-    pub(super) fn show(&mut self, text: &str) {
-        self.progress.show(text);
+    /// Runs `experiment` and returns what it measured, even if measurements failed or a signal
+    /// ended the run.
+    pub(super) fn measure<T>(&mut self, experiment: impl FnOnce(&mut Steps<'_>) -> T) -> Result<T> {
+        let (found, outcome) = watch::measure(self.steps, self.expected, experiment)?;
+        self.outcome = outcome;
+        Ok(found)
     }
 
     /// Writes the reports that the user asked for, and prints the table, unless a report goes to
-    /// standard output.
+    /// standard output. Returns an error if a measurement failed or the run was interrupted.
     pub(super) fn conclude(
         self,
         schema: &str,
@@ -197,8 +213,7 @@ impl Run {
         results: Map<String, Value>,
         table: &str,
     ) -> Result<()> {
-        let Self { json, looks, machine, progress } = self;
-        drop(progress);
+        let Self { json, looks, machine, outcome, .. } = self;
         let mut document = Map::new();
         document.insert("schema".into(), format!("onramp.lab.{schema}").into());
         document.insert("version".into(), 1.into());
@@ -206,8 +221,9 @@ impl Run {
         document.extend(machine.as_ref().map(|machine| ("machine".into(), json!(machine))));
         document.insert("parameters".into(), parameters);
         document.extend(results);
+        outcome.insert(&mut document);
         let document = Value::Object(document);
-        let mut done = Vec::new();
+        let mut done = vec![outcome.verdict()];
         if let Some(json) = &json {
             done.push(json.write(&pretty(&document)));
         }
@@ -221,9 +237,25 @@ impl Run {
                 let busy = machine.was_busy().map_or_else(String::new, |line| format!("{line}\n"));
                 format!("{}\n{busy}\n", machine.summary())
             });
-            done.push(output::print(&format!("{head}{table}")));
+            done.push(output::print(&format!("{head}{table}{}", outcome.text())));
         }
         output::all(done)
+    }
+}
+
+#[cfg(test)]
+impl Run {
+    /// Calls `experiment` with a run whose results go to a JSON file. Asserts that it failed, and
+    /// returns the JSON.
+    pub(super) fn failed(experiment: impl FnOnce(Self) -> Result<()>) -> Value {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (json, pages) = (folder.path().join("out.json"), Pages { html: None, charts: None });
+        let reports = Reports { json: Some(json.clone()), pages };
+        let run = Self::expecting(&reports, 1, Duration::ZERO).expect("it can be written");
+        let error = experiment(run).expect_err("a cell failed");
+        assert!(error.to_string().contains(" cells failed: "), "{error}");
+        let text = std::fs::read(json).expect("it is written nevertheless");
+        serde_json::from_slice(&text).expect("JSON")
     }
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use onramp::Spec;
-use onramp_lab::Error;
 use onramp_lab::contention::{self, Design, Manners, Plan, Row};
 use onramp_lab::memory::Memory;
 
@@ -145,17 +144,13 @@ struct Results {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let plan = plan(args)?;
-    let mut run = Run::expecting(&args.reports, plan.expected())?;
+    let mut run = Run::expecting(&args.reports, plan.runs(), plan.expected())?;
     let most = plan.threads.iter().copied().max().unwrap_or(0);
     limits::check(most + 1, 0)?;
-    let rows = contention::run(&plan, &mut |what| run.show(what)).map_err(told)?;
+    let rows = run.measure(|steps| contention::run(&plan, steps))?;
     let results = Results { cpus: run.cpus(), plan, rows };
     let table = table::contention(&results, args.histograms);
     run.conclude("contention", json::parameters(&results.plan), json::results(&results), &table)
-}
-
-fn told(error: Error) -> anyhow::Error {
-    anyhow::Error::new(error)
 }
 
 fn plan(args: &Args) -> Result<Plan> {

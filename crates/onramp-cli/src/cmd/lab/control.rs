@@ -15,8 +15,8 @@ use crate::report::json::number;
 /// queues-elsewhere: the other thread reads the counters of another link, through which no thread
 /// sends, to show what its processor time alone costs the sender. tree: the sender sends through
 /// htb and fq. tree-changed: meanwhile another thread changes limits and rates, and replaces a
-/// qdisc by another kind and back, --changes times a second. The run fails if a packet is neither
-/// sent nor counted as dropped by a qdisc that was replaced.
+/// qdisc by another kind and back, --changes times a second. A measurement fails if a packet is
+/// neither sent nor counted as dropped by a qdisc that was replaced.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Columns:
@@ -59,16 +59,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let rounds = args.common.rounds as usize;
     let (queues, readings, changes) = (args.queues as usize, args.readings, args.changes);
     let plan = Plan { queues, readings, changes, window: args.common.seconds, rounds };
-    let mut run = Run::new(&args.common, control::Design::ALL.len() * rounds)?;
-    let cells = control::run(&plan, |text| run.show(text))?;
+    let run = Run::new(&args.common, control::Design::ALL.len() * rounds)?;
+    measured(run, &plan)
+}
+
+/// Measures, and writes and prints the results.
+fn measured(mut run: Run, plan: &Plan) -> Result<()> {
+    let cells = run.measure(|steps| control::run(plan, steps))?;
     let mut results = Map::new();
     results.insert("rows".into(), cells.iter().map(|cell| json(cell, &cells)).collect());
     let parameters = json!({
-        "queues": queues,
-        "readings": readings,
-        "changes": changes,
+        "queues": plan.queues,
+        "readings": plan.readings,
+        "changes": plan.changes,
         "seconds": number(plan.window.as_secs_f64()),
-        "rounds": rounds,
+        "rounds": plan.rounds,
         "payload": PAYLOAD,
     });
     run.conclude("control", parameters, results, &table(&cells))
@@ -109,4 +114,27 @@ fn table(cells: &[Measurement]) -> String {
     columns.push(FIGURES[0].ratio_column("x undisturbed", |cell| base(cells, cell)));
     columns.push(FIGURES[0].ratio_column("x elsewhere", |cell| elsewhere(cells, cell)));
     common::table(cells, &columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A link without queues cannot be made.
+    #[test]
+    fn a_failed_cell_leaves_the_rest() {
+        let window = Duration::from_millis(20);
+        let plan = Plan { queues: 0, readings: 0, changes: 100, window, rounds: 2 };
+        let document = Run::failed(|run| measured(run, &plan));
+        let failures = document["failures"].as_array().expect("failures");
+        let cells: Vec<_> = failures.iter().map(|failure| failure["cell"].as_str()).collect();
+        assert_eq!(cells, ["queues", "queues-elsewhere", "queues-read"].map(Some));
+        assert_eq!(document["interrupted"], false);
+        let rows = document["rows"].as_array().expect("rows");
+        let designs: Vec<_> = rows.iter().map(|row| row["design"].as_str()).collect();
+        assert_eq!(designs, ["tree", "tree-changed"].map(Some));
+        assert!(rows[1]["ratios_to_undisturbed"]["packets_per_second"].is_number(), "{rows:?}");
+    }
 }

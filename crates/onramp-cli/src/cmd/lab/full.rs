@@ -18,8 +18,8 @@ use crate::report::json::number;
 /// counts interrupts. To show their part, a fixed computation of about half a microsecond is
 /// measured in the same way after each call (busy): if it takes longer at times, the machine is the
 /// cause. The longer a call, the more interrupts fall into it, so calls of more than 20 us are
-/// counted per second of CPU time. The run fails if a call is not refused, if a packet leaves, or
-/// if the packet counts do not add up.
+/// counted per second of CPU time. A measurement fails if a call is not refused, if a packet
+/// leaves, or if the packet counts do not add up.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Columns:
@@ -63,14 +63,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         )));
     }
     let plan = Plan { ports: counts(&args.ports), window, rounds };
-    let mut run = Run::new(&args.common, plan.ports.len() * rounds)?;
-    let cells = full::run(&plan, |text| run.show(text))?;
+    let run = Run::new(&args.common, plan.ports.len() * rounds)?;
+    measured(run, &plan)
+}
+
+/// Measures, and writes and prints the results.
+fn measured(mut run: Run, plan: &Plan) -> Result<()> {
+    let cells = run.measure(|steps| full::run(plan, steps))?;
     let mut results = Map::new();
     results.insert("rows".into(), cells.iter().map(json).collect());
     let parameters = json!({
         "ports": plan.ports,
         "seconds": number(plan.window.as_secs_f64()),
-        "rounds": rounds,
+        "rounds": plan.rounds,
         "qdisc": QDISC,
         "payload": PAYLOAD,
         "credits": CREDITS,
@@ -129,4 +134,26 @@ fn durations(
         column("max", |ns| ns.max),
     ];
     columns.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A link without ports cannot be made.
+    #[test]
+    fn a_failed_cell_leaves_the_rest() {
+        let window = Duration::from_millis(20);
+        let plan = Plan { ports: vec![0, 1], window, rounds: 2 };
+        let document = Run::failed(|run| measured(run, &plan));
+        let failures = document["failures"].as_array().expect("failures");
+        let cells: Vec<_> = failures.iter().map(|failure| failure["cell"].as_str()).collect();
+        assert_eq!(cells, ["0 port(s)"].map(Some));
+        assert_eq!(document["interrupted"], false);
+        let rows = document["rows"].as_array().expect("rows");
+        let designs: Vec<_> = rows.iter().map(|row| row["design"].as_str()).collect();
+        assert_eq!(designs, ["try-send", "busy"].map(Some));
+    }
 }

@@ -58,7 +58,7 @@ pub(crate) struct Args {
 const FIGURES: [Figure<Round>; 5] = [
     Figure::new("packets_per_second", "Mpps", (1e6, 2), |round| Some(round.packets_per_second)),
     Figure::new("transactions_per_second", "bursts/s", (1.0, 0), |r| r.transactions_per_second),
-    Figure::new("scaling", "scaling", (1.0, 2), |round| Some(round.scaling)),
+    Figure::new("scaling", "scaling", (1.0, 2), |round| round.scaling),
     Figure::new("cpu_ns_per_packet", "CPU ns/packet", (1.0, 0), |round| round.cpu_ns_per_packet),
     Figure::new("jain", "fairness", (1.0, 2), |round| Some(round.jain)),
 ];
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let windows = 2 * plan.designs.len() * plan.threads.len() * rounds;
     let mut run = Run::new(&args.common, windows)?;
     limits::check(plan.threads.iter().copied().max().unwrap_or(0) + 2, 0)?;
-    let cells = instances::run(&plan, |text| run.show(text))?;
+    let cells = run.measure(|steps| instances::run(&plan, steps))?;
     let mut results = Map::new();
     results.insert("rows".into(), cells.iter().map(json).collect());
     let parameters = json!({

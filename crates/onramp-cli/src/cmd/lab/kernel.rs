@@ -53,7 +53,7 @@ const RATE: Figure = ("packets_per_second", |round| Some(round.packets_per_secon
 const CPU: Figure = ("cpu_ns_per_packet", |round| round.cpu_ns_per_packet);
 const ABOVE: Figure = ("above_floor_ns", |round| round.above_floor_ns);
 const SHARE: Figure = ("cpu_share", |round| Some(round.cpu_share));
-const SCALING: Figure = ("scaling", |round| Some(round.scaling));
+const SCALING: Figure = ("scaling", |round| round.scaling);
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let qdiscs = 2 * (plan.qdiscs.len() + 1);
     let mut run = Run::new(&args.common, qdiscs * plan.cpus.len() * plan.rounds)?;
     limits::check(plan.cpus.iter().copied().max().unwrap_or(0) + 2, 0)?;
-    let found = kernel::run(&plan, |text| run.show(text)).map_err(|error| match error {
+    let found = run.measure(|steps| kernel::run(&plan, steps))?.map_err(|error| match error {
         Error::Qdisc(..) => usage(format!("--qdiscs {error}")),
         error => error.into(),
     })?;

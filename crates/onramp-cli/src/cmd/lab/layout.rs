@@ -54,17 +54,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let threads = counts(&args.threads);
     let (rounds, load) = (args.common.rounds as usize, args.load.load()?);
     let plan = Plan { threads, window: args.common.seconds, rounds, pin: args.pin, load };
-    let mut run = Run::new(&args.common, plan.threads.len() * Design::ALL.len() * rounds)?;
+    let run = Run::new(&args.common, plan.threads.len() * Design::ALL.len() * rounds)?;
     limits::check(plan.threads.iter().copied().max().unwrap_or(0), 0)?;
-    let cells = layout::run(&plan, |text| run.show(text))?;
-    let rows = cells.chunks(Design::ALL.len());
-    let rows = rows.flat_map(|row| row.iter().map(|cell| json(cell, &row[0]))).collect();
+    measured(run, &plan)
+}
+
+/// Measures, and writes and prints the results.
+fn measured(mut run: Run, plan: &Plan) -> Result<()> {
+    let load = plan.load;
+    let cells = run.measure(|steps| layout::run(plan, steps))??;
     let mut results = Map::new();
-    results.insert("rows".into(), rows);
+    results.insert("rows".into(), cells.iter().map(|cell| json(cell, &cells)).collect());
     let parameters = json!({
         "threads": plan.threads,
         "seconds": number(plan.window.as_secs_f64()),
-        "rounds": rounds,
+        "rounds": plan.rounds,
         "pin": plan.pin,
         "load": load.name(),
         "burst": load.burst(),
@@ -74,7 +78,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("layout", parameters, results, &table(&cells))
 }
 
-fn json(cell: &Measurement, base: &Measurement) -> Value {
+/// Returns the measurement of the layout that groups the fields by writer, with as many threads as
+/// the measurement `cell`.
+fn grouped<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
+    let grouped = (Design::Grouped, cell.threads);
+    cells.iter().find(|other| (other.design, other.threads) == grouped)
+}
+
+fn json(cell: &Measurement, cells: &[Measurement]) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.design.name().into());
     map.insert("threads".into(), cell.threads.into());
@@ -83,7 +94,7 @@ fn json(cell: &Measurement, base: &Measurement) -> Value {
     map.insert("latency_ns".into(), percentiles(cell.latency.percentiles()));
     map.insert("packets".into(), cell.packets.into());
     let mut ratios = Map::new();
-    insert_all(&mut ratios, &FIGURES[..2], |figure| figure.ratio(cell, base));
+    insert_all(&mut ratios, &FIGURES[..2], |figure| figure.ratio(cell, grouped(cells, cell)?));
     map.insert("ratios_to_grouped".into(), ratios.into());
     Value::Object(map)
 }
@@ -95,14 +106,43 @@ fn table(cells: &[Measurement]) -> String {
     ];
     columns.extend(FIGURES.iter().map(Figure::column));
     columns.extend(latencies(|cell: &Measurement| &cell.latency));
-    // Compare each layout with the one that groups the fields by writer, at the same number of
-    // threads. For each number of threads, that layout comes first in the measurements (`cells`).
-    let grouped = |cell: &Measurement| cells.iter().find(|first| first.threads == cell.threads);
-    columns.push(FIGURES[1].ratio_column("CPU to grouped", grouped));
+    columns.push(FIGURES[1].ratio_column("CPU to grouped", |cell| grouped(cells, cell)));
     let mut text = common::table(cells, &columns);
     text.push_str(
         "\nretries: failed compare-and-swap operations for each packet; refused: pushes for each \
          packet that were refused because too many numbers waited.\n",
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use onramp_lab::Load;
+
+    use super::*;
+
+    /// So many threads cannot be listed.
+    #[test]
+    fn a_failed_cell_leaves_the_rest() {
+        let window = Duration::from_millis(20);
+        let plan = Plan {
+            threads: vec![usize::MAX, 1],
+            window,
+            rounds: 2,
+            pin: false,
+            load: Load::Stream,
+        };
+        let document = Run::failed(|run| measured(run, &plan));
+        let failures = document["failures"].as_array().expect("failures");
+        let cells: Vec<_> = failures.iter().map(|failure| failure["cell"].as_str()).collect();
+        let all = usize::MAX;
+        let want = ["grouped", "mixed"].map(|name| format!("{name}, {all} threads"));
+        assert_eq!(cells, want.each_ref().map(|cell| Some(cell.as_str())));
+        assert_eq!(document["interrupted"], false);
+        let rows = document["rows"].as_array().expect("rows");
+        let designs: Vec<_> = rows.iter().map(|row| row["design"].as_str()).collect();
+        assert_eq!(designs, ["grouped", "mixed"].map(Some));
+    }
 }

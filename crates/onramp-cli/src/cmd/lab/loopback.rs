@@ -70,19 +70,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         )));
     }
     let plan = Plan { pairs, window: args.common.seconds, rounds, load };
-    let mut run = Run::new(&args.common, plan.pairs.len() * Design::ALL.len() * (rounds + 1))?;
+    let run = Run::new(&args.common, plan.pairs.len() * Design::ALL.len() * (rounds + 1))?;
     limits::check(2 * most, 0)?;
-    let cells = loopback::run(&plan, |text| run.show(text))?;
+    measured(run, &plan)
+}
+
+/// Measures, and writes and prints the results.
+fn measured(mut run: Run, plan: &Plan) -> Result<()> {
+    let load = plan.load;
+    let cells = run.measure(|steps| loopback::run(plan, steps))?;
     let mut results = Map::new();
-    let rows = cells.chunks(Design::ALL.len());
-    results.insert(
-        "rows".into(),
-        rows.flat_map(|row| row.iter().map(|cell| json(cell, row))).collect(),
-    );
+    results.insert("rows".into(), cells.iter().map(|cell| json(cell, &cells)).collect());
     let parameters = json!({
         "pairs": plan.pairs,
         "seconds": number(plan.window.as_secs_f64()),
-        "rounds": rounds,
+        "rounds": plan.rounds,
         "payload": PAYLOAD,
         "credits": load.burst().unwrap_or(CREDITS),
         "load": load.name(),
@@ -91,13 +93,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("loopback", parameters, results, &table(&cells))
 }
 
-/// Returns the measurement of the spinlock, with which all others in `row` are compared; the first
-/// in `row` if the spinlock was not measured.
-fn base(row: &[Measurement]) -> &Measurement {
-    row.iter().find(|cell| cell.design == Design::Spinlock).unwrap_or(&row[0])
+/// Returns the measurement of the spinlock with as many pairs as the measurement `cell`.
+fn base<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
+    let base = (Design::Spinlock, cell.pairs);
+    cells.iter().find(|other| (other.design, other.pairs) == base)
 }
 
-fn json(cell: &Measurement, row: &[Measurement]) -> Value {
+fn json(cell: &Measurement, cells: &[Measurement]) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.design.name().into());
     map.insert("pairs".into(), cell.pairs.into());
@@ -106,7 +108,7 @@ fn json(cell: &Measurement, row: &[Measurement]) -> Value {
     map.insert("packets".into(), cell.packets.into());
     map.insert("lock".into(), cell.lock.as_ref().map_or(Value::Null, |row| lock(row, cpus())));
     let mut ratios = Map::new();
-    insert_all(&mut ratios, &FIGURES[..2], |figure| figure.ratio(cell, base(row)));
+    insert_all(&mut ratios, &FIGURES[..2], |figure| figure.ratio(cell, base(cells, cell)?));
     map.insert("ratios_to_spinlock".into(), ratios.into());
     Value::Object(map)
 }
@@ -120,11 +122,10 @@ fn table(cells: &[Measurement]) -> String {
     columns.extend(latencies(|cell: &Measurement| &cell.latency));
     columns.push(Column::new("contended", |cell: &Measurement| {
         let share = |lock: &LockRow| format!("{:.2} %", 100.0 * lock.contended_share());
-        cell.lock.as_ref().map_or_else(|| "no lock".to_owned(), share)
+        let none = if cell.design == Design::PerQueue { "no lock" } else { "-" };
+        cell.lock.as_ref().map_or_else(|| none.to_owned(), share)
     }));
-    let row =
-        |cell: &Measurement| cells.chunks(Design::ALL.len()).find(|row| row[0].pairs == cell.pairs);
-    columns.push(FIGURES[0].ratio_column("Mpps to spinlock", move |cell| row(cell).map(base)));
+    columns.push(FIGURES[0].ratio_column("Mpps to spinlock", |cell| base(cells, cell)));
     let mut text = common::table(cells, &columns);
     text.push_str("\nThe locks, in the columns of lockmeter (2004):\n\n");
     for cell in cells {
@@ -143,4 +144,28 @@ fn table(cells: &[Measurement]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use onramp_lab::Load;
+
+    use super::*;
+
+    /// A network needs a place.
+    #[test]
+    fn a_failed_cell_leaves_the_rest() {
+        let window = Duration::from_millis(20);
+        let plan = Plan { pairs: vec![0, 1], window, rounds: 2, load: Load::Stream };
+        let document = Run::failed(|run| measured(run, &plan));
+        let failures = document["failures"].as_array().expect("failures");
+        let cells: Vec<_> = failures.iter().map(|failure| failure["cell"].as_str()).collect();
+        assert_eq!(cells, ["spinlock, 0 pairs", "mutex, 0 pairs", "per-queue, 0 pairs"].map(Some));
+        assert_eq!(document["interrupted"], false);
+        let rows = document["rows"].as_array().expect("rows");
+        let designs: Vec<_> = rows.iter().map(|row| row["design"].as_str()).collect();
+        assert_eq!(designs, ["spinlock", "mutex", "per-queue"].map(Some));
+    }
 }

@@ -46,10 +46,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (rounds, subjects) = (args.common.rounds as usize, subjects(&args.kinds)?);
     let backlogs = args.backlog.clone();
     let flows = args.flows.clone();
-    let cells = flows.len() * backlogs.len().max(1) * subjects.len();
+    let steps = flows.len() * backlogs.len().max(1) * subjects.len() * rounds;
     let plan = Plan { subjects, flows, backlogs, window: args.common.seconds, rounds };
-    let mut run = Run::new(&args.common, cells * rounds)?;
-    let cells = qdisc::run(&plan, |text| run.show(text))?;
+    let run = Run::expecting(&args.common.reports, steps, plan.expected())?;
+    measured(run, &plan)
+}
+
+/// Measures, and writes and prints the results.
+fn measured(mut run: Run, plan: &Plan) -> Result<()> {
+    let cells = run.measure(|steps| qdisc::run(plan, steps))?;
     let mut results = Map::new();
     results
         .insert("rows".into(), cells.iter().map(|cell| json(cell, heap(&cells, cell))).collect());
@@ -58,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "flows": plan.flows,
         "backlog": plan.backlogs,
         "seconds": number(plan.window.as_secs_f64()),
-        "rounds": rounds,
+        "rounds": plan.rounds,
         "burst": BURST,
         "packet_bytes": LEN,
         "packet_ns": PACKET_NS,

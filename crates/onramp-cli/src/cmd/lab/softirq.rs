@@ -90,30 +90,40 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let rounds = args.common.rounds as usize;
     let plan = Plan { clients, burst, window: args.common.seconds, rounds };
-    let mut run = Run::new(&args.common, Design::ALL.len() * rounds)?;
+    let run = Run::new(&args.common, Design::ALL.len() * rounds)?;
     limits::check(2 * clients + 2, 0)?;
-    let cells = softirq::run(&plan, |text| run.show(text))?;
+    measured(run, &plan)
+}
+
+/// Measures, and writes and prints the results.
+fn measured(mut run: Run, plan: &Plan) -> Result<()> {
+    let cells = run.measure(|steps| softirq::run(plan, steps))?;
     let mut results = Map::new();
-    results.insert("rows".into(), cells.iter().map(|cell| json(cell, &cells[0])).collect());
+    results.insert("rows".into(), cells.iter().map(|cell| json(cell, base(&cells))).collect());
     let parameters = json!({
-        "clients": clients,
-        "burst": burst,
+        "clients": plan.clients,
+        "burst": plan.burst,
         "seconds": number(plan.window.as_secs_f64()),
-        "rounds": rounds,
+        "rounds": plan.rounds,
         "payload": PAYLOAD,
         "qdisc": QDISC,
     });
-    run.conclude("softirq", parameters, results, &table(&cells, &plan))
+    run.conclude("softirq", parameters, results, &table(&cells, plan))
 }
 
-fn json(cell: &Measurement, base: &Measurement) -> Value {
+/// Returns the measurement of the design with which all others are compared.
+fn base(cells: &[Measurement]) -> Option<&Measurement> {
+    cells.iter().find(|cell| cell.design == Design::WakeAlways)
+}
+
+fn json(cell: &Measurement, base: Option<&Measurement>) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.design.name().into());
     insert_all(&mut map, FIGURES.iter().chain(&HELPER), |figure| figure.spread(cell));
     map.insert("latency_ns".into(), percentiles(cell.latency.percentiles()));
     map.insert("requests".into(), cell.requests.into());
     let mut ratios = Map::new();
-    insert_all(&mut ratios, &FIGURES, |figure| figure.ratio(cell, base));
+    insert_all(&mut ratios, &FIGURES, |figure| figure.ratio(cell, base?));
     map.insert("ratios_to_wake_always".into(), ratios.into());
     Value::Object(map)
 }
@@ -128,7 +138,7 @@ fn table(cells: &[Measurement], plan: &Plan) -> String {
     let figures = with_design(&mut FIGURES.iter().map(Figure::column).chain(latencies));
     let helper = with_design(&mut HELPER.iter().map(Figure::column));
     let ratio = |figure: &'static Figure<Round>| {
-        figure.ratio_column(figure.header(), |_: &Measurement| cells.first())
+        figure.ratio_column(figure.header(), |_: &Measurement| base(cells))
     };
     let ratios = with_design(&mut FIGURES.iter().map(ratio));
     format!(
@@ -136,4 +146,24 @@ fn table(cells: &[Measurement], plan: &Plan) -> String {
          Divided by the figures of wake-always in the same round:\n\n{ratios}\n\
          Events of the helper or the runner, per second:\n\n{helper}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A network without room for a packet cannot be made, so that even the design is missing by
+    /// which the others are divided.
+    #[test]
+    fn all_cells_may_fail() {
+        let window = Duration::from_millis(20);
+        let plan = Plan { clients: 1, burst: 0, window, rounds: 2 };
+        let document = Run::failed(|run| measured(run, &plan));
+        let failures = document["failures"].as_array().expect("failures");
+        let cells = failures.iter().map(|failure| failure["cell"].as_str());
+        assert!(cells.eq(Design::ALL.map(|design| Some(design.name()))), "{failures:?}");
+        assert_eq!(document["rows"].as_array().map(Vec::len), Some(0));
+    }
 }

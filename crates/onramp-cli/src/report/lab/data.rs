@@ -6,6 +6,7 @@ use onramp_lab::contention::Design;
 use serde_json::{Map, Value};
 
 use super::{Story, at, story, words};
+use crate::watch;
 
 /// The results of one experiment, as the experiment wrote them.
 #[derive(Debug)]
@@ -175,6 +176,11 @@ impl Document {
         let text = |key: &str| machine.get(key).and_then(Value::as_str).map(str::to_owned);
         let parts = [text("cpu"), cpus, memory, text("kernel")].into_iter().flatten();
         parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns sentences that say what the run could not measure.
+    pub(super) fn missing(&self) -> Vec<String> {
+        watch::missing(&self.whole)
     }
 
     /// Returns a warning if other programs kept the machine busy before the experiment ran.

@@ -35,6 +35,9 @@ pub(super) fn contention(results: &Results, histograms: bool) -> String {
     for (threads, manners) in tables {
         let here = |row: &&Row| (row.threads, row.manners) == (threads, manners);
         let rows: Vec<&Row> = rows.iter().filter(here).collect();
+        if rows.is_empty() {
+            continue;
+        }
         let _ = writeln!(text, "\n{threads} thread(s), {}", manner(manners));
         text.push_str(&figures(&rows, &ratios));
         if threads > *cpus {
