@@ -77,7 +77,8 @@ impl Progress {
     pub(crate) fn step(&mut self, text: &str) {
         let now = MonotonicClock.now();
         if self.done == 0 && (self.line.shown || self.due.is_some()) {
-            tell(&format!("{} measurements take about {}", self.steps, span(self.expected)));
+            let (steps, span) = (self.steps, span(self.expected));
+            tell(&format!("this run takes about {span}, for {steps} measurement(s)"));
         }
         let left = span(self.left(Duration::from_nanos(now.since(self.began))));
         self.done += 1;

@@ -5,7 +5,7 @@
 use std::io::{self, IsTerminal as _, Read, Write as _};
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
-use std::{fs, thread};
+use std::thread;
 
 use anyhow::{Result, anyhow};
 use nix::errno::Errno;
@@ -36,8 +36,7 @@ impl Interrupt {
     /// Begins to listen, until the program ends. The signals are blocked in the calling thread and
     /// in all threads that it starts later, so the program must have no other thread.
     pub(crate) fn listen() -> Result<Self> {
-        let all = [Signal::SIGINT, Signal::SIGTERM];
-        let ending: SigSet = all.into_iter().filter(|signal| !is_ignored(*signal)).collect();
+        let ending: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
         ending.thread_block()?;
         let heard = Arc::new(OnceLock::new());
         let first = heard.clone();
@@ -62,15 +61,6 @@ impl Interrupt {
     pub(crate) fn signal(&self) -> Option<Signal> {
         self.0.get().copied()
     }
-}
-
-/// Whether the program was started with this signal ignored, as a shell does for SIGINT with a
-/// command in the background.
-fn is_ignored(signal: Signal) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask & 1 << (signal as i32 - 1) != 0)
 }
 
 impl Signals {

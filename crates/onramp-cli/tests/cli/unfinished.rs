@@ -107,7 +107,7 @@ fn interrupted(line: &str, step: u32, signal: Signal) -> Value {
             break;
         }
     }
-    assert!(told[0].contains(" measurements take about "), "{told:?}");
+    assert!(told[0].contains("this run takes about "), "{told:?}");
     let pid = Pid::from_child(&child);
     kill_process(pid, signal).expect("it runs");
     told.extend(lines.map(|line| line.expect("it is UTF-8")));
