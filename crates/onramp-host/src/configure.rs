@@ -42,17 +42,22 @@ impl Described {
     fn of(devices: &Netdevs, device: &Netdev) -> Self {
         let peer = device.peer.and_then(|peer| devices.by_index(peer));
         let mut made = format!("numtxqueues {} type {}", device.queues, device.kind.name);
+        for (key, value) in &device.given.0 {
+            made += &format!(" {key} {value}");
+        }
         if let Some(peer) = peer {
             made += &format!(" peer name {} numtxqueues {}", peer.name, peer.queues);
-        }
-        for (key, address) in &device.given.0 {
-            made += &format!(" {key} {address}");
         }
         Self {
             name: device.name.clone(),
             made,
             peer: peer.map(|peer| peer.name.clone()),
-            addresses: device.given.0.iter().map(|(_, address)| *address).collect(),
+            addresses: device
+                .given
+                .0
+                .iter()
+                .filter_map(|(key, _)| device.given.address(key))
+                .collect(),
             line: 0,
             is_second: peer.is_some_and(|peer| peer.index > device.index),
             mtu: device.mtu,

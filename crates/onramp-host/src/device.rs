@@ -2,8 +2,10 @@
 
 mod link_end;
 mod relay;
+mod socket;
 mod types;
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use onramp_core::Device;
@@ -12,7 +14,7 @@ use onramp_dev::Null;
 use onramp::BuildError;
 
 pub(crate) use self::link_end::{Carried, LinkEnd};
-pub(crate) use self::relay::{Listener, Relay};
+pub(crate) use self::relay::{Listener, Relay, RelayView};
 pub(crate) use self::types::TYPES;
 
 use std::sync::Arc;
@@ -43,8 +45,11 @@ pub(crate) struct Type {
     /// Whether the default qdisc of such devices is `noqueue`, because they send at once or have no
     /// queue to wait in (`IFF_NO_QUEUE`).
     pub(crate) no_queue: bool,
+    /// Whether such a device is always one end of a pair. If not, it is one only if the command has
+    /// an option with the operand [`Operand::Peer`].
+    pub(crate) always_pair: bool,
     /// Makes the parts of devices that lie below their links: one for the new device, and one for
-    /// the other end if the type makes pairs.
+    /// the other end if the device is one end of a pair.
     pub(crate) make: fn(&Request<'_>) -> Result<Vec<End>, Refusal>,
 }
 
@@ -53,6 +58,11 @@ fn refusal(what: &str, address: SocketAddr, error: &std::io::Error) -> Refusal {
     let said = error.to_string();
     let said = said.split(" (os error").next().unwrap_or_default();
     Refusal::new(&format!("RTNETLINK answers: {said}"), format!("cannot {what} {address}"))
+}
+
+/// Returns the error for options that do not fit together.
+fn invalid(why: &str) -> Refusal {
+    Refusal::new("RTNETLINK answers: Invalid argument", why)
 }
 
 /// An option that devices of a type can have, and the operand that follows the option.
@@ -72,21 +82,67 @@ pub(crate) enum Operand {
     /// The name of the other end of the pair, and other properties that `ip link add` accepts:
     /// `name v1 mtu 1400`.
     Peer,
+    /// A whole number between `least` and `most`. Help texts call it `name`.
+    Number { name: &'static str, least: u32, most: u32 },
 }
 
-/// The options that a command gave after the type of a device, each with its address.
+impl Operand {
+    /// Returns the placeholder for the operand in help texts.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Address => "ADDRESS:PORT",
+            Self::Peer => "<options>",
+            Self::Number { name, .. } => name,
+        }
+    }
+}
+
+/// The value of an option of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Address(SocketAddr),
+    Number(u32),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Number(number) => number.fmt(f),
+        }
+    }
+}
+
+/// The options that a command gave after the type of a device, each with its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Given(pub(crate) Vec<(&'static str, SocketAddr)>);
+pub(crate) struct Given(pub(crate) Vec<(&'static str, Value)>);
 
 impl Given {
+    /// Returns the value that was given for the option `key`, or `None` if there is none.
+    pub(crate) fn get(&self, key: &str) -> Option<Value> {
+        self.0.iter().find(|(given, _)| *given == key).map(|(_, value)| *value)
+    }
+
     /// Returns the address that was given for the option `key`, or `None` if there is none.
     pub(crate) fn address(&self, key: &str) -> Option<SocketAddr> {
-        self.0.iter().find(|(given, _)| *given == key).map(|(_, address)| *address)
+        match self.get(key)? {
+            Value::Address(address) => Some(address),
+            Value::Number(_) => None,
+        }
+    }
+
+    /// Returns the number that was given for the option `key`, or `None` if there is none.
+    pub(crate) fn number(&self, key: &str) -> Option<u32> {
+        match self.get(key)? {
+            Value::Number(number) => Some(number),
+            Value::Address(_) => None,
+        }
     }
 
     /// Replaces the address that was given for the option `key`.
     pub(crate) fn set(&mut self, key: &str, address: SocketAddr) {
-        self.0.iter_mut().filter(|(given, _)| *given == key).for_each(|place| place.1 = address);
+        let value = Value::Address(address);
+        self.0.iter_mut().filter(|(given, _)| *given == key).for_each(|place| place.1 = value);
     }
 }
 
@@ -98,6 +154,8 @@ pub(crate) struct Request<'a> {
     /// Size of the largest packet without its link header, bytes: of the device, and of the other
     /// end if the type makes pairs.
     pub(crate) mtu: [u32; 2],
+    /// Whether the device shall be one end of a pair.
+    pub(crate) pair: bool,
     /// The options of the type.
     pub(crate) given: &'a Given,
 }
@@ -137,14 +195,13 @@ impl From<BuildError> for Refusal {
 /// Returns stand-ins for the part below the link, for a device of this type or for both ends of a
 /// pair. They are used while commands are only tried.
 pub(crate) fn trial(kind: &Type, request: &Request<'_>) -> Vec<End> {
-    let is_pair = kind.options.iter().any(|option| option.what == Operand::Peer);
     let end = |place: usize| {
         let mtu = request.mtu[place].saturating_add(kind.header);
         let queues =
             (0..request.queues[place]).map(|_| Box::new(Null::new(mtu)) as Box<dyn Device>);
         End { queues: queues.collect(), end: Arc::default(), listener: None }
     };
-    (0..1 + usize::from(is_pair)).map(end).collect()
+    (0..1 + usize::from(request.pair)).map(end).collect()
 }
 
 /// Returns the type with this name, or `None` if there is none.

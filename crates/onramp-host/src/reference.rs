@@ -376,8 +376,8 @@ pub fn device_types() -> Vec<DeviceType> {
     let option = |option: &super::device::Opt| DeviceOption {
         key: option.key,
         operand: match option.what {
-            Operand::Address => "ADDRESS:PORT",
             Operand::Peer => "[name] NAME ..",
+            what => what.name(),
         },
         needed: option.needed,
         help: option.help,

@@ -204,7 +204,8 @@ fn of_type(verb: &Verb, id: &str, words: &[&str]) -> Vec<Candidate> {
     let types = device_types();
     let Some(kind) = types.iter().find(|it| it.name == id) else { return Vec::new() };
     // After `peer`, the other end of a pair takes the same options as a device.
-    if let Some((_, behind)) = words.split_first().filter(|(word, _)| **word == "peer") {
+    if let Some(place) = words.iter().position(|word| *word == "peer") {
+        let behind = &words[place + 1..];
         if let Some(Takes::Value(_)) = behind.last().and_then(|last| takes(verb, last)) {
             return Vec::new();
         }

@@ -83,7 +83,7 @@ impl Shell {
         for (line, next) in [
             ("onramp tc qdisc add dev d0 root fq_", "fq_codel fq_pie"),
             ("onramp tc cl", "class"),
-            ("onramp ip link add u0 type udp ", "listen local remote"),
+            ("onramp ip link add u0 type udp ", "clients idle listen local peer remote"),
             ("tc qdisc add dev d0 root bfifo ", "help limit"),
             ("tc qdisc add dev d0 root fq limit ", ""),
         ] {

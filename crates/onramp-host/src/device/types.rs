@@ -2,18 +2,28 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use onramp_core::{Device, DeviceInfo};
-use onramp_dev::{Null, Udp, UdpOptions};
+use onramp_dev::{Null, Udp};
 
 use super::link_end::{Switched, Wire};
-use super::{End, LinkEnd, Listener, Operand, Opt, Refusal, Request, Type, refusal};
+use super::relay::{Fan, Limits, Listener};
+use super::socket::{ETHERNET, Upstream, udp_device, udp_socket};
+use super::{End, Given, LinkEnd, Operand, Opt, Refusal, Request, Type, invalid, refusal};
 
-/// Size of the Ethernet header, bytes.
-const ETHERNET: u32 = 14;
 /// The mtu (largest packet without its link header) of a `veth` and of a `udp` device, bytes: the
 /// minimum, the default and the maximum.
 const ETHER_MTU: [u32; 3] = [68, 1_500, 65_535];
+
+/// The most clients that a relay may be allowed to have. Each has a socket, and a socket has one of
+/// the 65,535 ports of its address.
+const CLIENTS_MAX: u32 = 65_535;
+/// Number of clients that a relay may have by default.
+const CLIENTS: u32 = 1_024;
+/// Greatest and default time after which a relay forgets a client that is silent, seconds.
+const IDLE_MAX: u32 = 86_400;
+const IDLE: u32 = 60;
 
 /// All types of devices.
 pub(crate) const TYPES: &[Type] = &[
@@ -27,6 +37,7 @@ pub(crate) const TYPES: &[Type] = &[
         header: ETHERNET,
         mtu: [0, 1_500, 0],
         no_queue: true,
+        always_pair: false,
         make: dummy,
     },
     Type {
@@ -39,6 +50,7 @@ pub(crate) const TYPES: &[Type] = &[
         header: ETHERNET,
         mtu: [0, 65_536, 0],
         no_queue: true,
+        always_pair: false,
         make: loopback,
     },
     Type {
@@ -56,6 +68,7 @@ pub(crate) const TYPES: &[Type] = &[
         header: ETHERNET,
         mtu: ETHER_MTU,
         no_queue: true,
+        always_pair: true,
         make: veth,
     },
     Type {
@@ -78,7 +91,26 @@ pub(crate) const TYPES: &[Type] = &[
                 key: "listen",
                 what: Operand::Address,
                 needed: false,
-                help: "sends the datagrams that arrive at this address to `remote`",
+                help: "relays the datagrams that clients send to this address to `remote`, and the \
+                       answers back",
+            },
+            Opt {
+                key: "clients",
+                what: Operand::Number { name: "COUNT", least: 1, most: CLIENTS_MAX },
+                needed: false,
+                help: "the most clients that `listen` serves at a time [1024]",
+            },
+            Opt {
+                key: "idle",
+                what: Operand::Number { name: "SECONDS", least: 1, most: IDLE_MAX },
+                needed: false,
+                help: "how long a client stays known without a datagram from or for it [60]",
+            },
+            Opt {
+                key: "peer",
+                what: Operand::Peer,
+                needed: false,
+                help: "a second device, through which the answers go back to the clients",
             },
         ],
         layer: "none",
@@ -87,6 +119,7 @@ pub(crate) const TYPES: &[Type] = &[
         header: ETHERNET,
         mtu: ETHER_MTU,
         no_queue: false,
+        always_pair: false,
         make: udp,
     },
 ];
@@ -130,7 +163,6 @@ fn veth(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
 
 fn udp(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     let given = request.given;
-    let invalid = |why: &str| Refusal::new("RTNETLINK answers: Invalid argument", why);
     let Some(local) = given.address("local") else {
         return Err(invalid("give the address to send from: local 0.0.0.0:0"));
     };
@@ -143,47 +175,89 @@ fn udp(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     if remote.is_some_and(|remote| remote.is_ipv4() != local.is_ipv4() || remote.port() == 0) {
         return Err(invalid("remote needs a port, and an address of the same family as local"));
     }
-    let end = Arc::<LinkEnd>::default();
     let mut queues = Vec::new();
     for _ in 0..request.queues[0] {
-        queues.push(socket(local, remote, request.mtu[0])?);
+        queues.push(udp_socket(local, remote, request.mtu[0])?);
     }
-    let listener = match (given.address("listen"), remote) {
-        (None, _) => None,
-        (Some(_), None) => {
-            return Err(invalid("listen needs remote, to which it sends: give both"));
+    let Some(listen) = given.address("listen") else {
+        let only = ["clients", "idle"].into_iter().find(|key| given.get(key).is_some());
+        if let Some(key) = only.or_else(|| request.pair.then_some("peer")) {
+            return Err(invalid(&format!("{key} is for a device with listen: give listen, too")));
         }
-        (Some(listen), Some(_)) => Some(Listener::bind(listen, &end)?),
+        let end = Arc::<LinkEnd>::default();
+        let queues = boxed(queues.into_iter().map(|queue| Switched::new(end.clone(), queue)));
+        return Ok(vec![End { queues, end, listener: None }]);
     };
-    let queues = boxed(queues.into_iter().map(|queue| Switched::new(end.clone(), queue)));
-    Ok(vec![End { queues, end, listener }])
+    let Some(remote) = remote else {
+        return Err(invalid("listen needs remote, to which it sends: give both"));
+    };
+    relay(request, queues, Upstream { local, remote, mtu: request.mtu[0] }, listen)
 }
 
-fn socket(local: SocketAddr, remote: Option<SocketAddr>, mtu: u32) -> Result<Udp, Refusal> {
-    let refused = |error: std::io::Error| refusal("bind a UDP socket to", local, &error);
-    let socket = std::net::UdpSocket::bind(local).map_err(refused)?;
-    if let Some(remote) = remote {
-        let refused = |error| refusal("connect a UDP socket to", remote, &error);
-        socket.connect(remote).map_err(refused)?;
+/// Makes the parts of a device that relays between the clients of `listen` and a server. `queues`
+/// has a socket for each transmit queue of the device, for packets that come from no client.
+fn relay(
+    request: &Request<'_>,
+    queues: Vec<Udp>,
+    upstream: Upstream,
+    listen: SocketAddr,
+) -> Result<Vec<End>, Refusal> {
+    let limits = limits(request.given, &upstream)?;
+    let end = Arc::<LinkEnd>::default();
+    // A second socket cannot have the port that `local` names, so the only client shares the socket
+    // of the queue.
+    let own = queues.first().filter(|_| upstream.local.port() != 0);
+    let own = own.map(|queue| queue.socket().try_clone()).transpose();
+    let own = own.map_err(|error| refusal("bind a UDP socket to", upstream.local, &error))?;
+    let mut listener = Listener::bind(listen, &end, upstream, own, limits)?;
+    let upstreams = listener.upstreams();
+    let fan = |queue| Switched::new(end.clone(), Fan::new(queue, upstreams.clone()));
+    let first = boxed(queues.into_iter().map(fan));
+    let mut second = None;
+    if request.pair {
+        let end = Arc::<LinkEnd>::default();
+        let mut queues = Vec::new();
+        for _ in 0..request.queues[1] {
+            queues.push(udp_device(listener.socket(listen)?, request.mtu[1])?);
+        }
+        let queues = boxed(queues.into_iter().map(|queue| Switched::new(end.clone(), queue)));
+        listener.answer_through(&end);
+        second = Some(End { queues, end, listener: None });
     }
-    let options = UdpOptions { mtu: mtu.saturating_add(ETHERNET), ..UdpOptions::default() };
-    Udp::new(socket, options)
-        .map_err(|error| Refusal::new("RTNETLINK answers: Invalid argument", error.to_string()))
+    let first = End { queues: first, end, listener: Some(listener) };
+    Ok(std::iter::once(first).chain(second).collect())
+}
+
+fn limits(given: &Given, upstream: &Upstream) -> Result<Limits, Refusal> {
+    let clients = given.number("clients");
+    let is_shared = upstream.local.port() != 0;
+    if is_shared && clients.is_some_and(|clients| clients > 1) {
+        return Err(invalid(
+            "each client has its own socket: with clients, give local the port 0; with a port in \
+             local, one client is served at a time",
+        ));
+    }
+    let idle = given.number("idle").unwrap_or(IDLE);
+    Ok(Limits {
+        clients: if is_shared { 1 } else { clients.unwrap_or(CLIENTS) },
+        idle: Duration::from_secs(idle.into()),
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Given, trial};
+    use super::super::{Value, trial};
     use super::*;
 
     /// The queues of each type report a largest packet that is 14 bytes (the Ethernet header)
     /// larger than the mtu of the command, and report that they never block.
     #[test]
     fn queues_are_as_they_are_asked_for() {
-        let local = ("local", SocketAddr::from(([127, 0, 0, 1], 0)));
+        let local = ("local", Value::Address(SocketAddr::from(([127, 0, 0, 1], 0))));
         for kind in TYPES {
             let given = Given(if kind.name == "udp" { vec![local] } else { Vec::new() });
-            let request = Request { queues: [2, 3], mtu: [1_000, 2_000], given: &given };
+            let (queues, mtu, pair) = ([2, 3], [1_000, 2_000], kind.always_pair);
+            let request = Request { queues, mtu, pair, given: &given };
             let made = (kind.make)(&request).expect("it can be made");
             for (ends, is_trial) in [(made, false), (trial(kind, &request), true)] {
                 assert_eq!(ends.len(), if kind.name == "veth" { 2 } else { 1 }, "{}", kind.name);

@@ -10,7 +10,7 @@ use super::ask::Ask;
 use super::words::{Fault, Words};
 use super::{Done, begins, help, show};
 use crate::What;
-use crate::device::{self, End, Given, Operand, Refusal, Relay, Request, Type};
+use crate::device::{self, End, Given, Listener, Operand, Refusal, Relay, Request, Type, Value};
 use crate::netdev::{Netdev, Netdevs, default_qdisc};
 use onramp::{Link, LinkBuilder};
 
@@ -31,11 +31,13 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
         return Err(Fault::kernel("Error: Unknown device type.", &why));
     };
     let (given, peer) = options(kind, words)?;
+    let pair = kind.always_pair || peer.is_some();
     let first = Wanted::new(kind, &ask)?;
     let second = Wanted::new(kind, &peer.unwrap_or_default())?;
     let request = Request {
         queues: [first.queues, second.queues],
         mtu: [first.mtu, second.mtu],
+        pair,
         given: &given,
     };
     create(devices, kind, [first, second], &given, &request)?;
@@ -53,33 +55,49 @@ fn options<'a>(
         let option = kind.options.iter().find(|option| option.key == word).ok_or_else(usage)?;
         match option.what {
             Operand::Peer => {
-                let ask = Ask::read(words)?;
+                let others = kind.options.iter().filter(|option| option.what != Operand::Peer);
+                let ask = Ask::read_until(words, |word| others.clone().any(|it| it.key == word))?;
                 if let Some(kind) = ask.kind {
                     return Err(Fault::again("type", kind));
                 }
-                peer = Some(ask);
+                if peer.replace(ask).is_some() {
+                    return Err(Fault::again(option.key, words.peek().unwrap_or_default()));
+                }
             }
-            Operand::Address => {
+            what => {
                 let word = words.value()?;
-                let wrong = || {
-                    let why = "expected an address and a port, such as 127.0.0.1:4000";
+                let value = value(what, word).map_err(|why| {
                     Fault::argument(word, &format!("Invalid \"{}\" value: {why}", option.key))
-                };
-                let alone = || word.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0));
-                let address = word.parse().or_else(|_| alone()).map_err(|_| wrong())?;
-                if given.address(option.key).is_some() {
+                })?;
+                if given.get(option.key).is_some() {
                     return Err(Fault::again(option.key, word));
                 }
-                given.0.push((option.key, address));
+                given.0.push((option.key, value));
             }
         }
     }
     for option in kind.options.iter().filter(|option| option.needed) {
-        if given.address(option.key).is_none() {
+        if given.get(option.key).is_none() {
             return Err(Fault::missing(1, option.key, ""));
         }
     }
     Ok((given, peer))
+}
+
+/// Reads the operand of an option. If it is wrong, returns an error that says what is expected.
+fn value(what: Operand, word: &str) -> Result<Value, String> {
+    match what {
+        Operand::Number { least, most, .. } => {
+            let number = word.parse().ok().filter(|number| (least..=most).contains(number));
+            number.map(Value::Number).ok_or_else(|| format!("expected {least} to {most}"))
+        }
+        Operand::Address | Operand::Peer => {
+            let alone = || word.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0));
+            let address = word.parse().or_else(|_| alone()).map(Value::Address);
+            let expected = "expected an address and a port, such as 127.0.0.1:4000";
+            address.map_err(|_| expected.to_owned())
+        }
+    }
 }
 
 /// The properties of a new device that a command asks for.
@@ -153,11 +171,19 @@ fn create(
     given: &Given,
     request: &Request<'_>,
 ) -> Result<(), Fault> {
-    let names = names(devices, kind, &wanted)?;
+    let names = names(devices, kind, &wanted, request.pair)?;
     let ends = if devices.is_trial { device::trial(kind, request) } else { (kind.make)(request)? };
-    let mut made: Vec<Netdev> = Vec::new();
-    for ((end, wanted), name) in ends.into_iter().zip(wanted).zip(names) {
-        made.push(build(kind, end, wanted, name, given)?);
+    let (mut made, mut listener) = (Vec::<Netdev>::new(), None);
+    for ((mut end, wanted), name) in ends.into_iter().zip(wanted).zip(names) {
+        // The options belong to the first end of a pair.
+        let given = if made.is_empty() { given.clone() } else { Given::default() };
+        let listens = end.listener.take();
+        let relays = listens.is_some() || listener.is_some();
+        listener = listener.or(listens);
+        made.push(build(kind, end, wanted, name, given, relays)?);
+    }
+    if let Some(listener) = listener {
+        relay(&mut made, listener)?;
     }
     // The second end of a pair gets its device number before the first end, as in Linux.
     for index in (0..made.len()).rev() {
@@ -177,10 +203,14 @@ fn create(
 }
 
 /// Returns the names of the device and of the other end: names that the command gave, or free ones.
-fn names(devices: &Netdevs, kind: &Type, wanted: &[Wanted; 2]) -> Result<[String; 2], Fault> {
+fn names(
+    devices: &Netdevs,
+    kind: &Type,
+    wanted: &[Wanted; 2],
+    pair: bool,
+) -> Result<[String; 2], Fault> {
     let exists = |why: String| Fault::kernel("RTNETLINK answers: File exists", &why);
     let [first, second] = wanted.each_ref().map(|wanted| wanted.name.clone());
-    let pair = kind.options.iter().any(|option| option.what == Operand::Peer);
     // The second end of a pair gets its name before the first end, as in Linux.
     let second = second.unwrap_or_else(|| devices.free_name(kind.name, first.as_deref()));
     let other = pair.then_some(&*second);
@@ -198,28 +228,18 @@ fn names(devices: &Netdevs, kind: &Type, wanted: &[Wanted; 2]) -> Result<[String
     Ok([first, second])
 }
 
+/// Makes a device. `relays` says whether a relay sends through it.
 fn build(
     kind: &'static Type,
     end: End,
     wanted: Wanted,
     name: String,
-    given: &Given,
+    given: Given,
+    relays: bool,
 ) -> Result<Netdev, Fault> {
-    let End { queues, end, listener } = end;
-    let link = builder(kind, queues, wanted.txqueuelen, listener.is_some());
+    let End { queues, end, .. } = end;
+    let link = builder(kind, queues, wanted.txqueuelen, relays);
     let link = link.build().map_err(|error| Fault::from(Refusal::from(error)))?;
-    let refused = |error: std::io::Error| {
-        let why = format!("cannot start a thread: {error}");
-        Fault::kernel("RTNETLINK answers: Cannot allocate memory", &why)
-    };
-    let relay = listener.map(|listener| Relay::start(listener, &link)).transpose();
-    let relay = relay.map_err(refused)?;
-    let mut given = given.clone();
-    if let Some(address) = relay.as_ref().and_then(Relay::address) {
-        // Store the address with the port number that the kernel chose, if the command left the
-        // choice to the kernel.
-        given.set("listen", address);
-    }
     end.set_up(wanted.up);
     Ok(Netdev {
         address: wanted.address.unwrap_or_else(|| new_address(kind)),
@@ -235,8 +255,25 @@ fn build(
         peer: None,
         link,
         end,
-        relay,
+        relay: None,
     })
+}
+
+/// Starts the relay of a new device. If the device has a peer, the answers go through the peer.
+fn relay(made: &mut [Netdev], listener: Listener) -> Result<(), Fault> {
+    let Some((device, others)) = made.split_first_mut() else { return Ok(()) };
+    let back = others.first().map(|peer| &peer.link);
+    let relay = Relay::start(listener, &device.link, back).map_err(|error| {
+        let why = format!("cannot start a thread: {error}");
+        Fault::kernel("RTNETLINK answers: Cannot allocate memory", &why)
+    })?;
+    if let Some(address) = relay.address() {
+        // Store the address with the port number that the kernel chose, if the command left the
+        // choice to the kernel.
+        device.given.set("listen", address);
+    }
+    device.relay = Some(relay);
+    Ok(())
 }
 
 /// Returns a builder for the link of a new device. The default qdisc follows from the device's

@@ -34,8 +34,18 @@ impl<'a> Ask<'a> {
     /// Reads the words of a command up to and including the type, or to the end if there is no
     /// type.
     pub(super) fn read(words: &mut Words<'a>) -> Result<Self, Fault> {
+        Self::read_until(words, |_| false)
+    }
+
+    /// Reads the words of a command as [`read`](Self::read) does, but at most up to the first word
+    /// for which `ends` returns true. This word stays unread.
+    pub(super) fn read_until(
+        words: &mut Words<'a>,
+        ends: impl Fn(&str) -> bool,
+    ) -> Result<Self, Fault> {
         let mut ask = Self::default();
-        while let Some(word) = words.next() {
+        while words.peek().is_some_and(|word| !ends(word)) {
+            let Some(word) = words.next() else { break };
             ask.word(word, words)?;
             if ask.kind.is_some() {
                 break;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::device::{Operand, Opt, TYPES, Type};
+use crate::device::{Opt, TYPES, Type};
 
 /// The output of `ip help`.
 pub(super) const IP: &str = "\
@@ -62,10 +62,7 @@ pub(super) fn of(kind: &Type) -> String {
 }
 
 fn usage(option: &Opt) -> String {
-    let operand = match option.what {
-        Operand::Address => "ADDRESS:PORT",
-        Operand::Peer => "<options>",
-    };
+    let operand = option.what.name();
     match option.needed {
         true => format!("{} {operand}", option.key),
         false => format!("[{} {operand}]", option.key),

@@ -7,7 +7,7 @@ use onramp_core::show::{Out, Style};
 use super::words::{Fault, Words};
 use super::{Done, Options};
 use crate::What;
-use crate::device::Carried;
+use crate::device::{Carried, RelayView, Value};
 use crate::netdev::{Netdev, Netdevs};
 
 /// Which devices the command `ip link show` shows.
@@ -96,7 +96,7 @@ struct State<'a> {
 impl<'a> State<'a> {
     fn of(devices: &'a Netdevs, device: &Netdev) -> Self {
         let peer = device.peer.and_then(|peer| devices.by_index(peer));
-        let cut = peer.is_some_and(|peer| !peer.up);
+        let cut = device.kind.carrier && peer.is_some_and(|peer| !peer.up);
         let mut flags = Vec::new();
         if device.up && cut {
             flags.push("NO-CARRIER");
@@ -237,9 +237,12 @@ fn details(device: &Netdev, out: &mut Out) {
     out.string("info_kind", device.kind.name, format_args!("{} ", device.kind.name));
     if !device.given.0.is_empty() {
         out.open(Some("info_data"));
-        for (key, address) in &device.given.0 {
-            let text = address.to_string();
-            out.string(key, &text, format_args!("{key} {text} "));
+        for (key, value) in &device.given.0 {
+            let text = format_args!("{key} {value} ");
+            match value {
+                Value::Address(address) => out.string(key, &address.to_string(), text),
+                Value::Number(number) => out.uint(key, u64::from(*number), text),
+            }
         }
         out.close();
     }
@@ -281,6 +284,39 @@ fn stats(device: &Netdev, out: &mut Out) {
     out.open(Some("stats64"));
     direction("rx", &RECEIVED, received, widths, out);
     direction("tx", &SENT, sent, widths, out);
+    out.close();
+    if let Some(relay) = &device.relay {
+        self::relay(&relay.view(), out);
+    }
+}
+
+/// Writes the counters of a device's relay.
+fn relay(view: &RelayView, out: &mut Out) {
+    let RelayView { clients, clients_max, forgotten, errors, .. } = *view;
+    out.open(Some("relay"));
+    out.uint("clients", clients, format_args!("    relay: clients {clients}"));
+    out.uint("clients_max", clients_max, format_args!(" of {clients_max}"));
+    out.uint("forgotten", forgotten, format_args!(", forgotten {forgotten}"));
+    out.uint("errors", errors, format_args!(", errors {errors}"));
+    refused(&view.refused, out);
+    out.open(Some("answers"));
+    let Carried { packets, bytes, .. } = view.answers;
+    out.uint("packets", packets, format_args!("\n    answers: packets {packets}"));
+    out.uint("bytes", bytes, format_args!(" bytes {bytes}"));
+    refused(&view.answers_refused, out);
+    out.close();
+    out.close();
+    out.text(format_args!("\n"));
+}
+
+/// Writes how many datagrams were refused for each reason that occurred.
+fn refused(counts: &[(&'static str, u64)], out: &mut Out) {
+    out.open(Some("refused"));
+    let mut before = ", refused:";
+    for (reason, count) in counts {
+        out.uint(reason, *count, format_args!("{before} {reason} {count}"));
+        before = ",";
+    }
     out.close();
 }
 

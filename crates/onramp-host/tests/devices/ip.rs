@@ -167,6 +167,31 @@ const FAILURES: &[(&str, u8, &str)] = &[
     ("ip link add x type udp local 127.0.0.1 listen 127.0.0.1", 2, "RTNETLINK answers: Invalid"),
     ("ip link add x type udp local 127.0.0.1 remote [::1]:9", 2, "RTNETLINK answers: Invalid"),
     ("ip link add x numtxqueues 2 type udp local 127.0.0.1:4", 2, "RTNETLINK answers: Invalid"),
+    (
+        "ip link add x type udp local 127.0.0.1 clients 5",
+        2,
+        "RTNETLINK answers: Invalid argument\nc",
+    ),
+    (
+        "ip link add x type udp local 127.0.0.1 idle 5",
+        2,
+        "RTNETLINK answers: Invalid argument\nidle",
+    ),
+    (
+        "ip link add x type udp local 127.0.0.1 peer name y",
+        2,
+        "RTNETLINK answers: Invalid argument",
+    ),
+    ("ip link add x type udp local 127.0.0.1 clients 0", 255, "Error: argument \"0\" is wrong: "),
+    ("ip link add x type udp local 127.0.0.1 clients 65536", 255, "Error: argument \"65536\" is"),
+    ("ip link add x type udp local 127.0.0.1 idle 1s", 255, "Error: argument \"1s\" is wrong: "),
+    ("ip link add x type udp local ::1 idle 5 idle 6", 255, "Error: duplicate \"idle\": \"6\" is"),
+    (
+        "ip link add x type udp local 127.0.0.1:4 remote 127.0.0.1:5 listen 127.0.0.1 clients 2",
+        2,
+        "RTNETLINK answers: Invalid argument\neach client has its own socket",
+    ),
+    ("ip link add x type veth peer name y peer name z", 255, "Error: "),
     ("ip link add x index 1 type dummy", 2, "RTNETLINK answers: File exists"),
     ("ip link add x address 1:2 type dummy", 1, "\"1:2\" is invalid lladdr."),
 ];

@@ -7,6 +7,7 @@ mod events;
 mod ip;
 mod kernel;
 mod reference;
+mod relay;
 mod roots;
 mod steps;
 mod tc;

@@ -53,6 +53,9 @@ fn types_of_devices_are_those_of_ip() {
             ("udp", "local", "ADDRESS:PORT", true),
             ("udp", "remote", "ADDRESS:PORT", false),
             ("udp", "listen", "ADDRESS:PORT", false),
+            ("udp", "clients", "COUNT", false),
+            ("udp", "idle", "SECONDS", false),
+            ("udp", "peer", "[name] NAME ..", false),
         ]
     );
     // A device of each type can be made with the options that the type requires, and has the

@@ -170,10 +170,10 @@ fn help_is_said_wherever_it_is_asked_for() {
     let said = refused(&mut host, "ip link set v0 type veth", 1);
     assert!(said.starts_with(veth), "{said}");
     let udp = "Usage: ip link <options> type udp local ADDRESS:PORT [remote ADDRESS:PORT] \
-               [listen ADDRESS:PORT]\n";
+               [listen ADDRESS:PORT] [clients COUNT] [idle SECONDS] [peer <options>]\n";
     let said = refused(&mut host, "ip link add x type udp help", 1);
     assert!(said.starts_with(udp), "{said}");
-    assert_eq!(said.lines().count(), 1 + 3 + 1);
+    assert_eq!(said.lines().count(), 1 + 6 + 1);
 }
 
 /// All devices are in group 0, `default`, and have no master.

@@ -1,0 +1,311 @@
+//! The thread of a relay: it moves datagrams from clients to the server and back.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use onramp_core::{Clock as _, Instant};
+use onramp_dev::{MonotonicClock, Udp};
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+
+use super::super::link_end::Source;
+use super::Listener;
+use super::clients::{Client, Clients};
+use super::counts::{Counts, Refused};
+use onramp::{Flow, Link, Mapping, Sender, TrySendError};
+
+/// Size of the largest datagram, bytes.
+const DATAGRAM_MAX: usize = 65_535;
+/// How long the thread sleeps after an error that may come again at once.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The most datagrams that the thread takes from one socket before it looks at the others.
+const BATCH: usize = 64;
+/// The most sockets that the thread learns of in one system call.
+const EVENTS: usize = 64;
+
+/// The numbers by which the thread knows its sockets: that at which clients arrive, and that which
+/// wakes the thread. The socket of a client has the client's key, whose highest bit is set.
+const LISTENER: u64 = 0;
+const WAKE: u64 = 1;
+
+/// The state of the thread.
+pub(super) struct Mover {
+    listener: Listener,
+    clients: Clients<Served>,
+    /// Sends the clients' datagrams to the server.
+    sender: Sender,
+    /// Sends the answers to the clients; `None`: they go out directly.
+    back: Option<Back>,
+    source: Arc<Source>,
+    counts: Arc<Counts>,
+    /// Names the sockets at which something has arrived.
+    ready: OwnedFd,
+    hash: RandomState,
+}
+
+/// The way of answers that pass the qdiscs of a device.
+struct Back {
+    sender: Sender,
+    source: Arc<Source>,
+}
+
+/// What the thread has of each client.
+struct Served {
+    /// The socket at which the server's answers arrive.
+    socket: UdpSocket,
+    flow: Flow,
+    back: Option<Flow>,
+}
+
+impl Mover {
+    pub(super) fn new(
+        listener: Listener,
+        link: &Link,
+        back: Option<&Link>,
+        counts: Arc<Counts>,
+        wake: &OwnedFd,
+    ) -> io::Result<Self> {
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        watch(&ready, &listener.socket, LISTENER)?;
+        watch(&ready, wake, WAKE)?;
+        let back = back.zip(listener.back.as_ref());
+        let back = back.map(|(link, end)| Back { sender: link.sender(), source: end.source() });
+        Ok(Self {
+            clients: Clients::new(listener.limits),
+            sender: link.sender(),
+            back,
+            source: listener.end.source(),
+            counts,
+            ready,
+            hash: RandomState::new(),
+            listener,
+        })
+    }
+
+    pub(super) fn run(mut self, end: &AtomicBool) {
+        let mut buffer = vec![0; DATAGRAM_MAX].into_boxed_slice();
+        let mut events = Vec::with_capacity(EVENTS);
+        // Relaxed: the thread that sets `end` then wakes this thread, which reads `end` again.
+        while !end.load(Ordering::Relaxed) {
+            self.forget(MonotonicClock.now());
+            self.wait(&mut events);
+            let now = MonotonicClock.now();
+            for event in events.drain(..) {
+                match event.data.u64() {
+                    LISTENER => self.requests(&mut buffer, now),
+                    WAKE => {}
+                    key => self.answers(key, &mut buffer, now),
+                }
+            }
+        }
+    }
+
+    /// Waits until something arrives at a socket, or a client has been idle for too long.
+    fn wait(&self, events: &mut Vec<epoll::Event>) {
+        let left = self.clients.forget_at().map(|at| at.since(MonotonicClock.now()));
+        // One more millisecond, because the kernel may cut off the part below a millisecond.
+        let left = left.map(|left| Duration::from_nanos(left) + Duration::from_millis(1));
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        match epoll::wait(&self.ready, spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => self.failed(&error.into()),
+        }
+    }
+
+    fn forget(&mut self, now: Instant) {
+        for (key, client) in self.clients.forget(now) {
+            // The device may still have the socket, so closing it here would not end the watch.
+            // There is nothing to do if that fails: the thread ignores a key that it does not know.
+            let _ = epoll::delete(&self.ready, &client.served.socket);
+            self.listener.upstreams.remove(key);
+            self.counts.forgotten.add(1);
+        }
+        self.counts.clients.set(self.clients.len() as u64);
+    }
+
+    /// Counts an error of a socket. If it may come again at once, sleeps, so that the thread keeps
+    /// no processor busy.
+    fn failed(&self, error: &io::Error) {
+        self.counts.errors.add(1);
+        if !is_reported_once(error) {
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Takes the datagrams that clients sent.
+    fn requests(&mut self, buffer: &mut [u8], now: Instant) {
+        for _ in 0..BATCH {
+            match self.listener.socket.recv_from(buffer) {
+                Ok((len, from)) => self.request(&buffer[..len], from, now),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    self.source.dropped.add(1);
+                    return self.failed(&error);
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, payload: &[u8], from: SocketAddr, now: Instant) {
+        match self.forward(payload, from, now) {
+            Ok(()) => count(&self.source, wire_len(payload, from)),
+            Err(why) => {
+                self.source.dropped.add(1);
+                self.counts.refused.add(why);
+            }
+        }
+    }
+
+    fn forward(&mut self, payload: &[u8], from: SocketAddr, now: Instant) -> Result<(), Refused> {
+        if !self.listener.end.is_up() {
+            return Err(Refused::Down);
+        }
+        let key = match self.clients.key(from) {
+            Some(key) => key,
+            None => self.welcome(from, now)?,
+        };
+        let client = self.clients.touch(key, now).ok_or(Refused::Socket)?;
+        send(&mut self.sender, &client.served.flow, payload)
+    }
+
+    /// Makes room for a new client, and returns the client's key.
+    fn welcome(&mut self, from: SocketAddr, now: Instant) -> Result<u64, Refused> {
+        if !self.clients.has_room() {
+            return Err(Refused::Clients);
+        }
+        let mapping = Mapping::Hash(self.hash.hash_one(from));
+        let flow = self.sender.flow_with(self.listener.upstream.remote, mapping);
+        let back = self.back.as_ref().map(|back| back.sender.flow_with(from, mapping));
+        let key = flow.key();
+        let socket = self.open(key).map_err(|_| Refused::Socket)?;
+        self.clients.add(from, key, Served { socket, flow, back }, now);
+        self.counts.clients.set(self.clients.len() as u64);
+        Ok(key)
+    }
+
+    /// Opens the socket of a client, and has the device send the client's packets through it.
+    fn open(&self, key: u64) -> io::Result<UdpSocket> {
+        if let Some(only) = &self.listener.only {
+            let socket = only.try_clone()?;
+            socket.set_nonblocking(true)?;
+            self.drain(&socket);
+            watch(&self.ready, &socket, key)?;
+            return Ok(socket);
+        }
+        let udp = self.listener.upstream.open().map_err(|refusal| io::Error::other(refusal.why))?;
+        let socket = udp.socket().try_clone()?;
+        socket.set_nonblocking(true)?;
+        watch(&self.ready, &socket, key)?;
+        self.listener.upstreams.add(key, udp);
+        Ok(socket)
+    }
+
+    /// Discards the answers that have arrived at `socket` for an earlier client.
+    fn drain(&self, socket: &UdpSocket) {
+        loop {
+            match socket.recv(&mut []) {
+                Ok(_) => self.counts.answers_refused.add(Refused::Late),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => self.failed(&error),
+            }
+        }
+    }
+
+    /// Takes the answers that arrived for the client with this key.
+    fn answers(&mut self, key: u64, buffer: &mut [u8], now: Instant) {
+        for _ in 0..BATCH {
+            let Some(client) = self.clients.get(key) else { return };
+            match client.served.socket.recv(buffer) {
+                Ok(len) => self.answer(key, &buffer[..len], now),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => return self.failed(&error),
+            }
+        }
+    }
+
+    fn answer(&mut self, key: u64, payload: &[u8], now: Instant) {
+        let Some(client) = self.clients.touch(key, now) else { return };
+        let bytes = wire_len(payload, client.address);
+        let source = self.back.as_ref().map(|back| back.source.clone());
+        let done = give(&self.listener, &mut self.back, client, payload);
+        match done {
+            Ok(()) => {
+                self.counts.answers.add(1);
+                self.counts.answer_bytes.add(bytes);
+                source.iter().for_each(|source| count(source, bytes));
+            }
+            Err(why) => {
+                self.counts.answers_refused.add(why);
+                source.iter().for_each(|source| source.dropped.add(1));
+            }
+        }
+    }
+}
+
+/// Sends an answer to a client.
+fn give(
+    listener: &Listener,
+    back: &mut Option<Back>,
+    client: &Client<Served>,
+    payload: &[u8],
+) -> Result<(), Refused> {
+    let end = listener.back.as_ref().unwrap_or(&listener.end);
+    if !end.is_up() {
+        return Err(Refused::Down);
+    }
+    if let (Some(back), Some(flow)) = (back, &client.served.back) {
+        return send(&mut back.sender, flow, payload);
+    }
+    let sent = listener.socket.send_to(payload, client.address);
+    sent.map(drop).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::OutOfMemory => Refused::Full,
+        _ => Refused::Unsent,
+    })
+}
+
+/// Sends a datagram through a link. If `try_send` finds no room, calls it once more: it may lack
+/// credit, and only the second call first sends staged packets, which frees credit.
+fn send(sender: &mut Sender, flow: &Flow, payload: &[u8]) -> Result<(), Refused> {
+    let mut done = sender.try_send(flow, payload);
+    if done == Err(TrySendError::Full) {
+        done = sender.try_send(flow, payload);
+    }
+    done.map_err(|error| match error {
+        TrySendError::Full => Refused::Full,
+        TrySendError::TooLarge => Refused::Size,
+        _ => Refused::Down,
+    })
+}
+
+fn watch(ready: &OwnedFd, socket: impl std::os::fd::AsFd, number: u64) -> io::Result<()> {
+    let data = epoll::EventData::new_u64(number);
+    Ok(epoll::add(ready, socket, data, epoll::EventFlags::IN)?)
+}
+
+fn count(source: &Source, bytes: u64) {
+    source.packets.add(1);
+    source.bytes.add(bytes);
+}
+
+/// Returns the size of a datagram on the wire at the client with this address, bytes.
+fn wire_len(payload: &[u8], client: SocketAddr) -> u64 {
+    let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+    Udp::wire_len(len, client.is_ipv6()).into()
+}
+
+/// Whether a socket reports this error once, because of a datagram that it sent earlier (ICMP).
+fn is_reported_once(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionRefused
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::Interrupted
+    )
+}
