@@ -11,3 +11,4 @@ pub(crate) mod remote;
 pub(crate) mod replay;
 pub(crate) mod send;
 pub(crate) mod top;
+pub(crate) mod traffic;

@@ -59,6 +59,7 @@ enum Command {
     /// Make, change and show the daemon's devices, as iproute2's ip does
     #[command(disable_help_flag = true)]
     Ip(cmd::remote::Words),
+    Traffic(cmd::traffic::Args),
     Top(cmd::top::Args),
     Monitor(cmd::monitor::Args),
     Man(cmd::man::Args),
@@ -108,6 +109,7 @@ fn main() -> ExitCode {
         Command::Send(args) => cmd::send::run(&args),
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Daemon(args) => cmd::daemon::run(args),
+        Command::Traffic(args) => cmd::traffic::run(args),
         Command::Top(args) => cmd::top::run(args),
         Command::Monitor(args) => cmd::monitor::run(args),
         Command::Tc(_) | Command::Ip(_) => unreachable!("they were called above"),

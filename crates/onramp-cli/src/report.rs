@@ -9,3 +9,4 @@ pub(crate) mod page;
 pub(crate) mod replayed;
 pub(crate) mod sent;
 pub(crate) mod table;
+pub(crate) mod traffic;

@@ -22,6 +22,8 @@ mod report;
 mod send;
 #[path = "cli/tdc.rs"]
 mod tdc;
+#[path = "cli/traffic.rs"]
+mod traffic;
 #[path = "cli/unfinished.rs"]
 mod unfinished;
 #[path = "cli/watch.rs"]

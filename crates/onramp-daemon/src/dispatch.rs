@@ -22,6 +22,9 @@ pub fn answer(host: &mut Host, line: &[u8]) -> Vec<u8> {
         Ok(Asked { id, request: Request::Watch(what, _) }) => {
             wire::refusal(id, &format!("{what:?} can be watched only at the daemon's socket"))
         }
+        Ok(Asked { id, request: Request::Traffic(_) }) => {
+            wire::refusal(id, "traffic can be sent only at the daemon's socket")
+        }
     }
 }
 

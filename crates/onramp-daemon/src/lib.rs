@@ -20,6 +20,7 @@ mod session;
 pub mod snapshot;
 mod socket;
 pub mod top;
+pub mod traffic;
 pub mod watch;
 pub mod wire;
 

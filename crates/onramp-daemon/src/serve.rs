@@ -21,6 +21,7 @@ use crate::session::{self, Session};
 
 pub use crate::session::Limits;
 use crate::socket::{Socket, find_path};
+use crate::traffic::Traffic;
 use crate::watch::Watched;
 use crate::{config, notify};
 
@@ -143,6 +144,7 @@ impl Daemon {
         let mut clients = Clients {
             hub: hub.clone(),
             watched: watched.clone(),
+            traffic: Traffic::new(hub.clone()),
             limits: options.limits,
             places: Arc::new(Semaphore::new(options.limits.clients)),
             ending: ending.clone(),
@@ -190,6 +192,7 @@ impl Daemon {
 struct Clients {
     hub: Hub,
     watched: Watched,
+    traffic: Traffic,
     limits: Limits,
     places: Arc<Semaphore>,
     ending: watch::Receiver<bool>,
@@ -203,8 +206,8 @@ impl Clients {
         let patience = self.limits.patience;
         match (refusal, place) {
             (None, Some(place)) => {
-                let session =
-                    Session::new(stream, self.hub.clone(), self.watched.clone(), self.limits);
+                let (hub, watched) = (self.hub.clone(), self.watched.clone());
+                let session = Session::new(stream, hub, watched, self.traffic.clone(), self.limits);
                 let ending = self.ending.clone();
                 self.sessions.spawn(async move {
                     session.run(ending).await;

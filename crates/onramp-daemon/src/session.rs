@@ -13,6 +13,7 @@ use tracing::debug;
 
 use crate::dispatch::{exec, exec_some};
 use crate::hub::{Died, Hub};
+use crate::traffic::{Ended, Run, Traffic};
 use crate::watch::{Watch, Watched};
 use crate::wire::{self, Asked, Command, Request, Said};
 
@@ -47,8 +48,19 @@ pub(crate) struct Session {
     writer: OwnedWriteHalf,
     hub: Hub,
     watched: Watched,
+    traffic: Traffic,
     limits: Limits,
     pace: Pace,
+}
+
+/// What a session does after it has answered a request.
+enum Then {
+    /// It reads the next request.
+    Read,
+    /// It sends the stream that the client wants to watch.
+    Tell(Watch),
+    /// It waits for the end of the traffic that the client asked for.
+    Wait(Run),
 }
 
 /// What a client sent next, or how its requests ended.
@@ -73,10 +85,16 @@ impl From<io::Error> for Gone {
 }
 
 impl Session {
-    pub(crate) fn new(stream: UnixStream, hub: Hub, watched: Watched, limits: Limits) -> Self {
+    pub(crate) fn new(
+        stream: UnixStream,
+        hub: Hub,
+        watched: Watched,
+        traffic: Traffic,
+        limits: Limits,
+    ) -> Self {
         let (reader, writer) = stream.into_split();
         let (reader, pace) = (BufReader::new(reader), Pace::new(limits.rate));
-        Self { reader, writer, hub, watched, limits, pace }
+        Self { reader, writer, hub, watched, traffic, limits, pace }
     }
 
     /// Serves the client until it leaves or the daemon ends.
@@ -97,8 +115,9 @@ impl Session {
             };
             self.pace.wait(1).await;
             match self.answer(&line).await {
-                Ok(None) => {}
-                Ok(Some((id, watch))) => return self.tell(id, watch, ending).await,
+                Ok((_, Then::Read)) => {}
+                Ok((id, Then::Tell(watch))) => return self.tell(id, watch, ending).await,
+                Ok((id, Then::Wait(run))) => return self.wait(id, run, ending).await,
                 Err(Gone) => return,
             }
         }
@@ -124,15 +143,42 @@ impl Session {
         }
     }
 
-    /// Answers a request. If the client asked to watch something, returns the request's number and
-    /// the stream.
-    async fn answer(&mut self, line: &[u8]) -> Result<Option<(Option<u64>, Watch)>, Gone> {
+    /// Waits for the end of a traffic, and sends the client the report. The traffic ends early if
+    /// the client leaves or sends anything else, or if the daemon ends.
+    async fn wait(mut self, id: Option<u64>, mut run: Run, mut ending: watch::Receiver<bool>) {
+        tokio::select! {
+            () = run.ended() => {}
+            _ = self.reader.fill_buf() => run.stop(Ended::Stopped),
+            _ = ending.wait_for(|ending| *ending) => run.stop(Ended::Daemon),
+        }
+        // The threads may wait for packets that are still in the device, so the daemon's end may
+        // come meanwhile.
+        tokio::select! {
+            () = run.ended() => {}
+            () = async { drop(ending.wait_for(|ending| *ending).await) } => {
+                run.stop(Ended::Daemon);
+                run.ended().await;
+            }
+        }
+        // A failed write means that the client is gone, and the session ends anyway.
+        let _ = self.write(&wire::traffic(id, &run.report())).await;
+    }
+
+    /// Answers a request, unless its answer comes later. Returns the request's number, and what the
+    /// session does next.
+    async fn answer(&mut self, line: &[u8]) -> Result<(Option<u64>, Then), Gone> {
         let reply = match wire::parse(line) {
+            Ok(Asked { id, request: Request::Traffic(options) }) => {
+                match self.traffic.begin(options).await {
+                    Ok(run) => return Ok((id, Then::Wait(run))),
+                    Err(why) => wire::refusal(id, &why),
+                }
+            }
             Ok(Asked { id, request: Request::Watch(what, options) }) => {
                 match self.watched.watch(&what, options).await {
                     Ok(watch) => {
                         self.write(&wire::watching(id, &what)).await?;
-                        return Ok(Some((id, watch)));
+                        return Ok((id, Then::Tell(watch)));
                     }
                     Err(why) => wire::refusal(id, &why),
                 }
@@ -140,7 +186,7 @@ impl Session {
             Ok(Asked { id, request }) => self.serve(id, request).await,
             Err(wrong) => wire::refusal(wrong.id, &wrong.why),
         };
-        self.write(&reply).await.map(|()| None)
+        self.write(&reply).await.map(|()| (None, Then::Read))
     }
 
     async fn serve(&mut self, id: Option<u64>, request: Request) -> Vec<u8> {
@@ -153,9 +199,11 @@ impl Session {
                 Ok(said) => said.reply(id),
                 Err(died) => wire::refusal(id, &died.to_string()),
             },
-            // The function `answer` handles requests to watch, and never passes one to this
-            // function.
-            Request::Watch(..) => wire::refusal(id, "this connection has nothing to watch"),
+            // The function `answer` handles requests to watch and for traffic, and never passes one
+            // to this function.
+            Request::Watch(..) | Request::Traffic(_) => {
+                wire::refusal(id, "this connection has nothing to watch")
+            }
         }
     }
 

@@ -39,6 +39,8 @@ pub enum Request {
     },
     /// Begin to stream something: the name of the stream (`stats` or `events`), and its options.
     Watch(String, Map<String, Value>),
+    /// Send traffic into a device, as these [options](crate::traffic::Options) say.
+    Traffic(Map<String, Value>),
 }
 
 /// A command, and the directory in which it was given.
@@ -99,6 +101,15 @@ fn body(mut object: Map<String, Value>) -> Result<Request, String> {
         let Value::String(what) = what else { return Err(wants("watch", "a word", &what)) };
         return Ok(Request::Watch(what, object));
     }
+    if let Some(options) = object.remove("traffic") {
+        let Value::Object(options) = options else {
+            return Err(wants("traffic", "an object", &options));
+        };
+        return match object.keys().next() {
+            Some(key) => Err(format!("unknown key {key:?}; expected v, id or traffic")),
+            None => Ok(Request::Traffic(options)),
+        };
+    }
     let folder = match object.remove("cwd") {
         None => PathBuf::from("/"),
         Some(Value::String(folder)) if folder.starts_with('/') => PathBuf::from(folder),
@@ -121,7 +132,7 @@ fn body(mut object: Map<String, Value>) -> Result<Request, String> {
             return Err("expected either \"argv\" or \"batch\", not both".to_owned());
         }
         (None, None) => {
-            return Err("expected one of \"argv\", \"batch\" and \"watch\"".to_owned());
+            return Err("expected one of \"argv\", \"batch\", \"watch\" and \"traffic\"".to_owned());
         }
     };
     match object.keys().next() {
@@ -180,6 +191,13 @@ pub fn refusal(id: Option<u64>, why: &str) -> Vec<u8> {
 #[must_use]
 pub fn watching(id: Option<u64>, what: &str) -> Vec<u8> {
     line(&json!({ "v": VERSION, "id": id, "watching": what }))
+}
+
+/// Returns the reply to a client that asked for traffic, when the traffic has ended: the report of
+/// what was sent.
+#[must_use]
+pub fn traffic(id: Option<u64>, report: &impl Serialize) -> Vec<u8> {
+    line(&json!({ "v": VERSION, "id": id, "traffic": report }))
 }
 
 /// Limit, in bytes, on all replies of a batch together. The reply with which the limit is reached
@@ -357,6 +375,20 @@ mod tests {
         assert_eq!(asked(br#"{"watch":"stats","v":1,"every":5}"#), Asked { id: None, request });
     }
 
+    #[test]
+    fn traffic_is_asked_for_with_an_object() {
+        let options = json!({"dev": "d0"}).as_object().cloned().unwrap_or_default();
+        let parsed = parse(br#"{"v":1,"id":2,"traffic":{"dev":"d0"}}"#);
+        assert_eq!(parsed, Ok(Asked { id: Some(2), request: Request::Traffic(options) }));
+        for (line, why) in [
+            (r#"{"v":1,"traffic":"d0"}"#, "\"traffic\" has to be an object, not a word"),
+            (r#"{"v":1,"traffic":{},"cwd":"/"}"#, "unknown key \"cwd\"; expected v, id or traffic"),
+        ] {
+            let wrong = Wrong { id: None, why: why.to_owned() };
+            assert_eq!(parse(line.as_bytes()), Err(wrong), "{line}");
+        }
+    }
+
     /// The exact messages for requests that are wrong.
     #[test]
     fn what_is_wrong_is_said() {
@@ -406,7 +438,11 @@ mod tests {
             ),
             (r#"{"v":1,"watch":[]}"#, None, "\"watch\" has to be a word, not a list".into()),
             ("true", None, "a request must be a JSON object, not true or false".into()),
-            (r#"{"v":1}"#, None, "expected one of \"argv\", \"batch\" and \"watch\"".into()),
+            (
+                r#"{"v":1}"#,
+                None,
+                "expected one of \"argv\", \"batch\", \"watch\" and \"traffic\"".into(),
+            ),
             (
                 r#"{"v":1,"argv":["ls"]}"#,
                 None,

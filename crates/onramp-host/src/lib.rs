@@ -16,6 +16,7 @@ mod tc;
 
 use std::collections::BTreeSet;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -60,8 +61,11 @@ pub struct DeviceView {
     pub mtu: u32,
     /// Default limit of `pfifo` and similar qdiscs on this device, packets.
     pub txqueuelen: u32,
-    /// The name of the other end of a `veth`. `None` for other types.
+    /// The name of the other end of a pair, such as a `veth`. `None`: the device has no other end.
     pub peer: Option<String>,
+    /// The address to which a `udp` device sends packets that have no other destination. `None`:
+    /// there is no such address.
+    pub remote: Option<SocketAddr>,
     /// The counters of the transmit queues of the device.
     pub queues: Vec<PortSnapshot>,
     /// The qdiscs of the device; a parent stands before its children. With each qdisc stands the
@@ -130,7 +134,23 @@ impl Host {
     /// Returns the present state of all devices, ordered by device number.
     #[must_use]
     pub fn devices(&self) -> Vec<DeviceView> {
-        let view = |device: &netdev::Netdev| DeviceView {
+        self.devices.iter().map(|device| self.view(device)).collect()
+    }
+
+    /// Returns the present state of a device. `None`: there is no device with this name.
+    #[must_use]
+    pub fn device(&self, name: &str) -> Option<DeviceView> {
+        self.devices.get(name).map(|device| self.view(device))
+    }
+
+    /// Returns the names of all devices, ordered by device number.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        self.devices.iter().map(|device| &*device.name).collect()
+    }
+
+    fn view(&self, device: &netdev::Netdev) -> DeviceView {
+        DeviceView {
             name: device.name.clone(),
             index: device.index,
             kind: device.kind.name,
@@ -138,10 +158,10 @@ impl Host {
             mtu: device.mtu,
             txqueuelen: device.txqueuelen,
             peer: device.peer.and_then(|peer| Some(self.devices.by_index(peer)?.name.clone())),
+            remote: device.given.address("remote"),
             queues: device.link.stats().ports,
             qdiscs: device.views(),
-        };
-        self.devices.iter().map(view).collect()
+        }
     }
 
     /// Returns the link of a device, through which packets are sent. `None`: there is no device

@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::{assert_fails, onramp, run, stderr};
 
 /// A daemon whose socket is in `folder`. The daemon is killed when this value is dropped.
-struct Daemon(Child);
+pub(super) struct Daemon(Child);
 
 impl Daemon {
-    fn start(folder: &Path) -> Self {
+    pub(super) fn start(folder: &Path) -> Self {
         let socket = folder.join("socket");
         let mut daemon = onramp(["daemon", "--socket"]);
         let child = daemon.arg(&socket).stdin(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -36,7 +36,7 @@ impl Drop for Daemon {
 }
 
 /// Returns the command `line` of the program, which will use the daemon in `folder`.
-fn asking(folder: &Path, line: &str) -> Command {
+pub(super) fn asking(folder: &Path, line: &str) -> Command {
     let mut command = onramp(line.split(' '));
     command.env("ONRAMP_SOCKET", folder.join("socket")).stdin(Stdio::null());
     command

@@ -9,6 +9,7 @@ mod places;
 mod process;
 mod protocol;
 mod socket;
+mod traffic;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

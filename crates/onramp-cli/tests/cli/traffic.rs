@@ -1,0 +1,120 @@
+//! Tests of `onramp traffic`, and of the lines in README.md and docs/tc.md that use it.
+
+use std::io::Read as _;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::watch::{Daemon, asking};
+use super::{assert_fails, run, skip, stderr};
+
+/// Ctrl-C ends the traffic, and the command prints what was sent.
+#[test]
+fn an_interrupted_traffic_is_reported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let _daemon = Daemon::start(folder.path());
+    let add = asking(folder.path(), "ip link add d0 up type dummy").output().expect("it runs");
+    assert!(add.status.success(), "{}", stderr(&add));
+    let mut traffic = asking(folder.path(), "traffic d0 --seconds 3600 --json -");
+    let mut child = traffic.stdout(Stdio::piped()).spawn().expect("it runs");
+    let sent = || {
+        let shown = asking(folder.path(), "ip -s -j link show d0").output().expect("it runs");
+        let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+        shown[0]["stats64"]["tx"]["packets"].as_u64().expect("a number")
+    };
+    while sent() == 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a number");
+    kill_process(pid, Signal::INT).expect("it lives");
+    let mut text = String::new();
+    child.stdout.take().expect("it is piped").read_to_string(&mut text).expect("text");
+    assert!(child.wait().expect("it ends").success());
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(
+        (&report["schema"], &report["ended"]),
+        (&"onramp.traffic".into(), &"stopped".into())
+    );
+    assert_eq!(report["sent"].as_u64(), Some(sent()));
+}
+
+#[test]
+fn what_is_wrong_is_told_in_a_line() {
+    assert_fails(&run("traffic"), 2, &["<DEV>"]);
+    assert_fails(&run("traffic d0 --rate 10"), 2, &["--rate: 10: the unit is missing"]);
+    assert_fails(&run("traffic d0 --rate fast"), 2, &["--rate", "fast", "or max"]);
+    assert_fails(&run("traffic d0 --rate 0mbit"), 2, &["--rate 0: nothing is sent"]);
+    assert_fails(&run("traffic d0 --flows 0"), 2, &["--flows 0: expected 1 to 65536"]);
+    assert_fails(&run("traffic d0 --seconds -1"), 2, &["negative"]);
+    assert_fails(&run("traffic d0 --seconds 1e9"), 2, &["--seconds 1000000000", "86400"]);
+    let nowhere = "/nonexistent/socket";
+    let absent = [nowhere, "onramp daemon", "ONRAMP_SOCKET"];
+    assert_fails(&run(&format!("traffic d0 --socket {nowhere}")), 1, &absent);
+}
+
+/// Returns the shell blocks below the heading that contain `word`.
+fn blocks(page: &str, heading: &str, word: &str) -> Vec<String> {
+    let (_, part) = page.split_once(&format!("\n{heading}\n")).expect("the heading");
+    let part = part.split("\n## ").next().unwrap_or_default();
+    let blocks = part.split("```sh\n").skip(1).filter_map(|it| it.split("```").next());
+    blocks.filter(|block| block.contains(word)).map(str::to_owned).collect()
+}
+
+/// Runs a block in a fresh shell, with free ports in place of its own, and returns what it printed.
+fn paste(block: &str) -> String {
+    let wait = "; until [ -S $ONRAMP_SOCKET ]; do sleep 0.05; done; sleep 0.2";
+    let mut block = block.replace("& sleep 1\n", &format!("&{}\n", &wait[1..]));
+    for port in ["8000", "9000"] {
+        let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        block = block.replace(port, &free.expect("a port").port().to_string());
+    }
+    let program = Path::new(env!("CARGO_BIN_EXE_onramp")).parent().expect("a folder");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = Command::new("bash")
+        .args(["-ec", &block])
+        .env("PATH", format!("{}:{path}", program.display()))
+        .stdin(Stdio::null())
+        .output()
+        .expect("bash runs");
+    let text = String::from_utf8(output.stdout.clone()).expect("text");
+    assert!(output.status.success(), "{block}\n{text}\n{}", stderr(&output));
+    text
+}
+
+/// The blocks of README.md and docs/tc.md work when they are pasted whole, and move packets.
+#[test]
+fn the_blocks_of_the_pages_work() {
+    let python = Command::new("python3").arg("--version").output();
+    if !python.is_ok_and(|output| output.status.success()) {
+        return skip("python3 is not installed");
+    }
+    let readme = include_str!("../../../../README.md");
+    let guide = include_str!("../../../../docs/tc.md");
+    let tutorials = [
+        blocks(readme, "## tc without root", "onramp traffic"),
+        blocks(guide, "## To begin", "onramp traffic"),
+    ];
+    for block in tutorials.iter().flatten() {
+        let shown = paste(block);
+        assert!(shown.contains(" sent, ") && shown.contains("qdisc htb 1: root "), "{shown}");
+        assert!(!shown.contains(" Sent 0 bytes 0 pkt"), "{shown}");
+    }
+    let relays = [
+        blocks(readme, "## tc without root", "netem"),
+        blocks(guide, "## A relay between a client and a server", "netem"),
+    ];
+    for block in relays.iter().flatten() {
+        let shown = paste(block);
+        let (answered, rest) = shown.split_once(" of 100 answered, ").expect("what it measured");
+        let answered: u32 =
+            answered.lines().last().and_then(|it| it.parse().ok()).expect("a number");
+        let least: u32 = rest.split(' ').next().and_then(|it| it.parse().ok()).expect("a number");
+        assert!((1..=100).contains(&answered) && least >= 40, "{shown}");
+        assert!(shown.contains("qdisc netem ") && shown.contains("answers: packets "), "{shown}");
+    }
+    assert_eq!((tutorials.map(|it| it.len()), relays.map(|it| it.len())), ([1, 1], [1, 1]));
+}
