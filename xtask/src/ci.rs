@@ -1,9 +1,7 @@
 //! Runs all checks in order. Checks that fail quickly come first.
 
-use std::time::Duration;
-
-use crate::shell::{cargo, run as shell};
-use crate::{Failure, Outcome, api, checks, mutants, suite, tidy};
+use crate::shell::{cargo, run as shell, timed};
+use crate::{Failure, Outcome, api, checks, mutants, readme, suite, tidy};
 
 type Check = (&'static str, fn() -> Outcome);
 
@@ -24,6 +22,7 @@ const CHECKS: &[Check] = &[
     ("tsan", || checks::tsan(&[])),
     ("soak", || checks::soak(&["--minutes".into(), "0.5".into()])),
     ("chaos", || checks::chaos(&["--minutes".into(), "1".into()])),
+    ("readme", || readme::run(&[])),
     ("test", || suite::run(&[])),
 ];
 
@@ -56,13 +55,6 @@ pub(crate) fn run() -> Outcome {
         }
     }
     if bad.is_empty() { Ok(()) } else { Err(Failure::Failed(bad.join(", "))) }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a report of how long each check took")]
-fn timed(check: fn() -> Outcome) -> (Outcome, Duration) {
-    let start = std::time::Instant::now();
-    let outcome = check();
-    (outcome, start.elapsed())
 }
 
 fn fmt() -> Outcome {

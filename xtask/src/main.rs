@@ -8,6 +8,7 @@ mod layers;
 mod lex;
 mod mutants;
 mod mutation;
+mod readme;
 mod shell;
 mod suite;
 mod tidy;
@@ -29,6 +30,7 @@ usage: cargo xtask COMMAND
   tsan            run the stress tests under ThreadSanitizer
   fuzz            parse random bytes as trees, lines of tc, packets, captures: see HACKING.md
   figures         run the commands behind the documents' tables, and print old beside new: --write
+  readme          run the shell blocks of README.md and of the pages in docs
   conformance     compare our qdiscs with recordings of a real kernel: see --help
   differential    compare our qdiscs with a real kernel in random cases: see --help
   soak            run links under random faults: --minutes N (default 10), --seed N
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Some("soak") => checks::soak(rest),
         Some("chaos") => checks::chaos(rest),
         Some("figures") => figures::run(rest),
+        Some("readme") => readme::run(rest),
         Some("fuzz") => checks::fuzz(rest),
         Some("conformance") => checks::conformance(rest),
         Some("differential") => checks::differential(rest),

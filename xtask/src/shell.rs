@@ -1,7 +1,8 @@
-//! Runs other programs, and prints each command line.
+//! Runs other programs, prints each command line, and measures how long something takes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 use crate::{Failure, Outcome};
 
@@ -72,4 +73,12 @@ pub(crate) fn show(command: &Command) -> String {
         line += &format!(" {}", arg.display());
     }
     line
+}
+
+/// Calls `act`. Returns its result, and how long the call took.
+#[expect(clippy::disallowed_methods, reason = "a report of how long something took")]
+pub(crate) fn timed<T>(act: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    let result = act();
+    (result, start.elapsed())
 }

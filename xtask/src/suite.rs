@@ -75,7 +75,7 @@ fn mendable(skipped: &[String]) -> usize {
 
 /// Installs the programs of [`TOOLS`] that are missing, if xtask runs as root. Returns a message
 /// for each program that is still missing, and for missing root rights.
-fn set_up() -> Vec<String> {
+pub(crate) fn set_up() -> Vec<String> {
     let missing: Vec<_> = TOOLS.iter().filter(|(tool, _)| !have(tool)).collect();
     let mut lacks = Vec::new();
     let is_root = succeeds(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"]));

@@ -8,6 +8,8 @@ mod bench;
 mod completions;
 #[path = "cli/daemon.rs"]
 mod daemon;
+#[path = "cli/examples.rs"]
+mod examples;
 #[path = "cli/history.rs"]
 mod history;
 #[path = "cli/kernel.rs"]
