@@ -1,3 +1,14 @@
+//! Queues and traffic control for packets that a program sends, as Linux has them.
+//!
+//! What to begin with depends on your program:
+//!
+//! - It sends from several threads, and leaves the work to Onramp: [`Link`]. [`Link::udp`] makes a
+//!   link over UDP sockets, and [`Link::sender`] a [`Sender`] for each thread.
+//! - It has a loop, a clock and buffers of its own: [`Tree`], with `enqueue(now, packet)` and
+//!   `dequeue(now)`.
+//! - It has devices with names, which lines of `tc` and `ip` configure: `Host` of the crate
+//!   [`onramp_host`](../onramp_host/index.html). Each device of a host has a [`Link`].
+//!
 #![cfg_attr(feature = "udp", doc = include_str!("../README.md"))]
 //!
 //! # Features
