@@ -33,8 +33,8 @@ use clap::{Parser, Subcommand};
 Examples:
   onramp demo
   onramp bench udp --threads 240 --size 120 --rounds 5 --json out.json
-  onramp send udp://127.0.0.1:4000 --from voice.pcapng --rate 10mbit
-  onramp replay uplink.pcap --qdisc fq --rate 10mbit --html report.html
+  onramp send udp://127.0.0.1:4000 --from examples/voice.pcapng --rate 10mbit
+  onramp replay examples/uplink.pcap --qdisc fq --rate 10mbit --html report.html
   onramp daemon
   onramp ip link add d0 up type dummy
   onramp tc qdisc add dev d0 root fq"
@@ -48,7 +48,13 @@ struct Cli {
 enum Command {
     Demo(cmd::demo::Args),
     /// Compare ways of sending
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  onramp bench udp --threads 240 --size 120 --rounds 5 --json out.json
+  onramp bench udp --verify --threads 240 --qdisc 'fq maxrate 1mbit'"
+    )]
     Bench(Bench),
     Send(cmd::send::Args),
     Replay(cmd::replay::Args),
@@ -65,7 +71,14 @@ enum Command {
     Man(cmd::man::Args),
     Completions(cmd::completions::Args),
     /// Run an experiment of the laboratory, which compares Onramp with other designs
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  onramp lab contention --threads 1,2,16,240 --qdisc fq --json contention.json
+  onramp lab aqm --scenarios bursts
+  onramp lab report contention.json --html report.html"
+    )]
     Lab(Lab),
 }
 
@@ -128,4 +141,24 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Report(args)) => cmd::lab::report::run(&args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_help_of_every_command_has_examples() {
+        fn check(command: &clap::Command) {
+            let name = command.get_name();
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            // iproute2's own help, which a user of `tc` and `ip` gets, has none.
+            let is_iproute2 = ["tc", "ip"].contains(&name);
+            assert!(is_iproute2 || help.contains("Examples:\n  "), "{name}: {help}");
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
 }

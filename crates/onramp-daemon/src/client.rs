@@ -10,6 +10,7 @@ use onramp_host::Reply;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::socket;
 use crate::wire::VERSION;
 
 /// A connection to a daemon.
@@ -22,7 +23,7 @@ pub struct Client {
 /// Why the daemon gave no usable answer.
 #[derive(Debug)]
 pub enum ClientError {
-    /// No daemon listens at this path.
+    /// No daemon listens at this path, or this user may not use it.
     Absent(PathBuf, io::Error),
     /// The connection broke, or the daemon refused it.
     Lost(io::Error),
@@ -33,12 +34,7 @@ pub enum ClientError {
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Absent(path, error) => write!(
-                f,
-                "no daemon at {}: {error}; start one with `onramp daemon`, or say where it is: \
-                 ONRAMP_SOCKET=PATH",
-                path.display()
-            ),
+            Self::Absent(path, error) => f.write_str(&socket::absent(path, error)),
             Self::Lost(error) => write!(f, "the daemon does not answer: {error}"),
             Self::Strange(what) => write!(f, "unexpected answer from the daemon: {what}"),
         }

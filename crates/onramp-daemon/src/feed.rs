@@ -10,11 +10,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::snapshot::Stats;
+use crate::socket;
 
 /// Why `onramp top` or `onramp monitor` can show nothing (or nothing more).
 #[derive(Debug)]
 pub enum FeedError {
-    /// No daemon listens at this path.
+    /// No daemon listens at this path, or this user may not use it.
     Absent(PathBuf, io::Error),
     /// The daemon has ended, or the connection to it broke.
     Gone,
@@ -29,12 +30,7 @@ pub enum FeedError {
 impl fmt::Display for FeedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Absent(path, error) => write!(
-                f,
-                "no daemon at {}: {error}; start one with `onramp daemon`, or say where it is: \
-                 ONRAMP_SOCKET=PATH",
-                path.display()
-            ),
+            Self::Absent(path, error) => f.write_str(&socket::absent(path, error)),
             Self::Gone => f.write_str("the daemon has ended"),
             Self::Refused(why) => f.write_str(why.trim_end()),
             Self::Strange(what) => write!(f, "unexpected line from the daemon: {what}"),

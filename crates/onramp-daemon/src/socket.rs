@@ -46,6 +46,22 @@ pub fn default_path() -> PathBuf {
     runtime.unwrap_or_else(|| PathBuf::from(SYSTEM)).join("onramp.sock")
 }
 
+/// Returns a message for a user whose program could not connect to the daemon at `path`.
+pub(crate) fn absent(path: &Path, error: &io::Error) -> String {
+    let name = path.display();
+    let start = "start one with `onramp daemon`, or say where it is: ONRAMP_SOCKET=PATH";
+    match error.kind() {
+        io::ErrorKind::NotFound => format!("no daemon runs at {name}: {start}"),
+        io::ErrorKind::ConnectionRefused => format!("the daemon at {name} has ended: {start}"),
+        io::ErrorKind::PermissionDenied => format!(
+            "this user may not use the daemon at {name}: only the user who started it may (and \
+             root); or start one of your own: `onramp daemon --socket PATH`, and set \
+             ONRAMP_SOCKET=PATH"
+        ),
+        _ => format!("no daemon at {name}: {error}; {start}"),
+    }
+}
+
 impl Socket {
     /// Opens the socket at `path`, replacing the socket that a dead daemon left there.
     ///

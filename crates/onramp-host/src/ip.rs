@@ -75,6 +75,18 @@ pub(crate) fn exec(devices: &mut Netdevs, words: &[&str]) -> Reply {
     }
 }
 
+/// Returns the reply to a command that asks for help or for the version; `None` if it asks for
+/// something else.
+pub(crate) fn without_devices(words: &[&str]) -> Option<Reply> {
+    // A host without devices, which uses nothing outside the process, answers all commands. Its
+    // answer holds for every host if it is a help text or the version.
+    let mut devices = Netdevs::default();
+    devices.is_trial = true;
+    let reply = exec(&mut devices, words);
+    let is_version = || reply == Fault::version().into();
+    (reply.err.starts_with("Usage:") || is_version()).then_some(reply)
+}
+
 fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     let options = switches(words)?;
     let Some(object) = words.next() else { return Err(Fault::usage(help::IP)) };

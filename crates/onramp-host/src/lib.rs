@@ -73,6 +73,23 @@ pub struct DeviceView {
     pub qdiscs: Vec<(usize, QdiscView)>,
 }
 
+/// Returns the reply to a command that needs no devices, because it asks for help or for the
+/// version, or because it is no command of `tc`. A client that has no host can give this reply.
+/// `None`: a host must carry out the command.
+///
+/// ```
+/// assert!(onramp_host::without_devices(&["tc", "qdisc", "help"]).is_some());
+/// assert!(onramp_host::without_devices(&["tc", "qdisc", "show"]).is_none());
+/// ```
+#[must_use]
+pub fn without_devices(words: &[&str]) -> Option<Reply> {
+    match words.split_first()? {
+        (&"ip", words) => ip::without_devices(words),
+        (&"tc", words) => tc::without_devices(words),
+        _ => None,
+    }
+}
+
 /// A set of devices, each with a name. Use it to configure several devices with the commands of
 /// `tc` and `ip`; a program with one device needs only a [`Link`].
 #[derive(Default)]

@@ -4,6 +4,7 @@
 //! Differs: no output is coloured; `-g`, `-r`, `-N` and `-t` are accepted without effect; there are
 //! no network namespaces, no commands on chains, and no actions outside filters.
 
+mod help;
 mod link;
 
 use std::fmt;
@@ -11,8 +12,6 @@ use std::fmt;
 use onramp_core::cmd::{
     INGRESS, OBJECTS, ROOT, is_short_for, parse_classid, parse_qdisc_handle, unshorten,
 };
-use onramp_core::filter::reference::FILTERS;
-use onramp_core::qdisc::KINDS;
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, Query};
 use onramp_core::{Change, ConfigError, Fault, Setup};
@@ -42,38 +41,6 @@ const SWITCHES: &[Switch] = &[
     ("-tshort", |_| {}),
     ("-oneline", |_| {}),
 ];
-
-const HELP: &str = "\
-Usage:	tc [ OPTIONS ] OBJECT { COMMAND | help }
-where  OBJECT := { qdisc | class | filter }
-       OPTIONS := { -s[tatistics] | -d[etails] | -j[son] | -p[retty] | -i[ec] |
-		    -b[atch] [filename] | -force | -V[ersion] }
-";
-
-const QDISC_HELP: &str = "\
-Usage: tc qdisc { add | del | replace | change | link | show } dev STRING
-       [ handle QHANDLE ] [ root | ingress | clsact | parent CLASSID ]
-       [ QDISC_KIND [ help | OPTIONS ] ]
-
-       tc qdisc show [ dev STRING ] [ root | ingress | parent CLASSID | handle QHANDLE ]
-                     [ invisible ]
-";
-
-const CLASS_HELP: &str = "\
-Usage: tc class { add | del | change | replace } dev STRING
-       [ classid CLASSID ] [ root | parent CLASSID ]
-       [ QDISC_KIND [ help | OPTIONS ] ]
-
-       tc class show dev STRING [ root | parent CLASSID | classid CLASSID | qdisc QHANDLE ]
-";
-
-const FILTER_HELP: &str = "\
-Usage: tc filter { add | del | change | replace } dev STRING
-       [ root | ingress | egress | parent CLASSID ] [ pref PRIO ] [ protocol PROTO ]
-       [ chain CHAIN ] [ handle FILTERID ] [ FILTER_TYPE [ help | OPTIONS ] ]
-
-       tc filter show dev STRING [ root | ingress | egress | parent CLASSID ]
-";
 
 /// A device that commands of `tc` may name.
 #[derive(Debug)]
@@ -176,14 +143,60 @@ pub(crate) fn exec(devices: &mut dyn Targets, words: &[&str]) -> Reply {
 
 /// Does the same as [`exec`], but returns an error as a [`TcError`] and not as printed text.
 pub(crate) fn run(devices: &mut dyn Targets, words: &[&str]) -> Done {
-    let (style, words) = switches(words)?;
-    let Some((object, words)) = words.split_first() else { return Err(usage(HELP).into()) };
-    if is_short_for(object, "help") {
-        return Err(usage(HELP).into());
+    let Asked { style, object, verb, rest } = read(words)?;
+    match verb {
+        "list" | "show" | "lst" => Ok((show(devices, object, rest, style)?, "")),
+        "get" => get_filter(devices, rest, style),
+        verb => change(devices, object, verb, rest),
     }
-    match unshorten(object, OBJECTS) {
-        Some(object) => command(devices, object, words, style),
-        None => Err(said(255, format!("Object \"{object}\" is unknown, try \"tc help\".")).into()),
+}
+
+/// A command that needs devices.
+struct Asked<'a, 'w> {
+    style: Style,
+    object: &'static str,
+    verb: &'static str,
+    rest: &'a [&'w str],
+}
+
+/// Returns the reply to a command that needs no devices, such as a request for help; `None` if it
+/// needs devices.
+pub(crate) fn without_devices(words: &[&str]) -> Option<Reply> {
+    read(words).err()
+}
+
+/// Reads the options, the object and the verb of a command.
+///
+/// # Errors
+///
+/// Returns the reply to a command that ends here: it asks for help or for the version, or its first
+/// words are wrong.
+fn read<'a, 'w>(words: &'a [&'w str]) -> Result<Asked<'a, 'w>, Reply> {
+    const VERBS: &[&str] =
+        &["add", "change", "replace", "link", "delete", "get", "list", "show", "lst"];
+    let (style, words) = switches(words)?;
+    let Some((object, words)) = words.split_first() else { return Err(usage(help::TC)) };
+    if is_short_for(object, "help") {
+        return Err(usage(help::TC));
+    }
+    let Some(object) = unshorten(object, OBJECTS) else {
+        return Err(said(255, format!("Object \"{object}\" is unknown, try \"tc help\".")));
+    };
+    let (verb, rest) = words.split_first().map_or(("show", words), |(verb, rest)| (*verb, rest));
+    if is_short_for(verb, "help") || rest == ["help"] {
+        return Err(usage(&help::of(object)));
+    }
+    let of_qdisc = |verb: &&str| *verb != "link" || object == "qdisc";
+    let of_filter = |verb: &&str| *verb != "get" || object == "filter";
+    let verbs: Vec<&str> = VERBS.iter().copied().filter(of_qdisc).filter(of_filter).collect();
+    let Some(verb) = unshorten(verb, &verbs) else {
+        let why = format!("Command \"{verb}\" is unknown, try \"tc {object} help\".");
+        return Err(said(255, why));
+    };
+    let shows = ["get", "list", "show", "lst"].contains(&verb);
+    match rest.last() {
+        Some(&"help") if !shows => Err(help::of_kind(object, rest)),
+        _ => Ok(Asked { style, object, verb, rest }),
     }
 }
 
@@ -201,7 +214,7 @@ fn switches<'a, 'w>(mut words: &'a [&'w str]) -> Result<(Style, &'a [&'w str]), 
             let out = format!("tc utility, onramp-{}\n", env!("CARGO_PKG_VERSION"));
             return Err(Reply { code: 0, out, err: String::new() });
         } else if is("-help") {
-            return Err(usage(HELP));
+            return Err(usage(help::TC));
         } else if is("-netns") || is("-batch") {
             let why = match is("-batch") {
                 true => "Option \"-batch\" must come first, and needs the name of a file, or -.",
@@ -216,40 +229,8 @@ fn switches<'a, 'w>(mut words: &'a [&'w str]) -> Result<(Style, &'a [&'w str]), 
     Ok((style, words))
 }
 
-fn command(devices: &mut dyn Targets, object: &str, words: &[&str], style: Style) -> Done {
-    let (verb, rest) = words.split_first().map_or(("show", words), |(verb, rest)| (*verb, rest));
-    if is_short_for(verb, "help") {
-        return Err(usage(help(object)).into());
-    }
-    const VERBS: &[&str] =
-        &["add", "change", "replace", "link", "delete", "get", "list", "show", "lst"];
-    let of_qdisc = |verb: &&str| *verb != "link" || object == "qdisc";
-    let of_filter = |verb: &&str| *verb != "get" || object == "filter";
-    let verbs: Vec<&str> = VERBS.iter().copied().filter(of_qdisc).filter(of_filter).collect();
-    match unshorten(verb, &verbs) {
-        None => {
-            let why = format!("Command \"{verb}\" is unknown, try \"tc {object} help\".");
-            Err(said(255, why).into())
-        }
-        Some("list" | "show" | "lst") => Ok((show(devices, object, rest, style)?, "")),
-        Some("get") => get_filter(devices, rest, style),
-        Some(verb) => change(devices, object, verb, rest),
-    }
-}
-
-fn help(object: &str) -> &'static str {
-    match object {
-        "qdisc" => QDISC_HELP,
-        "class" => CLASS_HELP,
-        _ => FILTER_HELP,
-    }
-}
-
 /// Adds, changes or deletes a qdisc, class or filter.
 fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -> Done {
-    if words.last() == Some(&"help") {
-        return Err(kind_help(object, words).into());
-    }
     let name = words.iter().position(|word| *word == "dev").and_then(|at| words.get(at + 1));
     one_by_one(object, words)?;
     // As `tc` does, report a device that does not exist only if the line has no other error.
@@ -313,20 +294,6 @@ fn refused(error: &ConfigError) -> Reply {
         }
     };
     said(error.fault.code(), text)
-}
-
-/// Returns the help text of a kind of qdisc, class or filter.
-fn kind_help(object: &str, words: &[&str]) -> Reply {
-    if object == "filter" {
-        let known = FILTERS.iter().find(|entry| words.contains(&entry.id));
-        return known.map_or_else(|| usage(help(object)), |entry| said(1, entry.help()));
-    }
-    let named = words.iter().rev().find_map(|word| KINDS.iter().find(|kind| kind.id == *word));
-    match named {
-        Some(kind) if object == "class" => said(1, kind.class_help()),
-        Some(kind) => said(1, kind.help()),
-        None => usage(help(object)),
-    }
 }
 
 fn show(
@@ -402,7 +369,7 @@ fn query<'w>(object: &str, words: &[&'w str]) -> Result<(Option<&'w str>, Query)
                 let class = parse_classid(word);
                 query.handle = Some(class.ok_or_else(|| wrong(word, "invalid class ID"))?);
             }
-            (_, "help") => return Err(usage(help(object))),
+            (_, "help") => return Err(usage(&help::of(object))),
             _ => {
                 let why = format!("What is \"{word}\"? Try \"tc {object} help\".");
                 return Err(said(255, why));
@@ -425,7 +392,7 @@ fn get_filter(devices: &dyn Targets, words: &[&str], style: Style) -> Done {
 /// Lists the filters at one place (a parent) of one device. If no device is named, lists nothing.
 fn show_filters(devices: &dyn Targets, words: &[&str], mut out: Out) -> Result<String, Reply> {
     if words.contains(&"help") {
-        return Err(usage(FILTER_HELP));
+        return Err(usage(&help::of("filter")));
     }
     let line = words.join(" ");
     let Some(at) = words.iter().position(|word| *word == "dev") else {

@@ -18,6 +18,11 @@ use crate::error::usage;
 /// The daemon stays in the foreground and logs to standard error. SIGTERM and SIGINT end it; SIGHUP
 /// makes it read the configuration again.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  onramp daemon
+  onramp daemon --socket ~/onramp.sock &   # then: export ONRAMP_SOCKET=~/onramp.sock
+  onramp daemon --config devices.conf --metrics 127.0.0.1:9100 --log warn")]
 pub(crate) struct Args {
     /// The control socket [default: $ONRAMP_SOCKET, else $XDG_RUNTIME_DIR/onramp.sock, else
     /// /run/onramp/onramp.sock]

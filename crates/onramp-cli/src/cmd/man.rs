@@ -11,7 +11,7 @@ use crate::reference::man::pages;
 ///
 /// The pages are made from the tables of words that tc and ip understand.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: onramp man . && man ./onramp-tc.8")]
+#[command(after_help = "Examples:\n  onramp man . && man ./onramp-tc.8")]
 pub(crate) struct Args {
     /// The folder for the pages; it is made if it does not exist
     folder: PathBuf,

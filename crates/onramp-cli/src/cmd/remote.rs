@@ -1,4 +1,5 @@
-//! The commands `onramp tc` and `onramp ip`: they pass their words to the daemon unchanged.
+//! The commands `onramp tc` and `onramp ip`: they pass their words to the daemon unchanged, unless
+//! the words only ask for help.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,7 +11,7 @@ use std::process::ExitCode;
 
 use onramp_daemon::client::{Client, ClientError};
 use onramp_daemon::{find_path, wire};
-use onramp_host::{Line, Lines, Reply};
+use onramp_host::{Line, Lines, Reply, without_devices};
 
 use crate::output;
 
@@ -70,9 +71,14 @@ fn told(program: &str, words: &[OsString]) -> Result<u8, Fault> {
     let folder =
         env::current_dir().ok().and_then(|folder| folder.into_os_string().into_string().ok());
     let folder = folder.unwrap_or_else(|| "/".to_owned());
-    match Switches::read(program, &argv[1..]) {
-        Some(switches) => batch(program, &switches, &folder),
-        None => {
+    let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+    match (Switches::read(program, &argv[1..]), without_devices(&words)) {
+        (Some(switches), _) => batch(program, &switches, &folder),
+        (None, Some(reply)) => {
+            show(&reply);
+            Ok(reply.code)
+        }
+        (None, None) => {
             let reply = Client::connect(&find_path())?.exec(&argv, &folder)?;
             show(&reply)?;
             Ok(reply.code)

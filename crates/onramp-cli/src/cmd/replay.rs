@@ -37,7 +37,7 @@ const RATE_MAX: u64 = 1_000_000_000_000_000;
 #[command(group(clap::ArgGroup::new("tree").required(true)))]
 #[command(after_help = "\
 Examples:
-  onramp replay uplink.pcap --qdisc fq --rate 10mbit --html report.html
+  onramp replay examples/uplink.pcap --qdisc fq --rate 10mbit --html report.html
   onramp replay uplink.pcapng --qdisc 'prio bands 4' --filter 'matchall classid 1:4' --rate 1mbit
   onramp replay uplink.pcap --setup shaper.tc --out shaped.pcapng --csv packets.csv
   zcat uplink.pcap.gz | onramp replay - --qdisc 'pfifo limit 50' --rate 2mbit --json -")]

@@ -25,7 +25,7 @@ const STDIN: &str = "standard input";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  onramp send udp://127.0.0.1:4000 --from voice.pcapng --rate 10mbit
+  onramp send udp://127.0.0.1:4000 --from examples/voice.pcapng --rate 10mbit
   onramp send udp://host.example:514 --from - < messages.txt
   zcat voice.pcap.gz | onramp send udp://127.0.0.1:4000 --from -
   onramp send udp://127.0.0.1:4000 --from burst.pcap --qdisc 'pfifo limit 100' --loop 10")]

@@ -28,6 +28,31 @@ fn now() -> Instant {
     Instant::now()
 }
 
+#[test]
+fn help_needs_no_daemon() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = |line: &str| {
+        let mut command = onramp(line.split(' '));
+        command.env("ONRAMP_SOCKET", folder.path().join("s")).output().expect("the program runs")
+    };
+    for (line, code, told) in [
+        ("tc --help", 0, "Usage:\ttc"),
+        ("tc -V", 0, "tc utility, onramp-"),
+        ("tc qdisc help", 0, " htb | "),
+        ("tc qdisc add htb help", 1, "htb: "),
+        ("ip --help", 255, "Usage: ip"),
+        ("ip -V", 0, "ip utility, onramp-"),
+    ] {
+        let output = run(line);
+        let text = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{line}: {text}");
+        assert!(text.contains(told) && !text.contains("no daemon"), "{line}: {text}");
+    }
+    let output = run("tc qdisc show");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("no daemon runs at "), "{}", text(&output.stderr));
+}
+
 /// Waits until `is` returns true. Panics with `what` if that takes too long.
 fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let begin = now();

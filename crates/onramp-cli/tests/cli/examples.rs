@@ -95,7 +95,8 @@ fn pcapng(packets: &[Captured]) -> Vec<u8> {
     file.extend(block(1, vec![1, 0, 0, 0, 0, 0, 4, 0]));
     for Captured { at, frame, length } in packets {
         let at = START + at;
-        let [low, high] = [at & 0xffff_ffff, at >> 32].map(|half| word(half as usize));
+        let [low, high] = [at & 0xffff_ffff, at >> 32]
+            .map(|half| u32::try_from(half).expect("32 bits").to_le_bytes());
         let fields = [[0; 4], high, low, word(frame.len()), word(*length)].concat();
         file.extend(block(6, [fields, frame.clone()].concat()));
     }

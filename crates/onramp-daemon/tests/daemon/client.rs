@@ -97,7 +97,14 @@ fn a_daemon_may_go_and_not_be_there() {
     assert!(matches!(error, ClientError::Lost(_)), "{error}");
     assert!(error.to_string().starts_with("the daemon does not answer: "), "{error}");
     let absent = Client::connect("/nonexistent/socket".as_ref()).expect_err("there is none");
-    let told = "no daemon at /nonexistent/socket: No such file or directory (os error 2); start \
-                one with `onramp daemon`, or say where it is: ONRAMP_SOCKET=PATH";
+    let told = "no daemon runs at /nonexistent/socket: start one with `onramp daemon`, or say \
+                where it is: ONRAMP_SOCKET=PATH";
     assert_eq!(absent.to_string(), told);
+    let error =
+        |kind: std::io::ErrorKind| ClientError::Absent("/s".into(), kind.into()).to_string();
+    let denied = error(std::io::ErrorKind::PermissionDenied);
+    assert!(denied.starts_with("this user may not use the daemon at /s: "), "{denied}");
+    assert!(denied.contains("`onramp daemon --socket PATH`"), "{denied}");
+    let ended = error(std::io::ErrorKind::ConnectionRefused);
+    assert!(ended.starts_with("the daemon at /s has ended: start one with "), "{ended}");
 }

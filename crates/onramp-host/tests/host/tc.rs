@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use onramp_core::qdisc::KINDS;
 use onramp_host::{Event, Host, What};
 
 use crate::{all, exec, out, refused};
@@ -70,6 +71,51 @@ fn every_object_has_help_of_its_own_and_help_is_no_fault() {
     for line in ["tc", "tc -help", "tc -h", "tc --help"] {
         assert_eq!(refused(&mut host, line), (0, texts[0].clone()), "{line}");
     }
+}
+
+#[test]
+fn help_lists_the_kinds_that_an_object_has() {
+    let mut host = Host::new();
+    let kinds = |host: &mut Host, line: &str| -> Vec<String> {
+        let (_, text) = refused(host, line);
+        assert!(text.lines().all(|line| line.len() <= 100 && line.trim_end() == line), "{text}");
+        let (_, list) = text.split_once(" :=\n").expect("a list of kinds");
+        list.split('|').map(|kind| kind.trim().to_owned()).collect()
+    };
+    assert_eq!(kinds(&mut host, "tc qdisc help"), KINDS.iter().map(|k| k.id).collect::<Vec<_>>());
+    let classes = kinds(&mut host, "tc class help");
+    assert!(classes.iter().any(|kind| kind == "htb") && classes.iter().all(|kind| kind != "fq"));
+    assert!(kinds(&mut host, "tc filter help").iter().any(|kind| kind == "u32"));
+}
+
+/// A client gives these replies without a host.
+#[test]
+fn what_needs_no_devices_is_answered_as_by_a_host() {
+    let kinds = KINDS.iter().map(|kind| format!("tc qdisc add dev d0 root {} help", kind.id));
+    let others = "tc|tc -V|tc --help|tc -s -j help|tc qdisc help|tc q h|tc class help|\
+                  tc filter help|tc qdisc show help|tc filter show help|\
+                  tc class add dev d0 htb help|tc filter add dev d0 u32 help|tc qdisc frob|\
+                  tc frob|ip|ip -V|ip --help|ip help|ip link help|ip link add type veth help";
+    let mut host = host();
+    for line in kinds.chain(others.split('|').map(str::to_owned)) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let reply = onramp_host::without_devices(&words);
+        assert_eq!(reply, Some(host.exec(&words, "/".as_ref())), "{line}");
+    }
+    for line in [
+        "tc qdisc",
+        "tc qdisc show dev help",
+        "tc qdisc add dev help root fq",
+        "tc filter get dev help",
+        "ip link",
+        "ip link show d0",
+        "ip link add d9 type dummy",
+        "other help",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert_eq!(onramp_host::without_devices(&words), None, "{line}");
+    }
+    assert_eq!(onramp_host::without_devices(&[]), None);
 }
 
 #[test]
