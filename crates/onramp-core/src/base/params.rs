@@ -19,8 +19,8 @@ pub use self::values::{Options, Site, Values};
 
 use crate::base::show::Style;
 use crate::base::units::{
-    Size, Time, exact_fraction, exact_size, exact_time, parse_count, parse_fraction, parse_scaled,
-    parse_size, parse_time,
+    Size, Time, exact_percent, exact_probability, exact_size, exact_time, parse_count,
+    parse_percent, parse_probability, parse_scaled, parse_size, parse_time,
 };
 use crate::base::{ConfigError, Errno, Fault, Handle, Rate, rate};
 
@@ -420,8 +420,8 @@ impl Param {
             Unit::Nsecs => parse_time(word, 1),
             Unit::Minor => Handle::parse_minor(word).map(u64::from),
             Unit::Masked => parse_masked(word),
-            Unit::Fraction => parse_fraction(word, 1.0),
-            Unit::Percent => parse_fraction(word.strip_suffix('%').unwrap_or(word), 100.0),
+            Unit::Fraction => parse_probability(word),
+            Unit::Percent => parse_percent(word.strip_suffix('%').unwrap_or(word)),
             Unit::Choice(names) => {
                 let is = |name: &&str| *name == word || is_in_capitals(name, word);
                 names.iter().position(is).map(|place| place as u64)
@@ -531,8 +531,8 @@ impl Param {
             Unit::Minor => format!("{n:x}"),
             Unit::Signed => signed(n).to_string(),
             Unit::Masked => format!("{:#x}/{:#x}", n & 0xFF, n >> 8),
-            Unit::Fraction => exact_fraction(n, 1.0),
-            Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
+            Unit::Fraction => exact_probability(n),
+            Unit::Percent => format!("{}%", exact_percent(n)),
             Unit::TimeOrPackets if n % 2 == 0 => exact_time(n / 2),
             _ => plain(unit, n),
         });
@@ -550,8 +550,8 @@ impl Param {
             Unit::Minor => format!("{n:#x}"),
             Unit::Signed => signed(n).to_string(),
             Unit::Masked => format!("{:#x}/{:#x}", n & 0xFF, n >> 8),
-            Unit::Fraction => exact_fraction(n, 1.0),
-            Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
+            Unit::Fraction => exact_probability(n),
+            Unit::Percent => format!("{}%", exact_percent(n)),
             Unit::TimeOrPackets if n % 2 == 0 => Time(n / 2).to_string(),
             _ => plain(unit, n),
         });

@@ -130,22 +130,47 @@ pub(crate) fn parse_count(word: &str) -> Option<u64> {
     u64::from_str_radix(digits, radix).ok()
 }
 
-/// Reads a number between zero and `whole`. Returns the fraction that it is of `whole`, as a number
-/// from 0 to 2^32 - 1.
-pub(crate) fn parse_fraction(word: &str, whole: f64) -> Option<u64> {
-    let part = word.parse::<f64>().ok()? / whole;
+/// Reads a percentage from 0 to 100. Returns it as a number from 0 to 2^32 - 1, rounded as `tc`
+/// rounds percentages.
+pub(crate) fn parse_percent(word: &str) -> Option<u64> {
+    let part = word.parse::<f64>().ok()? / 100.0;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked here")]
     (0.0..=1.0).contains(&part).then(|| (part * f64::from(u32::MAX)).round() as u64)
 }
 
-/// Formats the fraction `part` (0 to 2^32 - 1) of `whole` as the shortest word that
-/// `parse_fraction` reads back as the same fraction.
-pub(crate) fn exact_fraction(part: u64, whole: f64) -> String {
+/// Formats a percentage (0 to 2^32 - 1) as the shortest word that `parse_percent` reads back as the
+/// same number.
+pub(crate) fn exact_percent(part: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a part has 32 bits")]
-    let number = part as f64 / f64::from(u32::MAX) * whole;
+    let number = part as f64 / f64::from(u32::MAX) * 100.0;
+    shortest(number, |word| parse_percent(word) == Some(part))
+}
+
+/// 2^32: a probability is a number of these parts.
+pub(crate) const PROBABILITY_PARTS: f64 = 4_294_967_296.0;
+
+/// Reads a probability from 0 to 1. Returns how many parts of 2^32 it has, without a fraction, as
+/// `tc` computes it. The greatest number, 2^32 - 1, also stands for the probability 1.
+pub(crate) fn parse_probability(word: &str) -> Option<u64> {
+    let number = word.parse::<f64>().ok()?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked here")]
+    let parts = || ((number * PROBABILITY_PARTS) as u64).min(u32::MAX.into());
+    (0.0..=1.0).contains(&number).then(parts)
+}
+
+/// Formats a probability (0 to 2^32 - 1) as the shortest word that `parse_probability` reads back
+/// as the same number.
+pub(crate) fn exact_probability(parts: u64) -> String {
+    // All numbers from `parts` to below `parts + 1` are read as `parts`. Take their middle.
+    #[expect(clippy::cast_precision_loss, reason = "parts have 32 bits")]
+    let number = (parts as f64 + 0.5) / PROBABILITY_PARTS;
+    shortest(number, |word| parse_probability(word) == Some(parts))
+}
+
+/// Formats `number` with as few digits as possible, so that `is_exact` holds for the word.
+fn shortest(number: f64, is_exact: impl Fn(&str) -> bool) -> String {
     let words = (0..18).map(|digits| format!("{number:.digits$}"));
-    let exact = |word: &String| parse_fraction(word, whole) == Some(part);
-    words.into_iter().find(exact).unwrap_or_else(|| number.to_string())
+    words.into_iter().find(|word| is_exact(word)).unwrap_or_else(|| number.to_string())
 }
 
 /// A number of bytes. Printed as by `tc`, which rounds: `1514b`, `15Kb`, `32Mb`.

@@ -244,32 +244,55 @@ fn counts_are_read_as_c_reads_them() {
 }
 
 #[test]
-fn fractions_are_parts_of_32_bits() {
+fn percentages_are_rounded_parts_of_32_bits() {
     let all = u64::from(u32::MAX);
-    for (word, whole, part) in [
-        ("0", 1.0, 0),
-        ("1", 1.0, all),
+    for (word, part) in [
+        ("0", 0),
         // Half of 2^32 - 1 is 2,147,483,647.5, rounded to the nearest whole number.
-        ("0.5", 1.0, 2_147_483_648),
-        ("50", 100.0, 2_147_483_648),
-        ("100", 100.0, all),
-        ("0.1", 1.0, 429_496_730),
-        ("10", 100.0, 429_496_730),
+        ("50", 2_147_483_648),
+        ("10", 429_496_730),
+        ("100", all),
     ] {
-        assert_eq!(parse_fraction(word, whole), Some(part), "{word} of {whole}");
-        assert_eq!(exact_fraction(part, whole), word);
+        assert_eq!(parse_percent(word), Some(part), "{word}");
+        assert_eq!(exact_percent(part), word);
     }
-    for (word, whole) in
-        [("1.001", 1.0), ("-0.001", 1.0), ("100.1", 100.0), ("x", 1.0), ("", 1.0), ("nan", 1.0)]
-    {
-        assert_eq!(parse_fraction(word, whole), None, "{word} of {whole}");
+    for word in ["100.1", "-0.001", "x", "", "nan"] {
+        assert_eq!(parse_percent(word), None, "{word}");
     }
-    // The printed fraction is the shortest word that reads back as exactly the same fraction.
+    assert_shortest(exact_percent, parse_percent);
+}
+
+/// The numbers are those that iproute2's `tc` sends to the kernel for `red` and `choke`, except for
+/// the probability 1, for which it sends 0.
+#[test]
+fn probabilities_are_whole_parts_of_2_to_the_32() {
+    let all = u64::from(u32::MAX);
+    for (word, parts) in [
+        ("0", 0),
+        ("0.02", 85_899_345),
+        ("0.1", 429_496_729),
+        ("0.11", 472_446_402),
+        ("0.5", 2_147_483_648),
+        ("1", all),
+    ] {
+        assert_eq!(parse_probability(word), Some(parts), "{word}");
+        assert_eq!(exact_probability(parts), word);
+    }
+    assert_eq!(parse_probability("0.9999999999"), Some(all));
+    for word in ["1.001", "-0.001", "x", "", "nan"] {
+        assert_eq!(parse_probability(word), None, "{word}");
+    }
+    assert_shortest(exact_probability, parse_probability);
+}
+
+/// Asserts that `exact` prints the shortest word that `parse` reads back as the same number.
+fn assert_shortest(exact: fn(u64) -> String, parse: fn(&str) -> Option<u64>) {
+    let all = u64::from(u32::MAX);
     for part in [1, 2, 12_345, all / 3, all - 1] {
-        let word = exact_fraction(part, 1.0);
-        assert_eq!(parse_fraction(&word, 1.0), Some(part), "{word}");
+        let word = exact(part);
+        assert_eq!(parse(&word), Some(part), "{word}");
         let shorter = &word[..word.len() - 1];
-        assert_ne!(parse_fraction(shorter, 1.0), Some(part), "{shorter} would do");
+        assert_ne!(parse(shorter), Some(part), "{shorter} would do");
     }
 }
 

@@ -167,8 +167,8 @@ fn a_burst_that_will_not_do_is_refused_with_the_reason() {
 #[test]
 fn a_probability_may_be_too_small_for_the_range() {
     // `tc` doubles the probability per byte, up to 31 times, until it exceeds one. With a range of
-    // 1,000 bytes, 2,000 / (2^32 - 1) is the smallest probability for which 31 times are enough.
-    for (probability, fits) in [(2_000, true), (1_999, false)] {
+    // 1,000 bytes, it is exactly one for 2,000 / 2^32 after 31 times.
+    for (probability, fits) in [(2_001, true), (2_000, false)] {
         let shape = shape(10_000, 11_000, probability);
         assert_eq!(shape.check().is_ok(), fits, "{probability}");
     }

@@ -4,7 +4,7 @@
 use super::shrinking;
 use crate::base::params::Values;
 use crate::base::show::Out;
-use crate::base::units::Size;
+use crate::base::units::{PROBABILITY_PARTS, Size};
 use crate::base::{Clash, shown};
 
 /// The parameters of the law as a user gives them, in bytes, or in packets where `average_packet`
@@ -104,7 +104,11 @@ impl Shape {
     /// must be doubled to exceed one, or `None` if 31 times is not enough.
     fn halvings(&self) -> Option<u32> {
         let span = self.max.checked_sub(self.min)?;
-        let mut share = f64::from(self.probability) / f64::from(u32::MAX) / f64::from(span);
+        let probability = match self.probability {
+            u32::MAX => 1.0,
+            parts => f64::from(parts) / PROBABILITY_PARTS,
+        };
+        let mut share = probability / f64::from(span);
         for halvings in 0..32 {
             if span == 0 || share > 1.0 {
                 return Some(halvings);
@@ -127,7 +131,7 @@ impl Shape {
     }
 
     fn show_probability(&self, out: &mut Out) {
-        shown::float(out, "probability", f64::from(self.max_p()) / 4_294_967_296.0);
+        shown::float(out, "probability", f64::from(self.max_p()) / PROBABILITY_PARTS);
     }
 }
 
