@@ -37,12 +37,21 @@ pub(crate) fn features() -> Outcome {
     run(cargo(&contract).args(alone).env("RUSTFLAGS", "-D warnings"))?;
     let embeds = ["run", "-p", "onramp", "--example", "embedded_qdisc"];
     run(cargo(&embeds).args(alone).env("RUSTFLAGS", "-D warnings"))?;
-    let mut tree = cargo(&["tree", "-p", "onramp", "--no-default-features", "-e", "normal"]);
-    let names = output(tree.args(["--prefix", "none", "--format", "{p}"]))?;
-    let other = names.lines().find(|line| !line.starts_with("onramp"));
-    other.map_or(Ok(()), |line| {
-        Err(Failure::Failed(format!("`onramp` without features depends on {line}")))
-    })
+    let tree = |package: &str, more: &[&str]| {
+        let mut tree = cargo(&["tree", "-p", package, "-e", "normal", "--target", "all"]);
+        output(tree.args(["--prefix", "none", "--format", "{p}"]).args(more))
+    };
+    let names = tree("onramp", &["--no-default-features"])?;
+    if let Some(line) = names.lines().find(|line| !line.starts_with("onramp")) {
+        return Err(Failure::Failed(format!("`onramp` without features depends on {line}")));
+    }
+    // The lock file of a program has the crates for all targets and configurations.
+    let names = tree("onramp-host", &[])?;
+    let checkers = ["loom ", "shuttle "];
+    match names.lines().find(|line| checkers.iter().any(|checker| line.starts_with(checker))) {
+        Some(line) => Err(Failure::Failed(format!("programs would depend on {line}"))),
+        None => Ok(()),
+    }
 }
 
 /// Packs every published crate with `cargo package`. Also unpacks and builds the packages of the
@@ -87,7 +96,7 @@ pub(crate) fn shuttle(args: &[String]) -> Outcome {
 fn checker(name: &str, package: &str) -> Command {
     let mut command = cargo(&["test", "--release", "-p", package, "--test", name]);
     command
-        .args(["--target-dir", &format!("target/{name}")])
+        .args(["--features", name, "--target-dir", &format!("target/{name}")])
         .env("RUSTFLAGS", format!("--cfg {name}"))
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")

@@ -64,7 +64,8 @@ fn fmt() -> Outcome {
 fn clippy() -> Outcome {
     shell(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     // Also run clippy on the loom models, and on the code that is compiled only for them.
-    let mut models = cargo(&["clippy", "-p", "onramp-queue", "--lib", "--test", "loom"]);
+    let mut models =
+        cargo(&["clippy", "-p", "onramp-queue", "--lib", "--test", "loom", "--features", "loom"]);
     models.args(["--target-dir", "target/loom", "--", "-D", "warnings"]);
     shell(models.env("RUSTFLAGS", "--cfg loom"))
 }

@@ -233,7 +233,7 @@ fn cargo(place: &Place<'_>, tree: &Tree, way: Way, verb: &[&str]) -> Command {
             "build"
         }
         Way::Loom => {
-            command.args(["--package", MODELLED, "--test", tree::MERGED]);
+            command.args(["--package", MODELLED, "--test", tree::MERGED, "--features", "loom"]);
             command.env("RUSTFLAGS", "--cfg loom --cap-lints=allow");
             command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "3");
             "build-loom"
