@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::anyhow;
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use nix::sys::signal::Signal;
 
 /// Largest number of characters that are shown of one word of a message, and of a whole message.
@@ -84,7 +84,9 @@ pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
         let other = ["Usage:", "For more information", "tip: to pass"];
         !(line.is_empty() || other.iter().any(|start| line.starts_with(start)))
     };
-    let parts: Vec<_> = text.lines().map(str::trim).filter(wanted).collect();
+    let is_tip = |line: &&str| line.starts_with("tip: ");
+    let helps = |line: &&str| wanted(line) && (!is_tip(line) || suggests_near(error));
+    let parts: Vec<_> = text.lines().map(str::trim).filter(helps).collect();
     let message = parts.join(" ").replace(" tip: ", "; tip: ");
     let message = message.strip_prefix("error: ").unwrap_or(&message);
     // clap takes a negative number for an option, because both begin with a dash. The message then
@@ -100,6 +102,35 @@ pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
     };
     tell(&format!("{message}; try --help"));
     ExitCode::from(2)
+}
+
+/// Returns whether a command that clap suggests in place of an unknown one differs from it only by
+/// a slip of the fingers. If the error is not about an unknown command, returns true.
+fn suggests_near(error: &clap::Error) -> bool {
+    let known = match error.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(known)) => known.iter().map(String::as_str).collect(),
+        Some(ContextValue::String(known)) => vec![known.as_str()],
+        _ => return true,
+    };
+    let given = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
+    given.is_none_or(|given| known.iter().any(|known| is_near(&given, known)))
+}
+
+/// Returns whether at most a third of the letters must be changed, added or removed to make `known`
+/// from `word` (Levenshtein's distance).
+fn is_near(word: &str, known: &str) -> bool {
+    let known: Vec<char> = known.chars().collect();
+    // The distances between the part of `word` read so far, and each beginning of `known`.
+    let mut row: Vec<usize> = (0..=known.len()).collect();
+    for (at, letter) in word.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
+        for (place, other) in known.iter().enumerate() {
+            let changed = diagonal + usize::from(letter != *other);
+            diagonal = row[place + 1];
+            row[place + 1] = changed.min(row[place] + 1).min(diagonal + 1);
+        }
+    }
+    row[known.len()] * 3 <= known.len().max(word.chars().count())
 }
 
 /// Prints `message` on one line of standard error.
@@ -195,6 +226,18 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_slip_of_the_fingers_is_near() {
+        for (word, known) in
+            [("bnch", "bench"), ("replya", "replay"), ("to", "top"), ("moniter", "monitor")]
+        {
+            assert!(is_near(word, known), "{word}");
+        }
+        for (word, known) in [("nosuch", "bench"), ("tx", "tc"), ("", "ip"), ("sand", "lab")] {
+            assert!(!is_near(word, known), "{word}");
+        }
+    }
 
     #[test]
     fn what_is_too_long_loses_its_middle() {

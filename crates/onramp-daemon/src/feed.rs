@@ -23,6 +23,8 @@ pub enum FeedError {
     Refused(String),
     /// The daemon sent something that is not part of the protocol.
     Strange(String),
+    /// No row contains all these words.
+    Nothing(String),
     /// Writing the output failed.
     Show(io::Error),
 }
@@ -34,6 +36,10 @@ impl fmt::Display for FeedError {
             Self::Gone => f.write_str("the daemon has ended"),
             Self::Refused(why) => f.write_str(why.trim_end()),
             Self::Strange(what) => write!(f, "unexpected line from the daemon: {what}"),
+            Self::Nothing(words) => write!(
+                f,
+                "no row contains {words:?}; `onramp top --once` without words shows all rows"
+            ),
             Self::Show(error) => write!(f, "cannot write the output: {error}"),
         }
     }

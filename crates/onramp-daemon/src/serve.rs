@@ -112,7 +112,7 @@ impl Daemon {
         let hub = Hub::new(host);
         if let Some(file) = &options.config {
             let steps = config::load(&hub, file).await?;
-            info!("{}: carried out all of it, in {} steps", file.display(), steps.len());
+            info!("{}: carried out all of it, in {}", file.display(), counted(steps.len()));
         }
         info!("listening at {}", path.display());
         Ok(Self { options, hub, socket, listener, web })
@@ -295,6 +295,10 @@ impl Signals {
     }
 }
 
+fn counted(steps: usize) -> String {
+    format!("{steps} step{}", if steps == 1 { "" } else { "s" })
+}
+
 async fn reload(hub: &Hub, config: Option<&PathBuf>) {
     let Some(file) = config else {
         return info!("SIGHUP: nothing to read, because the daemon was started without --config");
@@ -305,7 +309,7 @@ async fn reload(hub: &Hub, config: Option<&PathBuf>) {
             info!("SIGHUP: {}: nothing has changed", file.display());
         }
         Ok(steps) => {
-            info!("SIGHUP: {}: carried out all of it, in {} steps", file.display(), steps.len());
+            info!("SIGHUP: {}: carried out all of it, in {}", file.display(), counted(steps.len()));
             for step in steps {
                 info!("SIGHUP: {step}");
             }
@@ -318,6 +322,11 @@ async fn reload(hub: &Hub, config: Option<&PathBuf>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_step_is_no_steps() {
+        assert_eq!([0, 1, 2].map(counted), ["0 steps", "1 step", "2 steps"]);
+    }
 
     #[test]
     fn only_the_user_and_root_may_ask() {

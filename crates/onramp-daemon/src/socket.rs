@@ -20,10 +20,12 @@ const BACKLOG: i32 = 4_096;
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
-    lock: Lock,
+    /// Dropped after the socket file is removed.
+    _lock: Lock,
 }
 
-/// The lock that prevents a second daemon from using the same path. Dropping it releases the lock.
+/// The lock that prevents a second daemon from using the same path. Dropping it removes the lock
+/// file and releases the lock.
 #[derive(Debug)]
 struct Lock {
     path: PathBuf,
@@ -80,16 +82,15 @@ impl Socket {
         let lock = Lock::take(path)?;
         clear(path)?;
         let listener = listen(path).map_err(|error| format!("cannot listen at {name}: {error}"))?;
-        Ok((Self { path: path.to_owned(), lock }, listener))
+        Ok((Self { path: path.to_owned(), _lock: lock }, listener))
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // While this daemon holds the lock, the socket file and the lock file are its own, so it
-        // may remove them. If removing them fails, nothing more can be done.
+        // This daemon still holds the lock, so the socket file is its own, and it may remove the
+        // file. If that fails, nothing more can be done.
         let _ = fs::remove_file(&self.path);
-        let _ = fs::remove_file(&self.lock.path);
     }
 }
 
@@ -131,6 +132,9 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
+        // While this daemon holds the lock, the lock file is its own. A daemon that waits for the
+        // lock of the removed file finds that out, and makes a new file.
+        let _ = fs::remove_file(&self.path);
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }

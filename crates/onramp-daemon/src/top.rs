@@ -32,15 +32,18 @@ pub struct Batch {
 ///
 /// # Errors
 ///
-/// [`FeedError`] if the daemon went away, or if writing failed.
+/// [`FeedError`] if the daemon went away, if writing failed, or if the query has a filter and none
+/// of the tables had a row.
 pub fn print(feed: &mut impl Feed, batch: &Batch, out: &mut impl Write) -> Result<(), FeedError> {
     let mut left = batch.tables;
+    let mut found = batch.query.filter.is_none();
     while left != Some(0) {
         let mut stats = feed.wait()?;
         if stats.seconds.is_none() {
             continue;
         }
         stats.select(&batch.query);
+        found |= !stats.rows.is_empty();
         let text = if batch.json {
             serde_json::to_string(&stats).map_err(|error| FeedError::Show(error.into()))? + "\n"
         } else {
@@ -54,7 +57,12 @@ pub fn print(feed: &mut impl Feed, batch: &Batch, out: &mut impl Write) -> Resul
         }
         left = left.map(|left| left - 1);
     }
-    Ok(())
+    match &batch.query.filter {
+        Some(filter) if !found && batch.tables != Some(0) => {
+            Err(FeedError::Nothing(filter.clone()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Shows the table on the terminal until the user quits.

@@ -3,12 +3,12 @@
 use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use onramp::Spec;
 use onramp_core::Rate;
 
 use crate::capture;
-use crate::error::{tell, usage};
+use crate::error::usage;
 use crate::host::Host;
 use crate::output::{self, Output};
 use crate::report::{json, sent};
@@ -79,12 +79,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let from = if stdin { STDIN.into() } else { args.from.display().to_string() };
     let (mut summary, sent) = outbox.close(from, &qdisc, args.loops, counts);
-    let failed = output::all([sent, read]);
+    let mut failed = output::all([sent, read]);
     summary.error = failed.as_ref().err().map(|error| format!("{error:#}"));
     // If sending failed before the first datagram was read, the error message says everything, so
     // no summary is written.
     if failed.is_err() && summary.counts.read == 0 {
         return failed;
+    }
+    if let Some(why) = sent::nothing(&summary) {
+        summary.error = Some(why.clone());
+        failed = Err(anyhow!(why));
     }
     let mut done = vec![failed];
     if !report.as_ref().is_some_and(Output::is_stdout) {
@@ -92,9 +96,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if let Some(output) = &report {
         done.push(output.write(&json::pretty(&sent::json(&summary))));
-    }
-    if let Some(why) = sent::nothing(&summary) {
-        tell(&why);
     }
     output::all(done)
 }

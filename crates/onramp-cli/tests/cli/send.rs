@@ -281,11 +281,11 @@ fn a_line_is_sent_before_the_next_one_comes() {
 }
 
 #[test]
-fn that_nothing_was_sent_is_told() {
+fn that_nothing_was_sent_is_a_failure() {
     let told = |line: &str, input: &[u8], words: &[&str]| {
         let output = run_with(line, input);
         let message = stderr(&output);
-        assert_eq!(output.status.code(), Some(0), "{message}");
+        assert_eq!(output.status.code(), Some(1), "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");
         for word in words {
             assert!(message.contains(word), "{word:?} is missing: {message}");
@@ -301,10 +301,13 @@ fn that_nothing_was_sent_is_told() {
     let good = frame(1, b"x");
     let file = write(folder.path(), "good.pcap", &pcap(1, &[(&good, good.len())]));
     let output = run(&format!("send {to} --from {file} --qdisc 'pfifo limit 0'"));
-    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.status.code(), Some(1));
     let message = stderr(&output);
     for word in ["nothing was sent", "(pfifo limit 0)", "dropped 1 as overlimit", "`limit`"] {
         assert!(message.contains(word), "{word:?} is missing: {message}");
     }
     assert!(received(&socket).is_empty());
+    let output = run_with(&format!("{line} --json -"), b"");
+    let error = "nothing was sent: standard input holds nothing to send";
+    assert_eq!((output.status.code(), &json(&output)["error"]), (Some(1), &error.into()));
 }

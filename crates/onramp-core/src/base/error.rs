@@ -117,6 +117,14 @@ impl ConfigError {
         }
     }
 
+    /// Creates an error about a text that is no `what`. `expected` says what would be one.
+    pub(crate) fn text(what: &str, word: &str, expected: &str) -> Self {
+        match word {
+            "" => Self::new(what, "", "", format!("the text is empty: {expected}")),
+            word => Self::new(what, what, word, expected),
+        }
+    }
+
     /// Returns the same error as one that the kernel reports, with error number `errno` and the
     /// kernel's message `said` (empty if the kernel sends no message).
     pub(crate) fn kernel(mut self, errno: Errno, said: &'static str) -> Self {

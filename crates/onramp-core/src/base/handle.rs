@@ -75,7 +75,7 @@ impl FromStr for Handle {
         });
         parts.ok_or_else(|| {
             let why = "expected a handle such as 1: or 1:20, hexadecimal, 1 to ffff";
-            ConfigError::new("handle", "handle", word, why)
+            ConfigError::text("handle", word, why)
         })
     }
 }

@@ -90,7 +90,7 @@ impl Rate {
 impl FromStr for Rate {
     type Err = ConfigError;
     fn from_str(word: &str) -> Result<Self, ConfigError> {
-        let wrong = || ConfigError::new("rate", "rate", word, format!("expected {LOOK}"));
+        let wrong = || ConfigError::text("rate", word, &format!("expected {LOOK}"));
         Self::parse(word).ok_or_else(wrong)
     }
 }

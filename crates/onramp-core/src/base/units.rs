@@ -187,7 +187,7 @@ impl FromStr for Size {
     type Err = ConfigError;
     fn from_str(word: &str) -> Result<Self, ConfigError> {
         let expected = "expected a size such as 1514 or 15kb";
-        parse_size(word).map(Self).ok_or_else(|| ConfigError::new("size", "size", word, expected))
+        parse_size(word).map(Self).ok_or_else(|| ConfigError::text("size", word, expected))
     }
 }
 
@@ -224,9 +224,7 @@ impl FromStr for Time {
     type Err = ConfigError;
     fn from_str(word: &str) -> Result<Self, ConfigError> {
         let expected = "expected a time such as 10ms or 40us";
-        parse_time(word, 1_000)
-            .map(Self)
-            .ok_or_else(|| ConfigError::new("time", "time", word, expected))
+        parse_time(word, 1_000).map(Self).ok_or_else(|| ConfigError::text("time", word, expected))
     }
 }
 

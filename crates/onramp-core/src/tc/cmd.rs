@@ -72,8 +72,17 @@ pub(crate) fn verb(object: &str, word: Option<&str>) -> Result<Verb, ConfigError
         Some("link") => Ok(Verb::Link),
         Some(_) => Ok(Verb::Delete),
         None => {
-            let why = "expected add, replace, change or delete";
-            Err(ConfigError::new(object, "", word.unwrap_or_default(), why).argument())
+            let expected = "expected add, replace, change or delete";
+            let lists = |word: &str| unshorten(word, &["get", "list", "show", "lst"]).is_some();
+            let error = match word {
+                None => ConfigError::new(object, "", "", expected),
+                Some(word) if lists(word) => {
+                    let why = format!("the line lists, and changes nothing: {expected}");
+                    ConfigError::new(object, "", "", why)
+                }
+                Some(word) => ConfigError::new(object, "", word, expected),
+            };
+            Err(error.argument())
         }
     }
 }

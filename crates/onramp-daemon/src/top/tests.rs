@@ -211,6 +211,11 @@ fn tables_for_programs() {
     let lines: Vec<_> = tables[0].lines().collect();
     assert!(lines[0].starts_with("NAME ") && lines[0].ends_with("DROPS/S  REASONS"), "{text}");
     assert_eq!(lines[3].split_whitespace().next(), Some("htb"));
+    let query = Query { filter: Some("nosuchword".into()), ..Query::default() };
+    let nothing =
+        print(&mut given(), &Batch { tables: Some(2), json: false, query }, &mut io::sink());
+    let told = nothing.expect_err("no row has it").to_string();
+    assert!(told.starts_with("no row contains \"nosuchword\"; "), "{told}");
     let json = Batch { tables: None, json: true, query: Query::default() };
     let mut out = Vec::new();
     let ended = print(&mut given(), &json, &mut out);

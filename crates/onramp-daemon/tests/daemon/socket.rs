@@ -65,6 +65,7 @@ fn what_is_not_ours_is_left_alone() {
     std::fs::write(&file, "mine").expect("a file");
     assert!(refusal(file.clone()).contains("is not a socket"));
     assert_eq!(std::fs::read_to_string(&file).expect("still there"), "mine");
+    assert!(!folder.path().join("notes.lock").exists(), "a refusal leaves nothing behind");
     // Another program listens at the path without holding the lock that daemons hold. The daemon
     // must refuse to start.
     let other = folder.path().join("other");

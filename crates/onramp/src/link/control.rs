@@ -32,10 +32,23 @@ struct Answers<T> {
 }
 
 impl Link {
-    /// Carries out a line of `tc` that adds, changes or deletes a qdisc, class or filter: `qdisc
-    /// replace dev d0 root fq`. If the root is `mq`, the tree below class `k` belongs to port `k -
-    /// 1`. Any other root stands in front of each port, or, on a device of a host (crate
-    /// `onramp-host`), in front of all ports together. Returns what has changed.
+    /// Carries out a line of `tc` that adds, changes or deletes a qdisc, class or filter, such as
+    /// `qdisc replace root fq`. The line need not name a device; the link's only device is called
+    /// `link`, unless the lines with which the link was built gave it another name. Returns what
+    /// has changed.
+    ///
+    /// ```
+    /// let link = onramp::Link::devices([Box::new(onramp::dev::Null::default()) as _]).build()?;
+    /// link.change("qdisc replace root handle 1: fq limit 1000")?;
+    /// link.change("qdisc change dev link root fq flow_limit 50")?;
+    /// let error = link.change("qdisc").unwrap_err().to_string();
+    /// assert!(error.contains("the line lists, and changes nothing"), "{error}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// If the root is `mq`, the tree below class `k` belongs to port `k - 1`. Any other root stands
+    /// in front of each port, or, on a device of a host (crate `onramp-host`), in front of all
+    /// ports together.
     ///
     /// A qdisc that is replaced drops the packets that it holds (drop reason `purged`), as in
     /// Linux. A qdisc that only gets other parameters keeps its packets, if its kind can.

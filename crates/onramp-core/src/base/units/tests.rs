@@ -79,7 +79,7 @@ fn what_is_no_size_is_refused() {
         let error = word.parse::<Size>().expect_err(word).to_string();
         let why = "expected a size such as 1514 or 15kb";
         let told = if word.is_empty() {
-            format!("size: \"size\": {why}")
+            format!("size: the text is empty: {why}")
         } else {
             format!("size: illegal {word:?}: {why}")
         };
@@ -153,11 +153,15 @@ fn rates_are_bytes_per_second() {
         assert_eq!(word.parse(), Ok(Rate::bytes_per_second(rate)), "{word}");
     }
     // A rate between zero and one byte per second is an error, because zero often means "no limit".
-    for word in ["7", "7bit", "0.9bps", "1e-9gbit", "x", "", "8q", "-8"] {
+    for word in ["7", "7bit", "0.9bps", "1e-9gbit", "x", "8q", "-8"] {
         let error = word.parse::<Rate>().expect_err(word);
         assert_eq!((error.at.as_str(), error.value.as_str()), ("rate", word));
         assert_eq!(error.why, "expected a rate such as 8mbit or 1mbps (bytes)");
     }
+    assert_eq!(
+        "".parse::<Rate>().expect_err("no rate").to_string(),
+        "rate: the text is empty: expected a rate such as 8mbit or 1mbps (bytes)"
+    );
     for (rate, word) in [
         (0, "0bps"),
         (1, "1bps"),
@@ -414,13 +418,13 @@ fn handles_are_hexadecimal() {
     ] {
         assert_eq!(word.parse(), Ok(Handle::new(major, minor)), "{word}");
     }
-    for word in
-        ["", "1", ":", ":1", "1:2:3", "10000:", "1:10000", "g:", "1:g", "+1:", "1:+1", "0x1:"]
-    {
+    for word in ["1", ":", ":1", "1:2:3", "10000:", "1:10000", "g:", "1:g", "+1:", "1:+1", "0x1:"] {
         let error = word.parse::<Handle>().expect_err(word);
         let why = "expected a handle such as 1: or 1:20, hexadecimal, 1 to ffff";
         assert_eq!((error.at.as_str(), error.why.as_str()), ("handle", why));
     }
+    let empty = "".parse::<Handle>().expect_err("no handle").to_string();
+    assert!(empty.starts_with("handle: the text is empty: expected a handle "), "{empty}");
     for (word, minor) in [("20", 0x20), (":20", 0x20), ("0x20", 0x20), (":0xff", 0xff), ("0", 0)] {
         assert_eq!(Handle::parse_minor(word), Some(minor), "{word}");
     }

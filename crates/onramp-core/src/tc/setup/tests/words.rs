@@ -60,6 +60,9 @@ fn lines_may_be_commented_and_shortened() {
     tree.apply("qdisc add dev e root pfifo # here").expect("and a comment behind it");
     assert_eq!(told(&mut tree, "tc tc"), "tc: unexpected \"tc\": expected qdisc, class or filter");
     assert_eq!(told(&mut tree, "qdisc"), "qdisc: expected add, replace, change or delete");
+    let lists =
+        "class: the line lists, and changes nothing: expected add, replace, change or delete";
+    assert_eq!(told(&mut tree, "class show dev e"), lists);
 }
 
 /// Each line has a wrong word before the kind, and gives exactly the error beside it.
