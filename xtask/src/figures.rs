@@ -396,7 +396,7 @@ column p99 = rows[design=a,manners=b].accept.p99\n-->\n| threads | Mpps | p99 |\
 
     #[test]
     fn every_claim_quotes_a_table() {
-        let page = std::fs::read_to_string(crate::shell::root().join("docs/performance.md"));
+        let page = fs::read_to_string(root().join("docs/performance.md"));
         let page = page.expect("a page");
         assert_eq!(unproven(&page), <[&str; 0]>::default(), "renew the claims as well");
         assert_eq!(page.matches("\n   onramp ").count(), 5, "a command for each claim");

@@ -235,7 +235,7 @@ fn a_rate_paces() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(received(&socket).len(), 100);
     let summary = json(&output);
-    assert_eq!(summary["qdisc"], "fq maxrate 1mbit");
+    assert_eq!(summary["qdisc"], "fq maxrate 1mbit low_rate_threshold 1mbit");
     // `fq` sends its initial quantum, ten frames of 1,514 bytes, without delay.
     let paced = (100.0 * 542.0 - 15_140.0) * 8.0 / 1e6;
     let seconds = summary["seconds"].as_f64().expect("seconds");
