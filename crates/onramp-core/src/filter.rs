@@ -72,6 +72,7 @@ mod ebpf;
 #[cfg(not(feature = "ebpf"))]
 #[path = "filter/no_ebpf.rs"]
 mod ebpf;
+mod edit;
 mod ematch;
 mod files;
 mod flow;
@@ -89,7 +90,6 @@ mod tests;
 mod words;
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use onramp_queue::Packet;
 
@@ -103,6 +103,7 @@ use crate::base::{Handle, Instant};
 
 pub use self::bpf::Bpf;
 pub use self::ebpf::Ebpf;
+pub(crate) use self::edit::FilterEdit;
 pub use self::files::with_files;
 pub(crate) use self::head::Head;
 pub use self::read::FilterSpec;
@@ -129,11 +130,32 @@ pub enum Decision {
 /// The filters of a qdisc or of a class, in the order in which they are asked.
 #[derive(Debug, Default)]
 pub struct Filters {
-    /// The filters, sorted by chain, then preference, then the order that their kind defines.
-    filters: Vec<FilterSpec>,
-    /// The hash tables of `u32`, by their handles. Each is a range of indexes in `filters`: the
-    /// table itself, then its nodes (the filters in the table).
-    tables: BTreeMap<u32, Range<usize>>,
+    /// The filters, sorted by chain, then preference, then the order that their kind defines. The
+    /// nodes of a `u32` hash table stand behind the table, sorted by their buckets.
+    #[expect(clippy::vec_box, reason = "an edit moves all filters behind the one that it adds")]
+    filters: Vec<Box<FilterSpec>>,
+    /// The hash tables of `u32`, by their handles.
+    tables: BTreeMap<u32, Nodes>,
+}
+
+/// Where the nodes (the filters) of a `u32` hash table are.
+#[derive(Clone, Copy, Debug)]
+struct Nodes {
+    chain: u32,
+    pref: u16,
+    /// The first part of the ranks of the table and its nodes.
+    born: u64,
+    /// Number of buckets.
+    divisor: u32,
+}
+
+/// The rest of a bucket of a `u32` hash table, whose nodes a search has not tried yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    /// Index of the next node, if there is one.
+    next: usize,
+    /// The numbers of the table and the bucket, as handles of the bucket's nodes contain them.
+    name: u32,
 }
 
 /// What a filter of each kind compares with the packet.
@@ -317,33 +339,7 @@ impl Filters {
 
     /// Returns the filters, in the order in which they are asked, with their counters.
     pub fn specs(&self) -> impl Iterator<Item = &FilterSpec> {
-        self.filters.iter()
-    }
-
-    /// Replaces the filters by `filters`, in this order. Filters that were there before keep their
-    /// counters and the state of their actions.
-    pub(crate) fn set<'a>(&mut self, filters: impl Iterator<Item = &'a FilterSpec>) {
-        // The old and the new filters are sorted in the same way, so one pass finds the filters
-        // that stay.
-        let mut before = std::mem::take(&mut self.filters).into_iter().peekable();
-        self.filters.extend(filters.map(|filter| {
-            while before.next_if(|there| there.place() < filter.place()).is_some() {}
-            let there = before.next_if(|there| there.is_same(filter));
-            there.unwrap_or_else(|| filter.clone())
-        }));
-        self.tables.clear();
-        for (at, filter) in self.filters.iter().enumerate() {
-            match &filter.matcher {
-                Matcher::Table(_) => {
-                    self.tables.insert(filter.handle, at..at + 1);
-                }
-                Matcher::U32(_) => {
-                    let table = self.tables.entry(filter.handle & words::TABLE);
-                    table.and_modify(|table| table.end = at + 1);
-                }
-                _ => {}
-            }
-        }
+        self.filters.iter().map(|filter| &**filter)
     }
 
     /// Asks the filters in order until one matches, and returns what it decides about the packet.
@@ -369,7 +365,7 @@ impl Filters {
             }
             let answer = match &filter.matcher {
                 Matcher::Table(_) => {
-                    let root = filter.handle;
+                    let root = Bucket { next: at, name: filter.handle };
                     let answer = self.tables(root, &mut look, pkt, now);
                     if answer.is_none() {
                         at = self.behind(at);
@@ -399,25 +395,24 @@ impl Filters {
         }
     }
 
-    /// Walks through the `u32` hash tables, beginning at the table `root`, to the first node that
-    /// matches and whose actions do not say `continue`. Returns what this node decides, or `None`
-    /// if there is no such node.
+    /// Walks through the `u32` hash tables, beginning in the bucket `bucket`, to the first node
+    /// that matches and whose actions do not say `continue`. Returns what this node decides, or
+    /// `None` if there is no such node.
     fn tables(
         &mut self,
-        root: u32,
+        mut bucket: Bucket,
         look: &mut Look,
         pkt: &mut Packet,
         now: Instant,
     ) -> Option<(Handle, Control)> {
-        let mut stack: [(usize, Range<usize>, words::Place); TABLES_MAX] = Default::default();
+        let mut stack: [(usize, Bucket, words::Place); TABLES_MAX] = Default::default();
         let mut depth = 0;
-        let mut bucket = self.bucket(root, 0);
         let mut place = words::Place::default();
         loop {
-            let step = match bucket.next() {
-                Some(at) => {
-                    let Matcher::U32(node) = &self.filters[at].matcher else { return None };
-                    (at, node.step(look, pkt, place))
+            let step = match self.node(bucket) {
+                Some(node) => {
+                    bucket.next += 1;
+                    (bucket.next - 1, node.step(look, pkt, place))
                 }
                 // No node is left in this bucket: go back to the node that led into this table.
                 None => {
@@ -444,18 +439,23 @@ impl Filters {
         }
     }
 
-    /// Returns the indexes of the `u32` nodes in a bucket of a hash table. The range is empty if
-    /// there is no such table.
-    fn bucket(&self, table: u32, hash: u32) -> Range<usize> {
-        let Some(nodes) = self.tables.get(&table) else { return 0..0 };
-        let Matcher::Table(divisor) = self.filters[nodes.start].matcher else { return 0..0 };
-        let (first, end) = (nodes.start + 1, nodes.end);
-        let bucket = hash % divisor;
-        let behind = |bucket: u32| {
-            let before = |filter: &FilterSpec| filter.handle >> 12 & 0xff < bucket;
-            first + self.filters[first..end].partition_point(before)
-        };
-        behind(bucket)..behind(bucket + 1)
+    /// Returns the next node of a bucket, or `None` if the bucket has no further node.
+    #[inline]
+    fn node(&self, bucket: Bucket) -> Option<&Node> {
+        let filter = self.filters.get(bucket.next)?;
+        match &filter.matcher {
+            Matcher::U32(node) if filter.handle & !words::NODE == bucket.name => Some(node),
+            _ => None,
+        }
+    }
+
+    /// Returns the bucket of a hash table for this hash. The bucket is empty if there is no such
+    /// table.
+    fn bucket(&self, table: u32, hash: u32) -> Bucket {
+        let Some(nodes) = self.tables.get(&table) else { return Bucket::default() };
+        let name = table | (hash % nodes.divisor) << 12;
+        let first = nodes.first(name);
+        Bucket { next: self.filters.partition_point(|filter| filter.place() < first), name }
     }
 
     /// Returns the index of the first filter at or after `at` whose preference differs from that of

@@ -19,6 +19,8 @@ use crate::base::{ConfigError, Handle};
 
 /// The order of the filters of one preference: filters with a lower rank are asked first.
 pub(super) type Rank = (u64, u64);
+/// The numbers by which filters are sorted: chain, preference and rank.
+pub(super) type Place = (u32, u16, Rank);
 
 /// A filter with its options, which have been checked. A copy that comes from a running tree
 /// includes the filter's counters.
@@ -102,11 +104,6 @@ impl FilterSpec {
             bare_police: false,
             ..self.clone()
         }
-    }
-
-    /// Returns the class that the user named for packets that match.
-    pub(crate) fn class(&self) -> Option<Handle> {
-        self.class
     }
 
     /// Whether the protocol of the packet is the one for which the filter was added.
@@ -368,7 +365,8 @@ impl FilterSpec {
     }
 
     /// Returns the numbers by which filters are sorted: chain, preference and rank.
-    pub(super) fn place(&self) -> (u32, u16, Rank) {
+    #[inline]
+    pub(super) fn place(&self) -> Place {
         (self.chain, self.pref, self.rank)
     }
 

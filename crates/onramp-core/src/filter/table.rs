@@ -8,24 +8,24 @@
 
 mod group;
 mod numbers;
+mod place;
 mod tables;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use self::group::Group;
 use self::numbers::Numbers;
-use self::tables::Tables;
+use self::place::Place;
 use super::Matcher;
+use super::edit::{Changed, FilterEdit};
 use super::head::Head;
-use super::read::{FilterSpec, Rank, is_sent, read_handle, read_kind};
+use super::read::{FilterSpec, is_sent, read_handle, read_kind};
 use super::reader::Reader;
 use crate::base::error::Errno;
 use crate::base::{ConfigError, Handle};
 
-/// The preferences that are assigned automatically: from `PREF_OWN` downwards to `PREF_OWN_MIN`.
-const PREF_OWN: u16 = 0xc000;
-const PREF_OWN_MIN: u16 = 0x8000;
 const CHAIN_MAX: u32 = 0x0fff_ffff;
 
 /// A chain and a preference, which together name a group of filters.
@@ -45,20 +45,19 @@ pub(crate) enum How {
 pub(crate) struct Table {
     /// The filters by the qdisc or class to which they are attached.
     places: BTreeMap<Handle, Place>,
-    numbers: Numbers,
-    serial: u64,
+    books: Books,
+    /// For each class that filters at its qdisc, or at classes of its qdisc, name: how many do.
+    named: BTreeMap<Handle, usize>,
 }
 
-/// The filters at one qdisc or class.
+/// What filters at all qdiscs and classes have in common.
 #[derive(Clone, Debug, Default)]
-struct Place {
-    /// The filters by chain and preference.
-    groups: BTreeMap<Name, Group>,
-    /// For each chain that has filters: how many filters had been added to this qdisc or class
-    /// (`born`) when the chain got its first filter.
-    chains: BTreeMap<u32, u64>,
-    born: u64,
-    tables: Tables,
+struct Books {
+    numbers: Numbers,
+    /// The serial number that the last filter got.
+    serial: u64,
+    /// The filters that the last line removed and added.
+    changed: Changed,
 }
 
 /// Builds errors with the messages that the kernel sends.
@@ -119,9 +118,42 @@ impl Table {
         head: &Head,
         mut words: Reader<'_>,
     ) -> Result<(), ConfigError> {
-        match how {
+        self.forget_edit();
+        let done = match how {
             How::Delete => self.delete(at, head, &mut words),
             _ => self.put(at, how, head, &words),
+        };
+        match done {
+            Ok(()) => self.count_named(at),
+            Err(_) => self.forget_edit(),
+        }
+        done
+    }
+
+    /// Forgets which filters the last line changed.
+    pub(crate) fn forget_edit(&mut self) {
+        self.books.changed = Changed::default();
+    }
+
+    /// Returns the filters that the last line added and removed, for a running qdisc.
+    pub(crate) fn last_edit(&self) -> FilterEdit {
+        FilterEdit::from(&self.books.changed)
+    }
+
+    /// Counts the classes that the filters at `at` name which the last line added or removed.
+    fn count_named(&mut self, at: Handle) {
+        let own = |filter: &Arc<FilterSpec>| filter.class.filter(|class| class.major == at.major);
+        let Changed { gone, new } = &self.books.changed;
+        for class in new.iter().filter_map(own) {
+            *self.named.entry(class).or_default() += 1;
+        }
+        for class in gone.iter().filter_map(own) {
+            if let Entry::Occupied(mut count) = self.named.entry(class) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
         }
     }
 
@@ -153,7 +185,7 @@ impl Table {
         let there = self.there(at, how, head, kind, handle)?;
         let filter = FilterSpec::read(head, &mut words.clone(), at.major, there.as_deref())?;
         let place = self.places.entry(at).or_default();
-        let done = place.put(filter, there.as_deref(), &mut self.numbers, &mut self.serial);
+        let done = place.put(filter, there.as_deref(), &mut self.books);
         if self.places.get(&at).is_some_and(|place| place.groups.is_empty()) {
             self.places.remove(&at);
         }
@@ -180,7 +212,15 @@ impl Table {
             let why = "there is no such filter; use add";
             return Err(refused("protocol", "").by(Errno::NoEntry, said, why));
         }
-        let there = group.and_then(|group| place?.find(group, handle));
+        let there = match group {
+            Some(group) => place.and_then(|place| place.find(group, handle)),
+            // As in Linux, all preferences together have one set of `u32` hash tables, so the line
+            // may name a table or node of another preference, even if its own preference is new.
+            None if kind == "u32" && how != How::Change => {
+                place.and_then(|place| place.find_u32(handle))
+            }
+            None => None,
+        };
         match (how, &there) {
             (How::Add, Some(_)) => {
                 let why = "use change or replace";
@@ -227,7 +267,7 @@ impl Table {
             let handle = read_handle(kind, word, words)?;
             let there = place.find(group, handle).ok_or_else(|| no_handle(word))?;
             let place = self.places.entry(at).or_default();
-            place.remove(&there, &mut self.numbers)?;
+            place.remove(&there, &mut self.books)?;
             if place.groups.is_empty() {
                 self.places.remove(&at);
             }
@@ -309,18 +349,18 @@ impl Table {
     /// Whether filters need the class: there are filters at the class, or a filter at its qdisc or
     /// at a class of the qdisc names the class.
     pub(crate) fn needs(&self, class: Handle) -> bool {
-        let mut places = self.places(class.major);
-        places.any(|minor| {
-            let at = Handle::new(class.major, minor);
-            minor == class.minor || self.at(at).any(|filter| filter.class() == Some(class))
-        })
+        self.places.contains_key(&class) || self.named.contains_key(&class)
     }
 
     /// Removes all filters at a qdisc and its classes.
     pub(crate) fn remove_qdisc(&mut self, major: u16) {
+        self.forget_edit();
         let places: Vec<u16> = self.places(major).collect();
         for minor in places {
-            self.remove_names(Handle::new(major, minor), (0, 0), (u32::MAX, u16::MAX));
+            let at = Handle::new(major, minor);
+            self.remove_names(at, (0, 0), (u32::MAX, u16::MAX));
+            self.count_named(at);
+            self.forget_edit();
         }
     }
 
@@ -329,144 +369,14 @@ impl Table {
         let Some(place) = self.places.get_mut(&at) else { return };
         let names: Vec<_> = place.groups.range(first..=last).map(|(name, _)| *name).collect();
         for name in names {
-            if let Some(group) = place.groups.remove(&name) {
-                group.specs().for_each(|filter| self.numbers.give_back(filter, None));
-                place.tables.forget(name);
+            let Some(group) = place.forget_group(name) else { continue };
+            for filter in group.into_filters() {
+                self.books.numbers.give_back(&filter, None);
+                self.books.changed.gone.push(filter);
             }
         }
-        place.tidy();
         if place.groups.is_empty() {
             self.places.remove(&at);
         }
-    }
-}
-
-impl Place {
-    /// Returns the filter of a group with the handle `handle`, or `None` if there is none.
-    fn find(&self, group: &Group, handle: u32) -> Option<Arc<FilterSpec>> {
-        if group.kind != "u32" {
-            return group.get(handle);
-        }
-        // The nodes of a `u32` hash table are stored in the group (chain and preference) that
-        // created the table.
-        let owner = self.tables.owner(handle)?;
-        self.groups.get(&owner)?.get(handle)
-    }
-
-    /// Returns the preference for a filter in this chain that is added without one.
-    fn own_pref(&self, chain: u32) -> Result<u16, ConfigError> {
-        let mut own = self.groups.range((chain, PREF_OWN_MIN)..=(chain, u16::MAX));
-        let pref = own.next().map_or(PREF_OWN, |((_, first), _)| first - 1);
-        if pref < PREF_OWN_MIN {
-            let said = "Lowest ID from auto-alloc range already in use";
-            let why = "no automatic preference is left: the lowest one, 32768, is taken";
-            return Err(refused("pref", "").by(Errno::NoSpace, said, why));
-        }
-        Ok(pref)
-    }
-
-    /// Stores a filter, and removes `there`, the filter that it replaces.
-    fn put(
-        &mut self,
-        mut filter: FilterSpec,
-        there: Option<&FilterSpec>,
-        numbers: &mut Numbers,
-        serial: &mut u64,
-    ) -> Result<(), ConfigError> {
-        numbers.check(&filter, there)?;
-        if filter.pref == 0 {
-            filter.pref = self.own_pref(filter.chain)?;
-        }
-        let name = (filter.chain, filter.pref);
-        self.born += 1;
-        let born = *self.chains.get(&filter.chain).unwrap_or(&self.born);
-        filter.chain_born = born;
-        let new = !self.groups.contains_key(&name);
-        if new {
-            let mut group = Group::of(&filter);
-            if filter.kind == "u32" {
-                *serial += 1;
-                group.insert(self.tables.root(&filter, *serial)?);
-            }
-            self.groups.insert(name, group);
-            self.chains.insert(filter.chain, born);
-        }
-        let done = self.settle(&mut filter, there).map(|owner| {
-            // As in Linux, the numbers of the old filter's actions become free only after the new
-            // filter's actions have got theirs.
-            numbers.give_out(&mut filter);
-            if let Some(there) = there {
-                numbers.give_back(there, Some(&filter));
-                let before = self.groups.get_mut(&(there.chain, there.pref));
-                before.into_iter().for_each(|group| group.remove(there));
-            }
-            *serial += 1;
-            filter.serial = *serial;
-            let Some((name, rank)) = owner else { return };
-            (filter.chain, filter.pref, filter.rank) = (name.0, name.1, rank);
-            if let Some(group) = self.groups.get_mut(&name) {
-                group.insert(Arc::new(filter));
-            }
-        });
-        if done.is_err() && new {
-            self.groups.remove(&name);
-            self.tables.forget(name);
-            self.tidy();
-        }
-        done
-    }
-
-    /// Assigns a handle to the filter if it has none yet. Returns the chain and preference and the
-    /// rank under which the filter is to be stored. Returns `None` for a `u32` filter without keys,
-    /// which only creates the first hash table of its preference.
-    fn settle(
-        &mut self,
-        filter: &mut FilterSpec,
-        there: Option<&FilterSpec>,
-    ) -> Result<Option<(Name, Rank)>, ConfigError> {
-        let name = (filter.chain, filter.pref);
-        match &filter.matcher {
-            Matcher::Root => return Ok(None),
-            Matcher::Table(_) | Matcher::U32(_) => {
-                let place = self.tables.settle(filter, there, &self.groups)?;
-                return Ok(Some(place));
-            }
-            _ => {}
-        }
-        let Some(group) = self.groups.get_mut(&name) else { return Ok(None) };
-        Ok(Some((name, group.settle(filter, there)?)))
-    }
-
-    /// Removes a filter. Also removes its group and its chain if they become empty.
-    fn remove(&mut self, filter: &FilterSpec, numbers: &mut Numbers) -> Result<(), ConfigError> {
-        let name = (filter.chain, filter.pref);
-        self.tables.check_delete(filter, &self.groups)?;
-        let Some(group) = self.groups.get_mut(&name) else { return Ok(()) };
-        if let Matcher::Table(_) = filter.matcher {
-            for node in group.nodes(filter.handle) {
-                numbers.give_back(&node, None);
-                group.remove(&node);
-            }
-            self.tables.remove(filter.handle);
-        }
-        numbers.give_back(filter, None);
-        group.remove(filter);
-        self.tables.free(filter);
-        // If several preferences have `u32` filters, nodes of one may refer to tables of another,
-        // so the tables stay even if only tables are left.
-        let alone = group.kind != "u32" || Tables::are_alone(&self.groups);
-        if alone && self.groups.get(&name).is_some_and(Group::is_bare) {
-            self.groups.remove(&name);
-            self.tables.forget(name);
-        }
-        self.tidy();
-        Ok(())
-    }
-
-    /// Forgets chains without filters.
-    fn tidy(&mut self) {
-        let groups = &self.groups;
-        self.chains
-            .retain(|chain, _| groups.range((*chain, 0)..=(*chain, u16::MAX)).next().is_some());
     }
 }

@@ -4,6 +4,7 @@
 mod actions;
 mod basic;
 mod classic;
+mod edits;
 mod fields;
 mod flows;
 mod headers;

@@ -172,6 +172,9 @@ struct Htb {
     direct_limit: u32,
 
     classes: Vec<Class>,
+    /// The places in `classes` of classes that were removed. The next classes that are added get
+    /// these places; until then, an idle leaf without packets is there, which no number names.
+    free: Vec<usize>,
     /// Maps a minor number to the place of the class in `classes`.
     places: Vec<u32>,
     /// Classes that may send with their own tokens and have packets, by level and priority. The
@@ -217,6 +220,7 @@ impl Htb {
             rate_to_quantum: values.number("r2q"),
             direct_limit: values.number32("direct_qlen"),
             classes: Vec::new(),
+            free: Vec::new(),
             places: Vec::new(),
             rows: array::from_fn(|_| array::from_fn(|_| ActiveClasses::default())),
             row_mask: [0; LEVELS],

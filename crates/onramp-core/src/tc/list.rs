@@ -71,7 +71,11 @@ impl<'a> Listed<'a> {
 
     /// Prints the listing of `tc qdisc show`.
     pub fn qdiscs(&self, query: Query, out: &mut Out) {
-        for line in self.lines(query.invisible) {
+        let lines = match query.handle.filter(|handle| *handle != 0) {
+            Some(major) => self.lines_of(major).collect(),
+            None => self.lines(query.invisible),
+        };
+        for line in lines {
             let parent = query.parent.is_none_or(|parent| parent == line.parent);
             if parent && query.handle.is_none_or(|handle| handle == u32::from(line.major)) {
                 self.qdisc(&line, out);
@@ -82,40 +86,55 @@ impl<'a> Listed<'a> {
     fn lines(&self, invisible: bool) -> Vec<Line<'a>> {
         let setup = self.setup;
         let mut lines = Vec::new();
-        let queues = u32::from(setup.facts().queues.max(1));
-        let root = setup
-            .root()
-            .and_then(|major| setup.spec(major))
-            .or_else(|| setup.facts().fallback.as_ref());
-        let major = setup.root().unwrap_or(0);
-        let listed = setup.root().is_some() || !setup.facts().dormant;
-        if let Some(spec) = root.filter(|_| listed) {
-            let refcnt = match spec.kind().quirks.stands_at_root {
-                true => 1,
-                false if major == 0 => 2,
-                false => queues + 1,
-            };
-            lines.push(Line { spec, major, parent: ROOT, refcnt, view: self.view(None) });
+        if let Some(root) = self.root() {
+            let (at_root, major) = (root.spec.kind().quirks.stands_at_root, root.major);
+            lines.push(root);
             // As in Linux, qdiscs without a handle are listed in descending order of their parents'
             // numbers.
             lines.extend(self.made());
-            if spec.kind().quirks.stands_at_root {
+            if at_root {
                 lines.extend(self.queues(major));
             }
         }
         if invisible {
             lines.extend(self.hidden());
         }
-        for major in setup.listed() {
-            let (Some(spec), Some(parent)) = (setup.spec(major), setup.parent(major)) else {
-                continue;
-            };
-            lines.push(self.below(spec, major, parent));
-        }
-        if let Some(spec) = setup.ingress_spec() {
-            lines.push(Line { spec, major: 0xFFFF, parent: INGRESS, refcnt: 1, view: None });
-        }
+        lines.extend(setup.listed().filter_map(|major| self.named(major)));
+        lines.extend(self.ingress());
         lines
+    }
+
+    /// Returns the lines of the qdiscs with this major number, which is not zero. An `ingress` and
+    /// a qdisc that a command named may have the same number.
+    fn lines_of(&self, major: u32) -> impl Iterator<Item = Line<'a>> {
+        let named = u16::try_from(major).ok().and_then(|major| self.named(major));
+        let lines = [self.root(), named, self.ingress()].into_iter().flatten();
+        lines.filter(move |line| u32::from(line.major) == major)
+    }
+
+    fn root(&self) -> Option<Line<'a>> {
+        let (setup, facts) = (self.setup, self.setup.facts());
+        let (major, spec) = match setup.root() {
+            Some(major) => (major, setup.spec(major)?),
+            None if facts.dormant => return None,
+            None => (0, facts.fallback.as_ref()?),
+        };
+        let refcnt = match spec.kind().quirks.stands_at_root {
+            true => 1,
+            false if major == 0 => 2,
+            false => u32::from(facts.queues.max(1)) + 1,
+        };
+        Some(Line { spec, major, parent: ROOT, refcnt, view: self.view(None) })
+    }
+
+    /// Returns the line of a qdisc that stands below another one, and that a command named.
+    fn named(&self, major: u16) -> Option<Line<'a>> {
+        Some(self.below(self.setup.spec(major)?, major, self.setup.parent(major)?))
+    }
+
+    fn ingress(&self) -> Option<Line<'a>> {
+        let spec = self.setup.ingress_spec()?;
+        Some(Line { spec, major: 0xFFFF, parent: INGRESS, refcnt: 1, view: None })
     }
 
     fn below(&self, spec: &'a Spec, major: u16, parent: Handle) -> Line<'a> {
@@ -228,13 +247,15 @@ impl<'a> Listed<'a> {
     /// Prints the listing of `tc class show`.
     pub fn classes(&self, query: Query, out: &mut Out) {
         let setup = self.setup;
-        let root = setup.root();
+        let named = |major| Some((major, setup.spec(major)?));
         let fallback = setup.facts().fallback.as_ref().map(|spec| (0, spec));
-        let root = root.and_then(|major| Some((major, setup.spec(major)?))).or(fallback);
-        let below = setup.listed().filter_map(|major| Some((major, setup.spec(major)?)));
-        for (major, spec) in root.into_iter().chain(below) {
-            if query.parent.is_none_or(|parent| class_of(parent).major == major) {
-                self.classes_of(major, spec, query, out);
+        let root = setup.root().and_then(named).or(fallback);
+        let show = |(major, spec)| self.classes_of(major, spec, query, out);
+        match query.parent.map(|parent| class_of(parent).major) {
+            None => root.into_iter().chain(setup.listed().filter_map(named)).for_each(show),
+            Some(major) => {
+                let its = root.filter(|(root, _)| *root == major).or_else(|| named(major));
+                its.into_iter().for_each(show);
             }
         }
     }
@@ -268,15 +289,20 @@ impl<'a> Listed<'a> {
             }
             ClassKind::Added { params, .. } => {
                 let nothing = vec![None; params.len()];
-                for (minor, above) in setup.added_classes(major) {
+                let show = |(minor, above)| {
                     let class = Handle::new(major, minor);
                     let below = above != 0 || kind.quirks.added.root_is_class && minor != 0;
                     let parent = below.then_some(Handle::new(major, above));
                     let none = Values { params, given: &nothing, site };
                     let values = setup.class_values(class, site).map_or(none, |(_, values)| values);
-                    if meant(class) {
-                        self.class(spec, class, parent, &values, out);
+                    self.class(spec, class, parent, &values, out);
+                };
+                match query.handle.map(class_of) {
+                    None => setup.added_classes(major).for_each(show),
+                    Some(class) if class.major == major => {
+                        setup.added_class(class).into_iter().for_each(show);
                     }
+                    Some(_) => {}
                 }
             }
         }

@@ -9,11 +9,12 @@ mod order;
 mod qdisc;
 
 use self::added::Added;
+pub(crate) use self::added::ClassSpec;
 use self::order::QdiscOrder;
 use crate::base::handle::FIRST_OWN_HANDLE;
 use crate::base::params::{Param, Site, Values};
 use crate::base::{ConfigError, Errno, Handle, Instant};
-use crate::filter::{FilterSpec, Head, How, Reader, Table};
+use crate::filter::{Head, How, Reader, Table};
 use crate::qdisc::pfifo_fast::default_pfifo_fast;
 use crate::sched::{ClassKind, Cx, FilterPlaces, Kind, Qdisc};
 use crate::tc::Spec;
@@ -74,6 +75,8 @@ pub struct Setup {
     ingress_called: Option<Handle>,
     /// The qdiscs that the last change removed.
     taken: Vec<Taken>,
+    /// Whether a running tree was built from this description, which must then keep a root.
+    is_running: bool,
 }
 
 /// A qdisc that a change has removed.
@@ -222,11 +225,18 @@ impl Setup {
         };
         let verb = cmd::verb(object, words.next())?;
         self.taken.clear();
+        self.filters.forget_edit();
         match object {
             "qdisc" => self.qdisc(verb, words),
             "class" => self.class(verb, words),
             _ => self.filter(verb, words),
         }
+    }
+
+    /// Returns the description for a running tree: it refuses a line after which the tree would
+    /// have no root.
+    pub(crate) fn for_tree(self) -> Self {
+        Self { is_running: true, ..self }
     }
 
     /// Sets the name of the device in front of which the tree stands, and what is known of the
@@ -420,11 +430,6 @@ impl Setup {
         Some((row.parent, Values { params: class_params(&node.spec), given: &row.given, site }))
     }
 
-    /// Returns the filters at a qdisc or class, in the order in which they are asked.
-    pub(crate) fn filters_at(&self, place: Handle) -> impl Iterator<Item = &FilterSpec> {
-        self.filters.at(place)
-    }
-
     /// Returns all filters of the tree.
     pub(crate) fn filters(&self) -> &Table {
         &self.filters
@@ -438,7 +443,7 @@ impl Setup {
         let mut cx = Cx::new(Instant::default(), &mut drops);
         if let Some(classes) = qdisc.classes() {
             let params = class_params(&node.spec);
-            for class in &node.classes.rows {
+            for class in node.classes.rows() {
                 let values = Values { params, given: &class.given, site };
                 classes.set(class.minor, class.parent, &values, cx.now);
             }
@@ -549,8 +554,8 @@ impl Setup {
     /// Returns the minor numbers of the classes that were added to a qdisc, each with the minor
     /// number of its parent class, which is 0 for the qdisc.
     pub(crate) fn class_rows(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
-        let rows = self.qdiscs.get(&major).map_or(&[][..], |node| &node.classes.rows);
-        rows.iter().map(|class| (class.minor, class.parent))
+        let rows = self.qdiscs.get(&major).into_iter().flat_map(|node| node.classes.rows());
+        rows.map(|class| (class.minor, class.parent))
     }
 
     /// Returns the qdiscs below the classes of a qdisc: the minor number of each such class, and

@@ -1,7 +1,5 @@
 //! Applies `tc` commands to a running tree.
 
-use std::sync::Arc;
-
 use onramp_queue::PacketList;
 
 use super::{Edit, RootQdisc, Totals, Tree};
@@ -14,7 +12,7 @@ use crate::tc::{Setup, Spec};
 /// description.
 #[derive(Debug)]
 pub(super) struct BuiltFrom {
-    pub(super) setup: Arc<Setup>,
+    pub(super) setup: Setup,
     /// Size of the largest packet in bytes, including the link header.
     pub(super) mtu: u32,
     /// Seed of the random choices of the tree's qdiscs.
@@ -24,7 +22,7 @@ pub(super) struct BuiltFrom {
 impl BuiltFrom {
     /// Creates the description of a tree of one qdisc.
     pub(super) fn spec(spec: &Spec, mtu: u32) -> Self {
-        Self { setup: Arc::new(Setup::of(spec.clone())), mtu, seed: 0 }
+        Self { setup: Setup::of(spec.clone()).for_tree(), mtu, seed: 0 }
     }
 }
 
@@ -34,7 +32,7 @@ impl Tree {
     #[must_use]
     pub fn of(setup: &Setup, mtu: u32, seed: u64) -> Option<Self> {
         let root = RootQdisc::new(setup.build(mtu, seed)?);
-        let built_from = BuiltFrom { setup: Arc::new(setup.clone()), mtu, seed };
+        let built_from = BuiltFrom { setup: setup.clone().for_tree(), mtu, seed };
         Some(Self { root, built_from, drops: PacketList::new(), totals: Totals::ZERO })
     }
 
@@ -49,13 +47,7 @@ impl Tree {
     /// unchanged then.
     pub fn apply(&mut self, now: Instant, line: &str) -> Result<(), ConfigError> {
         let BuiltFrom { setup, mtu, seed } = &mut self.built_from;
-        let mut next = Setup::clone(setup);
-        let change = next.change(line.split('#').next().unwrap_or_default())?;
-        if next.root().is_none() && next.facts().fallback.is_none() {
-            let why = "a tree needs a root; replace it instead";
-            return Err(ConfigError::new("qdisc", "root", "", why));
-        }
-        *setup = Arc::new(next);
+        let change = setup.change(line.split('#').next().unwrap_or_default())?;
         if let Some(edit) = Edit::new(setup, &change, None, *mtu, *seed) {
             let mut drops = PacketList::new();
             let mut cx = Cx::new(now, &mut drops);

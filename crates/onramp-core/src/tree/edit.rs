@@ -1,27 +1,21 @@
 //! Prepares changes to a running tree, and makes them.
 
-use std::sync::Arc;
-
 use super::RootQdisc;
 use crate::base::Handle;
-use crate::filter::FilterSpec;
+use crate::base::params::Site;
+use crate::filter::{FilterEdit, FilterSpec};
 use crate::qdisc::default_pfifo;
 use crate::qdisc::pfifo_fast::default_pfifo_fast;
 use crate::sched::{Cx, Qdisc};
-use crate::tc::Setup;
-use crate::tc::setup::Change;
+use crate::tc::setup::{Change, ClassSpec};
+use crate::tc::{Setup, Spec};
 
 /// A prepared change to a running tree. The thread that requests the change builds all new qdiscs
-/// beforehand, so that the change delays senders only for the time it takes to put the new qdiscs
-/// in place.
+/// and filters beforehand, so that the change delays senders only for the time it takes to put them
+/// in place. An edit holds no reference to the description of the tree, so that the description can
+/// change again, without a copy, before the edit is made.
 #[derive(Debug)]
-pub struct Edit {
-    /// The description of the whole tree after the change.
-    setup: Arc<Setup>,
-    mtu: u32,
-    seed: u64,
-    what: What,
-}
+pub struct Edit(What);
 
 #[derive(Debug)]
 enum What {
@@ -30,16 +24,15 @@ enum What {
     /// Replaces the qdisc below a class by the given one. The path leads to the qdisc that has the
     /// class; the number is the minor number of the class.
     Graft(Path, u16, Box<dyn Qdisc>),
-    /// Gives new parameters to the qdisc at the end of the path. The number is the qdisc's major
-    /// number.
-    Parameters(Path, u16),
+    /// Gives new parameters to the qdisc at the end of the path.
+    Parameters(Path, Spec, Site),
     /// Adds a class to the qdisc at the end of the path, or gives the class new parameters. The
-    /// handle is that of the class.
-    Class(Path, Handle),
+    /// number is the minor number of the class.
+    Class(Path, u16, ClassSpec),
     ClassGone(Path, u16),
-    /// Replaces the filters at the qdisc at the end of the path, or at one class of that qdisc (the
-    /// handle).
-    Filters(Path, Handle),
+    /// Adds and removes filters at the qdisc at the end of the path (0), or at the class of that
+    /// qdisc with this minor number.
+    Filters(Path, u16, FilterEdit),
 }
 
 /// The way from the root to a qdisc: the minor numbers of the classes on that way.
@@ -70,11 +63,11 @@ impl Edit {
 
     /// Prepares `change` for the tree of transmit queue `queue` of a device that has several, or
     /// for the whole tree if `queue` is `None`. Returns `None` if `change` does not affect that
-    /// tree. `setup` is the description after `change`; `mtu` (size of the largest packet in bytes)
-    /// and `seed` are the values with which the tree is built.
+    /// tree. `setup` is the description directly after `change`; `mtu` (size of the largest packet
+    /// in bytes) and `seed` are the values with which the tree is built.
     #[must_use]
     pub fn new(
-        setup: &Arc<Setup>,
+        setup: &Setup,
         change: &Change,
         queue: Option<usize>,
         mtu: u32,
@@ -100,20 +93,29 @@ impl Edit {
                 };
                 Self::below(setup, class, queue, default)?
             }
-            Change::Parameters(major) => What::Parameters(place(major)?, major),
-            Change::Class(class) => What::Class(place(class.major)?, class),
+            Change::Parameters(major) => {
+                let spec = setup.spec(major)?.clone();
+                What::Parameters(place(major)?, spec, setup.site(major, mtu, seed))
+            }
+            Change::Class(class) => {
+                let site = setup.site(class.major, mtu, seed);
+                What::Class(place(class.major)?, class.minor, setup.class_spec(class, site)?)
+            }
             Change::ClassGone(class) => What::ClassGone(place(class.major)?, class.minor),
-            Change::Filters(at) => What::Filters(place(at.major)?, at),
+            Change::Filters(at) => {
+                // Filters of an `ingress` or `clsact` stand in front of no qdisc of the tree.
+                setup.spec(at.major)?;
+                What::Filters(place(at.major)?, at.minor, setup.filters().last_edit())
+            }
         };
-        Some(Self { setup: setup.clone(), mtu, seed, what })
+        Some(Self(what))
     }
 
     /// Prepares the replacement of all qdiscs by those that `setup` describes. The other arguments
     /// are those of [`new`](Self::new).
     #[must_use]
-    pub fn root(setup: &Arc<Setup>, queue: Option<usize>, mtu: u32, seed: u64) -> Option<Self> {
-        let what = What::Root(setup.build_queue(queue, mtu, seed)?);
-        Some(Self { setup: setup.clone(), mtu, seed, what })
+    pub fn root(setup: &Setup, queue: Option<usize>, mtu: u32, seed: u64) -> Option<Self> {
+        setup.build_queue(queue, mtu, seed).map(|root| Self(What::Root(root)))
     }
 
     /// Prepares the replacement of the qdisc below `class`. If `class` belongs to an `mq`, it is a
@@ -139,33 +141,26 @@ impl RootQdisc {
     /// Makes a prepared change. As in Linux, a qdisc that is replaced or deleted drops all its
     /// packets (`purged`), and a qdisc that is changed keeps the packets that its new limits allow.
     pub fn edit(&mut self, edit: Edit, cx: &mut Cx<'_>) {
-        let Edit { setup, mtu, seed, what } = edit;
-        match what {
+        match edit.0 {
             What::Root(built) => self.renew(built, cx),
             What::Graft(path, minor, built) => self.graft(&path, minor, built, cx),
-            What::Parameters(path, major) => {
-                let (spec, site) = (setup.spec(major), setup.site(major, mtu, seed));
-                self.at(&path, cx, |qdisc, cx| {
-                    let changed = spec.is_none_or(|spec| qdisc.change(&spec.values_at(site), cx));
-                    debug_assert!(changed, "every kind that may change can");
-                });
-            }
-            What::Class(path, class) => {
-                let values = setup.class_values(class, setup.site(class.major, mtu, seed));
-                self.at(&path, cx, |qdisc, cx| {
-                    if let (Some(classes), Some((parent, values))) = (qdisc.classes(), values) {
-                        classes.set(class.minor, parent, &values, cx.now);
-                    }
-                });
-            }
+            What::Parameters(path, spec, site) => self.at(&path, cx, |qdisc, cx| {
+                let changed = qdisc.change(&spec.values_at(site), cx);
+                debug_assert!(changed, "every kind that may change can");
+            }),
+            What::Class(path, minor, class) => self.at(&path, cx, |qdisc, cx| {
+                if let Some(classes) = qdisc.classes() {
+                    classes.set(minor, class.parent, &class.values(), cx.now);
+                }
+            }),
             What::ClassGone(path, minor) => self.at(&path, cx, |qdisc, cx| {
                 if let Some(classes) = qdisc.classes() {
                     classes.remove(minor, cx);
                 }
             }),
-            What::Filters(path, place) => self.at(&path, cx, |qdisc, _cx| {
-                if let Some(filters) = qdisc.filters(place.minor) {
-                    filters.set(setup.filters_at(place));
+            What::Filters(path, minor, edit) => self.at(&path, cx, |qdisc, _cx| {
+                if let Some(filters) = qdisc.filters(minor) {
+                    filters.edit(edit);
                 }
             }),
         }

@@ -90,9 +90,8 @@ impl Link {
         // `make_mut` clones the tree only if another thread holds a reference to the tree. That is
         // rare, because threads hold such references only for a short time.
         let change = Arc::make_mut(&mut plan.tree).change(&line).map_err(PortError::Config)?;
-        let setup = plan.tree.clone();
         shared.follow(&plan);
-        let queue = Edit::queue(&setup, &change);
+        let queue = Edit::queue(&plan.tree, &change);
         let ports = queue.map_or_else(|| shared.fronts(), |queue| queue..queue + 1);
         let answers = shared.ask(0..usize::MAX, |port, slot| {
             if slot.port.death().is_some() || !slot.is_open() {
@@ -100,9 +99,9 @@ impl Link {
             }
             let (mtu, seed) = (plan.mtu(slot.known.mtu), plan.seed(port));
             let edit = if slot.is_stale() {
-                Edit::root(&setup, Some(port), mtu, seed)?
+                Edit::root(&plan.tree, Some(port), mtu, seed)?
             } else if ports.contains(&port) {
-                Edit::new(&setup, &change, Some(port), mtu, seed)?
+                Edit::new(&plan.tree, &change, Some(port), mtu, seed)?
             } else {
                 return None;
             };
@@ -111,7 +110,7 @@ impl Link {
         for (port, error) in &answers.asked {
             shared.slot(*port).set_stale(error.is_some());
         }
-        drop((plan, setup));
+        drop(plan);
         let answers = answers.gather(&shared.clock).into_iter();
         // If several ports report errors, return the error of a port that will not make the change,
         // rather than the error of a port that will make it late.

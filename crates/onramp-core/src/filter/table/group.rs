@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::super::edit::Changed;
 use super::super::flower::{Key, Mask};
 use super::super::head::Head;
 use super::super::read::{FilterSpec, Rank};
@@ -69,6 +70,11 @@ impl Group {
         self.filters.values().map(|filter| &**filter)
     }
 
+    /// Returns all filters of the group, which is removed.
+    pub(super) fn into_filters(self) -> impl Iterator<Item = Arc<FilterSpec>> {
+        self.filters.into_values()
+    }
+
     /// Returns the filters in an order in which lines can add them again with the same result. If
     /// filters of this kind that were added last are asked first, this is the reverse of the order
     /// in which they are asked.
@@ -87,20 +93,22 @@ impl Group {
         self.filters.get(rank).cloned()
     }
 
-    pub(super) fn insert(&mut self, filter: Arc<FilterSpec>) {
+    pub(super) fn insert(&mut self, filter: Arc<FilterSpec>, changed: &mut Changed) {
         if let Matcher::Flower(flower) = &filter.matcher {
             self.masks.entry(flower.mask()).or_insert((filter.rank.0, 0)).1 += 1;
             self.flowers.insert(flower.key());
         }
         self.handles.entry(filter.handle).or_insert(filter.rank);
-        self.filters.insert(filter.rank, filter);
+        changed.new.push(filter.clone());
+        changed.gone.extend(self.filters.insert(filter.rank, filter));
         self.count += 1;
     }
 
     /// Removes the filter with this rank.
-    fn take(&mut self, rank: Rank) {
-        let gone = self.filters.remove(&rank);
-        let Some(Matcher::Flower(flower)) = gone.as_ref().map(|gone| &gone.matcher) else { return };
+    fn take(&mut self, rank: Rank, changed: &mut Changed) {
+        let Some(gone) = self.filters.remove(&rank) else { return };
+        changed.gone.push(gone.clone());
+        let Matcher::Flower(flower) = &gone.matcher else { return };
         self.flowers.remove(&flower.key());
         let mask = flower.mask();
         if let Some((_, count)) = self.masks.get_mut(&mask) {
@@ -111,9 +119,9 @@ impl Group {
         }
     }
 
-    pub(super) fn remove(&mut self, filter: &FilterSpec) {
+    pub(super) fn remove(&mut self, filter: &FilterSpec, changed: &mut Changed) {
         self.handles.remove(&filter.handle);
-        self.take(filter.rank);
+        self.take(filter.rank, changed);
         self.free = self.free.min(filter.handle);
     }
 
@@ -143,8 +151,9 @@ impl Group {
         &mut self,
         filter: &mut FilterSpec,
         there: Option<&FilterSpec>,
+        changed: &mut Changed,
     ) -> Result<Rank, ConfigError> {
-        self.may_stand(filter, there)?;
+        self.may_stand(filter, there, changed)?;
         if filter.handle == 0 && self.kind != "fw" {
             filter.handle = self.own_handle();
         }
@@ -175,6 +184,7 @@ impl Group {
         &mut self,
         filter: &FilterSpec,
         there: Option<&FilterSpec>,
+        changed: &mut Changed,
     ) -> Result<(), ConfigError> {
         let wrong = |errno, why: &str| Err(refused("pref", filter.pref).by(errno, "", why));
         match &filter.matcher {
@@ -198,7 +208,7 @@ impl Group {
                     );
                 }
                 if self.handles.remove(&0).is_some() {
-                    self.filters.remove(&(0, 0));
+                    self.take((0, 0), changed);
                 }
                 Ok(())
             }

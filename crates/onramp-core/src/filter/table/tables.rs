@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::super::Matcher;
 use super::super::read::{FilterSpec, Rank};
-use super::super::words::{NODE, TABLE, TABLE_BITS};
+use super::super::words::{COUNT_BITS, NODE, TABLE, TABLE_BITS};
 use super::group::Group;
 use super::{Name, refused};
 use crate::base::ConfigError;
@@ -15,9 +15,6 @@ use crate::base::error::Errno;
 /// The lowest number that a table or a node gets automatically.
 const OWN: u32 = 0x800;
 const OWN_TABLES: u32 = 0x800;
-/// A node's rank contains the node's handle and, in this many low bits, how many nodes had been
-/// created before.
-const COUNT_BITS: u32 = 40;
 
 /// Returns the node number that is tried at this index, when numbers are assigned automatically:
 /// first 800 to fff, then from 1 on. Returns `None` after the last number.

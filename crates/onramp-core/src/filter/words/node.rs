@@ -12,6 +12,9 @@ pub(in crate::filter) const TABLE: u32 = 0xfff0_0000;
 pub(in crate::filter) const TABLE_BITS: u32 = 20;
 /// The bits of a `u32` handle that name a node.
 pub(in crate::filter) const NODE: u32 = 0xfff;
+/// A node's rank contains the node's handle without the bits of the table and, in this many low
+/// bits, how many nodes had been created before.
+pub(in crate::filter) const COUNT_BITS: u32 = 40;
 
 #[derive(Clone, Debug, Default)]
 pub(in crate::filter) struct Node {

@@ -4,6 +4,7 @@ use super::class::{Below, Class, Config, Mode, ROOT};
 use super::{ABOVE_ALL, Htb, NONE};
 use crate::base::params::Values;
 use crate::base::{Counters, Instant};
+use crate::filter::Filters;
 use crate::sched::{Backlog, Child, Classes, Cx};
 
 impl Htb {
@@ -28,21 +29,14 @@ impl Htb {
         }
     }
 
-    /// Removes a class that takes no turns, does not wait, and has no children.
+    /// Removes a class that takes no turns, does not wait, and has no children. All other classes
+    /// keep their places.
     fn forget(&mut self, place: usize) {
-        let gone = self.classes.swap_remove(place);
-        self.places[usize::from(gone.minor)] = NONE;
-        // `swap_remove` has moved the last class to the place that became free: update everything
-        // that refers to the moved class.
-        let last = self.classes.len();
-        if let Some(moved) = self.classes.get(place) {
-            self.places[usize::from(moved.minor)] = u32::try_from(place).unwrap_or(NONE);
-            for class in &mut self.classes {
-                if class.parent == last {
-                    class.parent = place;
-                }
-            }
-        }
+        let class = &mut self.classes[place];
+        self.places[usize::from(class.minor)] = NONE;
+        class.below = Below::leaf();
+        class.filters = Filters::default();
+        self.free.push(place);
     }
 
     /// Drops the packets that classes still held when they got children and so ceased to be leaves.
@@ -70,8 +64,13 @@ impl Classes for Htb {
         if index >= self.places.len() {
             self.places.resize(index + 1, NONE);
         }
-        self.places[index] = u32::try_from(self.classes.len()).unwrap_or(NONE);
-        self.classes.push(Class::new(minor, above.unwrap_or(ROOT), &config, now));
+        let class = Class::new(minor, above.unwrap_or(ROOT), &config, now);
+        let place = self.free.pop().unwrap_or(self.classes.len());
+        match self.classes.get_mut(place) {
+            Some(gone) => *gone = class,
+            None => self.classes.push(class),
+        }
+        self.places[index] = u32::try_from(place).unwrap_or(NONE);
     }
 
     fn remove(&mut self, minor: u16, cx: &mut Cx<'_>) {

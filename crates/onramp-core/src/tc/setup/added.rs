@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::Setup;
 use super::order::ClassOrder;
 use crate::base::Handle;
-use crate::base::params::Value;
+use crate::base::params::{Param, Site, Value, Values};
 
 #[derive(Clone, Debug)]
 pub(super) struct Class {
@@ -21,9 +22,9 @@ pub(super) struct Class {
 /// All classes of one qdisc that commands have added.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Added {
-    /// The classes, in the order in which they were added.
-    pub(super) rows: Vec<Class>,
-    /// The index of each class in `rows`, by minor number.
+    /// The classes by their places, in the order in which they were added.
+    rows: BTreeMap<usize, Class>,
+    /// The place of each class in `rows`, by minor number.
     places: BTreeMap<u16, usize>,
     /// The classes in the order in which Linux lists them.
     pub(super) order: ClassOrder,
@@ -31,7 +32,21 @@ pub(super) struct Added {
 
 impl Added {
     pub(super) fn get(&self, minor: u16) -> Option<&Class> {
-        self.places.get(&minor).map(|place| &self.rows[*place])
+        self.rows.get(self.places.get(&minor)?)
+    }
+
+    fn get_mut(&mut self, minor: u16) -> Option<&mut Class> {
+        self.rows.get_mut(self.places.get(&minor)?)
+    }
+
+    /// Returns the minor number of the parent of the class `minor`, which is 0 for the qdisc.
+    pub(super) fn parent(&self, minor: u16) -> u16 {
+        self.get(minor).map_or(0, |class| class.parent)
+    }
+
+    /// Returns the classes, in the order in which they were added.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Class> {
+        self.rows.values()
     }
 
     /// Whether the class `minor` has child classes.
@@ -42,27 +57,51 @@ impl Added {
     /// Adds a class, or gives an existing class new parameters.
     pub(super) fn set(&mut self, class: Handle, parent: u16, given: Vec<Option<Value>>) {
         let minor = class.minor;
-        if let Some(place) = self.places.get(&minor) {
-            self.rows[*place].given = given;
+        if let Some(there) = self.get_mut(minor) {
+            there.given = given;
             return;
         }
-        let above = self.places.get(&parent).map(|place| &mut self.rows[*place]);
-        let depth = above.map_or(1, |above| {
+        let depth = self.get_mut(parent).map_or(1, |above| {
             above.children += 1;
             above.depth + 1
         });
+        let place = self.rows.last_key_value().map_or(0, |(last, _)| last + 1);
         self.order.add(class.major, minor);
-        self.places.insert(minor, self.rows.len());
-        self.rows.push(Class { minor, parent, given, depth, children: 0 });
+        self.places.insert(minor, place);
+        self.rows.insert(place, Class { minor, parent, given, depth, children: 0 });
     }
 
     pub(super) fn remove(&mut self, class: Handle) {
-        let Some(gone) = self.places.remove(&class.minor) else { return };
+        let place = self.places.remove(&class.minor);
+        let Some(gone) = place.and_then(|place| self.rows.remove(&place)) else { return };
         self.order.remove(class.major, class.minor);
-        let above = self.rows.remove(gone).parent;
-        self.places.values_mut().filter(|place| **place > gone).for_each(|place| *place -= 1);
-        if let Some(place) = self.places.get(&above) {
-            self.rows[*place].children -= 1;
+        if let Some(above) = self.get_mut(gone.parent) {
+            above.children -= 1;
         }
+    }
+}
+
+/// A class with the values of its options, apart from the description of its tree.
+#[derive(Debug)]
+pub(crate) struct ClassSpec {
+    /// Minor number of the parent class; 0 for the qdisc.
+    pub(crate) parent: u16,
+    params: &'static [Param],
+    given: Vec<Option<Value>>,
+    site: Site,
+}
+
+impl ClassSpec {
+    pub(crate) fn values(&self) -> Values<'_> {
+        Values { params: self.params, given: &self.given, site: self.site }
+    }
+}
+
+impl Setup {
+    /// Returns the parent and the values of the options of a class, or `None` if there is no such
+    /// class.
+    pub(crate) fn class_spec(&self, class: Handle, site: Site) -> Option<ClassSpec> {
+        let (parent, Values { params, given, site }) = self.class_values(class, site)?;
+        Some(ClassSpec { parent, params, given: given.to_vec(), site })
     }
 }

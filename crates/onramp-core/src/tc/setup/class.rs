@@ -297,8 +297,14 @@ impl Setup {
         let node = self.qdiscs.get(&major);
         node.into_iter().flat_map(|node| {
             let classes = &node.classes;
-            let parent = |minor| classes.get(minor).map_or(0, |class| class.parent);
-            classes.order.iter().map(move |minor| (minor, parent(minor)))
+            classes.order.iter().map(move |minor| (minor, classes.parent(minor)))
         })
+    }
+
+    /// Returns the minor numbers of one of these classes and of its parent, or `None` if there is
+    /// no such class.
+    pub(crate) fn added_class(&self, class: Handle) -> Option<(u16, u16)> {
+        let node = self.qdiscs.get(&class.major)?;
+        node.has_class(class.minor).then(|| (class.minor, node.classes.parent(class.minor)))
     }
 }

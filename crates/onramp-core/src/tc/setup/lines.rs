@@ -20,7 +20,7 @@ impl Setup {
             at += 1;
             let node = &self.qdiscs[&major];
             lines.push(format!("qdisc add {}", self.qdisc_words(device, major, node)));
-            for class in &node.classes.rows {
+            for class in node.classes.rows() {
                 let name = Handle::new(major, class.minor);
                 lines.push(format!("class add {}", self.class_words(device, name)));
             }
@@ -59,13 +59,13 @@ impl Setup {
                 lines.push(format!("qdisc change {}", self.qdisc_words(device, *major, then)));
             }
             let rows = |node: &Node| {
-                node.classes.rows.iter().map(|row| (row.minor, row.parent)).collect::<Vec<_>>()
+                node.classes.rows().map(|row| (row.minor, row.parent)).collect::<Vec<_>>()
             };
             if rows(node) != rows(then) {
                 return None;
             }
             let params = super::class_params(&node.spec);
-            for (row, then) in node.classes.rows.iter().zip(&then.classes.rows) {
+            for (row, then) in node.classes.rows().zip(then.classes.rows()) {
                 if differs(params, &row.given, &then.given)? {
                     let class = Handle::new(*major, row.minor);
                     lines.push(format!("class change {}", other.class_words(device, class)));

@@ -167,6 +167,10 @@ impl Setup {
                 ("Cannot delete qdisc with handle of zero", "there is no qdisc to delete");
             return Err(refused(Errno::NoEntry, said, &at, "", why));
         };
+        if place.is_none() && self.is_running && self.facts.fallback.is_none() {
+            let why = "a tree needs a root; replace it instead";
+            return Err(ConfigError::new("qdisc", "root", "", why));
+        }
         self.remove(there);
         Ok(place.map_or(Change::RootGone, Change::Gone))
     }
