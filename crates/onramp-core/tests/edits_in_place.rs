@@ -102,6 +102,22 @@ fn built(setup: &Setup) -> Tree {
     Tree::of(setup, MTU, 0).expect("there is a root")
 }
 
+/// The filters for incoming packets are stored under ffff:fff2, which is no class of the tree.
+#[test]
+fn filters_for_incoming_packets_reach_no_class() {
+    let mut setup = Setup::default();
+    setup.apply("qdisc add dev x root handle 1: htb").expect("a root");
+    let mut tree = built(&setup);
+    for line in [
+        "class add dev x parent 1: classid 1:fff2 htb rate 1mbit",
+        "qdisc add dev x clsact",
+        "filter add dev x ingress protocol ip pref 1 matchall action drop",
+    ] {
+        tree.apply(NOW, line).expect(line);
+    }
+    assert!(tree.filters(NOW, Handle::new(1, 0xfff2)).is_empty());
+}
+
 proptest! {
     #[test]
     fn edits_lead_to_the_tree_that_is_described((root, lines) in lines()) {

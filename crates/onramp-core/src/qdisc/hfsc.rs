@@ -100,7 +100,7 @@ fn default_class(values: &Values<'_>) -> u16 {
 struct Hfsc {
     handle: Handle,
     default: u16,
-    /// The classes: the root first; parents come before their children.
+    /// The classes: the root first; removed classes stay, but no minor number names them.
     classes: Vec<Class>,
     /// The minor numbers of the classes with their places in `classes`, sorted by minor number.
     minors: Vec<(u16, usize)>,
@@ -129,7 +129,7 @@ impl Hfsc {
         Self {
             handle: values.site.handle,
             default: default_class(values),
-            classes: vec![Class::new(0, None)],
+            classes: vec![Class::new(None)],
             minors: vec![(0, ROOT)],
             waiting: BTreeMap::new(),
             ready: BTreeMap::new(),
@@ -238,29 +238,24 @@ impl Hfsc {
             above.share = above.real.as_ref().map(|real| Share::new(real.curve));
         }
         let class = self.classes.len();
-        self.classes.push(Class::new(minor, Some(parent)));
+        self.classes.push(Class::new(Some(parent)));
         let place = self.minors.partition_point(|(other, _)| *other < minor);
         self.minors.insert(place, (minor, class));
-        let (mut below, mut level) = (class, 0);
-        while let Some(parent) = self.classes[below].parent
-            && self.classes[parent].level <= level
-        {
-            level += 1;
-            self.classes[parent].level = level;
-            below = parent;
-        }
+        self.count_child(class, None, Some(0));
         class
     }
 
-    fn count_levels(&mut self) {
-        self.classes.iter_mut().for_each(|class| class.level = 0);
-        // Children come after their parents in the list of classes. Go backwards, so that the level
-        // of each child is known before the child raises the level of its parent.
-        for class in (1..self.classes.len()).rev() {
-            let Class { minor, parent, level, .. } = self.classes[class];
-            if let Some(parent) = parent.filter(|_| self.find(minor) == Some(class)) {
-                self.classes[parent].level = self.classes[parent].level.max(level + 1);
+    /// Notes that the class `below` is new on the level `to`, or is removed from the level `from`.
+    /// Sets the levels of all classes above it.
+    fn count_child(&mut self, mut below: usize, mut from: Option<u32>, mut to: Option<u32>) {
+        while let Some(parent) = self.classes[below].parent {
+            let above = &mut self.classes[parent];
+            let before = above.level;
+            above.count(from, to);
+            if above.level == before {
+                return;
             }
+            (below, from, to) = (parent, Some(before), Some(above.level));
         }
     }
 
@@ -407,8 +402,10 @@ impl Classes for Hfsc {
         let Some(class) = self.find(minor) else { return };
         self.classes[class].child.reset(cx, &mut self.held);
         self.settle(class);
-        self.minors.retain(|(other, _)| *other != minor);
-        self.count_levels();
+        if let Ok(place) = self.minors.binary_search_by_key(&minor, |(minor, _)| *minor) {
+            self.minors.remove(place);
+        }
+        self.count_child(class, Some(self.classes[class].level), None);
     }
 
     fn child(&mut self, minor: u16) -> Option<&mut Child> {

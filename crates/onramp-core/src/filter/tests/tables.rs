@@ -719,3 +719,32 @@ fn moves_add_up() {
     assert_eq!(ask(&mut hashed, &mut packet(&v4(17, &[], &ports(0x123a, 9)))), class(5));
     assert_eq!(ask(&mut hashed, &mut packet(&v4(17, &[], &ports(0x12a3, 9)))), Decision::Unknown);
 }
+
+/// All preferences together have one set of hash tables: a line whose preference is new finds the
+/// tables and nodes of other preferences.
+#[test]
+fn preferences_share_their_tables() {
+    let node = "protocol ip handle 2:1:5 u32 ht 2:1: match u32 1 1 classid";
+    let lines = ["pref 1 protocol ip handle 2: u32 divisor 4", &format!("pref 1 {node} 1:1")];
+    let mut table = try_table(&lines).expect("room");
+    let before = all(&table);
+    let again = "pref 2 protocol ip handle 2: u32 divisor 4";
+    for (how, line, said) in [
+        (How::Add, again, "Filter already exists"),
+        (How::Replace, again, "cls_u32: Key node id cannot be zero"),
+        (How::Add, &format!("pref 2 {node} 1:2"), "Filter already exists"),
+        (
+            How::Change,
+            &format!("pref 2 {node} 1:2"),
+            "Need both RTM_NEWTFILTER and NLM_F_CREATE to create a new filter",
+        ),
+    ] {
+        let error = apply(&mut table, how, line).expect_err(line);
+        let text = error.fault.kernel_text().unwrap_or_default();
+        assert_eq!(text, format!("Error: {said}."), "{how:?} {line}");
+        assert_eq!(all(&table), before, "{how:?} {line}");
+    }
+    apply(&mut table, How::Replace, &format!("pref 2 {node} 1:2")).expect("another class");
+    let classes = table.at(PLACE).filter_map(|filter| filter.class);
+    assert_eq!(classes.map(|class| class.minor).collect::<Vec<_>>(), [2], "one node");
+}

@@ -11,11 +11,12 @@ use crate::sched::Child;
 /// A class, or the root.
 #[derive(Debug)]
 pub(super) struct Class {
-    pub(super) minor: u16,
     /// The place of the parent class in the list of classes; `None` for the root.
     pub(super) parent: Option<usize>,
     /// Height above the leaves; 0 = the class has no classes below it.
     pub(super) level: u32,
+    /// For each level: the number of child classes on it.
+    children: Vec<u32>,
     pub(super) child: Child,
     /// When the class's qdisc wanted to be asked again, the last time that it had no packet ready.
     pub(super) timer: Instant,
@@ -28,11 +29,11 @@ pub(super) struct Class {
 }
 
 impl Class {
-    pub(super) fn new(minor: u16, parent: Option<usize>) -> Self {
+    pub(super) fn new(parent: Option<usize>) -> Self {
         Self {
-            minor,
             parent,
             level: 0,
+            children: Vec::new(),
             child: pfifo_child(),
             timer: Instant(0),
             filters: Filters::default(),
@@ -41,6 +42,22 @@ impl Class {
             total: 0,
             below: Below::default(),
         }
+    }
+
+    /// Counts a child class that leaves the level `from` or comes to the level `to`, and sets the
+    /// level of this class, which is one above the highest level of a child.
+    pub(super) fn count(&mut self, from: Option<u32>, to: Option<u32>) {
+        if let Some(to) = to {
+            let to = to as usize;
+            self.children.resize(self.children.len().max(to + 1), 0);
+            self.children[to] += 1;
+        }
+        if let Some(from) = from {
+            self.children[from as usize] -= 1;
+        }
+        self.children
+            .truncate(self.children.iter().rposition(|count| *count > 0).map_or(0, |top| top + 1));
+        self.level = u32::try_from(self.children.len()).unwrap_or(u32::MAX);
     }
 
     /// Resets the class to its state before its first packet; its curves stay.

@@ -4,7 +4,6 @@ use super::class::{Below, Class, Config, Mode, ROOT};
 use super::{ABOVE_ALL, Htb, NONE};
 use crate::base::params::Values;
 use crate::base::{Counters, Instant};
-use crate::filter::Filters;
 use crate::sched::{Backlog, Child, Classes, Cx};
 
 impl Htb {
@@ -35,7 +34,6 @@ impl Htb {
         let class = &mut self.classes[place];
         self.places[usize::from(class.minor)] = NONE;
         class.below = Below::leaf();
-        class.filters = Filters::default();
         self.free.push(place);
     }
 
