@@ -19,6 +19,10 @@ use crate::wire::{self, Asked, Command, Request, Said};
 
 /// Number of commands of a batch that are executed before other clients get their turn.
 const TURN: usize = 64;
+/// Number of commands of a batch that count as one request for the limit on a client's rate: a
+/// command that comes alone costs the daemon and the client far more, since each waits for the
+/// other.
+const COUNT_AS_ONE: usize = 16;
 
 /// Limits for clients of the socket.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +31,8 @@ pub struct Limits {
     pub clients: usize,
     /// Maximum size of a request, in bytes.
     pub line: usize,
-    /// Maximum number of requests per second from one client; further requests wait.
+    /// Maximum number of requests per second from one client; further requests wait. Sixteen
+    /// commands of a batch count as one request.
     pub rate: u32,
     /// How long a request may take to arrive, from its first byte on, and how long the daemon waits
     /// for a client to read a reply.
@@ -208,15 +213,15 @@ impl Session {
     }
 
     /// Executes the commands of a batch in portions of [`TURN`] commands, so that other clients get
-    /// their turns in between. For the limit on the client's rate, each command counts as a
-    /// request.
+    /// their turns in between. For the limit on the client's rate, [`COUNT_AS_ONE`] commands count
+    /// as a request.
     async fn batch(&mut self, commands: Vec<Command>, force: bool) -> Result<Said, Died> {
         let mut said = Said::default();
         let mut commands = commands.into_iter().peekable();
         let mut goes_on = true;
         while goes_on && commands.peek().is_some() {
             let some: Vec<Command> = commands.by_ref().take(TURN).collect();
-            self.pace.wait(some.len()).await;
+            self.pace.wait(some.len().div_ceil(COUNT_AS_ONE)).await;
             let turn = move |host: &mut Host| {
                 let goes_on = exec_some(host, &some, force, &mut said);
                 (said, goes_on)
@@ -302,13 +307,13 @@ impl Pace {
         Self { interval: second / rate.max(1), ahead: second, due }
     }
 
-    /// Waits until `commands` more requests are allowed by the rate.
-    async fn wait(&mut self, commands: usize) {
+    /// Waits until `requests` more requests are allowed by the rate.
+    async fn wait(&mut self, requests: usize) {
         let now = Instant::now();
         if let Some(late) = now.checked_sub(self.ahead) {
             self.due = self.due.max(late);
         }
-        self.due += self.interval.saturating_mul(u32::try_from(commands).unwrap_or(u32::MAX));
+        self.due += self.interval.saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX));
         if self.due > now {
             sleep_until(self.due).await;
         }
