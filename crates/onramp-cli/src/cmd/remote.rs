@@ -72,21 +72,18 @@ fn told(program: &str, words: &[OsString]) -> Result<u8, Fault> {
         env::current_dir().ok().and_then(|folder| folder.into_os_string().into_string().ok());
     let folder = folder.unwrap_or_else(|| "/".to_owned());
     let words: Vec<&str> = argv.iter().map(String::as_str).collect();
-    match (Switches::read(program, &argv[1..]), without_devices(&words)) {
-        (Some(switches), _) => batch(program, &switches, &folder),
-        (None, Some(reply)) => {
-            show(&reply);
-            Ok(reply.code)
-        }
-        (None, None) => {
-            let reply = Client::connect(&find_path())?.exec(&argv, &folder)?;
-            show(&reply)?;
-            Ok(reply.code)
-        }
+    if let Some(switches) = Switches::read(program, &argv[1..]) {
+        return batch(program, &switches, &folder);
     }
+    let reply = match without_devices(&words) {
+        Some(reply) => reply,
+        None => Client::connect(&find_path())?.exec(&argv, &folder)?,
+    };
+    show(&reply)?;
+    Ok(reply.code)
 }
 
-/// Prints a reply of the daemon. A reader that has closed the output does not need the rest, so
+/// Prints a reply. A reader that has closed the output does not need the rest, so
 /// that is no error.
 fn show(reply: &Reply) -> Result<(), Fault> {
     let printed = output::print(&reply.out);
