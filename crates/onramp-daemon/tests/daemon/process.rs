@@ -171,7 +171,7 @@ fn a_service_manager_hears_what_it_does() {
     let mut daemon =
         Managed::start(folder.path(), &role, manager, notify.to_str().expect("a plain name"));
     assert_eq!(daemon.heard(), "READY=1");
-    daemon.logged(&format!("INFO {role}: carried out all of it, in 1 steps"));
+    daemon.logged(&format!("INFO {role}: carried out all of it, in 1 step"));
     daemon.logged(&format!("INFO listening at {}", daemon.socket.display()));
     assert!(daemon.devices().starts_with("d0 "));
     // The daemon was started with a low limit of open files, and has raised it to the maximum.
@@ -194,7 +194,7 @@ fn a_service_manager_hears_what_it_does() {
     };
     reload(&mut daemon, &format!("INFO SIGHUP: {role}: nothing has changed"));
     write("ip link add d0 type dummy\nip link add d1 type dummy\n");
-    reload(&mut daemon, &format!("INFO SIGHUP: {role}: carried out all of it, in 1 steps"));
+    reload(&mut daemon, &format!("INFO SIGHUP: {role}: carried out all of it, in 1 step"));
     assert!(daemon.logged("INFO SIGHUP: ").contains("d1"));
     assert!(daemon.devices().contains("\nd1 "));
     write("ip link add d0 type dummy\nip link add d1 type unheard-of\n");
