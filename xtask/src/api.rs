@@ -106,8 +106,15 @@ fn declarations(html: &str) -> Vec<String> {
         *reexport = reexport.split_once('>').map_or("", |(_, text)| text).to_owned();
     }
     between(own, "item-decl\">", "</pre>", &mut found);
+    // The headers of the item's own implementations, and those of a trait for types of other
+    // crates.
+    between(own, "<h3 class=\"code-header\">", "</h3>", &mut found);
     between(own, "<h4 class=\"code-header\">", "</h4>", &mut found);
     between(traits, "<h3 class=\"code-header\">", "</h3>", &mut found);
+    let mut associated = Vec::new();
+    between(traits, "<h4 class=\"code-header\">", "</h4>", &mut associated);
+    let is_named = |line: &String| line.starts_with("type ") || line.starts_with("const ");
+    found.extend(associated.into_iter().filter(is_named));
     let mut shared = Vec::new();
     between(auto, "<h3 class=\"code-header\">", "</h3>", &mut shared);
     // Only exceptions are listed. A type that stops being `Send` gets a line.
@@ -148,16 +155,24 @@ mod tests {
     fn declarations_are_those_of_the_item_itself() {
         let html = "<pre class=\"rust item-decl\"><code>pub struct <a href=\"x\">A</a>&lt;T&gt;;\
             </code></pre><h2 id=\"implementations\"></h2>\
+            <h3 class=\"code-header\">impl&lt;T: Clone&gt; A&lt;T&gt;</h3>\
             <h4 class=\"code-header\">pub fn <a>of</a>(\n  &amp;self)</h4>\
             <h2 id=\"trait-implementations\"></h2><h3 class=\"code-header\">impl Debug for A</h3>\
             <h4 class=\"code-header\">fn fmt(&amp;self)</h4>\
+            <h4 class=\"code-header\">type <a>Err</a> = E</h4>\
             <h2 id=\"synthetic-implementations\"></h2>\
             <h3 class=\"code-header\">impl <a>!Send</a> for A</h3>\
             <h3 class=\"code-header\">impl Sync for A</h3>\
             <h3 class=\"code-header\">impl !Unpin for A</h3>\
             <h2 id=\"blanket-implementations\"></h2><h3 class=\"code-header\">impl Any for T</h3>";
-        let expected =
-            ["pub struct A<T>;", "pub fn of( &self)", "impl Debug for A", "impl !Send for A"];
+        let expected = [
+            "pub struct A<T>;",
+            "impl<T: Clone> A<T>",
+            "pub fn of( &self)",
+            "impl Debug for A",
+            "type Err = E",
+            "impl !Send for A",
+        ];
         assert_eq!(declarations(html), expected);
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn features() -> Outcome {
     let embeds = ["run", "-p", "onramp", "--example", "embedded_qdisc"];
     run(cargo(&embeds).args(alone).env("RUSTFLAGS", "-D warnings"))?;
     let tree = |package: &str, more: &[&str]| {
-        let mut tree = cargo(&["tree", "-p", package, "-e", "normal", "--target", "all"]);
+        let mut tree = cargo(&["tree", "-p", package, "-e", "normal,build", "--target", "all"]);
         output(tree.args(["--prefix", "none", "--format", "{p}"]).args(more))
     };
     let names = tree("onramp", &["--no-default-features"])?;

@@ -378,31 +378,52 @@ column p99 = rows[design=a,manners=b].accept.p99\n-->\n| threads | Mpps | p99 |\
         json!({"rows": [row(1, "c", 9e6), row(1, "b", 1e6), row(2, "b", 3e6)]})
     }
 
-    /// Returns the bold figures of a page's claims that no table of the page has.
-    fn unproven(page: &str) -> Vec<&str> {
-        let claims = page.split("## ").find(|part| part.starts_with("Five claims"));
-        let claims = claims.expect("a section of claims");
-        let bold = claims.split("**").skip(1).step_by(2);
-        let figures = bold.map(|text| text.trim_end_matches(" µs"));
-        let numbers = figures.filter(|text| text.starts_with(|c: char| c.is_ascii_digit()));
+    /// Returns what is wrong with the claims of a page. Each claim stands below a comment with the
+    /// name of a table, of a row, and the number of a column (the name of the row is column 0). Its
+    /// only bold figure is the cell there, and its command is of the kind that made the table.
+    fn wrong_claims(page: &str) -> Vec<String> {
         let tables = tables(page).expect("tables");
-        let cells: Vec<&str> = tables
-            .iter()
-            .flat_map(|table| table.old.lines())
-            .flat_map(|row| row.trim_matches('|').split('|').map(str::trim))
-            .collect();
-        numbers.filter(|figure| !cells.contains(figure)).collect()
+        let mut wrong = Vec::new();
+        for claim in page.split("<!-- claim ").skip(1) {
+            let (place, text) = claim.split_once(" -->").expect("the comment ends");
+            let text = text.split("\n   ```\n").next().expect("a claim");
+            let words: Vec<&str> = place.split(' ').collect();
+            let table = tables.iter().find(|table| table.name == words[0]).expect(place);
+            let rows = table.old.lines().map(|row| row.trim_matches('|').split('|'));
+            let mut rows = rows.map(|row| row.map(str::trim).collect::<Vec<_>>());
+            let row = rows.find(|row| row[0] == words[1]).expect(place);
+            let cell = row[words[2].parse::<usize>().expect(place)];
+            let figure = |text: &&str| text.starts_with(|first: char| first.is_ascii_digit());
+            let bold = text.split("**").skip(1).step_by(2).filter(figure);
+            let bold: Vec<&str> = bold.map(|figure| figure.trim_end_matches(" µs")).collect();
+            if bold != [cell] {
+                wrong.push(format!("{place}: {bold:?} instead of {cell}"));
+            }
+            let kind = |line: &str| line.trim().split(" --").next().map(str::to_owned);
+            let command = text.lines().find(|line| line.starts_with("   onramp "));
+            if command.and_then(kind) != kind(table.command) {
+                wrong.push(format!("{place}: {command:?} instead of {}", table.command));
+            }
+        }
+        wrong
     }
 
     #[test]
-    fn every_claim_quotes_a_table() {
-        let page = fs::read_to_string(root().join("docs/performance.md"));
-        let page = page.expect("a page");
-        assert_eq!(unproven(&page), <[&str; 0]>::default(), "renew the claims as well");
-        assert_eq!(page.matches("\n   onramp ").count(), 5, "a command for each claim");
-        // The check fires: here is a claim that the tables do not have.
-        let false_page = page.replacen("## Five claims\n", "## Five claims\n**123.4 µs**", 1);
-        assert_eq!(unproven(&false_page), ["123.4"]);
+    fn every_claim_quotes_its_table() {
+        let page = fs::read_to_string(root().join("docs/performance.md")).expect("a page");
+        assert_eq!(wrong_claims(&page), [""; 0], "renew the claims as well");
+        let claims = page.split("## ").find(|part| part.starts_with("Five claims"));
+        assert_eq!(claims.expect("claims").matches("<!-- claim ").count(), 5);
+        // The check fires: another cell of the same table, no bold figure, another command.
+        for (old, new) in [
+            ("**2.44 (2.20-3.59)**", "**4.12 (4.05-4.63)**"),
+            ("**0.13 µs**", "**0.09 µs**"),
+            ("**0.91 (0.81-0.95)**", "0.99 (0.98-1.00)"),
+            ("   onramp lab control", "   onramp nonsense"),
+        ] {
+            assert!(page.contains(old), "{old}");
+            assert_eq!(wrong_claims(&page.replacen(old, new, 1)).len(), 1, "{old}");
+        }
     }
 
     #[test]

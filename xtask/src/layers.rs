@@ -20,6 +20,9 @@ use modules::Modules;
 pub(crate) const LAYERS: &[(&str, &[&str])] =
     &[("crates/onramp-core", &["base", "law", "filter", "sched", "qdisc", "tc", "tree", "port"])];
 
+/// A file of code that is data for its crate: mutation testing writes it into the crates it tests.
+const DATA: &str = "xtask/src/mutation/switch.rs";
+
 /// An import that is not allowed, or code that this check cannot follow: its file and line, and the
 /// reason.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,21 +32,23 @@ pub(crate) struct Wrong {
     pub what: String,
 }
 
-/// A function that reads a file. Returns `None` if the file does not exist.
+/// A function that reads a file. Returns `None` if the file does not exist or is no text.
 type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 /// For each pair of sibling modules of which the first uses the second: the file and line of the
 /// first such use.
 type Uses = BTreeMap<(usize, usize), (PathBuf, usize)>;
 
-/// Checks all crates. `layers` has the layers of some of them.
+/// Checks all crates. `layers` has the layers of some of them, `files` are all files of the
+/// project.
 pub(crate) fn check_all(
     crates: &[PathBuf],
     layers: &[(&str, &[&str])],
+    files: &[PathBuf],
     read: Read<'_>,
 ) -> Vec<Wrong> {
     let table = |krate: &Path| layers.iter().find(|(name, _)| krate == Path::new(name));
-    let of = |krate: &PathBuf| check(krate, table(krate).map(|(_, table)| *table), read);
+    let of = |krate: &PathBuf| check(krate, table(krate).map(|(_, table)| *table), files, read);
     let mut wrong: Vec<_> = crates.iter().flat_map(of).collect();
     for (name, _) in layers {
         if !crates.iter().any(|krate| krate == Path::new(name)) {
@@ -56,18 +61,26 @@ pub(crate) fn check_all(
 
 /// Checks the modules of the crate in folder `krate`. If `layers` is given, also checks the imports
 /// between its layers.
-fn check(krate: &Path, layers: Option<&[&str]>, read: Read<'_>) -> Vec<Wrong> {
+fn check(krate: &Path, layers: Option<&[&str]>, files: &[PathBuf], read: Read<'_>) -> Vec<Wrong> {
     let roots = ["src/lib.rs", "src/main.rs"].map(|root| krate.join(root));
     let mut wrong = Vec::new();
-    let mut found = false;
+    let mut found = Vec::new();
     for root in roots.into_iter().filter(|root| read(root).is_some()) {
-        found = true;
         let modules = Modules::read(&root, read, &mut wrong);
         let uses = uses(&modules);
         wrong.extend(circles(&modules, &uses));
         wrong.extend(layers.map(|layers| upward(&modules, &uses, layers)).unwrap_or_default());
+        found.push(modules);
     }
-    if !found {
+    let code = files.iter().filter(|file| {
+        let is_code = file.extension().is_some_and(|kind| kind == "rs");
+        is_code && file.starts_with(krate.join("src")) && *file != Path::new(DATA)
+    });
+    for file in code.filter(|file| !found.iter().any(|modules| modules.knows(file))) {
+        let what = "no `mod` that this check can read leads to this file".to_owned();
+        wrong.push(Wrong { file: file.clone(), line: 1, what });
+    }
+    if found.is_empty() {
         let what = "there is neither `src/lib.rs` nor `src/main.rs`".to_owned();
         wrong.push(Wrong { file: krate.to_owned(), line: 1, what });
     }
@@ -123,6 +136,12 @@ fn upward(modules: &Modules, uses: &Uses, layers: &[&str]) -> Vec<Wrong> {
             let what = format!("`{name}` is in none of the layers {}", layers.join(", "));
             wrong.push(Wrong { file: modules[*module].file.clone(), line: 1, what });
         }
+    }
+    // What the root itself holds would belong to no layer.
+    let of_root = modules.iter().filter(|(_, module)| module.file == root.file);
+    for line in of_root.filter_map(|(_, module)| module.own_code) {
+        let what = "a crate with layers has only modules and `use` in its root".to_owned();
+        wrong.push(Wrong { file: root.file.clone(), line, what });
     }
     for layer in layers.iter().filter(|layer| !root.children.contains_key(**layer)) {
         let what = format!("`LAYERS` names `{layer}`, which is no module here");

@@ -154,13 +154,16 @@ fn blocks(page: &str) -> Result<Vec<Block<'_>>, String> {
     let mut mark = Mark::None;
     let mut lines = page.lines().enumerate();
     while let Some((at, line)) = lines.next() {
+        // A block in a list is indented.
+        let indent = line.len() - line.trim_start().len();
+        let line = line.trim_start();
         let wrong = |why: &str| format!("{}: {why}", at + 1);
         if let Some(said) = line.strip_prefix(COMMENT) {
             mark = Mark::read(said).map_err(|why| wrong(&why))?;
             continue;
         }
         if line.starts_with(FENCE) {
-            let inside = lines.by_ref().map(|(_, line)| line);
+            let inside = lines.by_ref().map(|(_, line)| line.get(indent..).unwrap_or_default());
             let text: Vec<&str> = inside.take_while(|line| *line != FENCE).collect();
             if line == "```sh" {
                 let text = text.iter().map(|line| format!("{line}\n")).collect();
@@ -292,6 +295,14 @@ mod tests {
             End::Badly(said) => assert!(said.contains(why), "{why} is missing in: {said}"),
             end => panic!("{end:?}"),
         }
+    }
+
+    #[test]
+    fn a_block_in_a_list_is_a_block() {
+        let page = "1. one\n\n   ```sh\n   echo one\n     echo two\n   ```\n";
+        let blocks = blocks(page).expect("a page");
+        assert_eq!(blocks.len(), 1);
+        assert_eq!((blocks[0].line, blocks[0].text.as_str()), (3, "echo one\n  echo two\n"));
     }
 
     #[test]

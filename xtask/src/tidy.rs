@@ -79,7 +79,9 @@ pub(crate) fn run() -> Outcome {
             }
         }
     }
-    for wrong in modules(&root) {
+    let files: Vec<PathBuf> =
+        paths.iter().filter_map(|path| path.strip_prefix(&root).ok()).map(Path::to_owned).collect();
+    for wrong in modules(&root, &files) {
         eprintln!("{}:{}: error: {} [modules]", wrong.file.display(), wrong.line, wrong.what);
         failed += 1;
     }
@@ -89,13 +91,13 @@ pub(crate) fn run() -> Outcome {
 
 /// Checks how the modules of each crate use each other. Returns the cycles, and the imports from
 /// higher layers.
-fn modules(root: &Path) -> Vec<Wrong> {
+fn modules(root: &Path, files: &[PathBuf]) -> Vec<Wrong> {
     let crates = fs::read_dir(root.join("crates")).into_iter().flatten().flatten();
     let crates = crates.map(|entry| Path::new("crates").join(entry.file_name()));
     let mut crates: Vec<PathBuf> = crates.chain([PathBuf::from("xtask")]).collect();
     crates.sort();
     let read = |file: &Path| fs::read_to_string(root.join(file)).ok();
-    layers::check_all(&crates, LAYERS, &read)
+    layers::check_all(&crates, LAYERS, files, &read)
 }
 
 /// Collects the text files of the project, without cargo's output and git's own files.

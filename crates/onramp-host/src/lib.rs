@@ -3,6 +3,7 @@
 //! A [`Host`] is to Onramp what a network namespace is to Linux. It has devices, each a [`Link`]
 //! with a tree of qdiscs, and carries out commands one after another, as the kernel does under
 //! `rtnl_lock`. Threads that send never wait for a command.
+#![forbid(unsafe_code)]
 
 mod configure;
 mod device;

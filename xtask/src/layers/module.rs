@@ -22,6 +22,8 @@ pub(super) struct Module {
     /// The paths before the star in `use path::*`.
     pub globs: Vec<Vec<String>>,
     pub used: Vec<Used>,
+    /// The line of the first item that is neither a module nor an import.
+    pub own_code: Option<usize>,
 }
 
 /// A path in the code.
@@ -45,6 +47,9 @@ impl<'a> Names<'a> {
 
     /// Records what an item of the module defines, and what it uses.
     pub(super) fn item(&mut self, item: &syn::Item) {
+        if !matches!(item, syn::Item::Use(_)) && !is_test_item(item) {
+            self.module.own_code.get_or_insert(item.span().start().line);
+        }
         let name = match item {
             syn::Item::Const(item) => Some(&item.ident),
             syn::Item::Enum(item) => Some(&item.ident),
@@ -57,7 +62,7 @@ impl<'a> Names<'a> {
             syn::Item::Union(item) => Some(&item.ident),
             _ => None,
         };
-        self.module.items.extend(name.map(ToString::to_string));
+        self.module.items.extend(name.map(plain));
         self.visit_item(item);
     }
 
@@ -70,7 +75,7 @@ impl<'a> Names<'a> {
     fn import(&mut self, tree: &syn::UseTree, path: &mut Vec<String>) {
         match tree {
             syn::UseTree::Path(part) => {
-                path.push(part.ident.to_string());
+                path.push(plain(&part.ident));
                 self.import(&part.tree, path);
                 path.pop();
             }
@@ -88,13 +93,13 @@ impl<'a> Names<'a> {
 
     fn imported(&mut self, ident: &syn::Ident, alias: &syn::Ident, path: &[String]) {
         let mut whole = path.to_vec();
-        let mut alias = alias.to_string();
+        let mut alias = plain(alias);
         if ident == "self" {
             if alias == "self" {
                 alias = path.last().cloned().unwrap_or_default();
             }
         } else {
-            whole.push(ident.to_string());
+            whole.push(plain(ident));
         }
         self.uses(ident.span().start().line, whole.clone());
         // Do not record `use a;`, where `a` is a child module: the import would stand for itself.
@@ -103,8 +108,9 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Records the paths in the arguments of a macro.
-    fn tokens(&mut self, tokens: TokenStream) {
+    /// Records the paths in the arguments of a macro. `above` is the path before the braces that
+    /// the tokens stand in, as in `above::{tokens}`.
+    fn tokens(&mut self, tokens: TokenStream, above: &[String]) {
         let mut path: Vec<String> = Vec::new();
         let mut line = 0;
         // Whether the next name continues `path`: the tokens before it are two colons.
@@ -116,10 +122,14 @@ impl<'a> Names<'a> {
                     if colons != 2 {
                         self.uses(line, std::mem::take(&mut path));
                         line = ident.span().start().line;
+                        path.extend_from_slice(above);
                     }
-                    path.push(ident.to_string());
+                    path.push(plain(&ident));
                 }
-                TokenTree::Group(group) => self.tokens(group.stream()),
+                TokenTree::Group(group) => {
+                    let above = if colons == 2 { std::mem::take(&mut path) } else { Vec::new() };
+                    self.tokens(group.stream(), &above);
+                }
                 _ => {}
             }
             colons = if colon { colons + 1 } else { 0 };
@@ -130,13 +140,7 @@ impl<'a> Names<'a> {
 
 impl Visit<'_> for Names<'_> {
     fn visit_item(&mut self, item: &syn::Item) {
-        let test = match item {
-            syn::Item::Fn(item) => is_test(&item.attrs),
-            syn::Item::Impl(item) => is_test(&item.attrs),
-            syn::Item::Use(item) => is_test(&item.attrs),
-            _ => false,
-        };
-        if !test {
+        if !is_test_item(item) {
             visit::visit_item(self, item);
         }
     }
@@ -146,14 +150,36 @@ impl Visit<'_> for Names<'_> {
     }
 
     fn visit_path(&mut self, path: &syn::Path) {
-        let names = path.segments.iter().map(|part| part.ident.to_string()).collect();
+        let names = path.segments.iter().map(|part| plain(&part.ident)).collect();
         self.uses(path.span().start().line, names);
         visit::visit_path(self, path);
     }
 
     fn visit_macro(&mut self, item: &syn::Macro) {
         self.visit_path(&item.path);
-        self.tokens(item.tokens.clone());
+        self.tokens(item.tokens.clone(), &[]);
+    }
+}
+
+/// Returns an identifier without the mark of a raw identifier (`r#`).
+pub(super) fn plain(ident: &syn::Ident) -> String {
+    let text = ident.to_string();
+    text.strip_prefix("r#").map(str::to_owned).unwrap_or(text)
+}
+
+fn is_test_item(item: &syn::Item) -> bool {
+    match item {
+        syn::Item::Const(item) => is_test(&item.attrs),
+        syn::Item::Enum(item) => is_test(&item.attrs),
+        syn::Item::Fn(item) => is_test(&item.attrs),
+        syn::Item::Impl(item) => is_test(&item.attrs),
+        syn::Item::Macro(item) => is_test(&item.attrs),
+        syn::Item::Static(item) => is_test(&item.attrs),
+        syn::Item::Struct(item) => is_test(&item.attrs),
+        syn::Item::Trait(item) => is_test(&item.attrs),
+        syn::Item::Type(item) => is_test(&item.attrs),
+        syn::Item::Use(item) => is_test(&item.attrs),
+        _ => false,
     }
 }
 
@@ -162,7 +188,8 @@ pub(super) fn is_test(attrs: &[syn::Attribute]) -> bool {
     attrs.iter().any(|attr| {
         let list = attr.meta.require_list();
         let said = list.map(|list| list.tokens.to_string()).unwrap_or_default();
-        let mut words = said.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        let words = said.split(|c: char| !c.is_alphanumeric() && c != '_');
+        let mut words = words.filter(|word| !word.is_empty());
         // Whether the attribute is `cfg(test)` or `cfg(all(test, ..))`.
         let only_test =
             matches!((words.next(), words.next()), (Some("test"), _) | (Some("all"), Some("test")));

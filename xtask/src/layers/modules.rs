@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::ops::Index;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use syn::spanned::Spanned;
 
-use super::module::{Module, Names, is_test};
+use super::module::{Module, Names, is_test, plain};
 use super::{Read, Wrong};
 
 /// Whether a name leads to a module, or to an item that the module defines.
@@ -22,13 +22,20 @@ type Asked = BTreeSet<(usize, String)>;
 
 /// All modules of a crate. The first is the root.
 #[derive(Debug, Default)]
-pub(super) struct Modules(Vec<Module>);
+pub(super) struct Modules {
+    all: Vec<Module>,
+    /// The files that were read.
+    files: BTreeSet<PathBuf>,
+    /// The files of modules for tests, which are not read, without their extension. The files below
+    /// the folder of the same name belong to them.
+    tests: Vec<PathBuf>,
+}
 
 impl Index<usize> for Modules {
     type Output = Module;
 
     fn index(&self, at: usize) -> &Module {
-        &self.0[at]
+        &self.all[at]
     }
 }
 
@@ -42,21 +49,27 @@ impl Modules {
         modules
     }
 
+    /// Whether a module is in this file, or in a file that belongs to a module for tests.
+    pub(super) fn knows(&self, file: &Path) -> bool {
+        let is_test = || self.tests.iter().any(|test| file.with_extension("").starts_with(test));
+        self.files.contains(file) || is_test()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Module)> {
-        self.0.iter().enumerate()
+        self.all.iter().enumerate()
     }
 
     /// Adds a module and returns its number. If the parent has a module of this name already, which
     /// another feature chooses, returns the number of that one: both are one module here.
     fn add(&mut self, file: &Path, parent: usize, name: &str) -> usize {
-        if let Some(known) = self.0.get(parent).and_then(|parent| parent.children.get(name)) {
+        if let Some(known) = self.all.get(parent).and_then(|parent| parent.children.get(name)) {
             return *known;
         }
-        let at = self.0.len();
+        let at = self.all.len();
         let (name, file) = (name.to_owned(), file.to_owned());
-        self.0.push(Module { name: name.clone(), file, parent, ..Module::default() });
+        self.all.push(Module { name: name.clone(), file, parent, ..Module::default() });
         if at != parent {
-            self.0[parent].children.insert(name, at);
+            self.all[parent].children.insert(name, at);
         }
         at
     }
@@ -80,13 +93,13 @@ impl Modules {
         let mut targets = match first.as_str() {
             "crate" => BTreeSet::from([Target::Module(0)]),
             "self" => BTreeSet::from([Target::Module(from)]),
-            "super" => BTreeSet::from([Target::Module(self.0[from].parent)]),
+            "super" => BTreeSet::from([Target::Module(self.all[from].parent)]),
             name => self.find(from, name, asked),
         };
         for name in rest {
             let step = |target: Target| match target {
                 Target::Module(at) if name == "super" => {
-                    BTreeSet::from([Target::Module(self.0[at].parent)])
+                    BTreeSet::from([Target::Module(self.all[at].parent)])
                 }
                 Target::Module(at) => {
                     let found = self.find(at, name, asked);
@@ -103,7 +116,7 @@ impl Modules {
 
     /// Returns what `name` stands for in module `at`.
     fn find(&self, at: usize, name: &str, asked: &mut Asked) -> BTreeSet<Target> {
-        let module = &self.0[at];
+        let module = &self.all[at];
         if let Some(child) = module.children.get(name) {
             return BTreeSet::from([Target::Module(*child)]);
         }
@@ -114,7 +127,8 @@ impl Modules {
             return BTreeSet::new();
         }
         if let Some(imports) = module.imports.get(name) {
-            return imports.iter().flat_map(|path| self.follow(at, path, asked)).collect();
+            let each = imports.iter().flat_map(|path| self.follow(at, path, &mut asked.clone()));
+            return each.collect();
         }
         let mut found = BTreeSet::new();
         for glob in &module.globs {
@@ -131,7 +145,7 @@ impl Modules {
     pub(super) fn way(&self, module: usize) -> Vec<usize> {
         let mut way = vec![module];
         while let Some(last) = way.last().filter(|last| **last != 0) {
-            way.push(self.0[*last].parent);
+            way.push(self.all[*last].parent);
         }
         way.reverse();
         way
@@ -149,6 +163,7 @@ impl Reader<'_> {
     /// Reads module `at` from `file`. The files of its child modules are in `dir`.
     fn file(&mut self, file: &Path, at: usize, dir: &Path) {
         let Some(text) = (self.read)(file) else { return };
+        self.modules.files.insert(file.to_owned());
         match syn::parse_file(&text) {
             Ok(syntax) => {
                 let beside = file.parent().unwrap_or_else(|| Path::new(""));
@@ -164,10 +179,19 @@ impl Reader<'_> {
     fn items(&mut self, items: &[syn::Item], at: usize, place: &Place<'_>) {
         for item in items {
             match item {
-                syn::Item::Mod(module) if is_test(&module.attrs) => {}
+                syn::Item::Mod(module) if is_test(&module.attrs) => {
+                    let named = path_attribute(&module.attrs).map(|path| place.beside.join(path));
+                    let file = named.unwrap_or_else(|| place.dir.join(plain(&module.ident)));
+                    self.modules.tests.push(file.with_extension(""));
+                }
+                syn::Item::ExternCrate(item) if item.ident == "self" => {
+                    let what = "`extern crate self`: this check cannot follow the new name".into();
+                    let line = item.span().start().line;
+                    self.wrong.push(Wrong { file: place.file.to_owned(), line, what });
+                }
                 syn::Item::Mod(module) => self.module(module, at, place),
                 item => {
-                    Names::new(&mut self.modules.0[at], place.file).item(item);
+                    Names::new(&mut self.modules.all[at], place.file).item(item);
                     if let syn::Item::Macro(item) = item {
                         self.exported(item, at);
                     }
@@ -182,12 +206,12 @@ impl Reader<'_> {
         if let Some(name) = item.ident.as_ref().filter(|_| exported && at != 0) {
             let way = self.modules.way(at).into_iter().map(|at| self.modules[at].name.clone());
             let path: Vec<_> = way.chain([name.to_string()]).collect();
-            self.modules.0[0].imports.entry(name.to_string()).or_default().push(path);
+            self.modules.all[0].imports.entry(name.to_string()).or_default().push(path);
         }
     }
 
     fn module(&mut self, module: &syn::ItemMod, parent: usize, place: &Place<'_>) {
-        let name = module.ident.to_string();
+        let name = plain(&module.ident);
         let line = module.span().start().line;
         let mut refuse = |what: String| {
             self.wrong.push(Wrong { file: place.file.to_owned(), line, what });

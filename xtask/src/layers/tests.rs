@@ -7,7 +7,8 @@ fn wrong(files: &[(&str, &str)], layers: Option<&[&str]>) -> Vec<(String, usize,
         let name = path.to_str().and_then(|path| path.strip_prefix("a/src/"));
         files.iter().find(|(file, _)| Some(*file) == name).map(|(_, text)| (*text).to_owned())
     };
-    let wrong = check(Path::new("a"), layers, &read).into_iter();
+    let all: Vec<PathBuf> = files.iter().map(|(file, _)| Path::new("a/src").join(file)).collect();
+    let wrong = check(Path::new("a"), layers, &all, &read).into_iter();
     let short =
         |what: &str| what.split('`').skip(1).step_by(2).take(2).collect::<Vec<_>>().join(" ");
     wrong.map(|w| (w.file.display().to_string(), w.line, short(&w.what))).collect()
@@ -170,12 +171,66 @@ fn nothing_is_skipped() {
     let broken = [("lib.rs", "mod one;"), ("one.rs", "\nfn {")];
     let found = wrong(&broken, None);
     assert_eq!((found.len(), found[0].0.as_str(), found[0].1), (1, "a/src/one.rs", 2));
-    assert_eq!(wrong(&[("other.rs", "")], None).len(), 1, "a crate has a root");
+    assert_eq!(wrong(&[], None).len(), 1, "a crate has a root");
     let files = [("lib.rs", "mod low;\nmod high;"), ("low.rs", ""), ("high.rs", "")];
     let layers: Option<&[&str]> = Some(&["low", "hihg", "high"]);
     assert_eq!(wrong(&files, layers), [at("lib.rs", 1, "LAYERS hihg")]);
     let read = |path: &Path| path.ends_with("src/lib.rs").then(String::new);
-    let found = check_all(&["crates/a".into()], &[("crates/b", &[])], &read);
+    let found = check_all(&["crates/a".into()], &[("crates/b", &[])], &[], &read);
     assert_eq!(found.len(), 1);
     assert!(found[0].what.contains("crates/b"), "{found:?}");
+}
+
+#[test]
+fn the_root_of_layers_holds_no_code() {
+    let layers: Option<&[&str]> = Some(&["low", "high"]);
+    let found = |root: &str| {
+        let files = [("lib.rs", root), ("low.rs", "use crate::f;"), ("high.rs", "pub fn f() {}")];
+        wrong(&files, layers).into_iter().map(|(file, line, _)| (file, line)).collect::<Vec<_>>()
+    };
+    assert_eq!(found("mod low;\nmod high;"), []);
+    for code in ["pub fn f() { high::f() }", "mod glue { fn f() { crate::high::f() } }"] {
+        assert_eq!(found(&format!("mod low;\nmod high;\n{code}")), [("a/src/lib.rs".into(), 3)]);
+    }
+    assert_eq!(found("mod low;\nmod high;\npub mod facade { pub use crate::low::*; }"), []);
+}
+
+#[test]
+fn names_are_read_in_every_form() {
+    let layers: Option<&[&str]> = Some(&["low", "high"]);
+    for code in [
+        "fn f() { crate::r#high::f() }",
+        "pass! { use crate::{high::f}; }",
+        "pass! { crate::{low, high} }",
+        "#[cfg(test_support)] fn f() { crate::high::f() }",
+        "#[cfg(all(test_support, unix))] fn f() { crate::high::f() }",
+    ] {
+        let files =
+            [("lib.rs", "mod low;\nmod high;"), ("low.rs", code), ("high.rs", "pub fn f() {}")];
+        assert_eq!(wrong(&files, layers), [at("low.rs", 1, "low high")], "{code}");
+    }
+    for code in
+        ["#[cfg(test)] const C: u8 = crate::high::C;", "#[cfg(test)] struct S(crate::high::T);"]
+    {
+        let files =
+            [("lib.rs", "mod low;\nmod high;"), ("low.rs", code), ("high.rs", "pub fn f() {}")];
+        assert_eq!(wrong(&files, layers), [], "{code}");
+    }
+}
+
+/// A file that this check does not read could hold anything.
+#[test]
+fn each_file_is_read_or_belongs_to_tests() {
+    let root =
+        "mod one;\n#[cfg(test)]\nmod tests;\n#[cfg(test)]\n#[path = \"other.rs\"]\nmod more;";
+    let files = [
+        ("lib.rs", root),
+        ("one.rs", ""),
+        ("tests.rs", "mod deep;"),
+        ("tests/deep.rs", ""),
+        ("other.rs", ""),
+    ];
+    assert_eq!(wrong(&files, None), []);
+    let lost = [("lib.rs", "pass! { mod one; }"), ("one.rs", "")];
+    assert_eq!(wrong(&lost, None), [at("one.rs", 1, "mod")]);
 }
