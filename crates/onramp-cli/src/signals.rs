@@ -36,7 +36,7 @@ impl Interrupt {
     /// Begins to listen, until the program ends. The signals are blocked in the calling thread and
     /// in all threads that it starts later, so the program must have no other thread.
     pub(crate) fn listen() -> Result<Self> {
-        let ending: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
+        let ending = not_ignored(&[Signal::SIGINT, Signal::SIGTERM]);
         ending.thread_block()?;
         let heard = Arc::new(OnceLock::new());
         let first = heard.clone();
@@ -63,10 +63,21 @@ impl Interrupt {
     }
 }
 
+/// Returns those of the signals that the program was not started to ignore. `nohup` and a shell
+/// that starts a job in the background have signals ignored, and a signal that is waited for would
+/// come all the same.
+fn not_ignored(signals: &[Signal]) -> SigSet {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let is_ignored = |signal: &Signal| ignored >> (*signal as u32 - 1) & 1 == 1;
+    signals.iter().filter(|signal| !is_ignored(signal)).copied().collect()
+}
+
 impl Signals {
     /// Begins to block the signals and to listen for them.
     pub(crate) fn listen() -> Result<Self> {
-        let ending: SigSet = ENDING.into_iter().collect();
+        let ending = not_ignored(&ENDING);
         ending.thread_block()?;
         let heard = SignalFd::with_flags(&ending, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         Ok(Self { ending, heard })

@@ -59,8 +59,11 @@ impl Tree {
     }
 
     /// Returns the filters at the qdisc or class `place`, in the order in which they are asked,
-    /// with their counters.
+    /// with their counters. Returns none if the tree has no such qdisc.
     pub fn filters(&mut self, now: Instant, place: Handle) -> Vec<FilterSpec> {
+        if self.built_from.setup.spec(place.major).is_none() {
+            return Vec::new();
+        }
         let path = self.built_from.setup.path(place.major);
         self.call(now, |root, cx| root.filters(&path, place.minor, cx))
     }

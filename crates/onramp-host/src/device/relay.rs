@@ -5,6 +5,7 @@
 
 mod clients;
 mod counts;
+mod descriptors;
 mod fan;
 mod thread;
 
@@ -85,6 +86,9 @@ pub(crate) struct Relay {
     clients_max: u32,
     counts: Arc<Counts>,
     thread: Option<JoinHandle<()>>,
+    /// How often the process had forked when the relay began. If the process has forked since, this
+    /// is the copy of a relay in a forked child, which has no thread.
+    forks: u32,
 }
 
 impl Relay {
@@ -96,12 +100,12 @@ impl Relay {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let address = listener.socket.local_addr().ok();
         let clients_max = listener.limits.clients;
-        let mover = Mover::new(listener, link, back, counts.clone(), &wake)?;
-        let theirs = end.clone();
+        let mover = Mover::new(listener, link, back, counts.clone(), wake.clone())?;
+        let (theirs, forks) = (end.clone(), onramp_dev::watch_forks());
         let thread = std::thread::Builder::new()
             .name("onramp-relay".to_owned())
             .spawn(move || mover.run(&theirs))?;
-        Ok(Self { end, wake, address, clients_max, counts, thread: Some(thread) })
+        Ok(Self { end, wake, address, clients_max, counts, thread: Some(thread), forks })
     }
 
     /// Returns the address at which the relay listens.
@@ -117,6 +121,12 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
+        if onramp_dev::forks() != self.forks {
+            // The parent has the thread, and shares `wake`. A copy must not wake the thread, and
+            // cannot join it.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.end.store(true, Ordering::Relaxed); // Relaxed: the write to `wake` orders it.
         // The write can fail only if the thread is to wake already.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());

@@ -323,3 +323,23 @@ fn a_configuration_may_have_a_relay_with_a_peer() {
     assert!(!host.configure("", Path::new("/")).expect("it can be followed").is_empty());
     assert_eq!(out(&mut host, "ip link show"), "");
 }
+
+/// A forked child has a copy of the relay, but not its thread. If the child drops the copy, the
+/// parent's relay goes on.
+#[test]
+fn a_copy_in_a_forked_child_disturbs_nobody() {
+    use rustix::process::{Pid, WaitOptions, waitpid};
+    let server = Echo::start(socket("127.0.0.1:0"));
+    let (mut host, at) = relay("127.0.0.1:0", server.address(), "");
+    let client = socket("127.0.0.1:0");
+    assert_eq!(ask(&client, at, "one").0, "one");
+    let host = &mut host;
+    let child = onramp::dev::run_in_child(move || {
+        drop(std::mem::take(host));
+        7
+    });
+    let child = Pid::from_raw(child.expect("there can be a child"));
+    let ended = waitpid(child, WaitOptions::empty()).expect("it is our child").expect("it ended");
+    assert_eq!(ended.1.exit_status(), Some(7), "the child panics at nothing");
+    assert_eq!(ask(&client, at, "two").0, "two");
+}

@@ -1,6 +1,6 @@
 //! The clients of a relay: who they are, and when the relay forgets them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -22,8 +22,9 @@ pub(super) struct Clients<T> {
     limits: Limits,
     keys: HashMap<SocketAddr, u64>,
     by_key: HashMap<u64, Client<T>>,
-    /// A time before which no client has been idle for too long; `None` if there is no client.
-    look_at: Option<Instant>,
+    /// For each client, a time at which it was not idle, and its key. The time may be older than
+    /// that of the client's last datagram, so that a datagram changes nothing here.
+    seen: BTreeSet<(Instant, u64)>,
 }
 
 /// A client of a relay.
@@ -37,7 +38,7 @@ pub(super) struct Client<T> {
 
 impl<T> Clients<T> {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, keys: HashMap::new(), by_key: HashMap::new(), look_at: None }
+        Self { limits, keys: HashMap::new(), by_key: HashMap::new(), seen: BTreeSet::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -58,7 +59,7 @@ impl<T> Clients<T> {
     pub(super) fn add(&mut self, address: SocketAddr, key: u64, served: T, now: Instant) {
         self.keys.insert(address, key);
         self.by_key.insert(key, Client { address, last: now, served });
-        self.look_at.get_or_insert(now + self.limits.idle);
+        self.seen.insert((now, key));
     }
 
     /// Returns the client with this key, which is idle from `now` on. Returns `None` if there is no
@@ -76,18 +77,26 @@ impl<T> Clients<T> {
 
     /// Returns the time at which to call [`forget`](Self::forget) next; `None`: there is no client.
     pub(super) fn forget_at(&self) -> Option<Instant> {
-        self.look_at
+        self.seen.first().map(|(seen, _)| *seen + self.limits.idle)
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.forget_at().is_some_and(|at| at <= now)
     }
 
     /// Removes the clients that have been idle for too long, and returns them with their keys.
     pub(super) fn forget(&mut self, now: Instant) -> Vec<(u64, Client<T>)> {
-        if self.look_at.is_none_or(|at| now < at) {
-            return Vec::new();
+        let mut gone = Vec::new();
+        while let Some((_, key)) = self.seen.first().copied().filter(|_| self.is_due(now)) {
+            self.seen.pop_first();
+            let Some(client) = self.by_key.get(&key) else { continue };
+            if client.last + self.limits.idle > now {
+                self.seen.insert((client.last, key));
+            } else if let Some(client) = self.by_key.remove(&key) {
+                self.keys.remove(&client.address);
+                gone.push((key, client));
+            }
         }
-        let idle = self.limits.idle;
-        let gone = self.by_key.extract_if(|_, client| client.last + idle <= now).collect();
-        self.keys.retain(|_, key| self.by_key.contains_key(key));
-        self.look_at = self.by_key.values().map(|client| client.last + idle).min();
         gone
     }
 }

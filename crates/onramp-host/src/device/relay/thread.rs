@@ -18,6 +18,7 @@ use super::super::link_end::Source;
 use super::Listener;
 use super::clients::{Client, Clients};
 use super::counts::{Counts, Refused};
+use super::descriptors::Descriptors;
 use onramp::{Flow, Link, Mapping, Sender, TrySendError};
 
 /// Size of the largest datagram, bytes.
@@ -46,6 +47,8 @@ pub(super) struct Mover {
     counts: Arc<Counts>,
     /// Names the sockets at which something has arrived.
     ready: OwnedFd,
+    /// Wakes the thread so that it looks whether it shall end.
+    wake: Arc<OwnedFd>,
     hash: RandomState,
 }
 
@@ -61,6 +64,7 @@ struct Served {
     socket: UdpSocket,
     flow: Flow,
     back: Option<Flow>,
+    _descriptors: Descriptors,
 }
 
 impl Mover {
@@ -69,11 +73,11 @@ impl Mover {
         link: &Link,
         back: Option<&Link>,
         counts: Arc<Counts>,
-        wake: &OwnedFd,
+        wake: Arc<OwnedFd>,
     ) -> io::Result<Self> {
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         watch(&ready, &listener.socket, LISTENER)?;
-        watch(&ready, wake, WAKE)?;
+        watch(&ready, &*wake, WAKE)?;
         let back = back.zip(listener.back.as_ref());
         let back = back.map(|(link, end)| Back { sender: link.sender(), source: end.source() });
         Ok(Self {
@@ -83,6 +87,7 @@ impl Mover {
             source: listener.end.source(),
             counts,
             ready,
+            wake,
             hash: RandomState::new(),
             listener,
         })
@@ -99,7 +104,8 @@ impl Mover {
             for event in events.drain(..) {
                 match event.data.u64() {
                     LISTENER => self.requests(&mut buffer, now),
-                    WAKE => {}
+                    // Without this read, `ready` would name `wake` again at once.
+                    WAKE => drop(rustix::io::read(&*self.wake, &mut [0; 8])),
                     key => self.answers(key, &mut buffer, now),
                 }
             }
@@ -179,12 +185,14 @@ impl Mover {
         if !self.clients.has_room() {
             return Err(Refused::Clients);
         }
+        // The device and this thread have a descriptor each of the client's socket.
+        let descriptors = Descriptors::take(2).ok_or(Refused::Socket)?;
         let mapping = Mapping::Hash(self.hash.hash_one(from));
         let flow = self.sender.flow_with(self.listener.upstream.remote, mapping);
         let back = self.back.as_ref().map(|back| back.sender.flow_with(from, mapping));
         let key = flow.key();
         let socket = self.open(key).map_err(|_| Refused::Socket)?;
-        self.clients.add(from, key, Served { socket, flow, back }, now);
+        self.clients.add(from, key, Served { socket, flow, back, _descriptors: descriptors }, now);
         self.counts.clients.set(self.clients.len() as u64);
         Ok(key)
     }
