@@ -32,6 +32,28 @@ impl Kind {
         matches!(self, Self::Onramp | Self::OnrampInline | Self::OnrampDedicated)
     }
 
+    /// Returns what the method does, for readers of a report.
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Self::Send => {
+                "Each thread has a socket for each flow and calls send for each datagram."
+            }
+            Self::Sendmmsg => {
+                "Sockets as for send; each call of sendmmsg sends 32 datagrams of one flow."
+            }
+            Self::Gso => {
+                "Sockets as for send; each call hands a buffer of up to 32 datagrams of one flow \
+                 to the kernel, which cuts it into datagrams (UDP_SEGMENT)."
+            }
+            Self::Onramp => {
+                "One link for all threads; each thread calls try_send for each datagram, and \
+                 Onramp makes the batches."
+            }
+            Self::OnrampInline => "As onramp, but each sender transmits at once what it can.",
+            Self::OnrampDedicated => "As onramp, but only threads of the link transmit.",
+        }
+    }
+
     /// Returns the name of the method on the command line and in JSON.
     pub(crate) fn name(self) -> &'static str {
         match self {

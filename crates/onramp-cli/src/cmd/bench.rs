@@ -127,20 +127,20 @@ fn write(
     json: Option<&Output>,
     html: Option<&Output>,
 ) -> Result<()> {
-    let meaning = meaning::bench_udp(results, kinds);
     for why in meaning::nothing_delivered(results, kinds) {
         tell(&why);
     }
     let mut done = Vec::new();
     if ![json, html].into_iter().flatten().any(Output::is_stdout) {
         let table = table::bench_udp(results, kinds);
-        done.push(output::print(&format!("{table}\n{meaning}\n")));
+        let meaning = meaning::paragraphs(results, kinds);
+        done.push(output::print(&format!("{table}\n{meaning}")));
     }
     if let Some(json) = json {
         done.push(json.write(&json::bench_udp(results, kinds)));
     }
     if let Some(html) = html {
-        done.push(html.write(&html::bench_udp(results, kinds, &meaning)));
+        done.push(html.write(&html::bench_udp(results, kinds)));
     }
     output::all(done)
 }

@@ -12,6 +12,7 @@ mod style;
 mod times;
 
 pub(crate) use bars::{Bar, Bars};
+pub(crate) use font::{bold_width, width};
 pub(crate) use lines::{Across, Labels, Line, Lines, Point};
 pub(crate) use png::png;
 pub(crate) use scene::Scene;

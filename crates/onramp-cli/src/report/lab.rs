@@ -29,6 +29,8 @@ pub(crate) use data::Document;
 struct Story {
     kind: &'static str,
     title: &'static str,
+    /// What was measured, for readers who do not know the subject.
+    about: &'static str,
     /// The name of the design that is compared with the others. Designs whose names begin with this
     /// name are highlighted.
     ours: &'static str,
@@ -40,18 +42,28 @@ const STORIES: [Story; 10] = [
     Story {
         kind: "contention",
         title: "Contention: many threads, one queue",
+        about: "Many threads put packets into one queue at the same time, as in a network stack. \
+                This page shows what that costs with older designs and with Onramp's: processor \
+                time for each packet, packets that get through, and how long a call keeps its \
+                thread.",
         ours: "onramp",
         figures: &["cpu_ns_per_packet", "packets_per_second", "send_ns.p999"],
     },
     Story {
         kind: "loopback",
         title: "Loopback: one lock for all, or a queue for each (2004)",
+        about: "Pairs of threads send packets to each other inside one machine, as in an \
+                experiment of 2004: either all senders share one locked queue, or each has a queue \
+                of its own.",
         ours: "per-queue",
         figures: &["packets_per_second", "cpu_ns_per_packet", "context_switches_per_second"],
     },
     Story {
         kind: "softirq",
         title: "Softirq: waking a helper, or working in place (2001)",
+        about: "Each packet that is handed over either wakes a helper thread that sends it, or the \
+                work is done in place, as in an experiment of 2001. To wake a thread costs time in \
+                the operating system.",
         ours: "onramp",
         figures: &[
             "context_switches_per_transaction",
@@ -63,42 +75,61 @@ const STORIES: [Story; 10] = [
     Story {
         kind: "instances",
         title: "Instances: rates as senders are added (2009)",
+        about: "This page shows how many packets each design sends as more threads send at once, \
+                as in an experiment of 2009. At best, twice the threads send twice as many.",
         ours: "onramp",
         figures: &["packets_per_second", "scaling", "cpu_ns_per_packet"],
     },
     Story {
         kind: "kernel",
         title: "Kernel: its transmit path beside Onramp's, qdisc by qdisc",
+        about: "The same senders send packets through this machine's Linux kernel and through \
+                Onramp, with each queueing discipline (qdisc: it decides which packet leaves next) \
+                in turn. No network card takes part, so the figures are those of the software \
+                alone.",
         ours: "onramp",
         figures: &["packets_per_second", "above_floor_ns", "scaling", "cpu_ns_per_packet"],
     },
     Story {
         kind: "qdisc",
         title: "Qdiscs: what an enqueue and a dequeue cost",
+        about: "A queueing discipline (qdisc) decides which packet leaves next. This page shows \
+                what each costs by itself: the processor time to put one packet in and to take one \
+                out, with one thread and no device.",
         ours: "fq",
         figures: &["ns_per_packet"],
     },
     Story {
         kind: "control",
         title: "Control: qdiscs that are read or changed while a thread sends",
+        about: "One thread sends while another reads the counters of the queues or changes the \
+                queues. This page shows how much the sender suffers.",
         ours: "queues-read",
         figures: &["packets_per_second", "operation_ns.p99", "stall_max_ns"],
     },
     Story {
         kind: "full",
         title: "Full: what a refused try_send costs",
+        about: "A link that has no room refuses a packet. This page shows how long such a refused \
+                call keeps its thread.",
         ours: "try-send",
         figures: &["own_ns.p50", "own_ns.p999", "own_max_ns"],
     },
     Story {
         kind: aqm::KIND,
         title: "Queue management: rates of flows, and delays of packets (RFC 7928)",
+        about: "Flows share a link that is too slow for all of them, and a queueing discipline \
+                (qdisc) decides which packets wait and which are dropped. This page shows how long \
+                packets wait and how much each flow gets.",
         ours: "fq_codel",
-        figures: &["goodput_bits_per_second", "sojourn_ns.p50", "sojourn_ns.p99"],
+        figures: &["sojourn_ns.p50", "goodput_bits_per_second", "sojourn_ns.p99"],
     },
     Story {
         kind: "layout",
         title: "Layout: fields grouped by writer, or side by side (2009)",
+        about: "One object that several threads use lies in memory in two ways: its fields grouped \
+                by the thread that writes them, or side by side, as in an experiment of 2009. This \
+                page shows what a packet costs with each.",
         ours: "grouped",
         figures: &["cpu_ns_per_packet", "packets_per_second", "retries_per_packet"],
     },
@@ -154,20 +185,27 @@ fn names(documents: &[Document]) -> Vec<String> {
 }
 
 fn section(document: &Document) -> Markup {
-    let charts = charts::all(document);
+    let (first, charts) = charts::first_and_rest(document);
     let machine = document.part("machine");
     html! {
+        p class="meaning" {
+            @if let Some(story) = document.story() { (story.about) " " }
+            (reading::headline(document))
+        }
+        "\n"
+        @for sentence in document.missing() { p class="failed" { (sentence) } "\n" }
+        (page::charts(first.as_ref().map(|chart| &chart.scene)))
+        @if let Some(warning) = document.was_busy() { p { (warning) } "\n" }
         p class="soft" { (document.machine_summary()) }
         "\n"
-        @for sentence in reading::sentences(document) { p class="meaning" { (sentence) } "\n" }
-        @for sentence in document.missing() { p class="failed" { (sentence) } "\n" }
-        @if let Some(warning) = document.was_busy() { p { (warning) } "\n" }
         @for (heading, group) in charts::grouped(&charts) {
             h3 { (heading) }
             (page::charts(group.iter().map(|chart| &chart.scene)))
         }
         p class="soft" { (how(document)) }
         "\n"
+        h3 { "In words" }
+        ul { @for sentence in reading::sentences(document) { li { (sentence) } "\n" } }
         (tables::all(document))
         h3 { "How it was measured" }
         p { code { (document.command()) } }
@@ -192,7 +230,8 @@ fn how(document: &Document) -> String {
     });
     format!(
         "Figures are medians over the rounds; whiskers reach from the least to the greatest \
-         round.{base} Percentiles are those of all rounds together and have no whiskers. The \
+         round.{base} Percentiles are those of all rounds together and have no whiskers. A bar \
+         marked \"cut\" is longer than the chart: beside it the others could not be compared. The \
          tables contain all figures."
     )
 }

@@ -50,6 +50,33 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     )
 }
 
+/// Returns what [`bench_udp`] and [`own_gso`] return, as paragraphs for a terminal.
+pub(crate) fn paragraphs(results: &Results, kinds: &[Kind]) -> String {
+    let own_gso = own_gso(results, kinds).map_or_else(String::new, |text| format!("\n{text}\n"));
+    format!("{}\n{own_gso}", bench_udp(results, kinds))
+}
+
+/// If the method `gso` used less CPU for each datagram than Onramp, returns a text that says so and
+/// when to send like that; `None` if it did not, or if one of the two was not measured.
+pub(crate) fn own_gso(results: &Results, kinds: &[Kind]) -> Option<String> {
+    let (methods, _) = summarize(kinds, &results.rounds);
+    let cpu = |kind| {
+        let method = methods.iter().find(|method| method.kind == kind)?;
+        Some(method.cpu_ns_per_packet?.median)
+    };
+    let (gso, ours) = (cpu(Kind::Gso)?, cpu(Kind::OURS)?);
+    // The verifying receivers take CPU time of the same process, so the figures mean nothing then.
+    (gso.round() < ours.round() && !results.parameters.verify).then(|| {
+        format!(
+            "gso used less CPU for each datagram than onramp: {gso:.0} ns against {ours:.0} ns. \
+             With it, each thread fills a buffer of its own for one destination and hands the \
+             whole buffer to the kernel in one call (UDP_SEGMENT). Do that instead of using Onramp \
+             if each of your threads has whole batches for one destination, and needs no pacing, \
+             no priorities, no fairness and no rate that threads share."
+        )
+    })
+}
+
 /// Returns a text about what became of all datagrams of a method in verified rounds. The text says
 /// nothing about speed, because the receiving threads take processors away from the senders.
 fn verified(method: &MethodSummary<'_>) -> String {
@@ -159,6 +186,24 @@ mod tests {
         let plain = kinds.map(|kind| planted::round(kind, 8, 1));
         let meaning = bench_udp(&results(false, plain.into()), &kinds);
         assert!(meaning.contains("1.00 times what the same threads got with send"), "{meaning}");
+    }
+
+    #[test]
+    fn that_ones_own_gso_costs_less_is_told_where_it_holds() {
+        let told = |gso, ours, verify| {
+            let kinds = [Kind::Gso, Kind::OURS];
+            let rounds = [planted::round(kinds[0], 8, gso), planted::round(kinds[1], 8, ours)];
+            own_gso(&results(verify, rounds.into()), &kinds)
+        };
+        let less = told(400, 800, false).expect("it costs less");
+        assert!(less.starts_with("gso used less CPU for each datagram than onramp: "), "{less}");
+        assert!(less.contains("Do that instead of using Onramp if each of your threads"), "{less}");
+        assert_eq!(
+            [told(800, 400, false), told(400, 400, false), told(400, 800, true)],
+            [None, None, None]
+        );
+        let alone = results(false, vec![planted::round(Kind::OURS, 8, 400)]);
+        assert_eq!(own_gso(&alone, &[Kind::OURS]), None);
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Bar {
 impl Bars {
     /// Draws the chart; `None` if no value is above zero or if a value is not finite.
     pub(crate) fn draw(&self) -> Option<Scene> {
-        let most = self.bars.iter().map(Bar::end).fold(0.0, f64::max);
+        let most = self.most();
         let finite = self.bars.iter().all(Bar::is_finite);
         if !(most > 0.0 && finite) {
             return None;
@@ -55,7 +55,8 @@ impl Bars {
             width(text, LETTERS)
         };
         let names = self.bars.iter().map(|bar| width(bar, &bar.name)).fold(0.0, f64::max);
-        let notes = self.bars.iter().map(|bar| width(bar, &self.note(bar))).fold(0.0, f64::max);
+        let notes = self.bars.iter().map(|bar| width(bar, &self.beside(bar, most)));
+        let notes = notes.fold(0.0, f64::max);
         let room = WIDTH - notes - 3.0 * GAP - WIDTH / 6.0;
         let names = names.min(room.clamp(WIDTH / 4.0, WIDTH / 2.0));
         let left = names + GAP;
@@ -65,14 +66,21 @@ impl Bars {
         let scale = Scale::linear(most, (left, right));
         let mut scene = Scene::new(self.title.clone(), TOP + self.bars.len() as f64 * STEP);
         for (row, bar) in self.bars.iter().enumerate() {
-            self.bar(&mut scene, bar, &scale, TOP + row as f64 * STEP, names);
+            self.bar(&mut scene, bar, (&scale, most), TOP + row as f64 * STEP, names);
         }
         let words = self.bars.iter().map(|bar| format!("{}: {}", bar.name, self.note(bar)));
         scene.words = words.collect::<Vec<_>>().join("; ");
         Some(scene)
     }
 
-    fn bar(&self, scene: &mut Scene, bar: &Bar, scale: &Scale, top: f64, names: f64) {
+    fn bar(
+        &self,
+        scene: &mut Scene,
+        bar: &Bar,
+        (scale, most): (&Scale, f64),
+        top: f64,
+        names: f64,
+    ) {
         let (middle, base) = (top + STEP / 2.0, top + STEP / 2.0 + LINE / 3.0);
         let text = if bar.highlighted { Style::BoldText } else { Style::Text };
         scene.text(names, base, Anchor::End, text, &fitting(&bar.name, names + 1.0));
@@ -92,7 +100,32 @@ impl Bars {
             }
         }
         let x = scale.place(bar.end()) + GAP;
-        scene.text(x, base, Anchor::Start, text, &self.note(bar));
+        scene.text(x, base, Anchor::Start, text, &self.beside(bar, most));
+    }
+
+    /// Returns the value at which the scale ends. If a few of many bars are several times as long
+    /// as most others, the scale does not reach their ends, because the others would be too short
+    /// to be compared.
+    fn most(&self) -> f64 {
+        let mut ends: Vec<f64> = self.bars.iter().map(Bar::end).collect();
+        ends.sort_by(f64::total_cmp);
+        let longest = ends.last().copied().unwrap_or(0.0);
+        let usual = ends.get(ends.len() / 2).map_or(0.0, |end| end * CUT);
+        let shown = ends.partition_point(|end| *end <= usual);
+        match ends.len() {
+            many if many >= MANY && many - shown <= many / 4 && shown > 0 => {
+                let end = ends[shown - 1];
+                // To cut a bar that is not much longer than the next one would gain nothing.
+                if longest > 2.0 * end { end } else { longest }
+            }
+            _ => longest,
+        }
+    }
+
+    /// Returns the text that stands to the right of the bar.
+    fn beside(&self, bar: &Bar, most: f64) -> String {
+        let cut = if bar.end() > most { " (cut)" } else { "" };
+        self.note(bar) + cut
     }
 
     /// Returns the bar's value as text, followed by the bar's note.
@@ -113,6 +146,10 @@ impl Bars {
 /// Height of a bar and the gap below it, in units.
 const STEP: f64 = 26.0;
 const GAP: f64 = 8.0;
+/// If a chart has at least `MANY` bars, a bar that is more than `CUT` times as long as half of the
+/// others is cut.
+const MANY: usize = 8;
+const CUT: f64 = 5.0;
 /// Half the height of the short line at each end of a whisker, in units.
 const CAP: f64 = 4.0;
 
@@ -168,6 +205,33 @@ mod tests {
             assert!(near(cap[0], x) && near(cap[2], x), "{whiskers:?}, {ends:?}");
             assert!(near(cap[3] - cap[1], 2.0 * CAP), "{whiskers:?}");
         }
+    }
+
+    #[test]
+    fn a_bar_far_longer_than_most_is_cut_and_that_is_told() {
+        let chart = |figures: &[f64]| {
+            let bars = bars(&figures.iter().map(|figure| Some(*figure)).collect::<Vec<_>>());
+            bars.draw().expect("bars").svg()
+        };
+        let widths = |svg: &str| -> Vec<f64> {
+            let xml = roxmltree::Document::parse(svg).expect("XML");
+            let marks = xml.descendants().filter(|node| node.attribute("data-figure").is_some());
+            let width = |node: roxmltree::Node<'_, '_>| node.attribute("width")?.parse().ok();
+            marks.filter_map(width).collect()
+        };
+        let mut figures = [2.0; 9];
+        figures[3] = 40.0;
+        let svg = chart(&figures);
+        assert_eq!(svg.matches("40, 1× (cut)</text>").count(), 1, "{svg}");
+        assert_eq!(svg.matches("(cut)").count(), 1, "{svg}");
+        assert!(widths(&svg)[0] > widths(&svg)[3] / 3.0, "the others can be compared: {svg}");
+        figures[3] = 9.0;
+        assert!(!chart(&figures).contains("(cut)"), "not so far");
+        (figures[3], figures[4]) = (12.0, 9.0);
+        assert!(!chart(&figures).contains("(cut)"), "not much longer than the next");
+        assert!(!chart(&[2.0, 2.0, 40.0]).contains("(cut)"), "not so many");
+        let svg = chart(&[2.0, 2.0, 2.0, 2.0, 2.0, 40.0, 40.0, 40.0]);
+        assert!(!svg.contains("(cut)"), "not so few");
     }
 
     #[test]

@@ -11,14 +11,14 @@ static FACE: LazyLock<Face<'static>> =
     LazyLock::new(|| Face::parse(dejavu::sans::regular(), 0).expect("the font that is built in"));
 
 /// Returns the width of `text` in letters of size `size`.
-pub(super) fn width(text: &str, size: f64) -> f64 {
+pub(crate) fn width(text: &str, size: f64) -> f64 {
     let units: f64 = text.chars().map(|letter| f64::from(advance(glyph(letter)))).sum();
     units * size / f64::from(FACE.units_per_em())
 }
 
 /// Returns an estimate of the width of `text` in bold letters. The built-in font has no bold
 /// letters, but browsers show SVG with fonts that have them.
-pub(super) fn bold_width(text: &str, size: f64) -> f64 {
+pub(crate) fn bold_width(text: &str, size: f64) -> f64 {
     BOLD * width(text, size)
 }
 

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::aqm;
 use super::chart::Chart;
-use super::data::{Document, Row};
-use super::words::{self, count, label, words};
+use super::data::{Document, Row, is_quotient};
+use super::words::{self, capital, count, label, words};
 use crate::report::chart::{Across, Bar, Bars, Labels, Line, Lines, Point};
 
 /// Returns all charts of an experiment, in the order of the page.
@@ -15,16 +15,30 @@ pub(super) fn all(document: &Document) -> Vec<Chart> {
     }
     let (figures, places) = (document.figures(), document.places());
     let mut charts = Vec::new();
-    if let Some(axis) = document.axis() {
+    let few = document.series().len() <= LINES;
+    if let Some(axis) = document.axis().filter(|_| few) {
         charts.extend(figures.iter().filter_map(|key| scaling(document, key, axis)));
     }
     for at in &places {
-        charts.extend(figures.iter().filter_map(|key| bars(document, key, *at)));
+        charts.extend(figures.iter().flat_map(|key| bars(document, key, *at)));
     }
     for key in histograms(document) {
         charts.extend(places.iter().filter_map(|at| histogram(document, key, *at)));
     }
     charts
+}
+
+/// Returns the chart that the page begins with, and the other charts. The first chart shows the
+/// most important figure: over the axis, or else at the last place of the axis.
+pub(super) fn first_and_rest(document: &Document) -> (Option<Chart>, Vec<Chart>) {
+    let mut charts = all(document);
+    let lines = charts.first().is_some_and(|chart| chart.name.starts_with(SCALING));
+    let last = document.places().last().copied().flatten();
+    let name = document.figures().first().map(|key| bars_name(document, key, last));
+    let wanted = charts.iter().position(|chart| Some(&chart.name) == name.as_ref());
+    let at = wanted.filter(|_| !lines).unwrap_or(0);
+    let first = (at < charts.len()).then(|| charts.remove(at));
+    (first, charts)
 }
 
 /// Splits the charts into groups of neighbours that have the same heading.
@@ -57,7 +71,7 @@ fn scaling(document: &Document, key: &str, axis: &str) -> Option<Chart> {
         labels: Labels::Ends,
     };
     let (name, heading) =
-        (format!("scaling-{}", slug(key)), format!("By number of {}", label(axis)));
+        (format!("{SCALING}{}", slug(key)), format!("By number of {}", label(axis)));
     Some(Chart { name, heading, scene: lines.draw()? })
 }
 
@@ -67,30 +81,66 @@ fn point(row: &Row, key: &str) -> Option<Point> {
 }
 
 /// Draws the chart of the figure `key` at the place `at` of the axis (such as 16 threads), with a
-/// bar for each design, the oldest design first.
-fn bars(document: &Document, key: &str, at: Option<u64>) -> Option<Chart> {
-    let bar = |series: &str| {
-        let row = document.row(series, at)?;
+/// bar for each design, the oldest design first. If there are many bars, rows that are compared
+/// with each other stand together, and the rows that are compared with nothing get a chart of their
+/// own.
+fn bars(document: &Document, key: &str, at: Option<u64>) -> Vec<Chart> {
+    let rows = document.series().into_iter().filter_map(|series| document.row(series, at));
+    let mut rows: Vec<&Row> = rows.collect();
+    let name = bars_name(document, key, at);
+    // A figure that is divided by that at the first place is 1 there.
+    if is_quotient(key) && at.is_some() && at == document.first_place() {
+        return Vec::new();
+    }
+    if rows.len() <= LINES || !document.has_pairs() {
+        return bars_of(document, key, at, &rows, (name, "")).into_iter().collect();
+    }
+    rows.sort_by_cached_key(|row| document.pair_number(row));
+    let (pairs, alone): (Vec<_>, Vec<_>) =
+        rows.into_iter().partition(|row| document.has_partner(row));
+    let others = (format!("{name}-others"), if pairs.is_empty() { "" } else { ", the others" });
+    let charts = [
+        bars_of(document, key, at, &pairs, (name, "")),
+        bars_of(document, key, at, &alone, others),
+    ];
+    charts.into_iter().flatten().collect()
+}
+
+fn bars_of(
+    document: &Document,
+    key: &str,
+    at: Option<u64>,
+    rows: &[&Row],
+    (name, which): (String, &str),
+) -> Option<Chart> {
+    let bar = |row: &&Row| {
         let figure = row.figure(key);
         let ratio = document.ratio(row, key);
-        Some(Bar {
-            name: series.to_owned(),
+        Bar {
+            name: row.series.clone(),
             figure: figure.map(|figure| figure.median),
             range: figure.and_then(|figure| figure.range),
             note: ratio.map_or_else(String::new, |ratio| times(ratio.median)),
-            highlighted: document.is_ours(series),
-        })
+            highlighted: document.is_ours(&row.series),
+        }
     };
-    let (place, suffix) = place(document, at);
-    let bars: Vec<Bar> = document.series().into_iter().filter_map(bar).collect();
+    let (place, _) = place(document, at);
+    let bars: Vec<Bar> = rows.iter().map(bar).collect();
     let compared = bars.iter().any(|bar| !bar.note.is_empty());
     let base = document.base().filter(|_| compared);
     let base = base.map_or_else(String::new, |base| format!("; × {}", base.called));
     let with = if place.is_empty() { String::new() } else { format!(", {place}") };
-    let bars =
-        Bars { title: format!("{}{with}{base}", capital(&label(key))), bars, words: words(key) };
+    let bars = Bars {
+        title: format!("{}{with}{which}{base}", capital(&label(key))),
+        bars,
+        words: words(key),
+    };
     let heading = format!("Before and after{with}");
-    Some(Chart { name: format!("bars-{}{suffix}", slug(key)), heading, scene: bars.draw()? })
+    Some(Chart { name, heading, scene: bars.draw()? })
+}
+
+fn bars_name(document: &Document, key: &str, at: Option<u64>) -> String {
+    format!("bars-{}{}", slug(key), place(document, at).1)
 }
 
 /// Draws the chart of a histogram, with a line for each design: the share of values in each bucket
@@ -126,6 +176,10 @@ fn histogram(document: &Document, key: &str, at: Option<u64>) -> Option<Chart> {
     let name = format!("{}{suffix}", slug(key));
     Some(Chart { name, heading, scene: lines.draw()? })
 }
+
+/// The largest number of lines in a chart whose lines a reader can tell apart.
+const LINES: usize = 12;
+const SCALING: &str = "scaling-";
 
 /// A bucket of a histogram: a range of values, and the number of values in it.
 #[derive(Clone, Copy, Debug)]
@@ -177,14 +231,9 @@ fn place(document: &Document, at: Option<u64>) -> (String, String) {
 /// Returns the text for a ratio beside a bar.
 fn times(ratio: f64) -> String {
     match ratio {
-        ratio if 0.0 < ratio && ratio < 0.001 => format!("1/{}×", words::plain(1.0 / ratio)),
-        ratio => format!("{}×", words::plain(ratio)),
+        ratio if 0.0 < ratio && ratio < 0.001 => "<0.001×".to_owned(),
+        ratio => format!("{}×", words::large(ratio)),
     }
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn slug(key: &str) -> String {

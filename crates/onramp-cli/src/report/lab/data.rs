@@ -264,6 +264,22 @@ impl Document {
         self.base().is_some_and(|base| base.main == row.main)
     }
 
+    /// Whether `row` is compared with another row, which has the same settings and the same place
+    /// on the axis.
+    pub(super) fn has_partner(&self, row: &Row) -> bool {
+        let base = self.base().map(|base| &base.main);
+        let pair =
+            |other: &&Row| other.main != row.main && other.rest == row.rest && other.at == row.at;
+        let is_base = |row: &Row| Some(&row.main) == base;
+        self.rows.iter().filter(pair).any(|other| is_base(other) || is_base(row))
+    }
+
+    /// Returns a number that is the same for all rows with the same settings, in the order in which
+    /// the settings first appear.
+    pub(super) fn pair_number(&self, row: &Row) -> Option<usize> {
+        self.rows.iter().position(|other| other.rest == row.rest)
+    }
+
     /// Whether a design may have several rows at the same place of the axis, with different
     /// settings. If so, each row is compared with the row of the base that has the same settings.
     pub(super) fn has_pairs(&self) -> bool {
@@ -381,6 +397,11 @@ impl Row {
     fn name(&mut self) {
         let parts: Vec<_> = std::iter::once(&self.main).chain(&self.rest).cloned().collect();
         self.series = parts.join(", ");
+    }
+
+    /// Returns the settings of the row, which tell it from the other rows of its design.
+    pub(super) fn rest(&self) -> String {
+        self.rest.join(", ")
     }
 
     /// Returns the figure at the path `key` of this row; `None` if it was not measured.

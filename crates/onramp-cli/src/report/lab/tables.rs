@@ -7,7 +7,7 @@ use super::at;
 use super::charts::{Bucket, buckets};
 use super::data::{Document, Figure, Row};
 use super::words::{self, count, label, words};
-use crate::report::page::table;
+use crate::report::page;
 
 /// Returns all tables of an experiment that have rows.
 pub(super) fn all(document: &Document) -> Markup {
@@ -19,6 +19,11 @@ pub(super) fn all(document: &Document) -> Markup {
         (locks(document))
         @for key in histogram_paths(document) { (histogram(document, &key)) }
     }
+}
+
+/// Returns a table whose first columns name the row.
+fn table(document: &Document, head: &[String], rows: &[Vec<String>]) -> Markup {
+    page::tables(1 + usize::from(document.axis().is_some()), head, rows)
 }
 
 /// Returns the headers of a table: those of the first columns, which name the row, followed by
@@ -48,7 +53,7 @@ fn figures(document: &Document) -> Markup {
         cells.extend(plain.iter().map(value));
         cells
     };
-    table(&head, &document.rows().iter().map(row).collect::<Vec<_>>())
+    table(document, &head, &document.rows().iter().map(row).collect::<Vec<_>>())
 }
 
 /// Returns the table of ratios to the base (the design that others are compared with).
@@ -81,7 +86,7 @@ fn ratios(document: &Document) -> Markup {
     }
     html! {
         h3 { "Divided by the figure of " (base.called) ", " (how_compared(document, &keys)) }
-        (table(&head(document, keys.iter().map(|key| label(key))), &rows))
+        (table(document, &head(document, keys.iter().map(|key| label(key))), &rows))
     }
 }
 
@@ -124,7 +129,7 @@ fn percentiles(document: &Document, group: &str) -> Markup {
     let columns = parts.map(label).into_iter().chain(["samples".to_owned()]);
     html! {
         h3 { "Latency: " (label(group)) }
-        (table(&head(document, columns), &measured.map(row).collect::<Vec<_>>()))
+        (table(document, &head(document, columns), &measured.map(row).collect::<Vec<_>>()))
     }
 }
 
@@ -181,9 +186,9 @@ fn locks(document: &Document) -> Markup {
     ];
     html! {
         h3 { "Locks, in the columns of perf lock contention, longest total wait first" }
-        (table(&head(document, strings(&waits)), &perf))
+        (table(document, &head(document, strings(&waits)), &perf))
         h3 { "Locks, in the columns of lockmeter (2004)" }
-        (table(&head(document, strings(&holds)), &lockmeter))
+        (table(document, &head(document, strings(&holds)), &lockmeter))
     }
 }
 
@@ -229,7 +234,7 @@ fn histogram(document: &Document, path: &str) -> Markup {
     let head: Vec<_> = ["from, below".to_owned()].into_iter().chain(axis).chain(designs).collect();
     html! {
         h3 { "Histogram: " (label(path)) }
-        (table(&head, &rows))
+        (table(document, &head, &rows))
     }
 }
 
@@ -281,7 +286,7 @@ fn cell(key: &str, figure: Option<Figure>) -> String {
     let words = words(key);
     figure.map_or_else(dash, |figure| match figure.range {
         Some((least, most)) => {
-            format!("{} ({} – {})", words(figure.median), words(least), words(most))
+            format!("{}\n({} – {})", words(figure.median), words(least), words(most))
         }
         None => words(figure.median),
     })

@@ -117,6 +117,12 @@ fn bytes(bytes: f64) -> String {
     }
 }
 
+/// Returns the text with its first letter in upper case.
+pub(super) fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// Returns the text for a number with three significant digits.
 pub(super) fn plain(value: f64) -> String {
     if value == 0.0 {
@@ -134,9 +140,20 @@ pub(super) fn plain(value: f64) -> String {
     if digits == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').to_owned() }
 }
 
+/// Returns the text for a number that may be very large, such as a ratio.
+pub(super) fn large(value: f64) -> String {
+    let names = [(1e9, "billion"), (1e6, "million"), (1e4, "thousand")];
+    let name = names.into_iter().find(|(least, _)| value.abs() >= least * 0.9995);
+    match name {
+        Some((1e4, name)) => format!("{} {name}", plain(value / 1e3)),
+        Some((unit, name)) => format!("{} {name}", plain(value / unit)),
+        None => plain(value),
+    }
+}
+
 const GIB: f64 = (1_u64 << 30) as f64;
 
-const LABELS: [(&str, &str); 44] = [
+const LABELS: [(&str, &str); 46] = [
     ("operation_ns", "a reading or a change"),
     ("operations_per_second", "readings or changes a second"),
     ("stall_max_ns", "longest stall"),
@@ -147,6 +164,8 @@ const LABELS: [(&str, &str); 44] = [
     ("readings_cpu_ns", "own work of reading the clocks"),
     ("readings_took_ns", "time of reading the clocks"),
     ("packets_per_second", "packets a second"),
+    ("ns_per_packet", "nanoseconds per packet"),
+    ("sojourn_ns", "delay"),
     ("cpu_ns_per_packet", "CPU per packet"),
     ("cpu_ns_per_request", "CPU per request"),
     ("above_floor_ns", "CPU per packet above the floor"),
@@ -195,6 +214,8 @@ mod tests {
         assert_eq!(rates, ["0 /s", "9.5 /s", "215 /s", "2.47 M/s"]);
         assert_eq!([0.5, 0.00123, 1e-9].map(percent), ["50 %", "0.123 %", "1.0e-7 %"]);
         assert_eq!([1.0, 99.96, 100.4, 12345.6].map(plain), ["1", "100", "100", "12346"]);
+        let large = [0.5, 9_500.0, 85_795.0, 3_409_833.0, 2e9].map(large);
+        assert_eq!(large, ["0.5", "9500", "85.8 thousand", "3.41 million", "2 billion"]);
     }
 
     #[test]

@@ -58,9 +58,9 @@ fn a_qdisc_is_compared_with_the_same_one_of_the_kernel() {
     let sentences = super::super::reading::sentences(&document);
     let want = [
         "onramp, pfifo with 2 CPUs: packets a second 1.5 M/s, 1.9 times that of kernel, pfifo \
-         (800 k/s); CPU per packet above the floor 80 ns, 1/15 of that of kernel, pfifo (1.2 µs); \
-         rate divided by that with 1 CPU 1.5 (kernel, pfifo: 0.8); CPU per packet 131 ns, 1/16.1 \
-         of that of kernel, pfifo (2.11 µs).",
+         (800 k/s); CPU per packet above the floor 80 ns (kernel, pfifo: 1.2 µs, 15 times as \
+         much); rate divided by that with 1 CPU 1.5 (kernel, pfifo: 0.8); CPU per packet 131 ns \
+         (kernel, pfifo: 2.11 µs, 16.1 times as much).",
         "onramp, pfifo with 1 CPU: packets a second 1 M/s, 1.02 times that of kernel, pfifo \
          (1 M/s); CPU per packet above the floor 60 ns (kernel, pfifo: 100 ns); CPU per packet \
          110 ns, 0.11 times that of kernel, pfifo (1 µs).",
@@ -100,6 +100,32 @@ fn a_qdisc_is_compared_with_the_same_one_of_the_kernel() {
     for other in ["kernel,", "onramp, none", "onramp, fq"] {
         assert!(!table.contains(other), "{other} has nothing to be compared with: {table}");
     }
+}
+
+#[test]
+fn with_many_qdiscs_those_that_both_sides_have_stand_together() {
+    let mut value = kernel();
+    let rows = value["rows"].as_array().expect("rows").clone();
+    let two = |row: &Value| row["path"] == "onramp" && row["qdisc"] == "fq";
+    let more = (0..10).flat_map(|n| {
+        rows.iter().filter(|row| two(row)).cloned().map(move |mut row| {
+            row["qdisc"] = format!("other-{n}").into();
+            row
+        })
+    });
+    value["rows"] = rows.iter().cloned().chain(more).collect();
+    let charts: BTreeMap<_, _> = charts(&[document(&value)]).into_iter().collect();
+    let bars = |name: &str| marks(&charts[name].svg()).into_keys().collect::<Vec<_>>();
+    let both = bars("kernel-bars-packets-per-second-2-cpus");
+    assert_eq!(both, ["kernel, pfifo", "onramp, pfifo"]);
+    let others = bars("kernel-bars-packets-per-second-2-cpus-others");
+    assert_eq!(others.len(), 13, "two floors, fq and ten others: {others:?}");
+    assert!(!charts.keys().any(|name| name.contains("bars-scaling-1-cpus")), "all would be 1");
+    let page = assert_whole(&value);
+    let first =
+        page.find("<svg").and_then(|at| page[at..].split_once("</title>")).expect("a chart");
+    assert!(first.0.contains("Packets a second, 2 CPUs; × kernel with the same qdisc"), "{page}");
+    assert_eq!(page.matches("<p class=\"meaning\">").count(), 1, "{page}");
 }
 
 #[test]
