@@ -44,6 +44,6 @@ pub use chance::Chance;
 pub use fate::Fate;
 pub use histogram::Histogram;
 pub use sim::Sim;
-pub use sink::{Counts, Sink, jain};
+pub use sink::{Counts, Sink, jain, max_min_fairness};
 pub use time::{BEGIN, SEC};
 pub use wire::Wire;

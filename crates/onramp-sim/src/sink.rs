@@ -177,6 +177,40 @@ impl Sink {
     pub fn jain(&self) -> Option<f64> {
         jain(self.flows.values().map(|flow| flow.sent_bytes as f64))
     }
+
+    /// Returns how fairly the flows were served, measured by the bytes sent and by the bytes that
+    /// each flow wanted to send: see [`max_min_fairness`].
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "shares")]
+    pub fn max_min_fairness(&self) -> Option<f64> {
+        // Copies are sent too, so a flow may get more than came of it.
+        let flow = |flow: &Counts| (flow.bytes.max(flow.sent_bytes) as f64, flow.sent_bytes as f64);
+        max_min_fairness(&self.flows.values().map(flow).collect::<Vec<_>>())
+    }
+}
+
+/// Returns Jain's index (see [`jain`]) of what each flow got, divided by its max-min fair share.
+/// `flows` has what each flow wanted and what it got. In the max-min fair division of what all
+/// flows got together, a flow that wants little gets all that it wants, and the other flows share
+/// the rest equally. The index is 1 if the flows were served like that; a flow that got everything
+/// it wanted because it wanted little does not make it smaller. `None` if no flow got anything.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "a number of flows")]
+pub fn max_min_fairness(flows: &[(f64, f64)]) -> Option<f64> {
+    let mut wanted: Vec<f64> = flows.iter().map(|(wanted, _)| *wanted).collect();
+    wanted.sort_by(f64::total_cmp);
+    let mut left: f64 = flows.iter().map(|(_, got)| got).sum();
+    let mut equal = f64::INFINITY;
+    for (served, wanted) in wanted.iter().enumerate() {
+        let share = left / (flows.len() - served) as f64;
+        if *wanted > share {
+            equal = share;
+            break;
+        }
+        left -= wanted;
+    }
+    let wanting = flows.iter().filter(|(wanted, _)| *wanted > 0.0);
+    jain(wanting.map(|(wanted, got)| got / wanted.min(equal)).filter(|share| share.is_finite()))
 }
 
 /// Returns Jain's index of fairness of `shares`: 1 if all shares are the same, 1/n if one of n has
@@ -196,6 +230,25 @@ pub fn jain(shares: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flow_that_wanted_little_and_got_it_is_not_treated_unfairly() {
+        let near = |flows: &[(f64, f64)], want: f64| {
+            let got = max_min_fairness(flows).expect("something was sent");
+            assert!((got - want).abs() < 1e-9, "{flows:?}: {got}, not {want}");
+        };
+        let control = [(1.0, 1.0); 6];
+        let bulk = [(500.0, 100.0); 4];
+        near(&[&control[..], &bulk].concat(), 1.0);
+        // Of 400 bytes, 100 were due to each flow; the first wanted more and took all.
+        near(&[(1_000.0, 400.0), (100.0, 0.0), (100.0, 0.0), (100.0, 0.0)], 0.25);
+        // Two flows wanted more than they got, and one got three times as much as the other.
+        near(&[(500.0, 300.0), (500.0, 100.0), (2.0, 2.0)], 9.0 / (3.0 * (1.0 + 2.25 + 0.25)));
+        near(&[(5.0, 5.0), (70.0, 70.0)], 1.0);
+        near(&[(5.0, 5.0), (0.0, 0.0)], 1.0);
+        assert_eq!(max_min_fairness(&[(5.0, 0.0), (0.0, 0.0)]), None);
+        assert_eq!(max_min_fairness(&[]), None);
+    }
 
     #[test]
     fn jain_of_known_shares() {

@@ -17,7 +17,7 @@ pub(crate) use lines::{Across, Labels, Line, Lines, Point};
 pub(crate) use png::png;
 pub(crate) use scene::Scene;
 pub(crate) use style::css;
-pub(crate) use times::{TimeLine, Times};
+pub(crate) use times::{Legend, TimeLine, Times};
 
 /// A function that formats a value as text, which the chart shows on its axes and beside bars.
 pub(crate) type Words = fn(f64) -> String;

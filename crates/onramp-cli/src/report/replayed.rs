@@ -7,7 +7,7 @@ use onramp_queue::DropReason;
 use onramp_sim::Counts;
 use serde_json::{Map, Value, json};
 
-use super::chart::{Scene, TimeLine, Times, Words};
+use super::chart::{Legend, Scene, TimeLine, Times, Words};
 use super::json::number;
 use super::page;
 use super::table::{align, duration};
@@ -110,6 +110,7 @@ pub(crate) fn json(results: &Results) -> Value {
         "sojourn_ns": sojourn(results),
         "queue_packets": {"mean": number(queue_mean), "max": queue_most},
         "jain": sink.jain().map(number),
+        "max_min_fairness": sink.max_min_fairness().map(number),
         "flows_known": sink.flows().len(),
         "flows": flows.iter().take(FLOWS).map(|row| flow(row)).collect::<Vec<_>>(),
         "stats": stats,
@@ -259,8 +260,9 @@ fn facts(results: &Results) -> Vec<(&'static str, String)> {
         "queue",
         format!("{mean:.1} packets in the mean when a packet arrived, {most} at most"),
     ));
-    if let Some(jain) = sink.jain().filter(|_| flows > 1) {
-        facts.push(("fairness", format!("{jain:.3} (Jain's index of the bytes sent)")));
+    if let Some(fairness) = sink.max_min_fairness().filter(|_| flows > 1) {
+        let how = "max-min: 1 if flows that asked for little got it, and the others equal shares";
+        facts.push(("fairness", format!("{fairness:.3} ({how})")));
     }
     if let Some(error) = &results.error {
         facts.push(("ended", line(error)));
@@ -316,9 +318,15 @@ pub(crate) fn html(results: &Results) -> String {
     let flows = rows(results);
     let table = flow_table(&flows);
     let charts = charts(results, &flows);
+    let (queue, others) = charts.split_at(charts.len().min(1));
     let body = html! {
+        p class="meaning" { (lead(results)) }
+        "\n"
+        p { (CAVEAT) }
+        "\n"
+        @if !queue.is_empty() { (page::charts(queue)) }
         (page::list(&facts))
-        @if !charts.is_empty() { (page::charts(&charts)) }
+        @if !others.is_empty() { (page::charts(others)) }
         @if !flows.is_empty() {
             h2 { "Flows" }
             (page::table(&table[0], &table[1..]))
@@ -330,8 +338,16 @@ pub(crate) fn html(results: &Results) -> String {
         p class="soft" {
             "Time is virtual: each packet arrived at its time in the capture. A packet's sojourn "
             "begins when the packet arrives and ends when its first bit leaves. The queue is the "
-            "number of packets that were waiting when a packet arrived. Each point stands for "
-            (duration(results.timeline.width_ns())) " of the capture."
+            "number of packets that were waiting when a packet arrived. Each point of a line "
+            "stands for " (duration(results.timeline.width_ns())) " of the capture; where no "
+            "packet came, or none left, the line leads straight to the next point."
+        }
+        "\n"
+        p class="soft" {
+            "Fairness is max-min: what each flow got is divided by what it would have got if flows "
+            "that asked for little got all of it and the others equal shares of the rest; the "
+            "figure is Jain's index of these quotients, 1 if all are the same. A flow that got "
+            "everything because it asked for little does not count as treated unfairly."
         }
         "\n"
         @if !results.stats.is_empty() {
@@ -340,6 +356,55 @@ pub(crate) fn html(results: &Results) -> String {
         }
     };
     page::page("Onramp: a capture replayed", &body)
+}
+
+/// A capture is a recording, and what that means for the figures.
+const CAVEAT: &str = "\
+A capture does not answer to drops: its packets come at their recorded times, whatever becomes of \
+those before them. Real senders send lost packets again and slow down, so on a real link the queue \
+and the drops would differ. onramp lab aqm shows qdiscs with senders that do answer.";
+
+/// Returns a text that says what was done and what came out.
+fn lead(results: &Results) -> String {
+    let (total, all) = (results.sink.total(), results.sink.sojourns());
+    let link = results.plan.rate.map_or_else(
+        || "a link that is infinitely fast".to_owned(),
+        |rate| format!("a link of {rate}"),
+    );
+    let waits = match (all.per_mille(500), all.per_mille(990)) {
+        (Some(half), Some(most)) => format!(
+            " Half of the packets sent waited no longer than {}, and 99 of 100 no longer than {}.",
+            duration(half),
+            duration(most)
+        ),
+        _ => String::new(),
+    };
+    let held = results.held.packets as u64;
+    let ends = [
+        (total.sent_packets, "were sent"),
+        (total.dropped_packets, "were dropped"),
+        (held, "had not left at the end"),
+    ];
+    let ends = ends.into_iter().filter(|(count, what)| *count > 0 || !what.starts_with("had"));
+    let ends = ends.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ");
+    format!(
+        "This page shows what would have become of the packets of a capture in queues in front of \
+         {link}. Of {} packets, {ends}.{waits}",
+        results.read.packets
+    )
+}
+
+/// Returns the points with straight lines in place of the gaps between them.
+fn joined(mut points: Vec<Option<f64>>) -> Vec<Option<f64>> {
+    let known: Vec<_> =
+        points.iter().enumerate().filter_map(|(at, point)| Some((at, (*point)?))).collect();
+    for pair in known.windows(2) {
+        let [(from, before), (to, after)] = pair else { continue };
+        for (step, point) in points[*from..*to].iter_mut().enumerate() {
+            *point = Some(before + (after - before) * step as f64 / (to - from) as f64);
+        }
+    }
+    points
 }
 
 fn stats(results: &Results) -> Vec<(String, String)> {
@@ -351,11 +416,12 @@ fn charts(results: &Results, flows: &[Row<'_>]) -> Vec<Scene> {
     let width = results.timeline.width_ns() as f64 / 1e9;
     let line = |name: &str, points: Vec<Option<f64>>, highlighted| TimeLine {
         name: name.to_owned(),
-        points,
+        points: joined(points),
         highlighted,
     };
     let times = |title: &str, lines, width, words: Words| {
-        Times { title: title.to_owned(), lines, width, words, fitting: false }.draw()
+        let (title, legend) = (title.to_owned(), Legend::Beneath);
+        Times { title, lines, width, legend, words, fitting: false }.draw()
     };
     let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
     let plain: Words = |x| format!("{x:.4}").trim_end_matches('0').trim_end_matches('.').into();
@@ -396,11 +462,25 @@ fn charts(results: &Results, flows: &[Row<'_>]) -> Vec<Scene> {
         line(&name(row), rates(bytes), false)
     }));
     [
-        times("Packets in the queue when a packet arrived", queue.into(), width, plain),
+        times("Packets in the queue over time", queue.into(), width, plain),
         times("Sojourn, milliseconds", sojourn.into(), width, plain),
         times("Sent, Mbit/s", sent, width * fold as f64, plain),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_between_points_are_joined_and_ends_stay_open() {
+        let points = [None, Some(4.0), None, None, Some(1.0), Some(7.0), None];
+        let want = [None, Some(4.0), Some(3.0), Some(2.0), Some(1.0), Some(7.0), None];
+        assert_eq!(joined(points.to_vec()), want);
+        assert_eq!(joined(vec![None, Some(2.0), None]), [None, Some(2.0), None]);
+        assert!(joined(Vec::new()).is_empty());
+    }
 }

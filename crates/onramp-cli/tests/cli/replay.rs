@@ -94,6 +94,7 @@ fn a_packet_leaves_behind_those_before_it() {
     assert_eq!((&flow["sent_bytes"], &flow["share"]), (&2_100.into(), &0.512_195.into()));
     // Jain's index is (2100 + 1000 + 1000)^2 / (3 * (2100^2 + 1000^2 + 1000^2)).
     assert_eq!(summary["jain"], 0.874_155);
+    assert_eq!(summary["max_min_fairness"], 1.0, "each flow got all that it asked for");
     assert_eq!(summary["series"]["sojourn_max_ns"][2], 2_000_000);
     assert_eq!(summary["series"]["queue_packets_max"][1], Value::Null);
     assert_eq!(summary["series"]["sent_bits_per_second"][3], 8_000_000.0);
@@ -393,6 +394,11 @@ fn the_same_command_writes_the_same_bytes() {
     for words in ["Sojourn, milliseconds", "Sent, Mbit/s", "udp 192.0.2.1:", "flows_plimit"] {
         assert!(html.contains(words), "{words}");
     }
+    let chart = html.find("<svg ").expect("a chart");
+    let before = &html[..chart];
+    assert!(before.contains("what would have become of the packets of a capture"), "{before}");
+    assert!(before.contains("A capture does not answer to drops"), "{before}");
+    assert!(html[chart..].contains("Packets in the queue over time"), "the queue comes first");
     assert!(!html.contains("http://") && !html.contains("<script"), "one file, alone");
 }
 

@@ -16,8 +16,16 @@ pub(crate) struct Times {
     pub(crate) width: f64,
     /// The function that formats a value as text, for example beside the vertical axis.
     pub(crate) words: Words,
+    pub(crate) legend: Legend,
     /// Whether the vertical axis may be logarithmic if the greatest figure is many times the least.
     pub(crate) fitting: bool,
+}
+
+/// Where the names of the lines stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Legend {
+    Right,
+    Beneath,
 }
 
 /// A line of the chart.
@@ -47,9 +55,15 @@ impl Times {
         // Names of flows may be long and many. For many names the chart becomes higher, but the
         // names never get more than the share [`NAMES`] of its width.
         let names = names.fold(0.0, f64::max).min(NAMES * WIDTH);
-        let right = WIDTH - names - SAMPLE - 3.0 * GAP;
-        let height = HEIGHT.max(TOP + BELOW + self.lines.len() as f64 * LINE);
-        let (top, bottom) = (TOP + GAP, height - BELOW);
+        let list = self.lines.len() as f64 * LINE;
+        let (right, height, bottom) = match self.legend {
+            Legend::Right => {
+                let height = HEIGHT.max(TOP + BELOW + list);
+                (WIDTH - names - SAMPLE - 3.0 * GAP, height, height - BELOW)
+            }
+            Legend::Beneath => (WIDTH - 2.0 * GAP, HEIGHT + list, HEIGHT - BELOW),
+        };
+        let top = TOP + GAP;
         let most = self.lines.iter().map(TimeLine::most).fold(0.0, f64::max);
         let figures = || self.lines.iter().flat_map(|line| line.points.iter().flatten().copied());
         let up = match self.fitting {
@@ -69,7 +83,13 @@ impl Times {
         let across = Scale::linear(count as f64 * self.width, (left, right));
         self.axis(&mut scene, &across, (left, right, bottom));
         self.series(&mut scene, &across, &up);
-        self.names(&mut scene, right, (top, bottom));
+        match self.legend {
+            Legend::Right => self.names(&mut scene, right + 2.0 * GAP, (top, bottom)),
+            Legend::Beneath => {
+                let first = bottom + BELOW + LINE / 2.0;
+                self.names(&mut scene, left, (first, first + list));
+            }
+        }
         scene.words = self.in_words();
         Some(scene)
     }
@@ -111,12 +131,10 @@ impl Times {
         }
     }
 
-    /// Draws the list of names to the right of the lines. Before each name stands a sample of its
-    /// line.
-    fn names(&self, scene: &mut Scene, right: f64, (top, bottom): (f64, f64)) {
+    /// Draws the list of names, which begins at `x`. Before each name stands a sample of its line.
+    fn names(&self, scene: &mut Scene, x: f64, (top, bottom): (f64, f64)) {
         let places = apart(&vec![top; self.lines.len()], LINE, (top, bottom));
         for (([stroke, _], line), y) in self.styled().zip(places) {
-            let x = right + 2.0 * GAP;
             scene.path(vec![(x, y), (x + SAMPLE, y)], stroke);
             let style = if line.highlighted { Style::BoldText } else { Style::Text };
             let name = fitting(&line.name, WIDTH - x - SAMPLE - GAP / 2.0);
@@ -160,6 +178,7 @@ mod tests {
             title: "Title".to_owned(),
             lines: vec![line("mean", true), line("most", false)],
             width: 0.5,
+            legend: Legend::Right,
             words: |figure| figure.to_string(),
             fitting: false,
         }
@@ -189,6 +208,25 @@ mod tests {
         assert!((places[1] - 2.0 * places[3] + places[5]).abs() < 0.3, "{places:?}");
         times.lines.iter_mut().for_each(|line| line.points = vec![Some(1.0), Some(2.0)]);
         assert_eq!(times.draw().expect("lines").title, "Title");
+    }
+
+    #[test]
+    fn names_stand_beneath_the_chart_if_they_are_to() {
+        let mut times = times(&[Some(1.0), Some(2.0)]);
+        times.legend = Legend::Beneath;
+        let svg = times.draw().expect("lines").svg();
+        let xml = roxmltree::Document::parse(&svg).expect("XML");
+        let place = |text: &str, key| -> f64 {
+            let node = xml.descendants().find(|node| node.text() == Some(text)).expect("a text");
+            node.attribute(key).and_then(|place| place.parse().ok()).expect("a place")
+        };
+        let height = xml.root_element().attribute("viewBox").expect("a size");
+        let height: f64 = height.rsplit(' ').next().and_then(|h| h.parse().ok()).expect("a height");
+        for name in ["mean", "most"] {
+            assert!(place(name, "y") > place("seconds", "y") && place(name, "y") < height, "{svg}");
+        }
+        times.lines[0].name = "1 udp 192.0.2.1:50000 > 192.0.2.2:50000, a long name".to_owned();
+        assert!(times.draw().expect("lines").svg().contains("a long name</text>"), "it has room");
     }
 
     #[test]

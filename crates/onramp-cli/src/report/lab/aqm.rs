@@ -7,7 +7,7 @@ use super::chart::Chart;
 use super::data::{Document, Row};
 use super::words;
 use crate::report::chart::{
-    Across, Bar, Bars, Labels, Line, Lines, Point, Scene, TimeLine, Times, Words,
+    Across, Bar, Bars, Labels, Legend, Line, Lines, Point, Scene, TimeLine, Times, Words,
 };
 
 /// The name of the experiment in its JSON schema.
@@ -96,7 +96,8 @@ impl View<'_> {
         };
         let lines = self.rows.iter().filter_map(line).collect();
         let title = "Delay over time, ms".to_owned();
-        Times { title, lines, width, words: words::plain, fitting: true }.draw()
+        let legend = Legend::Right;
+        Times { title, lines, width, legend, words: words::plain, fitting: true }.draw()
     }
 
     /// Draws the chart of the share of packets that waited no longer than a given delay.
