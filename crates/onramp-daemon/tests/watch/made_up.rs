@@ -8,12 +8,14 @@ use onramp_daemon::snapshot::{Class, Counts, Device, Histogram, Qdisc, Queue, Tr
 use onramp_host::Reply;
 
 /// A source of snapshots with these simulated devices: one with an `htb` tree, a `veth` with eight
-/// queues, one that is down, and, on request, one with many queues. Each snapshot shows the devices
+/// queues, one that is down, and, on request, one with many queues and one whose names are as long
+/// as names can be. Each snapshot shows the devices
 /// one second later than the snapshot before it.
 #[derive(Debug, Default)]
 pub(crate) struct MadeUp {
     pub(crate) many: usize,
     pub(crate) empty: bool,
+    pub(crate) long: bool,
     pub(crate) looks: AtomicU64,
 }
 
@@ -25,6 +27,9 @@ impl Source for MadeUp {
             return Vec::new();
         }
         let mut all = vec![uplink(step), pair(step), idle()];
+        if self.long {
+            all.insert(0, long(step));
+        }
         if self.many > 0 {
             all.push(wide(self.many, step));
         }
@@ -164,6 +169,36 @@ fn uplink(step: u64) -> Device {
     let first = root.clone();
     let all = std::iter::once(root).chain(leaves).collect();
     device("uplink", 2, "udp", vec![queue(0, &first, all)])
+}
+
+/// Makes a device with long names and with classes below classes.
+fn long(step: u64) -> Device {
+    let below = ["ffff:a000", "ffff:b001", "ffff:c002", "ffff:d003"];
+    let counts = traffic(grown(step, 90_000, 9_000, 1), grown(step, 1_000, 10, 2), 123_456);
+    let parents = std::iter::once(None).chain(below.map(Some));
+    let leaf = |handle: &str| (handle == below[3]).then_some("8001:");
+    let classes = below
+        .iter()
+        .zip(parents)
+        .map(|(handle, parent)| class(handle, parent, leaf(handle), counts));
+    let root = Qdisc {
+        handle: "ffff:".to_owned(),
+        kind: "htb".into(),
+        traffic: counts,
+        classes: classes.collect(),
+        ..Qdisc::default()
+    };
+    let leaf = Qdisc {
+        handle: "8001:".to_owned(),
+        parent: Some("ffff:d003".to_owned()),
+        kind: "pfifo_head_drop".into(),
+        traffic: counts,
+        sojourn_ns: Some(waits(90_000, 30)),
+        ..Qdisc::default()
+    };
+    let first = root.clone();
+    let queues = vec![queue(0, &first, vec![root, leaf])];
+    Device { up: false, ..device("uplink-to-berl0", 7, "loopback", queues) }
 }
 
 fn class(handle: &str, parent: Option<&str>, leaf: Option<&str>, traffic: Traffic) -> Class {

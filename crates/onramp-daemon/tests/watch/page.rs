@@ -136,3 +136,31 @@ fn pictures() {
     }
     assert_eq!(papers.len(), 2, "a paper for light and one for dark: {papers:?}");
 }
+
+/// Names as long as names can be are neither cut nor drawn over the figures beside them.
+#[test]
+fn long_names_are_whole() {
+    let Some(mut browser) = browser() else { return };
+    let server = Server::start(MadeUp { long: true, ..MadeUp::default() }, true);
+    for width in [400, 1000, 1100, 1280, 1920] {
+        browser.look("light", width, 900);
+        open(&mut browser, &server);
+        browser.picture(&format!("long-{width}"));
+        let names = browser.texts("#rows .name");
+        for name in ["uplink-to-berl0loopbackdown", "classffff:d003", "pfifo_head_drop8001:"] {
+            assert!(names.contains(&name.to_owned()), "{width}: {names:?}");
+        }
+        assert!(browser.text("#about").starts_with("What leaves through each network device"));
+        let cut = browser.evaluate(
+            "[...document.querySelectorAll('#tree th, #tree td, #detail *')].filter((one) => {
+                const box = one.getBoundingClientRect();
+                const out = [...one.children].some((child) =>
+                    child.getBoundingClientRect().right > box.right + 1);
+                return one.clientWidth > 0 && (out || one.scrollWidth > one.clientWidth + 1);
+            }).map((one) => one.textContent).join('; ')",
+        );
+        assert_eq!(cut, "", "{width}: cut, or drawn over what is beside it");
+        let over = browser.evaluate("document.documentElement.scrollWidth - innerWidth");
+        assert_eq!(over, 0, "{width}: it sticks out to the right");
+    }
+}
