@@ -16,6 +16,8 @@ mod history;
 mod kernel;
 #[path = "cli/lab.rs"]
 mod lab;
+#[path = "cli/pages.rs"]
+mod pages;
 #[path = "cli/replay.rs"]
 mod replay;
 #[path = "cli/report.rs"]

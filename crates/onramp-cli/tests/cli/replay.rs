@@ -1,7 +1,7 @@
 //! Tests of `onramp replay`.
 
 #[path = "replay/files.rs"]
-mod files;
+pub(super) mod files;
 #[path = "replay/golden.rs"]
 mod golden;
 
