@@ -145,6 +145,11 @@ pub(crate) fn page(documents: &[Document]) -> String {
     let names = names(documents);
     let body = html! {
         @if documents.len() > 1 {
+            p class="meaning" {
+                "This page shows " (documents.len()) " experiments. Each begins with what was "
+                "measured, what came out, and one chart."
+            }
+            "\n"
             nav { ol {
                 @for (document, name) in documents.iter().zip(&names) {
                     li { a href={ "#" (name) } { (document.title()) } " " (document.summary()) }
@@ -195,6 +200,9 @@ fn section(document: &Document) -> Markup {
         "\n"
         @for sentence in document.missing() { p class="failed" { (sentence) } "\n" }
         (page::charts(first.as_ref().map(|chart| &chart.scene)))
+        @if let Some(first) = first.as_ref().filter(|_| document.kind() == aqm::KIND) {
+            p class="soft" { "Scenario: " (first.heading) } "\n"
+        }
         @if let Some(warning) = document.was_busy() { p { (warning) } "\n" }
         p class="soft" { (document.machine_summary()) }
         "\n"

@@ -13,7 +13,10 @@ pub(super) fn headline(document: &Document) -> String {
         let pairs = rows.iter().filter_map(|&row| Some((row, document.base_of(row)?)));
         let pairs: Vec<_> = pairs.filter(|(row, base)| row.main != base.main).collect();
         let said = match pairs[..] {
-            [] => alone(rows.first()?, key)?,
+            [] => {
+                let last = || document.rows().iter().rfind(|row| row.at == at);
+                alone(rows.first().copied().or_else(last)?, key)?
+            }
             [(ours, base)] => both(document, ours, base, key)?,
             _ => range(document, &pairs, key)?,
         };
@@ -49,21 +52,29 @@ fn both(document: &Document, ours: &Row, base: &Row, key: &str) -> Option<String
     })
 }
 
-/// Returns the words for the least and the greatest ratio of several pairs of rows.
+/// Returns the words for the least and the greatest ratio of several pairs of rows. If the base has
+/// more in all of them, the ratios are those of the base.
 fn range(document: &Document, pairs: &[(&Row, &Row)], key: &str) -> Option<String> {
     let ratios = pairs
         .iter()
         .filter_map(|&(ours, base)| Some((document.ratio(ours, key)?.median, (ours, base))));
     let mut ratios: Vec<_> = ratios.collect();
+    if ratios.iter().all(|(ratio, _)| 0.0 < *ratio && *ratio < 1.0) {
+        for (ratio, (one, other)) in &mut ratios {
+            *ratio = 1.0 / *ratio;
+            std::mem::swap(one, other);
+        }
+    }
     ratios.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let told = |(ratio, (ours, base)): &(f64, (&Row, &Row))| {
+    let told = |(ratio, (one, other)): &(f64, (&Row, &Row))| {
         let figure = |row: &Row| Some(words(key)(row.figure(key)?.median));
-        let (ours, base, place) = (figure(ours)?, figure(base)?, ours.rest());
-        Some(format!("{} times ({place}: {ours}, not {base})", large(*ratio)))
+        let (more, less, place) = (figure(one)?, figure(other)?, one.rest());
+        Some(format!("{} times ({place}: {more}, not {less})", large(*ratio)))
     };
-    let (least, most) = (told(ratios.first()?)?, told(ratios.last()?)?);
-    let (ours, base) = pairs.first()?;
-    Some(format!("{} between {least} and {most} as much as {}", ours.main, base.main))
+    let (least, most) = (ratios.first()?, ratios.last()?);
+    let (one, other) = least.1;
+    let (least, most) = (told(least)?, told(most)?);
+    Some(format!("{} between {least} and {most} as much as {}", one.main, other.main))
 }
 
 /// Returns sentences about the designs at the largest and at the smallest number of threads (or

@@ -337,6 +337,9 @@ fn several_experiments_have_a_table_of_contents_and_names_of_their_own() {
     let links = xml.descendants().filter_map(|node| node.attribute("href"));
     let ids: Vec<_> = xml.descendants().filter_map(|node| node.attribute("id")).collect();
     assert_eq!(ids, ["contention", "loopback", "contention-2"]);
+    let words = xml.descendants().find(|node| node.attribute("class") == Some("meaning"));
+    let words = words.and_then(|node| node.text()).expect("a sentence");
+    assert!(words.starts_with("This page shows 3 experiments."), "{words}");
     assert!(links.eq(["#contention", "#loopback", "#contention-2"]));
     let charts = charts(&documents);
     let names: BTreeSet<_> = charts.iter().map(|(name, _)| name).collect();

@@ -129,6 +129,32 @@ fn with_many_qdiscs_those_that_both_sides_have_stand_together() {
 }
 
 #[test]
+fn a_headline_about_several_pairs_has_the_greater_side_first() {
+    let headline = |fq: f64, pfifo: f64| {
+        let mut value = kernel();
+        let rows = value["rows"].as_array_mut().expect("rows");
+        let mut row = rows[3].clone();
+        row["qdisc"] = "fq".into();
+        row["packets_per_second"] = fq.into();
+        rows.push(row);
+        rows[7]["packets_per_second"] = pfifo.into();
+        value["ratios_to_kernel"] = json!([]);
+        super::super::reading::headline(&document(&value))
+    };
+    let mixed = "Packets a second with 2 CPUs (more is better): onramp between 0.5 times (fq: \
+                 4.5 M/s, not 9 M/s) and 1.88 times (pfifo: 1.5 M/s, not 800 k/s) as much as \
+                 kernel.";
+    assert_eq!(headline(9e6, 1.5e6), mixed);
+    let slower = "Packets a second with 2 CPUs (more is better): kernel between 2 times (fq: \
+                  9 M/s, not 4.5 M/s) and 4 times (pfifo: 800 k/s, not 200 k/s) as much as onramp.";
+    assert_eq!(headline(9e6, 2e5), slower);
+    let mut value = kernel();
+    value["rows"].as_array_mut().expect("rows").retain(|row| row["qdisc"] != "pfifo");
+    let alone = super::super::reading::headline(&document(&value));
+    assert!(alone.ends_with("onramp, fq (4.5 M/s)."), "nothing to compare: {alone}");
+}
+
+#[test]
 fn a_kernel_that_was_not_measured_is_compared_with_nothing() {
     let mut value = kernel();
     value["rows"].as_array_mut().expect("rows").retain(|row| row["path"] == "onramp");
