@@ -89,6 +89,9 @@ struct End {
 /// behind it stay in the burst. The queue asks its caller to offer them again after 50 µs, and
 /// doubles that time with each attempt, up to 1 ms. So a slow receiver loses no packet, but delays
 /// all traffic that shares the queue.
+///
+/// A packet that a receiver takes holds in [`txtime_ns`](onramp_queue::Meta::txtime_ns) the time at
+/// which the queue sent it.
 #[derive(Debug)]
 pub struct Loopback {
     info: DeviceInfo,
@@ -235,7 +238,7 @@ impl Device for Loopback {
                 })
             {
                 run.extend(burst.pop_front().map(|mut pkt| {
-                    pkt.drop_reason = None;
+                    pkt.mark_sent(now.0);
                     pkt
                 }));
             }

@@ -9,7 +9,9 @@ pub struct Meta {
     /// Key of the packet's flow. A qdisc that distinguishes flows keeps the packets of one flow in
     /// order.
     pub flow: u64,
-    /// Earliest departure time, in nanoseconds on the link's clock; 0 = none (`SO_TXTIME`).
+    /// Earliest departure time, in nanoseconds on the link's clock; 0 = none (`SO_TXTIME`). When a
+    /// packet leaves its port, the field gets the time at which the device took the packet, or at
+    /// which the port dropped it.
     pub txtime_ns: u64,
     /// Time at which the packet was pushed, in nanoseconds on the link's clock. `netem` overwrites
     /// this time when it passes the packet to a child qdisc.
@@ -36,6 +38,23 @@ pub struct Meta {
     /// packet is sent or dropped, the reason is `PortDead`, which then is already right if the port
     /// dies with the packet.
     pub drop_reason: Option<DropReason>,
+}
+
+impl Meta {
+    /// Marks the packet as one that a device took at `now_ns` (nanoseconds on the link's clock). A
+    /// device calls `mark_sent` before it hands a packet over to other code, so that the packet's
+    /// [`Completion`](crate::Completion) is right. The port marks all packets that the device gives
+    /// back to it.
+    ///
+    /// ```
+    /// let mut packet = onramp_queue::Packet::with_payload(b"hello");
+    /// packet.mark_sent(70);
+    /// assert_eq!((packet.drop_reason, packet.txtime_ns), (None, 70));
+    /// ```
+    #[inline]
+    pub fn mark_sent(&mut self, now_ns: u64) {
+        (self.drop_reason, self.txtime_ns) = (None, now_ns);
+    }
 }
 
 /// The layer at which a payload begins. Filters use the layer to find the addresses.

@@ -101,6 +101,7 @@ impl Guests {
 #[cfg(not(loom))]
 const _: () = {
     assert!(std::mem::offset_of!(Node, tail) == 64, "link and meta fill one line");
+    assert!(size_of::<Meta>() == 56, "a line without the link");
     assert!(size_of::<Node>() == 128, "the header is two lines");
 };
 

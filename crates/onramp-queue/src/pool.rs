@@ -73,15 +73,37 @@ impl Credits {
     pub const PACKETS_MAX: u32 = WAKE_AT as u32;
 }
 
-/// The report on a packet that came home: what became of it.
+/// The report on a packet that came home: what became of it, and when.
+///
+/// The time that a packet spent in its port is `left_ns - pushed_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
+    /// Key of the packet's flow ([`Meta::flow`](crate::Meta::flow)).
+    pub flow: u64,
     /// The number that the sender stored in [`Meta::cookie`](crate::Meta::cookie).
     pub cookie: u64,
     /// Why the packet was dropped; `None`: the device accepted the packet.
     pub drop_reason: Option<DropReason>,
     /// Length of the packet on the wire, in bytes.
     pub len: u32,
+    /// Time at which the packet was pushed, in nanoseconds on the link's clock. `netem` with a
+    /// child qdisc moves this time to the instant at which it passed the packet to the child.
+    pub pushed_ns: u64,
+    /// Time at which the device took the packet, or at which the port dropped it, in nanoseconds on
+    /// the link's clock; never before `pushed_ns`. It is the time at which the thread that sent or
+    /// dropped the packet last read the clock, usually at most 100 µs earlier. `None`: the packet
+    /// was lost with its port ([`DropReason::PortDead`]), and nobody noted the time.
+    pub left_ns: Option<u64>,
+}
+
+impl Completion {
+    fn new(meta: &Meta) -> Self {
+        let Meta { flow, cookie, drop_reason, len, enqueued_ns: pushed_ns, txtime_ns, .. } = *meta;
+        // The owner may have read the clock before another thread pushed the packet.
+        let left_ns = txtime_ns.max(pushed_ns);
+        let left_ns = (drop_reason != Some(DropReason::PortDead)).then_some(left_ns);
+        Self { flow, cookie, drop_reason, len, pushed_ns, left_ns }
+    }
 }
 
 /// The result of [`Pool::arm`] or [`Reader::arm`](crate::Reader::arm).
@@ -252,6 +274,10 @@ impl Pool {
             meta.enqueued_ns = now_ns;
             meta.drop_reason = Some(DropReason::PortDead);
             let was = if tail.submitted { Before::Lent } else { Before::New };
+            if tail.submitted && meta.txtime_ns <= now_ns {
+                // A receiver submits the packet again, and the time is that of its first way.
+                meta.txtime_ns = 0;
+            }
             tail.submitted = true;
             tail.before = if !ptr::eq(tail.home, home) {
                 Self::invite(&mut self.guests, tail, was)
@@ -587,8 +613,7 @@ impl Arrivals<'_> {
         Node::prefetch_write(self.node, 0);
         // SAFETY: this thread owns the node.
         let (meta, tail) = unsafe { Node::parts(node) };
-        let Meta { cookie, drop_reason, len, .. } = *meta;
-        let fate = tail.submitted.then_some(Completion { cookie, drop_reason, len });
+        let fate = tail.submitted.then(|| Completion::new(meta));
         self.pool.arrived(tail.charge, &mut tail.below);
         self.pool.keep(node);
         Some(fate)

@@ -407,8 +407,11 @@ impl Sender {
         let counters = &self.end.counters;
         counters.submitted.add(list.len().into());
         counters.purged.add(list.len().into());
-        self.pool.submit(list, self.handle.shared.clock.now().0);
-        list.metas_mut().for_each(|meta| meta.drop_reason = Some(DropReason::Purged));
+        let now_ns = self.handle.shared.clock.now().0;
+        self.pool.submit(list, now_ns);
+        for meta in list.metas_mut() {
+            (meta.drop_reason, meta.txtime_ns) = (Some(DropReason::Purged), now_ns);
+        }
     }
 
     /// Yields the processor if this thread has sent for longer than [`SLICE`](Self::SLICE) and the
@@ -435,8 +438,9 @@ impl Sender {
     }
 
     /// Registers `f`, which is called with the fate of every packet of this sender: sent, or
-    /// dropped and why. The calls are made in no particular order, in the sender's thread, from any
-    /// method of this sender that takes credits back. A later registration replaces an earlier one.
+    /// dropped and why, and when ([`Completion`]). The calls are made in no particular order, in
+    /// the sender's thread, from any method of this sender that takes credits back. A later
+    /// registration replaces an earlier one.
     ///
     /// The fate of each packet is reported to the sender that made it, even if another sender
     /// submitted it. The fates of packets that were allocated on the heap are reported to nobody.

@@ -2,6 +2,8 @@
 
 use onramp_queue::{Counter, DropReason, PacketList};
 
+use crate::base::Instant;
+
 /// A histogram by powers of two: bucket `i` counts values from `2^(i-1)` to below `2^i`, and bucket
 /// 0 counts zeros.
 ///
@@ -184,18 +186,26 @@ impl PortStats {
         }
     }
 
-    /// Counts a burst of `packets` packets with `bytes` bytes that the port handed to the device;
-    /// the oldest of them had been in the port for `waited` nanoseconds. `out` contains the packets
-    /// that the device has returned already, sent or dropped; all other packets of the burst count
-    /// as sent.
+    /// Counts a burst of `packets` packets with `bytes` bytes that the port handed to the device at
+    /// `now`; the oldest of them came to the port at `oldest`. `out` contains the packets that the
+    /// device has returned already, sent or dropped; all other packets of the burst count as sent.
+    /// Writes into the packets in `out` when they left.
     #[inline]
-    pub(crate) fn count_out(&self, packets: u32, bytes: u64, waited: u64, out: &mut PacketList) {
+    pub(crate) fn count_out(
+        &self,
+        packets: u32,
+        bytes: u64,
+        oldest: Instant,
+        now: Instant,
+        out: &mut PacketList,
+    ) {
         if packets == 0 {
             return;
         }
-        self.sojourn_ns.record(waited);
+        self.sojourn_ns.record(now.since(oldest));
         let (mut failed, mut failed_bytes) = (0, 0);
         for meta in out.metas_mut() {
+            meta.txtime_ns = now.0;
             // At push, each packet gets the drop reason `PortDead`, in case the port dies. A packet
             // that still has this reason was not dropped by the device, so the reason is removed.
             if meta.drop_reason == Some(DropReason::PortDead) {
@@ -222,12 +232,12 @@ impl PortStats {
         self.lost_ns.add(lost_ns);
     }
 
-    /// Counts the dropped packets in `drops` and returns their number.
-    pub(crate) fn count_drops(&self, drops: &PacketList) -> u32 {
-        for meta in drops.metas() {
+    /// Counts the packets in `drops`, which were dropped at `now`, and writes that time into them.
+    pub(crate) fn count_drops(&self, drops: &mut PacketList, now: Instant) {
+        for meta in drops.metas_mut() {
+            meta.txtime_ns = now.0;
             self.dropped.add(meta.drop_reason.unwrap_or(DropReason::DeviceError), 1);
         }
-        drops.len()
     }
 }
 

@@ -112,9 +112,9 @@ pub trait Device: Send {
     /// it.
     ///
     /// A device may also hand a packet over to other code, which will drop the packet's memory
-    /// later. Afterwards, such a packet is in neither `burst` nor `done`, and counts as sent. Clear
-    /// the packet's drop reason before handing it over: when the packet goes home, the sender is
-    /// told the drop reason that the packet carries.
+    /// later. Afterwards, such a packet is in neither `burst` nor `done`, and counts as sent. Call
+    /// [`mark_sent`](onramp_queue::Meta::mark_sent) for the packet before handing it over: when the
+    /// packet goes home, the sender is told the drop reason and the time that the packet carries.
     fn transmit(
         &mut self,
         burst: &mut PacketList,

@@ -48,7 +48,7 @@ impl<'a> Run<'a> {
 
     /// Counts the packets in `drops` as dropped, and keeps them until the end of the run.
     pub(super) fn finish(&mut self, drops: &mut PacketList) {
-        self.stats.count_drops(drops);
+        self.stats.count_drops(drops, self.now);
         self.done.append(drops);
     }
 }

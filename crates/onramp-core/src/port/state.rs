@@ -206,7 +206,7 @@ impl<D: Device> PortState<D> {
             run.quota.send = run.quota.send.saturating_sub(gone);
             run.quota.handed += gone.saturating_sub(out.len());
             let gone_bytes = bytes.saturating_sub(self.burst.bytes());
-            stats.count_out(gone, gone_bytes, now.since(oldest), &mut out);
+            stats.count_out(gone, gone_bytes, oldest, now, &mut out);
             run.done.append(&mut out);
             if transmitted.retry_at.is_some() || !self.burst.is_empty() {
                 self.root.count_requeues(self.burst.len());

@@ -22,5 +22,6 @@ mod regressions;
 mod requests;
 mod review;
 mod succeed;
+mod times;
 mod told;
 mod world;

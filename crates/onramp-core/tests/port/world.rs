@@ -201,7 +201,7 @@ impl Device for Script {
                 wire.sent.push((pkt.cookie, now));
             }
             if wire.hands_on && pkt.drop_reason != wire.fails {
-                pkt.drop_reason = None;
+                pkt.mark_sent(now.0);
                 wire.elsewhere.push_back(pkt);
             } else {
                 done.push_back(pkt);

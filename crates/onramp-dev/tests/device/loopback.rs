@@ -160,7 +160,14 @@ fn what_was_read_goes_home() {
     let mut fates = Vec::new();
     assert_eq!(pool.reclaim(|fate| fates.push(fate)), 2);
     fates.sort_by_key(|fate| fate.cookie);
-    let fate = |cookie| Completion { cookie, drop_reason: None, len: 0 };
+    let fate = |cookie| Completion {
+        flow: 0,
+        cookie,
+        drop_reason: None,
+        len: 0,
+        pushed_ns: 1,
+        left_ns: Some(2),
+    };
     assert_eq!(fates, [fate(0), fate(1)], "both were sent; the second was abandoned");
 }
 

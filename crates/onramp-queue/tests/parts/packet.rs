@@ -92,7 +92,14 @@ fn a_stamp_is_set_and_taken_back() {
     drop((one, list));
     let mut told = Vec::new();
     assert_eq!(pool.reclaim(|fate| told.push(fate)), 2);
-    let dead = Completion { cookie: 0, drop_reason: Some(DropReason::PortDead), len: 0 };
+    let dead = Completion {
+        flow: 0,
+        cookie: 0,
+        drop_reason: Some(DropReason::PortDead),
+        len: 0,
+        pushed_ns: 70,
+        left_ns: None,
+    };
     assert_eq!(told, [dead], "one of them was not submitted");
 }
 

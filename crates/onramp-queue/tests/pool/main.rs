@@ -155,6 +155,7 @@ fn only_submitted_packets_have_a_fate() {
         let mut pkt = pool.take(8).unwrap();
         pkt.cookie = cookie;
         pkt.len = 100 + u32::try_from(cookie).unwrap();
+        (pkt.flow, pkt.enqueued_ns, pkt.txtime_ns) = (7, 20, 10 + 10 * cookie);
         pkt.set_submitted(cookie != 1);
         pkt.drop_reason = (cookie == 2).then_some(DropReason::Refused);
         list.push_back(pkt);
@@ -163,9 +164,17 @@ fn only_submitted_packets_have_a_fate() {
     let mut fates = Vec::new();
     assert_eq!(pool.reclaim(|fate| fates.push(fate)), 4);
     fates.sort_by_key(|fate| fate.cookie);
-    let sent = |cookie, len| Completion { cookie, drop_reason: None, len };
-    let refused = Completion { cookie: 2, drop_reason: Some(DropReason::Refused), len: 102 };
-    assert_eq!(fates, [sent(0, 100), refused, sent(3, 103)]);
+    let sent = |cookie, len, left| Completion {
+        flow: 7,
+        cookie,
+        drop_reason: None,
+        len,
+        pushed_ns: 20,
+        left_ns: Some(left),
+    };
+    let refused = Completion { drop_reason: Some(DropReason::Refused), ..sent(2, 102, 30) };
+    // The first packet cannot have left before it was pushed.
+    assert_eq!(fates, [sent(0, 100, 20), refused, sent(3, 103, 40)]);
     assert_eq!(pool.reclaim(|_| panic!("told twice")), 0);
 }
 

@@ -33,6 +33,7 @@ mod review;
 mod room;
 mod senders;
 mod stats;
+mod times;
 mod trap;
 mod tree;
 mod wakes;
