@@ -37,7 +37,10 @@ pub(crate) struct Tail {
     /// is a token of the packet's own, see [`Guests`].
     pub(crate) host: Option<Arc<Guests>>,
     pub(crate) dest: Option<SocketAddr>,
-    pub(crate) capacity: u32,
+    pub(crate) capacity: u16,
+    /// A number by which the sender that submitted the packet recognises its completion; 0 = none.
+    /// See [`Pool::counted`](crate::Pool::counted).
+    pub(crate) tag: u16,
     /// Index of the device queue for the packet; `None` if nobody has chosen a queue.
     pub(crate) queue: Option<u16>,
     pub(crate) payload_len: u16,
@@ -113,13 +116,13 @@ pub const PAYLOAD_MAX: usize = 65_535;
 const PREFETCH_MAX: u32 = 256;
 
 impl Node {
-    fn layout(capacity: u32) -> Layout {
-        let bytes = size_of::<Self>() + capacity as usize;
+    fn layout(capacity: u16) -> Layout {
+        let bytes = size_of::<Self>() + usize::from(capacity);
         Layout::from_size_align(bytes, align_of::<Self>()).expect("at most 64 KiB and a header")
     }
 
     /// Allocates a node for payloads of up to `capacity` bytes.
-    pub(crate) fn alloc(capacity: u32, home: *const Home) -> *mut Self {
+    pub(crate) fn alloc(capacity: u16, home: *const Home) -> *mut Self {
         let layout = Self::layout(capacity);
         // SAFETY: the layout is not empty, because it contains the header.
         let node = unsafe { alloc(layout) }.cast::<Self>();
@@ -135,6 +138,7 @@ impl Node {
             host: None,
             dest: None,
             capacity,
+            tag: 0,
             queue: None,
             payload_len: 0,
             charge: 0,
@@ -217,7 +221,7 @@ impl Node {
     ///
     /// The caller owns the node.
     #[inline]
-    pub(crate) unsafe fn capacity(node: *mut Self) -> u32 {
+    pub(crate) unsafe fn capacity(node: *mut Self) -> u16 {
         // SAFETY: the caller owns the node, so the node is alive; `capacity` never changes.
         unsafe { (*node).tail.capacity }
     }
@@ -234,7 +238,7 @@ impl Node {
         let (meta, tail) = unsafe { Self::parts(node) };
         *meta = Meta::default();
         (tail.dest, tail.queue, tail.layer) = (None, None, Layer::Datagram);
-        (tail.payload_len, tail.charge, tail.submitted) = (0, charge, false);
+        (tail.payload_len, tail.charge, tail.tag, tail.submitted) = (0, charge, 0, false);
         debug_assert!(tail.host.is_none() && !tail.below, "settled as it came home");
     }
 

@@ -43,10 +43,10 @@ impl Packet {
     pub fn with_payload(payload: &[u8]) -> Self {
         assert!(payload.len() <= PAYLOAD_MAX, "a payload has at most {PAYLOAD_MAX} bytes");
         #[expect(clippy::cast_possible_truncation, reason = "checked above")]
-        let len = payload.len() as u32;
+        let len = payload.len() as u16;
         let mut pkt = Self::with_capacity(len);
         pkt.set_payload(payload);
-        pkt.len = len;
+        pkt.len = len.into();
         pkt
     }
 
@@ -62,7 +62,7 @@ impl Packet {
         copy
     }
 
-    fn with_capacity(capacity: u32) -> Self {
+    fn with_capacity(capacity: u16) -> Self {
         let node = Node::alloc(capacity, ptr::null());
         // SAFETY: `alloc` never returns null, and nobody else has a pointer to the node.
         unsafe { Self::from_raw(node) }
@@ -115,7 +115,7 @@ impl Packet {
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.tail().capacity as usize
+        self.tail().capacity.into()
     }
 
     /// Returns the destination of the packet; `None` means the address that the device is connected

@@ -53,7 +53,7 @@ pub use crate::node::home::Bell;
 
 /// Payload sizes of the nodes that a pool makes, in bytes. For a packet, the pool uses the smallest
 /// size that fits.
-const CLASSES: [u32; 4] = [128, 512, 2_048, 65_535];
+const CLASSES: [u16; 4] = [128, 512, 2_048, 65_535];
 const _: () = assert!(CLASSES[CLASSES.len() - 1] as usize == PAYLOAD_MAX);
 
 /// The limits that a pool sets for its sender. A packet is out from the time when it is taken from
@@ -159,7 +159,7 @@ pub struct Pool {
     armed: (*const (), *const RawWakerVTable),
     /// Completions that were not reported because the caller's closure panicked while `reclaim`
     /// reported an earlier one. The next `reclaim` reports them.
-    untold: Vec<Completion>,
+    untold: Vec<(Completion, u16)>,
 }
 
 // SAFETY: the pool owns the nodes in `free`; `Home` is designed to be shared between threads.
@@ -212,7 +212,7 @@ impl Pool {
         if !self.has_room(charge) {
             return None;
         }
-        let class = CLASSES.iter().position(|&size| size >= charge).unwrap_or(CLASSES.len() - 1);
+        let class = CLASSES.iter().position(|&size| size >= held).unwrap_or(CLASSES.len() - 1);
         let mut node = self.free[class];
         if node.is_null() {
             node = Node::alloc(CLASSES[class], self.home.as_ptr());
@@ -296,6 +296,22 @@ impl Pool {
         if tail.join(mine) { was } else { Before::Counted }
     }
 
+    /// Returns an iterator over the packets of the list that the last [`submit`](Self::submit)
+    /// newly counted as [below](Self::below), and lends the *tag* of each. The tag is a number that
+    /// the sender may choose (0: none). When the packet has come home,
+    /// [`reclaim_tagged`](Self::reclaim_tagged) reports the tag, even if another thread changed or
+    /// submitted the packet meanwhile.
+    pub fn counted<'a>(
+        &self,
+        packets: &'a mut PacketList,
+    ) -> impl Iterator<Item = (&'a Meta, &'a mut u16)> {
+        let home = self.home.as_ptr().cast_const();
+        packets
+            .parts_mut()
+            .filter(move |(_, tail)| ptr::eq(tail.home, home) && tail.before != Before::Counted)
+            .map(|(meta, tail)| (&*meta, &mut tail.tag))
+    }
+
     /// Undoes [`submit`](Self::submit) for packets that no port accepted, and restores the state
     /// that they had before.
     #[cold]
@@ -308,7 +324,7 @@ impl Pool {
                 continue;
             }
             if ptr::eq(tail.home, home) {
-                (tail.below, self.below) = (false, self.below - 1);
+                (tail.below, tail.tag, self.below) = (false, 0, self.below - 1);
             } else {
                 tail.part();
             }
@@ -369,8 +385,14 @@ impl Pool {
     /// If `fate` panics, the pool still takes in all these packets, and the next call reports the
     /// remaining completions.
     pub fn reclaim(&mut self, mut fate: impl FnMut(Completion)) -> u32 {
-        while let Some(completion) = self.untold.pop() {
-            fate(completion);
+        self.reclaim_tagged(|completion, _| fate(completion))
+    }
+
+    /// Takes in the packets that came home, as [`reclaim`](Self::reclaim) does, and calls `fate`
+    /// with the completion and the [tag](Self::counted) of each packet that had been submitted.
+    pub fn reclaim_tagged(&mut self, mut fate: impl FnMut(Completion, u16)) -> u32 {
+        while let Some((completion, tag)) = self.untold.pop() {
+            fate(completion, tag);
         }
         if self.returned() == 0 {
             return 0;
@@ -383,8 +405,8 @@ impl Pool {
         self.bias = 0;
         let mut arrivals = Arrivals { pool: self, node: taken.node() };
         while let Some(completion) = arrivals.next() {
-            if let Some(completion) = completion {
-                fate(completion);
+            if let Some((completion, tag)) = completion {
+                fate(completion, tag);
             }
         }
         count
@@ -601,9 +623,9 @@ struct Arrivals<'a> {
 }
 
 impl Arrivals<'_> {
-    /// Takes the next node into the pool. Returns the completion of its packet, or `Some(None)` if
-    /// the packet was not submitted, or `None` if no node is left.
-    fn next(&mut self) -> Option<Option<Completion>> {
+    /// Takes the next node into the pool. Returns the completion and the tag of its packet, or
+    /// `Some(None)` if the packet was not submitted, or `None` if no node is left.
+    fn next(&mut self) -> Option<Option<(Completion, u16)>> {
         let node = self.node;
         if node.is_null() {
             return None;
@@ -613,7 +635,7 @@ impl Arrivals<'_> {
         Node::prefetch_write(self.node, 0);
         // SAFETY: this thread owns the node.
         let (meta, tail) = unsafe { Node::parts(node) };
-        let fate = tail.submitted.then(|| Completion::new(meta));
+        let fate = tail.submitted.then(|| (Completion::new(meta), tail.tag));
         self.pool.arrived(tail.charge, &mut tail.below);
         self.pool.keep(node);
         Some(fate)

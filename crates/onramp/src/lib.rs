@@ -54,7 +54,7 @@ pub use self::{
     flow::{Flow, Mapping},
     line::Line,
     link::Link,
-    sender::{Ready, Sender},
+    sender::{FlowStats, Ready, Sender},
     shared::CloseReport,
     stats::{LinkStats, PortSnapshot},
 };

@@ -2,6 +2,7 @@
 
 mod push;
 mod room;
+mod watch;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,11 +14,13 @@ use onramp_core::{Clock, Instant, QUOTA};
 use onramp_dev::ThreadWaker;
 use onramp_queue::{Completion, DropReason, PAYLOAD_MAX, Packet, PacketList, Pool};
 
+use self::watch::Watched;
 use crate::shared::{Handle, Shared};
 use crate::stats::{SenderCounters, SenderEnd};
 use crate::{Flow, Mapping, Rejected, SendError, TrySendError};
 
 pub use room::Ready;
+pub use watch::FlowStats;
 
 /// [`Sender::SLICE`] in nanoseconds.
 const SLICE_NS: u64 = 300_000;
@@ -46,6 +49,7 @@ pub struct Sender {
     slice_over: bool,
     /// Whether the last call that takes a packet found no credit and returned `Full`.
     told_full: bool,
+    watched: Watched,
     on_complete: Option<Box<dyn FnMut(Completion) + Send>>,
 }
 
@@ -73,6 +77,7 @@ impl Sender {
             slice_start,
             slice_over: false,
             told_full: false,
+            watched: Watched::default(),
             on_complete: None,
         }
     }
@@ -409,6 +414,7 @@ impl Sender {
         counters.purged.add(list.len().into());
         let now_ns = self.handle.shared.clock.now().0;
         self.pool.submit(list, now_ns);
+        self.watched.submit(&self.pool, list);
         for meta in list.metas_mut() {
             (meta.drop_reason, meta.txtime_ns) = (Some(DropReason::Purged), now_ns);
         }
@@ -454,8 +460,9 @@ impl Sender {
     /// packets. Other methods do so by themselves when credit runs out; call this method to have
     /// completions reported earlier.
     pub fn reclaim(&mut self) -> u32 {
-        let on_complete = &mut self.on_complete;
-        self.pool.reclaim(|completion| {
+        let Self { pool, watched, on_complete, .. } = self;
+        pool.reclaim_tagged(|completion, tag| {
+            watched.complete(&completion, tag);
             if let Some(f) = on_complete {
                 f(completion);
             }

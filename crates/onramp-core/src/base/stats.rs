@@ -15,9 +15,16 @@ pub struct Histogram([Counter; BUCKETS]);
 /// Number of buckets of a [`Histogram`].
 pub const BUCKETS: usize = 40;
 
-/// Returns the index of the bucket that counts `value`.
+/// Returns the index of the bucket of a [`Histogram`] that counts `value`.
+///
+/// ```
+/// use onramp_core::stats::bucket_of;
+///
+/// assert_eq!([0, 1, 2, 3, 4].map(bucket_of), [0, 1, 2, 2, 3]);
+/// ```
+#[must_use]
 #[inline]
-pub(crate) fn bucket_of(value: u64) -> usize {
+pub fn bucket_of(value: u64) -> usize {
     let bits = (u64::BITS - value.leading_zeros()) as usize;
     bits.min(BUCKETS - 1)
 }

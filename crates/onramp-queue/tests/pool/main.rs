@@ -178,6 +178,34 @@ fn only_submitted_packets_have_a_fate() {
     assert_eq!(pool.reclaim(|_| panic!("told twice")), 0);
 }
 
+/// A tag stays with a packet of the pool until the packet comes home. A packet that no port
+/// accepted loses its tag, and packets of other pools have none.
+#[test]
+fn a_tag_comes_home_with_its_packet() {
+    let (mut pool, mut other) = (pool(2, 1_000), pool(1, 1_000));
+    let mut list: PacketList = std::iter::from_fn(|| pool.take(8)).chain(other.take(8)).collect();
+    pool.submit(&mut list, 5);
+    let tag_all = |pool: &Pool, list: &mut PacketList, first: u16| {
+        let counted = pool.counted(list).zip(first..);
+        counted.map(|((_, tag), number)| std::mem::replace(tag, number)).collect::<Vec<_>>()
+    };
+    assert_eq!(tag_all(&pool, &mut list, 7), [0, 0], "the packet of the other pool is left out");
+    pool.revoke(&mut list);
+    pool.submit(&mut list, 6);
+    assert_eq!(tag_all(&pool, &mut list, 3), [0, 0], "the first tags are gone");
+    pool.submit(&mut list, 7);
+    assert_eq!(tag_all(&pool, &mut list, 9), [0; 0], "they are counted already");
+    drop(list);
+    let mut tags = Vec::new();
+    pool.reclaim_tagged(|completion, tag| tags.push((completion.pushed_ns, tag)));
+    other.reclaim_tagged(|completion, tag| tags.push((completion.pushed_ns, tag)));
+    tags.sort_unstable();
+    assert_eq!(tags, [(7, 0), (7, 3), (7, 4)]);
+    let mut next: PacketList = pool.take(8).into_iter().collect();
+    pool.submit(&mut next, 8);
+    assert_eq!(tag_all(&pool, &mut next, 1), [0], "a packet begins without a tag");
+}
+
 /// The closure that receives completions may panic. The completion that it was given counts as
 /// reported, and the next call reports the others. All packets that are home are taken in at once.
 #[test]

@@ -101,7 +101,7 @@ impl Sender {
     /// after the caller had written the list, the processor would stall until the stores are done.
     #[inline]
     pub(super) fn push(&mut self, port: usize, list: &mut PacketList) -> bool {
-        let Self { handle, pool, end, .. } = self;
+        let Self { handle, pool, end, watched, .. } = self;
         let shared = &*handle.shared;
         let slot = shared.slot(port);
         // Another sender wrote to the port's memory last. Let the processor fetch that memory while
@@ -109,6 +109,9 @@ impl Sender {
         slot.port.prefetch();
         let now = shared.clock.now();
         pool.submit(list, now.0);
+        if !watched.is_empty() {
+            watched.submit(pool, list);
+        }
         let count = list.len();
         match slot.port.xmit(std::mem::take(list), now, &shared.waker(slot)) {
             Ok(ran) => {
@@ -121,6 +124,7 @@ impl Sender {
             }
             Err(Full(back)) => {
                 *list = back;
+                watched.revoke(pool, list);
                 pool.revoke(list);
                 false
             }

@@ -37,3 +37,4 @@ mod times;
 mod trap;
 mod tree;
 mod wakes;
+mod watch;
