@@ -24,7 +24,7 @@ mod wait;
 pub use clock::MonotonicClock;
 #[cfg(feature = "udp")]
 pub use error::DeviceError;
-pub use loopback::{Loopback, LoopbackStats, Network, Receiver, ReceiverStats, loopback};
+pub use loopback::{Loopback, LoopbackStats, Network, Receiver, ReceiverStats, Recv, loopback};
 pub use null::{Null, NullStats};
 #[doc(hidden)]
 pub use sys::run_in_child;

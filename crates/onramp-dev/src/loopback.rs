@@ -9,6 +9,8 @@
 //! Source: Linux's `loopback_xmit` had a lock that only protected counters; since 2004 the counters
 //! are per CPU (`drivers/net/loopback.c`). Here they are per queue and per receiver.
 
+mod recv;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -19,6 +21,8 @@ use onramp_queue::{Armed, Counter, DropReason, Mailbox, Packet, PacketList, Read
 
 use crate::backoff::Backoff;
 use crate::{MonotonicClock, ThreadWaker};
+
+pub use self::recv::Recv;
 
 /// The longest time that a receiver sleeps while another thread is removing the receiver's waker.
 const BUSY_NAP: Duration = Duration::from_micros(50);

@@ -6,5 +6,6 @@ mod common;
 mod error;
 mod loopback;
 mod namespace;
+mod recv;
 mod udp;
 mod waker;
