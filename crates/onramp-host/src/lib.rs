@@ -32,7 +32,7 @@ use onramp::Link;
 
 pub use self::event::{Event, What};
 pub use self::lines::{Line, Lines};
-pub use self::tc::{TcError, tc};
+pub use self::tc::{TcError, tc, tc_tree};
 
 /// What a command printed, and its exit status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

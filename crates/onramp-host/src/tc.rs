@@ -6,20 +6,24 @@
 
 mod help;
 mod link;
+mod tree;
 
 use std::fmt;
+use std::sync::Arc;
 
 use onramp_core::cmd::{
     INGRESS, OBJECTS, ROOT, is_short_for, parse_classid, parse_qdisc_handle, unshorten,
 };
+use onramp_core::filter::FilterSpec;
 use onramp_core::show::{Out, Style};
-use onramp_core::view::{Listed, Query};
-use onramp_core::{Change, ConfigError, Fault, Setup};
+use onramp_core::view::{Listed, QdiscView, Query};
+use onramp_core::{Change, ConfigError, Fault, Handle, Setup};
 
 use crate::Reply;
 use onramp::{Link, PortError};
 
 pub use self::link::tc;
+pub use self::tree::tc_tree;
 
 /// An option that stands before the object (such as `qdisc`), and its effect on the output.
 type Switch = (&'static str, fn(&mut Style));
@@ -42,11 +46,41 @@ const SWITCHES: &[Switch] = &[
     ("-oneline", |_| {}),
 ];
 
+/// A running tree of qdiscs that commands of `tc` change and list.
+pub(crate) trait Configured: fmt::Debug {
+    /// Returns the description of the tree.
+    fn setup(&self) -> Arc<Setup>;
+    /// Returns the counters and backlogs of all qdiscs and classes.
+    fn tree_views(&self) -> Vec<QdiscView>;
+    /// Returns the filters at the qdisc or class `place`, with their counters.
+    fn filters(&self, place: Handle) -> Vec<FilterSpec>;
+    /// Carries out a line of `tc` that changes the tree, as [`Link::change_and_report`] does.
+    fn change_and_report(&self, line: &str) -> Result<(Change, Result<(), PortError>), PortError>;
+}
+
+impl Configured for Link {
+    fn setup(&self) -> Arc<Setup> {
+        Self::setup(self)
+    }
+
+    fn tree_views(&self) -> Vec<QdiscView> {
+        Self::tree_views(self)
+    }
+
+    fn filters(&self, place: Handle) -> Vec<FilterSpec> {
+        Self::filters(self, place)
+    }
+
+    fn change_and_report(&self, line: &str) -> Result<(Change, Result<(), PortError>), PortError> {
+        Self::change_and_report(self, line)
+    }
+}
+
 /// A device that commands of `tc` may name.
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) name: &'a str,
-    pub(crate) link: &'a Link,
+    pub(crate) tree: &'a dyn Configured,
     /// Size of the largest packet including its link header, bytes.
     pub(crate) mtu: u32,
 }
@@ -239,7 +273,7 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
         return Err(no_device(&line, name.copied()));
     };
     let name = target.name.to_owned();
-    let (change, done) = target.link.change_and_report(line.as_str())?;
+    let (change, done) = target.tree.change_and_report(&line)?;
     devices.changed(&name, &line, &change);
     done?;
     let unasked = verb != "delete"
@@ -323,7 +357,7 @@ fn show(
 }
 
 fn list(target: &Target<'_>, name: Option<&str>, object: &str, query: Query, out: &mut Out) {
-    let (setup, views) = (target.link.setup(), target.link.tree_views());
+    let (setup, views) = (target.tree.setup(), target.tree.tree_views());
     let listed = Listed::new(name, &setup, target.mtu, &views);
     match object {
         "qdisc" => listed.qdiscs(query, out),
@@ -383,7 +417,7 @@ fn get_filter(devices: &dyn Targets, words: &[&str], style: Style) -> Done {
     let name = words.iter().position(|word| *word == "dev").and_then(|at| words.get(at + 1));
     let name = name.copied().unwrap_or_default();
     let missing = || said(1, format!("Cannot find device \"{name}\""));
-    let setup = devices.target(name).ok_or_else(missing)?.link.setup();
+    let setup = devices.target(name).ok_or_else(missing)?.tree.setup();
     let mut out = Out::new(style);
     setup.get_filter(&words.join(" "), &mut out)?;
     Ok((out.finish(), ""))
@@ -401,11 +435,11 @@ fn show_filters(devices: &dyn Targets, words: &[&str], mut out: Out) -> Result<S
     };
     let name = words.get(at + 1).copied().unwrap_or_default();
     let missing = || said(1, format!("Cannot find device \"{name}\""));
-    let link = devices.target(name).ok_or_else(missing)?.link;
-    let setup = link.setup();
+    let tree = devices.target(name).ok_or_else(missing)?.tree;
+    let setup = tree.setup();
     let (place, _) = setup.filter_query(&line).map_err(|error| refused(&error))?;
     // Ask the ports for what the filters counted only if counters shall be shown.
-    let counted = if out.style.stats { link.filters(place) } else { Vec::new() };
+    let counted = if out.style.stats { tree.filters(place) } else { Vec::new() };
     setup.show_counted(&line, &counted, &mut out).map_err(|error| refused(&error))?;
     Ok(out.finish())
 }

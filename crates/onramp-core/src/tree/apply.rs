@@ -6,6 +6,7 @@ use super::{Edit, RootQdisc, Totals, Tree};
 use crate::base::{ConfigError, Handle, Instant};
 use crate::filter::FilterSpec;
 use crate::sched::Cx;
+use crate::tc::setup::Change;
 use crate::tc::{Setup, Spec};
 
 /// The description of a tree, from which it was built. Each change of the tree also changes the
@@ -46,6 +47,15 @@ impl Tree {
     /// Returns a [`ConfigError`] that names the wrong word and what would be right. The tree is
     /// unchanged then.
     pub fn apply(&mut self, now: Instant, line: &str) -> Result<(), ConfigError> {
+        self.change(now, line).map(|_| ())
+    }
+
+    /// Applies a command line of `tc` as [`apply`](Self::apply) does, and returns what has changed.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`apply`](Self::apply). The tree is unchanged then.
+    pub fn change(&mut self, now: Instant, line: &str) -> Result<Change, ConfigError> {
         let BuiltFrom { setup, mtu, seed } = &mut self.built_from;
         let change = setup.change(line.split('#').next().unwrap_or_default())?;
         if let Some(edit) = Edit::new(setup, &change, None, *mtu, *seed) {
@@ -55,7 +65,20 @@ impl Tree {
             let made = cx.made;
             self.settle(made, drops);
         }
-        Ok(())
+        Ok(change)
+    }
+
+    /// Returns the description of the tree, which every change of the tree also changes.
+    #[must_use]
+    pub fn setup(&self) -> Arc<Setup> {
+        self.built_from.setup.clone()
+    }
+
+    /// Returns the size of the largest packet for which the tree was built, in bytes, including the
+    /// link header.
+    #[must_use]
+    pub fn mtu(&self) -> u32 {
+        self.built_from.mtu
     }
 
     /// Returns the filters at the qdisc or class `place`, in the order in which they are asked,

@@ -4,9 +4,9 @@ use onramp_core::Change;
 
 use onramp::{Line, Link};
 
-use super::{Target, Targets, TcError, run};
+use super::{Configured, Target, Targets, TcError, run};
 
-/// A single link, which is the only device that commands may name.
+/// A single link or tree, which is the only device that commands may name.
 struct One<'a>(Target<'a>);
 
 impl Targets for One<'_> {
@@ -15,8 +15,8 @@ impl Targets for One<'_> {
     }
 
     fn targets(&self) -> Vec<Target<'_>> {
-        let Target { name, link, mtu } = self.0;
-        vec![Target { name, link, mtu }]
+        let Target { name, tree, mtu } = self.0;
+        vec![Target { name, tree, mtu }]
     }
 
     fn changed(&mut self, _name: &str, _line: &str, _change: &Change) {}
@@ -48,14 +48,26 @@ impl Targets for One<'_> {
 ///
 /// [`TcError`]: the command cannot be understood or carried out, or a port did not make the change.
 pub fn tc(link: &Link, command: impl Into<Line>) -> Result<String, TcError> {
-    let setup = link.setup();
-    let (name, mtu) = (setup.device().unwrap_or("link").to_owned(), setup.facts().mtu);
+    on_one(link, "link", None, command.into())
+}
+
+/// Carries out a command on the only device, which is called `name` if its tree has no name for it.
+/// `mtu` is the size of the largest packet, or `None` if the description of the tree has it.
+pub(super) fn on_one(
+    tree: &dyn Configured,
+    name: &str,
+    mtu: Option<u32>,
+    command: Line,
+) -> Result<String, TcError> {
+    let setup = tree.setup();
+    let name = setup.device().unwrap_or(name).to_owned();
+    let mtu = mtu.unwrap_or_else(|| setup.facts().mtu);
     // Drop this reference to the tree before the change, because a change clones the tree if
     // another reference to it exists.
     drop(setup);
-    let line = command.into().on(&name);
+    let line = command.on(&name);
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
-    run(&mut One(Target { name: &name, link, mtu }), &words).map(|(out, _)| out)
+    run(&mut One(Target { name: &name, tree, mtu }), &words).map(|(out, _)| out)
 }
 
 #[cfg(test)]
