@@ -9,6 +9,7 @@ pub(crate) mod man;
 pub(crate) mod monitor;
 pub(crate) mod remote;
 pub(crate) mod replay;
+pub(crate) mod save;
 pub(crate) mod send;
 pub(crate) mod top;
 pub(crate) mod traffic;

@@ -66,6 +66,7 @@ Examples:
     #[command(disable_help_flag = true)]
     Ip(cmd::remote::Words),
     Traffic(cmd::traffic::Args),
+    Save(cmd::save::Args),
     Top(cmd::top::Args),
     Monitor(cmd::monitor::Args),
     Man(cmd::man::Args),
@@ -123,6 +124,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Daemon(args) => cmd::daemon::run(args),
         Command::Traffic(args) => cmd::traffic::run(args),
+        Command::Save(args) => cmd::save::run(args),
         Command::Top(args) => cmd::top::run(args),
         Command::Monitor(args) => cmd::monitor::run(args),
         Command::Tc(_) | Command::Ip(_) => unreachable!("they were called above"),

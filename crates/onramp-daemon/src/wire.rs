@@ -16,6 +16,9 @@ pub const LINE_MAX: usize = 1 << 20;
 /// The programs whose commands the daemon executes.
 pub const PROGRAMS: [&str; 2] = ["tc", "ip"];
 
+/// The command that prints the configuration of the host's devices.
+pub const SAVE: &str = "save";
+
 /// A client's request, and the number that the reply must repeat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
@@ -151,8 +154,8 @@ fn words(key: &str, value: Value) -> Result<Vec<String>, String> {
     };
     let words: Vec<String> = list.into_iter().map(word).collect::<Result<_, _>>()?;
     match words.first().map(String::as_str) {
-        Some(program) if PROGRAMS.contains(&program) => Ok(words),
-        Some(other) => Err(format!("{key:?}: unknown program {other:?}; expected tc or ip")),
+        Some(program) if PROGRAMS.contains(&program) || program == SAVE => Ok(words),
+        Some(other) => Err(format!("{key:?}: unknown program {other:?}; expected tc, ip or save")),
         None => Err(format!("{key:?}: the program is missing: {expected}")),
     }
 }
@@ -446,7 +449,7 @@ mod tests {
             (
                 r#"{"v":1,"argv":["ls"]}"#,
                 None,
-                "\"argv\": unknown program \"ls\"; expected tc or ip".into(),
+                "\"argv\": unknown program \"ls\"; expected tc, ip or save".into(),
             ),
         ] {
             assert_eq!(parse(line.as_bytes()), Err(Wrong { id, why }), "{line}");

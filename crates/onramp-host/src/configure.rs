@@ -18,13 +18,13 @@ use crate::tc::{self, TcError};
 
 /// The description of a device, as far as commands can set its properties.
 #[derive(Clone, Debug)]
-struct Described {
-    name: String,
+pub(super) struct Described {
+    pub(super) name: String,
     /// The properties that cannot change after creation, as a command writes them: `numtxqueues 4
     /// type veth peer name v1`.
     made: String,
     /// The name of the other end of a `veth`.
-    peer: Option<String>,
+    pub(super) peer: Option<String>,
     /// Whether this device is the second end of a pair, which was made by the command that made the
     /// first end (its peer).
     is_second: bool,
@@ -67,7 +67,7 @@ impl Described {
         }
     }
 
-    fn all(devices: &Netdevs) -> Vec<Self> {
+    pub(super) fn all(devices: &Netdevs) -> Vec<Self> {
         devices.iter().map(|device| Self::of(devices, device)).collect()
     }
 }
@@ -153,7 +153,11 @@ impl Host {
 
     /// Gives the host the wanted devices with their wanted properties. Adds each command that was
     /// carried out to `steps`.
-    fn follow(&mut self, wanted: &[Described], steps: &mut Vec<String>) -> Result<(), Failed> {
+    pub(super) fn follow(
+        &mut self,
+        wanted: &[Described],
+        steps: &mut Vec<String>,
+    ) -> Result<(), Failed> {
         let going = self.going(wanted);
         let stays = |name: &String| {
             self.devices.get(name).is_some() && !going.iter().any(|device| device.name == *name)

@@ -12,6 +12,7 @@ mod ip;
 mod lines;
 mod netdev;
 pub mod reference;
+mod save;
 mod targets;
 mod tc;
 
@@ -139,9 +140,10 @@ impl Host {
                 }
             }
             Some((&"tc", words)) => tc::exec(&mut self.devices, words),
+            Some((&"save", words)) => self.saved(words),
             other => {
                 let word = other.map_or("", |(first, _)| first);
-                let err = format!("unknown program {word:?}; expected tc or ip\n");
+                let err = format!("unknown program {word:?}; expected tc, ip or save\n");
                 Reply { code: 255, err, ..Reply::default() }
             }
         };

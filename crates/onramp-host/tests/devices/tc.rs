@@ -146,9 +146,9 @@ fn an_argument_with_a_space_is_refused() {
     }
     assert_eq!(out(&mut host, "tc qdisc show dev d2"), "");
     let reply = host.exec(&["gzip", "d0"], Path::new("/"));
-    let err = "unknown program \"gzip\"; expected tc or ip\n".to_owned();
+    let err = "unknown program \"gzip\"; expected tc, ip or save\n".to_owned();
     assert_eq!(reply, Reply { code: 255, out: String::new(), err });
-    let err = "unknown program \"\"; expected tc or ip\n".to_owned();
+    let err = "unknown program \"\"; expected tc, ip or save\n".to_owned();
     assert_eq!(host.exec(&[], Path::new("/")), Reply { code: 255, out: String::new(), err });
 }
 

@@ -3,6 +3,7 @@
 
 mod configure;
 mod ip;
+mod save;
 mod tc;
 
 use std::path::Path;

@@ -76,3 +76,33 @@ fn a_pipe_in_the_place_of_the_file_stops_nothing() {
     daemon.logged(&["the devices stay as they were", "not a regular file"]);
     assert!(daemon.out("ip -br link show d0").starts_with("d0 "));
 }
+
+/// What `save` prints is a configuration that makes the same devices in another daemon.
+#[test]
+fn a_saved_configuration_makes_the_same_devices() {
+    let daemon = Daemon::start();
+    for line in [
+        "ip link add d0 up type dummy",
+        "ip link add d1 type dummy",
+        "tc qdisc add dev d0 root handle 1: htb default 10",
+        "tc class add dev d0 parent 1: classid 1:10 htb rate 1mbit",
+        "tc filter add dev d0 parent 1: protocol ip prio 1 handle 5 fw classid 1:10",
+    ] {
+        assert_eq!(daemon.out(line), "", "{line}");
+    }
+    let saved = daemon.out("save");
+    let other = configured(&saved);
+    for line in [
+        "tc -j qdisc show",
+        "tc -j class show dev d0",
+        "tc -j filter show dev d0 parent 1:",
+        "save",
+        "save dev d0",
+    ] {
+        assert_eq!(other.out(line), daemon.out(line), "{line}");
+    }
+    assert!(!daemon.out("save dev d0").contains("d1"));
+    let none = daemon.run("save dev none");
+    assert_said(&none, 1, "onramp: Cannot find device \"none\"\n");
+    assert_eq!(daemon.run("save none").status.code(), Some(2));
+}

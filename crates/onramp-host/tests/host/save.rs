@@ -1,0 +1,98 @@
+//! A saved configuration makes the same devices again.
+
+use std::path::Path;
+
+use onramp_host::Host;
+
+use crate::{exec, out, refused};
+
+/// Devices of several types, and trees with many kinds of qdiscs, classes, filters and actions.
+const RICH: &[&str] = &[
+    "ip link add d0 numtxqueues 2 type dummy",
+    "ip link set dev d0 mtu 1400 txqueuelen 77 up",
+    "ip link add v0 type veth peer name v1",
+    "ip link set dev v1 up",
+    "ip link add d1 type dummy",
+    "ip link add d2 up type dummy",
+    "ip link add u0 type udp local 127.0.0.1:0 remote 127.0.0.1:9",
+    "tc qdisc add dev d0 root handle 1: htb default 20 r2q 5",
+    "tc class add dev d0 parent 1: classid 1:1 htb rate 10mbit ceil 20mbit burst 20k",
+    "tc class add dev d0 parent 1:1 classid 1:10 htb rate 2mbit ceil 5mbit prio 1 quantum 3000",
+    "tc class add dev d0 parent 1:1 classid 1:20 htb rate 3mbit",
+    "tc qdisc add dev d0 parent 1:10 handle 10: fq_codel limit 500 target 7ms ecn",
+    "tc qdisc add dev d0 parent 1:20 handle 20: netem delay 20ms 3ms loss 1% limit 300",
+    "tc filter add dev d0 parent 1: protocol ip prio 3 handle 6 fw classid 1:10",
+    "tc filter add dev d0 parent 1: protocol ip prio 4 u32 match ip dport 53 0xffff flowid 1:10",
+    "tc filter add dev d0 parent 1: protocol ip pref 5 flower ip_proto udp dst_port 9 classid 1:20",
+    "tc filter add dev d0 parent 1: prio 6 protocol all matchall \
+     action police rate 1mbit burst 20k conform-exceed drop",
+    "tc filter add dev d0 parent 1: protocol ip prio 7 basic match cmp(u8 at 9 layer 0 eq 17) \
+     classid 1:20",
+    "tc qdisc add dev d0 clsact",
+    "tc filter add dev d0 egress protocol ip prio 1 handle 3 fw action drop",
+    "tc qdisc add dev v1 root handle 5: prio bands 4 priomap 1 2 3 3 1 2 0 0 1 1 1 1 1 1 1 1",
+    "tc qdisc add dev v1 parent 5:2 handle 6: tbf rate 1mbit burst 5k latency 50ms",
+    "tc qdisc add dev d1 root handle 2: cake bandwidth 10mbit diffserv4 wash",
+    "tc qdisc add dev d2 root fq maxrate 5mbit flow_limit 33",
+    "tc qdisc replace dev u0 root handle 9: sfq perturb 10 limit 99",
+];
+
+/// Carries out commands that must succeed; they may print warnings.
+fn all(host: &mut Host, lines: &[&str]) {
+    for line in lines {
+        let reply = exec(host, line);
+        assert_eq!(reply.code, 0, "{line}: {}", reply.err);
+    }
+}
+
+/// Returns everything that the commands list, except the hardware addresses, which are random.
+fn listings(host: &mut Host) -> Vec<String> {
+    let links = out(host, "ip -j link show");
+    let mut parts = links.split(r#""address":""#);
+    let mut told: Vec<_> = parts.next().into_iter().map(str::to_owned).collect();
+    told.extend(parts.map(|part| part["00:00:00:00:00:00".len()..].to_owned()));
+    told.push(out(host, "tc -j -d qdisc show"));
+    for device in ["d0", "v0", "v1", "d1", "d2", "u0"] {
+        told.push(out(host, &format!("tc -j class show dev {device}")));
+        for place in ["root", "ingress", "egress", "parent 1:"] {
+            told.push(exec(host, &format!("tc -j filter show dev {device} {place}")).out);
+        }
+    }
+    told
+}
+
+#[test]
+fn a_saved_configuration_makes_the_same_host() {
+    let (mut host, folder) = (Host::new(), Path::new("/"));
+    all(&mut host, RICH);
+    let saved = out(&mut host, "save");
+    let before = listings(&mut host);
+    let mut configured = Host::new();
+    configured.configure(&saved, folder).expect("a configuration");
+    for (after, before) in listings(&mut configured).iter().zip(&before) {
+        assert_eq!(after, before, "as a configuration:\n{saved}");
+    }
+    let mut batch = Host::new();
+    all(&mut batch, &saved.lines().collect::<Vec<_>>());
+    assert_eq!(listings(&mut batch), before, "as a batch:\n{saved}");
+    assert_eq!(out(&mut batch, "save"), saved);
+    // The host itself is in that state already.
+    assert_eq!(host.configure(&saved, folder).expect("a configuration"), [""; 0]);
+}
+
+/// One device is saved alone, but a pair together.
+#[test]
+fn one_device_is_saved_with_its_peer() {
+    let mut host = Host::new();
+    all(&mut host, RICH);
+    let saved = out(&mut host, "save dev v1");
+    let mut other = Host::new();
+    all(&mut other, &saved.lines().collect::<Vec<_>>());
+    let list = |host: &mut Host| out(host, "tc -j qdisc show dev v1");
+    assert_eq!(list(&mut other), list(&mut host));
+    assert_eq!(other.devices().iter().map(|it| &*it.name).collect::<Vec<_>>(), ["v1", "v0"]);
+    assert_eq!(refused(&mut host, "save dev none"), (1, "Cannot find device \"none\"\n".into()));
+    let (code, why) = refused(&mut host, "save everything");
+    assert!(code == 255 && why.starts_with("save: expected nothing, or dev NAME\n"), "{why}");
+    assert_eq!(out(&mut Host::new(), "save"), "");
+}
