@@ -70,8 +70,8 @@ impl Tree {
 
     /// Returns the description of the tree, which every change of the tree also changes.
     #[must_use]
-    pub fn setup(&self) -> Arc<Setup> {
-        self.built_from.setup.clone()
+    pub fn setup(&self) -> &Setup {
+        &self.built_from.setup
     }
 
     /// Returns the size of the largest packet for which the tree was built, in bytes, including the

@@ -21,7 +21,7 @@ struct AtTime<'a> {
 
 impl Configured for AtTime<'_> {
     fn setup(&self) -> Arc<Setup> {
-        self.tree.borrow().setup()
+        Arc::new(self.tree.borrow().setup().clone())
     }
 
     fn tree_views(&self) -> Vec<QdiscView> {
