@@ -341,10 +341,9 @@ impl LinkBuilder {
     /// Sets the priority of the runner threads. Default: that of the thread that builds the link.
     ///
     /// Set it if other threads compete for the processors and packets have to leave at exact times:
-    /// the later a runner runs, the less evenly it paces. A runner with
-    /// [`Priority::Fifo`](crate::dev::Priority::Fifo) keeps ordinary threads off its processor
-    /// while it has work. If the process may not set the priority, [`build`](Self::build) returns
-    /// [`BuildError::Priority`].
+    /// the later a runner runs, the less evenly it paces. A runner with [`Priority::Fifo`] keeps
+    /// ordinary threads off its processor while it has work. If the process may not set the
+    /// priority, [`build`](Self::build) returns [`BuildError::Priority`].
     #[must_use]
     pub fn runner_priority(mut self, priority: Priority) -> Self {
         self.runner_priority = Some(priority);
