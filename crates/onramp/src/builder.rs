@@ -130,6 +130,13 @@ impl fmt::Display for BuildError {
                 "cannot bind a runner to processor {cpu}: {error}; give one that this process may \
                  use (taskset -p, /proc/self/status: Cpus_allowed_list)"
             ),
+            Self::Priority(priority, error) if error.kind() == io::ErrorKind::InvalidInput => {
+                write!(
+                    f,
+                    "a runner cannot have the priority {priority}: expected nice -20 to 19, or \
+                 SCHED_FIFO 1 to 99"
+                )
+            }
             Self::Priority(priority, error) => write!(
                 f,
                 "cannot give a runner the priority {priority}: {error}; a process needs the \

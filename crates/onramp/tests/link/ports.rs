@@ -410,7 +410,11 @@ fn numbers_out_of_range() {
     assert!(matches!(pinned, Err(BuildError::Pin(999_999, _))), "{pinned:?}");
     let priority = onramp::dev::Priority::Nice(20);
     let ranked = link().runner_priority(priority).build();
-    assert!(matches!(ranked, Err(BuildError::Priority(..))), "{ranked:?}");
+    let error = ranked.expect_err("there is no such niceness");
+    assert!(matches!(error, BuildError::Priority(..)), "{error:?}");
+    let expected = "a runner cannot have the priority nice 20: expected nice -20 to 19, or \
+                    SCHED_FIFO 1 to 99";
+    assert_eq!(error.to_string(), expected);
 }
 
 /// All threads of a link have the priority that the builder was given, and no other thread has it.
