@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Follows README.md from top to bottom as a stranger does: runs every `sh` block, also those that
+# `cargo xtask readme` leaves out because they compile, and prints the exit status and the time of
+# each. A block is read from standard input, as a terminal reads a block that is pasted.
+#
+# It installs packages and the program, so run it as root in a container that has nothing but a C
+# linker and a Rust toolchain, in a fresh clone: bash xtask/stranger.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+blocks=$(mktemp -d)
+awk -v to="$blocks" '
+    /^```sh$/ { file = sprintf("%s/%04d", to, NR); printf "" > file; inside = 1; next }
+    /^```$/   { inside = 0 }
+    inside    { print > file }' README.md
+
+failed=0
+for block in "$blocks"/*; do
+    begun=$SECONDS status=0
+    { echo 'set -euo pipefail; set -m'; cat "$block"; } | bash >"$block.said" 2>&1 || status=$?
+    line=$(basename "$block" | sed 's/^0*//')
+    echo "README.md:$line: exit status $status, $((SECONDS - begun)) s: $(head -n 1 "$block")"
+    if [ "$status" != 0 ]; then
+        failed=1
+        tail -n 20 "$block.said" | sed 's/^/    /'
+    fi
+done
+echo "all blocks: $SECONDS s"
+exit $failed
