@@ -62,6 +62,7 @@ fn look(folder: &Path, pages: &[(&str, String)]) -> Option<Vec<String>> {
         .args(["--hide-scrollbars", "--dump-dom"])
         .arg(format!("--user-data-dir={}", folder.join("profile").display()))
         .arg(format!("file://{}", file.display()))
+        .env("TMPDIR", folder)
         .stderr(Stdio::null())
         .output()
         .expect("it runs");

@@ -1,13 +1,15 @@
 //! A headless Chromium, controlled over a pipe.
 
 use std::collections::HashMap;
+use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use base64::Engine as _;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
-
-use super::tool::Running;
 
 /// Command-line flags that make the browser independent of the machine's settings and of the
 /// network.
@@ -27,13 +29,28 @@ const FLAGS: &[&str] = &[
 
 /// A browser with one page, which runs until this value is dropped.
 pub(crate) struct Browser {
-    _running: Running,
+    running: Child,
     commands: ChildStdin,
     replies: BufReader<ChildStdout>,
     session: Option<String>,
     id: u64,
     complaints: Vec<String>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
+}
+
+impl Drop for Browser {
+    /// Ends all processes of the browser. Only then can the folder be removed, because each of them
+    /// makes files in it.
+    fn drop(&mut self) {
+        let _ = kill_process_group(Pid::from_child(&self.running), Signal::KILL);
+        let _ = self.running.wait();
+        for _ in 0..100 {
+            if fs::remove_dir_all(self.folder.path()).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
 }
 
 impl Browser {
@@ -44,6 +61,8 @@ impl Browser {
             .args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null", "sh", "chromium"])
             .args(FLAGS)
             .arg(format!("--user-data-dir={}", folder.path().display()))
+            .env("TMPDIR", folder.path())
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -52,13 +71,13 @@ impl Browser {
         let commands = child.stdin.take().expect("it is piped");
         let replies = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut browser = Self {
-            _running: Running(child),
+            running: child,
             commands,
             replies,
             session: None,
             id: 0,
             complaints: Vec::new(),
-            _folder: folder,
+            folder,
         };
         let page = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attach = json!({"targetId": page["targetId"], "flatten": true});
@@ -169,7 +188,7 @@ impl Browser {
         let bytes = base64::engine::general_purpose::STANDARD.decode(data).expect("base 64");
         if let Some(folder) = std::env::var_os("ONRAMP_PICTURES") {
             let path = std::path::Path::new(&folder).join(name).with_extension("png");
-            std::fs::write(path, &bytes).expect("it can be written");
+            fs::write(path, &bytes).expect("it can be written");
         }
         Picture::read(&bytes)
     }

@@ -1,13 +1,13 @@
 //! Compares Onramp's runs with recordings of a real Linux 7.2.
 //!
-//! The recordings are not part of this repository; `shared/mod.rs` says where they are.
-
-mod shared;
+//! The recordings are not part of this repository; `shared.rs` says where they are.
 
 use std::fs;
 use std::path::PathBuf;
 
 use onramp_sim::recording::Case;
+
+use super::shared;
 
 #[test]
 fn as_linux_did() {

@@ -1,9 +1,10 @@
 //! Replays the inputs that fuzzing found and that are kept in the repository.
 
-#[path = "ops/bytecode.rs"]
+#[path = "../ops/bytecode.rs"]
 mod bytecode;
-#[path = "ops/dissect.rs"]
-mod dissect;
+#[path = "../ops/dissect.rs"]
+pub(crate) mod dissect;
+#[path = "../ops/mod.rs"]
 mod ops;
 
 use std::fs;

@@ -1,10 +1,6 @@
 //! Tests the reading of packet headers, on arbitrary bytes and compared with another crate that
 //! reads headers.
 
-#[path = "ops/dissect.rs"]
-#[expect(dead_code, reason = "any bytes are for fuzzing")]
-mod ops;
-
 use std::net::SocketAddr;
 
 use etherparse::{LaxSlicedPacket, PacketBuilder};
@@ -12,7 +8,7 @@ use onramp_core::dissect::{Dissected, Fragment, Vlan};
 use onramp_queue::{Layer, Packet};
 use proptest::prelude::*;
 
-use self::ops::{compare, keys};
+use super::corpus::dissect::{compare, keys};
 
 fn packet(bytes: &[u8], layer: Layer) -> Packet {
     let mut pkt = Packet::with_payload(bytes);

@@ -1,13 +1,13 @@
 //! Compares, word for word, what Onramp and a real kernel show of trees of qdiscs after recorded
 //! traffic: the output of `tc -s -d qdisc show`, of `tc -s -d class show`, and the filters.
 //!
-//! The recordings are not part of this repository; `shared/mod.rs` says where they are.
-
-mod shared;
+//! The recordings are not part of this repository; `shared.rs` says where they are.
 
 use std::fs;
 
 use onramp_sim::recording::{Case, Mode};
+
+use super::shared;
 
 #[test]
 fn listings_are_those_of_linux() {

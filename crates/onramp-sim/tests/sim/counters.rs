@@ -1,9 +1,7 @@
 //! Compares the counters of every qdisc and class after a run of Onramp with those that `tc -s`
 //! showed after the recorded run of Linux: bytes, packets, drops, overlimits and backlog.
 //!
-//! The recordings are not part of this repository; `shared/mod.rs` says where they are.
-
-mod shared;
+//! The recordings are not part of this repository; `shared.rs` says where they are.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,6 +10,8 @@ use std::path::PathBuf;
 use onramp_core::qdisc::Backlog;
 use onramp_core::view::{Counters, QdiscView};
 use onramp_sim::recording::{Case, Mode};
+
+use super::shared;
 
 /// The counters of each qdisc and class, by name. A name is such as `qdisc pfifo 12:` or `class htb
 /// 1:10`. For a qdisc without a handle of its own (`0:`), the name ends with the qdisc's parent.

@@ -1,10 +1,8 @@
 //! Compares what leaves the wire of [`Sim`](onramp_sim::Sim) with recordings of a real Linux 7.2.
 //!
 //! Only kinds of qdiscs without timers are compared, because the timers of a real machine do not
-//! run exactly when they are due. The recordings are not part of this repository; `shared/mod.rs`
+//! run exactly when they are due. The recordings are not part of this repository; `shared.rs`
 //! says where they are.
-
-mod shared;
 
 use std::fs;
 use std::path::Path;
@@ -12,6 +10,8 @@ use std::path::Path;
 use onramp_core::{Rate, Setup, Tree};
 use onramp_sim::source::{Records, rows};
 use onramp_sim::{BEGIN, Sim, Wire};
+
+use super::shared;
 
 /// Names of the cases in which packets may bypass an empty qdisc, as they may on the wire of `Sim`.
 const CASES: &[&str] = &["pfifo100-bypass", "codel-bypass", "fq_codel-bypass"];
