@@ -14,7 +14,7 @@ use onramp_dev::Null;
 use onramp::BuildError;
 
 pub(crate) use self::link_end::{Carried, LinkEnd};
-pub(crate) use self::relay::{Listener, Relay, RelayView};
+pub(crate) use self::relay::{CREDITS as RELAY_CREDITS, Listener, Relay, RelayView};
 pub(crate) use self::types::TYPES;
 
 use std::sync::Arc;

@@ -7,6 +7,7 @@ mod clients;
 mod counts;
 mod descriptors;
 mod fan;
+mod share;
 mod thread;
 
 use std::io;
@@ -28,6 +29,7 @@ use onramp::Link;
 pub(crate) use self::clients::Limits;
 pub(crate) use self::counts::RelayView;
 pub(crate) use self::fan::{Fan, Upstreams};
+pub(crate) use self::share::CREDITS;
 
 /// The socket at which the clients of a relay arrive, and what the relay needs to serve them.
 #[derive(Debug)]
@@ -94,7 +96,7 @@ pub(crate) struct Relay {
 impl Relay {
     /// Starts a thread that sends the datagrams that `listener` receives through `link`, and the
     /// answers back: through the link `back`, or directly if there is none. The datagrams of each
-    /// client are a flow of either link.
+    /// client are a flow of either link. The senders of both links have [`CREDITS`].
     pub(crate) fn start(listener: Listener, link: &Link, back: Option<&Link>) -> io::Result<Self> {
         let (end, counts) = (Arc::<AtomicBool>::default(), Arc::<Counts>::default());
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);

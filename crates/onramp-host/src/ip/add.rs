@@ -4,7 +4,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 
 use onramp_core::{Facts, Setup};
-use onramp_queue::Credits;
 
 use super::ask::Ask;
 use super::words::{Fault, Words};
@@ -13,10 +12,6 @@ use crate::What;
 use crate::device::{self, End, Given, Listener, Operand, Refusal, Relay, Request, Type, Value};
 use crate::netdev::{Netdev, Netdevs, default_qdisc};
 use onramp::{Link, LinkBuilder};
-
-/// Credits of a relay: the number of packets that it may have in flight. The number is so large
-/// that the qdisc's limit is reached first, so that the qdisc decides which packets are dropped.
-const RELAY_CREDITS: Credits = Credits { packets: Credits::PACKETS_MAX, bytes: 64 << 20 };
 
 pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     let ask = Ask::read(words)?;
@@ -289,7 +284,7 @@ fn builder(
     let fallback = default_qdisc(kind, txqueuelen, count).parse().ok();
     tree.of_device("new", Facts { fallback, ..Facts::default() });
     let link = Link::devices(queues).ports_max(count).tree(&tree).measure(true);
-    if relays { link.credits(RELAY_CREDITS) } else { link }
+    if relays { link.credits(device::RELAY_CREDITS) } else { link }
 }
 
 /// Returns a random hardware address: locally administered, and not a group address.

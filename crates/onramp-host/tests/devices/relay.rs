@@ -287,6 +287,54 @@ fn a_port_of_ones_own_is_for_one_client() {
     wait_until_counted(&mut host, "answers: packets 1 bytes 43, refused: late 1");
 }
 
+/// A client whose packets wait in a slow class gets no more than its share of the relay's credits,
+/// so another client, in an idle class, loses nothing.
+#[test]
+fn a_client_in_a_slow_class_leaves_credits_to_the_others() {
+    let server = Echo::start(socket("127.0.0.1:0"));
+    let (mut host, at) = relay("127.0.0.1:0", server.address(), "");
+    for line in [
+        "qdisc add dev u0 root handle 1: htb default 2",
+        "class add dev u0 parent 1: classid 1:1 htb rate 8kbit",
+        "class add dev u0 parent 1: classid 1:2 htb rate 100mbit",
+        "qdisc add dev u0 parent 1:1 pfifo limit 100000",
+        // The datagrams of the slow client begin with an "s", after the headers of IP and UDP.
+        "filter add dev u0 parent 1: protocol ip u32 match u8 0x73 0xff at 28 classid 1:1",
+    ] {
+        assert_eq!(exec(&mut host, &format!("tc {line}")), Reply::default(), "{line}");
+    }
+    let [slow, quick] = [socket("127.0.0.1:0"), socket("127.0.0.1:0")];
+    let deadline = MonotonicClock.now() + PATIENCE;
+    while !counted(&mut host).contains(", refused: share ") {
+        for _ in 0..100 {
+            slow.send_to(b"slow", at).expect("sent");
+        }
+        assert!(MonotonicClock.now() < deadline, "{}", counted(&mut host));
+    }
+    for number in 0..500 {
+        assert_eq!(ask(&quick, at, &format!("quick {number}")).0, format!("quick {number}"));
+    }
+    let shown = counted(&mut host);
+    let refused = shown.split("; ").next().and_then(|line| line.split("refused: ").nth(1));
+    assert!(refused.is_some_and(|it| it.starts_with("share ") && !it.contains(',')), "{shown}");
+    // The credits of the packets that leave the slow class come back.
+    let add = "tc qdisc replace dev u0 parent 1:1 pfifo limit 1";
+    assert_eq!(exec(&mut host, add), Reply::default());
+    let before = out(&mut host, "ip -s link show u0");
+    slow.send_to(b"slow again", at).expect("sent");
+    let received = |text: &str| text.lines().nth(3).map(str::to_owned);
+    let deadline = MonotonicClock.now() + PATIENCE;
+    loop {
+        let after = out(&mut host, "ip -s link show u0");
+        if received(&after) != received(&before) {
+            break;
+        }
+        assert!(MonotonicClock.now() < deadline, "{after}");
+        thread::yield_now();
+    }
+    assert_eq!(counted(&mut host).split(';').next(), shown.split(';').next());
+}
+
 /// A relay whose device is down refuses datagrams in both directions.
 #[test]
 fn a_relay_that_is_down_refuses_and_counts() {

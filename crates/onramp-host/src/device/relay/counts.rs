@@ -13,6 +13,8 @@ pub(super) enum Refused {
     Clients,
     /// No socket could be opened for a new client.
     Socket,
+    /// The client has its share of the relay's credits in flight.
+    Share,
     /// The device or the listening socket had no room.
     Full,
     /// The datagram is too large for the device.
@@ -24,10 +26,11 @@ pub(super) enum Refused {
 }
 
 impl Refused {
-    const ALL: [(Self, &'static str); 7] = [
+    const ALL: [(Self, &'static str); 8] = [
         (Self::Down, "down"),
         (Self::Clients, "clients"),
         (Self::Socket, "socket"),
+        (Self::Share, "share"),
         (Self::Full, "full"),
         (Self::Size, "size"),
         (Self::Unsent, "unsent"),

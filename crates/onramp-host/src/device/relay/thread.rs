@@ -19,7 +19,8 @@ use super::Listener;
 use super::clients::{Client, Clients};
 use super::counts::{Counts, Refused};
 use super::descriptors::Descriptors;
-use onramp::{Flow, Link, Mapping, Sender, TrySendError};
+use super::share::SharedSender;
+use onramp::{Flow, Link, Mapping};
 
 /// Size of the largest datagram, bytes.
 const DATAGRAM_MAX: usize = 65_535;
@@ -40,7 +41,7 @@ pub(super) struct Mover {
     listener: Listener,
     clients: Clients<Served>,
     /// Sends the clients' datagrams to the server.
-    sender: Sender,
+    sender: SharedSender,
     /// Sends the answers to the clients; `None`: they go out directly.
     back: Option<Back>,
     source: Arc<Source>,
@@ -54,7 +55,7 @@ pub(super) struct Mover {
 
 /// The way of answers that pass the qdiscs of a device.
 struct Back {
-    sender: Sender,
+    sender: SharedSender,
     source: Arc<Source>,
 }
 
@@ -79,10 +80,11 @@ impl Mover {
         watch(&ready, &listener.socket, LISTENER)?;
         watch(&ready, &*wake, WAKE)?;
         let back = back.zip(listener.back.as_ref());
-        let back = back.map(|(link, end)| Back { sender: link.sender(), source: end.source() });
+        let back =
+            back.map(|(link, end)| Back { sender: SharedSender::new(link), source: end.source() });
         Ok(Self {
             clients: Clients::new(listener.limits),
-            sender: link.sender(),
+            sender: SharedSender::new(link),
             back,
             source: listener.end.source(),
             counts,
@@ -177,7 +179,7 @@ impl Mover {
             None => self.welcome(from, now)?,
         };
         let client = self.clients.touch(key, now).ok_or(Refused::Socket)?;
-        send(&mut self.sender, &client.served.flow, payload)
+        self.sender.send(&client.served.flow, payload)
     }
 
     /// Makes room for a new client, and returns the client's key.
@@ -268,26 +270,12 @@ fn give(
         return Err(Refused::Down);
     }
     if let (Some(back), Some(flow)) = (back, &client.served.back) {
-        return send(&mut back.sender, flow, payload);
+        return back.sender.send(flow, payload);
     }
     let sent = listener.socket.send_to(payload, client.address);
     sent.map(drop).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::OutOfMemory => Refused::Full,
         _ => Refused::Unsent,
-    })
-}
-
-/// Sends a datagram through a link. If `try_send` finds no room, calls it once more: it may lack
-/// credit, and only the second call first sends staged packets, which frees credit.
-fn send(sender: &mut Sender, flow: &Flow, payload: &[u8]) -> Result<(), Refused> {
-    let mut done = sender.try_send(flow, payload);
-    if done == Err(TrySendError::Full) {
-        done = sender.try_send(flow, payload);
-    }
-    done.map_err(|error| match error {
-        TrySendError::Full => Refused::Full,
-        TrySendError::TooLarge => Refused::Size,
-        _ => Refused::Down,
     })
 }
 
