@@ -18,7 +18,7 @@ use onramp::dev::{MonotonicClock, Null};
 use onramp::{Clock, Device, Instant, Link, Mapping, PortError, Setup};
 
 use crate::Error;
-use crate::measure::{Latency, Rounds, Steps, pause, rotated};
+use crate::measure::{Finally, Latency, Rounds, Steps, pause, rotated};
 
 /// Number of payload bytes in a packet.
 pub const PAYLOAD: usize = 120;
@@ -192,22 +192,15 @@ fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
         _ => link(&TREE, 1)?,
     };
     let elsewhere = if design == Design::QueuesElsewhere { Some(queues()?) } else { None };
-    let (stop, sent, mut operation) = (AtomicBool::new(false), Sent::default(), Latency::default());
+    let (sent, mut operation) = (Sent::default(), Latency::default());
     let began = MonotonicClock.now();
     let until = began + plan.window;
-    let worked: Result<(), Error> = thread::scope(|scope| {
-        let sender = scope.spawn(|| send(&link, &stop, &sent));
-        let worked = match design {
-            Design::Queues | Design::Tree => pause(plan.window),
-            Design::QueuesElsewhere | Design::QueuesRead => {
-                read(elsewhere.as_ref().unwrap_or(&link), plan, until, &mut operation)
-            }
-            Design::TreeChanged => change(&link, plan.changes, until, &mut operation),
-        };
-        // Relaxed: `stop` publishes no other data; the sender only has to see it at some time.
-        stop.store(true, Ordering::Relaxed);
-        sender.join().map_err(|_| Error::Panicked)?;
-        worked
+    let worked = beside_sender(&link, &sent, || match design {
+        Design::Queues | Design::Tree => pause(plan.window),
+        Design::QueuesElsewhere | Design::QueuesRead => {
+            read(elsewhere.as_ref().unwrap_or(&link), plan, until, &mut operation)
+        }
+        Design::TreeChanged => change(&link, plan.changes, until, &mut operation),
     });
     let seconds = MonotonicClock.now().since(began) as f64 / 1e9;
     worked?;
@@ -225,6 +218,24 @@ fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
         operations_per_second: disturbed.then(|| operations as f64 / seconds),
     };
     Ok(Outcome { round, operation, packets })
+}
+
+/// Does `work` while another thread sends. If `work` panics, the sender stops too.
+fn beside_sender(
+    link: &Link,
+    sent: &Sent,
+    work: impl FnOnce() -> Result<(), Error>,
+) -> Result<(), Error> {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| send(link, &stop, sent));
+        // Relaxed: `stop` publishes no other data; the sender only has to see it at some time.
+        let stops = Finally::new(|| stop.store(true, Ordering::Relaxed));
+        let worked = work();
+        drop(stops);
+        sender.join().map_err(|_| Error::Panicked)?;
+        worked
+    })
 }
 
 fn link(lines: &[&str], queues: usize) -> Result<Link, Error> {
@@ -331,6 +342,17 @@ fn add_up(design: Design, link: &Link, packets: u64) -> Result<u64, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// If it did not, this test would never end.
+    #[test]
+    fn the_sender_stops_when_the_work_panics() {
+        let (link, sent) = (link(&TREE, 1).expect("a link"), Sent::default());
+        let work = || beside_sender(&link, &sent, || panic!("as planned"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err());
+        // Relaxed: the sender's thread has ended.
+        let packets = sent.packets.load(Ordering::Relaxed);
+        assert_eq!(add_up(Design::Tree, &link, packets).expect("no packet is lost"), 0);
+    }
 
     /// Each design yields the figures that belong to it: only designs with a second thread count
     /// readings or changes. No packet is lost (`run` fails otherwise).

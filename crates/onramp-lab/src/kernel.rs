@@ -76,6 +76,13 @@ impl Side {
             Self::Onramp => "none",
         }
     }
+
+    /// Returns the qdiscs of `plan` that are measured on this side besides the floor. The kernel's
+    /// floor is a qdisc too, which is not measured again.
+    fn qdiscs(self, plan: &Plan) -> impl Iterator<Item = &str> {
+        let qdiscs = plan.qdiscs.iter().map(String::as_str);
+        qdiscs.filter(move |qdisc| self == Self::Onramp || *qdisc != self.floor())
+    }
 }
 
 /// The plan of the experiment.
@@ -291,14 +298,15 @@ fn measure(
         if side == Side::Kernel && bed.is_err() {
             continue;
         }
-        let floor = side.floor().to_owned();
-        for qdisc in std::iter::once(&floor).chain(&plan.qdiscs) {
-            if let Err(why) = has(&bed, side, qdisc) {
-                lacking.push(Lacking { side, qdisc: qdisc.clone(), why });
+        let floor = (side.floor(), Ok(()));
+        let qdiscs = side.qdiscs(plan).map(|qdisc| (qdisc, has(&bed, side, qdisc)));
+        for (qdisc, had) in std::iter::once(floor).chain(qdiscs) {
+            if let Err(why) = had {
+                lacking.push(Lacking { side, qdisc: qdisc.to_owned(), why });
                 continue;
             }
             let empty =
-                |&cpus| Measurement { side, qdisc: qdisc.clone(), cpus, rounds: Vec::new() };
+                |&cpus| Measurement { side, qdisc: qdisc.to_owned(), cpus, rounds: Vec::new() };
             cells.extend(plan.cpus.iter().map(empty));
         }
     }
@@ -326,7 +334,8 @@ fn nowhere(cells: &[Measurement], lacking: &[Lacking]) -> Result<(), Error> {
     let usual = qdiscs();
     let unusual = |lacking: &&Lacking| !usual.contains(&lacking.qdisc);
     let ours = lacking.iter().filter(|lacking| lacking.side == Side::Onramp).filter(unusual);
-    let mut nowhere = ours.filter(|ours| cells.iter().all(|cell| cell.qdisc != ours.qdisc));
+    let is = |cell: &Measurement, qdisc: &str| cell.qdisc == qdisc && cell.side == Side::Kernel;
+    let mut nowhere = ours.filter(|ours| !cells.iter().any(|cell| is(cell, &ours.qdisc)));
     nowhere.next().map_or(Ok(()), |ours| Err(Error::Qdisc(ours.qdisc.clone(), ours.why.clone())))
 }
 
@@ -335,7 +344,6 @@ fn has(bed: &Result<Bed, String>, side: Side, qdisc: &str) -> Result<(), String>
     match (side, bed) {
         (Side::Kernel, Ok(bed)) => bed.set(qdisc).map(drop),
         (Side::Kernel, Err(why)) => Err(why.clone()),
-        (Side::Onramp, _) if qdisc == side.floor() => Ok(()),
         (Side::Onramp, _) => tree(qdisc).map(drop),
     }
 }

@@ -1,6 +1,7 @@
 //! Tools for measuring: CPU time, context switches, latencies, the spread of a figure over rounds,
-//! a gate at which threads start together, and the steps of a run.
+//! a gate at which threads start together, a guard that ends them, and the steps of a run.
 
+mod finally;
 mod gate;
 mod latency;
 mod octaves;
@@ -8,6 +9,7 @@ mod spread;
 mod steps;
 mod usage;
 
+pub use finally::Finally;
 pub use gate::{Gate, Phase, PhaseCell};
 pub use latency::{Latency, Percentiles, Sampler};
 pub use octaves::Octaves;

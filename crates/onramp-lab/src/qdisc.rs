@@ -82,10 +82,31 @@ impl Plan {
     pub fn expected(&self) -> Duration {
         let group = |(_, backlog): (u32, u32)| {
             let filled = Duration::from_nanos(FILL_NS * u64::from(backlog));
-            let steps = u32::try_from(self.subjects.len() * self.rounds).unwrap_or(u32::MAX);
-            (self.window + filled).saturating_mul(steps)
+            let steps = self.subjects_for(backlog).count() * self.rounds;
+            (self.window + filled).saturating_mul(u32::try_from(steps).unwrap_or(u32::MAX))
         };
         self.groups().map(group).fold(Duration::ZERO, Duration::saturating_add)
+    }
+
+    /// Returns the number of measurements that the experiment takes.
+    #[must_use]
+    pub fn steps(&self) -> usize {
+        let group = |(_, backlog)| self.subjects_for(backlog).count() * self.rounds;
+        self.groups().map(group).sum()
+    }
+
+    /// Returns the subjects that the experiment leaves out with one or more of the backlogs,
+    /// because they cannot hold so many packets, each with the largest of these backlogs.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<(Subject, u32)> {
+        let most = self.groups().map(|(_, backlog)| backlog).max().unwrap_or(0);
+        let subjects = self.subjects.iter().filter(|subject| subject.backlog_max() < most);
+        subjects.map(|subject| (*subject, most)).collect()
+    }
+
+    /// Returns the subjects that can hold a backlog of this size.
+    fn subjects_for(&self, backlog: u32) -> impl Iterator<Item = Subject> + '_ {
+        self.subjects.iter().copied().filter(move |subject| subject.backlog_max() >= backlog)
     }
 
     /// Returns the combinations of a number of flows and a backlog to measure with.
@@ -134,10 +155,12 @@ impl Rounds for Measurement {
 }
 
 /// Runs the experiment. Returns the measurements that have at least one round. A measurement fails
-/// if its qdisc cannot be set up or holds packets back.
+/// if its qdisc cannot be set up or holds packets back. Subjects are left out where they cannot
+/// hold the backlog: see [`Plan::left_out`].
 pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Vec<Measurement> {
     let mut cells = Vec::new();
     for (flows, backlog) in plan.groups() {
+        let subjects: Vec<Subject> = plan.subjects_for(backlog).collect();
         let cell = |subject: &Subject| Measurement {
             name: subject.name(),
             flows,
@@ -145,14 +168,14 @@ pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Vec<Measurement> {
             backlog,
             rounds: Vec::new(),
         };
-        let mut row: Vec<Measurement> = plan.subjects.iter().map(cell).collect();
+        let mut row: Vec<Measurement> = subjects.iter().map(cell).collect();
         let order: Vec<usize> = (0..row.len()).collect();
         for round in 0..plan.rounds {
             for &place in rotated(&order, round) {
                 let cell = &mut row[place];
                 let name = format!("{}, {flows} flows, backlog {backlog}", cell.name);
                 let part = format!("round {}", round + 1);
-                let measure = || measure(plan.subjects[place], flows, backlog, plan.window);
+                let measure = || measure(subjects[place], flows, backlog, plan.window);
                 cell.rounds.extend(steps.step(name, part, measure));
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use onramp_core::Clock;
 use onramp_dev::MonotonicClock;
 
-use crate::measure::{Gate, Phase, PhaseCell, Usage, pause};
+use crate::measure::{Finally, Gate, Phase, PhaseCell, Usage, pause};
 use crate::{Error, pin};
 
 /// Length of the warm-up: the measured time divided by this number, so one fifth.
@@ -63,6 +63,10 @@ impl ThreadGroup {
     ) -> Result<Watched<R, S>, Error> {
         thread::scope(|scope| {
             let (work, gate) = (&work, &self.gate);
+            let stops = Finally::new(|| {
+                self.phase.set(Phase::Stop);
+                gate.open();
+            });
             let mut threads = Vec::with_capacity(count);
             let mut failed = None;
             for number in 0..count {
@@ -83,9 +87,7 @@ impl ThreadGroup {
                 None => self.watch(count, span, look),
                 Some(error) => Err(error),
             };
-            self.phase.set(Phase::Stop);
-            self.gate.open();
-            self.gate.unpark();
+            drop(stops);
             let joined: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
             let (window, seen) = window?;
             let given =
@@ -176,6 +178,20 @@ mod tests {
         let watched = ThreadGroup::default().run_bound(&cpus, span, || Ok(()), |_| pin::allowed());
         let each: Vec<_> = cpus.iter().map(|cpu| vec![*cpu]).collect();
         assert_eq!(watched.expect("as many threads as processors").given, each);
+    }
+
+    /// If they did not end, this test would never end.
+    #[test]
+    fn all_end_if_the_watching_thread_panics() {
+        let group = ThreadGroup::default();
+        let work = |_| {
+            while !group.phase.is_stop() {
+                thread::yield_now();
+            }
+        };
+        let look = || -> Result<(), Error> { panic!("as planned") };
+        let run = || group.run_watched(2, Duration::from_millis(10), look, work).map(drop);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
     }
 
     #[test]

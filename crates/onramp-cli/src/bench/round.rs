@@ -18,7 +18,7 @@ use super::sink::Sinks;
 use super::usage::Usage;
 use super::verify::{self, Checked, Gone, OVERFLOW, Receivers, WIRE_OVERFLOW};
 use onramp_dev::MonotonicClock;
-use onramp_lab::measure::{Gate, Phase, PhaseCell, is_stopped, jain, pause};
+use onramp_lab::measure::{Finally, Gate, Phase, PhaseCell, is_stopped, jain, pause};
 
 /// Stack size of a sending thread in bytes; it is small because there may be thousands of threads.
 const STACK: usize = 256 << 10;
@@ -77,6 +77,8 @@ pub(crate) fn run(plan: &Plan, kind: Kind, sinks: &mut Sinks) -> Result<Round> {
             Some(receivers) => receivers.start(scope, &sockets, plan)?,
             None => Vec::new(),
         };
+        // The receivers read until they are told to stop, also if this thread panics.
+        let _stops = Finally::new(|| receivers.iter().for_each(|it| it.finish(false)));
         let stage =
             Stage { plan, session: &*session, cells: &cells, receivers: receivers.as_ref() };
         let measured = stage.measure(sinks);
@@ -184,6 +186,10 @@ impl Stage<'_> {
     fn measure(&self, sinks: &mut Sinks) -> Result<(Window, Vec<ThreadRecord>)> {
         let (gate, phase) = (Gate::default(), PhaseCell::new());
         thread::scope(|scope| {
+            let stops = Finally::new(|| {
+                phase.set(Phase::Stop);
+                gate.open();
+            });
             let mut senders = Vec::with_capacity(self.plan.threads);
             for number in 0..self.plan.threads {
                 let first_flow = number * self.plan.flows_per_thread;
@@ -201,8 +207,6 @@ impl Stage<'_> {
                 match builder.stack_size(STACK).spawn_scoped(scope, move || session.run(&cx)) {
                     Ok(sender) => senders.push(sender),
                     Err(error) => {
-                        phase.set(Phase::Stop);
-                        gate.open();
                         bail!(
                             "cannot start thread {} of {}: {error}; lower --threads, or raise \
                              `ulimit -u`, kernel.threads-max or the control group's pids.max",
@@ -215,7 +219,7 @@ impl Stage<'_> {
             gate.gathered(senders.len());
             gate.open();
             let window = self.window(&phase, sinks);
-            phase.set(Phase::Stop);
+            drop(stops);
             let records = join(senders);
             Ok((window?, records?))
         })

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{assert_documented_keys, read_json, run, stderr};
+use super::{assert_documented_keys, assert_fails, read_json, run, stderr};
 
 /// Runs `line` with `--json` and returns the JSON object and the printed text. The run must
 /// succeed, which it does only if no packet is unaccounted for in any of its measurements.
@@ -124,6 +124,32 @@ fn a_transmit_path_does_not_take_packets_from_the_heap() {
     let output = run("lab contention --designs peers,onramp --memory malloc");
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("--memory malloc: onramp needs pools"), "{}", stderr(&output));
+}
+
+/// What no measurement would use or hold is refused before anything is measured.
+#[test]
+fn what_would_be_ignored_is_refused() {
+    let wrong: &[(&str, &[&str])] = &[
+        ("contention --designs peers --qdisc pfifo", &["--qdisc: ", "bare queues", "llist"]),
+        ("contention --designs intakes,peers --device-ns 9", &["--device-ns: ", "leave"]),
+        ("contention --designs floor --device null", &["--device: ", "onramp-inline"]),
+        ("contention --designs floor --queues 2", &["--queues: ", "bare queues"]),
+        ("qdisc --kinds pfifo,red --backlog 100,1500000", &["--backlog 1500000: red ", "689160"]),
+        ("qdisc --kinds bfifo --flows 3000000", &["--flows 3000000: bfifo ", "2863311"]),
+        ("kernel --cpus 1 --qdiscs none", &["--qdiscs none: neither"]),
+    ];
+    for (line, words) in wrong {
+        assert_fails(&run(&format!("lab {line}")), 2, words);
+    }
+}
+
+#[test]
+fn a_qdisc_beside_bare_queues_is_for_the_other_designs() {
+    let line = "lab contention --designs floor,llist --qdisc pfifo --threads 1 --seconds 0.02";
+    let (_, table) = results(&format!("{line} --rounds 1 --manners equal"));
+    let mut lines = table.lines().skip_while(|line| !line.contains(", qdisc pfifo, 1 queue(s), "));
+    let noted = lines.nth(1);
+    assert_eq!(noted, Some("bare queues, without qdisc and device: floor"), "{table}");
 }
 
 #[test]

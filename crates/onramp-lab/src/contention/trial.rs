@@ -14,7 +14,7 @@ use super::{Manners, Measurement, Plan};
 use crate::device::{Card, DeviceNotes, SharedNotes};
 use crate::lock::{Lock, Spin};
 use crate::lockstat::LockRow;
-use crate::measure::{Gate, Latency, Octaves, Phase, PhaseCell, Usage, pause};
+use crate::measure::{Finally, Gate, Latency, Octaves, Phase, PhaseCell, Usage, pause};
 use crate::memory::MemoryNotes;
 use crate::path::{Account, BURST_CAP, Behind, LOCKS, Notes, Path, ROOT, Seat, Worker};
 use crate::{Error, pin};
@@ -140,6 +140,10 @@ impl Visit for &Stage<'_> {
     fn path<P: Path>(self, mut path: P, kind: &'static str) -> Self::Out {
         let gate = Gate::default();
         let measured = thread::scope(|scope| {
+            let stops = Finally::new(|| {
+                self.phase.set(Phase::Stop);
+                gate.open();
+            });
             if path.consumes() {
                 let (path, phase, timed) = (&path, &*self.phase, self.timed);
                 let builder = thread::Builder::new().name("drain".to_owned());
@@ -155,8 +159,6 @@ impl Visit for &Stage<'_> {
                 match builder.stack_size(STACK).spawn_scoped(scope, body) {
                     Ok(sender) => senders.push(sender),
                     Err(error) => {
-                        self.phase.set(Phase::Stop);
-                        gate.open();
                         return Err(Error::Thread(number + 1, self.cell.threads, error));
                     }
                 }
@@ -164,8 +166,7 @@ impl Visit for &Stage<'_> {
             gate.gathered(self.cell.threads);
             gate.open();
             let window = self.window(&path);
-            self.phase.set(Phase::Stop);
-            gate.unpark();
+            drop(stops);
             // Join all threads before returning an error: the scope itself panics if a thread that
             // was not joined has panicked.
             let joined: Vec<_> = senders.into_iter().map(thread::ScopedJoinHandle::join).collect();

@@ -100,6 +100,17 @@ fn all_that_onramp_has_is_asked_for_once() {
     assert!(bed::lines("htb")[1].starts_with("class add "), "the kernel's has a class, and ours");
 }
 
+/// The kernel's floor is the qdisc `noqueue`, so the kernel's side measures it once. In Onramp,
+/// `noqueue` is a qdisc beside the floor.
+#[test]
+fn a_floor_is_measured_once() {
+    let window = Duration::from_millis(1);
+    let plan = Plan { qdiscs: qdiscs(), cpus: vec![1], window, rounds: 1 };
+    assert!(plan.qdiscs.iter().any(|qdisc| qdisc == "noqueue"));
+    let count = |side: Side| side.qdiscs(&plan).filter(|qdisc| *qdisc == "noqueue").count();
+    assert_eq!(Side::ALL.map(count), [0, 1]);
+}
+
 /// Returns the names of the devices in this thread's namespace, and the network namespaces of all
 /// threads of this process.
 fn surroundings() -> (String, BTreeSet<PathBuf>) {

@@ -11,6 +11,11 @@ use crate::Error;
 const MTU: u32 = 1514;
 /// Largest number of classes that a subject gets.
 const CLASSES_MAX: u32 = 65_000;
+/// Largest distance of the thresholds of `red`, bytes. `red` refuses its usual probability of 2 %
+/// if they are more than 42 MB apart.
+const RED_SPAN_MAX: u32 = 40_000_000;
+/// Largest threshold of `red`, bytes: it stores averages times 2 in 31 bits.
+const RED_MAX: u32 = (1 << 30) - 1;
 
 /// A subject of the experiment: a kind of qdisc, or a scheduler to compare it with.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +39,17 @@ impl Subject {
             Self::PacedFq => "fq-paced",
             Self::BinaryHeap => "binary-heap",
             Self::BTreeMap => "btree-map",
+        }
+    }
+
+    /// Returns the largest backlog that the subject can hold without drops, packets: `bfifo` and
+    /// `red` count bytes in 32 bits.
+    #[must_use]
+    pub fn backlog_max(&self) -> u32 {
+        match self.name() {
+            "bfifo" => u32::MAX / LEN,
+            "red" => (RED_MAX - RED_SPAN_MAX) / LEN - 1,
+            _ => u32::MAX,
         }
     }
 
@@ -81,7 +97,7 @@ impl Subject {
         let room = backlog.saturating_mul(2).max(1_000);
         let options = match self.name() {
             "pfifo" | "pfifo_head_drop" | "skbprio" | "netem" => format!("limit {room}"),
-            "bfifo" => format!("limit {}", u64::from(room) * u64::from(LEN)),
+            "bfifo" => format!("limit {}", room.saturating_mul(LEN)),
             "pfifo_fast" => format!("txqueuelen {room}"),
             "fq" => format!("limit {room} flow_limit {room}"),
             "fq-paced" => {
@@ -142,16 +158,15 @@ impl Subject {
 
 /// Returns the options of `red` or `choke`. Their thresholds lie above the standing backlog.
 fn red(kind: &str, room: u32) -> String {
-    let bytes = u64::from(room) * u64::from(LEN);
     match kind {
         "red" => {
-            // `red` refuses its usual probability of 2 % if its thresholds are more than 42 MB
-            // apart, so they are at most 40 MB apart here. It also refuses an average over more
-            // than a million packets (`bytes` / `avpkt`), so `avpkt` is 100 times a packet.
-            let (max, average) = (bytes + bytes.min(40_000_000), LEN * 100);
-            let burst = bytes.div_ceil(average.into());
+            let min = room.saturating_mul(LEN).min(RED_MAX - RED_SPAN_MAX);
+            // `red` refuses an average over more than a million packets (`min` / `avpkt`), so
+            // `avpkt` is 100 times a packet.
+            let (max, average) = (min + min.min(RED_SPAN_MAX), LEN * 100);
+            let burst = min.div_ceil(average);
             format!(
-                "limit {max} min {bytes} max {max} avpkt {average} burst {burst} bandwidth 10gbit"
+                "limit {max} min {min} max {max} avpkt {average} burst {burst} bandwidth 10gbit"
             )
         }
         // The limit of `choke` may be at most 131,071 packets, so `choke` drops packets if the
@@ -168,9 +183,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_can_be_set_up_for_the_usual_backlogs() {
+    fn every_kind_can_be_set_up_for_every_backlog_that_it_holds() {
         for kind in onramp_core::qdisc::KINDS.iter().filter(|kind| Subject::is_measured(kind)) {
-            for backlog in [256, 1_000, 10_000, 100_000] {
+            for backlog in [64, 1_000, 10_000, 100_000, 1_500_000, 10_000_000] {
+                let backlog = backlog.min(Subject::Kind(kind).backlog_max());
                 // The number of flows affects only the number of classes, and 20 classes test as
                 // much as 65,000.
                 let tree = Subject::Kind(kind).tree(20, backlog);
@@ -178,5 +194,21 @@ mod tests {
             }
         }
         assert!(Subject::PacedFq.tree(1_000_000, 1_000_000).is_ok());
+    }
+
+    /// A `bfifo` with the largest backlog that it can hold has no room for one packet more, and a
+    /// `red` drops nothing while its average is below `min`.
+    #[test]
+    fn the_largest_backlogs_are_within_the_limits() {
+        let number = |id: &str, key: &str| -> u32 {
+            let kind = onramp_core::qdisc::KINDS.iter().find(|kind| kind.id == id);
+            let subject = Subject::Kind(kind.expect("a kind"));
+            let line = subject.lines(1, subject.backlog_max()).swap_remove(0);
+            let mut words = line.split_whitespace().skip_while(|word| *word != key);
+            let bytes: u32 = words.nth(1).and_then(|word| word.parse().ok()).expect("a number");
+            bytes.checked_sub(subject.backlog_max() * LEN).expect("it has room")
+        };
+        assert!(number("bfifo", "limit") < LEN);
+        assert!((1..=2 * LEN).contains(&number("red", "min")));
     }
 }

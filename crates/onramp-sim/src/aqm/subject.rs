@@ -5,6 +5,10 @@ use onramp_core::{ConfigError, Rate, Setup};
 
 use super::MTU;
 
+/// How often `avpkt` of `red` may be doubled. More often is never needed: the average packet would
+/// be larger than the queue.
+const AVPKT_DOUBLINGS: u32 = 20;
+
 /// A qdisc to measure, with its parameters, or a tree of qdiscs.
 #[derive(Clone, Debug)]
 pub struct Subject {
@@ -54,8 +58,9 @@ impl Subject {
     /// `tc`. If `marks` is true, qdiscs that support ECN are set to mark packets.
     ///
     /// `pfifo` gets the queue length of a Linux Ethernet device. `red` gets the numbers of the
-    /// example in `tc-red(8)`, which are for 10 Mbit/s, scaled in proportion to the rate. A tree is
-    /// returned as its lines.
+    /// example in `tc-red(8)`, which are for 10 Mbit/s, scaled in proportion to the rate; at high
+    /// rates it averages over fewer packets, because the kernel keeps averages in 32 bits. A tree
+    /// is returned as its lines.
     #[must_use]
     pub fn line(&self, marks: bool, rate: Rate) -> String {
         if let Some(tree) = &self.tree {
@@ -64,17 +69,7 @@ impl Subject {
         let ecn = if marks { " ecn" } else { "" };
         match &*self.name {
             "pfifo" => "pfifo limit 1000".to_owned(),
-            "red" => {
-                let scaled = |bytes: u64| bytes * rate.as_bytes_per_second() / 1_250_000;
-                format!(
-                    "red limit {} min {} max {} avpkt 1000 burst {} adaptive bandwidth {}{ecn}",
-                    scaled(400_000).max(40_000),
-                    scaled(30_000).max(3_000),
-                    scaled(90_000).max(9_000),
-                    scaled(55).max(6),
-                    rate,
-                )
-            }
+            "red" => red(rate) + ecn,
             "codel" | "pie" => format!("{}{ecn}", self.name),
             "fq_codel" if !marks => "fq_codel noecn".to_owned(),
             // `cake` marks packets even if `marks` is false. This does no harm, because in
@@ -88,5 +83,70 @@ impl Subject {
             return Ok(tree.setup.clone());
         }
         Ok(Setup::of(self.line(marks, rate).parse::<Spec>()?))
+    }
+}
+
+/// Returns `red` with the parameters for a link of the rate `rate`.
+///
+/// `red` stores averages times 2^weight in 32 bits, and the weight grows with `burst` in packets.
+/// So at high rates, where the thresholds are large, `avpkt` is doubled until `red` accepts the
+/// line: the same bytes are then fewer packets.
+fn red(rate: Rate) -> String {
+    let lines = (0..=AVPKT_DOUBLINGS).map(|doublings| red_line(rate, 1_000 << doublings));
+    let mut lines = lines.skip_while(|line| line.parse::<Spec>().is_err());
+    lines.next().unwrap_or_else(|| red_line(rate, 1_000))
+}
+
+fn red_line(rate: Rate, avpkt: u64) -> String {
+    let scaled = |number: u64| {
+        u64::try_from(u128::from(number) * u128::from(rate.as_bytes_per_second()) / 1_250_000)
+            .unwrap_or(u64::MAX)
+    };
+    let (min, max) = (scaled(30_000).max(3_000), scaled(90_000).max(9_000));
+    // `red` refuses a probability that, divided by the bytes from `min` to `max`, is below 2^-31.
+    let percent = (max - min).saturating_mul(100) / (1 << 31) + 1;
+    let probability = if percent > 2 {
+        format!(" probability {}", percent as f64 / 100.0)
+    } else {
+        String::new()
+    };
+    format!(
+        "red limit {} min {min} max {max} avpkt {avpkt} burst {}{probability} adaptive bandwidth \
+         {rate}",
+        scaled(400_000).max(40_000),
+        (scaled(55_000) / avpkt).max(6),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each kind that is compared accepts its parameters at every rate from 100 kbit/s to
+    /// 10 Gbit/s.
+    #[test]
+    fn the_parameters_are_valid_at_every_rate() {
+        for kind in Subject::KINDS {
+            let subject = Subject::new(kind).expect("a kind");
+            let mut rate = 12_500;
+            while rate < 1_250_000_000 {
+                for rate in [rate, 1_250_000_000] {
+                    let setup = subject.setup(true, Rate::bytes_per_second(rate));
+                    assert!(setup.is_ok(), "{kind} at {rate} bytes per second: {setup:?}");
+                }
+                rate += rate / 16;
+            }
+        }
+    }
+
+    /// At 10 Mbit/s, `red` has the numbers of `tc-red(8)`; at high rates, the same delays.
+    #[test]
+    fn red_is_scaled() {
+        let line = |rate| red(Rate::bytes_per_second(rate));
+        let same = "red limit 400000 min 30000 max 90000 avpkt 1000 burst 55 adaptive bandwidth \
+                    10Mbit";
+        assert_eq!(line(1_250_000), same);
+        let fast = line(1_250_000_000);
+        assert!(fast.starts_with("red limit 400000000 min 30000000 max 90000000 avpkt "), "{fast}");
     }
 }

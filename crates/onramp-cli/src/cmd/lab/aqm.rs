@@ -103,12 +103,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let count = subjects.len() * scenarios.len();
     let each = plan.rate.as_bytes_per_second() / u64::from(aqm::MTU) * args.seconds * 3 / 2;
     let expected = Duration::from_secs(count as u64 * each / PACE / cpus() as u64);
-    let mut run = Run::in_virtual_time(&args.reports, count, expected)?;
-    let cells = run.measure(|steps| cells(&plan, &scenarios, &subjects, steps))?;
+    let run = Run::in_virtual_time(&args.reports, count, expected)?;
+    measured(run, &plan, &scenarios, &subjects)
+}
+
+/// Measures, and writes and prints the results.
+fn measured(mut run: Run, plan: &Plan, scenarios: &[Scenario], subjects: &[Subject]) -> Result<()> {
+    let cells = run.measure(|steps| cells(plan, scenarios, subjects, steps))?;
     let rows = cells.iter().map(json::row).collect();
     let results = [("rows".to_owned(), rows)].into_iter().collect();
-    let parameters = json::parameters(&plan, &scenarios, &subjects);
-    run.conclude("aqm", parameters, results, &table::all(&plan, &scenarios, &subjects, &cells))
+    let parameters = json::parameters(plan, scenarios, subjects);
+    run.conclude("aqm", parameters, results, &table::all(plan, scenarios, subjects, &cells))
 }
 
 /// Runs all scenarios with all qdiscs and returns the measurements, scenario by scenario. Each run
@@ -191,4 +196,24 @@ fn rate(text: &str) -> Result<Rate, String> {
     rate.filter(|_| unit).ok_or_else(|| {
         "expected a rate with its unit, such as 10mbit, 100kbit to 10gbit".to_owned()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At a rate far beyond those of the command, `red` refuses the bandwidth.
+    #[test]
+    fn a_failed_cell_leaves_the_rest() {
+        let rate = Rate::bytes_per_second(8_000_000_000);
+        let plan = Plan { rate, seconds: NonZeroU64::MIN, seed: 1 };
+        let subjects = ["red", "pfifo"].map(|name| Subject::new(name).expect("a kind"));
+        let document =
+            Run::failed(|run| measured(run, &plan, &[Scenario::Mild, Scenario::Ecn], &subjects));
+        let failures = document["failures"].as_array().expect("failures");
+        let mut cells: Vec<_> = failures.iter().map(|it| it["cell"].as_str()).collect();
+        cells.sort_unstable();
+        assert_eq!(cells, ["red, ecn", "red, mild"].map(Some));
+        assert_eq!(document["rows"].as_array().map(Vec::len), Some(2));
+    }
 }

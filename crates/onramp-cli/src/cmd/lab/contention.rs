@@ -54,20 +54,21 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,16,240",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     threads: Vec<u32>,
-    /// Queues of the device, each with a qdisc of its own
-    #[arg(long, value_name = "N", default_value_t = 1,
+    /// Queues of the device, each with a qdisc of its own [default: 1]. The designs of peers and
+    /// intakes have neither qdisc nor device
+    #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1_024))]
-    queues: u32,
-    /// The qdisc of each queue, in the syntax of tc
-    #[arg(long, value_name = "QDISC", default_value = "fq")]
-    qdisc: String,
-    /// The device that packets are sent to
-    #[arg(long, value_enum, default_value = "null")]
-    device: DeviceName,
-    /// Nanoseconds for which the device is busy with each packet
-    #[arg(long, value_name = "N", default_value_t = 0,
+    queues: Option<u32>,
+    /// The qdisc of each queue, in the syntax of tc [default: fq]
+    #[arg(long, value_name = "QDISC")]
+    qdisc: Option<String>,
+    /// The device that packets are sent to [default: null]
+    #[arg(long, value_enum)]
+    device: Option<DeviceName>,
+    /// Nanoseconds for which the device is busy with each packet [default: 0]
+    #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
-    device_ns: u64,
+    device_ns: Option<u64>,
     /// Bind threads to processors, in turn
     #[arg(long)]
     pin: bool,
@@ -154,11 +155,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn plan(args: &Args) -> Result<Plan> {
-    let qdisc = Spec::with_units(&args.qdisc)
-        .map_err(|error| usage(format!("--qdisc {}: {error}", args.qdisc)))?;
-    let DeviceName::Null = args.device;
-    let Ok(queues) = usize::try_from(args.queues) else { bail!("--queues: too many") };
+    let qdisc = args.qdisc.as_deref().unwrap_or("fq");
+    let qdisc =
+        Spec::with_units(qdisc).map_err(|error| usage(format!("--qdisc {qdisc}: {error}")))?;
+    let DeviceName::Null = args.device.unwrap_or(DeviceName::Null);
+    let Ok(queues) = usize::try_from(args.queues.unwrap_or(1)) else { bail!("--queues: too many") };
     let designs = designs(&args.designs)?;
+    check_used(args, &designs)?;
     Ok(Plan {
         memory: memory(&args.memory, &designs)?,
         designs,
@@ -166,7 +169,7 @@ fn plan(args: &Args) -> Result<Plan> {
         threads: counts(&args.threads),
         queues,
         qdisc,
-        device_ns: args.device_ns,
+        device_ns: args.device_ns.unwrap_or(0),
         pin: args.pin,
         window: args.seconds,
         rounds: args.rounds as usize,
@@ -177,6 +180,27 @@ fn plan(args: &Args) -> Result<Plan> {
             once(args.credits.iter().copied().map(Some))
         },
     })
+}
+
+/// Checks that at least one of `designs` uses the qdisc and the device that the user gave.
+fn check_used(args: &Args, designs: &[Design]) -> Result<()> {
+    let given = [
+        ("--queues", args.queues.is_some()),
+        ("--qdisc", args.qdisc.is_some()),
+        ("--device", args.device.is_some()),
+        ("--device-ns", args.device_ns.is_some()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((option, _)) if designs.iter().all(|design| design.is_peer()) => {
+            let paths: Vec<_> = Design::ALL.iter().map(|design| design.name()).collect();
+            Err(usage(format!(
+                "{option}: the designs in --designs are bare queues, without qdisc and device; \
+                 leave {option} out, or add a design that has them: {}",
+                paths.join(", ")
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns where packets come from, as the user asked. The system allocator is allowed only if each

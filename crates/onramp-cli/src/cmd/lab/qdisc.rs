@@ -5,7 +5,7 @@ use onramp_lab::qdisc::{self, BURST, LEN, Measurement, PACKET_NS, Plan, Round, S
 use serde_json::{Map, Value, json};
 
 use super::common::{self, Column, Common, Figure, Run, insert_all};
-use crate::error::usage;
+use crate::error::{tell, usage};
 use crate::report::json::number;
 
 /// What a qdisc costs: nanoseconds for an enqueue and a dequeue, one thread, no device
@@ -25,7 +25,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,1000,100000",
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     flows: Vec<u32>,
-    /// Numbers of packets in the backlog [default: one for each flow, at least 256]
+    /// Numbers of packets in the backlog [default: one for each flow, at least 256]. red holds at
+    /// most 689160, bfifo 2863311
     #[arg(long, value_name = "N,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(64..=10_000_000))]
     backlog: Vec<u32>,
@@ -46,10 +47,27 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (rounds, subjects) = (args.common.rounds as usize, subjects(&args.kinds)?);
     let backlogs = args.backlog.clone();
     let flows = args.flows.clone();
-    let steps = flows.len() * backlogs.len().max(1) * subjects.len() * rounds;
     let plan = Plan { subjects, flows, backlogs, window: args.common.seconds, rounds };
-    let run = Run::expecting(&args.common.reports, steps, plan.expected())?;
+    check_room(&plan, args)?;
+    let run = Run::expecting(&args.common.reports, plan.steps(), plan.expected())?;
     measured(run, &plan)
+}
+
+/// Checks that the kinds can hold the backlogs. If the user named the kinds, one that cannot is an
+/// error; otherwise the kind is left out, and a warning says so.
+fn check_room(plan: &Plan, args: &Args) -> Result<()> {
+    let option = if args.backlog.is_empty() { "--flows" } else { "--backlog" };
+    for (subject, backlog) in plan.left_out() {
+        let (name, most) = (subject.name(), subject.backlog_max());
+        let why = format!("{name} holds at most {most} packets of {LEN} bytes");
+        if !args.kinds.is_empty() {
+            return Err(usage(format!(
+                "{option} {backlog}: {why}; give at most {most}, or leave {name} out of --kinds"
+            )));
+        }
+        tell(&format!("warning: {option} {backlog} leaves {name} out: {why}"));
+    }
+    Ok(())
 }
 
 /// Measures, and writes and prints the results.
@@ -120,4 +138,46 @@ fn table(cells: &[Measurement]) -> String {
     columns.extend(FIGURES.iter().map(Figure::column));
     columns.push(FIGURES[0].ratio_column("x binary heap", |cell| heap(cells, cell)));
     common::table(cells, &columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use onramp_core::qdisc::KINDS;
+
+    use super::*;
+
+    /// A `plug` holds its packets until somebody releases them.
+    #[test]
+    fn a_failed_cell_leaves_the_rest() {
+        let kind = |id: &str| KINDS.iter().find(|kind| kind.id == id).expect("a kind");
+        let subjects = ["plug", "pfifo"].map(|id| Subject::Kind(kind(id))).to_vec();
+        let window = Duration::from_millis(1);
+        let plan = Plan { subjects, flows: vec![1], backlogs: vec![64], window, rounds: 2 };
+        let document = Run::failed(|run| measured(run, &plan));
+        let failures = document["failures"].as_array().expect("failures");
+        let cells: Vec<_> = failures.iter().map(|failure| failure["cell"].as_str()).collect();
+        assert_eq!(cells, [Some("plug, 1 flows, backlog 64")]);
+        let rows = document["rows"].as_array().expect("rows");
+        let designs: Vec<_> = rows.iter().map(|row| row["design"].as_str()).collect();
+        assert_eq!(designs, [Some("pfifo")]);
+    }
+
+    /// The help names the largest backlogs.
+    #[test]
+    fn the_help_knows_what_is_held() {
+        use clap::Args as _;
+        let command = Args::augment_args(clap::Command::new("qdisc"));
+        let backlog = command.get_arguments().find(|it| it.get_id() == "backlog");
+        let help = backlog.and_then(clap::Arg::get_help).expect("a help").to_string();
+        let bounded = qdisc::subjects().into_iter().filter(|it| it.backlog_max() < u32::MAX);
+        for subject in bounded {
+            assert!(
+                help.contains(&subject.backlog_max().to_string()),
+                "{}: {help}",
+                subject.name()
+            );
+        }
+    }
 }

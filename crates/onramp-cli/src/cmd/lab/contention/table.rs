@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use onramp_lab::contention::{Manners, Ratio, Row};
+use onramp_lab::contention::{Design, Manners, Plan, Ratio, Row};
 use onramp_lab::lockstat::{LockRow, lockmeter_table, perf_table};
 use onramp_lab::measure::{Percentiles, Spread};
 use onramp_lab::memory::Memory;
@@ -21,15 +21,7 @@ thread can be preempted at any time.
 pub(super) fn contention(results: &Results, histograms: bool) -> String {
     let Results { cpus, plan, rows } = results;
     let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "{} x {} s each, qdisc {}, {} queue(s), null device, {} ns a packet: median (min - max)",
-        plan.rounds,
-        plan.window.as_secs_f64(),
-        plan.qdisc,
-        plan.queues,
-        plan.device_ns,
-    );
+    text.push_str(&heading(plan));
     let ratios = [Ratio::to_onramp(rows), Ratio::to_base(rows)];
     let tables = plan.threads.iter().flat_map(|n| plan.manners.iter().map(move |m| (*n, *m)));
     for (threads, manners) in tables {
@@ -52,6 +44,25 @@ pub(super) fn contention(results: &Results, histograms: bool) -> String {
                 text.push_str(&row.send.octaves().render());
             }
         }
+    }
+    text
+}
+
+/// Returns what all tables have in common, and which designs have neither the qdisc nor the device.
+fn heading(plan: &Plan) -> String {
+    let (bare, paths): (Vec<Design>, Vec<Design>) =
+        plan.designs.iter().partition(|design| design.is_peer());
+    let behind = if paths.is_empty() {
+        "no qdisc, no device".to_owned()
+    } else {
+        let Plan { qdisc, queues, device_ns, .. } = plan;
+        format!("qdisc {qdisc}, {queues} queue(s), null device, {device_ns} ns a packet")
+    };
+    let (rounds, seconds) = (plan.rounds, plan.window.as_secs_f64());
+    let mut text = format!("{rounds} x {seconds} s each, {behind}: median (min - max)\n");
+    if !paths.is_empty() && !bare.is_empty() {
+        let names: Vec<_> = bare.iter().map(|design| design.name()).collect();
+        let _ = writeln!(text, "bare queues, without qdisc and device: {}", names.join(", "));
     }
     text
 }
