@@ -14,7 +14,7 @@ use super::trial::{self, PATIENCE};
 use super::{Design, Load, Manners, Measurement, Plan};
 use crate::lockstat::LockRow;
 use crate::measure::Steps;
-use crate::measure::{Gate, Phase, PhaseCell};
+use crate::measure::{Finally, Gate, Phase, PhaseCell};
 use crate::memory::Memory;
 use crate::path::{Account, Behind, LOCKS, Path, Seat, Sent, Worker};
 use crate::peer::{Seen, numbers};
@@ -70,6 +70,7 @@ impl Visit for Race {
         let over = PhaseCell::new();
         let (submitted, at_the_door) = thread::scope(|scope| {
             let (path, phase, gate, race) = (&path, &phase, &gate, &self);
+            let _stops = Finally::new(|| over.set(Phase::Stop));
             if path.consumes() {
                 // If the drainer (the thread that takes packets out of the queue) stopped together
                 // with the senders, packets would stay in the queue. So the drainer runs until the
@@ -83,7 +84,6 @@ impl Visit for Race {
             gate.open();
             let sent: Vec<_> =
                 senders.into_iter().map(|sender| sender.join().expect("it only sends")).collect();
-            over.set(Phase::Stop);
             (sent.iter().map(|sent| sent.0).collect(), sent.iter().map(|sent| sent.1).sum())
         });
         Outcome { submitted, at_the_door, account: path.finish() }

@@ -92,9 +92,9 @@ impl Subject {
 /// So at high rates, where the thresholds are large, `avpkt` is doubled until `red` accepts the
 /// line: the same bytes are then fewer packets.
 fn red(rate: Rate) -> String {
-    let lines = (0..=AVPKT_DOUBLINGS).map(|doublings| red_line(rate, 1_000 << doublings));
-    let mut lines = lines.skip_while(|line| line.parse::<Spec>().is_err());
-    lines.next().unwrap_or_else(|| red_line(rate, 1_000))
+    let mut lines = (0..=AVPKT_DOUBLINGS).map(|doublings| red_line(rate, 1_000 << doublings));
+    let accepted = lines.find(|line| line.parse::<Spec>().is_ok());
+    accepted.unwrap_or_else(|| red_line(rate, 1_000))
 }
 
 fn red_line(rate: Rate, avpkt: u64) -> String {
@@ -126,15 +126,13 @@ mod tests {
     /// 10 Gbit/s.
     #[test]
     fn the_parameters_are_valid_at_every_rate() {
-        for kind in Subject::KINDS {
-            let subject = Subject::new(kind).expect("a kind");
-            let mut rate = 12_500;
-            while rate < 1_250_000_000 {
-                for rate in [rate, 1_250_000_000] {
-                    let setup = subject.setup(true, Rate::bytes_per_second(rate));
-                    assert!(setup.is_ok(), "{kind} at {rate} bytes per second: {setup:?}");
-                }
-                rate += rate / 16;
+        let most = 1_250_000_000;
+        let rates = std::iter::successors(Some(12_500), |rate| Some(rate + rate / 16));
+        for rate in rates.take_while(|rate| *rate < most).chain([most]) {
+            for kind in Subject::KINDS {
+                let subject = Subject::new(kind).expect("a kind");
+                let setup = subject.setup(true, Rate::bytes_per_second(rate));
+                assert!(setup.is_ok(), "{kind} at {rate} bytes per second: {setup:?}");
             }
         }
     }
