@@ -39,9 +39,12 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// Returns a command that runs the program with these arguments.
+/// Returns a command that runs the program with these arguments. A shell that started the tests in
+/// the background made them ignore SIGINT. The program would inherit that and, as it should, go on
+/// when a test interrupts it; so `env` gives the signals their usual effect again.
 fn onramp<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onramp"));
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_onramp")]);
     command.args(arguments).stdin(Stdio::null());
     command
 }
