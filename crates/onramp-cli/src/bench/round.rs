@@ -366,3 +366,45 @@ impl Round {
 fn difference(earlier: &[u64], later: &[u64]) -> Vec<u64> {
     later.iter().zip(earlier).map(|(later, earlier)| later - earlier).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::super::planted;
+    use super::*;
+
+    /// A method that panics when somebody wants to know what it has sent.
+    struct Secretive;
+
+    impl Session for Secretive {
+        fn run(&self, cx: &ThreadCx<'_>) -> ThreadRecord {
+            cx.gate.wait();
+            cx.calls.0.add(1);
+            while !cx.phase.is_stop() {
+                thread::yield_now();
+            }
+            let [send, accept, wait] = [latency(), latency(), latency()];
+            ThreadRecord { send, accept, wait, refused: 0, lost: BTreeMap::new(), error: None }
+        }
+
+        fn counts(&self) -> Option<PathCounts> {
+            panic!("as planned");
+        }
+
+        fn finish(self: Box<Self>, _patience: Duration) -> Closing {
+            Closing::default()
+        }
+    }
+
+    /// If the senders did not end, this test would never end.
+    #[test]
+    fn the_senders_end_if_the_measurement_panics() {
+        let plan = Plan { window: Duration::from_millis(10), ..planted::plan() };
+        let mut sinks = Sinks::open(&plan, None).expect("sockets");
+        let cells = Cells::new(&plan);
+        let stage = Stage { plan: &plan, session: &Secretive, cells: &cells, receivers: None };
+        let measure = || stage.measure(&mut sinks).map(drop);
+        assert!(catch_unwind(AssertUnwindSafe(measure)).is_err());
+    }
+}
