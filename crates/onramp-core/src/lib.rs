@@ -37,8 +37,8 @@ pub use base::{
     units,
 };
 pub use port::{
-    CATCH_UP_NS, COLLECT, Device, DeviceInfo, JOBS_MAX, Job, Mode, Port, PortOptions, PortWaker,
-    QUOTA, QUOTA_NS, Ran, Share, SharedRate, TICK_NS, TooManyJobs, Transmitted,
+    CATCH_UP_NS, COLLECT, Device, DeviceInfo, DeviceWaker, JOBS_MAX, Job, Mode, Port, PortOptions,
+    PortWaker, QUOTA, QUOTA_NS, Ran, Share, SharedRate, TICK_NS, TooManyJobs, Transmitted,
 };
 pub use sched::{Child, Classes};
 pub use tc::Spec;

@@ -20,6 +20,7 @@
 //! `__qdisc_run` (`net/sched/sch_generic.c`, 7.2). Network cards collect packets in the same way
 //! between two interrupts (`ethtool -C tx-usecs`).
 
+mod cancel;
 mod control;
 mod device;
 mod end;
@@ -37,9 +38,9 @@ use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
-use onramp_queue::{Full, Intake, Owner, PacketList, Pushed};
+use onramp_queue::{Cancels, Full, Intake, Owner, PacketList, Pushed};
 
-pub use self::device::{Device, DeviceInfo, Transmitted};
+pub use self::device::{Device, DeviceInfo, DeviceWaker, Transmitted};
 pub use self::job::{JOBS_MAX, Job, TooManyJobs};
 pub use self::own_time::CATCH_UP_NS;
 pub use self::share::{Share, SharedRate};
@@ -105,11 +106,27 @@ pub struct PortOptions {
     /// port with 0 sends at once what its qdisc allows for a single instant, as Linux does, and
     /// loses rate whenever a timer is late.
     pub catch_up_ns: u64,
+    /// Counts the cancels that may concern packets of the port: see [`Pool::cancel`]. While one
+    /// stands, the owner looks for cancelled packets and drops them. The default counts none.
+    ///
+    /// [`Pool::cancel`]: onramp_queue::Pool::cancel
+    pub cancels: Cancels,
+    /// The handle by which the device tells the port that it has room again, if the caller has
+    /// [attached](Device::attach) the handle to the device already. With the default, `None`, the
+    /// port makes a handle and attaches it. No thread is woken by such a handle; the next owner of
+    /// the port offers the device its packets.
+    pub device_waker: Option<DeviceWaker>,
 }
 
 impl Default for PortOptions {
     fn default() -> Self {
-        Self { mode: Mode::Hybrid, share: None, catch_up_ns: CATCH_UP_NS }
+        Self {
+            mode: Mode::Hybrid,
+            share: None,
+            catch_up_ns: CATCH_UP_NS,
+            cancels: Cancels::default(),
+            device_waker: None,
+        }
     }
 }
 
@@ -201,7 +218,8 @@ impl<D: Device> Port<D> {
         Self::with_options(qdisc, device, cap, PortOptions::default())
     }
 
-    /// Creates a port like [`new`](Self::new), with options.
+    /// Creates a port like [`new`](Self::new), with options. Gives the device a [`DeviceWaker`],
+    /// unless the options have one.
     pub fn with_options(qdisc: Box<dyn Qdisc>, device: D, cap: u16, options: PortOptions) -> Self {
         let mode = options.mode;
         let dedicated = mode == Mode::Dedicated;
@@ -354,12 +372,12 @@ impl<D: Device> Port<D> {
     ) -> Result<(), Owner<'a, PortState<D>>> {
         let Run { now, waker, .. } = *run;
         self.wake_for_requests(&owner, run);
-        if let Stop::Until(at) = stop {
-            waker.visit_by(at);
-        } else if now < owner.retry_at {
+        if now < owner.retry_at {
             // The device was full: the runner offers it the packets again at the time that the
-            // device named.
-            waker.visit_by(owner.retry_at);
+            // device named, or at once if the device has said meanwhile that it has room.
+            waker.visit_by(if owner.room.is_announced() { now } else { owner.retry_at });
+        } else if let Stop::Until(at) = stop {
+            waker.visit_by(at);
         }
         let collects = owner.collects(run);
         match owner.how_to_leave(self.known.mode, collects, stop, now) {

@@ -75,4 +75,6 @@ reasons! {
         "The qdisc or the device panicked, which ended the port that held the packet.";
     DeviceError = "device_error",
         "The device reported an error for which there is no other reason in this list.";
+    Cancelled = "cancelled",
+        "The sender took the packet back before the device had it (`Sender::cancel`).";
 }

@@ -5,6 +5,7 @@
 //! clock and starts no threads.
 
 mod alarm;
+mod cancel;
 mod counter;
 mod drop_reason;
 mod gate;
@@ -17,11 +18,13 @@ mod node;
 mod packet;
 mod pool;
 mod post;
+mod room;
 mod succession;
 mod sync;
 mod wakes;
 
 pub use alarm::{Alarm, Due, Marks, NEVER};
+pub use cancel::Cancels;
 pub use counter::Counter;
 pub use drop_reason::DropReason;
 pub use gate::Gate;
@@ -33,6 +36,7 @@ pub use node::PAYLOAD_MAX;
 pub use packet::Packet;
 pub use pool::{Armed, Bell, Completion, Credits, Pool};
 pub use post::{Out, Post};
+pub use room::Room;
 pub use succession::Succession;
 pub use wakes::{HeldWakes, hold_wakes, is_in_waker};
 

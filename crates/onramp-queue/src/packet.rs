@@ -12,7 +12,7 @@ use std::ptr::{self, NonNull};
 
 use crate::meta::{Layer, Meta};
 use crate::node::home::Home;
-use crate::node::{Node, PAYLOAD_MAX, Tail};
+use crate::node::{Before, Node, PAYLOAD_MAX, Tail};
 
 /// An owned packet: a handle that is one pointer wide.
 #[repr(transparent)]
@@ -174,6 +174,21 @@ impl Packet {
     #[inline]
     pub fn set_submitted(&mut self, submitted: bool) {
         self.tail_mut().submitted = submitted;
+    }
+
+    /// Whether the sender that submitted the packet has [cancelled](crate::Pool::cancel) it, so
+    /// that its port drops it. A packet that a receiver has submitted again is not cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        let tail = self.tail();
+        if tail.tag == 0 || tail.before != Before::New {
+            return false;
+        }
+        // SAFETY: a packet with a tag is one of a pool, and a home outlives the packets of its
+        // pool.
+        let home = unsafe { &*tail.home };
+        home.life.used();
+        home.cancelled.get().is_some_and(|cancelled| cancelled.has(tail.tag))
     }
 
     /// # Safety

@@ -39,6 +39,7 @@
 use std::ptr::{self, NonNull};
 use std::task::{RawWakerVTable, Waker};
 
+use crate::cancel::Cancelled;
 use crate::node::home::{
     BELL, CLOSED, Home, RUNG, WAITING, WAKE_AT, WAKING, free_chain, store_waker,
 };
@@ -47,7 +48,7 @@ use crate::node::{Before, Guests, Node, PAYLOAD_MAX, Tail};
 use crate::packet::Packet;
 use crate::sync::Arc;
 use crate::sync::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
-use crate::{DropReason, Meta, PacketList, mutant};
+use crate::{Cancels, DropReason, Meta, PacketList, mutant};
 
 pub use crate::node::home::Bell;
 
@@ -310,6 +311,28 @@ impl Pool {
             .parts_mut()
             .filter(move |(_, tail)| ptr::eq(tail.home, home) && tail.before != Before::Counted)
             .map(|(meta, tail)| (&*meta, &mut tail.tag))
+    }
+
+    /// Cancels all packets of this pool that carry this [tag](Self::counted) and have not left
+    /// their port yet: from now on they are [cancelled](crate::Packet::is_cancelled), and their
+    /// ports drop them. The cancel stands until [`end_cancel`](Self::end_cancel). `cancels` counts
+    /// the cancels of the link that gets the packets; all calls for a pool must pass clones of the
+    /// same one. The first call for a pool allocates 8 KiB.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the tag is 0, which means that a packet has none.
+    pub fn cancel(&mut self, tag: u16, cancels: &Cancels) {
+        assert_ne!(tag, 0, "tag 0 means that a packet has none");
+        let cancelled = self.home().cancelled.get_or_init(|| Cancelled::new(cancels.clone()));
+        cancelled.add(tag);
+    }
+
+    /// Ends a [cancel](Self::cancel). Call this when the last packet with the tag has come home.
+    pub fn end_cancel(&mut self, tag: u16) {
+        if let Some(cancelled) = self.home().cancelled.get() {
+            cancelled.remove(tag);
+        }
     }
 
     /// Undoes [`submit`](Self::submit) for packets that no port accepted, and restores the state

@@ -61,8 +61,9 @@ pub use self::{
 #[cfg(feature = "tc")]
 pub use onramp_core::{Change, Facts, Setup, Taken, cmd, filter};
 pub use onramp_core::{
-    Child, Clash, Classes, Clock, ConfigError, Device, DeviceInfo, Fault, Handle, Instant, Mode,
-    Rate, Spec, Stopped, Totals, Transmitted, Tree, params, qdisc, show, stats as port_stats, view,
+    Child, Clash, Classes, Clock, ConfigError, Device, DeviceInfo, DeviceWaker, Fault, Handle,
+    Instant, Mode, Rate, Spec, Stopped, Totals, Transmitted, Tree, params, qdisc, show,
+    stats as port_stats, view,
 };
 #[cfg(feature = "link")]
 pub use onramp_dev as dev;

@@ -89,7 +89,7 @@ impl Link {
         let ports = shared.slots.iter().map(|slot| slot.port.snapshot()).collect();
         let mut stats = LinkStats::new(ports, shared.sender_totals());
         (stats.senders, stats.credits) = shared.senders_and_credits();
-        for runner in &shared.rig.runners {
+        for runner in &*shared.rig.runners {
             stats.add_runner(&runner.stats);
         }
         for slot in shared.slots.iter() {

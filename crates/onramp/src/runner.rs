@@ -15,8 +15,10 @@
 //! Source: Linux `kernel/softirq.c` (restart in place a bounded number of times, for at most 2 ms;
 //! wake only when needed).
 
+mod room_call;
 mod thread_group;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -25,8 +27,9 @@ use onramp_core::{Clock, Device, Instant, PortWaker, Ran, TICK_NS};
 use onramp_dev::Priority;
 use onramp_queue::{Alarm, Counter, Gate, NEVER, Post};
 
-use crate::slots::{Slot, Slots};
+use crate::slots::{Slot, Slots, Visits};
 
+pub(crate) use room_call::RoomCall;
 pub(crate) use thread_group::{StartError, ThreadGroup};
 
 /// Greatest number of further rounds that a runner makes at once, without sleeping, because a port
@@ -116,21 +119,16 @@ impl Runner {
 pub(crate) struct Rig {
     /// Whether the link is open, closing or closed, and whether its ports have changed.
     pub(crate) gate: Gate,
-    pub(crate) runners: Box<[Runner]>,
-    pub(crate) threads: Box<ThreadGroup>,
+    pub(crate) runners: Arc<[Runner]>,
+    pub(crate) threads: Arc<ThreadGroup>,
 }
 
 impl Rig {
-    /// Makes `runners` runners, whose threads are not started yet.
-    pub(crate) fn new(runners: usize) -> Self {
-        let (gate, threads) = (Gate::default(), Box::new(ThreadGroup::new(runners)));
-        Self { gate, runners: (0..).map(Runner::new).take(runners).collect(), threads }
-    }
-
-    /// Sets the priority of all threads that will be started.
-    pub(crate) fn ranked(mut self, priority: Option<Priority>) -> Self {
-        self.threads.priority = priority;
-        self
+    /// Makes `runners` runners, whose threads are not started yet, and will have this priority.
+    pub(crate) fn new(runners: usize, priority: Option<Priority>) -> Self {
+        let (gate, threads) = (Gate::default(), ThreadGroup::new(runners, priority));
+        let runners = (0..).map(Runner::new).take(runners).collect();
+        Self { gate, runners, threads: Arc::new(threads) }
     }
 }
 
@@ -154,20 +152,22 @@ pub(crate) struct SlotWaker<'a, D> {
 impl<D: Device> SlotWaker<'_, D> {
     fn wake_by(&self, runner: usize, at: Instant) {
         let Rig { runners, threads, .. } = self.rig;
-        let runner = &runners[runner % runners.len()];
-        if runner.alarm.set(at.0) {
-            // Relaxed: `woke` is only a statistic.
-            self.slot.visits.woke.fetch_add(1, Ordering::Relaxed);
-            threads.wake(runner.post.holder());
-        }
+        wake_by(runners, threads, self.slot.visits(), runner, at);
+    }
+}
+
+/// Wakes a runner, if it would otherwise wake after `at`, because of the port with these `visits`.
+fn wake_by(runners: &[Runner], threads: &ThreadGroup, visits: &Visits, runner: usize, at: Instant) {
+    let runner = &runners[runner % runners.len()];
+    if runner.alarm.set(at.0) {
+        visits.woke.fetch_add(1, Ordering::Relaxed); // Relaxed: `woke` is only a statistic.
+        threads.wake(runner.post.holder());
     }
 }
 
 impl<D: Device> PortWaker for SlotWaker<'_, D> {
     fn visit_by(&self, at: Instant) {
-        let visits = &self.slot.visits;
-        visits.asked.fetch_add(1, Ordering::Relaxed); // Relaxed: `asked` is only a statistic.
-        if at.0 < visits.due.note(at.0) {
+        if self.slot.visits().ask(at) {
             self.slot.mark();
             self.wake_by(self.slot.known.home, at);
         }
@@ -176,7 +176,7 @@ impl<D: Device> PortWaker for SlotWaker<'_, D> {
     #[inline]
     fn check_overdue(&self, now: Instant) {
         let slot = self.slot;
-        if self.rig.runners.len() > 1 && slot.visits.due.at().saturating_add(LATE_NS) <= now.0 {
+        if self.rig.runners.len() > 1 && slot.visits().due.at().saturating_add(LATE_NS) <= now.0 {
             // The port's own runner should have come long ago, so wake the next runner instead.
             self.wake_by(slot.known.home + 1, now);
         }
@@ -214,7 +214,7 @@ impl<D: Device> PortWaker for OwnWaker<'_, D> {
     fn visit_by(&self, at: Instant) {
         let Self(waker, me) = self;
         if waker.slot.known.home == *me {
-            waker.slot.visits.due.note(at.0);
+            waker.slot.visits().due.note(at.0);
         } else {
             waker.visit_by(at);
         }
@@ -277,7 +277,7 @@ fn round<S: Serves<D>, D: Device>(
 ) -> Option<(u32, u64)> {
     let (mut visits, mut next) = (0, NEVER);
     for slot in shared.slots().marked() {
-        let (now, due) = (clock.now(), &slot.visits.due);
+        let (now, due) = (clock.now(), &slot.visits().due);
         let is_home = slot.known.home == seat.me;
         if is_home {
             slot.unmark();
@@ -343,7 +343,7 @@ fn visit<S: Serves<D>, D: Device>(
     }
     // During the visit, requests of the port woke no thread, because a runner reads them before it
     // sleeps. But this thread is no longer a runner, so it wakes the thread that has the role now.
-    let due = slot.visits.due.at();
+    let due = slot.visits().due.at();
     if due != NEVER {
         slot.mark();
         waker.0.wake_by(slot.known.home, Instant(due));

@@ -1,5 +1,6 @@
 //! Senders: the part of a link that one thread owns and sends with.
 
+mod cancel;
 mod push;
 mod room;
 mod watch;
@@ -409,14 +410,19 @@ impl Sender {
     /// as usual.
     #[cold]
     fn purge(&mut self, list: &mut PacketList) {
-        let counters = &self.end.counters;
-        counters.submitted.add(list.len().into());
-        counters.purged.add(list.len().into());
+        self.end.counters.purged.add(list.len().into());
+        self.discard(list, DropReason::Purged);
+    }
+
+    /// Gives packets that a cork held back the drop reason `reason`, and counts them as submitted,
+    /// because the sender had accepted them.
+    fn discard(&mut self, list: &mut PacketList, reason: DropReason) {
+        self.end.counters.submitted.add(list.len().into());
         let now_ns = self.handle.shared.clock.now().0;
         self.pool.submit(list, now_ns);
         self.watched.submit(&self.pool, list);
         for meta in list.metas_mut() {
-            (meta.drop_reason, meta.txtime_ns) = (Some(DropReason::Purged), now_ns);
+            (meta.drop_reason, meta.txtime_ns) = (Some(reason), now_ns);
         }
     }
 
@@ -461,12 +467,14 @@ impl Sender {
     /// completions reported earlier.
     pub fn reclaim(&mut self) -> u32 {
         let Self { pool, watched, on_complete, .. } = self;
-        pool.reclaim_tagged(|completion, tag| {
+        let count = pool.reclaim_tagged(|completion, tag| {
             watched.complete(&completion, tag);
             if let Some(f) = on_complete {
                 f(completion);
             }
-        })
+        });
+        watched.end_cancels(pool);
+        count
     }
 
     /// Returns the number of this sender's packets that use its credits. Counted are packets that

@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use onramp_core::qdisc::{Cx, Qdisc};
 use onramp_core::{
-    Clock, Device, Instant, Mode, Port, PortOptions, PortWaker, RootQdisc, SharedRate,
+    Clock, Device, DeviceWaker, Instant, Mode, Port, PortOptions, PortWaker, RootQdisc, SharedRate,
 };
 use onramp_dev::MonotonicClock;
-use onramp_queue::{Credits, HeldWakes, hold_wakes, is_in_waker};
+use onramp_queue::{Cancels, Credits, HeldWakes, hold_wakes, is_in_waker};
 
 pub use self::close::CloseReport;
 use self::close::Lost;
-use crate::runner::{Rig, Serves, SlotWaker};
+use crate::runner::{Rig, RoomCall, Serves, SlotWaker};
 use crate::slots::{Slot, Slots};
 use crate::stats::{SenderEnd, Totals};
 use crate::{PortError, TrySendError};
@@ -27,18 +27,23 @@ use crate::{PortError, TrySendError};
 /// The device of a port. The devices of one link may be of different kinds.
 pub(crate) type BoxDevice = Box<dyn Device>;
 
-/// A device, with the properties that a link needs. They are read before the link locks its
-/// configuration, because [`Device::info`] is foreign code, which may call the link.
+/// A device, with the properties that a link needs. They are read, and the device gets its handle,
+/// before the link locks its configuration, because [`Device::info`] and [`Device::attach`] are
+/// foreign code, which may call the link.
 pub(crate) struct Described {
     device: BoxDevice,
+    /// The device's handle, by which it says that it has room, and the waker behind the handle.
+    device_waker: DeviceWaker,
+    room_call: Arc<RoomCall>,
     mtu: u32,
     pub(crate) may_block: bool,
 }
 
 impl Described {
-    pub(crate) fn new(device: BoxDevice) -> Self {
+    pub(crate) fn new(mut device: BoxDevice) -> Self {
         let (mtu, may_block) = (device.info().mtu, device.info().may_block);
-        Self { device, mtu, may_block }
+        let (room_call, device_waker) = RoomCall::attach(&mut *device);
+        Self { device, device_waker, room_call, mtu, may_block }
     }
 }
 
@@ -82,6 +87,8 @@ pub(crate) struct Read {
     pub(crate) rig: Rig,
     pub(crate) clock: MonotonicClock,
     pub(crate) credits: Credits,
+    /// Counts the cancels of the link's senders, see [`Sender::cancel`](crate::Sender::cancel).
+    pub(crate) cancels: Cancels,
     /// The number of packets that all senders together should have in flight for each port; `None`
     /// if there is no bound.
     credits_per_port: Option<u32>,
@@ -284,9 +291,10 @@ impl Shared {
         let read = Read {
             id: LINKS.fetch_add(1, Ordering::Relaxed), // Relaxed: a link's id need only be unique.
             slots: Slots::with_capacity(setup.ports_max),
-            rig: Rig::new(setup.runners).ranked(setup.priority),
+            rig: Rig::new(setup.runners, setup.priority),
             clock: MonotonicClock,
             credits: setup.credits,
+            cancels: Cancels::default(),
             credits_per_port: setup.credits_per_port,
             processors: thread::available_parallelism()
                 .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
@@ -375,22 +383,30 @@ impl Shared {
     /// further port. The caller holds the lock on `plan`, and shares the credits out anew
     /// afterwards.
     pub(crate) fn add_port(&self, device: Described, plan: &LinkConfig) -> Option<usize> {
-        let port = self.slots.len();
-        if port >= self.slots.capacity() {
+        let number = self.slots.len();
+        if number >= self.slots.capacity() {
             return None;
         }
-        let Described { device, mtu, may_block } = device;
-        let qdisc = plan.build(port, mtu)?;
-        let share = self.rate.as_ref().map(|rate| rate.share(port));
-        let options = PortOptions { mode: plan.mode, share, catch_up_ns: plan.catch_up_ns };
+        let Described { device, device_waker, room_call, mtu, may_block } = device;
+        let qdisc = plan.build(number, mtu)?;
+        let options = PortOptions {
+            mode: plan.mode,
+            share: self.rate.as_ref().map(|rate| rate.share(number)),
+            catch_up_ns: plan.catch_up_ns,
+            cancels: self.cancels.clone(),
+            device_waker: Some(device_waker),
+        };
         let port = Port::with_options(qdisc, device, plan.burst, options);
         if plan.measures {
             let measure = Box::new(|root: &mut RootQdisc, _: &mut Cx<'_>| root.measure(true));
             let done = port.with(measure, Instant(0), &Nobody);
             debug_assert!(done.is_ok_and(|done| done), "nobody else knows the port");
         }
-        let home = self.slots.len() % self.rig.runners.len();
-        self.slots.add(Slot::new(port, mtu, may_block, home))
+        let home = number % self.rig.runners.len();
+        let slot = Slot::new(port, mtu, may_block, home);
+        // Senders may use the port as soon as it is added, so the device must know it by then.
+        room_call.lead_to(&self.rig, &self.slots, &slot, number);
+        self.slots.add(slot)
     }
 
     /// Returns the port with this number, which must be the number of a port of this link.

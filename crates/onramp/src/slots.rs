@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use onramp_core::{Device, Port};
+use onramp_core::{Device, Instant, Port};
 use onramp_queue::{Due, Marks, Succession};
 
 /// A port of a link, with fixed facts about the port and with the time at which the port wants to
@@ -15,7 +15,6 @@ use onramp_queue::{Due, Marks, Succession};
 pub(crate) struct Slot<D> {
     pub(crate) port: Port<D>,
     pub(crate) known: Known,
-    pub(crate) visits: Visits,
 }
 
 /// Fields that all threads read and that are hardly ever written.
@@ -27,6 +26,9 @@ pub(crate) struct Known {
     pub(crate) may_block: bool,
     /// Number of the runner that serves the port.
     pub(crate) home: usize,
+    /// What is written when the port wants visits. It is shared with the port's device, which may
+    /// outlive the link.
+    visits: Arc<Visits>,
     /// The set of marks of all ports, and the index of this port's mark. A set mark tells the
     /// runners that the port wants a visit.
     mark: Option<(Arc<Marks>, usize)>,
@@ -35,7 +37,7 @@ pub(crate) struct Known {
 }
 
 /// Fields that the port's owners and the runners write.
-#[derive(Default)]
+#[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Visits {
     pub(crate) due: Due,
@@ -58,27 +60,47 @@ pub(crate) struct Visits {
 const _: () = {
     const LINES: usize = 128;
     assert!(offset_of!(Slot<Box<dyn Device>>, known).is_multiple_of(LINES));
-    assert!(offset_of!(Slot<Box<dyn Device>>, visits).is_multiple_of(LINES));
     assert!(size_of::<Known>() == LINES && size_of::<Visits>() == LINES);
 };
 
+impl Visits {
+    /// Notes that the port wants a visit at `at` or before. Returns true if it did not want one so
+    /// early yet; the caller must then mark the port and wake its runner.
+    #[inline]
+    pub(crate) fn ask(&self, at: Instant) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed); // Relaxed: `asked` is only a statistic.
+        at.0 < self.due.note(at.0)
+    }
+}
+
 impl<D: Device> Slot<D> {
     pub(crate) fn new(port: Port<D>, mtu: u32, may_block: bool, home: usize) -> Self {
-        let succession = Succession::default();
-        let known = Known { mtu, may_block, home, mark: None, succession };
-        Self { port, known, visits: Visits::default() }
+        let (visits, succession) = (Arc::default(), Succession::default());
+        let known = Known { mtu, may_block, home, visits, mark: None, succession };
+        Self { port, known }
+    }
+
+    /// Returns the notes of when the port wants to be visited, and why.
+    #[inline]
+    pub(crate) fn visits(&self) -> &Visits {
+        &self.known.visits
+    }
+
+    /// Returns the same notes, for a thread that may outlive the port.
+    pub(crate) fn share_visits(&self) -> Arc<Visits> {
+        self.known.visits.clone()
     }
 
     /// Whether the port has missed a change of its tree, so that the whole tree has to be built
     /// anew.
     pub(crate) fn is_stale(&self) -> bool {
         // Relaxed: the lock on the link's configuration guards the flag `stale`.
-        self.visits.stale.load(Ordering::Relaxed)
+        self.visits().stale.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_stale(&self, stale: bool) {
         // Relaxed: the lock on the link's configuration guards the flag `stale`.
-        self.visits.stale.store(stale, Ordering::Relaxed);
+        self.visits().stale.store(stale, Ordering::Relaxed);
     }
 
     /// Sets the port's mark, so that a runner looks at the port in its next round.
@@ -100,7 +122,7 @@ impl<D: Device> Slot<D> {
     /// record only when it visits the port.
     pub(crate) fn want_room(&self) {
         // Release: publishes what the sender did before; pairs with the acquire in `take_wish`.
-        self.visits.wanted.store(true, Ordering::Release);
+        self.visits().wanted.store(true, Ordering::Release);
     }
 
     /// Removes the record that a sender waits until the port accepts packets again (see
@@ -108,9 +130,9 @@ impl<D: Device> Slot<D> {
     pub(crate) fn take_wish(&self) -> bool {
         // Relaxed: a thread that sets `wanted` then asks for a visit of a runner, and this request
         // makes the flag visible to the runner that visits the port.
-        self.visits.wanted.load(Ordering::Relaxed)
+        self.visits().wanted.load(Ordering::Relaxed)
             // Acquire: makes visible what the sender did; pairs with the release in `want_room`.
-            && self.visits.wanted.swap(false, Ordering::Acquire)
+            && self.visits().wanted.swap(false, Ordering::Acquire)
     }
 
     /// Records whether another thread owned the port during a runner's visit. Returns at how many
@@ -119,15 +141,16 @@ impl<D: Device> Slot<D> {
         // Relaxed: only the visiting runner writes this count of visits, and a stale count only
         // changes the time of the next visit.
         let vain =
-            if owned { self.visits.vain.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
-        self.visits.vain.store(vain, Ordering::Relaxed); // Relaxed: only this thread counts visits.
+            if owned { self.visits().vain.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+        // Relaxed: only this thread counts visits.
+        self.visits().vain.store(vain, Ordering::Relaxed);
         vain
     }
 
     /// Returns how often the port asked for a visit, and how many of these requests woke a runner.
     pub(crate) fn calls(&self) -> (u64, u64) {
         // Relaxed: the numbers are only statistics.
-        (self.visits.asked.load(Ordering::Relaxed), self.visits.woke.load(Ordering::Relaxed))
+        (self.visits().asked.load(Ordering::Relaxed), self.visits().woke.load(Ordering::Relaxed))
     }
 }
 
@@ -152,6 +175,11 @@ impl<D> Slots<D> {
     pub(crate) fn with_capacity(capacity: usize) -> Self {
         let cells = (0..capacity).map(|_| OnceLock::new()).collect();
         Self { cells, len: AtomicUsize::new(0), marks: Arc::new(Marks::new(capacity)) }
+    }
+
+    /// Returns the marks of all ports. They outlive the ports if need be.
+    pub(crate) fn marks(&self) -> Arc<Marks> {
+        self.marks.clone()
     }
 
     /// Adds a port and returns its number. If there is no place for it, returns `None` and drops

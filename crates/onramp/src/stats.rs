@@ -18,6 +18,8 @@ pub(crate) struct SenderCounters {
     /// Number of packets that a cork still held back when the link was closed, and that were
     /// dropped for this reason.
     pub(crate) purged: Counter,
+    /// Number of packets that a cork held back when the sender cancelled them.
+    pub(crate) cancelled: Counter,
     pub(crate) waits: Counter,
     pub(crate) parks: Counter,
 }
@@ -37,6 +39,7 @@ pub(crate) struct Totals {
     submitted: u64,
     refused: u64,
     purged: u64,
+    cancelled: u64,
     waits: u64,
     parks: u64,
 }
@@ -46,6 +49,7 @@ impl Totals {
         self.submitted += sender.submitted.get();
         self.refused += sender.refused.get();
         self.purged += sender.purged.get();
+        self.cancelled += sender.cancelled.get();
         self.waits += sender.waits.get();
         self.parks += sender.parks.get();
     }
@@ -116,8 +120,10 @@ impl LinkStats {
         for (reason, n) in ports.iter().flat_map(|port| &port.dropped) {
             *dropped.entry(*reason).or_default() += n;
         }
-        if totals.purged > 0 {
-            *dropped.entry(DropReason::Purged).or_default() += totals.purged;
+        let corked =
+            [(DropReason::Purged, totals.purged), (DropReason::Cancelled, totals.cancelled)];
+        for (reason, n) in corked.into_iter().filter(|(_, n)| *n > 0) {
+            *dropped.entry(reason).or_default() += n;
         }
         let sent = ports.iter().map(|port| port.sent).sum();
         let out: u64 = sent + dropped.values().sum::<u64>();
@@ -198,16 +204,21 @@ mod tests {
             sender.waits.add(13 * times);
             sender.parks.add(17 * times);
             sender.purged.add(19 * times);
+            sender.cancelled.add(23 * times);
             totals.add(&sender);
         }
         let stats = LinkStats::new(vec![first, second], totals);
         assert_eq!((stats.submitted, stats.made, stats.refused), (150_000, 3, 33));
         assert_eq!((stats.sent, stats.sent_bytes, stats.held), (60, 800, 10_000));
         assert_eq!((stats.waits, stats.parks), (39, 51));
-        let dropped =
-            [(DropReason::Overlimit, 12), (DropReason::Congested, 6), (DropReason::Purged, 57)];
+        let dropped = [
+            (DropReason::Overlimit, 12),
+            (DropReason::Congested, 6),
+            (DropReason::Purged, 57),
+            (DropReason::Cancelled, 69),
+        ];
         assert_eq!(stats.dropped, dropped.into());
-        assert_eq!(stats.dropped_total(), 75);
+        assert_eq!(stats.dropped_total(), 144);
         assert_eq!(stats.ports.iter().map(|port| port.sent).collect::<Vec<_>>(), [20, 40]);
         // If no packets were corked when the link closed, `dropped` has no entry for the drop
         // reason `Purged`.

@@ -1,6 +1,9 @@
 //! The interface between a port and the device that transmits the port's packets.
 
-use onramp_queue::PacketList;
+use std::sync::Arc;
+use std::task::Waker;
+
+use onramp_queue::{PacketList, Room};
 
 use crate::base::Instant;
 
@@ -47,7 +50,8 @@ pub struct Transmitted {
     /// message.
     pub messages: u32,
     /// Time at which to offer the packets left in the burst again, or `None` if the device took the
-    /// whole burst.
+    /// whole burst. The port offers them earlier if the device [says](DeviceWaker::wake) that it
+    /// has room.
     pub retry_at: Option<Instant>,
 }
 
@@ -104,6 +108,14 @@ pub trait Device: Send {
     /// Returns the properties of the device that never change.
     fn info(&self) -> &DeviceInfo;
 
+    /// Gives the device the handle by which it tells its port that it has room again. Called once,
+    /// before the first [`transmit`](Self::transmit). By default, the device drops the handle; the
+    /// port then offers the packets that the device did not take again at the time that the device
+    /// names.
+    fn attach(&mut self, waker: DeviceWaker) {
+        drop(waker);
+    }
+
     /// Sends packets from the front of `burst`. Should not block.
     ///
     /// Moves every packet that was sent or that failed to `done`, in order, with
@@ -123,9 +135,147 @@ pub trait Device: Send {
     ) -> Transmitted;
 }
 
+/// The handle by which a device that was full tells its port that it has room again, so that the
+/// port offers the device its packets at once, and not only at the time that the device named
+/// ([`Transmitted::retry_at`]). The device gets the handle from [`Device::attach`].
+///
+/// A device whose packets another thread takes away: `transmit` puts them into a ring, and the
+/// thread that empties the ring says so.
+///
+/// ```
+/// use std::collections::VecDeque;
+/// use std::sync::{Arc, Mutex};
+///
+/// use onramp_core::{Device, DeviceInfo, DeviceWaker, Instant, Transmitted};
+/// use onramp_queue::{Packet, PacketList};
+///
+/// const ROOM: usize = 4;
+///
+/// #[derive(Default)]
+/// struct Ring {
+///     slots: Mutex<VecDeque<Vec<u8>>>,
+/// }
+///
+/// struct ToRing {
+///     info: DeviceInfo,
+///     ring: Arc<Ring>,
+///     waker: Arc<Mutex<Option<DeviceWaker>>>,
+/// }
+///
+/// impl Device for ToRing {
+///     fn info(&self) -> &DeviceInfo {
+///         &self.info
+///     }
+///
+///     fn attach(&mut self, waker: DeviceWaker) {
+///         *self.waker.lock().unwrap() = Some(waker);
+///     }
+///
+///     fn transmit(
+///         &mut self,
+///         burst: &mut PacketList,
+///         done: &mut PacketList,
+///         now: Instant,
+///     ) -> Transmitted {
+///         let mut slots = self.ring.slots.lock().unwrap();
+///         while slots.len() < ROOM
+///             && let Some(packet) = burst.pop_front()
+///         {
+///             slots.push_back(packet.payload().to_vec());
+///             done.push_back(packet);
+///         }
+///         // The time is a safeguard: if the ring is full, its reader says when there is room.
+///         let retry_at = (!burst.is_empty()).then(|| now.after(100_000_000));
+///         Transmitted { retry_at, ..Transmitted::default() }
+///     }
+/// }
+///
+/// /// What the other thread does again and again: takes the packets out of the ring, and says so.
+/// fn empty(ring: &Ring, waker: &Mutex<Option<DeviceWaker>>) -> usize {
+///     let taken = std::mem::take(&mut *ring.slots.lock().unwrap());
+///     // The ring is unlocked here: the woken thread may offer packets at once.
+///     if let Some(waker) = &*waker.lock().unwrap() {
+///         waker.wake();
+///     }
+///     taken.len()
+/// }
+///
+/// let info = DeviceInfo::new("ring".to_owned(), 1_514).never_blocks();
+/// let (ring, waker) = (Arc::<Ring>::default(), Arc::default());
+/// let mut device = ToRing { info, ring: ring.clone(), waker: Arc::clone(&waker) };
+/// device.attach(DeviceWaker::default()); // A link does this.
+/// let mut burst: PacketList = (0..6).map(|_| Packet::with_payload(b"hello")).collect();
+/// let mut done = PacketList::new();
+/// assert!(device.transmit(&mut burst, &mut done, Instant(0)).retry_at.is_some());
+/// assert_eq!((burst.len(), empty(&ring, &waker)), (2, 4));
+/// assert_eq!(device.transmit(&mut burst, &mut done, Instant(0)).retry_at, None);
+/// ```
+#[derive(Clone, Debug)]
+pub struct DeviceWaker(Arc<Link>);
+
+/// The connection between a device and its port.
+#[derive(Debug)]
+struct Link {
+    room: Room,
+    /// Makes a thread visit the port.
+    visit: Waker,
+}
+
+impl Default for DeviceWaker {
+    /// Makes a handle that wakes no thread: the next owner of the port offers the device its
+    /// packets.
+    fn default() -> Self {
+        Self::new(Waker::noop().clone())
+    }
+}
+
+impl DeviceWaker {
+    /// Makes a handle for the device of a port. The code that manages the port makes it,
+    /// [attaches](Device::attach) a clone to the device, and gives it to the port
+    /// ([`PortOptions::device_waker`](super::PortOptions::device_waker)). `visit` is woken when the
+    /// device has room for which the port waits; it must make a thread
+    /// [visit](super::Port::visit) the port soon.
+    #[must_use]
+    pub fn new(visit: Waker) -> Self {
+        Self(Arc::new(Link { room: Room::default(), visit }))
+    }
+
+    /// Tells the port that the device has room again. If the port waits for that, it offers the
+    /// device its packets at once. Otherwise the call costs one atomic exchange, and the port
+    /// offers packets once more when the device is full the next time.
+    ///
+    /// Any thread may call this, at any time, but better not [`Device::transmit`] itself. Make the
+    /// room first, then call this, and hold no lock that `transmit` takes. A call that comes while
+    /// `transmit` is just refusing packets is not lost. When the port is closed or gone, the call
+    /// does nothing.
+    pub fn wake(&self) {
+        if self.0.room.announce() {
+            self.0.visit.wake_by_ref();
+        }
+    }
+
+    /// For the port's owner, whose packets the device did not take: see [`Room::want`].
+    pub(super) fn want(&self) -> bool {
+        self.0.room.want()
+    }
+
+    /// For the port's owner, before the device's time has come: see [`Room::take`].
+    pub(super) fn take(&self) -> bool {
+        self.0.room.take()
+    }
+
+    /// Whether the device has said that it has room: see [`Room::is_announced`].
+    pub(super) fn is_announced(&self) -> bool {
+        self.0.room.is_announced()
+    }
+}
+
 impl<D: Device + ?Sized> Device for Box<D> {
     fn info(&self) -> &DeviceInfo {
         (**self).info()
+    }
+    fn attach(&mut self, waker: DeviceWaker) {
+        (**self).attach(waker);
     }
     fn transmit(
         &mut self,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use onramp_queue::{DropReason, PacketList};
+use onramp_queue::{Cancels, DropReason, PacketList};
 
 use super::job::Job;
 use super::own_time::OwnTime;
@@ -10,7 +10,7 @@ use super::pace::Pace;
 use super::run::{Leave, Run, Stop};
 use super::{FRUITLESS_MAX, LONG_QUOTA, Mode, PortOptions, QUOTA, TICK_NS};
 use crate::base::Instant;
-use crate::port::{Device, Share};
+use crate::port::{Device, DeviceWaker, Share};
 use crate::sched::{Cx, Dequeue, Qdisc};
 use crate::tree::RootQdisc;
 
@@ -29,8 +29,11 @@ pub(super) struct PortState<D> {
     pub(super) inbox: PacketList,
     /// Packets that have left the qdisc but that the device has not taken yet: at most one burst.
     pub(super) burst: PacketList,
-    /// The device was full: time before which it is not offered packets again.
+    /// The device was full: time before which it is not offered packets again, unless it says
+    /// (`room`) that it has room.
     pub(super) retry_at: Instant,
+    pub(super) room: DeviceWaker,
+    pub(super) cancels: Cancels,
     pub(super) own_time: OwnTime,
     pace: Pace,
     /// Jobs (changes and queries of the tree) that run in the owner's next turn.
@@ -44,8 +47,13 @@ pub(super) struct PortState<D> {
     pub(super) is_buried: bool,
 }
 
-impl<D> PortState<D> {
-    pub(super) fn new(qdisc: Box<dyn Qdisc>, device: D, options: PortOptions) -> Self {
+impl<D: Device> PortState<D> {
+    pub(super) fn new(qdisc: Box<dyn Qdisc>, mut device: D, options: PortOptions) -> Self {
+        let room = options.device_waker.unwrap_or_else(|| {
+            let room = DeviceWaker::default();
+            device.attach(room.clone());
+            room
+        });
         Self {
             root: RootQdisc::new(qdisc).charged(true),
             device,
@@ -54,6 +62,8 @@ impl<D> PortState<D> {
             inbox: PacketList::new(),
             burst: PacketList::new(),
             retry_at: Instant(0),
+            room,
+            cancels: options.cancels,
             own_time: OwnTime::new(options.catch_up_ns),
             pace: Pace::default(),
             jobs: VecDeque::new(),
@@ -62,9 +72,7 @@ impl<D> PortState<D> {
             is_buried: false,
         }
     }
-}
 
-impl<D: Device> PortState<D> {
     /// Appends packets from the intake to `inbox`, so that the next turn moves them into the qdisc.
     pub(super) fn receive(&mut self, packets: &mut PacketList) {
         let Some(newest) = packets.back() else { return };
@@ -103,6 +111,9 @@ impl<D: Device> PortState<D> {
             // Record how long only the oldest packet has waited in the intake. One value per turn
             // is enough, because the owner takes all staged packets together.
             run.stats.staging_ns.record(run.now.since(oldest));
+        }
+        if self.cancels.stand() {
+            self.drop_staged(run);
         }
         let stop = loop {
             let behind = self.own_time.is_behind(run.now);
@@ -182,37 +193,23 @@ impl<D: Device> PortState<D> {
     /// Gives bursts of packets to the device until no packet may leave or the quota is used up.
     /// Returns the reason for stopping.
     fn send(&mut self, run: &mut Run<'_>) -> Stop {
-        let (now, stats) = (run.now, run.stats);
+        let now = run.now;
         if now < self.retry_at {
-            self.own_time.give_up(now);
-            return Stop::Until(self.retry_at);
+            if !self.room.take() {
+                self.own_time.give_up(now);
+                return Stop::Until(self.retry_at);
+            }
+            self.retry_at = now;
         }
         self.update_share(self.own_time.now(), false);
         loop {
             let next = self.fill(run);
+            let cancelled = if self.cancels.stand() { self.drop_dequeued(run) } else { 0 };
             if self.burst.is_empty() {
-                return next;
-            }
-            stats.bursts.add(1);
-            let (offered, bytes) = (self.burst.len(), self.burst.bytes());
-            stats.burst_packets.record(u64::from(offered));
-            let oldest = self.burst.front().map_or(now, |pkt| Instant(pkt.enqueued_ns));
-            let mut out = PacketList::new();
-            let transmitted = self.device.transmit(&mut self.burst, &mut out, now);
-            self.pace.transmitted(transmitted.calls);
-            // The subtraction saturates, because a broken device may leave more packets in the
-            // burst than it was offered.
-            let gone = offered.saturating_sub(self.burst.len());
-            run.quota.send = run.quota.send.saturating_sub(gone);
-            run.quota.handed += gone.saturating_sub(out.len());
-            let gone_bytes = bytes.saturating_sub(self.burst.bytes());
-            stats.count_out(gone, gone_bytes, oldest, now, &mut out);
-            run.done.append(&mut out);
-            if transmitted.retry_at.is_some() || !self.burst.is_empty() {
-                self.root.count_requeues(self.burst.len());
-                // If the device is full but names no time, it is offered packets again after a
-                // tick.
-                self.retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
+                if cancelled == 0 {
+                    return next;
+                }
+            } else if !self.offer(run) {
                 // From now on, the device and not the qdisc holds the packets back.
                 self.own_time.give_up(now);
                 return Stop::Until(self.retry_at);
@@ -224,6 +221,36 @@ impl<D: Device> PortState<D> {
                 return Stop::Quota;
             }
         }
+    }
+
+    /// Offers the burst to the device. Returns false if the device is to be offered no more packets
+    /// for now, because it is full or has asked for a pause; `retry_at` then says until when.
+    fn offer(&mut self, run: &mut Run<'_>) -> bool {
+        let (now, stats) = (run.now, run.stats);
+        stats.bursts.add(1);
+        let (offered, bytes) = (self.burst.len(), self.burst.bytes());
+        stats.burst_packets.record(u64::from(offered));
+        let oldest = self.burst.front().map_or(now, |pkt| Instant(pkt.enqueued_ns));
+        let mut out = PacketList::new();
+        let transmitted = self.device.transmit(&mut self.burst, &mut out, now);
+        self.pace.transmitted(transmitted.calls);
+        // The subtraction saturates, because a broken device may leave more packets in the burst
+        // than it was offered.
+        let gone = offered.saturating_sub(self.burst.len());
+        run.quota.send = run.quota.send.saturating_sub(gone);
+        run.quota.handed += gone.saturating_sub(out.len());
+        let gone_bytes = bytes.saturating_sub(self.burst.bytes());
+        stats.count_out(gone, gone_bytes, oldest, now, &mut out);
+        run.done.append(&mut out);
+        if transmitted.retry_at.is_none() && self.burst.is_empty() {
+            return true;
+        }
+        self.root.count_requeues(self.burst.len());
+        // If the device is full but names no time, it is offered packets again after a tick; if it
+        // has said meanwhile that it has room, at once.
+        let retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
+        self.retry_at = if self.room.want() { now } else { retry_at };
+        false
     }
 
     /// Moves packets from the qdisc into `burst`, up to [`QUOTA`] packets in all, at the instants

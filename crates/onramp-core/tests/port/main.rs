@@ -2,10 +2,12 @@
 //! runner an object that records which visits are requested.
 
 mod busy;
+mod cancel;
 mod close;
 mod counts;
 mod death;
 mod device;
+mod device_waker;
 mod edges;
 mod histograms;
 mod hold;

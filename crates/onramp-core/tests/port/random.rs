@@ -147,8 +147,8 @@ fn catch_up() -> impl Strategy<Value = u64> {
 fn options() -> impl Strategy<Value = PortOptions> {
     (mode(), catch_up()).prop_map(|(mode, catch_up_ns)| PortOptions {
         mode,
-        share: None,
         catch_up_ns,
+        ..PortOptions::default()
     })
 }
 

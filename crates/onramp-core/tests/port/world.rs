@@ -7,7 +7,8 @@ use onramp_core::Spec;
 use onramp_core::qdisc::Qdisc;
 use onramp_core::stats::{BUCKETS, PortSnapshot};
 use onramp_core::{
-    Device, DeviceInfo, Instant, Job, Mode, Port, PortOptions, PortWaker, Ran, Share, Transmitted,
+    Device, DeviceInfo, DeviceWaker, Instant, Job, Mode, Port, PortOptions, PortWaker, Ran, Share,
+    Transmitted,
 };
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -57,6 +58,16 @@ pub(crate) struct Wire {
     pub(crate) elsewhere: PacketList,
     /// Whether the device panics when it is called.
     pub(crate) panics: bool,
+    /// The device's handle, and whether the device uses it while it refuses packets.
+    pub(crate) waker: Option<DeviceWaker>,
+    pub(crate) wakes: bool,
+}
+
+impl Wire {
+    /// Says that the device has room again.
+    pub(crate) fn wake(&self) {
+        self.waker.as_ref().expect("the port has attached it").wake();
+    }
 }
 
 /// A list of jobs that can be printed: only their number is shown.
@@ -160,6 +171,10 @@ impl Device for Script {
         &self.info
     }
 
+    fn attach(&mut self, waker: DeviceWaker) {
+        self.wire.lock().unwrap().waker = Some(waker);
+    }
+
     fn transmit(
         &mut self,
         burst: &mut PacketList,
@@ -209,6 +224,9 @@ impl Device for Script {
         }
         if done.len() > before {
             wire.ages.count(age);
+        }
+        if std::mem::take(&mut wire.wakes) {
+            wire.wake();
         }
         let full = wire.rests || !burst.is_empty() && !wire.sulks;
         let retry_at = full.then(|| now.after(wire.retry_ns));

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use onramp_core::{Device, DeviceInfo, Instant, Transmitted};
+use onramp_core::{Device, DeviceInfo, DeviceWaker, Instant, Transmitted};
 use onramp_dev::{Loopback, Network, Receiver};
 use onramp_queue::{Counter, DropReason, PacketList};
 
@@ -99,6 +99,10 @@ impl<D: Device> Switched<D> {
 impl<D: Device> Device for Switched<D> {
     fn info(&self) -> &DeviceInfo {
         self.device.info()
+    }
+
+    fn attach(&mut self, waker: DeviceWaker) {
+        self.device.attach(waker);
     }
 
     fn transmit(

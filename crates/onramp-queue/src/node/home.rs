@@ -3,10 +3,12 @@
 
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
 use std::task::Waker;
 
 use super::Node;
 use super::word::Word;
+use crate::cancel::Cancelled;
 use crate::mutant;
 #[cfg(not(loom))]
 use crate::sync::AtomicU64;
@@ -36,6 +38,8 @@ pub(crate) const WAKE_AT: u16 = 0x8000;
 pub(crate) struct Home {
     pub(crate) word: Padded<Door>,
     pub(crate) waker: UnsafeCell<Option<Waker>>,
+    /// The tags of the pool's packets that the sender has cancelled; empty until it first cancels.
+    pub(crate) cancelled: OnceLock<Cancelled>,
     pub(crate) life: Life,
 }
 
@@ -104,7 +108,8 @@ pub(crate) unsafe fn free_chain(mut node: *mut Node) {
 
 impl Home {
     pub(crate) fn new() -> Self {
-        Self { word: Padded(Door::new()), waker: UnsafeCell::new(None), life: Life::new() }
+        let (waker, cancelled) = (UnsafeCell::new(None), OnceLock::new());
+        Self { word: Padded(Door::new()), waker, cancelled, life: Life::new() }
     }
 
     /// # Safety

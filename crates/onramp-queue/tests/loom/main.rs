@@ -13,6 +13,7 @@ mod intake;
 mod mailbox;
 mod pool;
 mod role;
+mod room;
 mod succession;
 mod wait;
 mod whole;

@@ -3,6 +3,7 @@
 
 mod bell;
 mod below;
+mod cancel;
 mod requests;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -50,7 +50,7 @@ impl Ports {
             let port = Port::new(spec.build(1_514), null, 10_000);
             assert!(slots.add(Slot::new(port, 1_514, false, i % runners)) == Some(i));
         }
-        Arc::new(Self { rig: Rig::new(runners), slots, sent })
+        Arc::new(Self { rig: Rig::new(runners, None), slots, sent })
     }
 
     fn waker(&self, port: usize) -> SlotWaker<'_, Null> {

@@ -84,8 +84,9 @@ pub(crate) enum StartError {
 }
 
 impl ThreadGroup {
-    /// Makes a group for a link with `runners` runners; no thread is started yet.
-    pub(crate) fn new(runners: usize) -> Self {
+    /// Makes a group for a link with `runners` runners; no thread is started yet. All threads will
+    /// have this priority.
+    pub(crate) fn new(runners: usize, priority: Option<Priority>) -> Self {
         Self {
             threads: (0..runners + STAND_INS).map(|_| OnceLock::new()).collect(),
             watch: Watch {
@@ -95,7 +96,7 @@ impl ThreadGroup {
             },
             stopped: AtomicBool::new(false),
             hands: Mutex::new(Hands { handles: Vec::new(), spare: Vec::new(), started: runners }),
-            priority: None,
+            priority,
         }
     }
 

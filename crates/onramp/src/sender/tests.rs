@@ -1,5 +1,7 @@
 //! Tests of a sender: its time slices, when it yields its processor, and how its packets count.
 
+mod cancel;
+
 use onramp_dev::{Null, run_in_child};
 use onramp_queue::Credits;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};

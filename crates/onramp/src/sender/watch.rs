@@ -1,9 +1,10 @@
 //! Statistics of flows: what became of the packets of a flow, and how long they took.
 //!
 //! A sender counts the flows that it watches in its own thread: packets when it pushes them, and
-//! their fates when it takes their credits back. A packet of a watched flow carries the number of
-//! the flow's entry as its tag, so each packet that was counted as submitted is also counted as
-//! sent or dropped, whatever became of it in between.
+//! their fates when it takes their credits back. A packet of a watched flow carries a tag that
+//! leads to the flow's statistics, so each packet that was counted as submitted is also counted as
+//! sent or dropped, whatever became of it in between. A flow gets another tag when its packets are
+//! cancelled, because only those that carry the previous tag are.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -91,28 +92,54 @@ impl FlowStats {
 /// The flows that a sender watches.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
-    /// The tag of each watched flow, by the flow's key. Tag `t` belongs to entry `t - 1`.
-    tags: HashMap<u64, u16>,
-    entries: Vec<FlowStats>,
-    /// Tags whose flow is no longer watched. An entry is reused when no packet carries its tag any
-    /// more.
-    left: Vec<u16>,
+    /// The tag that the packets of each watched flow get, by the flow's key.
+    flows: HashMap<u64, u16>,
+    /// The tags. Tag `t` is `tags[t - 1]`.
+    tags: Vec<Tag>,
+    /// The statistics of flows, to which the tags refer.
+    entries: Vec<Entry>,
+    /// Tags that no flow has and no packet carries.
+    free_tags: Vec<u16>,
+    /// Places of `entries` to which no tag refers.
+    free_entries: Vec<usize>,
+    /// Cancelled tags that no packet carries any more, and whose cancel the pool has yet to end.
+    over: Vec<u16>,
+}
+
+/// A tag: what the packets of a flow have in common that were submitted between two cancels.
+#[derive(Debug)]
+struct Tag {
+    /// Place of the flow's statistics.
+    entry: usize,
+    /// Number of packets in flight that carry the tag.
+    in_flight: u32,
+    /// Whether packets of the flow still get this tag.
+    is_current: bool,
+    is_cancelled: bool,
+}
+
+/// The statistics of a flow, and the number of tags under which they are counted.
+#[derive(Debug, Default)]
+struct Entry {
+    stats: FlowStats,
+    tags: u32,
 }
 
 impl Watched {
     /// Whether the sender watches no flow.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.tags.is_empty()
+        self.flows.is_empty()
     }
 
     /// Counts packets that the pool has just noted as submitted.
     #[cold]
     pub(super) fn submit(&mut self, pool: &Pool, list: &mut PacketList) {
         for (meta, tag) in pool.counted(list) {
-            *tag = self.tags.get(&meta.flow).copied().unwrap_or(0);
-            if let Some(entry) = entry(&mut self.entries, *tag) {
-                entry.submitted += 1;
+            *tag = self.flows.get(&meta.flow).copied().unwrap_or(0);
+            if let Some((state, entry)) = self.counts(*tag) {
+                state.in_flight += 1;
+                entry.stats.submitted += 1;
             }
         }
     }
@@ -121,8 +148,9 @@ impl Watched {
     #[cold]
     pub(super) fn revoke(&mut self, pool: &Pool, list: &mut PacketList) {
         for (_, tag) in pool.counted(list) {
-            if let Some(entry) = entry(&mut self.entries, *tag) {
-                entry.submitted -= 1;
+            if let Some((state, entry)) = self.counts(*tag) {
+                state.in_flight -= 1;
+                entry.stats.submitted -= 1;
             }
         }
     }
@@ -130,43 +158,113 @@ impl Watched {
     /// Counts the fate of a packet with this tag.
     #[inline]
     pub(super) fn complete(&mut self, completion: &Completion, tag: u16) {
-        if let Some(entry) = entry(&mut self.entries, tag) {
-            entry.count(completion);
+        if let Some((state, entry)) = self.counts(tag) {
+            entry.stats.count(completion);
+            state.in_flight -= 1;
+            if !state.is_current && state.in_flight == 0 {
+                self.release(tag);
+            }
+        }
+    }
+
+    /// Returns the state of a tag and the statistics to which it refers; `None` for tag 0.
+    #[inline]
+    fn counts(&mut self, tag: u16) -> Option<(&mut Tag, &mut Entry)> {
+        let state = self.tags.get_mut(usize::from(tag).wrapping_sub(1))?;
+        let entry = &mut self.entries[state.entry];
+        Some((state, entry))
+    }
+
+    /// Gives back a tag that no flow has and no packet carries.
+    #[cold]
+    fn release(&mut self, tag: u16) {
+        let state = &self.tags[usize::from(tag) - 1];
+        let entry = state.entry;
+        if state.is_cancelled {
+            self.over.push(tag);
+        } else {
+            self.free_tags.push(tag);
+        }
+        self.entries[entry].tags -= 1;
+        if self.entries[entry].tags == 0 {
+            self.free_entries.push(entry);
+        }
+    }
+
+    /// Ends the cancels whose packets have all come home.
+    #[inline]
+    pub(super) fn end_cancels(&mut self, pool: &mut Pool) {
+        while let Some(tag) = self.over.pop() {
+            pool.end_cancel(tag);
+            self.free_tags.push(tag);
         }
     }
 
     fn add(&mut self, key: u64) {
-        if self.tags.contains_key(&key) {
+        if self.flows.contains_key(&key) {
             return;
         }
-        let idle = |tag: &u16| self.entries[usize::from(*tag) - 1].in_flight() == 0;
-        let tag = if let Some(place) = self.left.iter().position(idle) {
-            let tag = self.left.swap_remove(place);
-            self.entries[usize::from(tag) - 1] = FlowStats::default();
+        let entry = self.free_entries.pop().unwrap_or(self.entries.len());
+        if entry == self.entries.len() {
+            self.entries.push(Entry::default());
+        }
+        self.entries[entry] = Entry::default();
+        let tag = self.new_tag(entry);
+        self.flows.insert(key, tag);
+    }
+
+    /// Returns a tag under which packets are counted in this place of `entries`.
+    fn new_tag(&mut self, entry: usize) -> u16 {
+        let state = Tag { entry, in_flight: 0, is_current: true, is_cancelled: false };
+        let tag = if let Some(tag) = self.free_tags.pop() {
+            self.tags[usize::from(tag) - 1] = state;
             tag
         } else {
-            self.entries.push(FlowStats::default());
-            u16::try_from(self.entries.len()).expect("a sender watches at most 65,535 flows")
+            self.tags.push(state);
+            u16::try_from(self.tags.len()).expect("a sender has at most 65,535 tags")
         };
-        self.tags.insert(key, tag);
+        self.entries[entry].tags += 1;
+        tag
+    }
+
+    /// Gives the packets of a watched flow another tag from now on, so that those in flight can be
+    /// cancelled. Returns the tag that these carry, and their number; tag 0 if there are none.
+    /// Returns `None` if the flow is not watched.
+    pub(super) fn cancel(&mut self, key: u64) -> Option<(u16, u32)> {
+        let tag = *self.flows.get(&key)?;
+        let state = &mut self.tags[usize::from(tag) - 1];
+        let (entry, in_flight) = (state.entry, state.in_flight);
+        if in_flight == 0 {
+            return Some((0, 0));
+        }
+        (state.is_current, state.is_cancelled) = (false, true);
+        let new = self.new_tag(entry);
+        self.flows.insert(key, new);
+        Some((tag, in_flight))
+    }
+
+    /// Returns the number of tags that exist.
+    #[cfg(test)]
+    pub(super) fn tags(&self) -> usize {
+        self.tags.len()
     }
 
     fn get(&self, key: u64) -> Option<&FlowStats> {
-        let tag = self.tags.get(&key)?;
-        self.entries.get(usize::from(*tag) - 1)
+        let tag = self.flows.get(&key)?;
+        let entry = self.tags[usize::from(*tag) - 1].entry;
+        Some(&self.entries[entry].stats)
     }
 
     fn remove(&mut self, key: u64) -> Option<FlowStats> {
-        let tag = self.tags.remove(&key)?;
-        self.left.push(tag);
-        self.entries.get(usize::from(tag) - 1).cloned()
+        let stats = self.get(key)?.clone();
+        let tag = self.flows.remove(&key)?;
+        let state = &mut self.tags[usize::from(tag) - 1];
+        state.is_current = false;
+        if state.in_flight == 0 {
+            self.release(tag);
+        }
+        Some(stats)
     }
-}
-
-/// Returns the entry with this tag; `None` for tag 0.
-#[inline]
-fn entry(entries: &mut [FlowStats], tag: u16) -> Option<&mut FlowStats> {
-    entries.get_mut(usize::from(tag).wrapping_sub(1))
 }
 
 impl Sender {
@@ -182,8 +280,8 @@ impl Sender {
     /// # Panics
     ///
     /// Panics when another link made `flow`, and when the sender would watch more than 65,535
-    /// flows. Flows that it [no longer watches](Self::unwatch) count as long as packets of them
-    /// are in flight.
+    /// flows. Flows that it [no longer watches](Self::unwatch), and [cancels](Self::cancel), count
+    /// as long as their packets are in flight.
     ///
     /// # Examples
     ///

@@ -69,7 +69,7 @@ impl World {
         let port = Port::new(spec.build(1_514), device, 10_000);
         assert_eq!(slots.add(Slot::new(port, 1_514, may_block, 0)), Some(0));
         let (has_room, rings) = (Mutex::new(false), Mutex::new(0));
-        let this = Arc::new(Self { rig: Rig::new(1), slots, has_room, rings });
+        let this = Arc::new(Self { rig: Rig::new(1, None), slots, has_room, rings });
         if may_block {
             world.set(Arc::downgrade(&this)).expect("it is set once");
         }
@@ -157,8 +157,8 @@ fn visits_in_vain_become_rare() {
     let (waker, slot) = (world.waker(), world.slots.get(0).expect("a port"));
     let due_after = |ran: Option<Ran>| {
         again(&waker, slot, ran, NOW);
-        let due = slot.visits.due.at();
-        slot.visits.due.take(NEVER - 1);
+        let due = slot.visits().due.at();
+        slot.visits().due.take(NEVER - 1);
         due.wrapping_sub(NOW.0)
     };
     for _ in 0..2 {
@@ -172,7 +172,7 @@ fn visits_in_vain_become_rare() {
         assert_eq!(due_after(Some(Ran { done: 3, again: true })), 0, "at once");
     }
     again(&waker, slot, Some(Ran { done: 3, again: false }), NOW);
-    assert_eq!(slot.visits.due.at(), NEVER, "there is nothing more to do");
+    assert_eq!(slot.visits().due.at(), NEVER, "there is nothing more to do");
 }
 
 /// If a link has only one runner, a late visit sets no alarm: there is no other runner that could
@@ -248,6 +248,6 @@ fn a_runner_without_work_sleeps() {
 #[test]
 fn a_crew_has_sixty_four_stand_ins() {
     for runners in [1, 2, 64] {
-        assert_eq!(ThreadGroup::new(runners).places(), runners + 64);
+        assert_eq!(ThreadGroup::new(runners, None).places(), runners + 64);
     }
 }
