@@ -3,10 +3,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use onramp::Mode;
-
-use crate::plan::{ENDS, Plan};
-
 /// Number of worlds (test runs of one link) from which on a run must have met every kind of event.
 pub(crate) const WORLDS: u64 = 45;
 
@@ -62,30 +58,6 @@ impl Met {
 
     pub(crate) fn count(self) -> u64 {
         COUNTS[self as usize].load(SeqCst)
-    }
-}
-
-/// Counts the kinds of events that the plan of a world contains. Called when that world is run.
-pub(crate) fn note_world(plan: &Plan) {
-    match plan.mode {
-        Mode::Hybrid => Met::Hybrid.note(),
-        Mode::Inline => Met::Inline.note(),
-        Mode::Dedicated => Met::Dedicated.note(),
-    }
-    match plan.threads {
-        2 => Met::Few.note(),
-        8 => Met::Eight.note(),
-        32 => Met::Some.note(),
-        _ => Met::Many.note(),
-    }
-    if plan.one_cpu {
-        Met::OneCpu.note();
-        if plan.threads > 100 {
-            Met::ManyOneCpu.note();
-        }
-    }
-    if let Some((_, met)) = ENDS.iter().find(|(end, _)| *end == plan.end) {
-        met.note();
     }
 }
 

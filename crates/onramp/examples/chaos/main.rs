@@ -15,6 +15,7 @@ mod counts;
 mod device;
 mod fork;
 mod ledger;
+mod life;
 mod meddle;
 mod plan;
 mod rest;
@@ -96,9 +97,9 @@ fn expect_panics(watch: &Arc<Watch>) {
 
 /// Runs one world in a thread of its own, because the world may pin its thread to one processor.
 fn live(plan: &Plan, watch: &Arc<Watch>) -> u64 {
-    counts::note_world(plan);
+    plan.note();
     thread::scope(|scope| {
-        let world = scope.spawn(|| world::live(plan, watch));
+        let world = scope.spawn(|| life::live(plan, watch));
         world.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

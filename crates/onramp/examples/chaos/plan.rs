@@ -42,7 +42,7 @@ pub(crate) enum End {
 /// The ways in which worlds end, with the event that is counted for each. No two of the lengths of
 /// `ENDS`, `MODES` and `CROWDS` (10, 3 and 11) have a common divisor, so consecutive seeds go
 /// through all combinations of entries of these tables.
-pub(crate) const ENDS: [(End, Met); 10] = [
+const ENDS: [(End, Met); 10] = [
     (End::Sent, Met::Sent),
     (End::Closed, Met::Closed),
     (End::Dropped, Met::Dropped),
@@ -202,6 +202,30 @@ impl Plan {
             life_ms: if busy { 1_500 } else { 150 },
             fault,
             ..Self::new(seed, 1, false)
+        }
+    }
+
+    /// Counts the kinds of events that the plan contains. Called when its world is run.
+    pub(crate) fn note(&self) {
+        match self.mode {
+            Mode::Hybrid => Met::Hybrid.note(),
+            Mode::Inline => Met::Inline.note(),
+            Mode::Dedicated => Met::Dedicated.note(),
+        }
+        match self.threads {
+            2 => Met::Few.note(),
+            8 => Met::Eight.note(),
+            32 => Met::Some.note(),
+            _ => Met::Many.note(),
+        }
+        if self.one_cpu {
+            Met::OneCpu.note();
+            if self.threads > 100 {
+                Met::ManyOneCpu.note();
+            }
+        }
+        if let Some((_, met)) = ENDS.iter().find(|(end, _)| *end == self.end) {
+            met.note();
         }
     }
 
