@@ -1,4 +1,5 @@
 //! Checks how the modules of a crate use each other: no cycles, and no import from a higher layer.
+//! The modules of examples and of fuzzing's targets must have no cycles either.
 //!
 //! Only sibling modules are compared: if `a/x.rs` uses `b/y.rs`, then `a` uses `b`. A module is a
 //! part of its parent, so a use between a module and its parent does not count. Tests are exempt.
@@ -56,7 +57,53 @@ pub(crate) fn check_all(
             wrong.push(Wrong { file: "xtask/src/layers.rs".into(), line: 1, what });
         }
     }
+    wrong.extend(check_programs(files, read));
     wrong
+}
+
+/// Checks the modules of the programs that stand in no crate's `src`.
+fn check_programs(files: &[PathBuf], read: Read<'_>) -> Vec<Wrong> {
+    let mut wrong = Vec::new();
+    let mut found = Vec::new();
+    for root in files.iter().filter(|file| in_programs(file).is_some_and(is_root)) {
+        let modules = Modules::read(root, read, &mut wrong);
+        wrong.extend(circles(&modules, &uses(&modules)));
+        found.push(modules);
+    }
+    wrong.extend(unread(files.iter().filter(|file| in_programs(file).is_some()), &found));
+    wrong
+}
+
+/// Returns the path of a file of code below the folder of programs that it stands in: the examples
+/// of a crate, or the targets of fuzzing. Returns `None` for other files.
+fn in_programs(file: &Path) -> Option<&Path> {
+    let krate = || file.ancestors().find(|dir| dir.parent() == Some(Path::new("crates")));
+    let examples = || file.strip_prefix(krate()?.join("examples")).ok();
+    let below = file.strip_prefix("fuzz/fuzz_targets").ok().or_else(examples);
+    below.filter(|file| is_code(file))
+}
+
+/// Whether cargo builds a program from this file, whose path begins in a folder of programs.
+fn is_root(file: &Path) -> bool {
+    match file.components().count() {
+        1 => true,
+        2 => file.ends_with("main.rs"),
+        _ => false,
+    }
+}
+
+fn is_code(file: &Path) -> bool {
+    file.extension().is_some_and(|kind| kind == "rs")
+}
+
+/// Returns each of `files` that belongs to none of the crates and programs `found`.
+fn unread<'f>(files: impl Iterator<Item = &'f PathBuf>, found: &[Modules]) -> Vec<Wrong> {
+    let lost = files.filter(|file| !found.iter().any(|modules| modules.knows(file)));
+    let wrong = lost.map(|file| {
+        let what = "no `mod` that this check can read leads to this file".to_owned();
+        Wrong { file: file.clone(), line: 1, what }
+    });
+    wrong.collect()
 }
 
 /// Checks the modules of the crate in folder `krate`. If `layers` is given, also checks the imports
@@ -73,13 +120,9 @@ fn check(krate: &Path, layers: Option<&[&str]>, files: &[PathBuf], read: Read<'_
         found.push(modules);
     }
     let code = files.iter().filter(|file| {
-        let is_code = file.extension().is_some_and(|kind| kind == "rs");
-        is_code && file.starts_with(krate.join("src")) && *file != Path::new(DATA)
+        is_code(file) && file.starts_with(krate.join("src")) && *file != Path::new(DATA)
     });
-    for file in code.filter(|file| !found.iter().any(|modules| modules.knows(file))) {
-        let what = "no `mod` that this check can read leads to this file".to_owned();
-        wrong.push(Wrong { file: file.clone(), line: 1, what });
-    }
+    wrong.extend(unread(code, &found));
     if found.is_empty() {
         let what = "there is neither `src/lib.rs` nor `src/main.rs`".to_owned();
         wrong.push(Wrong { file: krate.to_owned(), line: 1, what });

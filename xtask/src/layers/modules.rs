@@ -220,12 +220,15 @@ impl Reader<'_> {
             refuse(format!("`macro_use`: import the macros of `{name}` by their paths instead"));
         }
         let inside = place.dir.join(&name);
+        let path = path_attribute(&module.attrs);
         if let Some((_, items)) = &module.content {
+            // A `path` of a module with a body names the folder of its child modules.
+            let inside = path.map_or(inside, |path| place.beside.join(path));
             let at = self.modules.add(place.file, parent, &name);
             self.items(items, at, &Place { dir: &inside, beside: &inside, ..*place });
             return;
         }
-        let (file, dir) = match path_attribute(&module.attrs) {
+        let (file, dir) = match path {
             // The files of its child modules are beside a file that `path` names.
             Some(path) => {
                 let file = place.beside.join(path);

@@ -234,3 +234,36 @@ fn each_file_is_read_or_belongs_to_tests() {
     let lost = [("lib.rs", "pass! { mod one; }"), ("one.rs", "")];
     assert_eq!(wrong(&lost, None), [at("one.rs", 1, "mod")]);
 }
+
+#[test]
+fn examples_and_targets_of_fuzzing_have_no_circles() {
+    let lines = |files: &[(&str, &str)]| {
+        let read = |path: &Path| {
+            let named = files.iter().find(|(file, _)| Path::new(file) == path);
+            named.map(|(_, text)| (*text).to_owned())
+        };
+        let all: Vec<PathBuf> = files.iter().map(|(file, _)| PathBuf::from(file)).collect();
+        let wrong = check_all(&[], &[], &all, &read).into_iter();
+        wrong.map(|wrong| (wrong.file.display().to_string(), wrong.line)).collect::<Vec<_>>()
+    };
+    for (root, dir) in [
+        ("crates/a/examples/e/main.rs", "crates/a/examples/e"),
+        ("crates/a/examples/e.rs", "crates/a/examples"),
+        ("fuzz/fuzz_targets/e.rs", "fuzz/fuzz_targets"),
+    ] {
+        let [one, two, lost] = ["one", "two", "d/lost"].map(|name| format!("{dir}/{name}.rs"));
+        let circle = [
+            (root, "mod one;\nmod two;\nfn main() {}"),
+            (&one, "use crate::two::f;"),
+            (&two, "\nfn f() { crate::one::g() }"),
+        ];
+        assert_eq!(lines(&circle), [(one.clone(), 1), (two.clone(), 2)], "{root}");
+        assert_eq!(lines(&[circle[0], circle[1], (&two, "")]), [], "{root}");
+        assert_eq!(lines(&[(root, "fn main() {}"), (&lost, "")]), [(lost.clone(), 1)], "{root}");
+    }
+    assert_eq!(lines(&[("crates/a/tests/e.rs", "mod one;")]), [], "tests are free");
+    let body = "#[path = \"../a\"]\nmod one {\n#[path = \"b/two.rs\"]\nmod two;\n}";
+    let elsewhere = [("fuzz/fuzz_targets/e.rs", body), ("fuzz/fuzz_targets/../a/b/two.rs", "")];
+    assert_eq!(lines(&elsewhere[..1]), [("fuzz/fuzz_targets/e.rs".into(), 3)]);
+    assert_eq!(lines(&elsewhere), []);
+}
