@@ -3,8 +3,10 @@
 //! A block begins with the line ```` ```sh ````. Each page has a folder of its own, with a copy of
 //! the repository's files, as after `git clone`. Each block runs in a shell of its own, which reads
 //! the block from its standard input, as a terminal does if a reader pastes the block. Each line
-//! must exit with status 0, and no program may read the lines that follow it. `onramp` is the
-//! program that the tests use.
+//! must exit with status 0, and no program may read the lines that follow it. A command whose
+//! output becomes part of a line (`export X=$(command)`) must exit with 0 too, and so must a job in
+//! the background, unless it still runs at the end of the block, or a signal ended it. `onramp` is
+//! the program that the tests use.
 //!
 //! As root, a block runs in namespaces of its own (network, mounts, processes): nothing that it
 //! sends leaves the machine, and nothing that it starts or mounts stays behind.
@@ -41,9 +43,16 @@ const LONGEST: Duration = Duration::from_secs(120);
 const ENDED: i32 = 77;
 
 /// The shell runs this line before a block. Then it ends at the first line that fails, and names
-/// it: the line's number on the page is `$AT` plus its number in the shell.
-const STRICT: &str = "set -euo pipefail; set -m; trap 'status=$?; \
-                      echo \"line $((AT + LINENO)): exit status $status: $BASH_COMMAND\" >&2' ERR";
+/// it: the line's number on the page is `$AT` plus its number in the shell. It also names a command
+/// that fails in a subshell, such as in `export X=$(false)`, writes it into the file `$FAULTS`, and
+/// goes on.
+const STRICT: &str = "set -Eeuo pipefail; set -m; trap 'status=$?; \
+                      echo \"line $((AT + LINENO)): exit status $status: $BASH_COMMAND\" | \
+                      tee -a \"$FAULTS\" >&2' ERR";
+/// The shell runs this line after a block. It fails if a command failed in a subshell, or a job in
+/// the background ended with a status from 1 to 127. A greater status says that a signal ended it.
+const JUDGE: &str = "if jobs | grep -E '  Exit ([1-9]|[1-9][0-9]|1[01][0-9]|12[0-7])  ' >&2 || \
+                     [ -s \"$FAULTS\" ]; then exit 1; fi";
 
 /// Prepares fresh namespaces: switches the loopback device on, and makes an empty place for the
 /// names of further networks. Then it runs its arguments.
@@ -226,6 +235,7 @@ impl Place {
     fn judge(&self, block: &Block<'_>) -> std::io::Result<End> {
         let said = self.folder.join("said");
         let file = File::create(&said)?;
+        fs::write(self.folder.join("faults"), "")?;
         let mut child = self
             .shell(block.line)
             .stdin(Stdio::piped())
@@ -233,13 +243,13 @@ impl Place {
             .stderr(file)
             .spawn()?;
         let stdin = child.stdin.take();
-        let fed = format!("{STRICT}\n{}exit {ENDED}\n", block.text);
+        let fed = format!("{STRICT}\n{}{JUDGE}\nexit {ENDED}\n", block.text);
         // If the shell ends early, it does not read the rest. Its exit status says why.
         let _ = stdin.map(|mut stdin| stdin.write_all(fed.as_bytes()));
         let why = match child.wait()?.code() {
             Some(ENDED) => return Ok(End::Well),
             Some(0) => "a program of the block read the lines that follow it".to_owned(),
-            Some(_) => "a line failed".to_owned(),
+            Some(_) => "a command failed".to_owned(),
             None => format!("it still ran after {} s", self.longest.as_secs()),
         };
         let said = String::from_utf8_lossy(&fs::read(said)?).into_owned();
@@ -261,6 +271,7 @@ impl Place {
         let path = std::env::join_paths(paths).unwrap_or_else(|_| path.clone());
         command.args(["bash", "--norc", "-s"]).current_dir(self.folder.join("clone"));
         command.env("AT", (line - 1).to_string()).env("TMPDIR", self.folder.join("tmp"));
+        command.env("FAULTS", self.folder.join("faults"));
         command.env("PATH", path).env_remove("ONRAMP_SOCKET");
         command
     }
@@ -323,6 +334,33 @@ mod tests {
         fails("```sh\necho \"$UNSET\"\n```\n", "UNSET: unbound variable");
         fails("```sh\nnosuchprogram\n```\n", "line 2: exit status 127: nosuchprogram");
         fails("```sh\ncat\necho eaten\n```\n", "read the lines that follow it");
+    }
+
+    /// A job that fails in the background is found. One that a signal ended, or that still runs, is
+    /// not at fault.
+    #[test]
+    fn a_job_that_fails_is_found() {
+        const GONE: &str = "while kill -0 $! 2>/dev/null; do sleep 0.01; done";
+        fails(&format!("```sh\n(exit 3) &\n{GONE}\n```\n"), "Exit 3");
+        fails(&format!("```sh\nnosuchprogram &\n{GONE}\ntrue\n```\n"), "Exit 127");
+        for job in ["true", "(exit 143)", "sh -c 'kill $$'"] {
+            assert_eq!(ran(&format!("```sh\n{job} &\n{GONE}\n```\n")), End::Well, "{job}");
+        }
+        assert_eq!(ran("```sh\nsleep 60 &\n```\n"), End::Well);
+    }
+
+    #[test]
+    fn a_command_that_fails_inside_a_line_is_found_and_named() {
+        for line in ["export X=$(false)", "echo \"a $(false) b\"", "cat <(false)"] {
+            fails(&format!("```sh\ntrue\n{line}\ntrue\n```\n"), "line 3: exit status 1: false");
+        }
+        for line in [
+            "export X=$(mktemp -d)/onramp.sock",
+            "export X=$(false) || true",
+            "if [ -z \"$(grep x /dev/null)\" ]; then echo none; fi",
+        ] {
+            assert_eq!(ran(&format!("```sh\n{line}\n```\n")), End::Well, "{line}");
+        }
     }
 
     #[test]
