@@ -41,9 +41,9 @@ pub use port::{
     PortWaker, QUOTA, QUOTA_NS, Ran, Share, SharedRate, TICK_NS, TooManyJobs, Transmitted,
 };
 pub use sched::{Child, Classes};
-pub use tc::Spec;
 #[cfg(feature = "tc")]
 pub use tc::{Facts, Setup, Taken, cmd};
+pub use tc::{Kinds, Spec};
 pub use tree::{RootQdisc, Stopped, Totals, Tree};
 #[cfg(feature = "tc")]
 pub use {tc::Change, tree::Edit};

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "tc")]
 pub mod cmd;
+pub(crate) mod kinds;
 #[cfg(feature = "tc")]
 pub(crate) mod list;
 #[cfg(feature = "tc")]
@@ -13,6 +14,7 @@ pub(crate) mod spec;
 #[cfg(feature = "tc")]
 mod whole;
 
+pub use self::kinds::Kinds;
 pub use self::spec::Spec;
 #[cfg(feature = "tc")]
 pub use self::{

@@ -24,6 +24,8 @@ pub use self::root_qdisc::RootQdisc;
 /// The same sequence of calls always gives the same results. A call may pass the same time as the
 /// call before it, or a later time, but no earlier time.
 ///
+/// A tree may have qdiscs of kinds that the program wrote itself: see [`Kinds`](crate::Kinds).
+///
 /// A caller that keeps packets in buffers of its own stores the number of a packet's buffer in
 /// [`cookie`](onramp_queue::Meta::cookie). The packet still carries the cookie when it leaves the
 /// tree, whether sent or dropped:

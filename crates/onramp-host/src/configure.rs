@@ -106,7 +106,7 @@ impl Host {
     /// reply to the command. If a device cannot get the wanted properties, the line is the one that
     /// makes the device.
     pub fn configure(&mut self, text: &str, folder: &Path) -> Result<Vec<String>, (usize, Reply)> {
-        let mut trial = Self::new();
+        let mut trial = Self::with_kinds(self.devices.kinds.clone());
         trial.devices.is_trial = true;
         let mut made_by = Vec::new();
         for Line { number, words } in Lines::new(text.as_bytes()).map_while(Result::ok) {

@@ -24,9 +24,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 use std::{fmt, fs, io};
 
-use onramp_core::filter;
 use onramp_core::stats::PortSnapshot;
 use onramp_core::view::QdiscView;
+use onramp_core::{Kinds, filter};
 use onramp_dev::Receiver;
 
 use onramp::Link;
@@ -110,6 +110,34 @@ impl Host {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Returns a host without devices, whose commands may name these kinds of qdiscs. Use it to add
+    /// kinds of your own to the built-in ones.
+    ///
+    /// ```
+    /// # use onramp_core::{Kinds, qdisc::Kind};
+    /// # fn build(_: &onramp_core::params::Values<'_>) -> Box<dyn onramp_core::qdisc::Qdisc> {
+    /// #     "pfifo".parse::<onramp_core::Spec>().unwrap().build(1514)
+    /// # }
+    /// use std::path::Path;
+    ///
+    /// static MINE: Kind = Kind::new("mine", "what it does", &[], build);
+    ///
+    /// let mut host = onramp_host::Host::with_kinds(Kinds::new([&MINE])?);
+    /// for line in ["ip link add d0 type dummy", "tc qdisc add dev d0 root handle 1: mine"] {
+    ///     let words: Vec<&str> = line.split(' ').collect();
+    ///     assert_eq!(host.exec(&words, Path::new(".")).code, 0);
+    /// }
+    /// # let words = ["tc", "qdisc", "show", "dev", "d0"];
+    /// # assert!(host.exec(&words, Path::new(".")).out.starts_with("qdisc mine 1: root "));
+    /// # Ok::<(), onramp_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn with_kinds(kinds: Kinds) -> Self {
+        let mut host = Self::default();
+        host.devices.kinds = kinds;
+        host
     }
 
     /// Carries out a command, given as words: `tc qdisc add dev d0 root fq`, `ip link show`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onramp_core::Facts;
+use onramp_core::{Facts, Kinds};
 use onramp_dev::Receiver;
 use onramp_queue::DropReason;
 
@@ -167,6 +167,8 @@ pub(crate) struct Netdevs {
     pub(crate) is_heard: bool,
     /// Whether commands are only tried: devices send nothing and use nothing outside the process.
     pub(crate) is_trial: bool,
+    /// The kinds of qdiscs that commands may name.
+    pub(crate) kinds: Kinds,
 }
 
 impl Netdevs {

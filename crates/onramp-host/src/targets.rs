@@ -2,7 +2,7 @@
 
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, QdiscView, Query, mq};
-use onramp_core::{Change, Handle, Setup};
+use onramp_core::{Change, Handle, Kinds, Setup};
 
 use super::What;
 use super::netdev::{Netdev, Netdevs};
@@ -34,6 +34,10 @@ impl Targets for Netdevs {
 
     fn targets(&self) -> Vec<Target<'_>> {
         self.iter().map(Netdev::as_target).collect()
+    }
+
+    fn kinds(&self) -> Kinds {
+        self.kinds.clone()
     }
 
     fn changed(&mut self, name: &str, line: &str, change: &Change) {

@@ -17,7 +17,7 @@ use onramp_core::cmd::{
 use onramp_core::filter::FilterSpec;
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, QdiscView, Query};
-use onramp_core::{Change, ConfigError, Fault, Handle, Setup};
+use onramp_core::{Change, ConfigError, Fault, Handle, Kinds, Setup};
 
 use crate::Reply;
 use onramp::{Link, PortError};
@@ -91,6 +91,8 @@ pub(crate) trait Targets {
     fn target(&self, name: &str) -> Option<Target<'_>>;
     /// Returns all devices.
     fn targets(&self) -> Vec<Target<'_>>;
+    /// Returns the kinds of qdiscs that commands may name.
+    fn kinds(&self) -> Kinds;
     /// Notes that the command `line` has changed something on the device `name`, so that the host
     /// can report events.
     fn changed(&mut self, name: &str, line: &str, change: &Change);
@@ -177,7 +179,7 @@ pub(crate) fn exec(devices: &mut dyn Targets, words: &[&str]) -> Reply {
 
 /// Does the same as [`exec`], but returns an error as a [`TcError`] and not as printed text.
 pub(crate) fn run(devices: &mut dyn Targets, words: &[&str]) -> Done {
-    let Asked { style, object, verb, rest } = read(words)?;
+    let Asked { style, object, verb, rest } = read(words, &devices.kinds())?;
     match verb {
         "list" | "show" | "lst" => Ok((show(devices, object, rest, style)?, "")),
         "get" => get_filter(devices, rest, style),
@@ -196,16 +198,16 @@ struct Asked<'a, 'w> {
 /// Returns the reply to a command that needs no devices, such as a request for help; `None` if it
 /// needs devices.
 pub(crate) fn without_devices(words: &[&str]) -> Option<Reply> {
-    read(words).err()
+    read(words, &Kinds::default()).err()
 }
 
-/// Reads the options, the object and the verb of a command.
+/// Reads the options, the object and the verb of a command. Help texts list `kinds`.
 ///
 /// # Errors
 ///
 /// Returns the reply to a command that ends here: it asks for help or for the version, or its first
 /// words are wrong.
-fn read<'a, 'w>(words: &'a [&'w str]) -> Result<Asked<'a, 'w>, Reply> {
+fn read<'a, 'w>(words: &'a [&'w str], kinds: &Kinds) -> Result<Asked<'a, 'w>, Reply> {
     const VERBS: &[&str] =
         &["add", "change", "replace", "link", "delete", "get", "list", "show", "lst"];
     let (style, words) = switches(words)?;
@@ -218,7 +220,7 @@ fn read<'a, 'w>(words: &'a [&'w str]) -> Result<Asked<'a, 'w>, Reply> {
     };
     let (verb, rest) = words.split_first().map_or(("show", words), |(verb, rest)| (*verb, rest));
     if is_short_for(verb, "help") || rest == ["help"] {
-        return Err(usage(&help::of(object)));
+        return Err(usage(&help::of(object, kinds)));
     }
     let of_qdisc = |verb: &&str| *verb != "link" || object == "qdisc";
     let of_filter = |verb: &&str| *verb != "get" || object == "filter";
@@ -229,7 +231,7 @@ fn read<'a, 'w>(words: &'a [&'w str]) -> Result<Asked<'a, 'w>, Reply> {
     };
     let shows = ["get", "list", "show", "lst"].contains(&verb);
     match rest.last() {
-        Some(&"help") if !shows => Err(help::of_kind(object, rest)),
+        Some(&"help") if !shows => Err(help::of_kind(object, rest, kinds)),
         _ => Ok(Asked { style, object, verb, rest }),
     }
 }
@@ -270,7 +272,7 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
     // As `tc` does, report a device that does not exist only if the line has no other error.
     let line = [&[object, verb][..], words].concat().join(" ");
     let Some(target) = name.and_then(|name| devices.target(name)) else {
-        return Err(no_device(&line, name.copied()));
+        return Err(no_device(devices.kinds(), &line, name.copied()));
     };
     let name = target.name.to_owned();
     let (change, done) = target.tree.change_and_report(&line)?;
@@ -295,8 +297,8 @@ fn one_by_one(object: &str, words: &[&str]) -> Result<(), Reply> {
 
 /// Returns the error for a command whose device does not exist. If the line has another error,
 /// returns that one instead.
-fn no_device(line: &str, name: Option<&str>) -> TcError {
-    let said_before = Setup::default().apply(line).err();
+fn no_device(kinds: Kinds, line: &str, name: Option<&str>) -> TcError {
+    let said_before = Setup::with_kinds(kinds).apply(line).err();
     let said_before = said_before.filter(|error| !matches!(error.fault, Fault::Kernel(..)));
     match (said_before, name) {
         (Some(error), _) => error.into(),
@@ -340,7 +342,7 @@ fn show(
     if object == "filter" {
         return show_filters(devices, words, out);
     }
-    let (name, query) = query(object, words)?;
+    let (name, query) = query(object, words, devices)?;
     let missing = |name: &str| said(1, format!("Cannot find device \"{name}\""));
     match name {
         Some(name) => {
@@ -366,7 +368,11 @@ fn list(target: &Target<'_>, name: Option<&str>, object: &str, query: Query, out
 }
 
 /// Reads the words that say which qdiscs or classes shall be listed.
-fn query<'w>(object: &str, words: &[&'w str]) -> Result<(Option<&'w str>, Query), Reply> {
+fn query<'w>(
+    object: &str,
+    words: &[&'w str],
+    devices: &dyn Targets,
+) -> Result<(Option<&'w str>, Query), Reply> {
     let (mut device, mut query) = (None, Query::default());
     let mut words = words.iter().copied();
     while let Some(word) = words.next() {
@@ -403,7 +409,7 @@ fn query<'w>(object: &str, words: &[&'w str]) -> Result<(Option<&'w str>, Query)
                 let class = parse_classid(word);
                 query.handle = Some(class.ok_or_else(|| wrong(word, "invalid class ID"))?);
             }
-            (_, "help") => return Err(usage(&help::of(object))),
+            (_, "help") => return Err(usage(&help::of(object, &devices.kinds()))),
             _ => {
                 let why = format!("What is \"{word}\"? Try \"tc {object} help\".");
                 return Err(said(255, why));
@@ -426,7 +432,7 @@ fn get_filter(devices: &dyn Targets, words: &[&str], style: Style) -> Done {
 /// Lists the filters at one place (a parent) of one device. If no device is named, lists nothing.
 fn show_filters(devices: &dyn Targets, words: &[&str], mut out: Out) -> Result<String, Reply> {
     if words.contains(&"help") {
-        return Err(usage(&help::of("filter")));
+        return Err(usage(&help::of("filter", &devices.kinds())));
     }
     let line = words.join(" ");
     let Some(at) = words.iter().position(|word| *word == "dev") else {

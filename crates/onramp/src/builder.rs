@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use onramp_core::Spec;
-use onramp_core::{CATCH_UP_NS, ConfigError, Device, Mode, Rate, SharedRate};
+use onramp_core::qdisc::Kind;
+use onramp_core::{CATCH_UP_NS, ConfigError, Device, Kinds, Mode, Rate, SharedRate};
 #[cfg(feature = "udp")]
 use onramp_dev::DeviceError;
 use onramp_dev::Priority;
@@ -61,7 +61,8 @@ const CREDITS_PER_PORT_DEFAULT: u32 = 8_192;
 pub struct LinkBuilder {
     source: Source,
     ports: Option<usize>,
-    tree: Result<onramp_core::Setup, ConfigError>,
+    kinds: Vec<&'static Kind>,
+    tree: Wanted,
     seed: Option<u64>,
     credits: Option<Credits>,
     credits_per_port: Option<u32>,
@@ -75,6 +76,27 @@ pub struct LinkBuilder {
     ports_max: Option<usize>,
     measures: bool,
     catch_up: Duration,
+}
+
+/// What the caller wants in front of each port.
+#[derive(Debug)]
+enum Wanted {
+    /// The text of one qdisc.
+    Qdisc(String),
+    Tree(Box<onramp_core::Setup>),
+}
+
+impl Wanted {
+    /// Returns the tree, whose later lines may name these kinds too.
+    fn with_kinds(self, kinds: &Kinds) -> Result<onramp_core::Setup, ConfigError> {
+        let mut tree = match self {
+            Self::Qdisc(text) => onramp_core::Setup::of(kinds.spec_with_units(&text)?),
+            Self::Tree(tree) => *tree,
+        };
+        tree.add_kinds(kinds)?;
+        tree.for_ports()?;
+        Ok(tree)
+    }
 }
 
 enum Source {
@@ -164,7 +186,8 @@ impl LinkBuilder {
         Self {
             source,
             ports: None,
-            tree: Spec::with_units(DEFAULT).map(onramp_core::Setup::of),
+            kinds: Vec::new(),
+            tree: Wanted::Qdisc(DEFAULT.to_owned()),
             seed: None,
             credits: None,
             credits_per_port: None,
@@ -210,8 +233,46 @@ impl LinkBuilder {
     /// [`BuildError::Qdisc`].
     #[must_use]
     pub fn qdisc(mut self, qdisc: &str) -> Self {
-        let tree = Spec::with_units(qdisc).map(onramp_core::Setup::of);
-        self.tree = tree.and_then(|tree| tree.for_ports().cloned());
+        self.tree = Wanted::Qdisc(qdisc.to_owned());
+        self
+    }
+
+    /// Adds a kind of qdisc of your own, which [`qdisc`](Self::qdisc) and later changes of the link
+    /// may then name: [`Link::change`], [`Link::set_qdisc`]. [`Kinds`] shows how to write one. Call
+    /// `kind` once for each kind, before or after `qdisc`. Default: the built-in kinds alone.
+    ///
+    /// For a [`tree`](Self::tree) of lines that name the kind, make the tree by
+    /// [`Setup::with_kinds`](onramp_core::Setup::with_kinds). A link of such a tree knows the kinds
+    /// of the tree.
+    ///
+    /// If no text can name the kind, for example because a built-in kind has its name,
+    /// [`build`](Self::build) returns [`BuildError::Qdisc`].
+    ///
+    /// ```
+    /// use onramp::params::{Default, Param, Unit, Values};
+    /// use onramp::qdisc::{Kind, Qdisc};
+    /// use onramp::{Link, Spec};
+    ///
+    /// const LIMIT: Param = Param::new("limit", Unit::Packets, Default::Number(9), "packets held");
+    /// static SHORT: Kind = Kind::new("short", "a short fifo", &[LIMIT], short);
+    ///
+    /// /// Builds the qdisc. Here it is a built-in one; a type of your own is built as well.
+    /// fn short(values: &Values<'_>) -> Box<dyn Qdisc> {
+    ///     let text = format!("pfifo limit {}", values.number("limit"));
+    ///     text.parse::<Spec>().expect("a good text").build_at(values.site)
+    /// }
+    ///
+    /// let device = Box::new(onramp::dev::Null::default());
+    /// let link = Link::devices([device as _]).kind(&SHORT).qdisc("short limit 5").build()?;
+    /// link.change("qdisc replace root handle 1: prio")?;
+    /// link.change("qdisc add parent 1:1 short")?;
+    /// let error = link.change("qdisc add parent 1:2 short rate 1mbit").unwrap_err();
+    /// assert_eq!(error.to_string(), r#"qdisc short: unexpected "rate": short takes limit"#);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn kind(mut self, kind: &'static Kind) -> Self {
+        self.kinds.push(kind);
         self
     }
 
@@ -238,7 +299,7 @@ impl LinkBuilder {
     /// ```
     #[must_use]
     pub fn tree(mut self, tree: &onramp_core::Setup) -> Self {
-        self.tree = tree.for_ports().cloned();
+        self.tree = Wanted::Tree(Box::new(tree.clone()));
         self
     }
 
@@ -414,7 +475,8 @@ impl LinkBuilder {
     /// Returns a [`BuildError`] that names what was wrong. In this case, no thread and no socket is
     /// left behind.
     pub fn build(self) -> Result<Link, BuildError> {
-        let tree = self.tree.map_err(BuildError::Qdisc)?;
+        let kinds = Kinds::new(self.kinds).map_err(BuildError::Qdisc)?;
+        let tree = self.tree.with_kinds(&kinds).map_err(BuildError::Qdisc)?;
         let credits = self.credits.unwrap_or(CREDITS_DEFAULT);
         if !(1..=Credits::PACKETS_MAX).contains(&credits.packets) {
             let packets = credits.packets as usize;

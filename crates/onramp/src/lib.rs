@@ -8,6 +8,8 @@
 //!   `dequeue(now)`.
 //! - It has devices with names, which lines of `tc` and `ip` configure: `Host` of the crate
 //!   [`onramp_host`](../onramp_host/index.html). Each device of a host has a [`Link`].
+//! - It has a qdisc of its own, a type that implements [`Qdisc`](qdisc::Qdisc): [`Kinds`] says how
+//!   trees, links and hosts can name it as they name `fq`.
 //!
 #![cfg_attr(feature = "udp", doc = include_str!("../README.md"))]
 //!
@@ -62,7 +64,7 @@ pub use self::{
 pub use onramp_core::{Change, Facts, Setup, Taken, cmd, filter};
 pub use onramp_core::{
     Child, Clash, Classes, Clock, ConfigError, Device, DeviceInfo, DeviceWaker, Fault, Handle,
-    Instant, Mode, Rate, Spec, Stopped, Totals, Transmitted, Tree, params, qdisc, show,
+    Instant, Kinds, Mode, Rate, Spec, Stopped, Totals, Transmitted, Tree, params, qdisc, show,
     stats as port_stats, view,
 };
 #[cfg(feature = "link")]

@@ -19,6 +19,10 @@ use crate::stats::LinkStats;
 /// A device with one or more ports (transmit queues), each with a qdisc in front. A `Link` is cheap
 /// to clone: all clones are handles of the same link.
 ///
+/// The qdiscs may be of kinds that the program wrote itself: see [`LinkBuilder::kind`].
+///
+/// [`LinkBuilder::kind`]: crate::LinkBuilder::kind
+///
 /// When the last handle and the last [`Sender`] of a link are dropped, the link closes without
 /// waiting, and drops the packets that it still holds. Call [`Link::close`] to give these packets
 /// time to leave. If a device blocks, it delays the thread that drops the last handle by a second

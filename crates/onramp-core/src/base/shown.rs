@@ -77,6 +77,16 @@ pub(crate) fn codel_flow(extra: &Extra, out: &mut Out) {
     out.text(format_args!("\n"));
 }
 
+/// Prints all statistics that only the qdisc's kind has, in one line.
+pub(crate) fn statistics(extra: &Extra, out: &mut Out) {
+    for (name, value) in &extra.0 {
+        out.int(name, *value, format_args!("  {name} {value}"));
+    }
+    if !extra.0.is_empty() {
+        out.text(format_args!("\n"));
+    }
+}
+
 /// Prints `key` and numbers in a row, such as `quanta 1500 3000 `.
 pub(crate) fn list(out: &mut Out, key: &str, numbers: &[u64]) {
     out.json(|json| json.open_array(Some(key)));

@@ -2,7 +2,7 @@
 
 use crate::base::params::{Options, Param, Value, Values};
 use crate::base::show::Out;
-use crate::base::{Clash, Extra, Fault};
+use crate::base::{Clash, Extra, Fault, shown};
 use crate::sched::qdisc::Qdisc;
 
 /// A row of the table of qdisc kinds, [`KINDS`](crate::qdisc::KINDS). It contains all that other
@@ -198,6 +198,16 @@ impl Quirks {
         added: AddedQuirks::NONE,
     };
 
+    /// Whether the kind is tied to the transmit queues of a device, to filters in front of no
+    /// qdisc, or to a default child that listings show. Only built-in kinds are.
+    pub(crate) fn is_of_a_device(&self) -> bool {
+        self.stands_at_root
+            || self.has_queue_trees
+            || self.chooses_queue
+            || self.filters_only.is_some()
+            || self.shown_below.is_some()
+    }
+
     /// The values for kinds that hold exactly one child qdisc.
     pub(crate) const ONE_PLACE: Self = Self { has_one_place: true, ..Self::NONE };
 }
@@ -240,6 +250,32 @@ impl Shown {
 }
 
 impl Kind {
+    /// Creates a kind of a program's own: its name, a line about it for users, its options, and the
+    /// function that builds a qdisc of the kind. [`Kinds`](crate::Kinds) says how to make use of
+    /// the kind by its name.
+    ///
+    /// The kind has no classes. A qdisc of the kind cannot be changed after it was added
+    /// ([`Changes::No`]). Listings show the options in the order of `params`, and below them, with
+    /// `tc -s`, all statistics of [`Qdisc::stats`]. If that does not suit the kind, set further
+    /// fields:
+    ///
+    /// ```
+    /// # use onramp_core::qdisc::{Changes, Kind, Qdisc};
+    /// # fn build(_: &onramp_core::params::Values<'_>) -> Box<dyn Qdisc> { unimplemented!() }
+    /// static MINE: Kind =
+    ///     Kind { changes: Changes::Yes, ..Kind::new("mine", "what it does", &[], build) };
+    /// ```
+    #[must_use]
+    pub const fn new(
+        id: &'static str,
+        about: &'static str,
+        params: &'static [Param],
+        build: fn(&Values<'_>) -> Box<dyn Qdisc>,
+    ) -> Self {
+        let shown = Shown { extra: shown::statistics, ..Shown::TABLE };
+        Self { id, about, params, build, shown, changes: Changes::No, ..Self::LEAF }
+    }
+
     /// The values that most kinds have in common. A row of the table of kinds ends with
     /// `..Kind::LEAF`, and gives only the fields in which the kind differs.
     pub(crate) const LEAF: Self = Self {

@@ -69,6 +69,9 @@ pub use self::class::{Child, Classes};
 /// assert!(matches!(fifo.dequeue(&mut cx), Dequeue::Ready(_)));
 /// assert_eq!(drops.len(), 1);
 /// ```
+///
+/// [`Kinds`](crate::Kinds) shows how lines of `tc`, and the text that describes a link's qdisc, can
+/// name such a qdisc.
 pub trait Qdisc: Send + Debug {
     /// Enqueues `pkt`, or drops it by [`Cx::drop`].
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict;
@@ -108,7 +111,8 @@ pub trait Qdisc: Send + Debug {
 
     /// Takes over new parameters and keeps all packets that the new limits allow. Returns false if
     /// the change cannot be made in place, and leaves the qdisc unchanged. Kinds whose
-    /// [`Changes`](crate::qdisc::Changes) allow a change never return false.
+    /// [`Changes`](crate::qdisc::Changes) allow a change must never return false: the thread that
+    /// makes the change panics then.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         values.params.is_empty()
     }

@@ -19,6 +19,7 @@ use crate::qdisc::pfifo_fast::default_pfifo_fast;
 use crate::sched::{ClassKind, Cx, FilterPlaces, Kind, Qdisc};
 use crate::tc::Spec;
 use crate::tc::cmd::{self, INGRESS_MAJOR, OBJECTS, Verb, unshorten};
+use crate::tc::kinds::Kinds;
 use crate::tc::spec::Words;
 
 use onramp_queue::PacketList;
@@ -50,6 +51,8 @@ const NO_CHOICE: &str = "the transmit queues of a link are its ports, and a flow
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
+    /// The kinds of qdiscs that lines may name.
+    kinds: Kinds,
     /// The device that the first command named.
     device: Option<String>,
     /// The qdiscs, by their major numbers.
@@ -187,10 +190,34 @@ impl Node {
 }
 
 impl Setup {
+    /// Creates an empty description, whose lines may name these kinds. The lines of a description
+    /// made in another way may name the built-in kinds, and the kind of the qdisc with which it was
+    /// [made](Self::of).
+    #[must_use]
+    pub fn with_kinds(kinds: Kinds) -> Self {
+        Self { kinds, ..Self::default() }
+    }
+
+    /// Lets later lines name these kinds too.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if two different kinds have the same name. The description is
+    /// unchanged then.
+    pub fn add_kinds(&mut self, kinds: &Kinds) -> Result<(), ConfigError> {
+        self.kinds.join(kinds)
+    }
+
+    /// Returns the kinds of qdiscs that lines may name.
+    #[must_use]
+    pub fn kinds(&self) -> &Kinds {
+        &self.kinds
+    }
+
     /// Creates the description of a tree of one qdisc.
     #[must_use]
     pub fn of(spec: Spec) -> Self {
-        let mut setup = Self::default();
+        let mut setup = Self::with_kinds(Kinds::with(spec.kind()));
         setup.insert(None, FIRST_OWN_HANDLE, spec);
         setup
     }

@@ -9,12 +9,13 @@ use crate::base::show::{Out, Style};
 use crate::base::{ConfigError, Errno, Extra, Fault, Handle};
 use crate::qdisc::KINDS;
 use crate::sched::{Changes, Check, Kind, Qdisc};
+use crate::tc::kinds::Kinds;
 
 /// A checked description of a qdisc: its kind and options. Building a qdisc from a `Spec` cannot
 /// fail.
 ///
 /// [`FromStr`] reads the words that follow `root` in a command `tc qdisc add dev DEVICE root …`,
-/// and no others.
+/// and no others. [`Kinds::spec`] also reads kinds of the program's own.
 ///
 /// ```
 /// use onramp_core::Spec;
@@ -103,7 +104,27 @@ impl FromStr for Spec {
     type Err = ConfigError;
 
     fn from_str(line: &str) -> Result<Self, ConfigError> {
-        Self::read(line, false)
+        Kinds::default().spec(line)
+    }
+}
+
+impl Kinds {
+    /// Reads the description of a qdisc, as [`Spec`]'s [`FromStr`] does.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] that names the wrong word and what would be right.
+    pub fn spec(&self, line: &str) -> Result<Spec, ConfigError> {
+        Spec::read_words(self, &mut line.split_ascii_whitespace(), false)
+    }
+
+    /// Reads the description of a qdisc, as [`Spec::with_units`] does.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] that names the wrong word and what would be right.
+    pub fn spec_with_units(&self, line: &str) -> Result<Spec, ConfigError> {
+        Spec::read_words(self, &mut line.split_ascii_whitespace(), true)
     }
 }
 
@@ -115,36 +136,33 @@ impl Spec {
     ///
     /// Returns a [`ConfigError`] that names the wrong word and what would be right.
     pub fn with_units(line: &str) -> Result<Self, ConfigError> {
-        Self::read(line, true)
-    }
-
-    fn read(line: &str, units: bool) -> Result<Self, ConfigError> {
-        Self::read_words(&mut line.split_ascii_whitespace(), units)
+        Kinds::default().spec_with_units(line)
     }
 
     /// Reads a kind and its options, up to the end of the line.
-    pub(crate) fn read_words(words: &mut Words<'_>, units: bool) -> Result<Self, ConfigError> {
+    fn read_words(kinds: &Kinds, words: &mut Words<'_>, units: bool) -> Result<Self, ConfigError> {
         let Some(id) = words.next() else {
-            let why = format!("the kind is missing: expected one of {}", kinds());
+            let why = format!("the kind is missing: expected one of {}", kinds.names());
             return Err(ConfigError::new("qdisc", "", "", why));
         };
-        let spec = Self::read_kind(id, words, units)?;
+        let spec = Self::read_kind(kinds, id, words, units)?;
         spec.check()?;
         Ok(spec)
     }
 
-    /// Reads the options of the kind `id`, up to the end of the line. Returns an error if `tc`
-    /// itself would refuse them.
+    /// Reads the options of the kind `id`, one of `kinds`, up to the end of the line. Returns an
+    /// error if `tc` itself would refuse them.
     pub(crate) fn read_kind(
+        kinds: &Kinds,
         id: &str,
         words: &mut Words<'_>,
         units: bool,
     ) -> Result<Self, ConfigError> {
-        let Some(kind) = KINDS.iter().find(|kind| kind.id == id) else {
+        let Some(kind) = kinds.find(id) else {
             if words.clone().next().is_none() {
-                return Err(Self::unknown(id));
+                return Err(Self::unknown(kinds, id));
             }
-            let why = format!("expected a qdisc kind: {}", kinds());
+            let why = format!("expected a qdisc kind: {}", kinds.names());
             return Err(ConfigError::new("qdisc", "", id, why));
         };
         let at = format!("qdisc {id}");
@@ -161,8 +179,8 @@ impl Spec {
     }
 
     /// Creates the error for a kind that does not exist.
-    pub(crate) fn unknown(id: &str) -> ConfigError {
-        let why = format!("expected a qdisc kind: {}", kinds());
+    pub(crate) fn unknown(kinds: &Kinds, id: &str) -> ConfigError {
+        let why = format!("expected a qdisc kind: {}", kinds.names());
         let error = ConfigError::new("qdisc", "", id, why);
         ConfigError {
             fault: Fault::Kernel(Errno::NoEntry, Some("Specified qdisc kind is unknown")),
@@ -239,11 +257,6 @@ impl Spec {
             _ => Ok(changed),
         }
     }
-}
-
-/// Returns the names of all kinds.
-pub(crate) fn kinds() -> String {
-    KINDS.iter().map(|kind| kind.id).collect::<Vec<_>>().join(", ")
 }
 
 /// The words of a line that have not been read yet.

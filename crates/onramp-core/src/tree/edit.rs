@@ -140,13 +140,19 @@ impl Edit {
 impl RootQdisc {
     /// Makes a prepared change. As in Linux, a qdisc that is replaced or deleted drops all its
     /// packets (`purged`), and a qdisc that is changed keeps the packets that its new limits allow.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a qdisc refuses new parameters although the [`Changes`](crate::qdisc::Changes) of
+    /// its kind allow a change.
     pub fn edit(&mut self, edit: Edit, cx: &mut Cx<'_>) {
         match edit.0 {
             What::Root(built) => self.renew(built, cx),
             What::Graft(path, minor, built) => self.graft(&path, minor, built, cx),
             What::Parameters(path, spec, site) => self.at(&path, cx, |qdisc, cx| {
                 let changed = qdisc.change(&spec.values_at(site), cx);
-                debug_assert!(changed, "every kind that may change can");
+                let id = spec.kind().id;
+                assert!(changed, "`Changes` of {id} allows a change, and its qdisc refuses it");
             }),
             What::Class(path, minor, class) => self.at(&path, cx, |qdisc, cx| {
                 if let Some(classes) = qdisc.classes() {

@@ -175,7 +175,8 @@ fn create(
         let listens = end.listener.take();
         let relays = listens.is_some() || listener.is_some();
         listener = listener.or(listens);
-        made.push(build(kind, end, wanted, name, given, relays)?);
+        let tree = Setup::with_kinds(devices.kinds.clone());
+        made.push(build(kind, end, tree, wanted, name, given, relays)?);
     }
     if let Some(listener) = listener {
         relay(&mut made, listener)?;
@@ -223,17 +224,19 @@ fn names(
     Ok([first, second])
 }
 
-/// Makes a device. `relays` says whether a relay sends through it.
+/// Makes a device, with a tree of qdiscs that begins as `tree`. `relays` says whether a relay sends
+/// through the device.
 fn build(
     kind: &'static Type,
     end: End,
+    tree: Setup,
     wanted: Wanted,
     name: String,
     given: Given,
     relays: bool,
 ) -> Result<Netdev, Fault> {
     let End { queues, end, .. } = end;
-    let link = builder(kind, queues, wanted.txqueuelen, relays);
+    let link = builder(kind, queues, tree, wanted.txqueuelen, relays);
     let link = link.build().map_err(|error| Fault::from(Refusal::from(error)))?;
     end.set_up(wanted.up);
     Ok(Netdev {
@@ -276,11 +279,11 @@ fn relay(made: &mut [Netdev], listener: Listener) -> Result<(), Fault> {
 fn builder(
     kind: &Type,
     queues: Vec<Box<dyn onramp::Device>>,
+    mut tree: Setup,
     txqueuelen: u32,
     relays: bool,
 ) -> LinkBuilder {
     let count = queues.len();
-    let mut tree = Setup::default();
     let fallback = default_qdisc(kind, txqueuelen, count).parse().ok();
     tree.of_device("new", Facts { fallback, ..Facts::default() });
     let link = Link::devices(queues).ports_max(count).tree(&tree).measure(true);

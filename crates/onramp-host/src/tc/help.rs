@@ -1,7 +1,8 @@
 //! The help texts of `tc`.
 
+use onramp_core::Kinds;
 use onramp_core::filter::reference::FILTERS;
-use onramp_core::qdisc::{ClassKind, KINDS, Kind};
+use onramp_core::qdisc::{ClassKind, Kind};
 
 use super::{said, usage};
 use crate::Reply;
@@ -40,13 +41,13 @@ Usage: tc filter { add | del | change | replace } dev STRING
 ";
 
 /// Returns the help text of an object, with the kinds that it has.
-pub(super) fn of(object: &str) -> String {
-    let classful = |kind: &&Kind| matches!(kind.classes, ClassKind::Added { .. });
+pub(super) fn of(object: &str, kinds: &Kinds) -> String {
+    let classful = |kind: &&'static Kind| matches!(kind.classes, ClassKind::Added { .. });
     match object {
-        "qdisc" => with_kinds(QDISC_HELP, "QDISC_KIND", KINDS.iter().map(|kind| kind.id)),
+        "qdisc" => with_kinds(QDISC_HELP, "QDISC_KIND", kinds.iter().map(|kind| kind.id)),
         "class" => {
-            let kinds = KINDS.iter().filter(classful).map(|kind| kind.id);
-            with_kinds(CLASS_HELP, "QDISC_KIND", kinds)
+            let classful = kinds.iter().filter(classful).map(|kind| kind.id);
+            with_kinds(CLASS_HELP, "QDISC_KIND", classful)
         }
         _ => with_kinds(FILTER_HELP, "FILTER_TYPE", FILTERS.iter().map(|entry| entry.id)),
     }
@@ -68,15 +69,15 @@ fn with_kinds<'a>(text: &str, word: &str, kinds: impl Iterator<Item = &'a str>) 
 }
 
 /// Returns the help text of a kind of qdisc, class or filter.
-pub(super) fn of_kind(object: &str, words: &[&str]) -> Reply {
+pub(super) fn of_kind(object: &str, words: &[&str], kinds: &Kinds) -> Reply {
     if object == "filter" {
         let known = FILTERS.iter().find(|entry| words.contains(&entry.id));
-        return known.map_or_else(|| usage(&of(object)), |entry| said(1, entry.help()));
+        return known.map_or_else(|| usage(&of(object, kinds)), |entry| said(1, entry.help()));
     }
-    let named = words.iter().rev().find_map(|word| KINDS.iter().find(|kind| kind.id == *word));
+    let named = words.iter().rev().find_map(|word| kinds.find(word));
     match named {
         Some(kind) if object == "class" => said(1, kind.class_help()),
         Some(kind) => said(1, kind.help()),
-        None => usage(&of(object)),
+        None => usage(&of(object, kinds)),
     }
 }

@@ -1,6 +1,6 @@
 //! Commands of `tc` on a single link, in which the device need not be named.
 
-use onramp_core::Change;
+use onramp_core::{Change, Kinds};
 
 use onramp::{Line, Link};
 
@@ -17,6 +17,10 @@ impl Targets for One<'_> {
     fn targets(&self) -> Vec<Target<'_>> {
         let Target { name, tree, mtu } = self.0;
         vec![Target { name, tree, mtu }]
+    }
+
+    fn kinds(&self) -> Kinds {
+        self.0.tree.setup().kinds().clone()
     }
 
     fn changed(&mut self, _name: &str, _line: &str, _change: &Change) {}

@@ -3,6 +3,7 @@
 
 mod configure;
 mod ip;
+mod own;
 mod save;
 mod tc;
 

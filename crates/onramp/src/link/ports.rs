@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onramp_core::{Clock, Device, Edit, PortWaker, Rate, Setup, Spec};
+use onramp_core::{Clock, Device, Edit, PortWaker, Rate, Setup};
 use onramp_dev::MonotonicClock;
 
 use super::Link;
@@ -120,22 +120,26 @@ impl Link {
     ///
     /// [`PortError::Config`], [`PortError::Closed`], [`PortError::Blocked`].
     pub fn set_qdisc(&self, qdisc: &str) -> Result<(), PortError> {
-        let spec = Spec::with_units(qdisc).map_err(PortError::Config)?;
+        let kinds = self.shared().plan().ok_or(PortError::Closed)?.tree.kinds().clone();
+        let spec = kinds.spec_with_units(qdisc).map_err(PortError::Config)?;
         self.set_tree(&Setup::of(spec))
     }
 
     /// Gives every port a new tree of qdiscs, classes and filters, as
-    /// [`set_qdisc`](Self::set_qdisc) does with a single qdisc.
+    /// [`set_qdisc`](Self::set_qdisc) does with a single qdisc. Later lines may name the kinds of
+    /// the tree ([`Setup::with_kinds`]) and those that the link knew before.
     ///
     /// # Errors
     ///
-    /// [`PortError::Config`]: the tree has no root. [`PortError::Closed`]. [`PortError::Blocked`]:
-    /// the named port keeps its old tree until the next change.
+    /// [`PortError::Config`]: the tree has no root, or one of its own kinds has the name of another
+    /// kind that the link knows. [`PortError::Closed`]. [`PortError::Blocked`]: the named port
+    /// keeps its old tree until the next change.
     pub fn set_tree(&self, tree: &Setup) -> Result<(), PortError> {
-        let tree = tree.for_ports().map_err(PortError::Config)?;
+        let mut tree = tree.for_ports().map_err(PortError::Config)?.clone();
         let shared = self.shared();
         let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
-        plan.tree = Arc::new(tree.clone());
+        tree.add_kinds(plan.tree.kinds()).map_err(PortError::Config)?;
+        plan.tree = Arc::new(tree);
         if shared.follow(&plan) {
             return shared.rebuild(&plan);
         }

@@ -27,6 +27,7 @@ mod network;
 mod nosy;
 mod order;
 mod owed;
+mod own;
 mod pace;
 mod ports;
 mod ready;

@@ -6,9 +6,9 @@
 use super::{Change, Node, Setup};
 use crate::base::params::{Param, Site, Value, Values, merged};
 use crate::base::{ConfigError, Errno, Handle};
-use crate::qdisc::KINDS;
 use crate::sched::{ClassKind, ClassOption, Kind};
 use crate::tc::cmd::{ClassHead, ROOT, Verb, class_of};
+use crate::tc::kinds::Kinds;
 use crate::tc::spec::{Words, check, complete, read_options};
 
 fn refused(at: &str, errno: Errno, said: &'static str, why: impl Into<String>) -> ConfigError {
@@ -25,7 +25,7 @@ impl Setup {
         mut words: Words<'_>,
     ) -> Result<Change, ConfigError> {
         let head = ClassHead::read(&mut words)?;
-        let options = head.kind.map(|id| read_class(id, &mut words)).transpose()?;
+        let options = head.kind.map(|id| read_class(&self.kinds, id, &mut words)).transpose()?;
         let device = self.named("class", head.device)?;
         let (class, parent) = self.class_numbers(head)?;
         let at = format!("class {class}");
@@ -265,15 +265,15 @@ impl Node {
     }
 }
 
-/// Reads the options of a class of the kind with the name `id`.
-fn read_class(id: &str, words: &mut Words<'_>) -> Result<Given, ConfigError> {
-    let kind = KINDS.iter().find(|kind| kind.id == id);
+/// Reads the options of a class of the kind with the name `id`, one of `kinds`.
+fn read_class(kinds: &Kinds, id: &str, words: &mut Words<'_>) -> Result<Given, ConfigError> {
+    let kind = kinds.find(id);
     let params: Option<&'static [Param]> = kind.and_then(|kind| match kind.classes {
         ClassKind::Added { params, .. } => Some(params),
         _ => kind.quirks.class_option.map(|option| option.params),
     });
     let Some(params) = params else {
-        let ids = KINDS.iter().filter(|kind| matches!(kind.classes, ClassKind::Added { .. }));
+        let ids = kinds.iter().filter(|kind| matches!(kind.classes, ClassKind::Added { .. }));
         let ids = ids.map(|kind| kind.id).collect::<Vec<_>>().join(", ");
         let why = format!("classes can be added only to qdiscs of the kinds {ids}");
         return Err(ConfigError::new("class", "", id, why));

@@ -46,7 +46,8 @@ impl Setup {
         // A command that deletes a qdisc may give any word as the kind, even one that is no kind.
         let named = verb == Verb::Delete && words.clone().next().is_none();
         let kind = head.kind.filter(|_| !named);
-        let spec = kind.map(|kind| Spec::read_kind(kind, &mut words, false)).transpose()?;
+        let read = |kind| Spec::read_kind(&self.kinds, kind, &mut words, false);
+        let spec = kind.map(read).transpose()?;
         let device = self.named("qdisc", head.device)?;
         let change = match verb {
             Verb::Delete => self.delete_qdisc(head),
@@ -333,7 +334,7 @@ impl Setup {
             return Err(refused(Errno::NoEntry, said, &at, "", why));
         }
         let Some(mut spec) = spec else {
-            return Err(Spec::unknown(""));
+            return Err(Spec::unknown(&self.kinds, ""));
         };
         spec.check_new(&at)?;
         self.bands_of_queues(&at, &mut spec)?;
@@ -463,7 +464,7 @@ impl Setup {
                 return Err(refused(Errno::NoEntry, said, at, id, "there is none; use add"));
             }
             (_, None) => {
-                let spec = Spec::ingress(id).ok_or_else(|| Spec::unknown(id))?;
+                let spec = Spec::ingress(id).ok_or_else(|| Spec::unknown(&self.kinds, id))?;
                 self.ingress = Some(Box::new(Node::new(None, spec)));
                 (self.had_ingress, self.ingress_called) = (true, None);
             }
