@@ -17,7 +17,7 @@ pub enum Decision {
 
 /// The filters of a qdisc or of a class. In this build there are never any.
 #[derive(Debug, Default)]
-pub struct Filters;
+pub struct Filters(());
 
 impl Filters {
     pub(crate) fn is_empty(&self) -> bool {
