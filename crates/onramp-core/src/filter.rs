@@ -463,6 +463,6 @@ impl Filters {
     fn behind(&self, at: usize) -> usize {
         let place = |filter: &FilterSpec| (filter.chain, filter.pref);
         let last = place(&self.filters[at - 1]);
-        at + self.filters[at..].iter().take_while(|filter| place(filter) == last).count()
+        at + self.filters[at..].partition_point(|filter| place(filter) == last)
     }
 }

@@ -30,6 +30,12 @@ pub(super) struct Group {
     /// For `flower` filters: for each mask, the rank of the first filter that had it, and how many
     /// filters have it now.
     masks: BTreeMap<Mask, (u64, usize)>,
+    /// Number of `u32` hash tables among the filters.
+    tables: usize,
+}
+
+fn is_table(filter: &FilterSpec) -> bool {
+    matches!(filter.matcher, Matcher::Table(_))
 }
 
 impl Group {
@@ -44,6 +50,7 @@ impl Group {
             count: 0,
             flowers: BTreeSet::new(),
             masks: BTreeMap::new(),
+            tables: 0,
         }
     }
 
@@ -98,6 +105,7 @@ impl Group {
             self.masks.entry(flower.mask()).or_insert((filter.rank.0, 0)).1 += 1;
             self.flowers.insert(flower.key());
         }
+        self.tables += usize::from(is_table(&filter));
         self.handles.entry(filter.handle).or_insert(filter.rank);
         changed.new.push(filter.clone());
         changed.gone.extend(self.filters.insert(filter.rank, filter));
@@ -108,6 +116,7 @@ impl Group {
     fn take(&mut self, rank: Rank, changed: &mut Changed) {
         let Some(gone) = self.filters.remove(&rank) else { return };
         changed.gone.push(gone.clone());
+        self.tables -= usize::from(is_table(&gone));
         let Matcher::Flower(flower) = &gone.matcher else { return };
         self.flowers.remove(&flower.key());
         let mask = flower.mask();
@@ -127,7 +136,7 @@ impl Group {
 
     /// Whether the group contains only `u32` hash tables, without nodes.
     pub(super) fn is_bare(&self) -> bool {
-        self.specs().all(|filter| matches!(filter.matcher, Matcher::Table(_)))
+        self.filters.len() == self.tables
     }
 
     /// Returns the nodes in the `u32` hash table `table`.

@@ -103,11 +103,13 @@ impl Place {
             books.numbers.give_back(there, Some(&filter));
             let before = self.groups.get_mut(&(there.chain, there.pref));
             before.into_iter().for_each(|group| group.remove(there, &mut books.changed));
+            self.tables.count_link(there, false);
         }
         books.serial += 1;
         filter.serial = books.serial;
         let Some((name, rank)) = owner else { return };
         (filter.chain, filter.pref, filter.rank) = (name.0, name.1, rank);
+        self.tables.count_link(&filter, true);
         if let Some(group) = self.groups.get_mut(&name) {
             group.insert(Arc::new(filter), &mut books.changed);
         }
@@ -142,17 +144,19 @@ impl Place {
         books: &mut Books,
     ) -> Result<(), ConfigError> {
         let name = (filter.chain, filter.pref);
-        self.tables.check_delete(filter, &self.groups)?;
+        self.tables.check_delete(filter)?;
         let Some(group) = self.groups.get_mut(&name) else { return Ok(()) };
         if let Matcher::Table(_) = filter.matcher {
             for node in group.nodes(filter.handle) {
                 books.numbers.give_back(&node, None);
                 group.remove(&node, &mut books.changed);
+                self.tables.count_link(&node, false);
             }
             self.tables.remove(filter.handle);
         }
         books.numbers.give_back(filter, None);
         group.remove(filter, &mut books.changed);
+        self.tables.count_link(filter, false);
         self.tables.free(filter);
         // If several preferences have `u32` filters, nodes of one may refer to tables of another,
         // so the tables stay even if only tables are left.
@@ -167,6 +171,7 @@ impl Place {
     /// Removes a group, and its chain if no other group is in it. Returns the group.
     pub(super) fn forget_group(&mut self, name: Name) -> Option<Group> {
         let group = self.groups.remove(&name)?;
+        group.specs().for_each(|filter| self.tables.count_link(filter, false));
         self.tables.forget(name);
         let chain = name.0;
         if self.groups.range((chain, 0)..=(chain, u16::MAX)).next().is_none() {

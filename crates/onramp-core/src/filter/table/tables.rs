@@ -37,6 +37,8 @@ pub(super) struct Tables {
     /// For each bucket of a table: a number n such that the first n node numbers that `node_at`
     /// returns are all taken. The search for a free number begins after these.
     taken: BTreeMap<u32, u32>,
+    /// For each table to which nodes link: the number of these nodes.
+    links: BTreeMap<u32, usize>,
     /// Number of nodes that have been created so far.
     count: u64,
 }
@@ -56,6 +58,13 @@ fn wrong(key: &'static str, value: u32, errno: Errno, said: &'static str) -> Con
         _ => "expected TABLE:BUCKET:NODE: an existing table and bucket, and a free node number",
     };
     refused(key, format!("{value:x}")).by(errno, said, why)
+}
+
+fn full(bucket: u32) -> ConfigError {
+    let why = "all 4,095 numbers of this bucket are taken; delete a filter, or use another bucket";
+    let said = "cls_u32: Hash table node ID pool exhausted";
+    let name = format!("{:x}:{:x}:", bucket >> TABLE_BITS, bucket >> 12 & 0xff);
+    refused("handle", name).by(Errno::NoSpace, said, why)
 }
 
 impl Tables {
@@ -182,14 +191,13 @@ impl Tables {
         let taken = |node: u32| group.is_some_and(|group| group.get(first | node).is_some());
         let mut place = self.taken.get(&first).copied().unwrap_or(0);
         let node = match handle & NODE {
-            0 => loop {
-                match node_at(place) {
-                    Some(node) if taken(node) => place += 1,
-                    // As in Linux, if no number is free in the bucket, the last number is assigned
-                    // again and again.
-                    node => break node.unwrap_or(NODE),
+            0 => {
+                while node_at(place).is_some_and(taken) {
+                    place += 1;
                 }
-            },
+                self.taken.insert(first, place);
+                node_at(place).ok_or_else(|| full(first))?
+            }
             node if taken(node) => {
                 return Err(wrong("handle", handle, Errno::NoSpace, ""));
             }
@@ -199,7 +207,6 @@ impl Tables {
         let (by, born) = (owned.by, owned.born);
         self.count += 1;
         let rank = (born, u64::from(filter.handle & !TABLE) << COUNT_BITS | self.count);
-        self.taken.insert(first, place);
         Ok((by, rank))
     }
 
@@ -213,32 +220,38 @@ impl Tables {
 
     /// Returns an error if `filter` is a hash table that Linux does not delete: the first of its
     /// preference, or one that nodes refer to.
-    pub(super) fn check_delete(
-        &self,
-        filter: &FilterSpec,
-        groups: &BTreeMap<Name, Group>,
-    ) -> Result<(), ConfigError> {
+    pub(super) fn check_delete(&self, filter: &FilterSpec) -> Result<(), ConfigError> {
         let Matcher::Table(_) = filter.matcher else { return Ok(()) };
         let wrong = |said, why| Err(refused("handle", "").by(Errno::Invalid, said, why));
         if self.owned.get(&filter.handle).is_some_and(|table| table.root) {
             let why = "the first table of a preference can be deleted only with the preference";
             return wrong("cls_u32: Not allowed to delete root node", why);
         }
-        let links = |other: &FilterSpec| match &other.matcher {
-            Matcher::U32(node) => node.link == Some(filter.handle),
-            _ => false,
-        };
-        if groups.values().flat_map(Group::specs).any(links) {
+        if self.links.contains_key(&filter.handle) {
             let why = "other filters link to this table";
             return wrong("cls_u32: Can not delete in-use filter", why);
         }
         Ok(())
     }
 
+    /// Counts the link of `filter` to a table, if it has one: `filter` is new, or was removed.
+    pub(super) fn count_link(&mut self, filter: &FilterSpec, is_new: bool) {
+        let Matcher::U32(node) = &filter.matcher else { return };
+        let Some(table) = node.link else { return };
+        let count = self.links.entry(table).or_default();
+        *count = if is_new { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            self.links.remove(&table);
+        }
+    }
+
     /// Forgets a hash table and its nodes.
     pub(super) fn remove(&mut self, table: u32) {
         self.owned.remove(&table);
-        self.taken.retain(|bucket, _| bucket & TABLE != table);
+        let buckets = self.taken.range(table..=table | !TABLE).map(|(bucket, _)| *bucket);
+        for bucket in buckets.collect::<Vec<_>>() {
+            self.taken.remove(&bucket);
+        }
     }
 
     /// Forgets the hash tables of a preference.

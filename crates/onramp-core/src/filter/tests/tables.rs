@@ -232,11 +232,15 @@ fn a_bucket_that_is_full() {
             assert!(handles(&table).contains(&(0x8000_0000 | node)), "{node:x}");
         }
     }
-    // As in Linux, when no number is free, the last number is assigned again and again.
-    apply(&mut table, How::Add, ADD).expect("as in Linux");
-    let last =
-        |table: &Table| handles(table).iter().filter(|handle| **handle == 0x8000_0fff).count();
-    assert_eq!((last(&table), table.at(PLACE).count()), (2, 4097));
+    // When no number is free, another node is refused, and the table stays as it was.
+    let before = handles(&table);
+    for _ in 0..2 {
+        let error = apply(&mut table, How::Add, ADD).expect_err("full");
+        let said = "Error: cls_u32: Hash table node ID pool exhausted.";
+        assert_eq!(error.fault.kernel_text().as_deref(), Some(said));
+        assert!(error.to_string().contains("800:0:"), "{error}");
+    }
+    assert_eq!((handles(&table), before.len()), (before, 4096));
 }
 
 /// Hash tables that are added without a number get the numbers from 800 to fff, one after the
@@ -311,6 +315,45 @@ fn a_table_takes_its_nodes_with_it() {
     assert_eq!(handles(&table), all);
     apply(&mut table, How::Delete, "pref 1 handle 1:3:800 u32").expect("it is there");
     apply(&mut table, How::Delete, "pref 1 handle 1:3:800 u32").expect_err("it was deleted");
+}
+
+/// A table can be deleted as soon as no node links to it, whatever took the last link away.
+#[test]
+fn a_table_that_nodes_link_to_stays() {
+    let link = "pref 1 handle 800::1 u32 match u32 1 1 link 1:";
+    let inner = "pref 1 handle 2::1 u32 ht 2: match u32 1 1 link 1:";
+    let tables = ["pref 1 handle 1: u32 divisor 1", "pref 1 handle 2: u32 divisor 1"];
+    let lines = [tables[0], tables[1], link, inner, ADD];
+    let table = try_table(&lines).expect("room");
+    let delete = "pref 1 handle 1: u32";
+    let refused = |table: &mut Table| {
+        let error = apply(table, How::Delete, delete).expect_err("it is in use");
+        assert!(error.to_string().contains("other filters link to this table"), "{error}");
+    };
+    for gone in ["pref 1 handle 2: u32", "pref 1 handle 2::1 u32"] {
+        for (how, last) in [
+            (How::Delete, "pref 1 handle 800::1 u32"),
+            (How::Replace, "pref 1 handle 800::1 u32 match u32 1 1 link 3:"),
+        ] {
+            let mut table = table.clone();
+            apply(&mut table, How::Add, "pref 1 handle 3: u32 divisor 1").expect("room");
+            refused(&mut table);
+            apply(&mut table, How::Delete, gone).expect("nobody is linked with it");
+            refused(&mut table);
+            apply(&mut table, How::Replace, link).expect("it may be replaced");
+            refused(&mut table);
+            apply(&mut table, how, last).expect("nobody is linked with it");
+            apply(&mut table, How::Delete, delete).expect("nobody is linked with it");
+        }
+    }
+    // A preference takes the links of its nodes with it.
+    let mut table = table;
+    apply(&mut table, How::Delete, "pref 1 handle 2: u32").expect("nobody is linked with it");
+    apply(&mut table, How::Delete, "pref 1 handle 800::1 u32").expect("it is there");
+    apply(&mut table, How::Add, "pref 2 u32 match u32 1 1 link 1:").expect("room");
+    refused(&mut table);
+    apply(&mut table, How::Delete, "pref 2").expect("it is there");
+    apply(&mut table, How::Delete, delete).expect("nobody is linked with it");
 }
 
 /// A preference with only hash tables left stays while nodes of another preference might use the
