@@ -15,7 +15,7 @@ mod curve;
 mod sched;
 mod show;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use onramp_queue::{DropReason, Packet};
 
@@ -100,8 +100,10 @@ fn default_class(values: &Values<'_>) -> u16 {
 struct Hfsc {
     handle: Handle,
     default: u16,
-    /// The classes: the root first; removed classes stay, but no minor number names them.
+    /// The classes: the root first. A class keeps its place as long as it exists.
     classes: Vec<Class>,
+    /// The places of removed classes, for new classes.
+    free: Vec<usize>,
     /// The minor numbers of the classes with their places in `classes`, sorted by minor number.
     minors: Vec<(u16, usize)>,
     /// Classes with guarantees whose next packet is not eligible yet (may not be sent under the
@@ -115,8 +117,9 @@ struct Hfsc {
     turn: u64,
     /// The time at which the next class may send, as computed the last time that no class could.
     timer: Instant,
-    /// Whether the qdisc of any class has ever held packets of which none was ready yet.
-    child_waits: bool,
+    /// The classes whose qdisc has held packets of which none was ready yet, by the time at which
+    /// the qdisc wanted to be asked again (`Class::timer`), which may have passed.
+    timers: BTreeSet<(Instant, usize)>,
     peeked: Option<Packet>,
     /// Number of packets and bytes held, without a packet taken out by a `peek`.
     held: Backlog,
@@ -130,12 +133,13 @@ impl Hfsc {
             handle: values.site.handle,
             default: default_class(values),
             classes: vec![Class::new(None)],
+            free: Vec::new(),
             minors: vec![(0, ROOT)],
             waiting: BTreeMap::new(),
             ready: BTreeMap::new(),
             turn: 0,
             timer: Instant(0),
-            child_waits: false,
+            timers: BTreeSet::new(),
             peeked: None,
             held: Backlog::default(),
             overlimits: 0,
@@ -199,15 +203,22 @@ impl Hfsc {
     /// Returns when the first timer after `now` ends; a timer is that of the scheduler, or that of
     /// a class whose qdisc made it wait.
     fn next_timer(&self, now: Instant) -> Instant {
-        let waits = if self.child_waits { &self.classes[..] } else { &[] };
-        let timers = waits.iter().map(|class| class.timer).chain([self.timer]);
+        let of_class = self.timers.range((now.after(1), 0)..).next().map(|(timer, _)| *timer);
+        let timers = of_class.into_iter().chain([self.timer]);
         timers.filter(|timer| *timer > now).min().unwrap_or_else(|| now.after(1))
     }
 
     /// Notes that the qdisc of `class` has no packet ready before `then`.
     fn set_timer(&mut self, class: usize, then: Instant) {
-        self.child_waits = true;
-        self.classes[class].timer = then;
+        self.forget_timer(class);
+        self.classes[class].timer = Some(then);
+        self.timers.insert((then, class));
+    }
+
+    fn forget_timer(&mut self, class: usize) {
+        if let Some(timer) = self.classes[class].timer.take() {
+            self.timers.remove(&(timer, class));
+        }
     }
 
     /// Accounts for a packet of `len` bytes that the qdisc of `class` gave: adds its bytes, and
@@ -237,8 +248,12 @@ impl Hfsc {
             // `above` has none, its share gets the curve of its guarantee (`rt`).
             above.share = above.real.as_ref().map(|real| Share::new(real.curve));
         }
-        let class = self.classes.len();
-        self.classes.push(Class::new(Some(parent)));
+        let new = Class::new(Some(parent));
+        let class = self.free.pop().unwrap_or(self.classes.len());
+        match self.classes.get_mut(class) {
+            Some(gone) => *gone = new,
+            None => self.classes.push(new),
+        }
         let place = self.minors.partition_point(|(other, _)| *other < minor);
         self.minors.insert(place, (minor, class));
         self.count_child(class, None, Some(0));
@@ -361,10 +376,11 @@ impl Qdisc for Hfsc {
         for class in &mut self.classes {
             class.child.reset(cx, &mut self.held);
             class.restart();
-            class.timer = Instant(0);
+            class.timer = None;
         }
         self.waiting.clear();
         self.ready.clear();
+        self.timers.clear();
     }
 
     fn overlimits(&self) -> u64 {
@@ -399,13 +415,16 @@ impl Classes for Hfsc {
     }
 
     fn remove(&mut self, minor: u16, cx: &mut Cx<'_>) {
-        let Some(class) = self.find(minor) else { return };
+        let Some(class) = self.find(minor).filter(|class| *class != ROOT) else { return };
         self.classes[class].child.reset(cx, &mut self.held);
         self.settle(class);
         if let Ok(place) = self.minors.binary_search_by_key(&minor, |(minor, _)| *minor) {
             self.minors.remove(place);
         }
         self.count_child(class, Some(self.classes[class].level), None);
+        self.forget_timer(class);
+        self.classes[class] = Class::new(None);
+        self.free.push(class);
     }
 
     fn child(&mut self, minor: u16) -> Option<&mut Child> {
@@ -438,3 +457,6 @@ impl Classes for Hfsc {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

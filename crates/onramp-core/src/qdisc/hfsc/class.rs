@@ -19,7 +19,7 @@ pub(super) struct Class {
     children: Vec<u32>,
     pub(super) child: Child,
     /// When the class's qdisc wanted to be asked again, the last time that it had no packet ready.
-    pub(super) timer: Instant,
+    pub(super) timer: Option<Instant>,
     pub(super) filters: Filters,
     pub(super) real: Option<Real>,
     pub(super) share: Option<Share>,
@@ -35,7 +35,7 @@ impl Class {
             level: 0,
             children: Vec::new(),
             child: pfifo_child(),
-            timer: Instant(0),
+            timer: None,
             filters: Filters::default(),
             real: None,
             share: None,
