@@ -83,7 +83,9 @@ fn process(role: &str, variables: &[(&str, &str)]) -> Command {
     let own = std::env::current_exe().expect("it runs");
     // If the tests run in the background of a shell, they ignore SIGINT; the daemon must not.
     let mut command = Command::new("env");
-    command.args(["--default-signal=HUP,INT,TERM", "sh", "-c", "ulimit -Sn 200; exec \"$0\" \"$@\""]).arg(own);
+    command
+        .args(["--default-signal=HUP,INT,TERM", "sh", "-c", "ulimit -Sn 200; exec \"$0\" \"$@\""])
+        .arg(own);
     command.args(["--exact", "process::the_process", "--nocapture"]);
     for name in ["ONRAMP_SOCKET", "XDG_RUNTIME_DIR", "NOTIFY_SOCKET"] {
         command.env_remove(name);
