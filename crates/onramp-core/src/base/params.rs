@@ -31,6 +31,10 @@ pub enum Default {
     Number(u64),
     /// The default is this many times the size in bytes of the device's largest packet.
     Mtus(u64),
+    /// The default is the length of the device's transmit queue in packets (`txqueuelen`).
+    QueueLen,
+    /// The default is the size in bytes of a full transmit queue of the largest packets.
+    QueueBytes,
     /// The default is this list of numbers.
     List(&'static [u64]),
     /// There is no default: the option must be given.
@@ -507,18 +511,27 @@ impl Param {
         }
     }
 
-    /// Returns the option's default value, or `None` if there is none. `mtu` is the size of the
-    /// device's largest packet in bytes.
-    pub(crate) fn default(&self, mtu: u32) -> Option<Value> {
+    /// Returns the option's default value for a qdisc at `site`, or `None` if there is none.
+    pub(crate) fn default(&self, site: Site) -> Option<Value> {
         match self.default {
             Default::Number(n) => Some(Value::Number(n)),
-            Default::Mtus(n) => {
-                let (min, max) = self.clamp.unwrap_or((self.min, self.max));
-                Some(Value::Number((n * u64::from(mtu)).clamp(min, max)))
-            }
             Default::List(list) => Some(Value::List(list.to_vec())),
             Default::Needed | Default::Off => None,
+            _ => self.device_default(site),
         }
+    }
+
+    /// Returns the option's default value if it follows from the device, and otherwise `None`.
+    pub(crate) fn device_default(&self, site: Site) -> Option<Value> {
+        let (mtu, packets) = (u64::from(site.mtu), u64::from(site.queue_len()));
+        let number = match self.default {
+            Default::Mtus(n) => n * mtu,
+            Default::QueueLen => packets,
+            Default::QueueBytes => packets * mtu,
+            _ => return None,
+        };
+        let (min, max) = self.clamp.unwrap_or((self.min, self.max));
+        Some(Value::Number(number.clamp(min, max)))
     }
 
     /// Appends to `line` a space and the option with `value`, written so that it reads back as
@@ -646,6 +659,13 @@ pub(crate) fn options(id: &str, params: &[Param]) -> String {
         return format!("{id} takes no options");
     }
     format!("{id} takes {}", names.join(", "))
+}
+
+/// Gives those options of `given` their defaults that are not given and follow from the device.
+pub(crate) fn fill_in(params: &[Param], given: &mut [Option<Value>], site: Site) {
+    for (param, given) in params.iter().zip(given) {
+        *given = given.take().or_else(|| param.device_default(site));
+    }
 }
 
 /// Returns the options of a qdisc after a change: those that the change gives, and those of

@@ -347,9 +347,9 @@ impl Table {
     }
 
     /// Whether filters need the class: there are filters at the class, or a filter at its qdisc or
-    /// at a class of the qdisc names the class.
+    /// at a class of the qdisc names the class. (Filters at the class 0 are those of the qdisc.)
     pub(crate) fn needs(&self, class: Handle) -> bool {
-        self.places.contains_key(&class) || self.named.contains_key(&class)
+        class.minor != 0 && self.places.contains_key(&class) || self.named.contains_key(&class)
     }
 
     /// Removes all filters at a qdisc and its classes.

@@ -55,7 +55,7 @@ pub(super) const CBS: Kind = Kind {
             credits: 0,
             last: Instant(0),
             unasked: None,
-            child: pfifo_child(),
+            child: pfifo_child(values.site),
             held: Backlog::default(),
             peeked: None,
         })

@@ -147,7 +147,7 @@ impl Classes for Drr {
             Some(class) if values.is_given("quantum") => class.quantum = bounded(quantum),
             Some(_) => {}
             None => {
-                self.classes.add(minor, Turn::new(pfifo_child(), quantum));
+                self.classes.add(minor, Turn::new(pfifo_child(values.site), quantum));
             }
         }
     }

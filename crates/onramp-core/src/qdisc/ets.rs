@@ -69,6 +69,10 @@ pub(super) const ETS: Kind = Kind {
         ..Shown::TABLE
     },
     quirks: Quirks {
+        settle: |values, options| {
+            let quanta = quanta(values);
+            options.set("quanta", Some(Value::List(quanta)).filter(|_| others(values) > 0));
+        },
         classes_at_root: true,
         class_option: Some(ClassOption {
             params: &[Param::new("quantum", Unit::Count, Default::Off, "bytes of a round")
@@ -113,12 +117,16 @@ fn bands(values: &Values<'_>) -> u64 {
     values.number("bands").max(named).max(1)
 }
 
+/// Returns the number of bands that are not strict.
+fn others(values: &Values<'_>) -> u64 {
+    bands(values) - values.number("strict")
+}
+
 /// Returns the quanta in bytes of the bands that are not strict.
 fn quanta(values: &Values<'_>) -> Vec<u64> {
-    let others = bands(values) - values.number("strict");
     let packet = std::iter::repeat(values.site.mtu.into());
     let quanta = values.list("quanta").into_iter().chain(packet);
-    (0..others).zip(quanta).map(|(_, quantum)| bounded(quantum)).collect()
+    (0..others(values)).zip(quanta).map(|(_, quantum)| bounded(quantum)).collect()
 }
 
 /// Returns the number of the band for each of the 16 priorities.
@@ -202,7 +210,8 @@ fn choice(values: &Values<'_>) -> Choice {
 impl Ets {
     fn new(values: &Values<'_>) -> Self {
         let NewBands { strict, quanta } = NewBands::new(values);
-        let bands = quanta.into_iter().map(|quantum| Turn::new(pfifo_child(), quantum)).collect();
+        let band = |quantum| Turn::new(pfifo_child(values.site), quantum);
+        let bands = quanta.into_iter().map(band).collect();
         let choice = choice(values);
         Self {
             choice,
@@ -273,9 +282,8 @@ impl Qdisc for Ets {
             self.update_active(band);
         }
         self.bands.truncate(quanta.len());
-        let new =
-            quanta.iter().skip(self.bands.len()).map(|quantum| Turn::new(pfifo_child(), *quantum));
-        self.bands.extend(new);
+        let new = quanta.iter().skip(self.bands.len());
+        self.bands.extend(new.map(|quantum| Turn::new(pfifo_child(values.site), *quantum)));
         self.strict = strict;
         for (band, quantum) in quanta.into_iter().enumerate() {
             let turn = &mut self.bands[band];

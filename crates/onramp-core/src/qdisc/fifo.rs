@@ -2,8 +2,7 @@
 //! drops the packet that arrives; a full `pfifo_head_drop` drops its oldest packet instead.
 //!
 //! Source: `tc-pfifo(8)`, `tc-bfifo(8)`; behaviour of Linux 7.2 `net/sched/sch_fifo.c`.
-//! Differs: nothing known. The default limits follow from a device's `txqueuelen`, which is 1,000
-//! packets.
+//! Differs: nothing known.
 //! Invariant: packets leave in the order they came, and a packet is dropped exactly when it would
 //! exceed the limit; `pfifo_head_drop` then drops the oldest packet instead.
 
@@ -11,13 +10,13 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
 use crate::base::Extra;
-use crate::base::params::{Default, Param, Unit, Values};
+use crate::base::params::{Default, Param, Site, Unit, Values};
 use crate::base::show::Out;
 use crate::base::units::Size;
 use crate::sched::{Child, Shown};
 
 const LIMIT: Param =
-    Param::new("limit", Unit::ScaledPackets, Default::Number(1000), "packets held at most");
+    Param::new("limit", Unit::ScaledPackets, Default::QueueLen, "packets held at most");
 
 const SHOWN: Shown = Shown { options: show, ..Shown::TABLE };
 
@@ -43,7 +42,7 @@ pub(super) const PFIFO: Kind = Kind {
 pub(super) const BFIFO: Kind = Kind {
     id: "bfifo",
     about: "first in, first out, limited in bytes",
-    params: &[Param::new("limit", Unit::Size, Default::Mtus(1000), "bytes held at most")],
+    params: &[Param::new("limit", Unit::Size, Default::QueueBytes, "bytes held at most")],
     build: |values| Box::new(Fifo::<true>::of(values)),
     shown: SHOWN,
     quirks: Quirks { fifo: true, ..Quirks::NONE },
@@ -212,14 +211,14 @@ impl Qdisc for HeadDrop {
 }
 
 /// Returns the fifo that serves a class until a user attaches another qdisc to the class
-/// (`qdisc_create_dflt` in Linux).
-pub(crate) fn default_pfifo() -> Box<dyn Qdisc> {
-    Box::new(Fifo::<false>::new(1000, 0))
+/// (`qdisc_create_dflt` in Linux). `site` is that of the qdisc which has the class.
+pub(crate) fn default_pfifo(site: Site) -> Box<dyn Qdisc> {
+    Box::new(Fifo::<false>::new(site.queue_len().into(), site.mtu))
 }
 
 /// Returns the default `pfifo` of a class, wrapped as a child qdisc.
-pub(crate) fn pfifo_child() -> Child {
-    Child::new(default_pfifo())
+pub(crate) fn pfifo_child(site: Site) -> Child {
+    Child::new(default_pfifo(site))
 }
 
 /// Returns a fifo that holds at most `limit` bytes (`fifo_create_dflt` in Linux).

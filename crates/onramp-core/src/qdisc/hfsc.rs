@@ -25,7 +25,7 @@ use super::{
     AddedQuirks, Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict,
     peek_by_dequeue,
 };
-use crate::base::params::{Default as Absent, Param, Unit, Values};
+use crate::base::params::{Default as Absent, Param, Site, Unit, Values};
 use crate::base::{Clash, Counters, Handle, Instant};
 use crate::filter::{Decision, Filters};
 use crate::sched::{Child, Classes};
@@ -132,7 +132,7 @@ impl Hfsc {
         Self {
             handle: values.site.handle,
             default: default_class(values),
-            classes: vec![Class::new(None)],
+            classes: vec![Class::new(None, values.site)],
             free: Vec::new(),
             minors: vec![(0, ROOT)],
             waiting: BTreeMap::new(),
@@ -240,7 +240,7 @@ impl Hfsc {
     }
 
     /// Adds a class without curves, below the class `parent`. Returns its place.
-    fn add(&mut self, minor: u16, parent: u16) -> usize {
+    fn add(&mut self, minor: u16, parent: u16, site: Site) -> usize {
         let parent = self.find(parent).unwrap_or(ROOT);
         let above = &mut self.classes[parent];
         if parent != ROOT && above.share.is_none() {
@@ -248,7 +248,7 @@ impl Hfsc {
             // `above` has none, its share gets the curve of its guarantee (`rt`).
             above.share = above.real.as_ref().map(|real| Share::new(real.curve));
         }
-        let new = Class::new(Some(parent));
+        let new = Class::new(Some(parent), site);
         let class = self.free.pop().unwrap_or(self.classes.len());
         match self.classes.get_mut(class) {
             Some(gone) => *gone = new,
@@ -399,7 +399,7 @@ impl Qdisc for Hfsc {
 impl Classes for Hfsc {
     fn set(&mut self, minor: u16, parent: u16, values: &Values<'_>, now: Instant) {
         let either = |key| Curve::of(&values.list(key)).or_else(|| Curve::of(&values.list("sc")));
-        let class = self.find(minor).unwrap_or_else(|| self.add(minor, parent));
+        let class = self.find(minor).unwrap_or_else(|| self.add(minor, parent, values.site));
         self.part(class);
         let own = &mut self.classes[class];
         own.real = either("rt").map(Real::new);
@@ -423,7 +423,7 @@ impl Classes for Hfsc {
         }
         self.count_child(class, Some(self.classes[class].level), None);
         self.forget_timer(class);
-        self.classes[class] = Class::new(None);
+        self.classes[class] = Class::new(None, Site::default());
         self.free.push(class);
     }
 

@@ -37,7 +37,7 @@ use super::{
     AddedQuirks, Backlog, Changes, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict,
     peek_by_dequeue,
 };
-use crate::base::params::{Default, Param, Unit, Values};
+use crate::base::params::{Default, Param, Site, Unit, Values};
 use crate::base::{Clash, Errno, Fault, Handle, Instant};
 use crate::filter::{Decision, Filters};
 use crate::law::cost::{LINKLAYER, MPU, OVERHEAD};
@@ -64,7 +64,7 @@ pub(super) const HTB: Kind = Kind {
         Param::new(
             "direct_qlen",
             Unit::Count,
-            Default::Number(1000),
+            Default::QueueLen,
             "packets held at most that belong to no class",
         )
         .short(),
@@ -167,6 +167,8 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 struct Htb {
     handle: Handle,
+    /// What is known of the device, for the default qdiscs of classes.
+    site: Site,
     default: u16,
     rate_to_quantum: u64,
     direct_limit: u32,
@@ -216,6 +218,7 @@ impl Htb {
     fn new(values: &Values<'_>) -> Self {
         Self {
             handle: values.site.handle,
+            site: values.site,
             default: u16::try_from(values.number("default")).expect("a class number"),
             rate_to_quantum: values.number("r2q"),
             direct_limit: values.number32("direct_qlen"),
@@ -264,7 +267,9 @@ impl Htb {
                 None => &mut self.filters,
             };
             match filters.classify(pkt, now) {
-                Decision::Class(class) if class == self.handle => return Goes::Direct,
+                Decision::Class(class) if class == self.handle && self.place(0).is_none() => {
+                    return Goes::Direct;
+                }
                 Decision::Class(class) => match self.named(class) {
                     Some(place) => at = Some(place),
                     None => break,

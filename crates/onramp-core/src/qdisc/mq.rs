@@ -27,7 +27,7 @@ use super::multiq::{TurnBands, spread};
 use super::pfifo_fast::default_pfifo_fast;
 use super::{Backlog, Changes, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
 use crate::base::error::Clash;
-use crate::base::params::{Default, Param, Unit, Value, Values, look};
+use crate::base::params::{Default, Param, Site, Unit, Value, Values, look};
 use crate::base::show::Out;
 use crate::base::{Errno, Extra, Fault};
 use crate::sched::{Child, Classes, Shown};
@@ -64,7 +64,7 @@ pub(super) const MQ: Kind = Kind {
     build: |values| {
         let fixed = values.is_given("queues");
         let queues = values.number("queues").max(1);
-        Box::new(Mq { queues: turns(queues), fixed, map: None })
+        Box::new(Mq { queues: turns(queues, values.site), fixed, map: None, site: values.site })
     },
     quirks: Quirks { has_queue_trees: true, ..ROOT },
     ..Kind::LEAF
@@ -111,7 +111,8 @@ pub(super) const MQPRIO: Kind = Kind {
         let ranges = ranges(values);
         let count = ranges.iter().map(|range| range.end()).max().unwrap_or(1).max(1);
         Box::new(Mq {
-            queues: turns(count as u64),
+            queues: turns(count as u64, values.site),
+            site: values.site,
             fixed: true,
             map: Some(Box::new(map(values).map(|tc| {
                 // If the option values have not been checked, a traffic class may have no range of
@@ -235,8 +236,8 @@ fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
 /// Text that begins a new line in the list of options.
 const LINE: &str = "\n             ";
 
-fn turns(queues: u64) -> TurnBands {
-    TurnBands::new((0..queues).map(|_| Child::new(default_pfifo_fast())).collect())
+fn turns(queues: u64, site: Site) -> TurnBands {
+    TurnBands::new((0..queues).map(|_| Child::new(default_pfifo_fast(site))).collect())
 }
 
 #[derive(Debug)]
@@ -247,6 +248,8 @@ struct Mq {
     fixed: bool,
     /// The queues that packets of each priority may use; `None` means all queues.
     map: Option<Box<[Range; 16]>>,
+    /// What is known of the device, for the qdiscs of further queues.
+    site: Site,
 }
 
 impl Mq {
@@ -290,7 +293,8 @@ impl Qdisc for Mq {
         self.fixed = values.is_given("queues");
         if self.fixed {
             let count = values.number32("queues") as usize;
-            self.queues.resize(count, || Child::new(default_pfifo_fast()), cx);
+            let new = || Child::new(default_pfifo_fast(values.site));
+            self.queues.resize(count, new, cx);
         }
         true
     }
@@ -316,7 +320,8 @@ impl Classes for Mq {
     fn graft(&mut self, minor: u16, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
         let children = &mut self.queues.children;
         if !self.fixed && usize::from(minor) > children.len() {
-            children.resize_with(minor.into(), || Child::new(default_pfifo_fast()));
+            let site = self.site;
+            children.resize_with(minor.into(), || Child::new(default_pfifo_fast(site)));
         }
         self.queues.graft(minor, qdisc, cx);
     }

@@ -31,7 +31,9 @@ pub(super) const MULTIQ: Kind = Kind {
     build: |values| {
         Box::new(Multiq {
             handle: values.site.handle,
-            bands: TurnBands::new((0..values.number("bands")).map(|_| pfifo_child()).collect()),
+            bands: TurnBands::new(
+                (0..values.number("bands")).map(|_| pfifo_child(values.site)).collect(),
+            ),
             filters: Filters::default(),
         })
     },
@@ -214,7 +216,8 @@ impl Qdisc for Multiq {
     }
 
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
-        self.bands.resize(values.number32("bands") as usize, pfifo_child, cx);
+        let new = || pfifo_child(values.site);
+        self.bands.resize(values.number32("bands") as usize, new, cx);
         true
     }
 

@@ -2,23 +2,20 @@
 //! in the order in which they came.
 //!
 //! Source: `tc-pfifo_fast(8)`, `tc-prio(8)`; behaviour of Linux 7.2 `net/sched/sch_generic.c`.
-//! Differs: the length of a band is an option here; Linux takes it from the device. As in Linux, a
-//! band is a ring whose places become free again 16 at a time (one by one if the ring has fewer
-//! than 32 places), so that a band can be full although it holds up to 15 packets fewer than its
-//! length.
+//! Differs: the length of a band can also be given as an option; Linux always takes it from the
+//! device. As in Linux, a band is a ring whose places become free again 16 at a time (one by one if
+//! the ring has fewer than 32 places), so that a band can be full although it holds up to 15
+//! packets fewer than its length.
 //! Invariant: a packet leaves only when all bands before its own are empty; a band never holds more
 //! packets than its length.
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::prio::show_bands;
-use super::{Backlog, Cx, Dequeue, Kind, PRIOMAP, Peek, Qdisc, Verdict, band_of};
+use super::{Backlog, Cx, Dequeue, Kind, PRIOMAP, Peek, Qdisc, Quirks, Verdict, band_of};
 use crate::base::Fault;
-use crate::base::params::{Default, Param, Unit, Values};
+use crate::base::params::{Default, Param, Site, Unit, Values};
 use crate::sched::Shown;
-
-/// The length of the transmit queue that Linux gives to a device by default, in packets.
-const TXQUEUELEN: u32 = 1000;
 
 pub(super) const PFIFO_FAST: Kind = Kind {
     id: "pfifo_fast",
@@ -26,13 +23,14 @@ pub(super) const PFIFO_FAST: Kind = Kind {
     params: &[Param::new(
         "txqueuelen",
         Unit::Packets,
-        Default::Number(TXQUEUELEN as u64),
+        Default::QueueLen,
         "packets held at most in each band",
     )
     .within(1, u32::MAX as u64)],
     unknown: Fault::Argument,
     build: |values| Box::new(PfifoFast::new(values.number32("txqueuelen"))),
     shown: Shown { options: |_, _, out| show_bands(3, &PRIOMAP, out), ..Shown::TABLE },
+    quirks: Quirks { follows_txqueuelen: true, ..Quirks::NONE },
     ..Kind::LEAF
 };
 
@@ -55,8 +53,8 @@ impl PfifoFast {
 
 /// Returns the qdisc that a transmit queue has until a user attaches another one
 /// (`default_qdisc_ops` in Linux).
-pub(crate) fn default_pfifo_fast() -> Box<dyn Qdisc> {
-    Box::new(PfifoFast::new(TXQUEUELEN))
+pub(crate) fn default_pfifo_fast(site: Site) -> Box<dyn Qdisc> {
+    Box::new(PfifoFast::new(site.queue_len()))
 }
 
 /// A band: a ring of `size` places, whose packets are in `list`.

@@ -7,8 +7,7 @@
 //!
 //! Source: B. Cully et al., "Remus: High Availability via Asynchronous Virtual Machine
 //! Replication", 2008; the help of `tc`; behaviour of Linux 7.2 `net/sched/sch_plug.c`.
-//! Differs: `limit` can be given together with a command. The default limit follows from a device's
-//! `txqueuelen`, which is 1,000 packets.
+//! Differs: `limit` can be given together with a command.
 //! Invariant: packets leave in the order they came, and no packet leaves that came after the mark
 //! of the last buffer that was released.
 
@@ -34,7 +33,7 @@ pub(super) const PLUG: Kind = Kind {
         )
         .reset()
         .shown(look::never),
-        Param::new("limit", Unit::Size, Default::Mtus(1000), "bytes held at most")
+        Param::new("limit", Unit::Size, Default::QueueBytes, "bytes held at most")
             .shown(look::never),
     ],
     build: |values| {

@@ -47,7 +47,7 @@ pub(super) const PRIO: Kind = Kind {
     build: |values| {
         Box::new(Prio {
             choice: choice(values),
-            bands: (0..values.number("bands")).map(|_| pfifo_child()).collect(),
+            bands: (0..values.number("bands")).map(|_| pfifo_child(values.site)).collect(),
             held: Backlog::default(),
         })
     },
@@ -186,7 +186,8 @@ impl Qdisc for Prio {
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         let filters = std::mem::take(&mut self.choice.filters);
         self.choice = Choice { filters, ..choice(values) };
-        super::multiq::resize(&mut self.bands, self.choice.bands, pfifo_child, &mut self.held, cx);
+        let (count, new) = (self.choice.bands, || pfifo_child(values.site));
+        super::multiq::resize(&mut self.bands, count, new, &mut self.held, cx);
         true
     }
 

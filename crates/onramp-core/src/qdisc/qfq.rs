@@ -284,7 +284,7 @@ impl Classes for Qfq {
             }
             None => {
                 let aggregate = self.schedule.aggregate(weight, packet_max);
-                let child = pfifo_child();
+                let child = pfifo_child(values.site);
                 let class = Class { child, aggregate, deficit: 0, next: None, came: (0, 0) };
                 let place = self.classes.add(minor, class);
                 self.schedule.join(aggregate, place, false);

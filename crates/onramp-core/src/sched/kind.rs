@@ -96,6 +96,13 @@ pub struct Quirks {
     pub has_queue_trees: bool,
     /// Whether the qdisc chooses the transmit queue of each packet.
     pub chooses_queue: bool,
+    /// Whether a qdisc of this kind in front of a transmit queue (at the root, or below an `mq`)
+    /// takes over the device's `txqueuelen` when it changes.
+    pub follows_txqueuelen: bool,
+    /// Makes explicit those defaults that follow from the device and that the table of options does
+    /// not have as [`Default`](crate::params::Default). The arguments are the values of the qdisc
+    /// and its options.
+    pub settle: fn(&Values<'_>, &mut Options<'_>),
     /// Whether the qdisc never holds a packet. Each transmit queue then has its own copy of the
     /// qdisc.
     pub holds_nothing: bool,
@@ -187,6 +194,8 @@ impl Quirks {
         stands_at_root: false,
         has_queue_trees: false,
         chooses_queue: false,
+        follows_txqueuelen: false,
+        settle: |_, _| {},
         holds_nothing: false,
         bands_of_queues: None,
         has_one_place: false,

@@ -69,6 +69,12 @@ impl<'a> Listed<'a> {
         Self { device, setup, mtu, views, classes }
     }
 
+    /// Returns what the defaults of options follow from.
+    fn site(&self) -> Site {
+        let txqueuelen = self.setup.facts().txqueuelen;
+        Site { mtu: self.mtu, txqueuelen, ..Site::default() }
+    }
+
     /// Prints the listing of `tc qdisc show`.
     pub fn qdiscs(&self, query: Query, out: &mut Out) {
         let lines = match query.handle.filter(|handle| *handle != 0) {
@@ -234,7 +240,7 @@ impl<'a> Listed<'a> {
             None => (Counters::default(), Backlog::default(), &NOTHING),
         };
         out.open(Some("options"));
-        (kind.shown.options)(&line.spec.values(self.mtu), extra, out);
+        (kind.shown.options)(&line.spec.values_at(self.site()), extra, out);
         out.close();
         out.text(format_args!("\n"));
         if out.style.stats {
@@ -263,7 +269,7 @@ impl<'a> Listed<'a> {
     fn classes_of(&self, major: u16, spec: &Spec, query: Query, out: &mut Out) {
         let setup = self.setup;
         let kind = spec.kind();
-        let site = Site { mtu: self.mtu, ..Site::default() };
+        let site = self.site();
         let meant = |class: Handle| {
             let number = u32::from(class.major) << 16 | u32::from(class.minor);
             query.handle.is_none_or(|handle| handle == number)
@@ -289,10 +295,9 @@ impl<'a> Listed<'a> {
             }
             ClassKind::Added { params, .. } => {
                 let nothing = vec![None; params.len()];
-                let show = |(minor, above)| {
+                let show = |(minor, above): (u16, Option<u16>)| {
                     let class = Handle::new(major, minor);
-                    let below = above != 0 || kind.quirks.added.root_is_class && minor != 0;
-                    let parent = below.then_some(Handle::new(major, above));
+                    let parent = above.map(|above| Handle::new(major, above));
                     let none = Values { params, given: &nothing, site };
                     let values = setup.class_values(class, site).map_or(none, |(_, values)| values);
                     self.class(spec, class, parent, &values, out);

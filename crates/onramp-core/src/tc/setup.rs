@@ -7,6 +7,7 @@ mod class;
 mod lines;
 mod order;
 mod qdisc;
+mod settle;
 
 use self::added::Added;
 pub(crate) use self::added::ClassSpec;
@@ -101,7 +102,8 @@ pub struct Facts {
     pub fallback: Option<Spec>,
     /// Number of transmit queues of the device, or zero if unknown.
     pub queues: u16,
-    /// Limit in packets that `pfifo` and similar kinds have by default, or zero for 1,000.
+    /// Length of the device's transmit queue in packets, or zero for 1,000. `pfifo` and similar
+    /// kinds have this limit by default.
     pub txqueuelen: u32,
     /// Size of the largest packet in bytes, including the link header, or zero if unknown.
     pub mtu: u32,
@@ -310,7 +312,7 @@ impl Setup {
     #[must_use]
     pub fn build(&self, mtu: u32, seed: u64) -> Option<Box<dyn Qdisc>> {
         let fallback = || {
-            let site = Site { mtu, seed, ..Site::default() };
+            let site = self.site(0, mtu, seed);
             self.facts.fallback.as_ref().map(|spec| spec.build_at(site))
         };
         self.root.map(|root| self.build_node(root, mtu, seed)).or_else(fallback)
@@ -326,7 +328,8 @@ impl Setup {
         }
         let class = self.root.zip(u16::try_from(queue + 1).ok());
         let below = class.and_then(|(root, minor)| self.below(Some(Handle::new(root, minor))));
-        Some(below.map_or_else(default_pfifo_fast, |major| self.build_node(major, mtu, seed)))
+        let default = || default_pfifo_fast(self.site(0, mtu, seed));
+        Some(below.map_or_else(default, |major| self.build_node(major, mtu, seed)))
     }
 
     /// Builds the qdiscs in front of transmit queue `queue`, or the whole tree if `queue` is
@@ -444,9 +447,15 @@ impl Setup {
     }
 
     /// Returns what the qdisc `major` must know besides its options: its handle, the size of the
-    /// largest packet, and a random seed that no other qdisc of the tree has.
+    /// largest packet, the length of the transmit queue, and a random seed that no other qdisc of
+    /// the tree has.
     pub(crate) fn site(&self, major: u16, mtu: u32, seed: u64) -> Site {
-        Site { mtu, seed: seed ^ u64::from(major) << 48, handle: Handle::new(major, 0) }
+        Site {
+            mtu,
+            txqueuelen: self.facts.txqueuelen,
+            seed: seed ^ u64::from(major) << 48,
+            handle: Handle::new(major, 0),
+        }
     }
 
     /// Returns the minor number of a class's parent (0 for the qdisc) and the values of the class's
@@ -579,10 +588,10 @@ impl Setup {
     }
 
     /// Returns the minor numbers of the classes that were added to a qdisc, each with the minor
-    /// number of its parent class, which is 0 for the qdisc.
-    pub(crate) fn class_rows(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
+    /// number of its parent class, or `None` if it stands below the qdisc itself.
+    pub(crate) fn class_rows(&self, major: u16) -> impl Iterator<Item = (u16, Option<u16>)> {
         let rows = self.qdiscs.get(&major).into_iter().flat_map(|node| node.classes.rows());
-        rows.map(|class| (class.minor, class.parent))
+        rows.map(|class| (class.minor, class.is_below.then_some(class.parent)))
     }
 
     /// Returns the qdiscs below the classes of a qdisc: the minor number of each such class, and

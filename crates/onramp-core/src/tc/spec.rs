@@ -228,6 +228,13 @@ impl Spec {
         Options { params: self.kind.params, given: &mut self.given }
     }
 
+    /// Makes explicit the options of a qdisc at `site` that follow from the device.
+    pub(crate) fn settle(&mut self, site: Site) {
+        params::fill_in(self.kind.params, &mut self.given, site);
+        let before = self.clone();
+        (self.kind.quirks.settle)(&before.values_at(site), &mut self.options());
+    }
+
     /// Whether an existing qdisc of this kind can be changed by a command with these options.
     pub(crate) fn may_change(&self) -> bool {
         match self.kind.changes {

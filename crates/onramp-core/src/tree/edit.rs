@@ -91,7 +91,8 @@ impl Edit {
                 } else {
                     default_pfifo
                 };
-                Self::below(setup, class, queue, default)?
+                let site = setup.site(class.major, mtu, seed);
+                Self::below(setup, class, queue, || default(site))?
             }
             Change::Parameters(major) => {
                 let spec = setup.spec(major)?.clone();
@@ -116,6 +117,16 @@ impl Edit {
     #[must_use]
     pub fn root(setup: &Setup, queue: Option<usize>, mtu: u32, seed: u64) -> Option<Self> {
         setup.build_queue(queue, mtu, seed).map(|root| Self(What::Root(root)))
+    }
+
+    /// Prepares what a change of the device's `txqueuelen` changes in a tree: as in Linux, a
+    /// `pfifo_fast` in front of a transmit queue gets the new length, and all other qdiscs stay as
+    /// they are. `setup` is the description after the change. The other arguments are those of
+    /// [`new`](Self::new). Returns `None` if nothing changes in the tree.
+    #[must_use]
+    pub fn txqueuelen(setup: &Setup, queue: Option<usize>, mtu: u32, seed: u64) -> Option<Self> {
+        let (spec, site) = setup.front(queue, mtu, seed)?;
+        Some(Self(What::Parameters(Path::new(), spec, site)))
     }
 
     /// Prepares the replacement of the qdisc below `class`. If `class` belongs to an `mq`, it is a

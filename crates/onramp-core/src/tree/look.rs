@@ -112,8 +112,8 @@ fn view_below(
 /// A class of a qdisc that is being viewed.
 struct Row {
     minor: u16,
-    /// Minor number of the parent class, or 0 if the parent is the qdisc.
-    parent: u16,
+    /// Minor number of the parent class, or `None` if the parent is the qdisc.
+    parent: Option<u16>,
     /// Major number of the qdisc below the class, or 0 if no command named that qdisc.
     leaf: u16,
 }
@@ -136,13 +136,13 @@ fn rows(classes: &mut dyn Classes, place: &Place, setup: &Setup) -> Vec<Row> {
     let mut rows: Vec<Row> = match place.kind.classes {
         ClassKind::None => Vec::new(),
         ClassKind::Added { .. } => {
-            let root = classes.has_root().then_some((0, 0));
+            let root = classes.has_root().then_some((0, None));
             let all = root.into_iter().chain(setup.class_rows(place.major));
             all.map(|(minor, parent)| Row { minor, parent, leaf: 0 }).collect()
         }
         ClassKind::Fixed(_) => (1..=u16::MAX)
             .take_while(|minor| classes.child(*minor).is_some())
-            .map(|minor| Row { minor, parent: 0, leaf: 0 })
+            .map(|minor| Row { minor, parent: None, leaf: 0 })
             .collect(),
     };
     let mut order: Vec<usize> = (0..rows.len()).collect();
@@ -161,7 +161,7 @@ fn class_view(classes: &mut dyn Classes, row: &Row, major: u16) -> ClassView {
     classes.stats(row.minor, &mut |name, value| extra.0.push((name, value)));
     ClassView {
         handle: Handle::new(major, row.minor),
-        parent: (row.parent != 0).then(|| Handle::new(major, row.parent)),
+        parent: row.parent.map(|parent| Handle::new(major, parent)),
         leaf: (row.leaf != 0).then_some(row.leaf),
         counters,
         backlog,

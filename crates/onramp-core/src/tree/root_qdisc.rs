@@ -3,6 +3,7 @@
 use onramp_queue::{Packet, PacketList};
 
 use crate::base::Instant;
+use crate::base::params::Site;
 use crate::qdisc::default_pfifo;
 use crate::sched::qdisc_counters::QdiscCounters;
 use crate::sched::{Backlog, Cx, Dequeue, Qdisc, Verdict};
@@ -158,7 +159,7 @@ impl RootQdisc {
     /// which the caller must catch.
     pub(crate) fn bury(&mut self) -> [Option<Box<dyn Qdisc>>; 2] {
         let next = self.next.take();
-        [Some(self.put(default_pfifo())), next]
+        [Some(self.put(default_pfifo(Site::default()))), next]
     }
 
     /// Returns the root qdisc, its counters, and the number of packets that the device did not take

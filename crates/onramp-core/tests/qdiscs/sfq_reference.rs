@@ -127,7 +127,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 fn build(line: &str) -> Box<dyn Qdisc> {
-    let site = Site { mtu: 1514, seed: 1, handle: Handle::new(1, 0) };
+    let site = Site { mtu: 1514, seed: 1, handle: Handle::new(1, 0), ..Site::default() };
     line.parse::<Spec>().expect(line).build_at(site)
 }
 

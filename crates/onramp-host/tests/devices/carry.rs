@@ -75,6 +75,45 @@ fn qdiscs_go_by_the_largest_packet_that_a_device_has_when_they_come() {
     assert_eq!(quantum(&mut host).as_deref(), Some("9014"));
 }
 
+/// A device that changes leaves its qdiscs and classes as they are. The saved commands make the
+/// same listing on another host, and a configuration that sets the mtu first gives new defaults.
+#[test]
+fn qdiscs_keep_their_defaults_as_their_device_changes() {
+    let made = ["ip link add d0 type dummy", "ip link set dev d0 up"];
+    let tree = [
+        "tc qdisc add dev d0 root handle 1: drr",
+        "tc class add dev d0 parent 1: classid 1:1 drr",
+        "tc qdisc add dev d0 parent 1:1 handle 2: fq",
+        "tc class add dev d0 parent 1: classid 1:2 drr",
+        "tc qdisc add dev d0 parent 1:2 handle 3: bfifo",
+    ];
+    let list = |host: &mut Host| {
+        ["tc qdisc show dev d0", "tc class show dev d0"].map(|line| out(host, line)).concat()
+    };
+    let mut host = host(&[&made[..], &tree].concat());
+    let before = list(&mut host);
+    let found = |listed: &str, words: &[&str]| words.iter().all(|word| listed.contains(word));
+    assert!(found(&before, &["quantum 3028b", "limit 1514000b", "leaf 2: quantum 1514b"]));
+    exec(&mut host, "ip link set d0 mtu 9000 txqueuelen 50");
+    assert_eq!(list(&mut host), before);
+    let saved = host.save(None).expect("it can be saved");
+    let mut other = Host::new();
+    other.configure(&saved.join("\n"), Path::new("/")).expect("it can be made again");
+    assert_eq!(list(&mut other), before);
+    // What is added now has the defaults of now.
+    exec(&mut host, "tc class add dev d0 parent 1: classid 1:3 drr");
+    exec(&mut host, "tc qdisc add dev d0 parent 1:3 handle 4: bfifo");
+    assert!(found(&list(&mut host), &["limit 450700b", "leaf 4: quantum 9014b"]));
+    // Where a text sets the mtu before the tree, the tree has the defaults of that mtu.
+    let set = "ip link set dev d0 mtu 9000 txqueuelen 50 up";
+    let text = [&made[..1], &[set], &tree].concat().join("\n");
+    let steps = other.configure(&text, Path::new("/")).expect("it can be made");
+    let now = list(&mut other);
+    assert!(found(&now, &["quantum 18028b", "limit 450700b", "leaf 2: quantum 9014b"]), "{now}");
+    assert!(steps.contains(&format!("+ {}", tree[2])), "{steps:?}");
+    assert_eq!(other.configure(&text, Path::new("/")), Ok(Vec::new()), "nothing is left to do");
+}
+
 #[test]
 fn a_loopback_receives_what_it_sends() {
     let mut host = host(&["ip link add l0 up type loopback"]);

@@ -128,9 +128,10 @@ impl Link {
     }
 
     /// Tells the link that it belongs to the device `name` of a host, in which one root serves all
-    /// queues together. Qdiscs that are built or changed from now on use the device's largest
-    /// packet; others keep the size with which they were built, as in Linux. A host of devices
-    /// calls this method; a program with a link of its own has no need to.
+    /// queues together, and what is known of the device now. As in Linux, qdiscs and classes keep
+    /// the defaults that the device gave them when they were added, and a `pfifo_fast` in front of
+    /// a transmit queue gets a new `txqueuelen` at once. A host of devices calls this method; a
+    /// program with a link of its own has no need to.
     ///
     /// If flows move to other ports by this call, because one root serves all ports from now on, or
     /// no longer does, the link builds the trees of all ports anew and drops the packets that they
@@ -141,11 +142,23 @@ impl Link {
         let Some(mut plan) = shared.plan() else { return };
         plan.mtu = Some(facts.mtu);
         plan.shares_root = true;
-        Arc::make_mut(&mut plan.tree).of_device(name, facts);
+        let resizes = facts.txqueuelen != plan.tree.facts().txqueuelen;
+        Arc::make_mut(&mut plan.tree).device_changed(name, facts);
         if shared.follow(&plan) {
             // A port whose device blocks is marked as stale, and gets the tree with the next
             // change.
             let _ = shared.rebuild(&plan);
+        } else if resizes {
+            let answers = shared.ask(shared.fronts(), |port, slot| {
+                let (mtu, seed) = (plan.mtu(slot.known.mtu), plan.seed(port));
+                let edit = Edit::txqueuelen(&plan.tree, Some(port), mtu, seed)?;
+                let is_live = slot.port.death().is_none() && slot.is_open() && !slot.is_stale();
+                let job = move |root: &mut RootQdisc, cx: &mut Cx<'_>| root.edit(edit, cx);
+                is_live.then(|| Box::new(job) as PortJob<_>)
+            });
+            for (port, _) in answers.asked.iter().filter(|(_, error)| error.is_some()) {
+                shared.slot(*port).set_stale(true);
+            }
         }
     }
 

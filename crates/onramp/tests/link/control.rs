@@ -8,7 +8,9 @@ use std::time::Duration;
 use onramp::Transmitted;
 use onramp::dev::Null;
 use onramp::view::{QdiscView, whole};
-use onramp::{Device, DeviceInfo, DropReason, Instant, Link, PacketList, PortError, Setup};
+use onramp::{
+    Device, DeviceInfo, DropReason, Facts, Instant, Link, Mapping, PacketList, PortError, Setup,
+};
 
 use super::common::{Gate, LONG, balanced, credits, gated, in_time, until};
 
@@ -48,6 +50,31 @@ fn names(views: &[QdiscView]) -> Vec<String> {
         format!("{} {:x}: {parent}", view.kind.id, view.handle.major)
     };
     views.iter().map(name).collect()
+}
+
+/// A `pfifo_fast` in front of a transmit queue takes over a new `txqueuelen` at once; a `pfifo`
+/// keeps the limit that it has.
+#[test]
+fn a_new_txqueuelen_reaches_a_pfifo_fast() {
+    in_time(|| {
+        // The port keeps one packet, which the device refused, outside of the bands.
+        for (qdisc, held) in [("pfifo_fast", [40, 31]), ("pfifo", [40, 40])] {
+            let device = Box::new(Null::default().with_ring(1, Duration::MAX)) as Box<dyn Device>;
+            let link = Link::devices([device]).qdisc(qdisc).credits(credits(1_000)).build();
+            let link = link.expect("a link");
+            let set = |txqueuelen| {
+                let facts = Facts { mtu: 1_514, txqueuelen, ..link.setup().facts().clone() };
+                link.describe_device("d0", facts);
+            };
+            let mut sender = link.sender();
+            let flow = sender.flow_with(None, Mapping::Port(0));
+            set(1_000);
+            (0..41).for_each(|_| sender.try_send(&flow, b"x").expect("room"));
+            until(qdisc, || link.stats().held == held[0]);
+            set(30);
+            until(qdisc, || link.stats().held == held[1]);
+        }
+    });
 }
 
 #[test]
@@ -215,7 +242,7 @@ fn a_device_that_blocks_holds_up_nobody() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut sender = link.sender();
-                let flow = sender.flow_with(None, onramp::Mapping::Port(0));
+                let flow = sender.flow_with(None, Mapping::Port(0));
                 sender.send(&flow, b"x").unwrap();
                 assert!(sender.flush(LONG));
             });
@@ -280,7 +307,7 @@ fn a_port_that_goes_holds_up_nobody() {
         let tree = setup(&["qdisc add dev d root handle 1: pfifo"]);
         let link = Link::devices(devices).tree(&tree).ports_max(3).build().unwrap();
         let mut sender = link.sender();
-        let flow = sender.flow_with(None, onramp::Mapping::Port(0));
+        let flow = sender.flow_with(None, Mapping::Port(0));
         sender.send(&flow, b"x").unwrap();
         thread::scope(|scope| {
             let gone = scope.spawn(|| link.remove_port(0, LONG));

@@ -2,7 +2,7 @@
 //!
 //! Source: behaviour of iproute2 6.1, tried for each kind of qdisc.
 
-use super::{Param, Unit, Value, at, signed};
+use super::{Param, Site, Unit, Value, at, signed};
 use crate::base::show::Out;
 
 /// A function that prints an option and its value. If it prints text, the text ends with a space.
@@ -64,7 +64,7 @@ pub(crate) fn never(_: &Param, _: &Value, _: &mut Out) {}
 
 /// Prints the option unless its value is the default.
 pub(crate) fn unusual(param: &Param, value: &Value, out: &mut Out) {
-    if param.default(0).as_ref() != Some(value) {
+    if param.default(Site::default()).as_ref() != Some(value) {
         plain(param, value, out);
     }
 }

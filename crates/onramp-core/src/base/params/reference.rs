@@ -36,6 +36,10 @@ impl Param {
             (Default::Off, Unit::Choice(names)) => return Some(names[0].into()),
             (Default::Off, _) => return Some("off".into()),
             (Default::Mtus(n), _) => return Some(format!("{n} times the device's largest packet")),
+            (Default::QueueLen, _) => return Some("the device's txqueuelen".into()),
+            (Default::QueueBytes, _) => {
+                return Some("txqueuelen times the device's largest packet".into());
+            }
             (Default::Number(n), _) => {
                 self.write_shown(&mut text, &Value::Number(n), Style::default())
             }

@@ -10,8 +10,8 @@ use crate::base::show::Out;
 pub struct Values<'a> {
     pub(crate) params: &'static [Param],
     pub(crate) given: &'a [Option<Value>],
-    /// The size of the device's largest packet, and the qdisc's random seed and handle. Some
-    /// defaults follow from them.
+    /// What is known of the device, and the qdisc's random seed and handle. Some defaults follow
+    /// from them.
     pub site: Site,
 }
 
@@ -41,10 +41,23 @@ impl Options<'_> {
 pub struct Site {
     /// Size of the device's largest packet in bytes, including the link header.
     pub mtu: u32,
+    /// Length of the device's transmit queue in packets, or zero for the usual 1,000.
+    pub txqueuelen: u32,
     /// Seed of the qdisc's random numbers. The same seed gives the same random numbers.
     pub seed: u64,
     /// Handle of the qdisc, such as `1:`, or zero if the qdisc has no handle.
     pub handle: Handle,
+}
+
+impl Site {
+    /// The length of the transmit queue that Linux gives to a device by default, in packets.
+    const QUEUE_LEN: u32 = 1000;
+
+    /// Returns the length of the device's transmit queue in packets.
+    #[must_use]
+    pub const fn queue_len(&self) -> u32 {
+        if self.txqueuelen == 0 { Self::QUEUE_LEN } else { self.txqueuelen }
+    }
 }
 
 impl Values<'_> {
@@ -86,7 +99,7 @@ impl Values<'_> {
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
         let place = self.place(key);
-        self.given[place].clone().or_else(|| self.params[place].default(self.site.mtu))
+        self.given[place].clone().or_else(|| self.params[place].default(self.site))
     }
 
     /// Returns the number that the option `key` has, or zero if the option was not given and its

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::curve::{Curve, Path};
 use crate::base::Instant;
+use crate::base::params::Site;
 use crate::filter::Filters;
 use crate::qdisc::pfifo_child;
 use crate::sched::Child;
@@ -29,12 +30,12 @@ pub(super) struct Class {
 }
 
 impl Class {
-    pub(super) fn new(parent: Option<usize>) -> Self {
+    pub(super) fn new(parent: Option<usize>, site: Site) -> Self {
         Self {
             parent,
             level: 0,
             children: Vec::new(),
-            child: pfifo_child(),
+            child: pfifo_child(site),
             timer: None,
             filters: Filters::default(),
             real: None,

@@ -3,7 +3,7 @@
 use onramp_queue::PacketList;
 
 use super::*;
-use crate::base::params::{Site, Value};
+use crate::base::params::Value;
 use crate::sched::ClassKind;
 
 /// Returns the options of a class whose curves `rt` and `ls` have a rate of 1,000 bytes per second.

@@ -33,7 +33,7 @@ impl Htb {
     fn forget(&mut self, place: usize) {
         let class = &mut self.classes[place];
         self.places[usize::from(class.minor)] = NONE;
-        class.below = Below::leaf();
+        class.below = Below::leaf(self.site);
         self.free.push(place);
     }
 
@@ -49,6 +49,7 @@ impl Htb {
 impl Classes for Htb {
     fn set(&mut self, minor: u16, parent: u16, values: &Values<'_>, now: Instant) {
         let config = Config::new(values, self.rate_to_quantum);
+        self.site = values.site;
         if let Some(place) = self.place(minor) {
             self.classes[place].change(&config);
             return;
@@ -62,7 +63,7 @@ impl Classes for Htb {
         if index >= self.places.len() {
             self.places.resize(index + 1, NONE);
         }
-        let class = Class::new(minor, above.unwrap_or(ROOT), &config, now);
+        let class = Class::new(minor, above.unwrap_or(ROOT), &config, self.site, now);
         let place = self.free.pop().unwrap_or(self.classes.len());
         match self.classes.get_mut(place) {
             Some(gone) => *gone = class,
@@ -82,7 +83,7 @@ impl Classes for Htb {
             above.children -= 1;
             if above.children == 0 {
                 self.retire(parent);
-                self.classes[parent].become_leaf(cx.now);
+                self.classes[parent].become_leaf(self.site, cx.now);
             }
         }
         self.forget(place);

@@ -4,7 +4,7 @@
 use std::array;
 
 use super::turns::ActiveClasses;
-use crate::base::params::Values;
+use crate::base::params::{Site, Values};
 use crate::base::{Counters, Instant};
 use crate::filter::Filters;
 use crate::law::bucket::Bucket;
@@ -49,8 +49,8 @@ pub(super) enum Below {
 }
 
 impl Below {
-    pub(super) fn leaf() -> Self {
-        Self::Leaf(pfifo_child())
+    pub(super) fn leaf(site: Site) -> Self {
+        Self::Leaf(pfifo_child(site))
     }
 
     pub(super) fn inner() -> Self {
@@ -105,7 +105,13 @@ pub(super) struct Class {
 }
 
 impl Class {
-    pub(super) fn new(minor: u16, parent: usize, config: &Config, now: Instant) -> Self {
+    pub(super) fn new(
+        minor: u16,
+        parent: usize,
+        config: &Config,
+        site: Site,
+        now: Instant,
+    ) -> Self {
         let mut class = Self {
             minor,
             priority: config.priority,
@@ -120,7 +126,7 @@ impl Class {
             ceil: config.ceil,
             looked_at: now,
             waits: 0,
-            below: Below::leaf(),
+            below: Below::leaf(site),
             filters: Filters::default(),
             stats: Stats::default(),
         };
@@ -146,9 +152,9 @@ impl Class {
     }
 
     /// Makes an inner class a leaf again, with a new qdisc, because its last child was removed.
-    pub(super) fn become_leaf(&mut self, now: Instant) {
+    pub(super) fn become_leaf(&mut self, site: Site, now: Instant) {
         self.level = 0;
-        self.below = Below::leaf();
+        self.below = Below::leaf(site);
         self.fill(now);
     }
 

@@ -10,8 +10,11 @@ use crate::base::params::{Param, Site, Value, Values};
 #[derive(Clone, Debug)]
 pub(super) struct Class {
     pub(super) minor: u16,
-    /// Minor number of the parent class; 0 for the qdisc.
+    /// Minor number of the parent as the command gave it. 0 stands for the qdisc, and for the class
+    /// 0 if that class existed before this one.
     pub(super) parent: u16,
+    /// Whether the parent is a class.
+    pub(super) is_below: bool,
     pub(super) given: Vec<Option<Value>>,
     /// Number of classes on the way from the qdisc to this class, including this class.
     pub(super) depth: usize,
@@ -39,9 +42,10 @@ impl Added {
         self.rows.get_mut(self.places.get(&minor)?)
     }
 
-    /// Returns the minor number of the parent of the class `minor`, which is 0 for the qdisc.
-    pub(super) fn parent(&self, minor: u16) -> u16 {
-        self.get(minor).map_or(0, |class| class.parent)
+    /// Returns the minor number of the parent class of the class `minor`, or `None` if the class
+    /// stands below the qdisc itself.
+    pub(super) fn parent(&self, minor: u16) -> Option<u16> {
+        self.get(minor).filter(|class| class.is_below).map(|class| class.parent)
     }
 
     /// Returns the classes, in the order in which they were added.
@@ -49,33 +53,46 @@ impl Added {
         self.rows.values()
     }
 
+    pub(super) fn rows_mut(&mut self) -> impl Iterator<Item = &mut Class> {
+        self.rows.values_mut()
+    }
+
     /// Whether the class `minor` has child classes.
     pub(super) fn is_inner(&self, minor: u16) -> bool {
         self.get(minor).is_some_and(|class| class.children > 0)
     }
 
-    /// Adds a class, or gives an existing class new parameters.
-    pub(super) fn set(&mut self, class: Handle, parent: u16, given: Vec<Option<Value>>) {
+    /// Adds a class, or gives an existing class new parameters. Classes stand below other classes
+    /// only if `nested` is true.
+    pub(super) fn set(
+        &mut self,
+        class: Handle,
+        parent: u16,
+        nested: bool,
+        given: Vec<Option<Value>>,
+    ) {
         let minor = class.minor;
         if let Some(there) = self.get_mut(minor) {
             there.given = given;
             return;
         }
-        let depth = self.get_mut(parent).map_or(1, |above| {
+        let above = if nested { self.get_mut(parent) } else { None };
+        let is_below = above.is_some();
+        let depth = above.map_or(1, |above| {
             above.children += 1;
             above.depth + 1
         });
         let place = self.rows.last_key_value().map_or(0, |(last, _)| last + 1);
         self.order.add(class.major, minor);
         self.places.insert(minor, place);
-        self.rows.insert(place, Class { minor, parent, given, depth, children: 0 });
+        self.rows.insert(place, Class { minor, parent, is_below, given, depth, children: 0 });
     }
 
     pub(super) fn remove(&mut self, class: Handle) {
         let place = self.places.remove(&class.minor);
         let Some(gone) = place.and_then(|place| self.rows.remove(&place)) else { return };
         self.order.remove(class.major, class.minor);
-        if let Some(above) = self.get_mut(gone.parent) {
+        if let Some(above) = self.get_mut(gone.parent).filter(|_| gone.is_below) {
             above.children -= 1;
         }
     }

@@ -40,7 +40,9 @@ impl Setup {
             let said = "Cannot create traffic class with classid TC_H_ROOT";
             return Err(refused(&at, Errno::Invalid, said, "this number is reserved for the root"));
         }
-        let there = node.has_class(class.minor);
+        // As in Linux, a line without `classid` names the class 0 only if it says `root`.
+        let named = head.class.is_some_and(|class| class != 0) || head.parent == Some(ROOT);
+        let there = (named || class.minor != 0) && node.has_class(class.minor);
         let change = match (verb, there) {
             (Verb::Delete, true) => self.delete_class(&at, class),
             (Verb::Delete, false) => {
@@ -53,7 +55,10 @@ impl Setup {
                 let why = "the class exists already; use change or replace";
                 Err(refused(&at, Errno::Exists, "", why))
             }
-            (_, there) => self.set_class(&at, class, parent, there, head.kind.zip(options)),
+            (_, there) => {
+                let options = head.kind.zip(options);
+                self.set_class(&at, class, parent, (there, named), options)
+            }
         }?;
         self.name(device);
         Ok(change)
@@ -90,7 +95,7 @@ impl Setup {
         at: &str,
         class: Handle,
         parent: Option<Handle>,
-        there: bool,
+        (there, named): (bool, bool),
         options: Option<(&str, Given)>,
     ) -> Result<Change, ConfigError> {
         let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
@@ -115,7 +120,7 @@ impl Setup {
             );
             return Err(refused(at, Errno::NotSupported, "", why));
         };
-        if class.minor == 0 {
+        if class.minor == 0 && (!named || quirks.root_is_class) {
             let why = "expected `classid MAJOR:MINOR`";
             return Err(ConfigError::new("class", "classid", "", why).kernel(Errno::Invalid, ""));
         }
@@ -135,7 +140,7 @@ impl Setup {
         let before = if there { node.classes.get(class.minor) } else { None };
         let given = merged(at, params, before.map(|row| &row.given[..]), given)?;
         check(at, agree, &Values { params, given: &given, site: Site::default() })?;
-        node.classes.set(class, parent, given);
+        node.classes.set(class, parent, nested, given);
         let inner = self.below(Some(Handle::new(class.major, parent)));
         if let Some(gone) = inner.filter(|_| quirks.inner_has_no_qdisc) {
             self.remove(gone);
@@ -152,7 +157,7 @@ impl Setup {
         option: &ClassOption,
         given: &[Option<Value>],
     ) -> Result<Change, ConfigError> {
-        let mtu = self.facts.mtu;
+        let site = self.site(class.major, self.facts.mtu, 0);
         let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
         if !node.has_class(class.minor) {
             let why = "the qdisc has no such class; change its bands instead";
@@ -160,7 +165,7 @@ impl Setup {
         }
         let [Some(Value::Number(number))] = given else { return Ok(Change::Nothing) };
         let (key, value) =
-            (option.set)(&node.spec.values(mtu), class.minor, *number).map_err(|clash| {
+            (option.set)(&node.spec.values_at(site), class.minor, *number).map_err(|clash| {
                 ConfigError { fault: clash.fault, ..ConfigError::new(at, clash.key, "", clash.why) }
             })?;
         node.spec.give(key, value);
@@ -179,7 +184,8 @@ impl Setup {
             return Err(refused(at, Errno::NotSupported, "", why));
         };
         let in_use = kind.quirks.added.in_use;
-        if class.minor == 0 || node.classes.is_inner(class.minor) {
+        let is_root = class.minor == 0 && kind.quirks.added.root_is_class;
+        if is_root || node.classes.is_inner(class.minor) {
             return Err(refused(
                 at,
                 Errno::Busy,
@@ -204,9 +210,18 @@ impl Node {
         match self.spec.kind().classes {
             ClassKind::None => false,
             ClassKind::Fixed(count) => (1..=count(&self.spec.values_anywhere())).contains(&minor),
-            ClassKind::Added { .. } if minor == 0 => self.spec.kind().quirks.added.root_is_class,
-            ClassKind::Added { .. } => self.classes.get(minor).is_some(),
+            ClassKind::Added { .. } => {
+                let is_root = minor == 0 && self.spec.kind().quirks.added.root_is_class;
+                is_root || self.classes.get(minor).is_some()
+            }
         }
+    }
+
+    /// Returns the minor number of the parent class that Linux lists for a class, which may be the
+    /// class that the qdisc itself counts as.
+    fn listed_parent(&self, minor: u16) -> Option<u16> {
+        let root = || Some(0).filter(|_| minor != 0 && self.spec.kind().quirks.added.root_is_class);
+        self.classes.parent(minor).or_else(root)
     }
 
     /// Returns the minor number of the class below which `class` is to stand, or 0 if it is to
@@ -247,7 +262,16 @@ impl Node {
                 );
                 return wrong(Errno::Exists, "", why);
             }
-            None | Some(0) => return Ok(0),
+            None if class.minor != 0 && self.classes.get(0).is_some() => {
+                let name = class.qdisc();
+                let why = format!(
+                    "Onramp cannot add a class beside the class {name}; expected `parent {name}` \
+                     or another class"
+                );
+                return wrong(Errno::NotSupported, "", why);
+            }
+            None => return Ok(0),
+            Some(0) if class.minor == 0 || self.classes.get(0).is_none() => return Ok(0),
             Some(minor) => minor,
         };
         let Some(above) = self.classes.get(minor) else {
@@ -292,19 +316,18 @@ impl Setup {
     }
 
     /// Returns the minor numbers of the classes that were added to a qdisc, in the order in which
-    /// Linux lists them, each with the minor number of its parent class, which is 0 for the qdisc.
-    pub(crate) fn added_classes(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
+    /// Linux lists them, each with the minor number of the parent class that Linux lists, if any.
+    pub(crate) fn added_classes(&self, major: u16) -> impl Iterator<Item = (u16, Option<u16>)> {
         let node = self.qdiscs.get(&major);
         node.into_iter().flat_map(|node| {
-            let classes = &node.classes;
-            classes.order.iter().map(move |minor| (minor, classes.parent(minor)))
+            node.classes.order.iter().map(move |minor| (minor, node.listed_parent(minor)))
         })
     }
 
-    /// Returns the minor numbers of one of these classes and of its parent, or `None` if there is
-    /// no such class.
-    pub(crate) fn added_class(&self, class: Handle) -> Option<(u16, u16)> {
+    /// Returns the minor numbers of one of these classes and of its parent class, or `None` if
+    /// there is no such class.
+    pub(crate) fn added_class(&self, class: Handle) -> Option<(u16, Option<u16>)> {
         let node = self.qdiscs.get(&class.major)?;
-        node.has_class(class.minor).then(|| (class.minor, node.classes.parent(class.minor)))
+        node.has_class(class.minor).then(|| (class.minor, node.listed_parent(class.minor)))
     }
 }

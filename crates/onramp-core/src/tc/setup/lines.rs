@@ -4,7 +4,7 @@
 use super::qdisc::place_name as place_of;
 use super::{Node, Setup};
 use crate::base::Handle;
-use crate::base::params::{Param, Value};
+use crate::base::params::{Param, Site, Value};
 use crate::filter::FilterSpec;
 
 impl Setup {
@@ -55,7 +55,8 @@ impl Setup {
             if node.parent != then.parent || kind.id != then.spec.kind().id {
                 return None;
             }
-            if differs(kind.params, node.spec.given(), then.spec.given())? {
+            let sites = [self, other].map(|setup| setup.site(*major, setup.facts.mtu, 0));
+            if differs(kind.params, sites, node.spec.given(), then.spec.given())? {
                 lines.push(format!("qdisc change {}", self.qdisc_words(device, *major, then)));
             }
             let rows = |node: &Node| {
@@ -66,7 +67,7 @@ impl Setup {
             }
             let params = super::class_params(&node.spec);
             for (row, then) in node.classes.rows().zip(then.classes.rows()) {
-                if differs(params, &row.given, &then.given)? {
+                if differs(params, sites, &row.given, &then.given)? {
                     let class = Handle::new(*major, row.minor);
                     lines.push(format!("class change {}", other.class_words(device, class)));
                 }
@@ -111,11 +112,17 @@ impl Setup {
 
 /// Whether some values of `then` differ from those of `before`. Returns `None` if an option is no
 /// longer given, or if the value of an option has changed that can only be given when the qdisc is
-/// added.
-fn differs(params: &[Param], before: &[Option<Value>], then: &[Option<Value>]) -> Option<bool> {
+/// added. `sites` gives the defaults before and after that follow from the device.
+fn differs(
+    params: &[Param],
+    sites: [Site; 2],
+    before: &[Option<Value>],
+    then: &[Option<Value>],
+) -> Option<bool> {
     let mut differs = false;
     for (param, (before, then)) in params.iter().zip(before.iter().zip(then)) {
-        if before == then {
+        let [was, is] = sites.map(|site| param.device_default(site));
+        if before.as_ref().or(was.as_ref()) == then.as_ref().or(is.as_ref()) {
             continue;
         }
         if then.is_none() || param.fixed.is_some() {

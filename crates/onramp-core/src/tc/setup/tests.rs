@@ -1,7 +1,9 @@
 //! Tests the descriptions of trees that `tc` commands build: compares the answer to each command,
 //! and the listings afterwards, with those of Linux.
 
+mod class_zero;
 mod more;
+mod settle;
 mod words;
 
 use super::*;

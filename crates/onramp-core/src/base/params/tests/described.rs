@@ -106,6 +106,11 @@ fn a_reference_says_what_holds_without_an_option() {
         (param(NAMES, Default::Off), Some("slow")),
         (param(Unit::Count, Default::Off), Some("off")),
         (param(Unit::Count, Default::Mtus(2)), Some("2 times the device's largest packet")),
+        (param(Unit::Packets, Default::QueueLen), Some("the device's txqueuelen")),
+        (
+            param(Unit::Size, Default::QueueBytes),
+            Some("txqueuelen times the device's largest packet"),
+        ),
         (param(Unit::Packets, Default::Number(100)), Some("100p")),
         (param(Unit::Size, Default::Number(15_360)), Some("15Kb")),
         (param(WORDS, Default::Number(1)), Some("yes")),
@@ -122,15 +127,23 @@ fn a_reference_says_what_holds_without_an_option() {
 
 #[test]
 fn defaults_depend_on_the_device_where_the_table_says_so() {
+    let at = |mtu, txqueuelen| Site { mtu, txqueuelen, ..Site::default() };
     let param = |default| Param::new("opt", Unit::Count, default, "");
-    assert_eq!(param(Default::Number(5)).default(7), Some(n(5)));
-    assert_eq!(param(Default::List(&[5, 6])).default(7), Some(list(&[5, 6])));
-    assert_eq!(param(Default::Off).default(7), None);
-    assert_eq!(param(Default::Needed).default(7), None);
+    assert_eq!(param(Default::Number(5)).default(at(7, 0)), Some(n(5)));
+    assert_eq!(param(Default::List(&[5, 6])).default(at(7, 0)), Some(list(&[5, 6])));
+    assert_eq!(param(Default::Off).default(at(7, 0)), None);
+    assert_eq!(param(Default::Needed).default(at(7, 0)), None);
     let two = || param(Default::Mtus(2));
-    assert_eq!(two().default(1_514), Some(n(3_028)));
-    assert_eq!(two().within(5_000, 9_000).default(1_514), Some(n(5_000)));
-    assert_eq!(two().within(5_000, 9_000).default(4_501), Some(n(9_000)));
-    assert_eq!(two().clamped(1, 100).default(1_514), Some(n(100)));
-    assert_eq!(two().clamped(1, 100).default(0), Some(n(1)));
+    assert_eq!(two().default(at(1_514, 0)), Some(n(3_028)));
+    assert_eq!(two().within(5_000, 9_000).default(at(1_514, 0)), Some(n(5_000)));
+    assert_eq!(two().within(5_000, 9_000).default(at(4_501, 0)), Some(n(9_000)));
+    assert_eq!(two().clamped(1, 100).default(at(1_514, 0)), Some(n(100)));
+    assert_eq!(two().clamped(1, 100).default(at(0, 0)), Some(n(1)));
+    let packets = param(Default::QueueLen);
+    assert_eq!([0, 50].map(|len| packets.default(at(0, len))), [Some(n(1_000)), Some(n(50))]);
+    let bytes = param(Default::QueueBytes);
+    assert_eq!([0, 50].map(|len| bytes.default(at(9, len))), [Some(n(9_000)), Some(n(450))]);
+    assert_eq!(bytes.default(at(u32::MAX, 50)), Some(n(u32::MAX.into())));
+    assert_eq!(bytes.device_default(at(9, 50)), Some(n(450)));
+    assert_eq!(param(Default::Number(5)).device_default(at(9, 50)), None);
 }

@@ -62,7 +62,7 @@ fn a_tree_knows_its_parts() {
     assert_eq!(tree.qdisc_below(class(0x30, 1)), None);
     assert_eq!(tree.children(1).collect::<Vec<_>>(), [(0x20, 0x20), (0x30, 0x30)]);
     let rows: Vec<_> = tree.class_rows(1).collect();
-    assert_eq!(rows, [(1, 0), (0x20, 1), (0x30, 1)]);
+    assert_eq!(rows, [(1, None), (0x20, Some(1)), (0x30, Some(1))]);
     assert_eq!(tree.class_rows(0x30).count(), 0);
     let site = tree.site(1, 1_514, 0);
     let (above, values) = tree.class_values(class(1, 0x20), site).expect("it is there");
@@ -83,7 +83,12 @@ fn a_tree_knows_its_parts() {
 #[test]
 fn a_qdisc_knows_where_it_stands() {
     let site = |major, seed| Setup::default().site(major, 1_514, seed);
-    let expected = Site { mtu: 1_514, seed: 0x8003_0000_0000_1234, handle: Handle::new(0x8003, 0) };
+    let expected = Site {
+        mtu: 1_514,
+        txqueuelen: 0,
+        seed: 0x8003_0000_0000_1234,
+        handle: Handle::new(0x8003, 0),
+    };
     assert_eq!(site(0x8003, 0x1234), expected);
     assert_eq!(site(3, 0x0003_0000_0000_0000).seed, 0, "seeds that differ stay different");
     assert_eq!(site(3, 0x0001_0000_0000_0000).seed, 0x0002_0000_0000_0000);
