@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::shell::{cargo, cargo_nightly, output, root, run, show, status, succeeds};
+use crate::shell::{cargo, cargo_nightly, output, root, run, run_together, show, status, succeeds};
 use crate::{Failure, Outcome, toolchain};
 
 const QUEUE: &str = "onramp-queue";
@@ -24,19 +24,24 @@ const FEATURES: &[(&str, &[&str])] = &[
 /// work without features, and that `onramp` without features depends on nothing but Onramp's own
 /// crates.
 pub(crate) fn features() -> Outcome {
+    // Lint with clippy, as the other checks do, so that cargo makes the dependencies only once.
+    let lint = |package: &str, what: &[&str]| {
+        let mut lint = cargo(&["clippy", "-p", package, "--no-default-features"]);
+        run(lint.args(what).args(["--", "-D", "warnings"]))
+    };
     for (package, combinations) in FEATURES {
         for features in *combinations {
-            let mut check = cargo(&["check", "-p", package, "--no-default-features"]);
-            check.args(["--features", features, "--target-dir", "target/features"]);
-            run(check.env("RUSTFLAGS", "-D warnings"))?;
+            lint(package, &["--features", features])?;
         }
     }
     // One qdisc alone: its contract for every kind, and a program that embeds one.
-    let alone = ["--no-default-features", "--target-dir", "target/features"];
-    let contract = ["test", "-p", "onramp-core", "--test", "conformance"];
-    run(cargo(&contract).args(alone).env("RUSTFLAGS", "-D warnings"))?;
-    let embeds = ["run", "-p", "onramp", "--example", "embedded_qdisc"];
-    run(cargo(&embeds).args(alone).env("RUSTFLAGS", "-D warnings"))?;
+    let (contract, embeds) = (["--test", "conformance"], ["--example", "embedded_qdisc"]);
+    lint("onramp-core", &contract)?;
+    lint("onramp", &embeds)?;
+    let alone =
+        |command: &str, package: &str| cargo(&[command, "-p", package, "--no-default-features"]);
+    run(alone("test", "onramp-core").args(contract))?;
+    run(alone("run", "onramp").args(embeds))?;
     let tree = |package: &str, more: &[&str]| {
         let mut tree = cargo(&["tree", "-p", package, "-e", "normal,build", "--target", "all"]);
         output(tree.args(["--prefix", "none", "--format", "{p}"]).args(more))
@@ -91,16 +96,12 @@ pub(crate) fn shuttle(args: &[String]) -> Outcome {
     run(checker("shuttle", "onramp-core").arg("--").args(args))
 }
 
-/// Makes the `cargo test` command for the models of a checker. The build is optimised, because the
-/// models run millions of steps, but keeps assertions.
+/// Makes the `cargo test` command for the models of a checker.
 fn checker(name: &str, package: &str) -> Command {
-    let mut command = cargo(&["test", "--release", "-p", package, "--test", name]);
+    let mut command = cargo(&["test", "--profile", "checker", "-p", package, "--test", name]);
     command
         .args(["--features", name, "--target-dir", &format!("target/{name}")])
-        .env("RUSTFLAGS", format!("--cfg {name}"))
-        .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
+        .env("RUSTFLAGS", format!("--cfg {name}"));
     command
 }
 
@@ -119,25 +120,27 @@ pub(crate) fn miri(args: &[String]) -> Outcome {
     // the kernel.
     let cells = ["--lib", "cell::"];
     let runs = [(QUEUE, tests.as_slice(), flags), (QUEUE, &stress, &seeds), (LAB, &cells, flags)];
-    for (package, what, flags) in runs {
+    let mut commands = runs.map(|(package, what, flags)| {
         let mut command = cargo_nightly(&["miri", "test", "-p", package]);
         command.args(["--target-dir", "target/miri"]).args(what).arg("--").args(args);
-        run(command.env("MIRIFLAGS", flags))?;
-    }
-    Ok(())
+        command.env("MIRIFLAGS", flags);
+        command
+    });
+    // Miri runs all tests of a program in one thread, so run the programs at the same time. First
+    // make what all of them need.
+    run(&mut cargo_nightly(&["miri", "setup"]))?;
+    run_together(&mut commands)
 }
 
 /// Runs the stress tests of every crate under ThreadSanitizer, with an instrumented standard
 /// library.
 pub(crate) fn tsan(args: &[String]) -> Outcome {
     toolchain::nightly(&["rust-src"])?;
-    for package in with_stress_tests()? {
-        let mut command = cargo_nightly(&["test", "-Zbuild-std", "--target", TSAN_TARGET]);
-        command.args(["--target-dir", "target/tsan", "-p", &package, "--test", "stress", "--"]);
-        command.args(args).env("RUSTFLAGS", "-Zsanitizer=thread");
-        run(command.env("TSAN_OPTIONS", "halt_on_error=1"))?;
-    }
-    Ok(())
+    let mut command = cargo_nightly(&["test", "-Zbuild-std", "--target", TSAN_TARGET]);
+    command.args(with_stress_tests()?.iter().flat_map(|package| ["-p", package]));
+    command.args(["--target-dir", "target/tsan", "--test", "stress", "--"]).args(args);
+    command.env("RUSTFLAGS", "-Zsanitizer=thread").env("TSAN_OPTIONS", "halt_on_error=1");
+    run(&mut command)
 }
 
 /// Returns the names of the crates that have a file `tests/stress.rs`.
@@ -193,12 +196,9 @@ fn run_example(command: &mut Command) -> Outcome {
     }
 }
 
-/// Makes the `cargo run` command for an example that runs for minutes. Link-time optimisation is
-/// off, so that the build takes less time.
+/// Makes the `cargo run` command for an example that runs for minutes.
 fn example(name: &str) -> Command {
-    let mut command = cargo(&["run", "--release", "-p", "onramp", "--example", name]);
-    command.args(["--target-dir", "target/soak"]).env("CARGO_PROFILE_RELEASE_LTO", "off");
-    command
+    cargo(&["run", "--profile", "example", "-p", "onramp", "--example", name])
 }
 
 /// Makes the `cargo run` command for an example, built with ThreadSanitizer and an instrumented

@@ -1,5 +1,8 @@
 //! Runs all checks in order. Checks that fail quickly come first.
 
+use std::fs;
+use std::time::Duration;
+
 use crate::shell::{cargo, run as shell, timed};
 use crate::{Failure, Outcome, api, checks, mutants, readme, suite, tidy};
 
@@ -16,7 +19,7 @@ const CHECKS: &[Check] = &[
     ("package", checks::package),
     ("aarch64", checks::aarch64),
     ("loom", || checks::loom(&[])),
-    ("mutants-loom", || mutants::run(&[])),
+    ("mutants-loom", mutants::run_after_loom),
     ("shuttle", || checks::shuttle(&[])),
     ("miri", || checks::miri(&[])),
     ("tsan", || checks::tsan(&[])),
@@ -35,26 +38,43 @@ pub(crate) fn run() -> Outcome {
     let mut results = Vec::new();
     for (name, check) in CHECKS {
         eprintln!("\n=== {name}");
+        let before = processor_time();
         let (outcome, took) = timed(*check);
+        let used = processor_time().saturating_sub(before);
         if let Err(Failure::Failed(why) | Failure::Unable(why)) = &outcome {
             eprintln!("=== {name}: {why}");
         }
-        results.push((name, outcome, took));
+        results.push((name, outcome, took, used));
     }
-    eprintln!("\n=== summary");
+    eprintln!("\n=== summary: the time of each check, and its processor time");
     let mut bad = Vec::new();
-    for (name, outcome, took) in &results {
+    for (name, outcome, took, used) in &results {
         let (word, fails) = match outcome {
             Ok(()) => ("ok", false),
             Err(Failure::Failed(_)) => ("FAILED", true),
             Err(Failure::Unable(_)) => ("COULD NOT RUN", in_ci),
         };
-        eprintln!("{name:<14} {word:<14} {:>4} s", took.as_secs());
+        eprintln!("{name:<14} {word:<14} {:>5} s {:>5} s", took.as_secs(), used.as_secs());
         if fails {
             bad.push(**name);
         }
     }
+    let sum = |times: &mut dyn Iterator<Item = Duration>| times.sum::<Duration>().as_secs();
+    let took = sum(&mut results.iter().map(|result| result.2));
+    let used = sum(&mut results.iter().map(|result| result.3));
+    eprintln!("{:<14} {:<14} {took:>5} s {used:>5} s", "all", "");
     if bad.is_empty() { Ok(()) } else { Err(Failure::Failed(bad.join(", "))) }
+}
+
+/// Returns the processor time of all programs that this process has started and that have ended.
+fn processor_time() -> Duration {
+    const TICKS_PER_SECOND: u64 = 100;
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The program's name, in parentheses, may contain spaces. The 14th and 15th words behind it are
+    // the user time and the system time of the children that have ended, in ticks.
+    let words = stat.rsplit(')').next().unwrap_or("").split_whitespace().skip(13).take(2);
+    let ticks: u64 = words.filter_map(|word| word.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND)
 }
 
 fn fmt() -> Outcome {

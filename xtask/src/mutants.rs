@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread::sleep;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, sleep};
 use std::time::Duration;
 
 use crate::checks::loom_tests;
@@ -31,33 +33,63 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// For each mutant's name, the models that must fail with it.
 type Table = BTreeMap<String, Vec<String>>;
 
-/// Tries all mutants, or only those whose name contains one of the arguments.
+/// Checks that the models pass without a mutant. Then tries all mutants, or only those whose name
+/// contains one of the arguments.
 pub(crate) fn run(only: &[String]) -> Outcome {
-    let marked = marked(&read(SOURCE)?);
-    let mut table = Table::new();
-    for (file, text) in read(MODELS)? {
-        listed(&file, &text, &mut table);
-    }
-    let mut wrong = disagreements(&marked, &table);
     let exe = build()?;
     if verdict(&exe, "", "")? != SURVIVED {
         return Err(Failure::Failed(
             "a model fails without any mutant: run `cargo xtask loom`".into(),
         ));
     }
-    eprintln!("{:<32} {:<52} verdict", "mutant", "model");
-    let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
-    for (mutant, models) in table.iter().filter(|(name, _)| wanted(name)) {
-        for model in models {
-            let verdict = verdict(&exe, mutant, model)?;
-            eprintln!("{mutant:<32} {model:<52} {verdict}");
-            if verdict == SURVIVED {
-                wrong.push(format!("{mutant} survives {model}"));
-            }
-        }
+    try_out(&exe, only)
+}
+
+/// Tries all mutants. Only after `cargo xtask loom` has passed: a model that fails without a mutant
+/// finds every mutant.
+pub(crate) fn run_after_loom() -> Outcome {
+    try_out(&build()?, &[])
+}
+
+fn try_out(exe: &Path, only: &[String]) -> Outcome {
+    let marked = marked(&read(SOURCE)?);
+    let mut table = Table::new();
+    for (file, text) in read(MODELS)? {
+        listed(&file, &text, &mut table);
     }
+    let mut wrong = disagreements(&marked, &table);
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
+    let wanted = table.iter().filter(|(name, _)| wanted(name));
+    let pairs: Vec<_> =
+        wanted.flat_map(|(name, models)| models.iter().map(move |m| (name, m))).collect();
+    eprintln!("{:<32} {:<52} verdict", "mutant", "model");
+    wrong.extend(survivors(exe, &pairs)?);
     eprintln!("{} mutants, {} of them wrong", table.len(), wrong.len());
     if wrong.is_empty() { Ok(()) } else { Err(Failure::Failed(wrong.join("; "))) }
+}
+
+/// Runs each pair of a mutant and a model, as many at a time as there are processors. Returns a
+/// line for each mutant that survives its model.
+fn survivors(exe: &Path, pairs: &[(&String, &String)]) -> Result<Vec<String>, Failure> {
+    let (next, survivors) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let worker = || -> Result<(), Failure> {
+        // Relaxed: a counter that orders no other memory.
+        while let Some((mutant, model)) = pairs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let verdict = verdict(exe, mutant, model)?;
+            eprintln!("{mutant:<32} {model:<52} {verdict}");
+            if verdict == SURVIVED {
+                let mut survivors = survivors.lock().expect("no worker panics");
+                survivors.push(format!("{mutant} survives {model}"));
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let jobs = thread::available_parallelism().map_or(1, usize::from);
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
+    })?;
+    Ok(survivors.into_inner().expect("no worker panics"))
 }
 
 /// Returns the names and contents of the Rust files in a folder and in the folders below it.

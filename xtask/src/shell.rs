@@ -1,7 +1,10 @@
 //! Runs other programs, prints each command line, and measures how long something takes.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::{Failure, Outcome};
@@ -46,12 +49,36 @@ pub(crate) fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
 /// Prints a command line and runs it. Returns what the command wrote to standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     eprintln!("$ {}", show(command));
-    let output = command.stderr(std::process::Stdio::inherit()).output();
+    let output = command.stderr(Stdio::inherit()).output();
     let output = output.map_err(|err| Failure::Unable(format!("`{}`: {err}", show(command))))?;
     if !output.status.success() {
         return Err(Failure::Failed(format!("`{}`: {}", show(command), output.status)));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs commands at the same time. Prints the output of each when it has ended.
+pub(crate) fn run_together(commands: &mut [Command]) -> Outcome {
+    let prints = Mutex::new(());
+    let one = |command: &mut Command| {
+        let output = command.stdin(Stdio::null()).output();
+        let _turn = prints.lock();
+        eprintln!("$ {}", show(command));
+        let output =
+            output.map_err(|err| Failure::Unable(format!("`{}`: {err}", show(command))))?;
+        // If the output of xtask cannot be written any more, the commands go on all the same.
+        let _ = std::io::stderr().write_all(&output.stderr);
+        let _ = std::io::stdout().write_all(&output.stdout);
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(Failure::Failed(format!("`{}`: {}", show(command), output.status)))
+    };
+    thread::scope(|scope| {
+        let runs: Vec<_> =
+            commands.iter_mut().map(|command| scope.spawn(|| one(command))).collect();
+        runs.into_iter().try_for_each(|run| run.join().expect("no run panics"))
+    })
 }
 
 /// Runs a command without showing its output. Returns whether it succeeded.
