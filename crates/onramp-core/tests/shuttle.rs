@@ -6,13 +6,14 @@
 //! deadlock. shuttle does not check memory orderings.
 #![cfg(shuttle)]
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Wake, Waker};
 
 use onramp_core::Spec;
 use onramp_core::{
-    Device, DeviceInfo, Instant, Job, Mode, Port, PortOptions, PortWaker, TICK_NS, Transmitted,
+    Device, DeviceInfo, DeviceWaker, Instant, Job, Mode, Port, PortOptions, PortWaker, TICK_NS,
+    Transmitted,
 };
 use onramp_queue::{
     Alarm, Armed, Bell, Credits, Due, Full, Gate, Mailbox, Marks, NEVER, PacketList, Pool,
@@ -29,11 +30,14 @@ const JOBS: u64 = 3;
 /// Number of threads that have to finish: the senders, and the thread that submits jobs.
 const ACTORS: u64 = SENDERS + 1;
 
-/// A device that takes two packets and then is full for a while. If `dies_with` is set, the device
-/// panics at the packet with this number, counted from 1.
+/// A device that takes two packets and then is full for a while, or, if it has a ring, until the
+/// ring has been emptied. If `dies_with` is set, the device panics at the packet with this number,
+/// counted from 1.
 struct Narrow {
     info: DeviceInfo,
     full_until: u64,
+    /// The number of packets in the ring.
+    ring: Option<Arc<AtomicU64>>,
     dies_with: Option<u64>,
     taken: u64,
 }
@@ -49,7 +53,16 @@ impl Device for Narrow {
         done: &mut PacketList,
         now: Instant,
     ) -> Transmitted {
-        if now.0 >= self.full_until {
+        if let Some(ring) = &self.ring {
+            while ring.load(SeqCst) < 2
+                && let Some(packet) = burst.pop_front()
+            {
+                ring.fetch_add(1, SeqCst);
+                done.push_back(packet);
+            }
+            // The port waits for ever, unless the device's waker is called.
+            self.full_until = u64::MAX;
+        } else if now.0 >= self.full_until {
             for packet in burst.by_ref().take(2) {
                 self.taken += 1;
                 assert_ne!(Some(self.taken), self.dies_with, "as asked for");
@@ -88,6 +101,28 @@ impl PortWaker for Call<'_> {
                 self.1.unpark();
             }
         }
+    }
+}
+
+/// The waker behind the device's handle: asks the runner for a visit.
+#[derive(Default)]
+struct RoomCall(OnceLock<(Weak<World>, Thread)>);
+
+impl Wake for RoomCall {
+    fn wake(self: Arc<Self>) {
+        let (world, runner) = self.0.get().expect("set before anybody sends");
+        let Some(world) = world.upgrade() else { return };
+        Call(&world, runner).visit_by(world.now());
+    }
+}
+
+/// Empties the device's ring until all threads have finished.
+fn empty(world: &World, ring: &AtomicU64, waker: &DeviceWaker) {
+    while world.finished.load(SeqCst) < ACTORS {
+        if ring.swap(0, SeqCst) > 0 {
+            waker.wake();
+        }
+        thread::yield_now();
     }
 }
 
@@ -223,17 +258,17 @@ fn control(world: &World, runner: &Thread) {
     runner.unpark();
 }
 
-fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
+fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>, has_ring: bool) {
     let spec: Spec = qdisc.parse().expect("a qdisc");
     let info = DeviceInfo::new("narrow".to_owned(), 1_514);
-    let device = Narrow { info, full_until: 0, dies_with, taken: 0 };
+    let ring = has_ring.then(|| Arc::new(AtomicU64::new(0)));
+    let device = Narrow { info, full_until: 0, ring: ring.clone(), dies_with, taken: 0 };
+    let call = Arc::<RoomCall>::default();
+    let device_waker = DeviceWaker::new(call.clone().into());
+    let options =
+        PortOptions { mode, device_waker: Some(device_waker.clone()), ..PortOptions::default() };
     let world = Arc::new(World {
-        port: Port::with_options(
-            spec.build(1_514),
-            device,
-            cap,
-            PortOptions { mode, ..PortOptions::default() },
-        ),
+        port: Port::with_options(spec.build(1_514), device, cap, options),
         due: Due::default(),
         marks: Marks::new(1),
         alarm: Alarm::default(),
@@ -242,6 +277,11 @@ fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
     });
     let theirs = world.clone();
     let runner = thread::spawn(move || keep(&theirs));
+    assert!(call.0.set((Arc::downgrade(&world), runner.thread().clone())).is_ok());
+    let card = ring.map(|ring| {
+        let theirs = world.clone();
+        thread::spawn(move || empty(&theirs, &ring, &device_waker))
+    });
     let senders: Vec<_> = (0..SENDERS)
         .map(|_| {
             let (world, runner) = (world.clone(), runner.thread().clone());
@@ -255,6 +295,7 @@ fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
     }
     controller.join().expect("who wants something done");
     runner.join().expect("the runner");
+    card.into_iter().for_each(|card| card.join().expect("who empties the ring"));
     let stats = world.port.snapshot();
     let dropped: u64 = stats.dropped.iter().map(|(_, n)| n).sum();
     assert_eq!(stats.sent + dropped, SENDERS * PACKETS, "{stats:?}");
@@ -266,8 +307,18 @@ fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
 /// which switches between threads only rarely, at random places.
 fn check(qdisc: &'static str, mode: Mode, cap: u16, dies_with: Option<u64>) {
     let runs = std::env::var("ONRAMP_SHUTTLE_RUNS").map_or(2_000, |n| n.parse().expect("a number"));
-    shuttle::check_random(move || run(qdisc, mode, cap, dies_with), runs);
-    shuttle::check_pct(move || run(qdisc, mode, cap, dies_with), runs, 3);
+    shuttle::check_random(move || run(qdisc, mode, cap, dies_with, false), runs);
+    shuttle::check_pct(move || run(qdisc, mode, cap, dies_with, false), runs, 3);
+}
+
+/// The device is full until another thread empties its ring and calls the device's waker. If a call
+/// is lost, the port waits for ever.
+#[test]
+fn a_device_that_says_that_it_has_room() {
+    for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
+        shuttle::check_random(move || run("pfifo", mode, 100, None, true), 2_000);
+        shuttle::check_pct(move || run("pfifo", mode, 100, None, true), 2_000, 3);
+    }
 }
 
 #[test]

@@ -123,7 +123,8 @@ pub struct PortSnapshot {
     /// powers of two.
     pub sojourn_ns: [u64; BUCKETS],
     /// Histogram of the nanoseconds from the instant at which the qdisc could release a packet that
-    /// it had held back, to the owner that came for it, by powers of two.
+    /// it had held back, to the owner that came for it, by powers of two. How late an owner comes
+    /// for packets that were pushed into an idle port is in `staging_ns`.
     pub late_ns: [u64; BUCKETS],
     /// Nanoseconds in all by which owners came later than the port can catch up on. Shapers lose
     /// the rate of this time.

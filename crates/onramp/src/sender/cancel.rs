@@ -35,7 +35,7 @@ impl Sender {
     /// which takes some nanoseconds. It stands until all of its packets have come home and this
     /// sender has [taken their credits back](Self::reclaim); if the sender is dropped before, until
     /// the last of its packets has come home. While none stands, owners pay one load for each
-    /// burst.
+    /// burst, and one for each batch that they take from the intake.
     ///
     /// # Panics
     ///
