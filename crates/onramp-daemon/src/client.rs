@@ -10,8 +10,8 @@ use onramp_host::Reply;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::socket;
 use crate::wire::VERSION;
+use crate::{socket, wire};
 
 /// A connection to a daemon.
 #[derive(Debug)]
@@ -25,8 +25,10 @@ pub struct Client {
 pub enum ClientError {
     /// No daemon listens at this path, or this user may not use it.
     Absent(PathBuf, io::Error),
-    /// The connection broke, or the daemon refused it.
+    /// The connection broke.
     Lost(io::Error),
+    /// The daemon refuses the request, and says why.
+    Refused(String),
     /// The daemon's answer is not part of the protocol.
     Strange(String),
 }
@@ -35,6 +37,7 @@ impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent(path, error) => f.write_str(&socket::absent(path, error)),
+            Self::Refused(why) => f.write_str(wire::plain(why)),
             Self::Lost(error) => write!(f, "the daemon does not answer: {error}"),
             Self::Strange(what) => write!(f, "unexpected answer from the daemon: {what}"),
         }
@@ -114,7 +117,12 @@ impl Client {
     ) -> Result<Batch, ClientError> {
         let asked = json!({ "batch": commands, "cwd": folder, "force": force });
         let answer = self.ask(asked)?;
-        let Some(tried) = answer.tried else { return Err(ClientError::Strange(answer.err)) };
+        let Some(tried) = answer.tried else {
+            return Err(match answer.err {
+                err if err.is_empty() => ClientError::Strange("it is not one to a batch".into()),
+                err => ClientError::Refused(err),
+            });
+        };
         let said = answer
             .said
             .into_iter()
@@ -127,7 +135,7 @@ impl Client {
         (request["v"], request["id"]) = (VERSION.into(), self.id.into());
         // A failed write of the request is reported only if no answer can be read: a daemon that
         // refuses the client sends the reason of the refusal without reading the request.
-        let sent = self.reader.get_ref().write_all(&crate::wire::line(&request));
+        let sent = self.reader.get_ref().write_all(&wire::line(&request));
         let mut line = String::new();
         let read = self.reader.read_line(&mut line).map_err(ClientError::Lost)?;
         if read == 0 {

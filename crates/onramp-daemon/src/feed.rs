@@ -7,10 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::snapshot::Stats;
-use crate::socket;
+use crate::{socket, wire};
 
 /// Why `onramp top` or `onramp monitor` can show nothing (or nothing more).
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl fmt::Display for FeedError {
         match self {
             Self::Absent(path, error) => f.write_str(&socket::absent(path, error)),
             Self::Gone => f.write_str("the daemon has ended"),
-            Self::Refused(why) => f.write_str(why.trim_end()),
+            Self::Refused(why) => f.write_str(wire::plain(why)),
             Self::Strange(what) => write!(f, "unexpected line from the daemon: {what}"),
             Self::Nothing(words) => write!(
                 f,
@@ -51,7 +52,7 @@ impl std::error::Error for FeedError {}
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Told {
     pub(crate) stats: Option<Stats>,
-    pub(crate) event: Option<Value>,
+    pub(crate) event: Option<Box<RawValue>>,
     pub(crate) lost: Option<u64>,
     err: Option<String>,
 }
@@ -203,7 +204,7 @@ mod tests {
         let (mut feed, mut theirs) = pair();
         theirs.write_all(b"{\"v\":1,\"code\":2,\"err\":\"onramp: no\\n\"}\nx\n").expect("it reads");
         let told = feed.wait().expect_err("it refuses").to_string();
-        assert_eq!(told, "onramp: no");
+        assert_eq!(told, "no");
         let told = feed.wait().expect_err("that is no JSON").to_string();
         assert!(told.ends_with(": x"), "{told}");
         let there = watch(Path::new("/nonexistent/socket"), "stats", &json!({}));

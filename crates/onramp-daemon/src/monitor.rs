@@ -1,11 +1,13 @@
 //! `onramp monitor`: prints events, one line each.
 
-use std::io::{self, BufRead, Write};
+use std::borrow::Cow;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 
 use crate::feed::{FeedError, Told};
+use crate::wire::BATCH_BYTES;
 
 /// Which events `onramp monitor` shows, and in which form.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +29,7 @@ impl Options {
         "added", "changed", "deleted", "up", "down", "dropped", "qdisc", "class", "filter", "link",
     ];
 
-    fn wants(&self, event: &Event) -> bool {
+    fn wants(&self, event: &Event<'_>) -> bool {
         let object = object(event);
         self.device.as_ref().is_none_or(|device| *device == event.device)
             && (self.events.is_empty()
@@ -37,32 +39,43 @@ impl Options {
 
 /// An event, as the daemon reports it in one line of JSON.
 #[derive(Debug, Deserialize)]
-struct Event {
+struct Event<'a> {
     unix_us: u64,
-    what: String,
-    device: String,
-    line: String,
+    #[serde(borrow)]
+    what: Cow<'a, str>,
+    #[serde(borrow)]
+    device: Cow<'a, str>,
+    #[serde(borrow)]
+    line: Cow<'a, str>,
 }
 
 /// Reads events, one per line, from `lines`, and writes them to `out`, as text for people or as
-/// JSON. Ends when `lines` ends or when the reader of `out` closes the pipe.
+/// JSON. Events that have arrived together are written together, and an event that comes alone is
+/// written at once. Ends when `lines` ends or when the reader of `out` closes the pipe.
 ///
 /// # Errors
 ///
 /// [`FeedError`] if the daemon went away, or if its output cannot be understood or shown.
 pub fn run(
-    mut lines: impl BufRead,
+    mut lines: BufReader<impl Read>,
     out: &mut impl Write,
     options: &Options,
 ) -> Result<(), FeedError> {
+    // If an error ends this function, dropping `out` writes the events before it.
+    let mut out = BufWriter::with_capacity(BATCH_BYTES, out);
+    let mut line = String::new();
     loop {
-        let mut line = String::new();
-        match lines.read_line(&mut line) {
-            Ok(count) if count > 0 => {}
-            _ => return Err(FeedError::Gone),
+        line.clear();
+        // A line without an end is the rest that a daemon left when it ended.
+        if lines.read_line(&mut line).is_err() || !line.ends_with('\n') {
+            return Err(FeedError::Gone);
         }
-        let Some(text) = text(&line, options)? else { continue };
-        match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        let written = match text(&line, options)? {
+            Some(text) => writeln!(out, "{text}"),
+            None => Ok(()),
+        };
+        let more = lines.buffer().contains(&b'\n');
+        match written.and_then(|()| if more { Ok(()) } else { out.flush() }) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             Err(error) => return Err(FeedError::Show(error)),
@@ -82,14 +95,14 @@ fn text(line: &str, options: &Options) -> Result<Option<String>, FeedError> {
         }));
     }
     let Some(document) = told.event else { return Ok(None) };
-    let event = Event::deserialize(&document)
+    let event: Event<'_> = serde_json::from_str(document.get())
         .map_err(|error| FeedError::Strange(format!("{error}: {}", line.trim_end())))?;
     Ok(options.wants(&event).then(|| {
-        if options.json { document.to_string() } else { readable(&event, options.timestamp) }
+        if options.json { document.get().to_owned() } else { readable(&event, options.timestamp) }
     }))
 }
 
-fn readable(event: &Event, timestamp: bool) -> String {
+fn readable(event: &Event<'_>, timestamp: bool) -> String {
     let line = format!("{} {}", event.what, with_device(event));
     if !timestamp {
         return line;
@@ -99,7 +112,7 @@ fn readable(event: &Event, timestamp: bool) -> String {
 }
 
 /// Returns the kind of object that the event is about.
-fn object(event: &Event) -> &'static str {
+fn object(event: &Event<'_>) -> &'static str {
     let first = event.line.split(' ').next().unwrap_or_default();
     match first {
         _ if event.what == "dropped" => "packets",
@@ -112,18 +125,18 @@ fn object(event: &Event) -> &'static str {
 
 /// Returns the event's line with the device inserted where `tc` prints it: `qdisc fq 1: dev d0
 /// root`, `filter dev d0 parent`.
-fn with_device(event: &Event) -> String {
+fn with_device(event: &Event<'_>) -> String {
     let words_before = match object(event) {
         "qdisc" | "class" => 3,
         "filter" => 1,
-        _ => return event.line.clone(),
+        _ => return event.line.to_string(),
     };
     let words: Vec<&str> = event.line.split(' ').collect();
     if words.get(words_before) == Some(&"dev") {
-        return event.line.clone();
+        return event.line.to_string();
     }
     let (before, after) = words.split_at(words_before.min(words.len()));
-    [before, &["dev", event.device.as_str()], after].concat().join(" ")
+    [before, &["dev", &event.device], after].concat().join(" ")
 }
 
 #[cfg(test)]
@@ -150,7 +163,7 @@ mod tests {
 
     fn shown(options: &Options) -> String {
         let mut out = Vec::new();
-        let ended = run(events().as_bytes(), &mut out, options);
+        let ended = run(BufReader::new(events().as_bytes()), &mut out, options);
         assert!(matches!(ended, Err(FeedError::Gone)));
         String::from_utf8(out).expect("text")
     }
@@ -204,10 +217,52 @@ up 4: d1: <UP> mtu 1500
     fn what_the_daemon_refuses_is_told() {
         let mut out = Vec::new();
         let said = b"{\"v\":1,\"code\":2,\"out\":\"\",\"err\":\"onramp: no\\n\"}\n".as_slice();
-        let ended = run(said, &mut out, &Options::default());
-        assert_eq!(ended.expect_err("it is refused").to_string(), "onramp: no");
-        let ended = run(b"{\"event\":{}}\n".as_slice(), &mut out, &Options::default());
+        let ended = run(BufReader::new(said), &mut out, &Options::default());
+        assert_eq!(ended.expect_err("it is refused").to_string(), "no");
+        let ended = run(BufReader::new(&b"{\"event\":{}}\n"[..]), &mut out, &Options::default());
         assert!(matches!(ended, Err(FeedError::Strange(_))));
+    }
+
+    /// A source whose pieces arrive one after another.
+    struct Pieces(Vec<String>);
+
+    impl Read for Pieces {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if self.0.is_empty() {
+                return Ok(0);
+            }
+            let piece = self.0.remove(0);
+            buffer[..piece.len()].copy_from_slice(piece.as_bytes());
+            Ok(piece.len())
+        }
+    }
+
+    /// A writer that keeps what each call wrote.
+    #[derive(Default)]
+    struct Writes(Vec<String>);
+
+    impl Write for Writes {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(String::from_utf8_lossy(bytes).into_owned());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Lines that arrive together are written together, and before the monitor waits for more. The
+    /// part of a line that a daemon left when it ended is no event.
+    #[test]
+    fn what_came_together_is_written_together() {
+        let all: Vec<String> = events().split_inclusive('\n').map(str::to_owned).collect();
+        let half = all[2].split_at(9);
+        let pieces = vec![all[..2].concat() + half.0, half.1.to_owned(), all[3].clone() + "{\"v\""];
+        let mut out = Writes::default();
+        let ended = run(BufReader::new(Pieces(pieces)), &mut out, &Options::default());
+        assert!(matches!(ended, Err(FeedError::Gone)), "{ended:?}");
+        assert_eq!(out.0.iter().map(|text| text.lines().count()).collect::<Vec<_>>(), [2, 1, 1]);
     }
 
     /// A writer that accepts as many complete lines as field `0` says, and then fails with the
@@ -232,7 +287,9 @@ up 4: d1: <UP> mtu 1500
     /// A closed pipe ends the command without an error; any other failure to write is an error.
     #[test]
     fn a_pipe_may_close_and_a_disk_may_not_be_full() {
-        let ended = |kind| run(events().as_bytes(), &mut Full(2, kind), &Options::default());
+        let ended = |kind| {
+            run(BufReader::new(events().as_bytes()), &mut Full(2, kind), &Options::default())
+        };
         assert!(matches!(ended(io::ErrorKind::BrokenPipe), Ok(())));
         let error = ended(io::ErrorKind::StorageFull).expect_err("it is lost");
         assert!(matches!(error, FeedError::Show(_)), "{error}");

@@ -132,20 +132,24 @@ impl Session {
     /// anything else, or the daemon ends.
     async fn tell(&mut self, id: Option<u64>, mut watch: Watch, mut ending: watch::Receiver<bool>) {
         let Self { reader, writer, .. } = self;
-        let telling = async {
-            while let Some(line) = watch.next(id).await {
-                // This write may wait until a slow client reads. It delays no other client, because
-                // each session is a task of its own; the slow client only misses some lines.
-                if writer.write_all(&line).await.is_err() {
-                    return;
-                }
+        loop {
+            let next = tokio::select! {
+                next = watch.next(id) => next,
+                _ = reader.fill_buf() => return,
+                _ = ending.wait_for(|ending| *ending) => break,
+            };
+            let Some(lines) = next else { return };
+            // This write may wait until a slow client reads. It delays no other client, because
+            // each session is a task of its own; the slow client only misses some lines.
+            tokio::select! {
+                written = writer.write_all(&lines) => if written.is_err() { return },
+                _ = reader.fill_buf() => return,
+                _ = ending.wait_for(|ending| *ending) => return,
             }
-        };
-        tokio::select! {
-            () = telling => {}
-            _ = reader.fill_buf() => {}
-            _ = ending.wait_for(|ending| *ending) => {}
         }
+        // The daemon ends. What has happened until now goes to the client, as far as the client can
+        // take it without a wait.
+        let _ = writer.try_write(&watch.rest(id));
     }
 
     /// Waits for the end of a traffic, and sends the client the report. The traffic ends early if

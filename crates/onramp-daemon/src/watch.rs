@@ -4,20 +4,22 @@
 //! which are worthless anyway. It also misses the oldest events, and is told how many it missed.
 
 mod drops;
+mod lines;
 
+use std::io::Write as _;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use onramp_host::{Event, Reply};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
 use tokio::task::spawn_blocking;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use self::drops::Drops;
+use self::lines::EventLines;
 use crate::http::{Sampler, Source, Turn};
 use crate::hub::{Died, Hub};
 use crate::snapshot::{Device, Query, RateMeter};
@@ -39,9 +41,10 @@ pub struct Watched {
     events: Arc<Events>,
 }
 
+/// The source of all events. Each event is written as JSON once, for all clients together.
 #[derive(Debug)]
 struct Events {
-    told: broadcast::Sender<Arc<Value>>,
+    told: broadcast::Sender<Arc<str>>,
     /// Whether the listener that passes the host's events on to the clients is registered at the
     /// host.
     telling: Mutex<bool>,
@@ -108,13 +111,13 @@ impl Watched {
             }
             "events" => {
                 let Nothing {} = read(options)?;
-                Ok(Watch::Events(self.listen().await?))
+                Ok(Watch::Events(EventLines::new(self.listen().await?)))
             }
             _ => Err(format!("cannot watch {what:?}; expected stats or events")),
         }
     }
 
-    async fn listen(&self) -> Result<broadcast::Receiver<Arc<Value>>, String> {
+    async fn listen(&self) -> Result<broadcast::Receiver<Arc<str>>, String> {
         let receiver = self.events.told.subscribe();
         let first = {
             let mut telling = self.events.telling.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,11 +186,11 @@ impl Looking {
 #[derive(Debug)]
 pub(crate) enum Watch {
     Stats { sampler: Arc<Sampler>, ticks: Interval, meter: Box<RateMeter>, query: Query },
-    Events(broadcast::Receiver<Arc<Value>>),
+    Events(EventLines),
 }
 
 impl Watch {
-    /// Waits for the next line to send. `None`: the stream has ended.
+    /// Waits for the next lines to send. `None`: the stream has ended.
     pub(crate) async fn next(&mut self, id: Option<u64>) -> Option<Vec<u8>> {
         match self {
             Self::Stats { sampler, ticks, meter, query } => {
@@ -197,23 +200,34 @@ impl Watch {
                 let told = spawn_blocking(move || {
                     let mut stats = own.update(&snapshot);
                     stats.select(&query);
-                    (line(id, "stats", &stats), own)
+                    (serde_json::to_string(&stats), own)
                 });
-                let (line, own) = told.await.ok()?;
+                let (stats, own) = told.await.ok()?;
                 *meter = own;
+                let mut line = Vec::new();
+                push_line(&mut line, id, "stats", &stats.ok()?);
                 Some(line)
             }
-            Self::Events(events) => match events.recv().await {
-                Ok(event) => Some(line(id, "event", &*event)),
-                Err(RecvError::Lagged(lost)) => Some(line(id, "lost", &lost)),
-                Err(RecvError::Closed) => None,
-            },
+            Self::Events(events) => events.next(id).await,
         }
+    }
+
+    /// Returns the lines of the events that have happened and were not sent yet.
+    pub(crate) fn rest(&mut self, id: Option<u64>) -> Vec<u8> {
+        let mut lines = Vec::new();
+        if let Self::Events(events) = self {
+            events.happened(&mut lines, id, usize::MAX);
+        }
+        lines
     }
 }
 
-fn line(id: Option<u64>, key: &str, what: &impl serde::Serialize) -> Vec<u8> {
-    wire::line(&json!({"v": wire::VERSION, "id": id, key: what}))
+/// Appends a line of a stream to `lines`: the JSON text `what` under the name `key`.
+fn push_line(lines: &mut Vec<u8>, id: Option<u64>, key: &str, what: &str) {
+    let id = id.map_or_else(|| "null".to_owned(), |id| id.to_string());
+    let version = wire::VERSION;
+    // Writing to memory cannot fail.
+    let _ = writeln!(lines, "{{\"v\":{version},\"id\":{id},\"{key}\":{what}}}");
 }
 
 /// Passes an event of the host on to all clients that watch events. Returns false if the streams no
@@ -222,16 +236,26 @@ fn tell(events: &Weak<Events>, event: &Event) -> bool {
     let Some(events) = events.upgrade() else { return false };
     if events.told.receiver_count() > 0 {
         // An error means that the last client has left in the meantime.
-        let _ = events.told.send(Arc::new(document(event)));
+        let _ = events.told.send(document(event).into());
     }
     true
 }
 
-fn document(event: &Event) -> Value {
+/// Returns an event as JSON.
+fn document(event: &Event) -> String {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        unix_us: u64,
+        what: &'static str,
+        device: &'a str,
+        line: &'a str,
+    }
     let since = event.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let unix_us = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
     let Event { device, what, line, .. } = event;
-    json!({"unix_us": unix_us, "what": what.name(), "device": device, "line": line})
+    let document = serde_json::to_string(&Document { unix_us, what: what.name(), device, line });
+    debug_assert!(document.is_ok(), "words and numbers are JSON");
+    document.unwrap_or_default()
 }
 
 /// Reports dropped packets as events while any client watches events.
@@ -250,7 +274,7 @@ async fn tell_drops(sampler: Arc<Sampler>, events: Weak<Events>) {
         // succeed.
         let Ok(snapshot) = sampler.snapshot().await else { continue };
         for event in drops.since(&snapshot) {
-            let _ = events.told.send(Arc::new(event));
+            let _ = events.told.send(event.to_string().into());
         }
     }
 }

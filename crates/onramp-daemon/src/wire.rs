@@ -13,6 +13,9 @@ use serde_json::{Map, Value, json};
 pub const VERSION: u64 = 1;
 /// Largest size of a request in bytes, without its line end.
 pub const LINE_MAX: usize = 1 << 20;
+/// Size, in bytes, with which a batch of events is complete. The events of a batch are written
+/// together.
+pub(crate) const BATCH_BYTES: usize = 1 << 16;
 /// The programs whose commands the daemon executes.
 pub const PROGRAMS: [&str; 2] = ["tc", "ip"];
 
@@ -187,6 +190,12 @@ pub fn reply(id: Option<u64>, reply: &Reply) -> Vec<u8> {
 pub fn refusal(id: Option<u64>, why: &str) -> Vec<u8> {
     let err = format!("onramp: {why}\n");
     reply(id, &Reply { code: 2, out: String::new(), err })
+}
+
+/// Returns the error text `err` of a refusal without the name of the program, which a client puts
+/// in front of the text again.
+pub(crate) fn plain(err: &str) -> &str {
+    err.strip_prefix("onramp: ").unwrap_or(err).trim_end()
 }
 
 /// Returns the reply to a client that asked to watch `what`: the lines of the stream follow this

@@ -53,5 +53,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     let path = socket.unwrap_or_else(find_path);
     let stream = feed::watch(&path, "events", &serde_json::json!({}))?;
-    Ok(monitor::run(BufReader::new(stream), &mut io::stdout().lock(), &options)?)
+    let lines = BufReader::with_capacity(1 << 16, stream);
+    Ok(monitor::run(lines, &mut io::stdout().lock(), &options)?)
 }

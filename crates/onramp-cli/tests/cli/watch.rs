@@ -1,6 +1,7 @@
 //! Tests of `onramp top` and `onramp monitor`, with a daemon and without.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -94,4 +95,43 @@ fn what_is_in_the_way_is_told() {
     assert_fails(&run("top --once --sort size"), 2, &["size", "backlog"]);
     assert_fails(&run("monitor dev"), 2, &["dev: the name"]);
     assert_fails(&run("monitor everything"), 2, &["everything: expected dev NAME", "dropped"]);
+}
+
+/// Listens at the socket in `folder` as a daemon would, and answers the next client with `answer`.
+fn answers_once(folder: &Path, answer: &'static str) -> std::thread::JoinHandle<()> {
+    let socket = folder.join("socket");
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(socket).expect("a socket");
+    std::thread::Builder::new()
+        .spawn(move || {
+            let (mut client, _) = listener.accept().expect("a client");
+            let mut request = String::new();
+            BufReader::new(&client).read_line(&mut request).expect("a request");
+            client.write_all(answer.as_bytes()).expect("it reads");
+        })
+        .expect("a thread")
+}
+
+/// A message has the program's name in front once, even if the daemon put it there, too.
+#[test]
+fn a_daemon_that_refuses_or_goes_is_told_of_plainly() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("batch"), "qdisc show\n").expect("a file");
+    let refusal = "{\"v\":1,\"id\":null,\"code\":2,\"out\":\"\",\"err\":\"onramp: too many\\n\"}\n";
+    let half = "{\"v\":1,\"id\":null,\"watching\":\"events\"}\n{\"v\":1,\"id\":nu";
+    let gone = "onramp: the daemon has ended\n";
+    for (line, answer, code, told) in [
+        ("monitor", refusal, 1, "onramp: too many\n"),
+        ("top --once", refusal, 1, "onramp: too many\n"),
+        ("tc -batch batch", refusal, 2, "onramp: too many\n"),
+        ("tc qdisc show", refusal, 2, "onramp: too many\n"),
+        ("monitor", half, 1, gone),
+        ("top --once", half, 1, gone),
+    ] {
+        let daemon = answers_once(folder.path(), answer);
+        let output = asking(folder.path(), line).current_dir(folder.path()).output();
+        let output = output.expect("it runs");
+        assert_eq!((output.status.code(), &*stderr(&output)), (Some(code), told), "{line}");
+        daemon.join().expect("it was asked");
+    }
 }

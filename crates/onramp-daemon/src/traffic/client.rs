@@ -46,11 +46,7 @@ pub fn read(line: &str) -> Result<Report, FeedError> {
     let answer: Answer = serde_json::from_str(line).map_err(|error| strange(&error.to_string()))?;
     match answer {
         Answer { traffic: Some(report), .. } => Ok(report),
-        Answer { err: Some(why), .. } => {
-            // The program puts its name in front of the message again.
-            let plain = why.strip_prefix("onramp: ").unwrap_or(&why);
-            Err(FeedError::Refused(plain.to_owned()))
-        }
+        Answer { err: Some(why), .. } => Err(FeedError::Refused(why)),
         Answer { .. } => Err(strange("it has no report")),
     }
 }

@@ -1,6 +1,10 @@
 //! The streams that clients get when they watch statistics or events.
 
+use std::collections::VecDeque;
+
 use onramp_host::What;
+use serde_json::json;
+use tokio::time::Instant;
 
 use super::*;
 use crate::snapshot::Qdisc;
@@ -14,10 +18,27 @@ fn watched() -> Watched {
     Watched::new(Hub::default())
 }
 
-async fn told(watch: &mut Watch) -> Value {
-    let line = watch.next(Some(7)).await.expect("a line");
-    assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
-    serde_json::from_slice(&line).expect("JSON")
+/// A stream, and those of its lines that were sent together with earlier ones.
+struct Reader(Watch, VecDeque<Value>);
+
+impl Reader {
+    fn new(watch: Result<Watch, String>) -> Self {
+        Self(watch.expect("it can be watched"), VecDeque::new())
+    }
+}
+
+async fn told(Reader(watch, lines): &mut Reader) -> Value {
+    if lines.is_empty() {
+        let more = watch.next(Some(7)).await.expect("a line");
+        *lines = read_lines(&more);
+    }
+    lines.pop_front().expect("a line")
+}
+
+fn read_lines(lines: &[u8]) -> VecDeque<Value> {
+    let lines = lines.strip_suffix(b"\n").expect("whole lines");
+    let lines = lines.split(|byte| *byte == b'\n');
+    lines.map(|line| serde_json::from_slice(line).expect("JSON")).collect()
 }
 
 #[tokio::test]
@@ -38,7 +59,7 @@ async fn what_cannot_be_watched_is_told() {
 #[tokio::test(start_paused = true)]
 async fn looks_have_rates_from_the_second_on() {
     let asked = json!({"interval_ms": 110, "sort": "rate", "limit": 5});
-    let mut watch = watched().watch("stats", options(&asked)).await.expect("it can be watched");
+    let mut watch = Reader::new(watched().watch("stats", options(&asked)).await);
     let first = told(&mut watch).await;
     assert_eq!((&first["v"], &first["id"]), (&1.into(), &7.into()));
     assert_eq!(first["stats"]["seconds"], Value::Null);
@@ -48,13 +69,10 @@ async fn looks_have_rates_from_the_second_on() {
 #[tokio::test]
 async fn the_oldest_events_are_lost_and_counted() {
     let watched = watched();
-    let mut watch = watched.watch("events", Map::new()).await.expect("it can be watched");
+    let mut watch = Reader::new(watched.watch("events", Map::new()).await);
     let count = 5000;
     for number in 0..count {
-        let line = format!("qdisc fq {number}: root");
-        let at = SystemTime::UNIX_EPOCH + Duration::from_micros(number);
-        let event = Event { at, device: "d0".into(), what: What::Added, line };
-        assert!(tell(&Arc::downgrade(&watched.events), &event));
+        happens(&watched, number);
     }
     let first = told(&mut watch).await;
     let lost = first["lost"].as_u64().expect("some are lost");
@@ -70,7 +88,7 @@ async fn the_oldest_events_are_lost_and_counted() {
 #[tokio::test]
 async fn what_happens_on_the_host_is_told() {
     let watched = watched();
-    let mut watch = watched.watch("events", Map::new()).await.expect("it can be watched");
+    let mut watch = Reader::new(watched.watch("events", Map::new()).await);
     let words = ["ip", "link", "add", "dev", "d0", "type", "dummy"].map(str::to_owned);
     let reply = watched.hub.exec(&words);
     assert_eq!(reply.code, 0, "{reply:?}");
@@ -212,7 +230,7 @@ async fn looks_are_selected() {
         (json!({"limit": 2}), &["a0", "b0"], 4),
         (json!({"limit": 1, "sort": "tree"}), &["b0"], 5),
     ] {
-        let mut watch = watched.watch("stats", options(&asked)).await.expect("it can be watched");
+        let mut watch = Reader::new(watched.watch("stats", options(&asked)).await);
         let stats = told(&mut watch).await;
         assert_eq!(rows(&stats), ids, "{asked}");
         assert_eq!(stats["stats"]["omitted"], omitted, "{asked}");
@@ -225,7 +243,7 @@ async fn looks_are_selected() {
 async fn looks_are_a_second_apart() {
     for (asked, seconds) in [(json!({}), 1.0), (json!({"interval_ms": 100}), 0.1)] {
         let watched = Watched::new(host(&["a0"]));
-        let mut watch = watched.watch("stats", options(&asked)).await.expect("it can be watched");
+        let mut watch = Reader::new(watched.watch("stats", options(&asked)).await);
         let mut next = async || told(&mut watch).await["stats"]["seconds"].clone();
         assert_eq!(next().await, Value::Null);
         assert_eq!([next().await, next().await], [json!(seconds), json!(seconds)]);
@@ -242,7 +260,7 @@ async fn listeners_hear_everything_once() {
     let watched = watched();
     let mut all = Vec::new();
     for _ in 0..3 {
-        all.push(watched.watch("events", Map::new()).await.expect("it can be watched"));
+        all.push(Reader::new(watched.watch("events", Map::new()).await));
     }
     for name in ["d0", "d1"] {
         let words = ["ip", "link", "add", "dev", name, "type", "dummy"].map(str::to_owned);
@@ -275,7 +293,7 @@ async fn drops_on_the_host_are_told() {
     };
     drop_one();
     let watched = Watched::new(hub.clone());
-    let mut watch = watched.watch("events", Map::new()).await.expect("it can be watched");
+    let mut watch = Reader::new(watched.watch("events", Map::new()).await);
     // The first snapshot causes no event, because its drops happened before the client began to
     // watch.
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -284,4 +302,62 @@ async fn drops_on_the_host_are_told() {
     let event = told(&mut watch).await["event"].clone();
     assert_eq!((&event["what"], &event["device"]), (&"dropped".into(), &"d0".into()), "{event}");
     assert_eq!(event["packets"], 2, "{event}");
+}
+
+fn happens(watched: &Watched, number: u64) {
+    let at = SystemTime::UNIX_EPOCH + Duration::from_micros(number);
+    let line = format!("qdisc fq {number}: root");
+    let event = Event { at, device: "d0".into(), what: What::Added, line };
+    assert!(tell(&Arc::downgrade(&watched.events), &event));
+}
+
+/// Waits for the next lines of events. Returns the numbers of the events, and how long it waited.
+async fn numbers(Reader(watch, _): &mut Reader) -> (Vec<u64>, Duration) {
+    let begin = Instant::now();
+    let lines = read_lines(&watch.next(None).await.expect("lines"));
+    let number = |line: &Value| line["event"]["unix_us"].as_u64().expect("an event");
+    (lines.iter().map(number).collect(), begin.elapsed())
+}
+
+/// An event that comes alone is sent at once. Events that come just after others are sent together.
+#[tokio::test(start_paused = true)]
+async fn events_that_come_together_are_sent_together() {
+    let watched = watched();
+    let mut watch = Reader::new(watched.watch("events", Map::new()).await);
+    let pause = Duration::from_millis(1);
+    happens(&watched, 0);
+    assert_eq!(numbers(&mut watch).await, (vec![0], Duration::ZERO));
+    (1..4).for_each(|number| happens(&watched, number));
+    let (sent, waited) = numbers(&mut watch).await;
+    assert_eq!(sent, [1, 2, 3]);
+    assert!(waited <= 2 * pause, "{waited:?}");
+    tokio::time::sleep(10 * pause).await;
+    happens(&watched, 4);
+    assert_eq!(numbers(&mut watch).await, (vec![4], Duration::ZERO));
+    // When the daemon ends, the client gets the events that it was not sent yet.
+    (5..8).for_each(|number| happens(&watched, number));
+    let rest = read_lines(&watch.0.rest(None));
+    assert_eq!(
+        rest.iter().map(|line| line["event"]["unix_us"].clone()).collect::<Vec<_>>(),
+        [5, 6, 7]
+    );
+}
+
+/// If more events wait than one write takes, the next ones are sent without a pause.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_behind_catches_up_without_pauses() {
+    let watched = watched();
+    let mut watch = Reader::new(watched.watch("events", Map::new()).await);
+    let count = 2_000;
+    (0..count).for_each(|number| happens(&watched, number));
+    let mut all = Vec::new();
+    let mut writes = 0;
+    while all.len() < 2_000 {
+        let (sent, waited) = numbers(&mut watch).await;
+        assert_eq!(waited, Duration::ZERO);
+        all.extend(sent);
+        writes += 1;
+    }
+    assert_eq!(all, (0..count).collect::<Vec<_>>());
+    assert!((2..20).contains(&writes), "{writes}");
 }

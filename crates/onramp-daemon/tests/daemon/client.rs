@@ -81,12 +81,17 @@ fn strange_answers_are_told() {
         assert_eq!(error.to_string(), format!("unexpected answer from the daemon: {told}"));
         daemon.heard();
     }
-    // If the daemon answers a batch with something that is not the reply to a batch, the client
-    // returns an error that contains the answer's message.
-    let (mut client, daemon) = Scripted::start(&["{\"v\":1,\"code\":2,\"err\":\"onramp: no\"}\n"]);
-    let error = client.batch(&[], "/", false).expect_err("it is refused");
-    assert_eq!(error.to_string(), "unexpected answer from the daemon: onramp: no");
-    daemon.heard();
+    // If the daemon refuses a batch, the client returns the daemon's reason, without the name of the
+    // program, which the program itself puts in front of errors.
+    for (answer, told) in [
+        ("{\"v\":1,\"code\":2,\"err\":\"onramp: no\\n\"}\n", "no"),
+        ("{\"v\":1,\"code\":0}\n", "unexpected answer from the daemon: it is not one to a batch"),
+    ] {
+        let (mut client, daemon) = Scripted::start(&[answer]);
+        let error = client.batch(&[], "/", false).expect_err("it is refused");
+        assert_eq!(error.to_string(), told);
+        daemon.heard();
+    }
 }
 
 #[test]
