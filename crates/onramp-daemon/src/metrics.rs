@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use onramp::DropReason;
 
-use self::tables::{CLASSES, DEVICES, QDISCS, QUEUES, Table};
+use self::tables::{CLASSES, DEVICES, QDISCS, QUEUES, RELAYS, Table};
 use self::text::{Labels, Text, Type};
-use crate::snapshot::{Class, Counts, Device, Histogram, Qdisc, Queue, Snapshot};
+use crate::snapshot::{Class, Counts, Device, Histogram, Qdisc, Queue, Relay, Snapshot};
 
 /// Content type of the document of metrics.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -66,6 +66,7 @@ pub fn write(snapshot: &Snapshot, device: Option<&str>, detail: Detail) -> Strin
     let version = Labels::default().with("version", &snapshot.onramp);
     text.sample("onramp_build_info", &version, 1);
     devices(&mut text, &all.devices);
+    relays(&mut text, &all.relays);
     table(&mut text, QUEUES, &all.queues);
     if detail >= Detail::Queue {
         let about = "Packets dropped in front of the device or by it, by reason.";
@@ -88,6 +89,7 @@ pub fn write(snapshot: &Snapshot, device: Option<&str>, detail: Detail) -> Strin
 #[derive(Default)]
 struct Things<'a> {
     devices: Vec<(Labels, Sum)>,
+    relays: Vec<(Labels, &'a Relay)>,
     queues: Vec<(Labels, &'a Queue)>,
     qdiscs: Vec<(Labels, &'a Qdisc)>,
     classes: Vec<(Labels, &'a Class)>,
@@ -119,6 +121,7 @@ impl<'a> Things<'a> {
                     things.queues.push((labels, queue));
                 }
             }
+            things.relays.extend(device.relay.iter().map(|relay| (labels.clone(), relay)));
             let sum = Sum::new(device, &labels);
             things.devices.push((labels, sum));
         }
@@ -199,6 +202,18 @@ fn devices(text: &mut Text, devices: &[(Labels, Sum)]) {
     histogram(text, &SOJOURN, devices, |sum| Some(&sum.all.sojourn_ns));
     histogram(text, &STAGING, devices, |sum| Some(&sum.all.staging_ns));
     histogram(text, &BURSTS, devices, |sum| Some(&sum.all.burst_packets));
+}
+
+fn relays(text: &mut Text, relays: &[(Labels, &Relay)]) {
+    if relays.is_empty() {
+        return;
+    }
+    table(text, RELAYS, relays);
+    let about = "Datagrams of clients that the relay refused, by reason.";
+    drops(text, "onramp_relay_refused_total", about, relays, |relay| &relay.refused);
+    let about = "Answers of the server that the relay refused, by reason.";
+    let name = "onramp_relay_answers_refused_total";
+    drops(text, name, about, relays, |relay| &relay.answers.refused);
 }
 
 fn qdiscs(text: &mut Text, qdiscs: &[(Labels, &Qdisc)]) {

@@ -23,7 +23,7 @@ pub use crate::session::Limits;
 use crate::socket::{Socket, find_path};
 use crate::traffic::Traffic;
 use crate::watch::Watched;
-use crate::{config, notify};
+use crate::{config, lateness, notify};
 
 /// How long the daemon, when it ends, waits for clients to receive the replies to their requests.
 const GRACE: Duration = Duration::from_secs(1);
@@ -44,6 +44,9 @@ pub struct Options {
     pub metrics: Option<SocketAddr>,
     /// Whether the web page may change the configuration.
     pub web_control: bool,
+    /// How much lateness devices catch up on; `None`: the default of
+    /// [`LinkBuilder::catch_up`](onramp::LinkBuilder::catch_up).
+    pub catch_up: Option<Duration>,
     /// Limits for clients of the socket.
     pub limits: Limits,
 }
@@ -100,7 +103,10 @@ impl Daemon {
     ///
     /// The reason why the daemon could not open the socket or follow the configuration, as text for
     /// people.
-    pub async fn open(options: Options, host: Host) -> Result<Self, String> {
+    pub async fn open(options: Options, mut host: Host) -> Result<Self, String> {
+        if let Some(catch_up) = options.catch_up {
+            host.set_catch_up(catch_up);
+        }
         let path = options.socket.clone().unwrap_or_else(find_path);
         let (socket, listener) = Socket::open(&path)?;
         let listener = UnixListener::from_std(listener)
@@ -150,6 +156,7 @@ impl Daemon {
             ending: ending.clone(),
             sessions: JoinSet::new(),
         };
+        clients.sessions.spawn(lateness::watch(hub.clone(), ending.clone()));
         if let Some(web) = web {
             let limits = http::Limits::default();
             let end = async move { drop(ending.clone().wait_for(|ending| *ending).await) };

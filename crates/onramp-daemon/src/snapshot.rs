@@ -12,7 +12,7 @@ use onramp::DropReason;
 use onramp_core::Handle;
 use onramp_core::stats::PortSnapshot;
 use onramp_core::view::{ClassView, Extra, QdiscView};
-use onramp_host::DeviceView;
+use onramp_host::{DeviceView, RelayView};
 use serde::{Deserialize, Serialize};
 
 pub use self::histogram::Histogram;
@@ -59,8 +59,39 @@ pub struct Device {
     pub txqueuelen: u32,
     /// Name of the device at the other end of a `veth`; `None` for other devices.
     pub peer: Option<String>,
+    /// Counters of the relay of a `udp` device with `listen`; `None` for other devices.
+    #[serde(default)]
+    pub relay: Option<Relay>,
     /// Transmit queues of the device.
     pub queues: Vec<Queue>,
+}
+
+/// What the relay of a `udp` device has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Relay {
+    /// Number of clients at present.
+    pub clients: u64,
+    /// Largest number of clients at a time.
+    pub clients_max: u64,
+    /// Number of clients that were forgotten because they were idle.
+    pub forgotten: u64,
+    /// Number of errors that the relay's sockets reported.
+    pub errors: u64,
+    /// Number of datagrams of clients that were refused, by reason.
+    pub refused: Counts,
+    /// The server's answers.
+    pub answers: Answers,
+}
+
+/// What a relay did with the server's answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answers {
+    /// Number of answers that went to clients, or to the device that sends them to clients.
+    pub packets: u64,
+    /// Number of bytes in these answers.
+    pub bytes: u64,
+    /// Number of answers that were refused, by reason.
+    pub refused: Counts,
 }
 
 /// A transmit queue.
@@ -219,7 +250,28 @@ impl From<&DeviceView> for Device {
             mtu: view.mtu,
             txqueuelen: view.txqueuelen,
             peer: view.peer.clone(),
+            relay: view.relay.as_ref().map(Relay::from),
             queues,
+        }
+    }
+}
+
+impl From<&RelayView> for Relay {
+    fn from(view: &RelayView) -> Self {
+        let counts = |refused: &[(&'static str, u64)]| {
+            refused.iter().map(|&(reason, count)| (reason.into(), count)).collect()
+        };
+        Self {
+            clients: view.clients,
+            clients_max: view.clients_max,
+            forgotten: view.forgotten,
+            errors: view.errors,
+            refused: counts(&view.refused),
+            answers: Answers {
+                packets: view.answers,
+                bytes: view.answer_bytes,
+                refused: counts(&view.answers_refused),
+            },
         }
     }
 }

@@ -14,7 +14,8 @@ use onramp_dev::Null;
 use onramp::BuildError;
 
 pub(crate) use self::link_end::{Carried, LinkEnd};
-pub(crate) use self::relay::{CREDITS as RELAY_CREDITS, Listener, Relay, RelayView};
+pub use self::relay::RelayView;
+pub(crate) use self::relay::{CREDITS as RELAY_CREDITS, Listener, Relay};
 pub(crate) use self::types::TYPES;
 
 use std::sync::Arc;

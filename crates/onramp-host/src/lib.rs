@@ -31,6 +31,7 @@ use onramp_dev::Receiver;
 
 use onramp::Link;
 
+pub use self::device::RelayView;
 pub use self::event::{Event, What};
 pub use self::lines::{Line, Lines};
 pub use self::tc::{TcError, tc, tc_tree};
@@ -68,6 +69,8 @@ pub struct DeviceView {
     /// The address to which a `udp` device sends packets that have no other destination. `None`:
     /// there is no such address.
     pub remote: Option<SocketAddr>,
+    /// The counters of the device's relay. `None`: the device has no `listen`, and so no relay.
+    pub relay: Option<RelayView>,
     /// The counters of the transmit queues of the device.
     pub queues: Vec<PortSnapshot>,
     /// The qdiscs of the device; a parent stands before its children. With each qdisc stands the
@@ -207,6 +210,7 @@ impl Host {
             txqueuelen: device.txqueuelen,
             peer: device.peer.and_then(|peer| Some(self.devices.by_index(peer)?.name.clone())),
             remote: device.given.address("remote"),
+            relay: device.relay.as_ref().map(device::Relay::view),
             queues: device.link.stats().ports,
             qdiscs: device.views(),
         }
@@ -228,6 +232,23 @@ impl Host {
     #[must_use]
     pub fn receiver(&self, name: &str) -> Option<Receiver> {
         self.devices.get(name)?.receiver()
+    }
+
+    /// Sets how much lateness devices catch up on that are made from now on: see
+    /// [`LinkBuilder::catch_up`](onramp::LinkBuilder::catch_up), which gives the default and the
+    /// range. Outside the range, no device can be made.
+    pub fn set_catch_up(&mut self, catch_up: Duration) {
+        self.devices.catch_up = Some(catch_up);
+    }
+
+    /// Returns the number and the name of each device, and the time that the device has lost since
+    /// it was made, nanoseconds: the sum of [`PortSnapshot::lost_ns`] over its transmit queues.
+    /// Unlike [`devices`](Self::devices), this method reads no qdiscs, so it can be called often.
+    #[must_use]
+    pub fn lost_ns(&self) -> Vec<(u32, String, u64)> {
+        let lost = |link: &Link| link.stats().ports.iter().map(|port| port.lost_ns).sum();
+        let devices = self.devices.iter();
+        devices.map(|device| (device.index, device.name.clone(), lost(&device.link))).collect()
     }
 
     /// Closes all devices. They go on sending the packets that they hold until `timeout` has

@@ -169,6 +169,8 @@ pub(crate) struct Netdevs {
     pub(crate) is_trial: bool,
     /// The kinds of qdiscs that commands may name.
     pub(crate) kinds: Kinds,
+    /// How much lateness new devices catch up on. `None`: the default.
+    pub(crate) catch_up: Option<Duration>,
 }
 
 impl Netdevs {

@@ -4,6 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use onramp_daemon::serve::{self, Limits, Options};
@@ -38,6 +39,11 @@ pub(crate) struct Args {
     /// Let the web page run tc and ip commands; without this option, it only shows figures
     #[arg(long, requires = "metrics")]
     web_control: bool,
+    /// How much lateness devices catch up on, milliseconds, 0 to 1000 [default: 5]. A thread that
+    /// comes late to send packets sends at once what was due in this time; shapers lose the rate of
+    /// longer lateness
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(..=1000))]
+    catch_up: Option<u64>,
     /// Level of the log: error, warn, info, debug or trace; or levels for parts of the program, as
     /// in `info,onramp_daemon=debug` [default: $RUST_LOG, else info]
     #[arg(long, value_name = "FILTER")]
@@ -45,15 +51,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    let Args { socket, config, metrics, web_control, log } = args;
+    let Args { socket, config, metrics, web_control, catch_up, log } = args;
     let filter = log.or_else(|| std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty()));
     let filter = filter.unwrap_or_else(|| "info".to_owned());
     let filter = targets(&filter)?;
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false);
     tracing_subscriber::registry().with(filter).with(lines).init();
     let limits = Limits::default();
-    serve::run(Options { socket, config, metrics, web_control, limits })
-        .map_err(|error| anyhow!(error))
+    let catch_up = catch_up.map(Duration::from_millis);
+    let options = Options { socket, config, metrics, web_control, catch_up, limits };
+    serve::run(options).map_err(|error| anyhow!(error))
 }
 
 /// Parses the filter for log messages. A part of the filter without `=` must be a level, such as

@@ -4,6 +4,8 @@
 mod batch;
 #[path = "daemon/end.rs"]
 mod end;
+#[path = "daemon/late.rs"]
+mod late;
 #[path = "daemon/names.rs"]
 mod names;
 #[path = "daemon/reload.rs"]

@@ -2,7 +2,7 @@
 
 use super::Sum;
 use super::text::Type;
-use crate::snapshot::{Class, Qdisc, Queue};
+use crate::snapshot::{Class, Qdisc, Queue, Relay};
 
 /// A family of series, and how its value is read.
 pub(super) struct Table<T> {
@@ -61,6 +61,31 @@ pub(super) const DEVICES: &[Table<Sum>] = &[
     counter("onramp_device_busy_total", "How often a queue became busy.", |sum| sum.all.busy),
     counter("onramp_device_bursts_total", "Calls that handed packets to the device.", |sum| {
         sum.all.bursts
+    }),
+];
+
+pub(super) const RELAYS: &[Table<Relay>] = &[
+    gauge("onramp_relay_clients", "Clients of the device's relay at present.", |relay| {
+        relay.clients
+    }),
+    gauge("onramp_relay_clients_max", "Clients that the relay may have at a time.", |relay| {
+        relay.clients_max
+    }),
+    counter(
+        "onramp_relay_forgotten_total",
+        "Clients that the relay forgot because they were idle.",
+        |relay| relay.forgotten,
+    ),
+    counter("onramp_relay_errors_total", "Errors that the relay's sockets reported.", |relay| {
+        relay.errors
+    }),
+    counter(
+        "onramp_relay_answers_total",
+        "Answers of the server that went to clients, or to the peer, which sends them.",
+        |relay| relay.answers.packets,
+    ),
+    counter("onramp_relay_answer_bytes_total", "Bytes in these answers.", |relay| {
+        relay.answers.bytes
     }),
 ];
 

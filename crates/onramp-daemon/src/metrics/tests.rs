@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use proptest::prelude::*;
 
 use super::*;
-use crate::snapshot::tests::{at, nested, steady};
+use crate::snapshot::tests::{at, nested, relay, steady};
 
 /// Returns the samples of a document, keyed by name and labels. Panics if the document's format is
 /// broken.
@@ -142,7 +142,7 @@ fn promtool_is_content() {
         writeln!(std::io::stderr(), "SKIP: no promtool").expect("it is open");
         return;
     };
-    let snapshot = at(1, vec![steady("d\"0\\", 1, 3, 3), nested("d1", 2)]);
+    let snapshot = at(1, vec![steady("d\"0\\", 1, 3, 3), nested("d1", 2), with_relay()]);
     let text = write(&snapshot, None, Detail::Statistic);
     let mut stdin = child.stdin.take().expect("it is piped");
     stdin.write_all(text.as_bytes()).expect("it reads");
@@ -167,13 +167,45 @@ fn ten_thousand_qdiscs() {
 #[test]
 fn the_series_are_documented() {
     let document = include_str!("../../../../docs/metrics.md");
-    let snapshot = at(1, vec![steady("d0", 1, 1, 3), nested("d1", 2)]);
+    let snapshot = at(1, vec![steady("d0", 1, 1, 3), nested("d1", 2), with_relay()]);
     let text = write(&snapshot, None, Detail::Statistic);
     let told: BTreeSet<_> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     let documented: BTreeSet<_> =
         document.split('`').skip(1).step_by(2).filter(|word| word.starts_with("onramp_")).collect();
     assert_eq!(told, documented);
+}
+
+fn with_relay() -> Device {
+    Device { relay: Some(relay()), ..steady("u0", 3, 1, 1) }
+}
+
+/// Each counter of a relay has its series; a device without a relay has none of them.
+#[test]
+fn a_relay_has_its_series() {
+    let snapshot = at(1, vec![steady("d0", 1, 1, 1), with_relay()]);
+    let samples = read(&write(&snapshot, None, Detail::Device));
+    let told = samples.iter().filter(|(name, _)| name.starts_with("onramp_relay_"));
+    let expected = [
+        ("answer_bytes_total", "", 506.0),
+        ("answers_refused_total", ",reason=\"late\"", 508.0),
+        ("answers_total", "", 505.0),
+        ("clients", "", 501.0),
+        ("clients_max", "", 502.0),
+        ("errors_total", "", 504.0),
+        ("forgotten_total", "", 503.0),
+        ("refused_total", ",reason=\"full\"", 507.0),
+    ];
+    let expected = expected.map(|(name, reason, value)| {
+        (format!("onramp_relay_{name}{{device=\"u0\"{reason}}}"), value)
+    });
+    let expected = BTreeMap::from(expected);
+    assert_eq!(
+        told.map(|(name, value)| (name.clone(), *value)).collect::<BTreeMap<_, _>>(),
+        expected
+    );
+    let without = write(&at(1, vec![steady("d0", 1, 1, 1)]), None, Detail::Device);
+    assert!(!without.contains("onramp_relay_"), "{without}");
 }
 
 /// A device whose two queues have different counts; no two of its numbers are equal.
@@ -208,6 +240,7 @@ fn counted() -> Device {
         mtu: 1400,
         txqueuelen: 5,
         peer: Some("d1".into()),
+        relay: None,
         queues: vec![queue(0, 100), queue(1, 1000)],
     }
 }

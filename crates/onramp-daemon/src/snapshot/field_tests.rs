@@ -149,6 +149,7 @@ fn every_field_of_a_device_is_what_it_was_told() {
     assert_eq!(device.peer.as_deref(), Some("veth0"));
     let queues = device.queues.iter().map(|queue| (queue.queue, queue.runs, queue.qdiscs.len()));
     assert_eq!(queues.collect::<Vec<_>>(), [(0, 108, 0), (1, 108, 2), (2, 0, 0), (3, 0, 1)]);
+    assert_eq!(device.relay, None);
     // The host reports counters of the queues 0 and 1, and qdiscs of the queues 2 and 1. The
     // snapshot also shows queue 2, with counters of zero.
     let mut next = host.devices().swap_remove(0);
@@ -156,4 +157,17 @@ fn every_field_of_a_device_is_what_it_was_told() {
     let queues = Device::from(&next).queues;
     let queues = queues.iter().map(|queue| (queue.queue, queue.runs, queue.qdiscs.len()));
     assert_eq!(queues.collect::<Vec<_>>(), [(0, 108, 0), (1, 108, 1), (2, 0, 1)]);
+}
+
+#[test]
+fn every_field_of_a_relay_has_its_count() {
+    let mut host = Host::new();
+    let add = "ip link add u0 type udp local 127.0.0.1 remote 127.0.0.1:9 listen 127.0.0.1:0";
+    assert_eq!(host.exec_alone(&add.split(' ').collect::<Vec<_>>()).code, 0);
+    let mut view = host.devices().swap_remove(0);
+    let relay = view.relay.as_mut().expect("it listens");
+    (relay.clients, relay.clients_max, relay.forgotten, relay.errors) = (501, 502, 503, 504);
+    (relay.answers, relay.answer_bytes) = (505, 506);
+    (relay.refused, relay.answers_refused) = (vec![("full", 507)], vec![("late", 508)]);
+    assert_eq!(Device::from(&view).relay, Some(tests::relay()));
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::histogram::as_f64;
-use super::{Class, Counts, Device, Histogram, Name, Qdisc, Queue, Snapshot, Traffic};
+use super::{Class, Counts, Device, Histogram, Name, Qdisc, Queue, Relay, Snapshot, Traffic};
 
 /// The current traffic on all devices: counts and rates, with one row for each object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,6 +55,9 @@ pub struct Row {
     /// Whether the device is up; `None` unless the row is a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up: Option<bool>,
+    /// Counters of the device's relay; `None` unless the row is a device with a relay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay: Option<Relay>,
     /// Number of bytes in packets that left.
     pub sent_bytes: u64,
     /// Number of packets that left.
@@ -222,6 +225,7 @@ impl Rows {
             queues: Some(device.queues.len()),
             kind: Some(device.kind.clone()),
             up: Some(device.up),
+            relay: device.relay.clone(),
             ..Row::default()
         };
         let mut sum = Past {

@@ -71,6 +71,7 @@ fn device(step: u64) -> Device {
         mtu: 1500,
         txqueuelen: 1000,
         peer: None,
+        relay: None,
         queues: vec![queue(0, 50, 11, vec![]), queue(1, 70, 21, vec![root, leaf])],
     }
 }
@@ -423,4 +424,21 @@ fn quantiles_of_nothing_and_beyond() {
     assert_eq!([0.25, 0.5, 0.75, 1.0].map(|q| two.quantile(q)), [0.0, 2.0, 3.0, 4.0].map(Some));
     assert_eq!((two.total(), two.sum()), (4, 0.0 + 1.5 + 2.0 * 3.0));
     assert_eq!([0, 1, 2, 3].map(|power| two.below(power)), [1, 2, 4, 4]);
+}
+
+/// The row of a device with a relay has the relay's counters; no other row has such a key.
+#[test]
+fn a_device_with_a_relay_shows_it() {
+    let relay = tests::relay();
+    let device = Device { relay: Some(relay.clone()), ..device(1) };
+    let stats = RateMeter::default().update(&Snapshot::of(vec![device], 1, 1));
+    let shown: Vec<_> = stats.rows.iter().filter(|row| row.relay.is_some()).collect();
+    assert_eq!((shown.len(), shown[0].what, &shown[0].relay), (1, What::Device, &Some(relay)));
+    let json = serde_json::to_value(&shown[0].relay).expect("JSON");
+    let expected = json!({
+        "clients": 501, "clients_max": 502, "forgotten": 503, "errors": 504,
+        "refused": {"full": 507},
+        "answers": {"packets": 505, "bytes": 506, "refused": {"late": 508}},
+    });
+    assert_eq!(json, expected);
 }

@@ -51,6 +51,7 @@ pub(crate) fn steady(name: &str, index: u32, queues: usize, step: u64) -> Device
         mtu: 1500,
         txqueuelen: 1000,
         peer: None,
+        relay: None,
         queues: (0..queues).map(queue).collect(),
     }
 }
@@ -82,6 +83,18 @@ pub(crate) fn nested(name: &str, index: u32) -> Device {
     let mut device = steady(name, index, 1, 0);
     device.queues[0].qdiscs = qdiscs;
     device
+}
+
+/// The counters of a relay, no two of which are equal.
+pub(crate) fn relay() -> Relay {
+    Relay {
+        clients: 501,
+        clients_max: 502,
+        forgotten: 503,
+        errors: 504,
+        refused: [("full".into(), 507)].into(),
+        answers: Answers { packets: 505, bytes: 506, refused: [("late".into(), 508)].into() },
+    }
 }
 
 pub(crate) fn at(second: u64, devices: Vec<Device>) -> Snapshot {

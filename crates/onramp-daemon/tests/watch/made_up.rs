@@ -115,6 +115,7 @@ fn device(name: &str, index: u32, kind: &'static str, queues: Vec<Queue>) -> Dev
         mtu: 1500,
         txqueuelen: 1000,
         peer: None,
+        relay: None,
         queues,
     }
 }

@@ -120,5 +120,7 @@ fn a_browser_shows_what_tc_shows() {
         (reasons.contains(&"overlimit".to_owned()) && sum == exact("drops")).then_some(())
     });
     assert_eq!(browser.text("#detail-name"), "u0");
+    let clients = "1 of 1,024, 0 forgotten";
+    until("its client", || browser.text("#facts").contains(clients).then_some(()));
     assert_eq!(browser.complaints(), [] as [String; 0]);
 }

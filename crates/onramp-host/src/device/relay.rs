@@ -27,7 +27,7 @@ use super::{Refusal, refusal};
 use onramp::Link;
 
 pub(crate) use self::clients::Limits;
-pub(crate) use self::counts::RelayView;
+pub use self::counts::RelayView;
 pub(crate) use self::fan::{Fan, Upstreams};
 pub(crate) use self::share::CREDITS;
 

@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use onramp_core::{Facts, Setup};
 
@@ -9,7 +10,9 @@ use super::ask::Ask;
 use super::words::{Fault, Words};
 use super::{Done, begins, help, show};
 use crate::What;
-use crate::device::{self, End, Given, Listener, Operand, Refusal, Relay, Request, Type, Value};
+use crate::device::{
+    self, Given, LinkEnd, Listener, Operand, Refusal, Relay, Request, Type, Value,
+};
 use crate::netdev::{Netdev, Netdevs, default_qdisc};
 use onramp::{Link, LinkBuilder};
 
@@ -176,7 +179,9 @@ fn create(
         let relays = listens.is_some() || listener.is_some();
         listener = listener.or(listens);
         let tree = Setup::with_kinds(devices.kinds.clone());
-        made.push(build(kind, end, tree, wanted, name, given, relays)?);
+        let link = builder(kind, end.queues, tree, wanted.txqueuelen, relays);
+        let link = devices.catch_up.iter().fold(link, |link, catch_up| link.catch_up(*catch_up));
+        made.push(build(kind, (end.end, link), wanted, name, given)?);
     }
     if let Some(listener) = listener {
         relay(&mut made, listener)?;
@@ -224,19 +229,14 @@ fn names(
     Ok([first, second])
 }
 
-/// Makes a device, with a tree of qdiscs that begins as `tree`. `relays` says whether a relay sends
-/// through the device.
+/// Makes a device of the part below its link, and of the builder for this link.
 fn build(
     kind: &'static Type,
-    end: End,
-    tree: Setup,
+    (end, link): (Arc<LinkEnd>, LinkBuilder),
     wanted: Wanted,
     name: String,
     given: Given,
-    relays: bool,
 ) -> Result<Netdev, Fault> {
-    let End { queues, end, .. } = end;
-    let link = builder(kind, queues, tree, wanted.txqueuelen, relays);
     let link = link.build().map_err(|error| Fault::from(Refusal::from(error)))?;
     end.set_up(wanted.up);
     Ok(Netdev {

@@ -292,7 +292,7 @@ fn stats(device: &Netdev, out: &mut Out) {
 
 /// Writes the counters of a device's relay.
 fn relay(view: &RelayView, out: &mut Out) {
-    let RelayView { clients, clients_max, forgotten, errors, .. } = *view;
+    let RelayView { clients, clients_max, forgotten, errors, answers, answer_bytes, .. } = *view;
     out.open(Some("relay"));
     out.uint("clients", clients, format_args!("    relay: clients {clients}"));
     out.uint("clients_max", clients_max, format_args!(" of {clients_max}"));
@@ -300,9 +300,8 @@ fn relay(view: &RelayView, out: &mut Out) {
     out.uint("errors", errors, format_args!(", errors {errors}"));
     refused(&view.refused, out);
     out.open(Some("answers"));
-    let Carried { packets, bytes, .. } = view.answers;
-    out.uint("packets", packets, format_args!("\n    answers: packets {packets}"));
-    out.uint("bytes", bytes, format_args!(" bytes {bytes}"));
+    out.uint("packets", answers, format_args!("\n    answers: packets {answers}"));
+    out.uint("bytes", answer_bytes, format_args!(" bytes {answer_bytes}"));
     refused(&view.answers_refused, out);
     out.close();
     out.close();

@@ -174,7 +174,8 @@ fn a_reader_gets_more_than_its_box_holds() {
     });
 }
 
-fn listens_at(host: &mut Host, device: &str) -> SocketAddr {
+/// Returns the address at which a device listens.
+pub(super) fn listens_at(host: &mut Host, device: &str) -> SocketAddr {
     let shown = out(host, &format!("ip -d link show {device}"));
     let mut words = shown.split_whitespace().skip_while(|word| *word != "listen");
     words.nth(1).and_then(|word| word.parse().ok()).expect("an address")
@@ -195,6 +196,8 @@ fn datagrams_of_others_go_through() {
         assert_eq!(buffer[..len], [number; 64]);
     }
     wait_until_counted(&mut host, "u0", [50, 0, 50, 0]);
+    let relay = host.device("u0").and_then(|device| device.relay).expect("it listens");
+    assert_eq!((relay.clients, relay.clients_max, relay.errors), (1, 1024, 0));
     // A device that is down accepts no packets. When a device is deleted, its sockets are closed.
     exec(&mut host, "ip link set u0 down");
     client.send_to(&[1; 64], at).expect("sent");

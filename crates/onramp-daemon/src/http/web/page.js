@@ -405,6 +405,7 @@ function detail() {
   if (row.what === "device") {
     facts.unshift(["kind", row.kind], ["state", row.up ? "up" : "down: it takes no packets"]);
   }
+  if (row.relay) facts.push(...relayed(row.relay));
   if (row.parent) facts.unshift(["below", row.parent]);
   const list = $("facts");
   const text = facts.flat();
@@ -422,6 +423,18 @@ function detail() {
   $("drops").tBodies[0].replaceChildren(...drops.map(([reason, drop]) => make("tr", {},
     make("td", {}, reason), make("td", {}, exact(drop.packets)),
     make("td", { class: drop.per_second ? "drops" : "zero" }, count(drop.per_second) + "/s"))));
+}
+
+// What the relay of a device has done.
+function relayed(relay) {
+  const refused = (counts) => Object.entries(counts)
+    .map(([reason, packets]) => `, ${exact(packets)} refused (${reason})`).join("");
+  const { clients, clients_max, forgotten, errors, answers } = relay;
+  return [["clients", `${exact(clients)} of ${exact(clients_max)}, ${exact(forgotten)} forgotten` +
+      refused(relay.refused)],
+    ["answers", `${bytes(answers.bytes)} in ${exact(answers.packets)} packets` +
+      refused(answers.refused)],
+    ["errors", exact(errors)]];
 }
 
 // What people ask for.

@@ -2,8 +2,6 @@
 
 use onramp_queue::Counter;
 
-use super::super::link_end::Carried;
-
 /// Why a relay refused a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
@@ -66,22 +64,26 @@ pub(super) struct Counts {
     pub(super) answers_refused: Refusals,
 }
 
-/// What a relay has done so far.
+/// What the relay of a `udp` device with `listen` has done so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RelayView {
-    /// Number of clients at present, and how many there may be.
-    pub(crate) clients: u64,
-    pub(crate) clients_max: u64,
+#[non_exhaustive]
+pub struct RelayView {
+    /// Number of clients at present.
+    pub clients: u64,
+    /// Greatest number of clients that there may be at a time.
+    pub clients_max: u64,
     /// Number of clients that were forgotten because they were idle.
-    pub(crate) forgotten: u64,
+    pub forgotten: u64,
     /// Number of errors that sockets reported, for example because no server listens.
-    pub(crate) errors: u64,
+    pub errors: u64,
     /// Number of datagrams of clients that were refused, for each reason that occurred.
-    pub(crate) refused: Vec<(&'static str, u64)>,
-    /// The answers that were given to clients, or to the device that sends them to clients.
-    pub(crate) answers: Carried,
+    pub refused: Vec<(&'static str, u64)>,
+    /// Number of answers that were given to clients, or to the device that sends them to clients.
+    pub answers: u64,
+    /// Size of these answers together, bytes on the wire.
+    pub answer_bytes: u64,
     /// Number of answers that were refused, for each reason that occurred.
-    pub(crate) answers_refused: Vec<(&'static str, u64)>,
+    pub answers_refused: Vec<(&'static str, u64)>,
 }
 
 impl Counts {
@@ -92,11 +94,8 @@ impl Counts {
             forgotten: self.forgotten.get(),
             errors: self.errors.get(),
             refused: self.refused.view(),
-            answers: Carried {
-                packets: self.answers.get(),
-                bytes: self.answer_bytes.get(),
-                dropped: 0,
-            },
+            answers: self.answers.get(),
+            answer_bytes: self.answer_bytes.get(),
             answers_refused: self.answers_refused.view(),
         }
     }
