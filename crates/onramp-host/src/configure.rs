@@ -117,6 +117,7 @@ impl Host {
             }
             made_by.push((trial.devices.last(), number));
         }
+        self.keep_ports(&mut trial.devices);
         let mut wanted = Described::all(&trial.devices);
         for (device, index) in wanted.iter_mut().zip(trial.devices.iter().map(|it| it.index)) {
             let place = made_by.partition_point(|(last, _)| *last < index);
@@ -127,6 +128,22 @@ impl Host {
         let commands = done?;
         self.configured = wanted.into_iter().map(|device| device.name).collect();
         Ok(commands)
+    }
+
+    /// Replaces the port 0 of `listen`, which means any port, by the port that the device of this
+    /// name has on the host, so that the clients of its relay find it where it was.
+    fn keep_ports(&self, trial: &mut Netdevs) {
+        for there in self.devices.iter() {
+            let (Some(has), Some(device)) =
+                (there.given.address("listen"), trial.get_mut(&there.name))
+            else {
+                continue;
+            };
+            let wanted = device.given.address("listen");
+            if wanted.is_some_and(|wanted| wanted.port() == 0 && wanted.ip() == has.ip()) {
+                device.given.set("listen", has);
+            }
+        }
     }
 
     /// Gives the host the wanted devices with their wanted properties. If that fails, restores all

@@ -25,6 +25,9 @@ use super::{onramp, skip};
 /// How long a test waits for an event that it expects. This is long enough even on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a test waits for a line in the daemon's log.
+const LOG_PATIENCE: Duration = Duration::from_secs(60);
+
 fn now() -> Instant {
     #[expect(clippy::disallowed_methods, reason = "tests give up some time")]
     Instant::now()
@@ -127,12 +130,16 @@ impl Daemon {
     }
 
     /// Waits until the daemon logs a line that contains all of `words`, and returns that line.
+    /// Panics with the lines that the daemon logged meanwhile if the line does not come in time.
     fn logged(&self, words: &[&str]) -> String {
+        let end = now() + LOG_PATIENCE;
+        let mut before = String::new();
         loop {
-            let line = self.log.recv_timeout(PATIENCE);
-            let line = line.unwrap_or_else(|error| panic!("{error}: {words:?}"));
-            if words.iter().all(|word| line.contains(word)) {
-                return line;
+            let left = end.saturating_duration_since(now());
+            match self.log.recv_timeout(left) {
+                Ok(line) if words.iter().all(|word| line.contains(word)) => return line,
+                Ok(line) if !left.is_zero() => before = before + &line + "\n",
+                _ => panic!("never logged: {words:?}; instead:\n{before}"),
             }
         }
     }

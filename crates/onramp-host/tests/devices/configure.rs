@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
+use super::carry::listens_at;
 use super::*;
 
 fn follow(host: &mut Host, text: &str) -> Result<Vec<String>, (usize, Reply)> {
@@ -109,4 +110,31 @@ fn what_is_told_of_a_long_line_is_cut() {
     assert!(!lines.is_empty(), "it is told");
     assert!(lines.iter().all(|line| line.len() <= onramp_host::Event::LINE_MAX));
     assert!(lines.iter().any(|line| line.ends_with('…')));
+}
+
+/// If a text leaves the port of `listen` to the kernel, the device keeps its port, so its clients
+/// find it, whether the text has changed or not.
+#[test]
+fn a_port_that_the_kernel_chose_is_kept() {
+    let udp = |remote: u16, listen: &str| {
+        format!(
+            "ip link add u0 type udp local 127.0.0.1 remote 127.0.0.1:{remote} listen {listen}\n"
+        )
+    };
+    let mut host = Host::new();
+    follow(&mut host, &udp(9, "127.0.0.1:0")).expect("it can be done");
+    let device = |host: &Host| host.device("u0").expect("it is there").index;
+    let there = |host: &mut Host| (device(host), listens_at(host, "u0"));
+    let first = there(&mut host);
+    for text in [udp(9, "127.0.0.1:0"), udp(9, "127.0.0.1"), udp(9, &first.1.to_string())] {
+        assert_eq!(follow(&mut host, &text), Ok(Vec::new()), "{text}");
+        assert_eq!(there(&mut host), first, "{text}");
+    }
+    // A device whose other options change is made anew, at the same address.
+    follow(&mut host, &udp(7, "127.0.0.1:0")).expect("it can be done");
+    let (index, address) = there(&mut host);
+    assert!(index != first.0 && address == first.1, "{address}");
+    // Another address is another device.
+    follow(&mut host, &udp(7, "127.0.0.2:0")).expect("it can be done");
+    assert_eq!(there(&mut host).1.ip(), Ipv4Addr::new(127, 0, 0, 2));
 }

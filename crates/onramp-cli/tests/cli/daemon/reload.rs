@@ -106,3 +106,19 @@ fn a_saved_configuration_makes_the_same_devices() {
     assert_said(&none, 1, "onramp: Cannot find device \"none\"\n");
     assert_eq!(daemon.run("save none").status.code(), Some(2));
 }
+
+/// A relay whose port the kernel chose keeps its socket, and with it its clients.
+#[test]
+fn a_relay_stays_where_its_clients_find_it() {
+    let lines =
+        "ip link add u0 up type udp local 127.0.0.1 remote 127.0.0.1:9 listen 127.0.0.1:0\n";
+    let daemon = configured(lines);
+    let before = daemon.out("ip -d link show u0");
+    assert!(before.contains("listen 127.0.0.1:") && !before.contains("listen 127.0.0.1:0 "));
+    reload(&daemon, lines);
+    daemon.logged(&["SIGHUP", "nothing has changed"]);
+    assert_eq!(daemon.out("ip -d link show u0"), before);
+    reload(&daemon, &format!("{lines}ip link add d0 type dummy\n"));
+    daemon.logged(&["SIGHUP: ip link add dev d0 "]);
+    assert_eq!(daemon.out("ip -d link show u0"), before);
+}
