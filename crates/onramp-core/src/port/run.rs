@@ -18,6 +18,10 @@ pub(super) struct Caller<'a> {
 /// One run of an owner: from the moment at which a thread becomes owner of the port until it leaves
 /// the port.
 pub(super) struct Run<'a> {
+    /// The time at which the run began.
+    began: Instant,
+    /// The time of the owner: when it read the clock, or when the newest packet that it has taken
+    /// was pushed.
     pub(super) now: Instant,
     pub(super) waker: &'a dyn PortWaker,
     pub(super) stats: &'a PortStats,
@@ -37,13 +41,14 @@ impl<'a> Run<'a> {
     /// Begins a run with a quota of zero packets.
     pub(super) fn new(now: Instant, waker: &'a dyn PortWaker, stats: &'a PortStats) -> Self {
         let (quota, done) = (Quota::default(), PacketList::new());
-        Self { now, waker, stats, is_runner: false, was_busy: false, quota, done }
+        let (began, is_runner, was_busy) = (now, false, false);
+        Self { began, now, waker, stats, is_runner, was_busy, quota, done }
     }
 
     /// Whether the run has lasted for [`QUOTA_NS`], so that the owner should leave the rest to
     /// other threads.
     pub(super) fn is_late(&self) -> bool {
-        self.waker.elapsed(self.now) >= QUOTA_NS
+        self.waker.elapsed(self.began) >= QUOTA_NS
     }
 
     /// Counts the packets in `drops` as dropped, and keeps them until the end of the run.

@@ -74,9 +74,13 @@ impl<D: Device> PortState<D> {
     }
 
     /// Appends packets from the intake to `inbox`, so that the next turn moves them into the qdisc.
+    /// The port's time becomes that of the newest packet, if that is later: an owner that stood
+    /// still after it had read the clock must not enqueue a packet before the packet was pushed.
     pub(super) fn receive(&mut self, packets: &mut PacketList) {
         let Some(newest) = packets.back() else { return };
-        self.pace.received(Instant(newest.enqueued_ns));
+        let pushed = Instant(newest.enqueued_ns);
+        self.now = self.now.max(pushed);
+        self.pace.received(pushed);
         self.came += u64::from(packets.len());
         self.inbox.append(packets);
     }
