@@ -10,7 +10,7 @@ use super::pace::Pace;
 use super::run::{Leave, Run, Stop};
 use super::{FRUITLESS_MAX, LONG_QUOTA, Mode, PortOptions, QUOTA, TICK_NS};
 use crate::base::Instant;
-use crate::port::{Device, DeviceWaker, Share};
+use crate::port::{Device, DeviceWaker, Share, Transmitted};
 use crate::sched::{Cx, Dequeue, Qdisc};
 use crate::tree::RootQdisc;
 
@@ -45,6 +45,25 @@ pub(super) struct PortState<D> {
     pub(super) closed: Option<DropReason>,
     /// Whether a dead port has already dropped the packets that it held when it died.
     pub(super) is_buried: bool,
+}
+
+/// A burst that is offered to the device.
+struct Offer {
+    packets: u32,
+    bytes: u64,
+    /// When the first packet was pushed.
+    oldest: Instant,
+}
+
+impl Offer {
+    /// Counts the burst.
+    fn of(burst: &PacketList, run: &Run<'_>) -> Self {
+        let (packets, bytes) = (burst.len(), burst.bytes());
+        run.stats.bursts.add(1);
+        run.stats.burst_packets.record(u64::from(packets));
+        let oldest = burst.front().map_or(run.now, |pkt| Instant(pkt.enqueued_ns));
+        Self { packets, bytes, oldest }
+    }
 }
 
 impl<D: Device> PortState<D> {
@@ -213,10 +232,14 @@ impl<D: Device> PortState<D> {
                 if cancelled == 0 {
                     return next;
                 }
-            } else if !self.offer(run) {
-                // From now on, the device and not the qdisc holds the packets back.
-                self.own_time.give_up(now);
-                return Stop::Until(self.retry_at);
+            } else {
+                let (offer, mut out) = (Offer::of(&self.burst, run), PacketList::new());
+                let answer = self.device.transmit(&mut self.burst, &mut out, now);
+                if !self.transmitted(&offer, answer, &mut out, run) {
+                    // From now on, the device and not the qdisc holds the packets back.
+                    self.own_time.give_up(now);
+                    return Stop::Until(self.retry_at);
+                }
             }
             if next != Stop::Quota || run.quota.send == 0 {
                 return next;
@@ -227,32 +250,33 @@ impl<D: Device> PortState<D> {
         }
     }
 
-    /// Offers the burst to the device. Returns false if the device is to be offered no more packets
-    /// for now, because it is full or has asked for a pause; `retry_at` then says until when.
-    fn offer(&mut self, run: &mut Run<'_>) -> bool {
-        let (now, stats) = (run.now, run.stats);
-        stats.bursts.add(1);
-        let (offered, bytes) = (self.burst.len(), self.burst.bytes());
-        stats.burst_packets.record(u64::from(offered));
-        let oldest = self.burst.front().map_or(now, |pkt| Instant(pkt.enqueued_ns));
-        let mut out = PacketList::new();
-        let transmitted = self.device.transmit(&mut self.burst, &mut out, now);
-        self.pace.transmitted(transmitted.calls);
+    /// Counts what the device did with an offer: `out` are the packets that it has sent or dropped.
+    /// Returns false if the device is to be offered no more packets for now, because it is full or
+    /// has asked for a pause; `retry_at` then says until when.
+    fn transmitted(
+        &mut self,
+        offer: &Offer,
+        answer: Transmitted,
+        out: &mut PacketList,
+        run: &mut Run<'_>,
+    ) -> bool {
+        let now = run.now;
+        self.pace.transmitted(answer.calls);
         // The subtraction saturates, because a broken device may leave more packets in the burst
         // than it was offered.
-        let gone = offered.saturating_sub(self.burst.len());
+        let gone = offer.packets.saturating_sub(self.burst.len());
         run.quota.send = run.quota.send.saturating_sub(gone);
         run.quota.handed += gone.saturating_sub(out.len());
-        let gone_bytes = bytes.saturating_sub(self.burst.bytes());
-        stats.count_out(gone, gone_bytes, oldest, now, &mut out);
-        run.done.append(&mut out);
-        if transmitted.retry_at.is_none() && self.burst.is_empty() {
+        let gone_bytes = offer.bytes.saturating_sub(self.burst.bytes());
+        run.stats.count_out(gone, gone_bytes, offer.oldest, now, out);
+        run.done.append(out);
+        if answer.retry_at.is_none() && self.burst.is_empty() {
             return true;
         }
         self.root.count_requeues(self.burst.len());
         // If the device is full but names no time, it is offered packets again after a tick; if it
         // has said meanwhile that it has room, at once.
-        let retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
+        let retry_at = answer.retry_at.unwrap_or_else(|| now.after(TICK_NS));
         self.retry_at = if self.room.want() { now } else { retry_at };
         false
     }
