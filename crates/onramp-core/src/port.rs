@@ -320,7 +320,6 @@ impl<D: Device> Port<D> {
                 let mut taken = owner.take();
                 owner.receive(&mut taken);
             }
-            run.now = owner.now;
             let turn = catch_unwind(AssertUnwindSafe(|| owner.turn(&mut run)));
             let stop = turn.unwrap_or_else(|panic| self.die(&mut owner, &run, panic));
             if self.has_requests(&owner, looks) && self.take_requests(&mut owner) {

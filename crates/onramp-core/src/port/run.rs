@@ -20,8 +20,8 @@ pub(super) struct Caller<'a> {
 pub(super) struct Run<'a> {
     /// The time at which the run began.
     began: Instant,
-    /// The time of the owner: when it read the clock, or when the newest packet that it has taken
-    /// was pushed.
+    /// The time of the owner: when it read the clock, or when the newest packet that it has
+    /// enqueued was pushed, if that was later.
     pub(super) now: Instant,
     pub(super) waker: &'a dyn PortWaker,
     pub(super) stats: &'a PortStats,

@@ -93,13 +93,9 @@ impl<D: Device> PortState<D> {
     }
 
     /// Appends packets from the intake to `inbox`, so that the next turn moves them into the qdisc.
-    /// The port's time becomes that of the newest packet, if that is later: an owner that stood
-    /// still after it had read the clock must not enqueue a packet before the packet was pushed.
     pub(super) fn receive(&mut self, packets: &mut PacketList) {
         let Some(newest) = packets.back() else { return };
-        let pushed = Instant(newest.enqueued_ns);
-        self.now = self.now.max(pushed);
-        self.pace.received(pushed);
+        self.pace.received(Instant(newest.enqueued_ns));
         self.came += u64::from(packets.len());
         self.inbox.append(packets);
     }
@@ -176,7 +172,9 @@ impl<D: Device> PortState<D> {
     /// Moves up to `most` packets from `inbox` into the qdisc and returns how many it has moved. If
     /// `asks` is true, stops at the first packet for which the qdisc would have to drop a packet
     /// because of its limits. While the owner catches up, stops at the first packet that was pushed
-    /// later than the qdisc's time. Packets that the qdisc makes itself count towards `most` as
+    /// later than the qdisc's time. Otherwise such a packet was pushed while the owner stood still
+    /// after it had read the clock, so the time of the qdisc and of the run goes on to the push:
+    /// no packet is enqueued before its push. Packets that the qdisc makes itself count towards `most` as
     /// well, since a qdisc may split one packet into thousands.
     fn enqueue(&mut self, most: u32, asks: bool, run: &mut Run<'_>) -> u32 {
         let mut drops = PacketList::new();
@@ -191,13 +189,16 @@ impl<D: Device> PortState<D> {
             })
             && let Some(pkt) = self.inbox.pop_front()
         {
+            cx.now = cx.now.max(Instant(pkt.enqueued_ns));
             // The qdisc's verdict on the packet is not needed: if the qdisc drops packets, `drops`
             // receives them.
             let _ = self.root.enqueue(pkt, &mut cx);
             came += 1;
         }
         self.root.count_dropped(0, &cx);
-        let made = cx.made;
+        let (made, latest) = (cx.made, cx.now);
+        self.own_time.skip_to(latest);
+        run.now = self.later(run.now.max(latest));
         run.quota.enqueue = run.quota.enqueue.saturating_sub(came.saturating_add(made));
         self.pace.enqueued(came);
         run.stats.enqueued.add(u64::from(came));
@@ -234,10 +235,10 @@ impl<D: Device> PortState<D> {
                 }
             } else {
                 let (offer, mut out) = (Offer::of(&self.burst, run), PacketList::new());
-                let answer = self.device.transmit(&mut self.burst, &mut out, now);
+                let answer = self.device.transmit(&mut self.burst, &mut out, run.now);
                 if !self.transmitted(&offer, answer, &mut out, run) {
                     // From now on, the device and not the qdisc holds the packets back.
-                    self.own_time.give_up(now);
+                    self.own_time.give_up(run.now);
                     return Stop::Until(self.retry_at);
                 }
             }

@@ -266,7 +266,8 @@ impl Kind {
     /// The kind has no classes. A qdisc of the kind cannot be changed after it was added
     /// ([`Changes::No`]). Listings show the options in the order of `params`, and below them, with
     /// `tc -s`, all statistics of [`Qdisc::stats`]. If that does not suit the kind, set further
-    /// fields:
+    /// fields. A kind with [`Changes::Yes`] must have a [`Qdisc::change`] that takes over every
+    /// value of its options:
     ///
     /// ```
     /// # use onramp_core::qdisc::{Changes, Kind, Qdisc};

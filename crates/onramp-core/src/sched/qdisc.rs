@@ -111,8 +111,9 @@ pub trait Qdisc: Send + Debug {
 
     /// Takes over new parameters and keeps all packets that the new limits allow. Returns false if
     /// the change cannot be made in place, and leaves the qdisc unchanged. Kinds whose
-    /// [`Changes`](crate::qdisc::Changes) allow a change must never return false: the thread that
-    /// makes the change panics then.
+    /// [`Changes`](crate::qdisc::Changes) allow a change must never return false. If such a kind
+    /// does, the change panics: a [`Tree`](crate::Tree) panics in its caller's thread, and a port
+    /// of a link ends, with the drop reason `port_dead` for the packets that it holds.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         values.params.is_empty()
     }

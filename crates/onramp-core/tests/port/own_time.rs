@@ -397,19 +397,21 @@ fn a_shared_rate_counts_at_the_instants_that_were_due() {
     assert!((mbit - 8.0).abs() < 0.08, "{mbit} Mbit/s");
 }
 
-/// A runner reads the clock, stands still for 4 ms, and only then takes the staged packets. One of
-/// them was pushed meanwhile. `netem` holds it for its whole delay, from the push.
+/// A runner reads the clock, stands still for 4 ms, and only then takes the staged packets. Two of
+/// them were pushed meanwhile, by senders that read the clock in one order and pushed in the other.
+/// `netem` holds them for its whole delay, from the push.
 #[test]
 fn a_packet_that_came_after_the_owner_read_the_clock_is_delayed_from_its_push() {
     let mut world = world(&["qdisc add dev any root netem delay 10ms"], CATCH_UP_NS);
-    let pushed = START.after(4_000_000);
-    push(&mut world, pushed);
+    let (earlier, later) = (START.after(3_000_000), START.after(4_000_000));
+    push(&mut world, later);
+    push(&mut world, earlier);
     visit(&world); // at START
-    assert_eq!(world.waker.due(), Some(pushed.after(10_000_000)));
-    world.now = pushed.after(9_999_999);
+    assert_eq!(world.waker.due(), Some(later.after(10_000_000)));
+    world.now = later.after(9_999_999);
     visit(&world);
     assert_eq!(world.wire().sent.len(), 0);
-    world.now = pushed.after(10_000_000);
+    world.now = later.after(10_000_000);
     visit(&world);
-    assert_eq!(world.wire().sent.len(), 1);
+    assert_eq!(world.wire().sent.len(), 2);
 }

@@ -81,8 +81,8 @@ fn strange_answers_are_told() {
         assert_eq!(error.to_string(), format!("unexpected answer from the daemon: {told}"));
         daemon.heard();
     }
-    // If the daemon refuses a batch, the client returns the daemon's reason, without the name of the
-    // program, which the program itself puts in front of errors.
+    // If the daemon refuses a batch, the client returns the daemon's reason, without the name of
+    // the program, which the program itself puts in front of errors.
     for (answer, told) in [
         ("{\"v\":1,\"code\":2,\"err\":\"onramp: no\\n\"}\n", "no"),
         ("{\"v\":1,\"code\":0}\n", "unexpected answer from the daemon: it is not one to a batch"),

@@ -59,8 +59,8 @@ fn standard_input_is_not_waited_for() {
     assert_eq!((rest.as_str(), child.wait().expect("it ends").code()), ("", Some(0)));
 }
 
-/// A batch with more lines than fit into one request to the daemon is executed. On a machine that is
-/// not busy, this takes about a second; a minute means that the batch hangs.
+/// A batch with more lines than fit into one request to the daemon is executed. On a machine that
+/// is not busy, this takes about a second; a minute means that the batch hangs.
 #[test]
 fn ten_thousand_lines_are_done() {
     let daemon = Daemon::start();
