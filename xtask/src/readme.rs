@@ -5,8 +5,8 @@
 //! the block from its standard input, as a terminal does if a reader pastes the block. Each line
 //! must exit with status 0, and no program may read the lines that follow it. A command whose
 //! output becomes part of a line (`export X=$(command)`) must exit with 0 too, and so must a job in
-//! the background, unless it still runs at the end of the block, or a signal ended it. `onramp` is
-//! the program that the tests use.
+//! the background, unless it still runs at the end of the block, or a signal ended it, or the block
+//! itself has waited for it (`wait`, `jobs`). `onramp` is the program that the tests use.
 //!
 //! As root, a block runs in namespaces of its own (network, mounts, processes): nothing that it
 //! sends leaves the machine, and nothing that it starts or mounts stays behind.

@@ -24,7 +24,7 @@
 
 use crate::mutant;
 use crate::sync::AtomicU8;
-use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 const QUIET: u8 = 0;
 const WANTED: u8 = 1;
@@ -45,7 +45,10 @@ impl Room {
     /// last announcement; the caller must then ask for a visit to the port.
     pub fn announce(&self) -> bool {
         // Release: publishes that there is room; pairs with the acquire in `want` and `take`.
-        let order = mutant::or("room-announce-release", Release, Relaxed);
+        // Acquire: a thread that sees that room is wanted also sees what the owner did before, such
+        // as naming the runner to ask; pairs with the release in `want`.
+        let order = mutant::or("room-announce-release", AcqRel, Acquire);
+        let order = mutant::or("room-announce-acquire", order, Release);
         self.0.swap(ANNOUNCED, order) == WANTED
     }
 
@@ -53,8 +56,10 @@ impl Room {
     /// room was announced since the owner last looked; the owner must then offer the packets again.
     #[must_use]
     pub fn want(&self) -> bool {
-        // Acquire: makes the room visible; pairs with the release in `announce`.
-        let order = mutant::or("room-want-acquire", Acquire, Relaxed);
+        // Acquire: makes the room visible; pairs with the release in `announce`. Release: pairs
+        // with the acquire there.
+        let order = mutant::or("room-want-acquire", AcqRel, Release);
+        let order = mutant::or("room-want-release", order, Acquire);
         let before = self.0.swap(WANTED, order);
         before == ANNOUNCED && !mutant::is("room-want-deaf")
     }

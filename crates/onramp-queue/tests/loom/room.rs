@@ -97,3 +97,22 @@ fn an_owner_that_comes_by_sees_the_room() {
         join([other]);
     });
 }
+
+/// An owner names its runner, then finds the device full. The thread that makes room and is told
+/// that an owner wants it also sees the runner.
+///
+/// Must fail with each of these mutants: room-announce-acquire, room-want-release.
+#[test]
+fn who_is_to_be_asked_is_known() {
+    check(3, || {
+        let (room, runner) = (Arc::new(Room::default()), Arc::new(AtomicBool::new(false)));
+        let (their_room, their_runner) = (room.clone(), runner.clone());
+        let owner = spawn(move || {
+            // Relaxed: only `room` orders this write.
+            their_runner.store(true, Relaxed);
+            let _ = their_room.want();
+        });
+        assert!(!room.announce() || runner.load(Relaxed), "it is asked for a visit to nobody");
+        join([owner]);
+    });
+}

@@ -31,16 +31,16 @@ impl Sender {
     /// # What it costs
     ///
     /// The call takes no lock and waits for nobody. The first call of a sender allocates 8 KiB.
-    /// While a cancel stands, the owners of all ports of the link check each packet once or twice,
-    /// which takes some nanoseconds. It stands until all of its packets have come home and this
+    /// While a cancel stands, the owners of all ports of the link look at each packet that they
+    /// have taken, each time that they come by, which takes some nanoseconds. It stands until all of its packets have come home and this
     /// sender has [taken their credits back](Self::reclaim); if the sender is dropped before, until
     /// the last of its packets has come home. While none stands, owners pay one load for each
     /// burst, and one for each batch that they take from the intake.
     ///
     /// # Panics
     ///
-    /// Panics when another link made `flow`, and when more than 65,535 flows that this sender
-    /// watches and cancels of it have packets in flight.
+    /// Panics when another link made `flow`, and when the flows that this sender watches,
+    /// together with its cancels that stand, would be more than 65,535.
     ///
     /// # Examples
     ///

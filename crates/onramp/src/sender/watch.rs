@@ -204,12 +204,14 @@ impl Watched {
         if self.flows.contains_key(&key) {
             return;
         }
-        let entry = self.free_entries.pop().unwrap_or(self.entries.len());
+        let entry = self.free_entries.last().copied().unwrap_or(self.entries.len());
         if entry == self.entries.len() {
             self.entries.push(Entry::default());
+            self.free_entries.push(entry);
         }
         self.entries[entry] = Entry::default();
         let tag = self.new_tag(entry);
+        self.free_entries.pop();
         self.flows.insert(key, tag);
     }
 
@@ -220,8 +222,11 @@ impl Watched {
             self.tags[usize::from(tag) - 1] = state;
             tag
         } else {
+            // This panics before anything has changed.
+            let tag = u16::try_from(self.tags.len() + 1);
+            let tag = tag.expect("a sender has at most 65,535 tags");
             self.tags.push(state);
-            u16::try_from(self.tags.len()).expect("a sender has at most 65,535 tags")
+            tag
         };
         self.entries[entry].tags += 1;
         tag
@@ -232,13 +237,14 @@ impl Watched {
     /// Returns `None` if the flow is not watched.
     pub(super) fn cancel(&mut self, key: u64) -> Option<(u16, u32)> {
         let tag = *self.flows.get(&key)?;
-        let state = &mut self.tags[usize::from(tag) - 1];
+        let state = &self.tags[usize::from(tag) - 1];
         let (entry, in_flight) = (state.entry, state.in_flight);
         if in_flight == 0 {
             return Some((0, 0));
         }
-        (state.is_current, state.is_cancelled) = (false, true);
         let new = self.new_tag(entry);
+        let state = &mut self.tags[usize::from(tag) - 1];
+        (state.is_current, state.is_cancelled) = (false, true);
         self.flows.insert(key, new);
         Some((tag, in_flight))
     }

@@ -257,8 +257,8 @@ fn sends_and_cancels(link: &Link, seed: u64, rounds: u32) -> u64 {
 }
 
 /// Eight threads send on a link with these devices and take packets back, while `meanwhile` runs.
-/// Every packet is counted once.
-fn in_threads(devices: [Box<dyn Device>; 2], rounds: u32, meanwhile: impl FnOnce(&Link)) {
+/// Every packet is counted once. Returns how many packets were taken back.
+fn in_threads(devices: [Box<dyn Device>; 2], rounds: u32, meanwhile: impl FnOnce(&Link)) -> u64 {
     let link = Link::devices(devices)
         .qdisc("pfifo limit 300")
         .credits(credits(200))
@@ -279,11 +279,16 @@ fn in_threads(devices: [Box<dyn Device>; 2], rounds: u32, meanwhile: impl FnOnce
     let stats = link.stats();
     assert_eq!(stats.dropped.get(&DropReason::Cancelled).copied().unwrap_or(0), cancelled);
     balanced(&stats);
+    cancelled
 }
 
 #[test]
 fn many_threads_take_packets_back() {
-    in_time(|| in_threads([Lazy::boxed(1, u32::MAX), Lazy::boxed(2, u32::MAX)], 1_000, |_| {}));
+    in_time(|| {
+        let devices = [Lazy::boxed(1, u32::MAX), Lazy::boxed(2, u32::MAX)];
+        let cancelled = in_threads(devices, 1_000, |_| {});
+        assert!(cancelled > 0, "no packet was taken back");
+    });
 }
 
 #[test]

@@ -39,6 +39,7 @@ fn a_link_names_the_kind() {
         link.add_port(null()).unwrap();
         assert_eq!(kinds(&link), [["small"], ["small"]]);
         link.change("qdisc change root small limit 9").unwrap();
+        assert!(link.setup().lines()[0].ends_with("small limit 9"));
         for line in [
             "qdisc replace root handle 1: htb default 1",
             "class add parent 1: classid 1:1 htb rate 8mbit",

@@ -70,16 +70,16 @@ impl Numbers {
     }
 }
 
-/// Classes that take turns, by their minor numbers, which are not zero.
+/// Classes that take turns, by their minor numbers.
 #[derive(Debug, Default)]
 pub(super) struct ActiveClasses {
     members: Numbers,
-    /// The class that has the turn; 0 if no class has the turn. In that case, the round is over,
-    /// unless `left` names the class that had the turn last.
-    current: u16,
-    /// The class that had the turn when it was removed; 0 if there is no such class. The turn then
-    /// passes to the first class from that number on.
-    left: u16,
+    /// The class that has the turn. If no class has it, the round is over, unless `left` names the
+    /// class that had the turn last.
+    current: Option<u16>,
+    /// The class that had the turn when it was removed, if any. The turn then passes to the first
+    /// class from that number on.
+    left: Option<u16>,
 }
 
 impl ActiveClasses {
@@ -96,7 +96,7 @@ impl ActiveClasses {
     /// Removes a class; if that class has the turn, the next class gets the turn.
     #[inline]
     pub(super) fn remove(&mut self, number: u16) {
-        if self.current == number {
+        if self.current == Some(number) {
             self.advance();
         }
         self.members.remove(number.into());
@@ -106,8 +106,8 @@ impl ActiveClasses {
     /// anybody calls `current`, the class keeps the turn.
     #[inline]
     pub(super) fn remove_keeping_turn(&mut self, number: u16) {
-        if self.current == number {
-            (self.current, self.left) = (0, number);
+        if self.current == Some(number) {
+            (self.current, self.left) = (None, Some(number));
         }
         self.members.remove(number.into());
     }
@@ -115,8 +115,8 @@ impl ActiveClasses {
     /// Passes the turn to the next class, unless the round is over.
     #[inline]
     pub(super) fn advance(&mut self) {
-        if self.current != 0 {
-            self.current = self.first_from(usize::from(self.current) + 1);
+        if let Some(current) = self.current {
+            self.current = self.first_from(usize::from(current) + 1);
         }
     }
 
@@ -124,10 +124,10 @@ impl ActiveClasses {
     #[inline]
     pub(super) fn current(&mut self) -> Option<u16> {
         let left = std::mem::take(&mut self.left);
-        if self.current == 0 && left != 0 {
+        if let Some(left) = left.filter(|_| self.current.is_none()) {
             self.current = self.first_from(left.into());
         }
-        (self.current != 0).then_some(self.current)
+        self.current
     }
 
     /// Begins a round: gives the turn to the first class.
@@ -137,9 +137,9 @@ impl ActiveClasses {
     }
 
     #[inline]
-    fn first_from(&self, number: usize) -> u16 {
+    fn first_from(&self, number: usize) -> Option<u16> {
         #[expect(clippy::cast_possible_truncation, reason = "numbers come from 16 bits")]
-        self.members.first_from(number).map_or(0, |number| number as u16)
+        self.members.first_from(number).map(|number| number as u16)
     }
 }
 

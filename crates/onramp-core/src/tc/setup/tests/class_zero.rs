@@ -4,7 +4,7 @@
 use super::super::*;
 use super::{setup, told};
 use crate::base::show::{Out, Style};
-use crate::sched::Verdict;
+use crate::sched::{Dequeue, Verdict};
 use crate::tc::{Listed, Query};
 use crate::tree::Tree;
 use onramp_queue::Packet;
@@ -123,4 +123,56 @@ fn hfsc_counts_as_its_class_0() {
         let error = told(&mut tree, &line);
         assert!(error.contains("expected `classid MAJOR:MINOR`"), "{error}");
     }
+}
+
+/// Ten packets to the class that the lines call `ZERO`, and ten to 1:5, leave at the same instants
+/// whether that class is 1:0 or another one.
+#[test]
+fn a_class_0_of_htb_has_its_turn_as_any_other() {
+    let leaf = "class add dev e parent 1:9 classid 1:5 htb rate 100kbit ceil 1mbit";
+    let top = "class add dev e root classid 1:9 htb rate 1mbit";
+    let cases: [&[&str]; 3] = [
+        &["class add dev e root classid 1:ZERO htb rate 1mbit ceil 2mbit"],
+        &[top, leaf, "class add dev e parent 1:9 classid 1:ZERO htb rate 100kbit ceil 1mbit"],
+        &[
+            top,
+            leaf,
+            "class add dev e parent 1:9 classid 1:8 htb rate 100kbit ceil 1mbit",
+            "class add dev e parent 1:8 classid 1:ZERO htb rate 100kbit ceil 1mbit",
+        ],
+    ];
+    for lines in cases {
+        let left = ["0", "4"].map(|minor| {
+            let qdisc = "qdisc add dev e root handle 1: htb default 6".to_owned();
+            let filter =
+                "filter add dev e parent 1: protocol all pref 1 handle 1 fw classid 1:ZERO";
+            let lines = lines.iter().chain([&filter]).map(|line| line.replace("ZERO", minor));
+            let lines: Vec<_> = [qdisc].into_iter().chain(lines).collect();
+            instants(&lines.iter().map(String::as_str).collect::<Vec<_>>())
+        });
+        assert_eq!(left[0], left[1], "{lines:?}");
+        assert_eq!(left[0].len(), 20, "{lines:?}");
+    }
+}
+
+/// Returns when each packet leaves the tree: ten packets with mark 1, and ten for class 1:5.
+fn instants(lines: &[&str]) -> Vec<Instant> {
+    let mut tree = Tree::of(&setup(lines), 1_514, 1).expect("a tree");
+    let mut now = Instant(1_000);
+    for (mark, priority) in [(1, 0), (0, 0x1_0005)] {
+        for _ in 0..10 {
+            let mut packet = Packet::new(1_000);
+            (packet.mark, packet.priority) = (mark, priority);
+            assert_eq!(tree.enqueue(now, packet), Verdict::Queued);
+        }
+    }
+    let mut left = Vec::new();
+    for _ in 0..1_000 {
+        match tree.dequeue(now) {
+            Dequeue::Ready(_) => left.push(now),
+            Dequeue::NotBefore(at) => now = at,
+            Dequeue::Empty => return left,
+        }
+    }
+    panic!("the tree does not run empty");
 }
