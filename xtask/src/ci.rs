@@ -29,8 +29,8 @@ const CHECKS: &[Check] = &[
     ("test", || suite::run(&[])),
 ];
 
-/// Whether a check can say anything after the checks before it. If the models of loom fail without a
-/// mutant, they also fail with each mutant.
+/// Whether a check can say anything after the checks before it. If the models of loom fail without
+/// a mutant, they also fail with each mutant.
 fn may_run(name: &str, before: &[(&&str, Outcome, Duration, Duration)]) -> bool {
     name != "mutants-loom" || before.iter().all(|(name, ok, ..)| **name != "loom" || ok.is_ok())
 }

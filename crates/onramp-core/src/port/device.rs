@@ -245,8 +245,8 @@ impl DeviceWaker {
     /// offers packets once more when the device is full the next time.
     ///
     /// Any thread may call this, at any time. Only [`Device::transmit`] should not call it while it
-    /// refuses packets: the port would offer them again at once, and so on without end. Make the room
-    /// first, then call this, and hold no lock that `transmit` takes. A call that comes while
+    /// refuses packets: the port would offer them again at once, and so on without end. Make the
+    /// room first, then call this, and hold no lock that `transmit` takes. A call that comes while
     /// `transmit` is just refusing packets is not lost. When the port is closed or gone, the call
     /// does nothing.
     pub fn wake(&self) {

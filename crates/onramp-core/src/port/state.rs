@@ -173,9 +173,9 @@ impl<D: Device> PortState<D> {
     /// `asks` is true, stops at the first packet for which the qdisc would have to drop a packet
     /// because of its limits. While the owner catches up, stops at the first packet that was pushed
     /// later than the qdisc's time. Otherwise such a packet was pushed while the owner stood still
-    /// after it had read the clock, so the time of the qdisc and of the run goes on to the push:
-    /// no packet is enqueued before its push. Packets that the qdisc makes itself count towards `most` as
-    /// well, since a qdisc may split one packet into thousands.
+    /// after it had read the clock, so the time of the qdisc and of the run goes on to the push: no
+    /// packet is enqueued before its push. Packets that the qdisc makes itself count towards `most`
+    /// as well, since a qdisc may split one packet into thousands.
     fn enqueue(&mut self, most: u32, asks: bool, run: &mut Run<'_>) -> u32 {
         let mut drops = PacketList::new();
         let now = self.own_time.now();

@@ -32,10 +32,11 @@ impl Sender {
     ///
     /// The call takes no lock and waits for nobody. The first call of a sender allocates 8 KiB.
     /// While a cancel stands, the owners of all ports of the link look at each packet that they
-    /// have taken, each time that they come by, which takes some nanoseconds. It stands until all of its packets have come home and this
-    /// sender has [taken their credits back](Self::reclaim); if the sender is dropped before, until
-    /// the last of its packets has come home. While none stands, owners pay one load for each
-    /// burst, and one for each batch that they take from the intake.
+    /// have taken, each time that they come by, which takes some nanoseconds. It stands until all
+    /// of its packets have come home and this sender has [taken their credits back](Self::reclaim);
+    /// if the sender is dropped before, until the last of its packets has come home. While none
+    /// stands, owners pay one load for each burst, and one for each batch that they take from the
+    /// intake.
     ///
     /// # Panics
     ///
