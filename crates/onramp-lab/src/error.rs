@@ -36,6 +36,9 @@ pub enum Error {
     /// Packets were lost or duplicated during a measurement. The text names the design and the
     /// settings of the measurement, and the packet counts.
     Conservation(String),
+    /// A qdisc dropped packets while it was filled, so it cannot be measured with this backlog. The
+    /// text names the qdisc and says how many packets it held.
+    Room(String),
     /// The run was asked to end early; see [`stop`](crate::measure::stop).
     Stopped,
     /// The experiment needs a link that is full during the whole measured window, but the link was
@@ -77,6 +80,7 @@ impl fmt::Display for Error {
                 )
             }
             Self::Conservation(account) => write!(f, "packets were lost or duplicated: {account}"),
+            Self::Room(held) => write!(f, "{held} packets; give a smaller backlog"),
             Self::Stopped => f.write_str("the run was asked to end early"),
             Self::NotFull(why) => {
                 write!(

@@ -80,9 +80,9 @@ impl Plan {
     /// Returns approximately how long the experiment will take.
     #[must_use]
     pub fn expected(&self) -> Duration {
-        let group = |(_, backlog): (u32, u32)| {
+        let group = |(flows, backlog): (u32, u32)| {
             let filled = Duration::from_nanos(FILL_NS * u64::from(backlog));
-            let steps = self.subjects_for(backlog).count() * self.rounds;
+            let steps = self.subjects_for(flows, backlog).count() * self.rounds;
             (self.window + filled).saturating_mul(u32::try_from(steps).unwrap_or(u32::MAX))
         };
         self.groups().map(group).fold(Duration::ZERO, Duration::saturating_add)
@@ -91,22 +91,30 @@ impl Plan {
     /// Returns the number of measurements that the experiment takes.
     #[must_use]
     pub fn steps(&self) -> usize {
-        let group = |(_, backlog)| self.subjects_for(backlog).count() * self.rounds;
+        let group = |(flows, backlog)| self.subjects_for(flows, backlog).count() * self.rounds;
         self.groups().map(group).sum()
     }
 
-    /// Returns the subjects that the experiment leaves out with one or more of the backlogs,
-    /// because they cannot hold so many packets, each with the largest of these backlogs.
+    /// Returns the subjects that the experiment leaves out with some numbers of flows and backlogs,
+    /// because they cannot hold so many packets: one element for each subject and bound.
     #[must_use]
-    pub fn left_out(&self) -> Vec<(Subject, u32)> {
-        let most = self.groups().map(|(_, backlog)| backlog).max().unwrap_or(0);
-        let subjects = self.subjects.iter().filter(|subject| subject.backlog_max() < most);
-        subjects.map(|subject| (*subject, most)).collect()
+    pub fn left_out(&self) -> Vec<LeftOut> {
+        let mut all = Vec::<LeftOut>::new();
+        for &subject in &self.subjects {
+            for (flows, backlog) in self.groups() {
+                let most = subject.backlog_max(flows);
+                if backlog > most {
+                    LeftOut::at(&mut all, subject, most).add(flows, backlog);
+                }
+            }
+        }
+        all
     }
 
-    /// Returns the subjects that can hold a backlog of this size.
-    fn subjects_for(&self, backlog: u32) -> impl Iterator<Item = Subject> + '_ {
-        self.subjects.iter().copied().filter(move |subject| subject.backlog_max() >= backlog)
+    /// Returns the subjects that can hold a backlog of this size of so many flows.
+    fn subjects_for(&self, flows: u32, backlog: u32) -> impl Iterator<Item = Subject> + '_ {
+        let holds = move |subject: &Subject| subject.backlog_max(flows) >= backlog;
+        self.subjects.iter().copied().filter(holds)
     }
 
     /// Returns the combinations of a number of flows and a backlog to measure with.
@@ -118,6 +126,39 @@ impl Plan {
             };
             backlogs.into_iter().map(move |backlog| (flows, backlog))
         })
+    }
+}
+
+/// A subject that is left out where it cannot hold the backlog.
+#[derive(Clone, Debug)]
+pub struct LeftOut {
+    /// The subject.
+    pub subject: Subject,
+    /// Number of packets that it holds at most.
+    pub most: u32,
+    /// Numbers of flows with which it is left out.
+    pub flows: Vec<u32>,
+    /// Backlogs with which it is left out, packets.
+    pub backlogs: Vec<u32>,
+}
+
+impl LeftOut {
+    /// Returns the element of `all` for this subject and bound, after adding it if it is missing.
+    fn at(all: &mut Vec<Self>, subject: Subject, most: u32) -> &mut Self {
+        let is_same = |known: &Self| (known.subject.name(), known.most) == (subject.name(), most);
+        let place = all.iter().position(is_same).unwrap_or_else(|| {
+            all.push(Self { subject, most, flows: Vec::new(), backlogs: Vec::new() });
+            all.len() - 1
+        });
+        &mut all[place]
+    }
+
+    fn add(&mut self, flows: u32, backlog: u32) {
+        for (list, number) in [(&mut self.flows, flows), (&mut self.backlogs, backlog)] {
+            if !list.contains(&number) {
+                list.push(number);
+            }
+        }
     }
 }
 
@@ -155,12 +196,12 @@ impl Rounds for Measurement {
 }
 
 /// Runs the experiment. Returns the measurements that have at least one round. A measurement fails
-/// if its qdisc cannot be set up or holds packets back. Subjects are left out where they cannot
-/// hold the backlog: see [`Plan::left_out`].
+/// if its qdisc cannot be set up, holds packets back, or drops packets while it is filled. Subjects
+/// are left out where they cannot hold the backlog: see [`Plan::left_out`].
 pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Vec<Measurement> {
     let mut cells = Vec::new();
     for (flows, backlog) in plan.groups() {
-        let subjects: Vec<Subject> = plan.subjects_for(backlog).collect();
+        let subjects: Vec<Subject> = plan.subjects_for(flows, backlog).collect();
         let cell = |subject: &Subject| Measurement {
             name: subject.name(),
             flows,
@@ -211,16 +252,17 @@ fn turn_over(
 ) -> Result<Round, Error> {
     let mut keys = Keys::new(subject, flows);
     let mut now = Instant(1_000_000_000);
-    for _ in 0..backlog {
-        let mut pkt = Packet::new(LEN);
-        keys.rename(&mut pkt, now);
-        scheduler.put(now, PacketList::from_iter([pkt]));
+    let held = fill(scheduler, &mut keys, backlog, now)?;
+    if held < backlog {
+        let name = subject.name();
+        return Err(Error::Room(format!("{name} with {flows} flows held {held} of {backlog}")));
     }
     let window_ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
     let (mut passed, mut dropped, mut start_ns) = (0_u64, 0_u64, None);
-    // `left` counts the bursts until the clock is read again. `patience` counts how many further
-    // empty bursts are tolerated before the run fails.
-    let (mut left, mut patience) = (backlog.div_ceil(BURST).max(BURSTS_PER_LOOK), backlog + 1_000);
+    // `left` counts the bursts until the clock is read again, and `warming` the bursts of the
+    // warm-up. `patience` counts how many further empty bursts are tolerated before the run fails.
+    let (mut left, mut warming) = (BURSTS_PER_LOOK, backlog.div_ceil(BURST));
+    let mut patience = backlog + 1_000;
     loop {
         now = now.after(PACKET_NS * u64::from(BURST));
         let (mut burst, mut drops) = (PacketList::new(), PacketList::new());
@@ -232,16 +274,14 @@ fn turn_over(
         passed += u64::from(burst.len());
         dropped += u64::from(drops.len());
         burst.append(&mut drops);
-        let renamed = burst.map(|mut pkt| {
-            keys.rename(&mut pkt, now);
-            pkt
-        });
-        let burst = renamed.collect();
-        scheduler.put(now, burst);
+        scheduler.put(now, keys.rename_all(burst, now));
         left -= 1;
+        warming = warming.saturating_sub(1);
         if left == 0 {
-            if is_stopped() {
-                return Err(Error::Stopped);
+            check_stop()?;
+            left = BURSTS_PER_LOOK;
+            if warming > 0 {
+                continue;
             }
             let ran_ns = thread_cpu_ns();
             let started_ns = *start_ns.get_or_insert_with(|| {
@@ -254,9 +294,36 @@ fn turn_over(
                 let ns_per_packet = took_ns as f64 / packets;
                 return Ok(Round { ns_per_packet, dropped_share: dropped as f64 / packets });
             }
-            left = BURSTS_PER_LOOK;
         }
     }
+}
+
+/// Enqueues `backlog` packets, and enqueues a first burst again. Returns how many of the packets
+/// the subject holds; it has dropped the others.
+fn fill(
+    scheduler: &mut dyn Scheduler,
+    keys: &mut Keys,
+    backlog: u32,
+    now: Instant,
+) -> Result<u32, Error> {
+    for number in 0..backlog {
+        if number.is_multiple_of(BURST * BURSTS_PER_LOOK) {
+            check_stop()?;
+        }
+        let mut pkt = Packet::new(LEN);
+        keys.rename(&mut pkt, now);
+        scheduler.put(now, PacketList::from_iter([pkt]));
+    }
+    // A tree reports its drops with the packets that leave it.
+    let (mut burst, mut drops) = (PacketList::new(), PacketList::new());
+    scheduler.take(now, &mut burst, &mut drops);
+    scheduler.put(now, keys.rename_all(burst, now));
+    Ok(backlog - drops.len())
+}
+
+/// Fails if the run was asked to end early.
+fn check_stop() -> Result<(), Error> {
+    if is_stopped() { Err(Error::Stopped) } else { Ok(()) }
 }
 
 /// Chooses the flow and the priority of each packet. They are computed when needed: a prepared list
@@ -283,6 +350,15 @@ impl Keys {
             None => flow % 3,
         };
         (pkt.enqueued_ns, pkt.drop_reason, pkt.ecn, pkt.txtime_ns) = (now.0, None, 0, 0);
+    }
+
+    #[inline]
+    fn rename_all(&mut self, packets: PacketList, now: Instant) -> PacketList {
+        let renamed = packets.map(|mut pkt| {
+            self.rename(&mut pkt, now);
+            pkt
+        });
+        renamed.collect()
     }
 }
 

@@ -97,6 +97,10 @@ fn queues_alone_are_measured_beside_the_intake() {
     assert_eq!(ratios.len(), 2 * (want.split(' ').count() - 1));
     assert!(results["ratios_to_busylock"].as_array().is_some_and(Vec::is_empty));
     assert!(rows.iter().all(|row| row["delay_ns"].is_null()), "there is no device");
+    assert!(rows.iter().all(|row| row["qdisc"].is_null()), "there is no qdisc");
+    for key in ["queues", "qdisc", "device", "device_ns"] {
+        assert!(results["parameters"][key].is_null(), "{key}: {}", results["parameters"]);
+    }
 }
 
 #[test]
@@ -136,6 +140,11 @@ fn what_would_be_ignored_is_refused() {
         ("contention --designs floor --queues 2", &["--queues: ", "bare queues"]),
         ("qdisc --kinds pfifo,red --backlog 100,1500000", &["--backlog 1500000: red ", "689160"]),
         ("qdisc --kinds bfifo --flows 3000000", &["--flows 3000000: bfifo ", "2863311"]),
+        (
+            "qdisc --kinds choke --flows 1,9 --backlog 300000,64,1000000",
+            &["--flows 1,9 --backlog 300000,1000000: choke ", "131069"],
+        ),
+        ("qdisc --kinds sfq --flows 1,1000", &["--flows 1: sfq ", "127"]),
         ("kernel --cpus 1 --qdiscs none", &["--qdiscs none: neither"]),
     ];
     for (line, words) in wrong {
@@ -146,7 +155,10 @@ fn what_would_be_ignored_is_refused() {
 #[test]
 fn a_qdisc_beside_bare_queues_is_for_the_other_designs() {
     let line = "lab contention --designs floor,llist --qdisc pfifo --threads 1 --seconds 0.02";
-    let (_, table) = results(&format!("{line} --rounds 1 --manners equal"));
+    let (results, table) = results(&format!("{line} --rounds 1 --manners equal"));
+    assert_eq!(results["parameters"]["qdisc"], "pfifo");
+    let qdiscs: Vec<_> = (0..2).map(|row| &results["rows"][row]["qdisc"]).collect();
+    assert_eq!(qdiscs, [&Value::Null, &"pfifo".into()]);
     let mut lines = table.lines().skip_while(|line| !line.contains(", qdisc pfifo, 1 queue(s), "));
     let noted = lines.nth(1);
     assert_eq!(noted, Some("bare queues, without qdisc and device: floor"), "{table}");

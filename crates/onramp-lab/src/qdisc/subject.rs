@@ -4,7 +4,7 @@
 use onramp_core::qdisc::{ClassKind, Kind};
 use onramp_core::{Setup, Tree};
 
-use super::{LEN, PACKET_NS, ROOT};
+use super::{LEN, PACKET_NS, ROOT, check_stop};
 use crate::Error;
 
 /// Largest packet of the device for which the qdiscs are built, bytes, link header included.
@@ -16,6 +16,18 @@ const CLASSES_MAX: u32 = 65_000;
 const RED_SPAN_MAX: u32 = 40_000_000;
 /// Largest threshold of `red`, bytes: it stores averages times 2 in 31 bits.
 const RED_MAX: u32 = (1 << 30) - 1;
+/// Largest limit of `choke`, packets.
+const CHOKE_MAX: u32 = 131_071;
+/// Memory that Linux charges for a packet of [`LEN`] bytes, bytes.
+const MEMORY: u32 = 2_304;
+/// Largest queue of a flow of `sfq`, packets.
+const SFQ_DEPTH: u32 = 127;
+/// Packets for each flow that `sfq` holds even if several flows share a queue by chance, and the
+/// number of flows up to which this holds.
+const SFQ_SHARE: (u32, u32) = (16, 16_384);
+/// Average number of packets in a class from which on a class may, by chance, get more packets than
+/// the 1,000 that its default `pfifo` holds.
+const CLASS_SHARE_MAX: u32 = 32;
 
 /// A subject of the experiment: a kind of qdisc, or a scheduler to compare it with.
 #[derive(Clone, Copy, Debug)]
@@ -42,13 +54,17 @@ impl Subject {
         }
     }
 
-    /// Returns the largest backlog that the subject can hold without drops, packets: `bfifo` and
-    /// `red` count bytes in 32 bits.
+    /// Returns the largest backlog of `flows` flows that the subject can hold without drops,
+    /// packets. Some kinds count bytes, or the memory of packets, in 32 bits; `choke` and `sfq`
+    /// hold few packets in Linux, too.
     #[must_use]
-    pub fn backlog_max(&self) -> u32 {
+    pub fn backlog_max(&self, flows: u32) -> u32 {
         match self.name() {
-            "bfifo" => u32::MAX / LEN,
+            "bfifo" | "tbf" => u32::MAX / LEN,
+            "fq_codel" | "fq_pie" | "cake" | "dualpi2" => u32::MAX / MEMORY,
             "red" => (RED_MAX - RED_SPAN_MAX) / LEN - 1,
+            "choke" => CHOKE_MAX - 2,
+            "sfq" => SFQ_DEPTH.max(SFQ_SHARE.0 * flows.min(SFQ_SHARE.1)),
             _ => u32::MAX,
         }
     }
@@ -84,6 +100,7 @@ impl Subject {
     pub(super) fn tree(&self, flows: u32, backlog: u32) -> Result<Tree, Error> {
         let mut setup = Setup::default();
         for line in self.lines(flows, backlog) {
+            check_stop()?;
             setup.apply(&line).map_err(|error| Error::Setup(line, error.to_string()))?;
         }
         Tree::of(&setup, MTU, 1)
@@ -108,13 +125,13 @@ impl Subject {
             }
             "codel" => format!("limit {room} target 1000s interval 2000s"),
             "fq_codel" => format!(
-                "limit {room} flows {} target 1000s interval 2000s memory_limit 2gb",
-                flows.clamp(1_024, 65_536)
+                "limit {room} flows {} target 1000s interval 2000s memory_limit {}b",
+                flows.clamp(1_024, 65_536),
+                u32::MAX
             ),
-            // Linux's `sfq` holds at most 127 packets per flow.
-            "sfq" => format!("limit {room} depth 127 divisor 65536 flows 65408"),
+            "sfq" => format!("limit {room} depth {SFQ_DEPTH} divisor 65536 flows 65408"),
             "pie" | "dualpi2" => format!("limit {room} target 1000s"),
-            "fq_pie" => format!("limit {room} target 1000s memory_limit 2gb"),
+            "fq_pie" => format!("limit {room} target 1000s memory_limit {}b", u32::MAX),
             "red" | "choke" => red(self.name(), room),
             "tbf" => "rate 200gbit burst 64mb limit 4294967295b".into(),
             "cbs" => "idleslope 199000000 sendslope -1000000 hicredit 1514 locredit -1514 \
@@ -124,7 +141,7 @@ impl Subject {
             // Isolate packets by flows, not by hosts. Otherwise a flow gets such a small part of
             // its host's turn that with hundreds of flows each packet costs hundreds of turns, as
             // in Linux.
-            "cake" => "unlimited besteffort flows memlimit 2gb".into(),
+            "cake" => format!("unlimited besteffort flows memlimit {}b", u32::MAX),
             _ => String::new(),
         };
         let kind = if let Self::PacedFq = self { "fq" } else { self.name() };
@@ -136,7 +153,8 @@ impl Subject {
             "hfsc" => "ls rate 1gbit",
             _ => "",
         };
-        let classes = self.classes(flows).unwrap_or(0);
+        // `multiq` spreads even few flows over all bands.
+        let classes = self.bands().or_else(|| self.classes(flows)).unwrap_or(0);
         for minor in 1..=classes {
             if self.bands().is_none() {
                 lines.push(format!(
@@ -144,8 +162,8 @@ impl Subject {
                 ));
             }
             // The `pfifo` that a class has by default holds 1,000 packets, which may be too few if
-            // there are few classes.
-            if classes < 1_000 {
+            // there are few classes or many packets.
+            if classes < 1_000 || backlog / classes >= CLASS_SHARE_MAX {
                 lines.push(format!("qdisc add dev lab parent {ROOT}:{minor:x} pfifo limit {room}"));
             }
         }
@@ -169,24 +187,26 @@ fn red(kind: &str, room: u32) -> String {
                 "limit {max} min {min} max {max} avpkt {average} burst {burst} bandwidth 10gbit"
             )
         }
-        // The limit of `choke` may be at most 131,071 packets, so `choke` drops packets if the
-        // backlog is 40,000 packets or more.
         _ => {
-            let min = room.min(40_000);
-            format!("limit {} min {min} max {} bandwidth 10gbit", min * 3, min * 2)
+            let min = room.min(CHOKE_MAX - 2);
+            let (max, limit) = ((min * 2).min(CHOKE_MAX - 1), (min * 3).min(CHOKE_MAX));
+            format!("limit {limit} min {min} max {max} bandwidth 10gbit")
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::peer::{Heap, Sorted};
+    use super::super::{Keys, Scheduler, fill, subjects};
     use super::*;
+    use onramp_core::Instant;
 
     #[test]
     fn every_kind_can_be_set_up_for_every_backlog_that_it_holds() {
         for kind in onramp_core::qdisc::KINDS.iter().filter(|kind| Subject::is_measured(kind)) {
             for backlog in [64, 1_000, 10_000, 100_000, 1_500_000, 10_000_000] {
-                let backlog = backlog.min(Subject::Kind(kind).backlog_max());
+                let backlog = backlog.min(Subject::Kind(kind).backlog_max(20));
                 // The number of flows affects only the number of classes, and 20 classes test as
                 // much as 65,000.
                 let tree = Subject::Kind(kind).tree(20, backlog);
@@ -196,19 +216,73 @@ mod tests {
         assert!(Subject::PacedFq.tree(1_000_000, 1_000_000).is_ok());
     }
 
-    /// A `bfifo` with the largest backlog that it can hold has no room for one packet more, and a
-    /// `red` drops nothing while its average is below `min`.
+    /// The limits of the kinds that hold more than a million packets leave room for the largest
+    /// backlog, but for no packet more; a `red` drops nothing while its average is below `min`.
     #[test]
     fn the_largest_backlogs_are_within_the_limits() {
-        let number = |id: &str, key: &str| -> u32 {
-            let kind = onramp_core::qdisc::KINDS.iter().find(|kind| kind.id == id);
-            let subject = Subject::Kind(kind.expect("a kind"));
-            let line = subject.lines(1, subject.backlog_max()).swap_remove(0);
+        let checked = [
+            ("bfifo", "limit", LEN),
+            ("tbf", "limit", LEN),
+            ("fq_codel", "memory_limit", MEMORY),
+            ("fq_pie", "memory_limit", MEMORY),
+            ("cake", "memlimit", MEMORY),
+            ("red", "min", LEN),
+        ];
+        for (id, key, each) in checked {
+            let subject = kind(id);
+            let most = subject.backlog_max(1);
+            let line = subject.lines(1, most).swap_remove(0);
             let mut words = line.split_whitespace().skip_while(|word| *word != key);
-            let bytes: u32 = words.nth(1).and_then(|word| word.parse().ok()).expect("a number");
-            bytes.checked_sub(subject.backlog_max() * LEN).expect("it has room")
+            let number = words.nth(1).map(|word| word.trim_end_matches('b').parse::<u32>());
+            let room = number.expect("it is given").expect("a number").checked_sub(most * each);
+            let most_room = if id == "red" { 2 * LEN } else { each - 1 };
+            assert!(room.is_some_and(|room| room <= most_room), "{id}: {room:?}, {line}");
+        }
+    }
+
+    /// Fills each kind with as many packets as it holds, or with 135,000 if it holds more.
+    #[test]
+    fn every_kind_holds_its_largest_backlog() {
+        let sfq = [2, 1_000, SFQ_SHARE.1, 1_000_000].map(|flows| (kind("sfq"), flows));
+        let each = subjects().into_iter().map(|subject| (subject, 1));
+        for (subject, flows) in each.chain(sfq) {
+            let backlog = subject.backlog_max(flows).min(135_000);
+            assert_eq!(held(subject, flows, backlog), backlog, "{} {flows}", subject.name());
+        }
+    }
+
+    /// Many packets need larger queues in classes than the default, also if there are many classes.
+    #[test]
+    fn classes_have_room() {
+        for (id, backlog, lines) in [("drr", 1_000_000, 2_001), ("drr", 1_000, 1_001)] {
+            assert_eq!(kind(id).lines(1_000, backlog).len(), lines, "{id} {backlog}");
+        }
+    }
+
+    /// The bounds of `choke` and of `sfq` with one flow are exact.
+    #[test]
+    fn smaller_bounds_are_exact() {
+        assert_eq!(held(kind("sfq"), 1, SFQ_DEPTH + 1), SFQ_DEPTH);
+        assert!(held(kind("choke"), 1, CHOKE_MAX + 1) < CHOKE_MAX + 1);
+    }
+
+    fn held(subject: Subject, flows: u32, backlog: u32) -> u32 {
+        let mut keys = Keys::new(subject, flows);
+        let mut tree;
+        let (mut heap, mut sorted) = (Heap::new(flows), Sorted::new(flows));
+        let scheduler: &mut dyn Scheduler = match subject {
+            Subject::BinaryHeap => &mut heap,
+            Subject::BTreeMap => &mut sorted,
+            Subject::Kind(_) | Subject::PacedFq => {
+                tree = subject.tree(flows, backlog).expect("it can be set up");
+                &mut tree
+            }
         };
-        assert!(number("bfifo", "limit") < LEN);
-        assert!((1..=2 * LEN).contains(&number("red", "min")));
+        fill(scheduler, &mut keys, backlog, Instant(1_000_000_000)).expect("nothing stops it")
+    }
+
+    fn kind(id: &str) -> Subject {
+        let found = onramp_core::qdisc::KINDS.iter().find(|kind| kind.id == id);
+        Subject::Kind(found.expect("a kind"))
     }
 }

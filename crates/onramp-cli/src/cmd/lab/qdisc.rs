@@ -21,12 +21,13 @@ Examples:
   onramp lab qdisc --kinds fq,fq-paced,binary-heap --flows 1000000
   onramp lab qdisc --flows 1,1000,100000 --backlog 1000000 --json qdisc.json")]
 pub(crate) struct Args {
-    /// Numbers of flows; for a qdisc with classes, numbers of classes
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,1000,100000",
+    /// Numbers of flows; for a qdisc with classes, numbers of classes [default: 1,1000,100000]
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     flows: Vec<u32>,
-    /// Numbers of packets in the backlog [default: one for each flow, at least 256]. red holds at
-    /// most 689160, bfifo 2863311
+    /// Numbers of packets in the backlog [default: one for each flow, at least 256]. Kinds
+    /// are left out where they cannot hold them: choke holds at most 131069, red 689160, fq_codel,
+    /// fq_pie, cake and dualpi2 1864135, bfifo and tbf 2863311, sfq 127, or 16 for each flow
     #[arg(long, value_name = "N,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(64..=10_000_000))]
     backlog: Vec<u32>,
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     common: Common,
 }
 
+/// Numbers of flows if the user gives none.
+const FLOWS: [u32; 3] = [1, 1_000, 100_000];
+
 const FIGURES: [Figure<Round>; 2] = [
     Figure::new("ns_per_packet", "ns/packet", (1.0, 1), |round| Some(round.ns_per_packet)),
     Figure::new("dropped_share", "dropped %", (0.01, 2), |round| Some(round.dropped_share)),
@@ -46,28 +50,37 @@ const FIGURES: [Figure<Round>; 2] = [
 pub(crate) fn run(args: &Args) -> Result<()> {
     let (rounds, subjects) = (args.common.rounds as usize, subjects(&args.kinds)?);
     let backlogs = args.backlog.clone();
-    let flows = args.flows.clone();
+    let flows = if args.flows.is_empty() { FLOWS.to_vec() } else { args.flows.clone() };
     let plan = Plan { subjects, flows, backlogs, window: args.common.seconds, rounds };
     check_room(&plan, args)?;
     let run = Run::expecting(&args.common.reports, plan.steps(), plan.expected())?;
     measured(run, &plan)
 }
 
-/// Checks that the kinds can hold the backlogs. If the user named the kinds, one that cannot is an
-/// error; otherwise the kind is left out, and a warning says so.
+/// Checks that the kinds can hold the backlogs. If the user named both the kinds and the sizes, a
+/// kind that cannot is an error; otherwise the kind is left out, and a warning says so.
 fn check_room(plan: &Plan, args: &Args) -> Result<()> {
-    let option = if args.backlog.is_empty() { "--flows" } else { "--backlog" };
-    for (subject, backlog) in plan.left_out() {
-        let (name, most) = (subject.name(), subject.backlog_max());
+    let names_sizes = !args.flows.is_empty() || !args.backlog.is_empty();
+    let is_asked_for = names_sizes && !args.kinds.is_empty();
+    for left_out in plan.left_out() {
+        let (name, most) = (left_out.subject.name(), left_out.most);
+        let mut at = format!("--flows {}", commas(&left_out.flows));
+        if !args.backlog.is_empty() {
+            at = format!("{at} --backlog {}", commas(&left_out.backlogs));
+        }
         let why = format!("{name} holds at most {most} packets of {LEN} bytes");
-        if !args.kinds.is_empty() {
+        if is_asked_for {
             return Err(usage(format!(
-                "{option} {backlog}: {why}; give at most {most}, or leave {name} out of --kinds"
+                "{at}: {why}; give at most {most}, or leave {name} out of --kinds"
             )));
         }
-        tell(&format!("warning: {option} {backlog} leaves {name} out: {why}"));
+        tell(&format!("warning: {at} leaves {name} out: {why}"));
     }
     Ok(())
+}
+
+fn commas(numbers: &[u32]) -> String {
+    numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Measures, and writes and prints the results.
@@ -171,13 +184,10 @@ mod tests {
         let command = Args::augment_args(clap::Command::new("qdisc"));
         let backlog = command.get_arguments().find(|it| it.get_id() == "backlog");
         let help = backlog.and_then(clap::Arg::get_help).expect("a help").to_string();
-        let bounded = qdisc::subjects().into_iter().filter(|it| it.backlog_max() < u32::MAX);
-        for subject in bounded {
-            assert!(
-                help.contains(&subject.backlog_max().to_string()),
-                "{}: {help}",
-                subject.name()
-            );
+        for subject in qdisc::subjects() {
+            let most = subject.backlog_max(1);
+            let is_told = help.contains(subject.name()) && help.contains(&most.to_string());
+            assert!(most == u32::MAX || is_told, "{}: {help}", subject.name());
         }
     }
 }

@@ -24,15 +24,18 @@ pub(super) fn results(results: &Results) -> Map<String, Value> {
 
 /// Returns the settings that the user asked for.
 pub(super) fn parameters(plan: &Plan) -> Value {
+    // If all designs are bare queues, none of them has a qdisc or a device.
+    let is_bare = plan.designs.iter().all(|design| design.is_peer());
+    let of_paths = |value: Value| if is_bare { Value::Null } else { value };
     let names = |designs: &[Design]| designs.iter().map(|d| d.name()).collect::<Vec<_>>();
     json!({
         "designs": names(&plan.designs),
         "manners": plan.manners.iter().map(|manners| manners.name()).collect::<Vec<_>>(),
         "threads": plan.threads,
-        "queues": plan.queues,
-        "qdisc": plan.qdisc.to_string(),
-        "device": "null",
-        "device_ns": plan.device_ns,
+        "queues": of_paths(plan.queues.into()),
+        "qdisc": of_paths(plan.qdisc.to_string().into()),
+        "device": of_paths("null".into()),
+        "device_ns": of_paths(plan.device_ns.into()),
         "pin": plan.pin,
         "seconds": number(plan.window.as_secs_f64()),
         "warm_up_seconds": number(plan.warm_up().as_secs_f64()),
@@ -51,7 +54,9 @@ fn row(row: &Row, plan: &Plan) -> Value {
     map.insert("threads".into(), row.threads.into());
     map.insert("credits".into(), json!(row.credits));
     map.insert("memory".into(), row.memory.name().into());
-    map.insert("qdisc".into(), plan.qdisc.to_string().into());
+    // A bare queue has no qdisc.
+    let qdisc = (!row.design.is_peer()).then(|| plan.qdisc.to_string());
+    map.insert("qdisc".into(), json!(qdisc));
     insert(&mut map, "packets_per_second", row.packets_per_second());
     insert(&mut map, "cpu_ns_per_packet", row.cpu_ns_per_packet());
     insert(&mut map, "cpus", row.cpus());
