@@ -59,8 +59,8 @@ impl Subject {
     ///
     /// `pfifo` gets the queue length of a Linux Ethernet device. `red` gets the numbers of the
     /// example in `tc-red(8)`, which are for 10 Mbit/s, scaled in proportion to the rate; at high
-    /// rates it averages over fewer packets, because the kernel keeps averages in 32 bits. A tree
-    /// is returned as its lines.
+    /// rates it averages over fewer packets, and above about 7.2 Gbit/s its probability is 3 %
+    /// instead of 2 %, because the kernel keeps both in 32 bits. A tree is returned as its lines.
     #[must_use]
     pub fn line(&self, marks: bool, rate: Rate) -> String {
         if let Some(tree) = &self.tree {
@@ -137,14 +137,19 @@ mod tests {
         }
     }
 
-    /// At 10 Mbit/s, `red` has the numbers of `tc-red(8)`; at high rates, the same delays.
+    /// At 10 Mbit/s, `red` has the numbers of `tc-red(8)`; at high rates, the same delays. Above
+    /// about 7.2 Gbit/s its probability is raised.
     #[test]
     fn red_is_scaled() {
         let line = |rate| red(Rate::bytes_per_second(rate));
         let same = "red limit 400000 min 30000 max 90000 avpkt 1000 burst 55 adaptive bandwidth \
                     10Mbit";
         assert_eq!(line(1_250_000), same);
-        let fast = line(1_250_000_000);
-        assert!(fast.starts_with("red limit 400000000 min 30000000 max 90000000 avpkt "), "{fast}");
+        let fast = "red limit 400000000 min 30000000 max 90000000 avpkt 2048000 burst 26 \
+                    probability 0.03 adaptive bandwidth 10Gbit";
+        assert_eq!(line(1_250_000_000), fast);
+        for (rate, is_raised) in [(894_000_000, false), (895_000_000, true)] {
+            assert_eq!(line(rate).contains(" probability 0.03 "), is_raised, "{}", line(rate));
+        }
     }
 }
