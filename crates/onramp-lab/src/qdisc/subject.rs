@@ -26,8 +26,9 @@ const SFQ_DEPTH: u32 = 127;
 /// number of flows up to which this holds.
 const SFQ_SHARE: (u32, u32) = (16, 16_384);
 /// Average number of packets in a class from which on a class may, by chance, get more packets than
-/// the 1,000 that its default `pfifo` holds.
-const CLASS_SHARE_MAX: u32 = 32;
+/// the 1,000 that its default `pfifo` holds. A tree has at most 32,766 qdiscs, so ten million packets
+/// must not need a `pfifo` for each of more classes.
+const CLASS_SHARE_MAX: u32 = 320;
 
 /// A subject of the experiment: a kind of qdisc, or a scheduler to compare it with.
 #[derive(Clone, Copy, Debug)]
@@ -214,6 +215,7 @@ mod tests {
             }
         }
         assert!(Subject::PacedFq.tree(1_000_000, 1_000_000).is_ok());
+        assert!(kind("drr").tree(100_000, 10_000_000).is_ok());
     }
 
     /// The limits of the kinds that hold more than a million packets leave room for the largest
