@@ -3,13 +3,15 @@
 //!
 //! Source: Stoica, Zhang, Ng 1997 (see `hfsc/curve.rs`); `tc-hfsc(7)`, `tc-hfsc(8)`; behaviour of
 //! Linux 7.2 `net/sched/sch_hfsc.c`.
-//! Differs: a change of a class restarts its curves. If a class has `sc` and also `rt`, then `sc`
-//! sets only `ls`; if it has `sc` and also `ls`, then `sc` sets only `rt`; the order of the options
-//! does not matter.
+//! Differs: a change of a leaf class restarts its curves. If a class has `sc` and also `rt`, then
+//! `sc` sets only `ls`; if it has `sc` and also `ls`, then `sc` sets only `rt`; the order of the
+//! options does not matter. When a class gets its first child class, the qdisc below it is removed;
+//! Linux empties that qdisc and keeps it, but cannot use, change or delete it.
 //! Invariant: at any time, a class with a curve `rt` has been served at least as much as the curve
 //! demands since the class became busy, less a packet, as long as all these curves together do not
 //! exceed the rate of the link.
 
+mod change;
 mod class;
 mod curve;
 mod sched;
@@ -64,6 +66,7 @@ pub(super) const HFSC: Kind = Kind {
     quirks: Quirks {
         added: AddedQuirks {
             root_is_class: true,
+            inner_has_no_qdisc: true,
             in_use: "HFSC class in use",
             ..AddedQuirks::NONE
         },
@@ -121,6 +124,9 @@ struct Hfsc {
     /// the qdisc wanted to be asked again (`Class::timer`), which may have passed.
     timers: BTreeSet<(Instant, usize)>,
     peeked: Option<Packet>,
+    /// Former qdiscs of leaf classes that have since got children. Their packets still count in
+    /// `held`.
+    orphans: Vec<Child>,
     /// Number of packets and bytes held, without a packet taken out by a `peek`.
     held: Backlog,
     /// How often packets were held but no class could send.
@@ -141,6 +147,7 @@ impl Hfsc {
             timer: Instant(0),
             timers: BTreeSet::new(),
             peeked: None,
+            orphans: Vec::new(),
             held: Backlog::default(),
             overlimits: 0,
         }
@@ -239,41 +246,6 @@ impl Hfsc {
         self.forget_real(class);
     }
 
-    /// Adds a class without curves, below the class `parent`. Returns its place.
-    fn add(&mut self, minor: u16, parent: u16, site: Site) -> usize {
-        let parent = self.find(parent).unwrap_or(ROOT);
-        let above = &mut self.classes[parent];
-        if parent != ROOT && above.share.is_none() {
-            // A class with children must have a share of its parent's rate (the curve `ls`). If
-            // `above` has none, its share gets the curve of its guarantee (`rt`).
-            above.share = above.real.as_ref().map(|real| Share::new(real.curve));
-        }
-        let new = Class::new(Some(parent), site);
-        let class = self.free.pop().unwrap_or(self.classes.len());
-        match self.classes.get_mut(class) {
-            Some(gone) => *gone = new,
-            None => self.classes.push(new),
-        }
-        let place = self.minors.partition_point(|(other, _)| *other < minor);
-        self.minors.insert(place, (minor, class));
-        self.count_child(class, None, Some(0));
-        class
-    }
-
-    /// Notes that the class `below` is new on the level `to`, or is removed from the level `from`.
-    /// Sets the levels of all classes above it.
-    fn count_child(&mut self, mut below: usize, mut from: Option<u32>, mut to: Option<u32>) {
-        while let Some(parent) = self.classes[below].parent {
-            let above = &mut self.classes[parent];
-            let before = above.level;
-            above.count(from, to);
-            if above.level == before {
-                return;
-            }
-            (below, from, to) = (parent, Some(before), Some(above.level));
-        }
-    }
-
     /// Returns the length of the next packet of `class`, in bytes; 0 if no packet is ready. After
     /// this call, the next packet that the class's qdisc gives is that packet.
     fn next_len(&mut self, class: usize, cx: &mut Cx<'_>) -> u32 {
@@ -289,9 +261,10 @@ impl Hfsc {
         len
     }
 
-    /// Makes a class passive if its qdisc holds no more packets.
+    /// Makes a leaf class passive if its qdisc holds no more packets.
     fn settle(&mut self, class: usize) {
-        if self.classes[class].child.held().packets == 0 && self.is_active(class) {
+        let own = &self.classes[class];
+        if own.level == 0 && own.child.held().packets == 0 && self.is_active(class) {
             self.serve(class, 0);
             self.forget_real(class);
         }
@@ -323,6 +296,9 @@ impl Qdisc for Hfsc {
     }
 
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if !self.orphans.is_empty() {
+            self.purge_orphans(cx);
+        }
         if let Some(pkt) = self.peeked.take() {
             return Dequeue::Ready(pkt);
         }
@@ -372,6 +348,7 @@ impl Qdisc for Hfsc {
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
+        self.purge_orphans(cx);
         cx.purge_one(&mut self.peeked);
         for class in &mut self.classes {
             class.child.reset(cx, &mut self.held);
@@ -398,17 +375,25 @@ impl Qdisc for Hfsc {
 
 impl Classes for Hfsc {
     fn set(&mut self, minor: u16, parent: u16, values: &Values<'_>, now: Instant) {
-        let either = |key| Curve::of(&values.list(key)).or_else(|| Curve::of(&values.list("sc")));
-        let class = self.find(minor).unwrap_or_else(|| self.add(minor, parent, values.site));
-        self.part(class);
-        let own = &mut self.classes[class];
-        own.real = either("rt").map(Real::new);
-        own.share = either("ls").map(Share::new);
-        if let Some(share) = &mut own.share {
-            share.limit = Curve::of(&values.list("ul")).map(Limit::new);
+        let curve = |key| Curve::of(&values.list(key));
+        let either = |key| curve(key).or_else(|| curve("sc"));
+        let (rt, ls) = (either("rt"), either("ls"));
+        let there = self.find(minor);
+        // The new limit of a class that has sent bytes counts from now on.
+        let start = there.map_or(0, |_| tick(now.0));
+        let class = there.unwrap_or_else(|| self.add(minor, parent, values.site));
+        let total = self.classes[class].total;
+        let limit = curve("ul").map(|curve| Limit::new(curve, start, total));
+        if self.classes[class].level > 0 {
+            if let Some(curve) = ls.or(rt) {
+                self.change_share(class, curve, limit);
+            }
+        } else {
+            self.part(class);
+            self.classes[class].share = ls.map(|ls| Share { limit, ..Share::new(ls, total) });
         }
-        let total = own.total;
-        own.share.iter_mut().for_each(|share| share.path = share.curve.at(0, total));
+        let own = &mut self.classes[class];
+        own.real = rt.map(Real::new);
         if own.child.held().packets > 0 {
             self.activate(class, 0, tick(now.0));
         }

@@ -65,8 +65,8 @@ impl Class {
     pub(super) fn restart(&mut self) {
         self.real = self.real.as_ref().map(|real| Real::new(real.curve));
         let limit = self.share.as_ref().and_then(|share| share.limit.as_ref());
-        let limit = limit.map(|limit| Limit::new(limit.curve));
-        self.share = self.share.as_ref().map(|share| Share::new(share.curve));
+        let limit = limit.map(|limit| Limit::new(limit.curve, 0, 0));
+        self.share = self.share.as_ref().map(|share| Share::new(share.curve, 0));
         if let Some(share) = &mut self.share {
             share.limit = limit;
         }
@@ -137,10 +137,11 @@ pub(super) struct Share {
 }
 
 impl Share {
-    pub(super) fn new(curve: Curve) -> Self {
+    /// Creates the share of a class that has sent `total` bytes and is not active.
+    pub(super) fn new(curve: Curve, total: u64) -> Self {
         Self {
             curve,
-            path: curve.at(0, 0),
+            path: curve.at(0, total),
             limit: None,
             active: 0,
             vt: 0,
@@ -163,8 +164,10 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    pub(super) fn new(curve: Curve) -> Self {
-        Self { curve, path: curve.at(0, 0), f: 0 }
+    /// Creates the limit of a class that has sent `total` bytes. It counts what the class sends
+    /// after the time `tick`, in units of 64 ns.
+    pub(super) fn new(curve: Curve, tick: u64, total: u64) -> Self {
+        Self { curve, path: curve.at(tick, total), f: 0 }
     }
 }
 

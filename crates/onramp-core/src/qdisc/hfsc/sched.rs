@@ -90,7 +90,11 @@ impl Hfsc {
         }
         while self.classes[class].level > 0 {
             let share = |class: usize| self.classes[class].share.as_ref();
-            let fits = |class: &usize| share(*class).is_some_and(|share| share.f <= now);
+            let fits = |class: &usize| {
+                let Some(share) = share(*class) else { return false };
+                debug_assert!(share.active > 0, "a class that is not active is in `by_vt`");
+                share.active > 0 && share.f <= now
+            };
             let next = self.classes[class].below.by_vt.values().copied().find(fits)?;
             let vt = share(next).map_or(0, |share| share.vt);
             let below = &mut self.classes[class].below;
@@ -168,7 +172,7 @@ impl Hfsc {
 
     /// Adds `len` bytes to what `class` and all classes above it have sent. If `leaves` is true,
     /// makes `class` passive in its parent's share.
-    fn book(&mut self, mut class: usize, len: u64, mut leaves: bool) {
+    pub(super) fn book(&mut self, mut class: usize, len: u64, mut leaves: bool) {
         while let Some(parent) = self.classes[class].parent {
             let turn = self.next_turn();
             let Ok([own, above]) = self.classes.get_disjoint_mut([class, parent]) else { return };

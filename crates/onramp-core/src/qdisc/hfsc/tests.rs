@@ -6,17 +6,19 @@ use super::*;
 use crate::base::params::Value;
 use crate::sched::ClassKind;
 
-/// Returns the options of a class whose curves `rt` and `ls` have a rate of 1,000 bytes per second.
-fn curves() -> Vec<Option<Value>> {
+/// Adds a class with a rate in bytes per second for each of some curves, or changes it.
+fn set(hfsc: &mut Hfsc, minor: u16, parent: u16, curves: &[(&str, u64)], now: Instant) {
     let ClassKind::Added { params, .. } = HFSC.classes else { unreachable!("it has classes") };
-    let is_both = |key| key == "sc";
-    params.iter().map(|param| is_both(param.key).then(|| Value::List(vec![0, 0, 1_000]))).collect()
+    let value = |param: &Param| {
+        let (_, rate) = curves.iter().find(|(key, _)| *key == param.key)?;
+        Some(Value::List(vec![0, 0, *rate]))
+    };
+    let given: Vec<_> = params.iter().map(value).collect();
+    hfsc.set(minor, parent, &Values { params, given: &given, site: Site::default() }, now);
 }
 
 fn add(hfsc: &mut Hfsc, minor: u16, parent: u16, now: Instant) {
-    let ClassKind::Added { params, .. } = HFSC.classes else { unreachable!("it has classes") };
-    let given = curves();
-    hfsc.set(minor, parent, &Values { params, given: &given, site: Site::default() }, now);
+    set(hfsc, minor, parent, &[("sc", 1_000)], now);
 }
 
 fn hfsc() -> Hfsc {
@@ -78,4 +80,179 @@ fn the_next_timer_is_the_first_that_has_not_passed() {
     assert_eq!((next(&hfsc, 0), hfsc.timers.len()), (20, 2));
     hfsc.reset(&mut Cx::new(Instant(0), &mut drops));
     assert_eq!((next(&hfsc, 0), hfsc.timers.len()), (25, 0));
+}
+
+const SECOND: u64 = 1_000_000_000;
+/// A rate in bytes per second at which no test waits for long.
+const FAST: u64 = 1_000_000;
+
+/// A tree of the leaf class 4 and the inner class 1, which has the leaf classes 2 and 3.
+fn family() -> Hfsc {
+    let mut hfsc = hfsc();
+    for (minor, parent) in [(1, 0), (2, 1), (3, 1), (4, 0)] {
+        set(&mut hfsc, minor, parent, &[("ls", FAST)], Instant(0));
+    }
+    hfsc
+}
+
+/// Adds `count` packets of 100 bytes to the class `minor`.
+fn fill(hfsc: &mut Hfsc, minor: u16, count: u64, cx: &mut Cx<'_>) {
+    for _ in 0..count {
+        let mut pkt = Packet::new(100);
+        pkt.priority = minor.into();
+        assert_eq!(hfsc.enqueue(pkt, cx), Verdict::Queued);
+    }
+}
+
+/// Dequeues from `cx.now` on until `until_ns`, or until the qdisc is empty. Returns the classes of
+/// the packets.
+fn drain(hfsc: &mut Hfsc, until_ns: u64, cx: &mut Cx<'_>) -> Vec<u32> {
+    let mut out = Vec::new();
+    while cx.now.0 < until_ns {
+        match hfsc.dequeue(cx) {
+            Dequeue::Ready(pkt) => out.push(pkt.priority),
+            Dequeue::NotBefore(then) => cx.now = then,
+            Dequeue::Empty => break,
+        }
+    }
+    out
+}
+
+fn count(out: &[u32], minor: u32) -> usize {
+    out.iter().filter(|class| **class == minor).count()
+}
+
+#[test]
+fn a_changed_inner_class_and_its_siblings_send_all() {
+    let (mut hfsc, mut drops) = (family(), PacketList::new());
+    let mut cx = Cx::new(Instant(SECOND), &mut drops);
+    [2, 3, 4].into_iter().for_each(|minor| fill(&mut hfsc, minor, 10, &mut cx));
+    set(&mut hfsc, 1, 0, &[("ls", 2 * FAST)], cx.now);
+    let out = drain(&mut hfsc, 2 * SECOND, &mut cx);
+    assert_eq!((out.len(), hfsc.held.packets), (30, 0));
+    assert!(hfsc.classes.iter().all(|class| class.below.by_vt.is_empty()));
+}
+
+/// The place of a class that was changed while its children held packets is free for a new class.
+#[test]
+fn a_changed_inner_class_leaves_nothing() {
+    let (mut hfsc, mut drops) = (family(), PacketList::new());
+    let mut cx = Cx::new(Instant(SECOND), &mut drops);
+    [2, 3].into_iter().for_each(|minor| fill(&mut hfsc, minor, 1, &mut cx));
+    set(&mut hfsc, 1, 0, &[("ls", FAST)], cx.now);
+    [2, 3, 1].into_iter().for_each(|minor| hfsc.remove(minor, &mut cx));
+    let below = &hfsc.classes[ROOT].below;
+    assert!(below.by_vt.is_empty() && below.by_f.is_empty());
+    set(&mut hfsc, 5, 0, &[("ls", FAST)], cx.now);
+    fill(&mut hfsc, 4, 1, &mut cx);
+    assert_eq!(drain(&mut hfsc, 2 * SECOND, &mut cx), [4]);
+}
+
+/// A change of an inner class counts at once: its siblings get the rest of the link by the new
+/// curve, and the limits of the class and its parent hold from then on.
+#[test]
+fn a_change_of_an_inner_class_counts_at_once() {
+    let (mut hfsc, mut drops) = (family(), PacketList::new());
+    let mut cx = Cx::new(Instant(SECOND), &mut drops);
+    [2, 3, 4].into_iter().for_each(|minor| fill(&mut hfsc, minor, 900, &mut cx));
+    let some = |hfsc: &mut Hfsc, cx: &mut Cx<'_>| {
+        let out: Vec<_> = (0..400)
+            .map(|_| match hfsc.dequeue(cx) {
+                Dequeue::Ready(pkt) => pkt.priority,
+                other => panic!("no class has a limit: {other:?}"),
+            })
+            .collect();
+        count(&out, 4)
+    };
+    assert!(some(&mut hfsc, &mut cx).abs_diff(200) <= 2);
+    set(&mut hfsc, 1, 0, &[("ls", 3 * FAST)], cx.now);
+    assert!(some(&mut hfsc, &mut cx).abs_diff(100) <= 2);
+    // At 1,000 bytes per second, the classes 2 and 3 send ten packets in a second. What they sent
+    // before the change does not count.
+    set(&mut hfsc, 1, 0, &[("ls", 3 * FAST), ("ul", 1_000)], cx.now);
+    let out = drain(&mut hfsc, 2 * SECOND, &mut cx);
+    assert_eq!((count(&out, 4), out.len() - count(&out, 4)), (600, 10));
+    set(&mut hfsc, 1, 0, &[("ls", FAST)], cx.now);
+    assert_eq!(drain(&mut hfsc, 3 * SECOND, &mut cx).len(), 2_700 - 800 - 610);
+}
+
+#[test]
+fn a_changed_limit_holds_below_a_class_without_one() {
+    let (mut hfsc, mut drops) = (family(), PacketList::new());
+    set(&mut hfsc, 6, 2, &[("ls", FAST)], Instant(0));
+    let mut cx = Cx::new(Instant(SECOND), &mut drops);
+    fill(&mut hfsc, 6, 100, &mut cx);
+    set(&mut hfsc, 2, 1, &[("ls", FAST), ("ul", 1_000)], cx.now);
+    assert_eq!(drain(&mut hfsc, 2 * SECOND, &mut cx).len(), 10);
+    // The class 1 has no limit, but may send no earlier than the class 2 below it.
+    let f = |minor| hfsc.classes[hfsc.find(minor)?].share.as_ref().map(|share| share.f);
+    assert!(f(1) == f(2) && f(1) > Some(tick(SECOND)), "{:?} {:?}", f(1), f(2));
+}
+
+/// A new limit of a leaf class counts from the change on, however much the class sent before.
+#[test]
+fn a_new_limit_does_not_make_up_for_the_past() {
+    let (mut hfsc, mut drops) = (family(), PacketList::new());
+    let mut cx = Cx::new(Instant(SECOND), &mut drops);
+    fill(&mut hfsc, 4, 900, &mut cx);
+    assert_eq!(drain(&mut hfsc, 2 * SECOND, &mut cx).len(), 900);
+    fill(&mut hfsc, 4, 100, &mut cx);
+    set(&mut hfsc, 4, 0, &[("ls", FAST), ("ul", 1_000)], cx.now);
+    assert_eq!(drain(&mut hfsc, 2 * SECOND, &mut cx).len(), 10);
+}
+
+/// A class, or the root, that gets its first child drops the packets in its qdisc.
+#[test]
+fn packets_of_a_class_that_gets_a_child_are_dropped() {
+    for (curves, parent) in [(&[("ls", FAST)][..], 4), (&[("rt", FAST)], 4), (&[], 0)] {
+        let (mut hfsc, mut drops) = (hfsc(), PacketList::new());
+        if parent > 0 {
+            set(&mut hfsc, parent, 0, curves, Instant(0));
+        }
+        let mut cx = Cx::new(Instant(SECOND), &mut drops);
+        fill(&mut hfsc, parent, 11, &mut cx);
+        assert!(matches!(hfsc.dequeue(&mut cx), Dequeue::Ready(_)));
+        let sent = hfsc.counters(parent).0.packets;
+        set(&mut hfsc, 5, parent, &[("ls", FAST)], cx.now);
+        assert_eq!((hfsc.held.packets, hfsc.counters(parent).1.packets), (10, 0));
+        fill(&mut hfsc, 5, 3, &mut cx);
+        assert_eq!(drain(&mut hfsc, 2 * SECOND, &mut cx), [5, 5, 5], "{curves:?}");
+        assert_eq!((hfsc.held, hfsc.counters(parent).0.packets), (Backlog::default(), sent));
+        let reasons: Vec<_> = cx.drops.metas().map(|meta| meta.drop_reason).collect();
+        assert_eq!(reasons, [Some(DropReason::Purged); 10], "{curves:?}");
+    }
+}
+
+#[test]
+fn a_reset_drops_the_packets_of_a_class_that_got_a_child() {
+    let (mut hfsc, mut drops) = (family(), PacketList::new());
+    let mut cx = Cx::new(Instant(SECOND), &mut drops);
+    fill(&mut hfsc, 4, 10, &mut cx);
+    set(&mut hfsc, 5, 4, &[("ls", FAST)], cx.now);
+    hfsc.reset(&mut cx);
+    assert_eq!((hfsc.held, cx.drops.len()), (Backlog::default(), 10));
+}
+
+/// What a class sent under its guarantee alone does not count against its children.
+#[test]
+fn a_class_that_gets_a_share_by_a_child_owes_nothing() {
+    let (mut hfsc, mut drops) = (hfsc(), PacketList::new());
+    set(&mut hfsc, 1, 0, &[("rt", FAST)], Instant(0));
+    set(&mut hfsc, 4, 0, &[("ls", FAST)], Instant(0));
+    let mut cx = Cx::new(Instant(SECOND), &mut drops);
+    fill(&mut hfsc, 1, 900, &mut cx);
+    assert_eq!(drain(&mut hfsc, 2 * SECOND, &mut cx).len(), 900);
+    set(&mut hfsc, 2, 1, &[("ls", FAST)], cx.now);
+    [2, 4].into_iter().for_each(|minor| fill(&mut hfsc, minor, 100, &mut cx));
+    let out = drain(&mut hfsc, 2 * SECOND, &mut cx);
+    assert!(count(&out[..100], 2).abs_diff(50) <= 2);
+}
+
+#[test]
+fn a_recount_of_an_inner_class_leaves_its_children_active() {
+    let (mut hfsc, mut drops) = (family(), PacketList::new());
+    let mut cx = Cx::new(Instant(SECOND), &mut drops);
+    fill(&mut hfsc, 2, 10, &mut cx);
+    Classes::recount(&mut hfsc, 1);
+    assert_eq!(drain(&mut hfsc, 2 * SECOND, &mut cx).len(), 10);
 }

@@ -97,6 +97,15 @@ impl Child {
         self.idle
     }
 
+    /// Puts `new` in the place of this child, and returns this child with its packets. The class's
+    /// own counters stay with the class.
+    pub(crate) fn replace(&mut self, new: Self) -> Self {
+        let mut old = std::mem::replace(self, new);
+        std::mem::swap(&mut self.counters, &mut old.counters);
+        self.counters.restart();
+        old
+    }
+
     /// Calls `f` with the child's qdisc and counts the packets that `f` drops. After that, the
     /// caller must correct the parent's backlog, for example by [`Classes::recount`], because `f`
     /// may have changed which packets the qdisc holds.

@@ -133,6 +133,26 @@ fn what_goes_takes_along_what_stands_below_it() {
     assert_eq!(tree.lines(), ["qdisc add dev e root handle 1: htb"]);
 }
 
+#[test]
+fn a_class_that_gets_a_child_loses_its_qdisc() {
+    for (kind, options) in [("htb", "htb rate 1mbit"), ("hfsc", "hfsc ls rate 1mbit")] {
+        let lines = [
+            format!("qdisc add dev e root handle 1: {kind}"),
+            format!("class add dev e parent 1: classid 1:6 {options}"),
+            "qdisc add dev e parent 1:6 handle 10: prio".into(),
+            "qdisc add dev e parent 10:2 handle 20: pfifo limit 7".into(),
+            format!("class add dev e parent 1:6 classid 1:7 {options}"),
+        ];
+        let mut tree = setup(&lines.each_ref().map(String::as_str));
+        assert_eq!(tree.taken().len(), 2, "{options}");
+        assert_eq!((tree.spec(0x10), tree.spec(0x20)), (None, None), "{options}");
+        let lines = tree.lines();
+        let again = setup(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(again.lines(), lines);
+        tree.apply("qdisc add dev e parent 1:7 handle 10: pfifo").expect("the number is free");
+    }
+}
+
 /// All filters of an `ingress` are stored under one handle, whatever parent the commands give.
 /// Filters of a `clsact` are stored under two: for incoming and for outgoing packets.
 #[test]
