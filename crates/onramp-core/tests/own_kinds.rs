@@ -1,8 +1,8 @@
 //! Kinds of qdiscs of a program's own, named in the text of one qdisc and in lines of `tc`.
 
-use onramp_core::params::{Default, Param, Unit, Values};
+use onramp_core::params::{Default, Param, Unit, Value, Values};
 use onramp_core::qdisc::{
-    Backlog, Changes, Cx, Dequeue, KINDS, Kind, Peek, Qdisc, Quirks, Verdict,
+    Backlog, Changes, ClassOption, Cx, Dequeue, KINDS, Kind, Peek, Qdisc, Quirks, Verdict,
 };
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, Query};
@@ -255,6 +255,16 @@ fn a_kind_that_no_text_could_name_is_refused() {
     let option = |key| Param::new(key, Unit::Count, Default::Off, "");
     let leak = |params: Vec<Param>| &*params.leak();
     let quirks = Quirks { stands_at_root: true, ..Quirks::NONE };
+    let follows = Quirks { follows_txqueuelen: true, ..Quirks::NONE };
+    let set_help = Quirks {
+        class_option: Some(ClassOption {
+            params: leak(vec![option("help")]),
+            missing: "",
+            no_class: "",
+            set: |_, _, value| Ok(("limit", Value::Number(value))),
+        }),
+        ..Quirks::NONE
+    };
     const LETTERS: &str = "expected letters, digits, `_`, `-` and `.`, the first of them a letter";
     for (wrong, why) in [
         (kind("", &[]), format!("kind: {LETTERS}")),
@@ -295,6 +305,16 @@ fn a_kind_that_no_text_could_name_is_refused() {
             "kind: unexpected \"a\": only built-in kinds may have the quirks stands_at_root, \
              has_queue_trees, chooses_queue, filters_only and shown_below"
                 .into(),
+        ),
+        (
+            Kind { quirks: follows, changes: Changes::No, ..kind("a", &[]) },
+            "kind: unexpected \"a\": the quirk follows_txqueuelen changes a running qdisc, so it \
+             needs `Changes::Yes`"
+                .into(),
+        ),
+        (
+            Kind { quirks: set_help, ..kind("a", &[]) },
+            r#"kind a: "help": this word asks for help; choose another name"#.into(),
         ),
     ] {
         let kinds = Kinds::new([&NEWEST, &*Box::leak(Box::new(wrong))]);

@@ -73,24 +73,21 @@ impl Netdev {
 
     /// Returns the kind of the device's root qdisc, as `ip link` shows it.
     pub(crate) fn qdisc(&self) -> &'static str {
-        match self.link.setup().root_id() {
-            Some(kind) => kind,
+        let setup = self.link.setup();
+        match (setup.root_id(), &setup.facts().fallback) {
+            (Some(kind), _) => kind,
+            (None, Some(default)) if self.was_up => default.kind().id,
             // No command has added a qdisc, and the device was never up, so it has no default qdisc
             // yet.
-            None if !self.was_up => "noop",
-            None => self.default_qdisc(),
+            _ => "noop",
         }
-    }
-
-    fn default_qdisc(&self) -> &'static str {
-        default_qdisc(self.kind, self.txqueuelen, self.queues)
     }
 
     /// Tells the device's tree of qdiscs the present properties of the device, such as the size of
     /// its largest packet.
     pub(crate) fn describe(&self) {
         let facts = Facts {
-            fallback: self.default_qdisc().parse().ok(),
+            fallback: default_qdisc(self.kind, self.txqueuelen, self.queues).parse().ok(),
             queues: u16::try_from(self.queues).unwrap_or(u16::MAX),
             txqueuelen: self.txqueuelen,
             mtu: self.packet_max(),
@@ -125,7 +122,8 @@ impl Netdev {
     }
 }
 
-/// Returns the kind of qdisc that the device has if no command has added one.
+/// Returns the kind of qdisc that a device gets by default when it is set up for the first time, or
+/// when a command deletes its root.
 pub(crate) fn default_qdisc(kind: &Type, txqueuelen: u32, queues: usize) -> &'static str {
     if kind.no_queue || txqueuelen == 0 {
         "noqueue"

@@ -97,7 +97,7 @@ pub struct Quirks {
     /// Whether the qdisc chooses the transmit queue of each packet.
     pub chooses_queue: bool,
     /// Whether a qdisc of this kind in front of a transmit queue (at the root, or below an `mq`)
-    /// takes over the device's `txqueuelen` when it changes.
+    /// takes over the device's `txqueuelen` when it changes. The kind needs [`Changes::Yes`].
     pub follows_txqueuelen: bool,
     /// Makes explicit those defaults that follow from the device and that the table of options does
     /// not have as [`Default`](crate::params::Default). The arguments are the values of the qdisc

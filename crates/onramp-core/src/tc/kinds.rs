@@ -4,7 +4,7 @@
 use crate::base::ConfigError;
 use crate::base::params::Param;
 use crate::qdisc::{INGRESS, KINDS};
-use crate::sched::{ClassKind, Kind};
+use crate::sched::{Changes, ClassKind, Kind};
 
 /// Words that have another meaning where a line of `tc` may have the name of a kind.
 const RESERVED: &[&str] = &[
@@ -105,8 +105,9 @@ impl Kinds {
     ///
     /// Returns a [`ConfigError`] that says which kind no text could name, or no tree could have:
     /// its name is no word, or the name of another kind, or a word with another meaning in lines of
-    /// `tc`; two of its options have the same name; or it has [`Quirks`](crate::qdisc::Quirks) that
-    /// only built-in kinds may have.
+    /// `tc`; two of its options have the same name; it has [`Quirks`](crate::qdisc::Quirks) that
+    /// only built-in kinds may have; or it follows the device's `txqueuelen`, although its
+    /// [`Changes`](crate::qdisc::Changes) allow no change.
     pub fn new(own: impl IntoIterator<Item = &'static Kind>) -> Result<Self, ConfigError> {
         let mut kinds = Self::default();
         own.into_iter().try_for_each(|kind| kinds.add(kind))?;
@@ -171,6 +172,14 @@ impl Kinds {
         check_options(kind.id, kind.params)?;
         if let ClassKind::Added { params, .. } = kind.classes {
             check_options(kind.id, params)?;
+        }
+        if let Some(option) = &kind.quirks.class_option {
+            check_options(kind.id, option.params)?;
+        }
+        if kind.quirks.follows_txqueuelen && kind.changes != Changes::Yes {
+            return wrong(
+                "the quirk follows_txqueuelen changes a running qdisc, so it needs `Changes::Yes`",
+            );
         }
         if kind.quirks.is_of_a_device() {
             return wrong(

@@ -70,6 +70,9 @@ pub struct Setup {
     order: QdiscOrder,
     /// What is known of the device in front of which the tree stands.
     facts: Facts,
+    /// The device's new default qdisc, if the default qdisc that stands at the root is an older
+    /// one. It becomes the default as soon as a command adds a root.
+    next_fallback: Option<Spec>,
     /// The `ingress` or `clsact`, if there is one. It has the filters for incoming packets; a
     /// `clsact` also has those for outgoing packets.
     ingress: Option<Box<Node>>,
@@ -99,6 +102,7 @@ pub struct Taken {
 pub struct Facts {
     /// The qdisc that stands at the root while no command has added one; its handle is zero. `None`
     /// means that the tree cannot be built until a command adds a root.
+    /// [`Setup::device_changed`] says when a new one comes into force.
     pub fallback: Option<Spec>,
     /// Number of transmit queues of the device, or zero if unknown.
     pub queues: u16,
@@ -273,6 +277,7 @@ impl Setup {
     pub fn of_device(&mut self, name: &str, facts: Facts) {
         self.device = Some(name.to_owned());
         self.facts = facts;
+        self.next_fallback = None;
     }
 
     /// Returns the device's name, if it has one.

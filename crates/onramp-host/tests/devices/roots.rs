@@ -180,3 +180,63 @@ fn roots_change_under_load() {
     assert_eq!((stats.submitted, stats.held), (out, 0));
     assert!(sent(&link).iter().all(|sent| *sent > 0));
 }
+
+/// The kind of the device's root qdisc, as `ip link` and `tc qdisc` show it.
+fn shown_root(host: &mut Host) -> String {
+    let (link, tree) = (out(host, "ip link show u0"), out(host, "tc qdisc show dev u0"));
+    let after = |text: &str, word| {
+        let kind = text.split(' ').skip_while(|found| *found != word).nth(1);
+        kind.expect("a kind").to_owned()
+    };
+    let (shown, listed) = (after(&link, "qdisc"), after(&tree, "qdisc"));
+    assert_eq!(shown, listed, "{link}{tree}");
+    shown
+}
+
+/// As in Linux, `txqueuelen` decides which default qdisc a device gets when it gets one, and leaves
+/// the default qdisc that is there.
+#[test]
+fn a_default_qdisc_stays_until_a_root_is_deleted() {
+    let far = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let far = far.local_addr().expect("an address");
+    for (queues, usual) in [(1, "pfifo_fast"), (2, "mq")] {
+        let add = format!(
+            "ip link add u0 txqueuelen 0 numtxqueues {queues} type udp local 127.0.0.1:0 remote \
+             {far}"
+        );
+        let mut host = host(&[&add]);
+        let link = host.link("u0").expect("there is such a device");
+        let mut sender = link.sender();
+        let flows: Vec<_> =
+            (0..queues).map(|queue| sender.flow_with(None, Mapping::Port(queue))).collect();
+        let mut step = |host: &mut Host, line: &str| {
+            done(host, line);
+            for flow in &flows {
+                (0..3).for_each(|_| sender.try_send(flow, b"x").expect("the port is alive"));
+            }
+            (0..queues).for_each(|queue| assert!(link.views(queue).is_ok(), "{line}: {queue}"));
+        };
+        for length in [500, 0] {
+            step(&mut host, &format!("ip link set u0 txqueuelen {length}"));
+        }
+        step(&mut host, "ip link set u0 up");
+        for length in [500, 0, 500] {
+            step(&mut host, &format!("ip link set u0 txqueuelen {length}"));
+            assert_eq!(shown_root(&mut host), "noqueue", "{length}");
+        }
+        for line in ["down", "up"] {
+            step(&mut host, &format!("ip link set u0 {line}"));
+            assert_eq!(shown_root(&mut host), "noqueue", "{line}");
+        }
+        step(&mut host, "tc qdisc add dev u0 root handle 1: fq");
+        step(&mut host, "tc qdisc del dev u0 root");
+        assert_eq!(shown_root(&mut host), usual);
+        for length in [0, 500, 0] {
+            step(&mut host, &format!("ip link set u0 txqueuelen {length}"));
+            assert_eq!(shown_root(&mut host), usual, "{length}");
+        }
+        step(&mut host, "tc qdisc add dev u0 root handle 1: fq");
+        step(&mut host, "tc qdisc del dev u0 root");
+        assert_eq!(shown_root(&mut host), "noqueue");
+    }
+}

@@ -133,18 +133,23 @@ impl Link {
     /// a transmit queue gets a new `txqueuelen` at once. A host of devices calls this method; a
     /// program with a link of its own has no need to.
     ///
+    /// Once the device has been up, a default qdisc at the root stays there, as in Linux: a new
+    /// [`fallback`](Facts::fallback) stands at the root only after a command has added another root
+    /// and a later one has deleted it.
+    ///
     /// If flows move to other ports by this call, because one root serves all ports from now on, or
     /// no longer does, the link builds the trees of all ports anew and drops the packets that they
     /// hold (drop reason `purged`), as [`set_tree`](Self::set_tree) does. Otherwise newer packets
-    /// of a flow could overtake them.
+    /// of a flow could overtake them. It also does so if a device that has never been up gets
+    /// another fallback.
     pub fn describe_device(&self, name: &str, facts: Facts) {
         let shared = self.shared();
         let Some(mut plan) = shared.plan() else { return };
         plan.mtu = Some(facts.mtu);
         plan.shares_root = true;
         let resizes = facts.txqueuelen != plan.tree.facts().txqueuelen;
-        Arc::make_mut(&mut plan.tree).device_changed(name, facts);
-        if shared.follow(&plan) {
+        let is_new = Arc::make_mut(&mut plan.tree).device_changed(name, facts);
+        if shared.follow(&plan) || is_new {
             // A port whose device blocks is marked as stale, and gets the tree with the next
             // change.
             let _ = shared.rebuild(&plan);

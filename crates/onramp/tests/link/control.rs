@@ -77,6 +77,90 @@ fn a_new_txqueuelen_reaches_a_pfifo_fast() {
     });
 }
 
+/// The facts about a device with `queues` queues and the default qdisc that Linux gives to a new
+/// device with this `txqueuelen`.
+fn described(queues: usize, txqueuelen: u32, dormant: bool) -> Facts {
+    let fallback = match (txqueuelen, queues) {
+        (0, _) => "noqueue",
+        (_, 1) => "pfifo_fast",
+        _ => "mq",
+    };
+    Facts {
+        fallback: fallback.parse().ok(),
+        queues: queues.try_into().expect("few"),
+        txqueuelen,
+        mtu: 1_514,
+        dormant,
+        ports: true,
+    }
+}
+
+/// The device has a full ring that never empties, so that packets wait in its default qdisc.
+fn stuck(queues: usize, txqueuelen: u32) -> Link {
+    let device = || Box::new(Null::default().with_ring(1, Duration::MAX)) as Box<dyn Device>;
+    let mut tree = Setup::default();
+    tree.of_device("d0", described(queues, txqueuelen, false));
+    let link = Link::devices((0..queues).map(|_| device())).tree(&tree);
+    link.credits(credits(1_000)).build().expect("a link")
+}
+
+/// As in Linux, the default qdisc that a device got when it was set up stays at the root, whatever
+/// `txqueuelen` follows, and a default qdisc that is attached later is the one of that time.
+#[test]
+fn a_default_qdisc_stays_as_the_txqueuelen_changes() {
+    in_time(|| {
+        for queues in [1, 2] {
+            let link = stuck(queues, 0);
+            let describe = |txqueuelen| {
+                link.describe_device("d0", described(queues, txqueuelen, false));
+                (0..queues).for_each(|port| assert!(link.views(port).is_ok(), "{port} is alive"));
+            };
+            let mut sender = link.sender();
+            let flow = sender.flow_with(None, Mapping::Port(queues - 1));
+            let mut send = || sender.try_send(&flow, b"x").expect("the port is alive");
+            (0..4).for_each(|_| send());
+            for txqueuelen in [0, 500, 0, 500] {
+                describe(txqueuelen);
+                assert_eq!(names(&link.tree_views()), ["noqueue 0: root"], "{txqueuelen}");
+            }
+            link.change("qdisc add dev d0 root handle 1: fq").expect("there is no root");
+            link.change("qdisc del dev d0 root").expect("there is a root");
+            let attached = match queues {
+                1 => vec!["pfifo_fast 0: root"],
+                _ => vec!["mq 0: root", "pfifo_fast 0: 0:1", "pfifo_fast 0: 0:2"],
+            };
+            describe(500);
+            let before = link.stats().held;
+            (0..40).for_each(|_| send());
+            until("all wait", || link.stats().held == before + 40);
+            for txqueuelen in [500, 0, 500, 0] {
+                describe(txqueuelen);
+                assert_eq!(names(&link.tree_views()), attached, "{txqueuelen}");
+                assert_eq!(link.stats().held, before + 40, "{txqueuelen}");
+            }
+            describe(30);
+            until("the pfifo_fast is shorter", || link.stats().held < before + 40);
+        }
+    });
+}
+
+/// The default qdisc of a device that has never been up is not attached yet: it follows the device.
+#[test]
+fn a_default_qdisc_follows_until_the_device_is_up() {
+    in_time(|| {
+        for queues in [1, 2] {
+            let link = stuck(queues, 0);
+            for (txqueuelen, dormant) in [(0, true), (500, true), (500, false)] {
+                link.describe_device("d0", described(queues, txqueuelen, dormant));
+            }
+            let mut sender = link.sender();
+            let flow = sender.flow_with(None, Mapping::Port(queues - 1));
+            (0..40).for_each(|_| sender.try_send(&flow, b"x").expect("the port is alive"));
+            until("a pfifo_fast holds them", || link.stats().held == 40 - 1);
+        }
+    });
+}
+
 #[test]
 fn a_class_of_mq_is_changed_alone() {
     in_time(|| {

@@ -378,6 +378,7 @@ impl Setup {
         self.places.insert(parent, major);
         if parent.is_none() {
             self.root = Some(major);
+            self.facts.fallback = self.next_fallback.take().or_else(|| self.facts.fallback.take());
         } else {
             self.order.add(major);
         }

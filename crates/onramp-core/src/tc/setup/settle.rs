@@ -2,8 +2,8 @@
 //! changes.
 //!
 //! Source: behaviour of Linux 7.2, whose qdiscs compute defaults from `psched_mtu` and
-//! `tx_queue_len` when they are added; `dev_qdisc_change_tx_queue_len` of
-//! `net/sched/sch_generic.c`.
+//! `tx_queue_len` when they are added; `dev_qdisc_change_tx_queue_len` and
+//! `attach_default_qdiscs` of `net/sched/sch_generic.c`.
 
 use super::{Facts, Setup, class_params};
 use crate::base::Handle;
@@ -15,12 +15,23 @@ impl Setup {
     /// As in Linux, the qdiscs and classes keep the defaults that the device gave them when they
     /// were added, such as the quantum of an `fq`. From now on, the description has these defaults
     /// as explicit options.
-    pub fn device_changed(&mut self, name: &str, facts: Facts) {
+    ///
+    /// Also as in Linux, once the device has been up, a default qdisc at the root stays there: a
+    /// new [`fallback`](Facts::fallback) stands at the root only after a command has added another
+    /// root and a later one has deleted it. Returns whether another default qdisc stands at the
+    /// root now, so that a running tree must be built anew.
+    pub fn device_changed(&mut self, name: &str, mut facts: Facts) -> bool {
         let of_device = |facts: &Facts| (facts.mtu, facts.txqueuelen);
         if self.facts.mtu != 0 && of_device(&facts) != of_device(&self.facts) {
             self.settle();
         }
+        let before = self.facts.fallback.take();
+        let is_other = self.root.is_none() && before != facts.fallback;
+        let stays = is_other && before.is_some() && !self.facts.dormant;
+        let next = if stays { std::mem::replace(&mut facts.fallback, before) } else { None };
         self.of_device(name, facts);
+        self.next_fallback = next;
+        is_other && !stays
     }
 
     /// Makes explicit the options of all qdiscs and classes that follow from the device.

@@ -169,3 +169,31 @@ fn a_device_that_is_not_known_gives_nothing() {
         Some(Value::Number(3_028))
     );
 }
+
+/// A default qdisc that stands at the root stays there, unless the device has never been up.
+#[test]
+fn a_default_qdisc_stays() {
+    let with = |fallback: &str, dormant| Facts {
+        fallback: fallback.parse().ok(),
+        dormant,
+        ..facts(1_514, 1_000)
+    };
+    let default = |tree: &Setup| tree.facts().fallback.as_ref().map(|spec| spec.kind().id);
+    let mut tree = Setup::default();
+    for (fallback, dormant, is_new, now) in [
+        ("noqueue", true, true, "noqueue"),
+        ("pfifo_fast", true, true, "pfifo_fast"),
+        ("noqueue", false, true, "noqueue"),
+        ("pfifo_fast", false, false, "noqueue"),
+        ("noqueue", false, false, "noqueue"),
+        ("mq", false, false, "noqueue"),
+    ] {
+        assert_eq!(tree.device_changed("e", with(fallback, dormant)), is_new, "{fallback}");
+        assert_eq!(default(&tree), Some(now), "{fallback}");
+    }
+    tree.apply("qdisc add dev e root fq").expect("there is no root");
+    assert_eq!(default(&tree), Some("mq"));
+    assert!(!tree.device_changed("e", with("pfifo_fast", false)), "a root is there");
+    tree.apply("qdisc del dev e root").expect("there is a root");
+    assert_eq!(default(&tree), Some("pfifo_fast"));
+}
