@@ -26,8 +26,8 @@ const SFQ_DEPTH: u32 = 127;
 /// number of flows up to which this holds.
 const SFQ_SHARE: (u32, u32) = (16, 16_384);
 /// Average number of packets in a class from which on a class may, by chance, get more packets than
-/// the 1,000 that its default `pfifo` holds. A tree has at most 32,766 qdiscs, so ten million packets
-/// must not need a `pfifo` for each of more classes.
+/// the 1,000 that its default `pfifo` holds. A tree has at most 32,766 qdiscs, so ten million
+/// packets must not need a `pfifo` for each of more classes.
 const CLASS_SHARE_MAX: u32 = 320;
 
 /// A subject of the experiment: a kind of qdisc, or a scheduler to compare it with.
