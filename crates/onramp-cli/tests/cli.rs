@@ -43,7 +43,7 @@ use serde_json::Value;
 /// the background made them ignore SIGINT. The program would inherit that and, as it should, go on
 /// when a test interrupts it; so `env` gives the signals their usual effect again.
 fn onramp<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
-    let mut command = Command::new("env");
+    let mut command = Command::new("/usr/bin/env");
     command.args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_onramp")]);
     command.args(arguments).stdin(Stdio::null());
     command

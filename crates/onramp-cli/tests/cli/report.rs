@@ -81,7 +81,8 @@ fn every_experiment_has_a_page() {
         let told = stderr(&output);
         assert_eq!(output.status.code(), Some(0), "{line}: {told}");
         let half = name == "kernel" && told.contains("warning: only Onramp's side is measured");
-        assert!(told.is_empty() || half, "{line}: {told}");
+        let without_sfq = name == "qdisc" && told.contains("warning: --flows 1 leaves sfq out");
+        assert!(told.is_empty() || half || without_sfq, "{line}: {told}");
         let page = String::from_utf8(output.stdout).expect("a page is UTF-8");
         assert!(!page.contains("of kernel, noqueue"), "floors are not compared: {page}");
         assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"), "{page}");

@@ -82,7 +82,7 @@ fn the_process() {
 fn process(role: &str, variables: &[(&str, &str)]) -> Command {
     let own = std::env::current_exe().expect("it runs");
     // If the tests run in the background of a shell, they ignore SIGINT; the daemon must not.
-    let mut command = Command::new("env");
+    let mut command = Command::new("/usr/bin/env");
     command
         .args(["--default-signal=HUP,INT,TERM", "sh", "-c", "ulimit -Sn 200; exec \"$0\" \"$@\""])
         .arg(own);

@@ -11,7 +11,8 @@ fn lines_scale_with_the_rate() {
         Subject::new(name).expect(name).line(marks, Rate::bytes_per_second(rate))
     };
     // The parameters of `red` in tc-red(8) are for 10 Mbit/s. At 1 Gbit/s they are a hundred times
-    // as large. At low rates they do not fall below a minimum.
+    // as large, and `red` averages over packets of 32,000 bytes. At low rates they do not fall
+    // below a minimum.
     for (rate, numbers) in [
         (
             1_250_000,
@@ -19,7 +20,7 @@ fn lines_scale_with_the_rate() {
         ),
         (
             125_000_000,
-            "limit 40000000 min 3000000 max 9000000 avpkt 1000 burst 5500 adaptive bandwidth 1Gbit",
+            "limit 40000000 min 3000000 max 9000000 avpkt 32000 burst 171 adaptive bandwidth 1Gbit",
         ),
         (1_250, "limit 40000 min 3000 max 9000 avpkt 1000 burst 6 adaptive bandwidth 10Kbit"),
     ] {
