@@ -107,7 +107,7 @@ impl Kinds {
     /// its name is no word, or the name of another kind, or a word with another meaning in lines of
     /// `tc`; two of its options have the same name; it has [`Quirks`](crate::qdisc::Quirks) that
     /// only built-in kinds may have; or it follows the device's `txqueuelen`, although its
-    /// [`Changes`](crate::qdisc::Changes) allow no change.
+    /// [`Changes`] allow no change.
     pub fn new(own: impl IntoIterator<Item = &'static Kind>) -> Result<Self, ConfigError> {
         let mut kinds = Self::default();
         own.into_iter().try_for_each(|kind| kinds.add(kind))?;
