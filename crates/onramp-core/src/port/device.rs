@@ -211,11 +211,11 @@ pub trait Device: Send {
 /// assert_eq!(device.transmit(&mut burst, &mut done, Instant(0)).retry_at, None);
 /// ```
 #[derive(Clone, Debug)]
-pub struct DeviceWaker(Arc<Link>);
+pub struct DeviceWaker(Arc<Connection>);
 
 /// The connection between a device and its port.
 #[derive(Debug)]
-struct Link {
+struct Connection {
     room: Room,
     /// Makes a thread visit the port.
     visit: Waker,
@@ -237,7 +237,7 @@ impl DeviceWaker {
     /// [visit](super::Port::visit) the port soon.
     #[must_use]
     pub fn new(visit: Waker) -> Self {
-        Self(Arc::new(Link { room: Room::default(), visit }))
+        Self(Arc::new(Connection { room: Room::default(), visit }))
     }
 
     /// Tells the port that the device has room again. If the port waits for that, it offers the

@@ -270,10 +270,10 @@ impl Kind {
     /// value of its options:
     ///
     /// ```
-    /// # use onramp_core::qdisc::{Changes, Kind, Qdisc};
-    /// # fn build(_: &onramp_core::params::Values<'_>) -> Box<dyn Qdisc> { unimplemented!() }
-    /// static MINE: Kind =
-    ///     Kind { changes: Changes::Yes, ..Kind::new("mine", "what it does", &[], build) };
+    /// # use onramp_core::{params::Values, qdisc::{Changes, Kind, Qdisc}};
+    /// const fn mine(build: fn(&Values<'_>) -> Box<dyn Qdisc>) -> Kind {
+    ///     Kind { changes: Changes::Yes, ..Kind::new("mine", "what it does", &[], build) }
+    /// }
     /// ```
     #[must_use]
     pub const fn new(
