@@ -91,9 +91,15 @@ impl Conversation {
         if line.is_empty() { Value::Null } else { serde_json::from_str(&line).expect("JSON") }
     }
 
+    /// Sends `request` and reads the reply. A daemon that refuses a client writes its reason and
+    /// closes without reading, so a failed write counts only if there is no reply.
     fn ask(&mut self, request: &Value) -> Value {
-        self.write(format!("{request}\n").as_bytes());
-        self.read()
+        let sent = self.0.get_ref().write_all(format!("{request}\n").as_bytes());
+        let reply = self.read();
+        if reply.is_null() {
+            sent.expect("the daemon reads the request, or says why it does not");
+        }
+        reply
     }
 
     /// Returns whether the daemon has closed the connection.
