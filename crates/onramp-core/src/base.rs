@@ -4,6 +4,7 @@ pub(crate) mod counters;
 pub mod dissect;
 pub(crate) mod ecn;
 pub(crate) mod error;
+pub mod frame;
 pub(crate) mod handle;
 pub mod params;
 pub(crate) mod rate;

@@ -142,6 +142,7 @@ mod plug;
 mod prio;
 mod qfq;
 mod red;
+mod series;
 mod sfq;
 mod skbprio;
 mod tbf;
@@ -215,6 +216,7 @@ pub const KINDS: &[Kind] = &[
     dualpi2::DUALPI2,
     mq::MQ,
     mq::MQPRIO,
+    series::SERIES,
 ];
 
 /// The kinds of qdiscs that only hold filters for packets as they come in to a device or leave it.

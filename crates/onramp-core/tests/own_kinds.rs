@@ -121,7 +121,7 @@ fn a_text_names_the_kind_with_its_options() {
         assert_eq!(kinds().spec(text).expect_err(text).to_string(), why);
     }
     let error = kinds().spec("nevest").expect_err("a wrong name").to_string();
-    assert!(error.ends_with(", mqprio, newest, fixed"), "{error}");
+    assert!(error.ends_with(", mqprio, series, newest, fixed"), "{error}");
     assert!("newest".parse::<Spec>().is_err(), "only a set knows the kind");
 }
 

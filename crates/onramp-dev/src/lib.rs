@@ -3,6 +3,7 @@
 //! * [`Udp`]: uses one UDP socket as one transmit queue; consecutive packets of a flow leave as one
 //!   message to the kernel.
 //! * [`Loopback`]: hands packets to receivers of the same process, without a copy.
+//! * [`Tap`]: a TUN or TAP device of the kernel, for frames in both directions.
 //! * [`Null`]: sends nothing; takes packets at once, or simulates the processor time and the packet
 //!   rate of a network card.
 //!
@@ -17,6 +18,8 @@ mod loopback;
 mod null;
 mod spin;
 mod sys;
+#[cfg(feature = "tap")]
+mod tap;
 #[cfg(feature = "udp")]
 mod udp;
 mod wait;
@@ -28,10 +31,14 @@ pub use loopback::{Loopback, LoopbackStats, Network, Receiver, ReceiverStats, Re
 pub use null::{Null, NullStats};
 #[doc(hidden)]
 pub use sys::run_in_child;
+#[cfg(feature = "tap")]
+pub use sys::set_interface_up;
 pub use sys::{
     Priority, SocketMemory, current_cpu, exact_timers, forks, pin_thread, set_thread_priority,
     socket_memory, watch_forks,
 };
+#[cfg(feature = "tap")]
+pub use tap::{Tap, TapOptions, TapReceiver, TapStats};
 #[cfg(feature = "udp")]
 pub use udp::{Udp, UdpOptions, UdpStats};
 pub use wait::ThreadWaker;

@@ -8,6 +8,8 @@ mod mmsg;
 #[cfg(feature = "udp")]
 mod sockopt;
 mod time;
+#[cfg(feature = "tap")]
+mod tun;
 
 pub use fork::{forks, run_in_child, watch_forks};
 pub use measure::{SocketMemory, socket_memory};
@@ -19,3 +21,10 @@ pub(crate) use mmsg::{Close, Messages};
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_segment};
 pub(crate) use time::monotonic_ns;
 pub use time::{Priority, current_cpu, exact_timers, pin_thread, set_thread_priority};
+#[cfg(feature = "tap")]
+pub use tun::set_interface_up;
+#[cfg(feature = "tap")]
+pub(crate) use tun::{
+    TunFlags, add_interface_address, interface_mtu, open_tun, read_frame, set_interface_mtu,
+    set_tun_offload, write_frame,
+};

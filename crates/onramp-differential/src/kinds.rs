@@ -221,6 +221,7 @@ pub const LEFT_OUT: &[(&str, &[&str], &str)] = &[
     ),
     ("multiq", &[], "its bands are the device's transmit queues, and the kernel's device has one"),
     ("noop", &[], "tc cannot add it"),
+    ("series", &[], "Linux does not have it"),
     (
         "noqueue",
         &[],

@@ -31,7 +31,7 @@ pub use gate::Gate;
 pub use intake::{Full, Intake, Owner, Pushed};
 pub use list::PacketList;
 pub use mailbox::{Mailbox, Reader, Undelivered};
-pub use meta::{Layer, Meta};
+pub use meta::{Layer, Meta, PartialChecksum};
 pub use node::PAYLOAD_MAX;
 pub use packet::Packet;
 pub use pool::{Armed, Bell, Completion, Credits, Pool};

@@ -69,3 +69,16 @@ pub enum Layer {
     /// The payload begins with an Ethernet header.
     Ethernet,
 }
+
+/// A checksum in a frame that the sender has left to the device (`CHECKSUM_PARTIAL`): the field
+/// contains the sum of the pseudo-header only. The device, or a program, adds the bytes from
+/// [`start`](Self::start) to the end of the frame, and writes the complement into the field.
+///
+/// Source: virtio 1.3, section 5.1.6.2, `VIRTIO_NET_HDR_F_NEEDS_CSUM`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartialChecksum {
+    /// Offset in the payload of the first byte that the checksum covers: the transport header.
+    pub start: u16,
+    /// Offset of the checksum field from `start`: 16 for TCP, 6 for UDP.
+    pub offset: u16,
+}

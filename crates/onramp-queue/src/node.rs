@@ -16,7 +16,7 @@ use std::ptr;
 
 use self::home::Home;
 use self::word::Word;
-use crate::meta::{Layer, Meta};
+use crate::meta::{Layer, Meta, PartialChecksum};
 use crate::sync::{Arc, UnsafeCell, alloc, dealloc};
 
 /// Header and payload of a packet, in one allocation.
@@ -36,7 +36,7 @@ pub(crate) struct Tail {
     /// sender counts its guests by counting clones. If several senders submitted the packet, this
     /// is a token of the packet's own, see [`Guests`].
     pub(crate) host: Option<Arc<Guests>>,
-    pub(crate) dest: Option<SocketAddr>,
+    pub(crate) target: Target,
     pub(crate) capacity: u16,
     /// A number by which the sender that submitted the packet recognises its completion; 0 = none.
     /// See [`Pool::counted`](crate::Pool::counted).
@@ -55,6 +55,17 @@ pub(crate) struct Tail {
     pub(crate) below: bool,
     /// Whether, and by whom, the packet had been submitted before the present attempt to submit it.
     pub(crate) before: Before,
+}
+
+/// What a device must know about a packet besides its bytes: a socket, where the datagram goes; a
+/// device of frames, which checksum is missing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// The address that the device is connected to. A frame is complete.
+    Connected,
+    Dest(SocketAddr),
+    /// The frame has a checksum that its sender left to the device.
+    Checksum(PartialChecksum),
 }
 
 /// Whether, and by whom, a packet had been submitted before an attempt to submit it. A receiver may
@@ -136,7 +147,7 @@ impl Node {
         let tail = Tail {
             home,
             host: None,
-            dest: None,
+            target: Target::Connected,
             capacity,
             tag: 0,
             queue: None,
@@ -237,7 +248,7 @@ impl Node {
         // SAFETY: the caller owns the node.
         let (meta, tail) = unsafe { Self::parts(node) };
         *meta = Meta::default();
-        (tail.dest, tail.queue, tail.layer) = (None, None, Layer::Datagram);
+        (tail.target, tail.queue, tail.layer) = (Target::Connected, None, Layer::Datagram);
         (tail.payload_len, tail.charge, tail.tag, tail.submitted) = (0, charge, 0, false);
         debug_assert!(tail.host.is_none() && !tail.below, "settled as it came home");
     }

@@ -6,13 +6,14 @@
 //! if it comes from the heap.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
-use crate::meta::{Layer, Meta};
+use crate::meta::{Layer, Meta, PartialChecksum};
 use crate::node::home::Home;
-use crate::node::{Before, Node, PAYLOAD_MAX, Tail};
+use crate::node::{Before, Node, PAYLOAD_MAX, Tail, Target};
 
 /// An owned packet: a handle that is one pointer wide.
 #[repr(transparent)]
@@ -54,15 +55,29 @@ impl Packet {
     /// link, so its fate is not reported as a completion.
     #[must_use]
     pub fn duplicate(&self) -> Self {
-        let mut copy = Self::with_payload(self.payload());
-        copy.set_dest(self.dest());
-        copy.set_layer(self.layer());
-        copy.tail_mut().queue = self.chosen_queue();
+        self.duplicate_with(self.payload())
+    }
+
+    /// Like [`duplicate`](Self::duplicate), but the copy has another payload. Its
+    /// [length](Meta::len) is that of the original: the caller changes it.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the payload is larger than [`PAYLOAD_MAX`].
+    #[must_use]
+    pub fn duplicate_with(&self, payload: &[u8]) -> Self {
+        let mut copy = Self::with_payload(payload);
         *copy = Meta::clone(self);
+        let tail = copy.tail_mut();
+        (tail.target, tail.layer, tail.queue) =
+            (self.tail().target, self.layer(), self.chosen_queue());
         copy
     }
 
-    fn with_capacity(capacity: u16) -> Self {
+    /// Makes a packet from the heap with an empty payload and room for `capacity` bytes of it. To
+    /// receive into it, see [`fill`](Self::fill).
+    #[must_use]
+    pub fn with_capacity(capacity: u16) -> Self {
         let node = Node::alloc(capacity, ptr::null());
         // SAFETY: `alloc` never returns null, and nobody else has a pointer to the node.
         unsafe { Self::from_raw(node) }
@@ -78,6 +93,65 @@ impl Packet {
         // SAFETY: `set_payload` wrote the first `payload_len` bytes, and `self` stays borrowed as
         // long as the slice.
         unsafe { std::slice::from_raw_parts(start, len) }
+    }
+
+    /// Returns the payload of the packet, to change bytes in place.
+    #[must_use]
+    #[inline]
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        let len = usize::from(self.tail().payload_len);
+        // SAFETY: `payload_len <= capacity`, so accesses through the pointer stay in the
+        // allocation.
+        let start = unsafe { self.payload_start() }.cast_mut();
+        // SAFETY: the first `payload_len` bytes have been written, they belong to this packet
+        // alone, and `self` stays borrowed exclusively as long as the slice.
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
+    }
+
+    /// Lets `fill` write the payload directly into the packet's buffer, without a copy: for example
+    /// `read` from a file descriptor. `fill` gets the whole buffer, of [`capacity`](Self::capacity)
+    /// bytes, and returns the part at its beginning that it has written, which becomes the payload.
+    ///
+    /// ```
+    /// use std::mem::MaybeUninit;
+    ///
+    /// let mut packet = onramp_queue::Packet::with_payload(&[0; 16]);
+    /// packet.fill::<()>(|buffer| {
+    ///     let (begin, _) = buffer.split_at_mut(5);
+    ///     Ok(begin.write_copy_of_slice(b"hello"))
+    /// })?;
+    /// assert_eq!(packet.payload(), b"hello");
+    /// # Ok::<(), ()>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `fill`. The payload is then empty.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `fill` returns a slice that does not lie at the beginning of the buffer.
+    pub fn fill<E>(
+        &mut self,
+        fill: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> Result<&'a mut [u8], E>,
+    ) -> Result<(), E> {
+        self.tail_mut().payload_len = 0;
+        // SAFETY: the slice below has `capacity` bytes.
+        let start = unsafe { self.payload_start() }.cast_mut();
+        // SAFETY: the `capacity` bytes from `start` belong to this packet alone, `MaybeUninit` does
+        // not ask that they are initialised, and `self` stays borrowed exclusively.
+        let buffer = unsafe { std::slice::from_raw_parts_mut(start.cast(), self.capacity()) };
+        let capacity = buffer.len();
+        let filled = fill(buffer)?;
+        let (begin, len) = (filled.as_ptr(), filled.len());
+        // A slice of `u8` is initialised. If it lies at the beginning of the buffer, so are the
+        // first bytes of the buffer, and an empty slice may lie anywhere.
+        assert!(len == 0 || begin == start.cast_const(), "the payload begins with the buffer");
+        assert!(len <= capacity, "the payload ends in the buffer");
+        #[expect(clippy::cast_possible_truncation, reason = "at most `capacity`, a u16")]
+        let len = len as u16;
+        self.tail_mut().payload_len = len;
+        Ok(())
     }
 
     /// Returns the payloads of the packet's datagrams, in order. There is one datagram, unless
@@ -100,14 +174,28 @@ impl Packet {
     /// Panics when `payload` does not fit the packet's buffer: see [`Packet::capacity`].
     #[inline]
     pub fn set_payload(&mut self, payload: &[u8]) {
-        assert!(payload.len() <= self.capacity(), "the payload fits the packet's buffer");
+        self.tail_mut().payload_len = 0;
+        self.append_payload(payload);
+    }
+
+    /// Copies `bytes` into the packet, behind the payload that it has.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the payload would not fit the packet's buffer: see [`Packet::capacity`].
+    #[inline]
+    pub fn append_payload(&mut self, bytes: &[u8]) {
+        let old = usize::from(self.tail().payload_len);
+        assert!(bytes.len() <= self.capacity() - old, "the payload fits the packet's buffer");
         // SAFETY: the payload starts inside the allocation, or at its end if the capacity is zero.
         let start = unsafe { self.payload_start() }.cast_mut();
-        // SAFETY: the `capacity` bytes from `start` belong to this packet alone; the source is
+        // SAFETY: `old <= capacity`, so the pointer stays in the allocation, or at its end.
+        let end = unsafe { start.add(old) };
+        // SAFETY: the `capacity - old` bytes from `end` belong to this packet alone; the source is
         // another object.
-        unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), start, payload.len()) };
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), end, bytes.len()) };
         #[expect(clippy::cast_possible_truncation, reason = "at most `PAYLOAD_MAX`, a u16")]
-        let len = payload.len() as u16;
+        let len = (old + bytes.len()) as u16;
         self.tail_mut().payload_len = len;
     }
 
@@ -123,14 +211,40 @@ impl Packet {
     #[must_use]
     #[inline]
     pub fn dest(&self) -> Option<SocketAddr> {
-        self.tail().dest
+        match self.tail().target {
+            Target::Dest(dest) => Some(dest),
+            Target::Connected | Target::Checksum(_) => None,
+        }
     }
 
     /// Sets the destination of the packet; `None` means the address that the device is connected
-    /// to.
+    /// to. A packet has either a destination or a partial checksum: complete the checksum of a
+    /// frame before you send the frame to a destination.
     #[inline]
     pub fn set_dest(&mut self, dest: Option<SocketAddr>) {
-        self.tail_mut().dest = dest;
+        debug_assert!(
+            dest.is_none() || self.partial_checksum().is_none(),
+            "a frame with a partial checksum has no destination"
+        );
+        self.tail_mut().target = dest.map_or(Target::Connected, Target::Dest);
+    }
+
+    /// Returns which checksum the sender of the frame has left to the device; `None` if the frame
+    /// is complete.
+    #[must_use]
+    #[inline]
+    pub fn partial_checksum(&self) -> Option<PartialChecksum> {
+        match self.tail().target {
+            Target::Checksum(partial) => Some(partial),
+            Target::Connected | Target::Dest(_) => None,
+        }
+    }
+
+    /// Says which checksum of the frame is missing; `None` if the frame is complete. Removes the
+    /// destination of the packet: frames carry theirs in their headers.
+    #[inline]
+    pub fn set_partial_checksum(&mut self, partial: Option<PartialChecksum>) {
+        self.tail_mut().target = partial.map_or(Target::Connected, Target::Checksum);
     }
 
     /// Returns the layer at which the packet's payload begins.

@@ -64,12 +64,12 @@ pub use self::{
 pub use onramp_core::{Change, Facts, Setup, Taken, cmd, filter};
 pub use onramp_core::{
     Child, Clash, Classes, Clock, ConfigError, Device, DeviceInfo, DeviceWaker, Fault, Handle,
-    Instant, Kinds, Mode, Rate, Spec, Stopped, Totals, Transmitted, Tree, params, qdisc, show,
-    stats as port_stats, view,
+    Instant, Kinds, Mode, Rate, Spec, Stopped, Totals, Transmitted, Tree, frame, params, qdisc,
+    show, stats as port_stats, view,
 };
 #[cfg(feature = "link")]
 pub use onramp_dev as dev;
 pub use onramp_queue::{
     Armed, Bell, Completion, Counter, Credits, DropReason, Layer, Meta, PAYLOAD_MAX, Packet,
-    PacketList, Pool,
+    PacketList, PartialChecksum, Pool,
 };

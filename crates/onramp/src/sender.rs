@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use onramp_core::{Clock, Instant, QUOTA};
 use onramp_dev::ThreadWaker;
-use onramp_queue::{Completion, DropReason, PAYLOAD_MAX, Packet, PacketList, Pool};
+use onramp_queue::{Completion, DropReason, Layer, PAYLOAD_MAX, Packet, PacketList, Pool};
 
 use self::watch::Watched;
 use crate::shared::{Handle, Shared};
@@ -527,9 +527,12 @@ fn is_over(start: Instant, now: Instant) -> bool {
 }
 
 /// Makes a packet that holds several datagrams count with the headers of each datagram. So far, its
-/// length includes the headers of one datagram.
+/// length includes the headers of one datagram. The length of a frame already counts all headers.
 #[cold]
 fn charge_all(packet: &mut Packet, overhead: u32) {
+    if packet.layer() != Layer::Datagram {
+        return;
+    }
     let payload = packet.payload().len();
     let datagrams = payload.div_ceil(packet.gso_size.into()).max(1);
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);

@@ -160,6 +160,12 @@ impl Dissected {
         Some(bytes)
     }
 
+    /// Returns the offset in the payload of the byte at `offset`, counted from the Ethernet header;
+    /// `None` if the byte belongs to a header that the device would write.
+    pub(super) fn in_payload(&self, offset: usize) -> Option<usize> {
+        offset.checked_sub(self.head_len)
+    }
+
     /// Returns the length of the packet in bytes, from the Ethernet header on.
     #[must_use]
     pub fn len(&self, pkt: &Packet) -> usize {

@@ -1,61 +1,83 @@
-//! Packets that carry several datagrams (GSO), and how to split them.
+//! Packets that carry several datagrams or TCP segments (GSO), and how to split them.
 //!
 //! Source: behaviour of Linux 7.2 `net/core/gso.c` (`skb_gso_segment`) and `net/core/dev.c`
-//! (`qdisc_pkt_len_segs_init`): on the wire, each of the datagrams has headers of its own.
+//! (`qdisc_pkt_len_segs_init`): on the wire, each of the parts has headers of its own.
 
 use onramp_queue::{Layer, Packet, PacketList};
 
+use crate::base::frame::SuperFrame;
 use crate::sched::call::{Cx, Verdict};
 
-/// Whether a packet carries several datagrams and can be split into them. A packet whose stated
-/// length is less than the number of its payload bytes cannot be split, because the parts would be
-/// longer than the whole.
+/// Whether a packet carries several parts and can be split into them. A packet whose stated length
+/// is less than the number of its payload bytes cannot be split, because the parts would be longer
+/// than the whole.
 #[inline]
 pub(crate) fn is_several(pkt: &Packet) -> bool {
-    pkt.gso_size > 0
-        && pkt.layer() == Layer::Datagram
-        && pkt.payload().len() > usize::from(pkt.gso_size)
-        && pkt.payload().len() <= pkt.len as usize
+    pkt.gso_size > 0 && pkt.payload().len() <= pkt.len as usize && is_divisible(pkt)
 }
 
-/// Returns the number of datagrams that a packet carries, or 1 if it cannot be split.
+fn is_divisible(pkt: &Packet) -> bool {
+    match pkt.layer() {
+        Layer::Datagram => pkt.payload().len() > usize::from(pkt.gso_size),
+        Layer::Ip | Layer::Ethernet => SuperFrame::of(pkt).is_some(),
+    }
+}
+
+/// Returns the number of parts that a packet carries, or 1 if it cannot be split.
 #[inline]
 pub(crate) fn count(pkt: &Packet) -> u32 {
     if is_several(pkt) { sizes(pkt).0 } else { 1 }
 }
 
-/// Returns the number of datagrams that a packet carries, the size of each but the last, and the
-/// size of the last. The sizes are bytes on the wire.
+/// Returns the number of parts that a packet carries, the size of each but the last, and the size
+/// of the last. The sizes are bytes on the wire.
 pub(crate) fn sizes(pkt: &Packet) -> (u32, u32, u32) {
-    let payload = u32::try_from(pkt.payload().len()).unwrap_or(u32::MAX);
+    let headers = match pkt.layer() {
+        Layer::Datagram => 0,
+        // Each segment of a frame repeats the headers of the frame.
+        Layer::Ip | Layer::Ethernet => match SuperFrame::of(pkt) {
+            Some(frame) => frame.headers(),
+            None => return (1, pkt.len, pkt.len),
+        },
+    };
+    let data = u32::try_from(pkt.payload().len() - headers).unwrap_or(u32::MAX);
     let size = u32::from(pkt.gso_size).max(1);
-    let count = payload.div_ceil(size).max(1);
-    let full = size + pkt.len.saturating_sub(payload) / count;
+    let count = data.div_ceil(size).max(1);
+    let full = size + pkt.len.saturating_sub(data) / count;
     (count, full, pkt.len.saturating_sub(full.saturating_mul(count - 1)))
 }
 
-/// Splits a packet into its datagrams. Each part gets the metadata of the packet. The last part is
-/// the packet itself, so its sender learns whether that part was sent or dropped. The other parts
-/// count as packets that the qdisc made.
+/// Splits a packet into its parts. Each part gets the metadata of the packet. The last part is the
+/// packet itself, so its sender learns whether that part was sent or dropped. The other parts count
+/// as packets that the qdisc made.
 pub(crate) fn split(mut pkt: Packet, cx: &mut Cx<'_>) -> PacketList {
+    debug_assert!(is_several(&pkt), "a packet of one part is not split");
     let (count, full, last) = sizes(&pkt);
-    let mut parts = PacketList::new();
-    for datagram in pkt.datagrams().take(count as usize - 1) {
-        let mut part = Packet::with_payload(datagram);
-        part.set_dest(pkt.dest());
-        if let Some(queue) = pkt.chosen_queue() {
-            part.set_queue(queue);
-        }
-        *part = onramp_queue::Meta::clone(&pkt);
+    let frame = SuperFrame::of(&pkt);
+    let (mut parts, mut bytes) = (PacketList::new(), Vec::new());
+    for index in 0..count - 1 {
+        write(&pkt, frame.as_ref(), index, &mut bytes);
+        let mut part = pkt.duplicate_with(&bytes);
         (part.len, part.gso_size) = (full, 0);
         parts.push_back(part);
     }
     cx.made += parts.len();
-    let tail = pkt.datagrams().last().unwrap_or_default().to_vec();
-    pkt.set_payload(&tail);
+    write(&pkt, frame.as_ref(), count - 1, &mut bytes);
+    pkt.set_payload(&bytes);
     (pkt.len, pkt.gso_size) = (last, 0);
     parts.push_back(pkt);
     parts
+}
+
+/// Writes the payload of the part with this index into `bytes`, whose old contents are lost.
+fn write(pkt: &Packet, frame: Option<&SuperFrame>, index: u32, bytes: &mut Vec<u8>) {
+    let (whole, index) = (pkt.payload(), index as usize);
+    if let Some(frame) = frame {
+        return frame.write_segment(whole, index, bytes);
+    }
+    let size = usize::from(pkt.gso_size);
+    bytes.clear();
+    bytes.extend_from_slice(&whole[index * size..whole.len().min((index + 1) * size)]);
 }
 
 /// Splits a packet and passes each part to `enqueue`. Returns [`Verdict::Dropped`] only if all

@@ -55,6 +55,7 @@ mod qdisc_trait;
 mod qfq_aggregates;
 mod red_idle;
 mod red_law;
+mod series;
 mod setup;
 mod sfq_perturb;
 mod sfq_reference;

@@ -7,5 +7,6 @@ mod error;
 mod loopback;
 mod namespace;
 mod recv;
+mod tap;
 mod udp;
 mod waker;

@@ -19,7 +19,7 @@ const INSIDE: &str = "ONRAMP_TEST_NAMESPACE";
 /// Runs `test`, which is the test called `name`, in a namespace in which the `ip` and `tc` commands
 /// of `set_up` have been run. If namespaces are not allowed or a command fails, skips the test and
 /// reports that on standard error.
-fn in_namespace(name: &str, set_up: &[&str], test: impl FnOnce()) {
+pub(crate) fn in_namespace(name: &str, set_up: &[&str], test: impl FnOnce()) {
     if env::var_os(INSIDE).is_some() {
         for line in set_up {
             let mut words = line.split(' ');

@@ -70,8 +70,6 @@ pub(super) struct Classifier {
     /// Seed of the hashes, which this classifier keeps when its parameters change.
     seed: u64,
     pub(super) filters: Filters,
-    /// Buffer in which a frame is rewritten while its code point is cleared.
-    washing: Vec<u8>,
 }
 
 impl Classifier {
@@ -84,7 +82,6 @@ impl Classifier {
             plan,
             seed: mix(!values.site.seed),
             filters: Filters::default(),
-            washing: Vec::new(),
         }
     }
 
@@ -108,7 +105,7 @@ impl Classifier {
         let count = self.plan.order.len();
         let washed = self.wash.then(|| dscp(pkt));
         if self.wash {
-            headers::wash(pkt, &mut self.washing);
+            headers::wash(pkt);
         }
         if count == 1 {
             return 0;

@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use onramp_queue::{Layer, Packet};
 
+use crate::base::frame::corrected;
+
 /// The code point for network control, which ARP packets get.
 const CS7: u8 = 0x38;
 /// Mask of the two ECN bits, which share a byte with the code point.
@@ -72,16 +74,14 @@ pub(super) fn dscp(pkt: &Packet) -> u8 {
     }
 }
 
-/// Clears the code point of a packet. `buffer` is scratch memory for the rewritten frame.
-pub(super) fn wash(pkt: &mut Packet, buffer: &mut Vec<u8>) {
+/// Clears the code point of a packet.
+pub(super) fn wash(pkt: &mut Packet) {
     let (at, v6) = match header(pkt) {
         Some((at, Network::V4(_))) => (at, false),
         Some((at, Network::V6(_))) => (at, true),
         _ => return,
     };
-    buffer.clear();
-    buffer.extend_from_slice(pkt.payload());
-    let header = &mut buffer[at..];
+    let header = &mut pkt.payload_mut()[at..];
     if v6 {
         header[0] &= 0xf0;
         header[1] &= 0x3f;
@@ -92,19 +92,6 @@ pub(super) fn wash(pkt: &mut Packet, buffer: &mut Vec<u8>) {
         let sum = u16::from_be_bytes([header[10], header[11]]);
         header[10..12].copy_from_slice(&corrected(sum, before, after).to_be_bytes());
     }
-    pkt.set_payload(buffer);
-}
-
-/// Returns the checksum of a header in which one word has changed from `before` to `after`; `sum`
-/// is the checksum before the change (RFC 1624).
-fn corrected(sum: u16, before: u16, after: u16) -> u16 {
-    let mut total = u32::from(!sum) + u32::from(!before) + u32::from(after);
-    while total > u32::from(u16::MAX) {
-        total = (total & 0xffff) + (total >> 16);
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "folded above")]
-    let folded = total as u16;
-    !folded
 }
 
 /// Returns the source host and the destination host of a packet, as numbers. All datagrams have the
@@ -193,7 +180,7 @@ mod tests {
         ] {
             let mut pkt = packet(len, bytes);
             assert_eq!((dscp(&pkt), hosts(&pkt)), (point, known), "{len} {:x?}", bytes.first());
-            wash(&mut pkt, &mut Vec::new());
+            wash(&mut pkt);
             assert_eq!((dscp(&pkt), hosts(&pkt)), (0, known), "{len}: washed");
         }
         // A change of any byte of an address changes the number of that host. A change of any other
@@ -219,7 +206,7 @@ mod tests {
             }
             let mut pkt = framed(&bytes);
             assert_eq!((dscp(&pkt), hosts(&pkt)), (0, (0, 0)), "{len}");
-            wash(&mut pkt, &mut Vec::new());
+            wash(&mut pkt);
             assert_eq!(pkt.payload(), bytes);
         }
     }
@@ -238,12 +225,12 @@ mod tests {
         let missing = 0xffff - sum(&bytes[2..]);
         bytes[12..14].copy_from_slice(&u16::try_from(missing).expect("folded").to_be_bytes());
         let mut pkt = packet(&bytes);
-        wash(&mut pkt, &mut Vec::new());
+        wash(&mut pkt);
         assert_eq!((pkt.payload()[15], dscp(&pkt)), (2, 0));
         assert_eq!(sum(&pkt.payload()[14..34]), 0xffff);
 
         let mut pkt = packet(&[0x86, 0xdd, 0x6b, 0xb1, 2, 3]);
-        wash(&mut pkt, &mut Vec::new());
+        wash(&mut pkt);
         assert_eq!(pkt.payload()[14..18], [0x60, 0x31, 2, 3]);
     }
 }

@@ -1,0 +1,461 @@
+//! Frames: packets whose payload begins with an Ethernet or IP header ([`Layer`]), such as those of
+//! a TAP, a packet socket or a capture.
+//!
+//! For a frame that was read into a [`Packet`], set the [layer](Packet::set_layer), apply the
+//! [`VnetHeader`] if the device gave one, and call [`describe`]: then qdiscs know the flow, the
+//! length, the priority and the ECN bits. A device that sends frames calls [`write_ce`] for packets
+//! that a qdisc has marked, and [`complete_checksum`] unless the far side does that itself.
+//!
+//! ```
+//! use onramp_core::frame;
+//! use onramp_queue::{Layer, Packet};
+//!
+//! // IPv4 from 192.0.2.1 to 192.0.2.2, ECN-capable, without a transport header.
+//! let mut ip = [0; 20];
+//! ip[..4].copy_from_slice(&[0x45, 2, 0, 20]);
+//! (ip[8], ip[9]) = (64, 253);
+//! ip[12..].copy_from_slice(&[192, 0, 2, 1, 192, 0, 2, 2]);
+//!
+//! let mut packet = Packet::with_payload(&ip);
+//! packet.set_layer(Layer::Ip);
+//! frame::describe(&mut packet, 0);
+//! assert_eq!((packet.ecn, packet.len), (2, 20));
+//!
+//! packet.ecn = 3; // A qdisc marks the packet.
+//! assert!(frame::write_ce(&mut packet));
+//! assert_eq!(packet.payload()[1], 3);
+//! ```
+//!
+//! Source: RFC 791, 8200, 9293 and 768 (headers), 1624 (checksums that change), 3168 (CE); virtio
+//! 1.3, section 5.1.6.2 (the header in front of a frame, super-frames); behaviour of Linux 7.2
+//! `net/core/gso.c`, `net/ipv4/tcp_offload.c`, `include/net/inet_ecn.h`.
+//! Differs: Linux also segments packets inside tunnels, and fragments of UDP (UFO).
+//! Invariant: no bytes make this module panic, and it never reads or writes past the end.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use onramp_queue::{Layer, Packet, PartialChecksum};
+
+use super::dissect::{Dissected, Fragment, Keys, ip_proto};
+
+/// Reads the headers of a frame and sets what qdiscs want to know: the packet's
+/// [`flow`](onramp_queue::Meta::flow), [`len`](onramp_queue::Meta::len),
+/// [`ecn`](onramp_queue::Meta::ecn) and [`priority`](onramp_queue::Meta::priority).
+///
+/// The flow is a hash of the VLAN, the addresses, the protocol and the ports; fragments of a packet
+/// have no ports, so they belong to one flow. `seed` should be a random number, so that nobody can
+/// choose addresses that share a flow with those of another; equal seeds give equal flows. The
+/// priority is the one that Linux gives a packet with this type of service when it routes it. The
+/// length of a super-frame counts the headers of each of its segments, as in Linux.
+///
+/// A frame that is not IP belongs to the flow of its protocol number, and has priority 0.
+pub fn describe(pkt: &mut Packet, seed: u64) {
+    let frame = Dissected::of(pkt);
+    let keys = frame.keys();
+    pkt.flow = flow(keys, seed);
+    let tos = if keys.addresses.is_some() { keys.tos } else { 0 };
+    (pkt.ecn, pkt.priority) = (tos & 3, priority(tos));
+    let again = SuperFrame::of(pkt).map_or(0, |frame| (frame.count() - 1) * frame.headers);
+    pkt.len = u32::try_from(pkt.payload().len() + again).unwrap_or(u32::MAX);
+}
+
+/// Hashes what the packets of a flow have in common.
+fn flow(keys: &Keys, seed: u64) -> u64 {
+    let vlan = keys.vlan.map_or(0, |vlan| u64::from(vlan.id) | 1 << 12);
+    let mut hash = mixed(seed ^ vlan << 16 ^ u64::from(keys.ethertype));
+    let Some((from, to)) = keys.addresses else { return hash };
+    for address in [from, to] {
+        match address {
+            IpAddr::V4(v4) => hash = mixed(hash ^ u64::from(v4.to_bits())),
+            IpAddr::V6(v6) => {
+                let bits = v6.to_bits();
+                hash = mixed(hash ^ (bits >> 64) as u64);
+                #[expect(clippy::cast_possible_truncation, reason = "the other half")]
+                let low = bits as u64;
+                hash = mixed(hash ^ low);
+            }
+        }
+    }
+    let (source, dest) = keys.ports.unwrap_or_default();
+    let ports = u64::from(source) << 16 | u64::from(dest);
+    mixed(hash ^ u64::from(keys.protocol) << 32 ^ ports)
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
+const fn mixed(z: u64) -> u64 {
+    let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Returns the priority that Linux gives a packet with this type of service (`rt_tos2priority`).
+/// Only two bits matter: 0x10 (low delay) means interactive, 0x08 (throughput) means bulk, both
+/// mean interactive bulk, and neither means best effort.
+///
+/// Source: `tc-prio(8)`, its table.
+#[must_use]
+pub const fn priority(tos: u8) -> u32 {
+    match tos >> 3 & 3 {
+        0 => 0,
+        1 => 2,
+        2 => 6,
+        _ => 4,
+    }
+}
+
+/// Writes "congestion experienced" (CE) into the IP header of a frame, and corrects the checksum of
+/// an IPv4 header. Returns false, and writes nothing, if the frame is not IP or not ECN-capable.
+pub fn write_ce(pkt: &mut Packet) -> bool {
+    let frame = Dissected::of(pkt);
+    let keys = frame.keys();
+    let (Some((from, _)), true) = (keys.addresses, keys.tos & 3 != 0) else { return false };
+    let Some(at) = frame.in_payload(keys.network) else { return false };
+    // The headers have been read, so these bytes are there.
+    let ip = &mut pkt.payload_mut()[at..];
+    if from.is_ipv6() {
+        ip[1] |= 0x30;
+        return true;
+    }
+    let before = u16::from_be_bytes([ip[0], ip[1]]);
+    ip[1] |= 3;
+    let after = u16::from_be_bytes([ip[0], ip[1]]);
+    let sum = u16::from_be_bytes([ip[10], ip[11]]);
+    ip[10..12].copy_from_slice(&corrected(sum, before, after).to_be_bytes());
+    true
+}
+
+/// Returns the checksum of a header in which one word has changed from `before` to `after`; `sum`
+/// is the checksum before the change (RFC 1624).
+pub(crate) fn corrected(sum: u16, before: u16, after: u16) -> u16 {
+    !folded(u64::from(!sum) + u64::from(!before) + u64::from(after))
+}
+
+/// Computes the checksum that the sender of a frame has left to the device
+/// ([`Packet::partial_checksum`]), and writes it into the frame. Does nothing if the frame is
+/// complete. A super-frame has to be segmented first.
+///
+/// The cost is a pass over the frame's bytes.
+pub fn complete_checksum(pkt: &mut Packet) {
+    if let Some(partial) = pkt.partial_checksum() {
+        pkt.set_partial_checksum(None);
+        write_checksum(partial, pkt.payload_mut());
+    }
+}
+
+/// Computes the checksum that is missing in the bytes of a frame, and writes it. Does nothing if
+/// the frame is too short to have the checksum.
+pub fn write_checksum(partial: PartialChecksum, frame: &mut [u8]) {
+    let covered = frame.get_mut(usize::from(partial.start)..).unwrap_or_default();
+    let sum = !folded(sum(covered));
+    let field = covered.get_mut(usize::from(partial.offset)..).and_then(<[u8]>::first_chunk_mut);
+    if let Some(field) = field {
+        // In UDP, zero means that there is no checksum. 0xffff is the same number in this
+        // arithmetic, and right for every protocol.
+        *field = if sum == 0 { u16::MAX } else { sum }.to_be_bytes();
+    }
+}
+
+/// Adds up the words of `bytes`, of two bytes each. A last byte without a second counts as if a
+/// zero followed.
+fn sum(bytes: &[u8]) -> u64 {
+    let (chunks, rest) = bytes.as_chunks();
+    // Pairs of words may be added at once, because folding adds the halves of the sum.
+    let pairs: u64 = chunks.iter().map(|chunk| u64::from(u32::from_be_bytes(*chunk))).sum();
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    pairs + u64::from(u32::from_be_bytes(last))
+}
+
+/// Folds a sum of words to one word, in one's complement arithmetic.
+fn folded(mut sum: u64) -> u16 {
+    while sum > u64::from(u16::MAX) {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "folded")]
+    let word = sum as u16;
+    word
+}
+
+/// How to segment a super-frame: a TCP or UDP packet that is larger than the link allows, because
+/// its sender has left it to the device to cut it into segments
+/// ([`gso_size`](onramp_queue::Meta::gso_size)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SuperFrame {
+    /// Offsets in the payload of the IP header, of the transport header, and of the data.
+    network: usize,
+    transport: usize,
+    headers: usize,
+    /// Bytes of data in the whole frame, and in each segment but the last.
+    data: usize,
+    size: usize,
+    v6: bool,
+    tcp: bool,
+    checksum: PartialChecksum,
+}
+
+impl SuperFrame {
+    /// Reads the headers of a super-frame. Returns `None` if the packet is not a super-frame: its
+    /// payload fits one segment, or it is not TCP or UDP, or its sender has computed the checksum.
+    #[must_use]
+    pub fn of(pkt: &Packet) -> Option<Self> {
+        if pkt.gso_size == 0 || pkt.layer() == Layer::Datagram {
+            return None;
+        }
+        let checksum = pkt.partial_checksum()?;
+        let frame = Dissected::of(pkt);
+        let keys = frame.keys();
+        let network = frame.in_payload(keys.network)?;
+        let transport = frame.in_payload(keys.transport?)?;
+        let tcp = keys.protocol == ip_proto::TCP;
+        let header = match keys.protocol {
+            ip_proto::TCP => 4 * usize::from(pkt.payload().get(transport + 12)? >> 4),
+            ip_proto::UDP => 8,
+            _ => return None,
+        };
+        let (shortest, field) = if tcp { (20, 16) } else { (8, 6) };
+        let expected = usize::from(checksum.start) == transport && checksum.offset == field;
+        let (headers, size) = (transport + header, usize::from(pkt.gso_size));
+        let data = pkt.payload().len().checked_sub(headers)?;
+        if header < shortest || !expected || keys.fragment != Fragment::No || data <= size {
+            return None;
+        }
+        let v6 = keys.addresses?.0.is_ipv6();
+        Some(Self { network, transport, headers, data, size, v6, tcp, checksum })
+    }
+
+    /// Returns the number of segments, at least 2.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.data.div_ceil(self.size)
+    }
+
+    /// Returns the length in bytes of the headers that each segment has.
+    #[must_use]
+    pub const fn headers(&self) -> usize {
+        self.headers
+    }
+
+    /// Writes the segment with this index into `segment`, whose old contents are lost. `whole` is
+    /// the payload of the super-frame.
+    ///
+    /// The segment's checksum is [partial](Self::partial_checksum), like that of the whole.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `index` is not below [`count`](Self::count), or when `whole` is shorter than the
+    /// payload that [`of`](Self::of) has read.
+    pub fn write_segment(&self, whole: &[u8], index: usize, segment: &mut Vec<u8>) {
+        let from = self.headers + index * self.size;
+        let end = self.headers + self.data;
+        segment.clear();
+        segment.extend_from_slice(&whole[..self.headers]);
+        segment.extend_from_slice(&whole[from..end.min(from + self.size)]);
+        self.correct_ip(index, segment);
+        let length = segment.len() - self.transport;
+        let transport = &mut segment[self.transport..];
+        if self.tcp {
+            let number: [u8; 4] = transport[4..8].try_into().expect("four bytes");
+            #[expect(clippy::cast_possible_truncation, reason = "sequence numbers wrap around")]
+            let number = u32::from_be_bytes(number).wrapping_add((index * self.size) as u32);
+            transport[4..8].copy_from_slice(&number.to_be_bytes());
+            if from + self.size < end {
+                transport[13] &= !(tcp_flag::FIN | tcp_flag::PSH);
+            }
+            if index > 0 {
+                transport[13] &= !tcp_flag::CWR;
+            }
+        } else {
+            transport[4..6].copy_from_slice(&word(length));
+        }
+        // The field contains the sum of the pseudo-header, of which only the length differs.
+        let at = usize::from(self.checksum.offset);
+        let pseudo = u16::from_be_bytes([transport[at], transport[at + 1]]);
+        let before = u16::from_be_bytes(word(self.headers + self.data - self.transport));
+        let after = u16::from_be_bytes(word(length));
+        let pseudo = folded(u64::from(pseudo) + u64::from(!before) + u64::from(after));
+        transport[at..at + 2].copy_from_slice(&pseudo.to_be_bytes());
+    }
+
+    /// Corrects the IP header of a segment: the length, and in IPv4 the identification and the
+    /// checksum.
+    fn correct_ip(&self, index: usize, segment: &mut [u8]) {
+        let length = segment.len() - self.network;
+        let ip = &mut segment[self.network..self.transport];
+        if self.v6 {
+            ip[4..6].copy_from_slice(&word(length - 40));
+            return;
+        }
+        ip[2..4].copy_from_slice(&word(length));
+        #[expect(clippy::cast_possible_truncation, reason = "identifications wrap around")]
+        let number = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(index as u16);
+        ip[4..6].copy_from_slice(&number.to_be_bytes());
+        ip[10..12].fill(0);
+        let sum = !folded(sum(ip));
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+
+    /// Returns the checksum that is missing in each segment.
+    #[must_use]
+    pub const fn partial_checksum(&self) -> PartialChecksum {
+        self.checksum
+    }
+}
+
+/// Returns a length as a field of a header. No frame is longer than the field can say.
+fn word(length: usize) -> [u8; 2] {
+    u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes()
+}
+
+/// Flags of TCP. In a super-frame, FIN and PSH belong to the last segment, and CWR to the first.
+mod tcp_flag {
+    pub(super) const FIN: u8 = 0x01;
+    pub(super) const PSH: u8 = 0x08;
+    pub(super) const CWR: u8 = 0x80;
+}
+
+/// The header that a TAP or a packet socket puts in front of a frame if asked
+/// (`struct virtio_net_hdr`): which checksum is missing, and how to segment the frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VnetHeader {
+    flags: u8,
+    gso_type: u8,
+    headers: u16,
+    gso_size: u16,
+    checksum_start: u16,
+    checksum_offset: u16,
+}
+
+/// Values of the fields of a [`VnetHeader`].
+mod vnet {
+    pub(super) const NEEDS_CHECKSUM: u8 = 1;
+    pub(super) const GSO_NONE: u8 = 0;
+    pub(super) const GSO_TCP_V4: u8 = 1;
+    pub(super) const GSO_TCP_V6: u8 = 4;
+    pub(super) const GSO_UDP: u8 = 5;
+    pub(super) const GSO_ECN: u8 = 0x80;
+}
+
+impl VnetHeader {
+    /// Length of the header in bytes.
+    pub const LEN: usize = 10;
+
+    /// Reads a header with numbers in little-endian order (a TAP writes such headers after
+    /// `TUNSETVNETLE`).
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        let [flags, gso_type, h0, h1, g0, g1, s0, s1, o0, o1] = bytes;
+        Self {
+            flags,
+            gso_type,
+            headers: u16::from_le_bytes([h0, h1]),
+            gso_size: u16::from_le_bytes([g0, g1]),
+            checksum_start: u16::from_le_bytes([s0, s1]),
+            checksum_offset: u16::from_le_bytes([o0, o1]),
+        }
+    }
+
+    /// Writes the header with numbers in little-endian order.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; Self::LEN] {
+        let [h0, h1] = self.headers.to_le_bytes();
+        let [g0, g1] = self.gso_size.to_le_bytes();
+        let [s0, s1] = self.checksum_start.to_le_bytes();
+        let [o0, o1] = self.checksum_offset.to_le_bytes();
+        [self.flags, self.gso_type, h0, h1, g0, g1, s0, s1, o0, o1]
+    }
+
+    /// Makes the header for a packet, so that the far side completes its checksum and segments it.
+    #[must_use]
+    pub fn of(pkt: &Packet) -> Self {
+        let mut header = Self::default();
+        if let Some(PartialChecksum { start, offset }) = pkt.partial_checksum() {
+            header.flags = vnet::NEEDS_CHECKSUM;
+            (header.checksum_start, header.checksum_offset) = (start, offset);
+        }
+        if let Some(frame) = SuperFrame::of(pkt) {
+            header.gso_type = match (frame.tcp, frame.v6) {
+                (true, false) => vnet::GSO_TCP_V4,
+                (true, true) => vnet::GSO_TCP_V6,
+                (false, _) => vnet::GSO_UDP,
+            };
+            if frame.tcp && pkt.payload()[frame.transport + 13] & tcp_flag::CWR != 0 {
+                header.gso_type |= vnet::GSO_ECN;
+            }
+            header.gso_size = pkt.gso_size;
+            header.headers = u16::try_from(frame.headers).unwrap_or(u16::MAX);
+        }
+        header
+    }
+
+    /// Tells a packet what the header says about its payload: sets
+    /// [`gso_size`](onramp_queue::Meta::gso_size) and the
+    /// [partial checksum](Packet::partial_checksum). Set the payload and the layer first.
+    ///
+    /// # Errors
+    ///
+    /// [`VnetError`] if the header contradicts the payload, or asks for a segmentation that is not
+    /// known. The packet is then unchanged.
+    pub fn apply(self, pkt: &mut Packet) -> Result<(), VnetError> {
+        let (start, offset) = (self.checksum_start, self.checksum_offset);
+        let checksum =
+            (self.flags & vnet::NEEDS_CHECKSUM != 0).then_some(PartialChecksum { start, offset });
+        if checksum.is_some() && usize::from(start) + usize::from(offset) + 2 > pkt.payload().len()
+        {
+            return Err(VnetError::Checksum { start, offset });
+        }
+        let gso_size = match self.gso_type & !vnet::GSO_ECN {
+            vnet::GSO_NONE => 0,
+            vnet::GSO_TCP_V4 | vnet::GSO_TCP_V6 | vnet::GSO_UDP => {
+                match (self.gso_size, checksum) {
+                    (0, _) => return Err(VnetError::NoSize),
+                    (_, None) => return Err(VnetError::NoChecksum),
+                    (size, Some(_)) => size,
+                }
+            }
+            _ => return Err(VnetError::Type(self.gso_type)),
+        };
+        pkt.set_partial_checksum(checksum);
+        pkt.gso_size = gso_size;
+        Ok(())
+    }
+}
+
+/// Error: a [`VnetHeader`] cannot belong to its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum VnetError {
+    /// The checksum field lies behind the end of the frame.
+    Checksum {
+        /// Offset of the first byte that the checksum covers.
+        start: u16,
+        /// Offset of the field from there.
+        offset: u16,
+    },
+    /// The frame is to be segmented, but its segments have no data.
+    NoSize,
+    /// The frame is to be segmented, but its checksum is not left to the device.
+    NoChecksum,
+    /// The frame is to be segmented in a way of this number, which is not known.
+    Type(u8),
+}
+
+impl fmt::Display for VnetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("virtio header: ")?;
+        match self {
+            Self::Checksum { start, offset } => {
+                write!(f, "a checksum at byte {start} + {offset} lies behind the end of the frame")
+            }
+            Self::NoSize => f.write_str("segments of 0 bytes"),
+            Self::NoChecksum => f.write_str("a frame to be segmented has its checksum already"),
+            Self::Type(number) => write!(f, "segmentation of the unknown type {number}"),
+        }
+    }
+}
+
+impl std::error::Error for VnetError {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,400 @@
+//! TUN and TAP devices, with the kernel at the other end. Each test runs in network namespaces of
+//! its own.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use etherparse::{PacketBuilder, TcpHeader};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
+use onramp_core::frame::{self, SuperFrame};
+use onramp_core::qdisc::Dequeue;
+use onramp_core::{Clock, Device, Instant, Setup, Tree};
+use onramp_dev::{MonotonicClock, Tap, TapOptions, TapReceiver};
+use onramp_queue::{Layer, Packet, PacketList, PartialChecksum};
+
+use crate::namespace::in_namespace;
+
+/// Longest wait for a packet that must come.
+const PATIENCE_NS: u64 = 20_000_000_000;
+
+fn ip(line: &str) {
+    let status = Command::new("ip").args(line.split(' ')).status().expect("ip runs");
+    assert!(status.success(), "ip {line}");
+}
+
+/// Opens a device, with these addresses of its interface.
+fn open(name: &str, options: TapOptions, addresses: &[&str]) -> Tap {
+    let tap = Tap::open(name, options).expect("root in its namespace may");
+    assert_eq!(tap.name(), name);
+    for address in addresses {
+        ip(&format!("addr add {address} dev {name} nodad"));
+    }
+    tap.set_up().expect("it is there");
+    tap
+}
+
+fn heap(bytes: usize) -> Option<Packet> {
+    Some(Packet::with_capacity(bytes.try_into().expect("a frame")))
+}
+
+/// Waits until a packet comes for which `wanted` is true, and returns it.
+fn receive(receiver: &mut TapReceiver, wanted: impl Fn(&Packet) -> bool) -> Packet {
+    let end = MonotonicClock.now().after(PATIENCE_NS);
+    loop {
+        let mut list = PacketList::new();
+        receiver.receive(1, heap, &mut list).expect("the device is up");
+        match list.pop_front() {
+            Some(packet) if wanted(&packet) => return packet,
+            Some(_) => {}
+            None => wait(&[receiver], 1_000),
+        }
+        assert!(MonotonicClock.now() < end, "no packet came");
+    }
+}
+
+fn wait(receivers: &[&TapReceiver], ms: u16) {
+    let mut fds: Vec<_> =
+        receivers.iter().map(|of| PollFd::new(of.as_fd(), PollFlags::POLLIN)).collect();
+    poll(&mut fds, PollTimeout::from(ms)).expect("it waits");
+}
+
+fn send(tap: &mut Tap, packet: Packet) {
+    let (mut burst, mut done) = (PacketList::from_iter([packet]), PacketList::new());
+    tap.transmit(&mut burst, &mut done, MonotonicClock.now());
+    assert_eq!(done.pop_front().expect("it was taken").drop_reason, None);
+}
+
+/// A frame as the kernel sends it is described, and a frame comes in to the kernel.
+#[test]
+fn frames_go_both_ways() {
+    in_namespace("tap::frames_go_both_ways", &[], || {
+        for (layer, offload) in [
+            (Layer::Ethernet, true),
+            (Layer::Ethernet, false),
+            (Layer::Ip, true),
+            (Layer::Ip, false),
+        ] {
+            let options = TapOptions { layer, offload, ..TapOptions::default() };
+            let mut tap = open("x0", options, &["192.0.2.1/24"]);
+            let expected = if layer == Layer::Ip { 1_500 } else { 1_514 };
+            assert_eq!(tap.info().mtu, expected);
+            if layer == Layer::Ethernet {
+                ip("neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev x0");
+            }
+            let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of x0");
+            socket.send_to(b"a question", "192.0.2.2:7001").expect("it is sent");
+            let mut receiver = tap.receiver();
+            let at = if layer == Layer::Ip { 0 } else { 14 };
+            let is_ours = |packet: &Packet| packet.payload().get(at + 9) == Some(&17);
+            let mut packet = receive(&mut receiver, is_ours);
+            assert_eq!(packet.payload().len(), at + 28 + 10);
+            assert_eq!((packet.len as usize, packet.ecn), (at + 38, 0));
+            assert_eq!(packet.partial_checksum().is_some(), offload);
+            // Turn the frame round, and send it back as an answer, ECN-capable and then marked.
+            let bytes = packet.payload_mut();
+            for (one, other, len) in [(12, 16, 4), (20, 22, 2)] {
+                for byte in 0..len {
+                    bytes.swap(at + one + byte, at + other + byte);
+                }
+            }
+            if at > 0 {
+                (0..6).for_each(|byte| bytes.swap(byte, byte + 6));
+            }
+            send(&mut tap, packet);
+            socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+            let mut buffer = [0; 100];
+            let (len, from) = socket.recv_from(&mut buffer).expect("the answer");
+            assert_eq!(
+                (&buffer[..len], from.to_string()),
+                (&b"a question"[..], "192.0.2.2:7001".into())
+            );
+            let stats = tap.stats();
+            assert_eq!((stats.frames.get(), stats.malformed.get()), (1, 0));
+            assert!(stats.received.get() >= 1);
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    in_namespace("tap::what_cannot_be_opened_says_why", &[], || {
+        let options = TapOptions::default();
+        let error = |name: &str| Tap::open(name, options).expect_err("refused");
+        assert!(error("a name that is too long").to_string().contains("at most 15 bytes"));
+        assert_eq!(error("lo").raw_os_error(), Some(libc_einval()));
+        let tap = open("x0", options, &[]);
+        assert_eq!(error("x0").kind(), std::io::ErrorKind::ResourceBusy);
+        tap.another_queue().expect_err("it was opened for one queue");
+        let mut receiver = tap.receiver();
+        ip("link set x0 down");
+        let list = &mut PacketList::new();
+        assert_eq!(receiver.receive(1, heap, list).expect("nothing is wrong"), 0);
+        drop((tap, receiver));
+        let options = TapOptions { multi_queue: true, ..options };
+        let tap = open("x0", options, &[]);
+        let another = tap.another_queue().expect("it may have several");
+        assert_eq!(another.name(), "x0");
+        // The kernel takes no frames while the interface is down.
+        ip("link set x0 down");
+        let (mut burst, mut done) =
+            (PacketList::from_iter([tcp(false, 10, 0, 0)]), PacketList::new());
+        let mut tap = tap;
+        tap.transmit(&mut burst, &mut done, Instant(0));
+        let reason = done.pop_front().expect("it was dropped").drop_reason;
+        assert_eq!(reason, Some(onramp_queue::DropReason::Unreachable));
+    });
+}
+
+const fn libc_einval() -> i32 {
+    22
+}
+
+/// Makes a frame from 192.0.2.2 to 198.51.100.2 (or the same in IPv6) that leaves its checksum to
+/// the device, with `data` bytes of data in TCP, or in UDP if `flags` is 255.
+fn tcp(v6: bool, data: usize, size: u16, flags: u8) -> Packet {
+    let eth = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]);
+    let ip = if v6 {
+        let address = |net: u8| [0x20, 1, 0xd, 0xb8, 0, 0, 0, net, 0, 0, 0, 0, 0, 0, 0, 2];
+        eth.ipv6(address(1), address(2), 64)
+    } else {
+        eth.ipv4([192, 0, 2, 2], [198, 51, 100, 2], 64)
+    };
+    let bytes: Vec<u8> = (0..data).map(|n| (n * 7 % 251).to_le_bytes()[0]).collect();
+    let mut whole = Vec::new();
+    let offset = if flags == 255 {
+        ip.udp(1000, 2000).write(&mut whole, &bytes).expect("a vector takes everything");
+        6
+    } else {
+        let mut tcp = TcpHeader::new(1000, 2000, u32::MAX - 3000, 77);
+        (tcp.ack, tcp.acknowledgment_number) = (true, 5);
+        (tcp.fin, tcp.psh, tcp.cwr) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+        tcp.set_options_raw(&[1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8]).expect("timestamps");
+        ip.tcp_header(tcp).write(&mut whole, &bytes).expect("a vector takes everything");
+        16
+    };
+    let mut packet = Packet::with_payload(&whole);
+    packet.set_layer(Layer::Ethernet);
+    let start = if v6 { 54 } else { 34 };
+    // The field has to contain the sum of the pseudo-header. That is the complement of the
+    // checksum that the bytes behind it have, if the field were the right checksum.
+    let field = usize::from(start + offset);
+    let right = u16::from_be_bytes([whole[field], whole[field + 1]]);
+    let bytes = packet.payload_mut();
+    bytes[field..field + 2].fill(0);
+    frame::write_checksum(PartialChecksum { start, offset }, bytes);
+    let without = u16::from_be_bytes([bytes[field], bytes[field + 1]]);
+    let sum = u32::from(!right) + u32::from(without);
+    let pseudo = (sum & 0xffff) + (sum >> 16);
+    bytes[field..field + 2].copy_from_slice(&(pseudo as u16).to_be_bytes());
+    packet.set_partial_checksum(Some(PartialChecksum { start, offset }));
+    packet.gso_size = size;
+    packet
+}
+
+/// The kernel forwards a super-frame from a device with offload to one without, and so has to
+/// segment it. Onramp's segments must be the same, byte for byte.
+#[test]
+fn the_kernel_segments_alike() {
+    let set_up = [
+        "ip link set lo up",
+        "sysctl -qw net.ipv4.ip_forward=1",
+        "sysctl -qw net.ipv6.conf.all.forwarding=1",
+    ];
+    in_namespace("tap::the_kernel_segments_alike", &set_up, || {
+        let mut from = open("x0", TapOptions::default(), &["192.0.2.1/24", "2001:db8:0:1::1/64"]);
+        let plain = TapOptions { offload: false, ..TapOptions::default() };
+        let to = open("y0", plain, &["198.51.100.1/24", "2001:db8:0:2::1/64"]);
+        ip("link set x0 address 02:00:00:00:00:01");
+        for address in ["198.51.100.2", "2001:db8:0:2::2"] {
+            ip(&format!("neigh add {address} lladdr 02:00:00:00:00:09 dev y0"));
+        }
+        let mut receiver = to.receiver();
+        let mut compared = 0;
+        for v6 in [false, true] {
+            for (data, size, flags) in [
+                (10_000, 1_000, 0),
+                (10_001, 1_000, 7),
+                (1_001, 1_000, 5),
+                (60_000, 1_428, 3),
+                (1_000, 536, 4),
+                (9_000, 100, 1),
+                (5_000, 1_000, 255),
+                (5_001, 999, 255),
+            ] {
+                let whole = tcp(v6, data, size, flags);
+                let ours = SuperFrame::of(&whole).expect("larger than a segment");
+                send(&mut from, whole.duplicate());
+                for index in 0..ours.count() {
+                    let at = if v6 { 20 } else { 23 };
+                    let protocol = if flags == 255 { 17 } else { 6 };
+                    let is_ours = |packet: &Packet| packet.payload().get(at) == Some(&protocol);
+                    let theirs = receive(&mut receiver, is_ours);
+                    let mut segment = Vec::new();
+                    ours.write_segment(whole.payload(), index, &mut segment);
+                    frame::write_checksum(ours.partial_checksum(), &mut segment);
+                    forward(v6, &mut segment);
+                    assert_eq!(theirs.payload()[14..], segment[14..], "{v6} {data} {size} {index}");
+                    compared += 1;
+                }
+            }
+        }
+        assert!(compared > 200, "{compared}");
+    });
+}
+
+/// Changes the IP header as a router does: one hop less.
+fn forward(v6: bool, segment: &mut [u8]) {
+    if v6 {
+        segment[21] -= 1;
+        return;
+    }
+    segment[22] -= 1;
+    segment[24..26].fill(0);
+    let sum: u32 = segment[14..34]
+        .chunks(2)
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+        .sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).expect("folded");
+    segment[24..26].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// One direction of a wire: from a receiver through a tree to a device.
+struct Way {
+    from: TapReceiver,
+    tree: Tree,
+    to: Tap,
+    ready: PacketList,
+}
+
+impl Way {
+    /// Moves what may move. Returns when to look again.
+    fn run(&mut self, now: Instant) -> Option<Instant> {
+        let mut list = PacketList::new();
+        self.from.receive(64, heap, &mut list).expect("the device is up");
+        for mut packet in list {
+            packet.enqueued_ns = now.0;
+            let _ = self.tree.enqueue(now, packet);
+        }
+        drop(self.tree.drops());
+        let next = loop {
+            match self.tree.dequeue(now) {
+                Dequeue::Ready(packet) => self.ready.push_back(packet),
+                Dequeue::NotBefore(at) => break Some(at),
+                Dequeue::Empty => break None,
+            }
+        };
+        let sent = self.to.transmit(&mut self.ready, &mut PacketList::new(), now);
+        sent.retry_at.or(next)
+    }
+}
+
+fn tree(lines: &[&str]) -> Tree {
+    let mut setup = Setup::default();
+    lines.iter().for_each(|line| setup.apply(line).expect(line));
+    Tree::of(&setup, 1_514, 1).expect("a root")
+}
+
+/// Runs `client` in this namespace, with a TCP server that sends back what it gets in another one,
+/// 192.0.2.2 port 7. Between them are two TAPs, and a tree for each direction.
+fn across(lines: &[&str], offload: bool, client: impl FnOnce() + Send) -> [Tree; 2] {
+    let options = TapOptions { offload, ..TapOptions::default() };
+    let here = open("x0", options, &["192.0.2.1/24"]);
+    let (give, take) = mpsc::channel();
+    thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("root in its namespace may");
+        give.send(open("y0", options, &["192.0.2.2/24"])).expect("it is awaited");
+        let listener = TcpListener::bind("192.0.2.2:7").expect("an address of y0");
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a client");
+            thread::spawn(move || {
+                let mut copy = stream.try_clone().expect("another descriptor");
+                drop(std::io::copy(&mut stream, &mut copy));
+            });
+        }
+    });
+    let there = take.recv().expect("the other side opens");
+    let way = |from: &Tap, to: Tap| Way {
+        from: from.receiver(),
+        tree: tree(lines),
+        to,
+        ready: PacketList::new(),
+    };
+    let (back, forth) = (there.receiver(), here.receiver());
+    drop((back, forth));
+    let end = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let mut ways = {
+            let first = here.receiver();
+            let one = Way { from: first, ..way(&here, there) };
+            let from = one.to.receiver();
+            [one, Way { from, tree: tree(lines), to: here, ready: PacketList::new() }]
+        };
+        let engine = scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                let now = MonotonicClock.now();
+                let next = ways.iter_mut().filter_map(|way| way.run(now)).min();
+                let ns = next.map_or(50_000_000, |at| at.since(MonotonicClock.now()));
+                let ms = (ns / 1_000_000).min(50).try_into().expect("at most 50");
+                wait(&[&ways[0].from, &ways[1].from], ms);
+            }
+            ways.map(|way| way.tree)
+        });
+        // If the client panics, the engine ends all the same.
+        let ended = thread::scope(|scope| scope.spawn(client).join());
+        end.store(true, Ordering::Relaxed);
+        let trees = engine.join().expect("the engine");
+        if let Err(panic) = ended {
+            std::panic::resume_unwind(panic);
+        }
+        trees
+    })
+}
+
+/// Sends bytes to the server and reads them back, both at once.
+fn echo(bytes: usize) {
+    let data: Arc<[u8]> = (0..bytes).map(|n| (n * 31 % 253).to_le_bytes()[0]).collect();
+    let mut stream = TcpStream::connect("192.0.2.2:7").expect("the server listens");
+    let (mut writer, sent) = (stream.try_clone().expect("another descriptor"), data.clone());
+    let writing = thread::spawn(move || {
+        writer.write_all(&sent).expect("it is sent");
+        writer.shutdown(std::net::Shutdown::Write).expect("it ends");
+    });
+    let mut back = Vec::new();
+    stream.read_to_end(&mut back).expect("it comes back");
+    writing.join().expect("the writer");
+    assert!(back == *data, "{} of {bytes} bytes came back right", back.len());
+}
+
+#[test]
+fn tcp_passes_a_rate_and_a_delay() {
+    in_namespace("tap::tcp_passes_a_rate_and_a_delay", &["ip link set lo up"], || {
+        let root = "qdisc add dev e root handle 1: ";
+        let plain = format!("{root}netem delay 5ms");
+        for offload in [false, true] {
+            let [there, back] = across(&[&plain], offload, || echo(1_000_000));
+            for tree in [&there, &back] {
+                assert!(tree.totals().sent_bytes > 1_000_000);
+                assert_eq!(tree.totals().dropped_packets(), 0);
+            }
+        }
+        // cake segments super-frames, and a qdisc behind it delays them.
+        let lines = [
+            &format!("{root}series")[..],
+            "qdisc add dev e parent 1:1 cake bandwidth 100mbit",
+            "qdisc add dev e parent 1:2 netem delay 2ms",
+        ];
+        let trees = across(&lines, true, || echo(3_000_000));
+        for tree in trees {
+            let totals = tree.totals();
+            assert!(totals.made_packets > 100, "super-frames were segmented: {totals:?}");
+        }
+    });
+}
