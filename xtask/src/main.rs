@@ -3,12 +3,14 @@
 mod api;
 mod checks;
 mod ci;
+mod compare;
 mod figures;
 mod layers;
 mod lex;
 mod mutants;
 mod mutation;
 mod readme;
+mod repeat;
 mod shell;
 mod suite;
 mod tidy;
@@ -20,6 +22,7 @@ const HELP: &str = "\
 usage: cargo xtask COMMAND
 
   test            install what the tests need (as root), run all tests, list the skipped ones
+  repeat          run all test programs many times beside busy loops: see --help
   ci              run the checks that .ci/run runs, one after another
   tidy            check the project's own rules, which no compiler checks
   loom            run the models of onramp-queue under the model checker loom
@@ -30,6 +33,7 @@ usage: cargo xtask COMMAND
   tsan            run the stress tests under ThreadSanitizer
   fuzz            parse random bytes as trees, lines of tc, packets, captures: see HACKING.md
   figures         run the commands behind the documents' tables, and print old beside new: --write
+  compare         compare the speed of two builds of the program onramp: see --help
   readme          run the shell blocks of README.md and of the pages in docs
   conformance     compare our qdiscs with recordings of a real kernel: see --help
   differential    compare our qdiscs with a real kernel in random cases: see --help
@@ -79,8 +83,10 @@ fn main() -> ExitCode {
         Some("tsan") => checks::tsan(rest),
         Some("soak") => checks::soak(rest),
         Some("chaos") => checks::chaos(rest),
+        Some("compare") => compare::run(rest),
         Some("figures") => figures::run(rest),
         Some("readme") => readme::run(rest),
+        Some("repeat") => repeat::run(rest),
         Some("fuzz") => checks::fuzz(rest),
         Some("conformance") => checks::conformance(rest),
         Some("differential") => checks::differential(rest),
