@@ -12,6 +12,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use onramp::{Flow, Link, Mapping, Packet, Rate, SendError, Sender, TrySendError};
 
+use crate::counts::Met;
 use crate::device::{UNORDERED, ordered, stamp, while_not};
 use crate::ledger::{CALLBACK, Ledger, Lent};
 use crate::plan::Fault;
@@ -147,7 +148,41 @@ impl<'w> Actor<'w> {
             let order = if shared { UNORDERED } else { weather.new_order() };
             Lane { flow: flow.with_priority(rng.u32(0..8)), order }
         };
-        self.flows = (0..4).map(|_| flow(rng)).collect();
+        let flows: Vec<_> = (0..4).map(|_| flow(rng)).collect();
+        let watched: Vec<_> = flows.iter().filter(|_| rng.bool()).map(|lane| &lane.flow).collect();
+        let old = std::mem::take(&mut self.flows);
+        if let Some(sender) = &mut self.sender {
+            old.iter().for_each(|lane| drop(sender.unwatch(&lane.flow)));
+            watched.iter().for_each(|flow| sender.watch(flow));
+        }
+        self.flows = flows;
+    }
+
+    /// Cancels what the sender has in flight of one of its flows.
+    fn cancel(&mut self) {
+        let (flow, slot, at_once) = (self.flow(), self.slot.clone(), self.at_once());
+        let (watches, unwatches) = (self.rng.bool(), self.rng.bool());
+        let cancelled = slot.call(Doing::Cancel, at_once, flow.port() as u64, || {
+            let sender = self.sender();
+            if watches {
+                sender.watch(&flow);
+            }
+            let cancelled = sender.cancel(&flow);
+            if unwatches {
+                drop(sender.unwatch(&flow));
+            }
+            cancelled
+        });
+        if cancelled.is_some_and(|packets| packets > 0) {
+            Met::Revoked.note();
+        }
+    }
+
+    /// Says for a device that it has room, whether it has or not.
+    fn tell_room(&mut self) {
+        let Some(waker) = self.world.weather.waker(&mut self.rng) else { return };
+        self.slot.call(Doing::WakePort, self.at_once(), 0, || waker.wake());
+        Met::RoomTold.note();
     }
 
     fn lane(&mut self) -> Lane {
@@ -198,7 +233,9 @@ impl<'w> Actor<'w> {
             74..=75 => self.wait_room(),
             76..=82 => self.poll(),
             83 => self.hold(),
-            84..=88 => self.flush(),
+            84..=86 => self.flush(),
+            87 => self.cancel(),
+            88 => self.tell_room(),
             89 => {
                 let time = Duration::from_millis(self.rng.u64(0..20));
                 let link = self.link().clone();

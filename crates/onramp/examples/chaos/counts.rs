@@ -28,6 +28,8 @@ counts! {
     Deaths: "devices that died",
     CloseWithWaiters: "closes with waiters",
     Cancelled: "cancelled futures",
+    Revoked: "cancels of a flow's packets",
+    RoomTold: "devices that told their port of room",
     Forks: "forks",
     Callbacks: "callbacks that panicked",
     Wakers: "wakers that panicked",

@@ -1,17 +1,19 @@
 //! Devices that fill up, respond slowly, block and die, and the receivers behind some of them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
 use onramp::dev::{Loopback, Network};
-use onramp::{Device, DeviceInfo, DropReason, Instant, Packet, PacketList, Transmitted};
+use onramp::{
+    Device, DeviceInfo, DeviceWaker, DropReason, Instant, Packet, PacketList, Transmitted,
+};
 
 use crate::counts::Met;
 use crate::plan::{Fault, Plan};
-use crate::watch::{Doing, Slot, Watch, nanos, note_moved, now};
+use crate::watch::{Doing, Slot, Watch, lock, nanos, note_moved, now};
 
 /// The message of a panic that a device causes on purpose.
 pub(crate) const DEAD: &str = "planned: a device dies";
@@ -55,6 +57,9 @@ pub(crate) struct Weather {
     /// block for less than half a second, and few of them at the same time.
     hard: bool,
     blocked: AtomicU32,
+    /// The handles of all devices by which they tell their ports that they have room. Handles of
+    /// removed and of dead ports stay.
+    wakers: Mutex<Vec<DeviceWaker>>,
 }
 
 impl Weather {
@@ -72,12 +77,19 @@ impl Weather {
             storm: AtomicBool::new(false),
             hard: plan.hard,
             blocked: AtomicU32::new(0),
+            wakers: Mutex::default(),
         })
     }
 
     /// Whether any device blocks its caller at present.
     pub(crate) fn blocks(&self) -> bool {
         self.blocked.load(SeqCst) > 0
+    }
+
+    /// Returns the handle of a random device, by which it tells its port that it has room.
+    pub(crate) fn waker(&self, rng: &mut Rng) -> Option<DeviceWaker> {
+        let wakers = lock(&self.wakers);
+        (!wakers.is_empty()).then(|| wakers[rng.usize(0..wakers.len())].clone())
     }
 
     /// Records that a flush of sender `id` has reported all of its packets up to `number` as gone.
@@ -214,6 +226,10 @@ impl Device for Moody {
         &self.info
     }
 
+    fn attach(&mut self, waker: DeviceWaker) {
+        lock(&self.weather.wakers).push(waker);
+    }
+
     fn transmit(
         &mut self,
         burst: &mut PacketList,
@@ -247,8 +263,10 @@ impl Device for Moody {
             1..=19 => {
                 self.full_until = now.after(self.rng.u64(0..5_000_000));
                 // If the device does not say when it will have room again, the port asks again
-                // after one tick.
-                let retry_at = self.rng.bool().then_some(self.full_until);
+                // after one tick. A device may also name a later time, and then tell its port that
+                // it has room, or not.
+                let late = now.after(self.rng.u64(5_000_000..100_000_000));
+                let retry_at = [None, Some(self.full_until), Some(late)][self.rng.usize(0..3)];
                 return Transmitted { calls: 1, messages: 0, retry_at };
             }
             20..=29 => thread::sleep(Duration::from_millis(self.rng.u64(1..=3))),
@@ -292,6 +310,9 @@ pub(crate) fn receive(
     let over = || weather.over.load(SeqCst);
     let mut receiver = network.receiver(index);
     while !over() {
+        if let Some(waker) = weather.waker(rng).filter(|_| rng.u32(0..10) == 0) {
+            slot.call(Doing::WakePort, short, 1, || waker.wake());
+        }
         if mute.is_some_and(|mute| now() > mute) {
             while_not(over, Duration::from_secs(3_600));
             break;

@@ -41,7 +41,7 @@ doings! {
     World, TrySend, Send, TrySendBatch, SendBatch, Submit, Uncork, WaitRoom, WaitRoomTimeout,
     Poll, Ready, Flush, Reclaim, NewSender, DropSender, DropPacket, LinkFlush, Close, DropLink,
     AddPort, RemovePort, SetQdisc, Change, SetRate, Look, Receive, DropReceiver, ThreadEnd,
-    Fork, Rest
+    Fork, Rest, Cancel, WakePort
 }
 
 thread_local! {
