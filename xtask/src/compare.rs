@@ -28,7 +28,8 @@ interval of 95 %, and the same of a copy of OLD as a control. Fails if a whole i
 1.03.
 
 OLD, NEW: the two programs. Compile both with aligned code, so that the position of a loop does not
-decide: RUSTFLAGS=\"-C llvm-args=-align-all-nofallthru-blocks=5 -C llvm-args=-align-all-functions=6\"
+decide:
+RUSTFLAGS=\"-C llvm-args=-align-all-nofallthru-blocks=5 -C llvm-args=-align-all-functions=6\"
 --minutes N: measure for N minutes (default 30), at least 8 rounds
 --only WORD: only measurements whose command contains WORD
 ";

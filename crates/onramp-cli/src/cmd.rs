@@ -13,3 +13,4 @@ pub(crate) mod save;
 pub(crate) mod send;
 pub(crate) mod top;
 pub(crate) mod traffic;
+pub(crate) mod wire;

@@ -37,6 +37,9 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
+    if error.downcast_ref::<Ended>().is_some() {
+        return exit_code(error);
+    }
     tell(&format!("{error:#}"));
     exit_code(error)
 }
@@ -48,8 +51,24 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
     if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
         return ExitCode::from(interrupted.exit_code());
     }
+    if let Some(Ended(code)) = error.downcast_ref() {
+        return ExitCode::from(*code);
+    }
     if error.downcast_ref::<Usage>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
+
+/// A program that `onramp` ran for the user has failed, with this exit code, which becomes that of
+/// `onramp`. The program has said why.
+#[derive(Debug)]
+pub(crate) struct Ended(pub(crate) u8);
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the program ended with exit code {}", self.0)
+    }
+}
+
+impl std::error::Error for Ended {}
 
 /// Several errors. The first decides the exit code.
 #[derive(Debug)]

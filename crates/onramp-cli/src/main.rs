@@ -36,6 +36,7 @@ Examples:
   onramp send udp://127.0.0.1:4000 --from examples/voice.pcapng --rate 10mbit
   onramp replay examples/uplink.pcap --qdisc fq --rate 10mbit --html report.html
   onramp daemon
+  onramp wire --qdisc 'netem delay 20ms rate 10mbit' -- ping -c 3 192.0.2.2
   onramp ip link add d0 up type dummy
   onramp tc qdisc add dev d0 root fq"
 )]
@@ -66,6 +67,7 @@ Examples:
     #[command(disable_help_flag = true)]
     Ip(cmd::remote::Words),
     Traffic(cmd::traffic::Args),
+    Wire(cmd::wire::Args),
     Save(cmd::save::Args),
     Top(cmd::top::Args),
     Monitor(cmd::monitor::Args),
@@ -124,6 +126,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Daemon(args) => cmd::daemon::run(args),
         Command::Traffic(args) => cmd::traffic::run(args),
+        Command::Wire(args) => cmd::wire::run(args),
         Command::Save(args) => cmd::save::run(args),
         Command::Top(args) => cmd::top::run(args),
         Command::Monitor(args) => cmd::monitor::run(args),

@@ -10,3 +10,4 @@ pub(crate) mod replayed;
 pub(crate) mod sent;
 pub(crate) mod table;
 pub(crate) mod traffic;
+pub(crate) mod wire;

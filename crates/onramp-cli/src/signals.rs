@@ -4,6 +4,7 @@
 
 use std::io::{self, IsTerminal as _, Read, Write as _};
 use std::os::fd::AsFd;
+use std::process::{Child, ExitStatus};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
@@ -13,6 +14,7 @@ use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use onramp_lab::measure;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::error::{Interrupted, tell};
 
@@ -93,6 +95,29 @@ impl Signals {
             }
             Ok(None) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until `child` ends, and returns how. SIGTERM and SIGHUP are passed on to the child;
+    /// SIGINT is not, because a terminal has sent it to the child, too.
+    pub(crate) fn wait(&self, mut child: Child) -> Result<ExitStatus> {
+        let pid = Pid::from_child(&child);
+        let ended = pidfd_open(pid, PidfdFlags::empty())?;
+        loop {
+            let mut both =
+                [PollFd::new(&ended, PollFlags::IN), PollFd::new(&self.heard, PollFlags::IN)];
+            match poll(&mut both, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if !both[0].revents().is_empty() {
+                return Ok(child.wait()?);
+            }
+            let interrupted = self.check().err().and_then(|error| error.downcast().ok());
+            if let Some(Interrupted(Signal::SIGTERM | Signal::SIGHUP)) = interrupted {
+                // The child may just have ended.
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            }
         }
     }
 

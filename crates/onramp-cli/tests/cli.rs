@@ -32,6 +32,8 @@ mod traffic;
 mod unfinished;
 #[path = "cli/watch.rs"]
 mod watch;
+#[path = "cli/wire.rs"]
+mod wire;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

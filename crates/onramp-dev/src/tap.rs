@@ -1,5 +1,5 @@
-//! A TUN or TAP device of the kernel: packets that are sent to it come in to the kernel as if from a
-//! network card, and packets that the kernel sends out through it are received.
+//! A TUN or TAP device of the kernel: packets that are sent to it come in to the kernel as if from
+//! a network card, and packets that the kernel sends out through it are received.
 //!
 //! With [`offload`](TapOptions::offload), frames are super-frames of up to 64 KiB: one system call
 //! carries dozens of segments, and checksums are left to the far side. Without it, the device sends
@@ -7,7 +7,7 @@
 //!
 //! | error from the kernel | reaction of the device |
 //! |---|---|
-//! | EAGAIN, ENOBUFS, ENOMEM | keeps the packets; asks to be called again after 50 µs, doubling up to 1 ms |
+//! | EAGAIN, ENOBUFS, ENOMEM | keeps the packets; asks again after 50 µs, doubling up to 1 ms |
 //! | EIO (the interface is down) | drops the packet: `Unreachable` |
 //! | EINVAL, EMSGSIZE (not a frame for this device) | drops the packet: `MessageSize` |
 //! | any other error | drops the packet: `DeviceError` |

@@ -32,7 +32,8 @@ const STAGES_MAX: u64 = 16;
 pub(super) const SERIES: Kind = Kind {
     id: "series",
     about: "stages with a qdisc each: a packet that leaves a stage enters the next",
-    params: &[Param::new("stages", Unit::Count, Default::Number(2), "stages").within(1, STAGES_MAX)],
+    params: &[Param::new("stages", Unit::Count, Default::Number(2), "number of stages")
+        .within(1, STAGES_MAX)],
     classes: ClassKind::Fixed(|values| u16::try_from(values.number("stages")).expect("at most 16")),
     build: |values| {
         Box::new(Series {

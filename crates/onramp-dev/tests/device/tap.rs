@@ -191,8 +191,8 @@ fn tcp(v6: bool, data: usize, size: u16, flags: u8) -> Packet {
     frame::write_checksum(PartialChecksum { start, offset }, bytes);
     let without = u16::from_be_bytes([bytes[field], bytes[field + 1]]);
     let sum = u32::from(!right) + u32::from(without);
-    let pseudo = (sum & 0xffff) + (sum >> 16);
-    bytes[field..field + 2].copy_from_slice(&(pseudo as u16).to_be_bytes());
+    let pseudo = u16::try_from((sum & 0xffff) + (sum >> 16)).expect("two words fold at once");
+    bytes[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
     packet.set_partial_checksum(Some(PartialChecksum { start, offset }));
     packet.gso_size = size;
     packet
@@ -302,24 +302,30 @@ fn tree(lines: &[&str]) -> Tree {
     Tree::of(&setup, 1_514, 1).expect("a root")
 }
 
+/// Starts a thread that may outlive its caller.
+fn start(body: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
+    thread::Builder::new().spawn(body).expect("a thread")
+}
+
 /// Runs `client` in this namespace, with a TCP server that sends back what it gets in another one,
 /// 192.0.2.2 port 7. Between them are two TAPs, and a tree for each direction.
 fn across(lines: &[&str], offload: bool, client: impl FnOnce() + Send) -> [Tree; 2] {
     let options = TapOptions { offload, ..TapOptions::default() };
     let here = open("x0", options, &["192.0.2.1/24"]);
     let (give, take) = mpsc::channel();
-    thread::spawn(move || {
+    let server = move || {
         unshare(CloneFlags::CLONE_NEWNET).expect("root in its namespace may");
         give.send(open("y0", options, &["192.0.2.2/24"])).expect("it is awaited");
         let listener = TcpListener::bind("192.0.2.2:7").expect("an address of y0");
         for stream in listener.incoming() {
             let mut stream = stream.expect("a client");
-            thread::spawn(move || {
+            start(move || {
                 let mut copy = stream.try_clone().expect("another descriptor");
                 drop(std::io::copy(&mut stream, &mut copy));
             });
         }
-    });
+    };
+    start(server);
     let there = take.recv().expect("the other side opens");
     let way = |from: &Tap, to: Tap| Way {
         from: from.receiver(),
@@ -363,7 +369,7 @@ fn echo(bytes: usize) {
     let data: Arc<[u8]> = (0..bytes).map(|n| (n * 31 % 253).to_le_bytes()[0]).collect();
     let mut stream = TcpStream::connect("192.0.2.2:7").expect("the server listens");
     let (mut writer, sent) = (stream.try_clone().expect("another descriptor"), data.clone());
-    let writing = thread::spawn(move || {
+    let writing = start(move || {
         writer.write_all(&sent).expect("it is sent");
         writer.shutdown(std::net::Shutdown::Write).expect("it ends");
     });

@@ -106,7 +106,8 @@ proptest! {
         size in 1_u16..3000,
     ) {
         let given = is_tcp.then(|| tcp(sequence, flags, options));
-        let mut pkt = frame(Layer::Ethernet, &whole(v6, given.clone(), &vec![1; 4 * ip_options], &data));
+        let bytes = whole(v6, given.clone(), &vec![1; 4 * ip_options], &data);
+        let mut pkt = frame(Layer::Ethernet, &bytes);
         leave_checksum(&mut pkt);
         pkt.gso_size = size;
         describe(&mut pkt, 1);
@@ -132,12 +133,12 @@ proptest! {
                 etherparse::NetHeaders::Ipv4(header, ext) => Some(IpHeaders::Ipv4(header, ext)),
                 _ => None,
             }) {
-                prop_assert_eq!(v4.identification, 65_535_u16.wrapping_add(index as u16));
+                prop_assert_eq!(v4.identification, 65_535_u16.wrapping_add(u16::try_from(index).expect("few")));
             }
             if let (Some(given), Some(TransportHeader::Tcp(found))) = (&given, headers.transport) {
                 let (first, last) = (index == 0, index + 1 == count);
                 let mut expected = given.clone();
-                expected.sequence_number = sequence.wrapping_add(from as u32);
+                expected.sequence_number = sequence.wrapping_add(u32::try_from(from).expect("short"));
                 (expected.cwr, expected.fin) = (given.cwr && first, given.fin && last);
                 (expected.psh, expected.checksum) = (given.psh && last, found.checksum);
                 prop_assert_eq!(found, expected);
@@ -250,7 +251,10 @@ fn a_flow_is_its_addresses_ports_and_vlan() {
     assert_ne!(describe(&tagged(0), 0).0, describe(&frame, 0).0);
     let mut urgent = frame.clone();
     urgent[15] = 0x10;
-    assert_eq!(describe(&urgent, 0), (describe(&frame, 0).0, 6, frame.len() as u32));
+    assert_eq!(
+        describe(&urgent, 0),
+        (describe(&frame, 0).0, 6, u32::try_from(frame.len()).expect("short"))
+    );
     let arp = [&[0; 12][..], &[8, 6], &[9; 28]].concat();
     assert_eq!(describe(&arp, 0).1, 0);
 }

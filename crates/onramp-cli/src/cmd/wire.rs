@@ -1,0 +1,279 @@
+//! The command `onramp wire`: runs a client, and a server if asked, at the two ends of a link that
+//! behaves as its qdiscs say.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use onramp::Spec;
+use onramp_core::Setup;
+use onramp_wire::{Options, PROFILES, Profile, SERVER, SERVER6, Space, Wire, series};
+
+use crate::error::{Ended, usage};
+use crate::output::{self, Output};
+use crate::report::{json, wire as report};
+use crate::signals::Signals;
+use crate::{error, setup};
+
+/// Run a program behind a link with a given delay, rate and loss, without root
+///
+/// The client runs in a network namespace of its own. Its only link, wire0 (192.0.2.1,
+/// 2001:db8::1), leads to another namespace, 192.0.2.2 and 2001:db8::2, where the server runs; if
+/// there is no server, that end still answers ping. Both find the address of the other end in
+/// ONRAMP_PEER and ONRAMP_PEER6. The client starts when the server listens for TCP or UDP, or after
+/// five seconds. Nothing outside can be reached. The command ends with the client,
+/// and with its exit code; then it ends the server.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  onramp wire --qdisc 'netem delay 20ms rate 10mbit' -- ping -c 3 192.0.2.2
+  onramp wire --qdisc 'netem loss 2%' -- iperf3 -c 192.0.2.2 -- iperf3 -s
+  onramp wire --up 'cake bandwidth 5mbit' --down 'cake bandwidth 50mbit' \\
+      --then 'netem delay 15ms' -- sh")]
+pub(crate) struct Args {
+    /// The qdisc in both directions, in the syntax of tc [default: pfifo limit 1000]
+    #[arg(long, value_name = "QDISC", conflicts_with = "setup")]
+    qdisc: Option<String>,
+    /// The qdisc from the client to the server, instead of --qdisc
+    #[arg(long, value_name = "QDISC", conflicts_with = "setup")]
+    up: Option<String>,
+    /// The qdisc from the server to the client, instead of --qdisc
+    #[arg(long, value_name = "QDISC", conflicts_with = "setup")]
+    down: Option<String>,
+    /// A further qdisc in both directions, behind the one before: first a rate, then a delay. May
+    /// be given several times
+    #[arg(long, value_name = "QDISC", conflicts_with = "setup")]
+    then: Vec<String>,
+    /// A link by name, such as lte, instead of qdiscs: `onramp wire --profiles` lists all, with
+    /// rates, delays, losses and their source
+    #[arg(long, value_name = "NAME", value_parser = profile,
+          conflicts_with_all = ["qdisc", "up", "down", "then", "setup"])]
+    profile: Option<&'static Profile>,
+    /// List the profiles
+    #[arg(long, exclusive = true)]
+    profiles: bool,
+    /// A file with lines of tc, for both directions, such as `qdisc add dev wire root fq`
+    #[arg(long, value_name = "FILE")]
+    setup: Option<PathBuf>,
+    /// Largest packet in bytes, without the Ethernet header, 1280 to 65521
+    #[arg(long, value_name = "BYTES", default_value_t = 1_500,
+          value_parser = clap::value_parser!(u32).range(1_280..=65_521))]
+    mtu: u32,
+    /// Seed of everything random, such as losses
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Let the ends segment and compute checksums themselves, as behind a plain network card: for
+    /// exact counts of packets; slower
+    #[arg(long)]
+    no_offload: bool,
+    /// Write what was carried and dropped as JSON (docs/json.md: onramp.wire); - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Do not print what was carried and dropped
+    #[arg(long)]
+    quiet: bool,
+    /// The client's command; after another --, the server's
+    #[arg(last = true, required_unless_present = "profiles", value_name = "COMMAND")]
+    commands: Vec<OsString>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> Result<()> {
+    if args.profiles {
+        return output::print(&profiles());
+    }
+    let output = args.json.as_deref().map(Output::new).transpose()?;
+    let (client, server) = commands(&args.commands)?;
+    let options = options(&args)?;
+    onramp_wire::enter()?;
+    // The signals go to the client, too, if they come from a terminal. The client decides when to
+    // end.
+    let signals = Signals::listen()?;
+    let wire = Wire::lay(options)?;
+    let mut server = server
+        .map(|words| start(wire.server(), words, [CLIENT.0, CLIENT.1]).context("the server"))
+        .transpose()?;
+    if let Some(server) = &mut server {
+        await_listener(wire.server(), server, &signals)?;
+    }
+    let there = [SERVER.to_string(), SERVER6.to_string()];
+    let client = start(wire.client(), client, [&there[0], &there[1]]).context("the client")?;
+    let status = signals.wait(client)?;
+    if let Some(server) = &mut server {
+        end(server);
+    }
+    let broken = wire.error();
+    let carried = wire.cut();
+    let mut done = Vec::new();
+    if !args.quiet && !output.as_ref().is_some_and(Output::is_stdout) {
+        error::tell(&report::text(&carried));
+    }
+    if let Some(output) = &output {
+        done.push(output.write(&json::pretty(&report::json(&carried, code(status)))));
+    }
+    if let Some(why) = broken {
+        done.push(Err(anyhow!("the wire broke: {why}")));
+    }
+    output::all(done)?;
+    if status.success() { Ok(()) } else { Err(anyhow!(Ended(code(status)))) }
+}
+
+/// How long the client waits for the server to listen, and how often the command looks.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The addresses of the client, for the server.
+const CLIENT: (&str, &str) = ("192.0.2.1", "2001:db8::1");
+
+/// Splits the words behind the options into the client's command and the server's.
+fn commands(words: &[OsString]) -> Result<(&[OsString], Option<&[OsString]>)> {
+    let Some(at) = words.iter().position(|word| word == "--") else { return Ok((words, None)) };
+    match (&words[..at], &words[at + 1..]) {
+        ([], _) => Err(usage("the client's command is missing before the second --")),
+        (_, []) => Err(usage("the server's command is missing behind the second --")),
+        (client, server) => Ok((client, Some(server))),
+    }
+}
+
+fn options(args: &Args) -> Result<Options> {
+    let (up, down) = trees(args)?;
+    let fresh = Options::default();
+    Ok(Options {
+        up,
+        down,
+        mtu: args.mtu,
+        offload: !args.no_offload,
+        seed: args.seed.unwrap_or(fresh.seed),
+    })
+}
+
+/// Returns the trees from the client and to the client.
+fn trees(args: &Args) -> Result<(Setup, Setup)> {
+    if let Some(path) = &args.setup {
+        let (tree, _) = setup::read(path)?;
+        let tree = tree.root_id().map(|_| tree).ok_or_else(|| setup::rootless(path))?;
+        return Ok((tree.clone(), tree));
+    }
+    if let Some(profile) = &args.profile {
+        let [up, down] = profile.stages();
+        let tree = |stages: &[String]| {
+            series(stages).map_err(|error| usage(format!("--profile: {error}")))
+        };
+        return Ok((tree(&up)?, tree(&down)?));
+    }
+    let tree = |own: Option<&str>, option: &'static str| {
+        let both = || (args.qdisc.as_deref().unwrap_or("pfifo limit 1000"), "--qdisc");
+        let then = args.then.iter().map(|then| (&**then, "--then"));
+        let first = own.map_or_else(both, |own| (own, option));
+        let (stages, named): (Vec<_>, Vec<_>) = [first].into_iter().chain(then).unzip();
+        for (qdisc, option) in stages.iter().zip(&named) {
+            Spec::with_units(qdisc).map_err(|error| usage(format!("{option}: {error}")))?;
+        }
+        series(&stages).map_err(|error| usage(format!("{}: {error}", named[error.index])))
+    };
+    Ok((tree(args.up.as_deref(), "--up")?, tree(args.down.as_deref(), "--down")?))
+}
+
+/// Finds the profile that the user names. The error lists all.
+fn profile(name: &str) -> Result<&'static Profile, String> {
+    Profile::find(name).ok_or_else(|| {
+        let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
+        format!("there is no such profile; there are {}", names.join(", "))
+    })
+}
+
+/// Returns the table of all profiles.
+fn profiles() -> String {
+    let mut text =
+        "name                 down, kbit  up, kbit  delay, ms one way  loss, %  source\n"
+            .to_owned();
+    for profile in PROFILES {
+        let kbit = |of: fn((u32, u32)) -> u32| {
+            profile.kbit.map_or_else(|| "-".to_owned(), |both| of(both).to_string())
+        };
+        let (down, up) = profile.delay_ms;
+        let mut delay = if (down - up).abs() > f32::EPSILON {
+            format!("{down} down, {up} up")
+        } else {
+            down.to_string()
+        };
+        if profile.jitter_ms > 0.0 {
+            let _ = write!(delay, " +-{}", profile.jitter_ms);
+        }
+        let (loss, source) = (profile.loss, profile.source);
+        let _ = writeln!(
+            text,
+            "{:20} {:>10}  {:>8}  {delay:>17}  {loss:>7}  {source}",
+            profile.name,
+            kbit(|both| both.0),
+            kbit(|both| both.1),
+        );
+    }
+    text
+}
+
+/// Starts a command at one end of the wire.
+fn start(space: &Space, words: &[OsString], peer: [&str; 2]) -> Result<Child> {
+    let [first, rest @ ..] = words else { return Err(usage("a command is missing")) };
+    let mut command = Command::new(first);
+    command.args(rest).env("ONRAMP_PEER", peer[0]).env("ONRAMP_PEER6", peer[1]);
+    let spawned = space.run(move || command.spawn());
+    spawned.with_context(|| format!("cannot run {}", first.display()))
+}
+
+/// Waits until the server listens, or has ended, at most [`PATIENCE`].
+fn await_listener(space: &Space, server: &mut Child, signals: &Signals) -> Result<()> {
+    let mut waited = Duration::ZERO;
+    while waited < PATIENCE && !space.has_listener() && server.try_wait()?.is_none() {
+        signals.check().inspect_err(|_| end(server))?;
+        thread::sleep(LOOK);
+        waited += LOOK;
+    }
+    Ok(())
+}
+
+/// Ends the server, which may have ended by itself.
+fn end(server: &mut Child) {
+    drop(server.kill());
+    drop(server.wait());
+}
+
+/// Returns the exit code with which a shell reports how a program ended.
+fn code(status: ExitStatus) -> u8 {
+    let signal = || 128 + status.signal().unwrap_or_default();
+    u8::try_from(status.code().unwrap_or_else(signal)).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn two_commands_are_split() {
+        let line = words("ping -c 3 192.0.2.2");
+        assert_eq!(commands(&line).expect("one command"), (&line[..], None));
+        let line = words("iperf3 -c x -- iperf3 -s -- y");
+        let (client, server) = commands(&line).expect("two commands");
+        assert_eq!((client, server), (&line[..3], Some(&line[4..])));
+        for wrong in ["-- server", "client --"] {
+            commands(&words(wrong)).expect_err(wrong);
+        }
+    }
+
+    #[test]
+    fn all_profiles_are_listed() {
+        let text = profiles();
+        assert_eq!(text.lines().count(), PROFILES.len() + 1);
+        assert!(text.contains("400 down, 440 up"), "{text}");
+        assert!(profile("5g").is_err_and(|why| why.contains("3g-chrome, slow-4g-chrome")));
+    }
+}

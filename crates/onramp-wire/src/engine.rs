@@ -1,0 +1,164 @@
+//! The thread that carries frames between the two ends of a wire.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
+use onramp_core::qdisc::Dequeue;
+use onramp_core::{Clock, Device, Instant, Totals, Tree};
+use onramp_dev::{MonotonicClock, Tap, TapReceiver};
+use onramp_queue::{Packet, PacketList};
+
+/// Largest number of frames that are received before the qdisc is asked again.
+const BATCH: usize = 64;
+/// How far behind the clock a tree may be: when the thread has come late by up to this time, it
+/// asks the tree at the instants that were due, so that a rate is kept. Time beyond it is lost.
+const CATCH_UP_NS: u64 = 5_000_000;
+
+/// One direction of a wire: from a receiver through a tree to a device.
+#[derive(Debug)]
+pub(crate) struct Way {
+    from: TapReceiver,
+    tree: Tree,
+    to: Tap,
+    /// Frames that have left the tree and that the device has not taken yet.
+    ready: PacketList,
+    /// The time at which the tree has to be asked again; the tree's clock never runs backwards.
+    due: Option<Instant>,
+    clock: Instant,
+    /// When to offer `ready` to the device again.
+    retry: Option<Instant>,
+}
+
+impl Way {
+    pub(crate) fn new(from: TapReceiver, tree: Tree, to: Tap) -> Self {
+        let (ready, clock) = (PacketList::new(), Instant(0));
+        Self { from, tree, to, ready, due: None, clock, retry: None }
+    }
+
+    /// Moves all frames that may move at the time `now`. Returns whether more frames may wait to be
+    /// received.
+    fn run(&mut self, now: Instant) -> io::Result<bool> {
+        self.dequeue(now);
+        let mut received = PacketList::new();
+        let count = self.from.receive(BATCH, heap, &mut received)?;
+        for mut packet in received {
+            packet.enqueued_ns = now.0;
+            // A frame that the tree drops is counted by the tree.
+            let _ = self.tree.enqueue(now, packet);
+        }
+        if count > 0 {
+            (self.clock, self.due) = (now, Some(now));
+            self.dequeue(now);
+        }
+        drop(self.tree.drops());
+        if !self.ready.is_empty() && self.retry.is_none_or(|at| at <= now) {
+            let mut done = PacketList::new();
+            self.retry = self.to.transmit(&mut self.ready, &mut done, now).retry_at;
+        }
+        Ok(count == BATCH)
+    }
+
+    /// Takes every frame out of the tree that may leave by `now`, each at the instant that is due.
+    fn dequeue(&mut self, now: Instant) {
+        while let Some(due) = self.due.filter(|due| *due <= now) {
+            let earliest = Instant(now.0.saturating_sub(CATCH_UP_NS));
+            self.clock = self.clock.max(due).max(earliest);
+            match self.tree.dequeue(self.clock) {
+                Dequeue::Ready(packet) => self.ready.push_back(packet),
+                Dequeue::NotBefore(at) => self.due = Some(at),
+                Dequeue::Empty => self.due = None,
+            }
+        }
+    }
+
+    /// Returns the time at which this way has something to do, if no frame comes before.
+    fn next(&self) -> Option<Instant> {
+        let retry = self.retry.filter(|_| !self.ready.is_empty());
+        self.due.into_iter().chain(retry).min()
+    }
+}
+
+fn heap(bytes: usize) -> Option<Packet> {
+    Some(Packet::with_capacity(u16::try_from(bytes).ok()?))
+}
+
+/// The thread, and how to end it.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    thread: Option<JoinHandle<[Totals; 2]>>,
+    end: Arc<EventFd>,
+    error: Arc<Mutex<Option<String>>>,
+}
+
+impl Engine {
+    pub(crate) fn start(ways: [Way; 2]) -> io::Result<Self> {
+        let end = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        let error = Arc::<Mutex<Option<String>>>::default();
+        let (ends, fails) = (end.clone(), error.clone());
+        let body = move || {
+            onramp_dev::exact_timers();
+            let mut ways = ways;
+            if let Err(error) = carry(&mut ways, &ends) {
+                *fails.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+            }
+            ways.map(|way| way.tree.totals())
+        };
+        let thread = thread::Builder::new().name("wire".to_owned()).spawn(body)?;
+        Ok(Self { thread: Some(thread), end, error })
+    }
+
+    pub(crate) fn error(&self) -> Option<String> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn stop(mut self) -> [Totals; 2] {
+        self.tell();
+        let thread = self.thread.take().expect("it is taken only here and in drop");
+        thread.join().expect("the thread of the wire does not panic")
+    }
+
+    fn tell(&self) {
+        // An error would mean that the number has overflowed, and then the thread has been told.
+        let _ = self.end.write(1);
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.tell();
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+/// Carries frames until `end` becomes readable.
+fn carry(ways: &mut [Way; 2], end: &EventFd) -> io::Result<()> {
+    loop {
+        let now = MonotonicClock.now();
+        let mut more = false;
+        for way in &mut *ways {
+            more |= way.run(now)?;
+        }
+        let next = if more { Some(now) } else { ways.iter().filter_map(Way::next).min() };
+        let wait = next.map(|at| Duration::from_nanos(at.since(MonotonicClock.now())));
+        let mut fds = [
+            PollFd::new(end.as_fd(), PollFlags::POLLIN),
+            PollFd::new(ways[0].from.as_fd(), PollFlags::POLLIN),
+            PollFd::new(ways[1].from.as_fd(), PollFlags::POLLIN),
+        ];
+        match ppoll(&mut fds, wait.map(TimeSpec::from), None) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        if fds[0].any().unwrap_or_default() {
+            return Ok(());
+        }
+    }
+}

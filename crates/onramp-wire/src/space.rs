@@ -1,0 +1,213 @@
+//! Namespaces: a user namespace for the whole program, and a thread in a network namespace of its
+//! own.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{Gid, Uid};
+
+/// Moves the whole program into a user namespace of its own, in which it is root and may make
+/// network namespaces, unless it may do that already. Programs that it starts are in that
+/// namespace, too, and are root there; outside of it they are still the user that they were.
+///
+/// Call this before the program has other threads.
+///
+/// # Errors
+///
+/// [`SpaceError`] if the kernel refuses: some distributions forbid it to ordinary users. The text
+/// of the error says how to allow it.
+pub fn enter() -> Result<(), SpaceError> {
+    // A thread, because the calling thread must keep its network namespace.
+    let may = thread::scope(|scope| {
+        let tried = scope.spawn(|| unshare(CloneFlags::CLONE_NEWNET)).join();
+        tried.is_ok_and(|unshared| unshared.is_ok())
+    });
+    if may {
+        return Ok(());
+    }
+    let (user, group) = (Uid::current(), Gid::current());
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(SpaceError::user)?;
+    let map = |file: &str, text: &str| {
+        fs::write(format!("/proc/self/{file}"), text).map_err(|error| {
+            let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
+            SpaceError::user(errno)
+        })
+    };
+    map("setgroups", "deny")?;
+    map("uid_map", &format!("0 {user} 1"))?;
+    map("gid_map", &format!("0 {group} 1"))
+}
+
+/// A job for the thread of a [`Space`].
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A network namespace, with a thread in it that does what it is given. Programs that the thread
+/// starts are in the namespace.
+#[derive(Debug)]
+pub struct Space {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Space {
+    /// Makes a network namespace whose loopback interface is up.
+    ///
+    /// # Errors
+    ///
+    /// [`SpaceError`] if the kernel refuses: see [`enter`].
+    pub fn new() -> Result<Self, SpaceError> {
+        let (give, jobs) = mpsc::channel::<Job>();
+        let (tell, told) = mpsc::channel();
+        let body = move || {
+            let made = unshare(CloneFlags::CLONE_NEWNET)
+                .map_err(SpaceError::net)
+                .and_then(|()| onramp_dev::set_interface_up("lo").map_err(SpaceError::tap));
+            let goes_on = made.is_ok();
+            if tell.send(made).is_err() || !goes_on {
+                return;
+            }
+            jobs.into_iter().for_each(|job| job());
+        };
+        let thread = thread::Builder::new().name("space".to_owned()).spawn(body);
+        let thread = Some(thread.map_err(SpaceError::thread)?);
+        told.recv().map_err(|_| SpaceError::thread(io::Error::other("it ended at once")))??;
+        Ok(Self { jobs: Some(give), thread })
+    }
+
+    /// Runs `act` on the thread in the namespace, and returns what it returns.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `act` panics. The space does nothing more then.
+    pub fn run<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> T {
+        let (give, taken) = mpsc::channel();
+        let job: Job = Box::new(move || drop(give.send(act())));
+        let jobs = self.jobs.as_ref().expect("there until dropped");
+        jobs.send(job).expect("the thread of the space works: no job has panicked");
+        taken.recv().expect("the job does not panic")
+    }
+
+    /// Whether a program in the namespace listens for TCP connections or has a UDP port.
+    #[must_use]
+    pub fn has_listener(&self) -> bool {
+        self.run(|| {
+            let lines = |file: &str| {
+                let text = fs::read_to_string(format!("/proc/thread-self/net/{file}"));
+                text.unwrap_or_default().lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+            };
+            // The fourth word is the state of the socket; `0A` is "listening".
+            let listens = |line: &String| line.split_whitespace().nth(3) == Some("0A");
+            ["tcp", "tcp6"].iter().any(|file| lines(file).iter().any(listens))
+                || ["udp", "udp6"].iter().any(|file| !lines(file).is_empty())
+        })
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            // If a job panicked, its panic was reported.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Error: a namespace or its interface could not be made.
+#[derive(Debug)]
+pub struct SpaceError {
+    what: What,
+    source: io::Error,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    User,
+    Net,
+    Tap,
+    Thread,
+    Tree,
+}
+
+impl SpaceError {
+    fn user(errno: Errno) -> Self {
+        Self { what: What::User, source: errno.into() }
+    }
+
+    fn net(errno: Errno) -> Self {
+        Self { what: What::Net, source: errno.into() }
+    }
+
+    pub(crate) const fn tap(source: io::Error) -> Self {
+        Self { what: What::Tap, source }
+    }
+
+    pub(crate) fn no_root() -> Self {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "a direction has no root qdisc");
+        Self { what: What::Tree, source }
+    }
+
+    pub(crate) const fn thread(source: io::Error) -> Self {
+        Self { what: What::Thread, source }
+    }
+
+    /// Returns advice on how to avoid the error.
+    fn advice(&self) -> Option<&'static str> {
+        let refused = matches!(
+            self.source.raw_os_error(),
+            Some(libc_error::EPERM | libc_error::EACCES | libc_error::ENOSPC)
+        );
+        match self.what {
+            What::User if self.source.raw_os_error() == Some(libc_error::EINVAL) => {
+                Some("the program already has other threads; enter the namespace before")
+            }
+            What::User if refused => Some(
+                "the system does not let ordinary users make namespaces. As root, allow it with \
+                 `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu), \
+                 `sysctl -w kernel.unprivileged_userns_clone=1` (Debian before 11) or \
+                 `sysctl -w user.max_user_namespaces=10000`; or run this as root",
+            ),
+            What::Tap if self.source.kind() == io::ErrorKind::NotFound => Some(
+                "there is no /dev/net/tun: load the module with `modprobe tun`, or give the \
+                      container the device",
+            ),
+            What::Tap if refused => Some(
+                "/dev/net/tun is closed to ordinary users here: as root, open it with `chmod 666 \
+                 /dev/net/tun`, or run this as root",
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// Numbers of errors, as in `errno(3)`.
+mod libc_error {
+    use nix::errno::Errno;
+
+    pub(super) const EPERM: i32 = Errno::EPERM as i32;
+    pub(super) const EACCES: i32 = Errno::EACCES as i32;
+    pub(super) const ENOSPC: i32 = Errno::ENOSPC as i32;
+    pub(super) const EINVAL: i32 = Errno::EINVAL as i32;
+}
+
+impl fmt::Display for SpaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.what {
+            What::User => "make a user namespace",
+            What::Net => "make a network namespace",
+            What::Tap => "make the network interface of an end of the wire",
+            What::Thread => "start a thread",
+            What::Tree => "make the qdiscs",
+        };
+        write!(f, "cannot {what}: {}", self.source)?;
+        self.advice().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+    }
+}
+
+// `Error::source` is not overridden, because the text of `Display` already includes it.
+impl std::error::Error for SpaceError {}
