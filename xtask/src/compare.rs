@@ -7,7 +7,7 @@
 //! contains the true median with a probability of 95 %. The control shows what the method makes of
 //! two equal programs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,8 @@ usage: cargo xtask compare OLD NEW [--minutes N] [--only WORD]
 Compares two builds of the program `onramp` by many short runs of `bench udp`, `lab contention` and
 `lab qdisc`. Prints the cost of NEW divided by the cost of OLD (above 1: NEW is slower), with an
 interval of 95 %, and the same of a copy of OLD as a control. Fails if a whole interval lies above
-1.03.
+1.03. Each figure is judged alone: of many figures, one may fail by chance; then measure it again
+with --only.
 
 OLD, NEW: the two programs. Compile both with aligned code, so that the position of a loop does not
 decide:
@@ -193,8 +194,16 @@ fn read(command: &str, json: &Value) -> Costs {
     costs
 }
 
-/// Prints the ratios of all rounds. Fails if a figure of the new program is higher beyond doubt.
+/// Prints the ratios of all rounds. Fails if a figure of the new program is higher beyond doubt, or
+/// if a program lacks a figure.
 fn judge(rounds: &[[Costs; 3]]) -> Outcome {
+    let names: BTreeSet<&String> = rounds.iter().flatten().flat_map(Costs::keys).collect();
+    for costs in rounds.iter().flatten() {
+        let has = |name: &&&String| costs.get(**name).is_some_and(|cost| *cost > 0.0);
+        if let Some(name) = names.iter().find(|name| !has(name)) {
+            return Err(Failure::Failed(format!("{name}: a program has no such figure")));
+        }
+    }
     let mut slower = Vec::new();
     println!("{:24} {:24} measurement ({} rounds)", "new/old", "control/old", rounds.len());
     for name in rounds.first().into_iter().flat_map(|round| round[0].keys()) {
@@ -281,6 +290,17 @@ mod tests {
         let (equal, slower): (Vec<_>, Vec<_>) = (rounds(1.0), rounds(1.05));
         judge(&equal).expect("it costs the same");
         judge(&slower).expect_err("it costs more");
+    }
+
+    #[test]
+    fn a_missing_figure_is_a_failure() {
+        let costs = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 1.0)).collect();
+        let round = |old: &[&str], new: &[&str]| [costs(old), costs(new), costs(old)];
+        judge(&[round(&["a"], &["a"])]).expect("all have it");
+        judge(&[round(&["a", "b"], &["a"])]).expect_err("the new one lacks b");
+        judge(&[round(&["a"], &["a", "b"])]).expect_err("the old one lacks b");
+        let nothing = [1.0, f64::NAN, 1.0].map(|cost| Costs::from([("a".to_owned(), cost)]));
+        judge(&[nothing]).expect_err("not a number");
     }
 
     #[test]

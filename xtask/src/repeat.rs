@@ -24,6 +24,15 @@ failure, and the time that each program took; keeps the output of programs that 
 target/repeat. The tests in documentation are not run.
 ";
 
+/// Sets its flag when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A test program that takes longer than this hangs.
 const LIMIT: Duration = Duration::from_secs(1_800);
 /// How often to look whether a program has ended.
@@ -79,6 +88,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
                 }
             });
         }
+        // Also if a round panics, the busy loops end.
+        let _guard = Ends(&end);
         let mut all = Vec::new();
         for round in 1..=request.rounds {
             let (ran, took) = timed(|| one_round(&programs, request.jobs, round, &kept));
@@ -90,7 +101,6 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             );
             all.extend(ran);
         }
-        end.store(true, Ordering::Relaxed);
         all
     });
     report(&all)
@@ -142,7 +152,8 @@ fn one_round(programs: &[Program], jobs: usize, round: usize, kept: &std::path::
                 loop {
                     let next = left.lock().expect("no thread panics").next();
                     let Some(program) = next else { return };
-                    let file = kept.join(format!("{}-{round}", program.name.replace(':', "-")));
+                    let own = program.path.file_name().unwrap_or_default().display();
+                    let file = kept.join(format!("{own}-{round}"));
                     let (result, took) = timed(|| one(program, &file));
                     let failure = result.err();
                     match &failure {

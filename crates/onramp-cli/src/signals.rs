@@ -10,13 +10,17 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 use nix::errno::Errno;
-use nix::sys::signal::{SigSet, Signal, raise};
+use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use onramp_lab::measure;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::error::{Interrupted, tell};
+
+/// The code of a signal that the kernel has sent, and no program (`SI_KERNEL`): so it sends the
+/// signals of a terminal.
+const FROM_TERMINAL: i32 = 0x80;
 
 const ENDING: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
@@ -98,10 +102,10 @@ impl Signals {
         }
     }
 
-    /// Waits until `child` ends, and returns how. SIGTERM and SIGHUP are passed on to the child;
-    /// SIGINT is not, because a terminal has sent it to the child, too.
-    pub(crate) fn wait(&self, mut child: Child) -> Result<ExitStatus> {
-        let pid = Pid::from_child(&child);
+    /// Waits until `child` ends, and returns how. A signal that a program has sent goes on to the
+    /// child. A terminal sends its signals to the child, too, so these are not passed on.
+    pub(crate) fn wait(&self, child: &mut Child) -> Result<ExitStatus> {
+        let pid = Pid::from_child(child);
         let ended = pidfd_open(pid, PidfdFlags::empty())?;
         loop {
             let mut both =
@@ -113,10 +117,12 @@ impl Signals {
             if !both[0].revents().is_empty() {
                 return Ok(child.wait()?);
             }
-            let interrupted = self.check().err().and_then(|error| error.downcast().ok());
-            if let Some(Interrupted(Signal::SIGTERM | Signal::SIGHUP)) = interrupted {
+            let told = self.heard.read_signal().ok().flatten();
+            let told = told.filter(|told| told.ssi_code != FROM_TERMINAL);
+            let number = told.and_then(|told| i32::try_from(told.ssi_signo).ok());
+            if let Some(signal) = number.and_then(|number| Signal::try_from(number).ok()) {
                 // The child may just have ended.
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                let _ = kill(nix::unistd::Pid::from_raw(pid.as_raw_nonzero().get()), signal);
             }
         }
     }

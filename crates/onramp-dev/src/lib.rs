@@ -31,12 +31,12 @@ pub use loopback::{Loopback, LoopbackStats, Network, Receiver, ReceiverStats, Re
 pub use null::{Null, NullStats};
 #[doc(hidden)]
 pub use sys::run_in_child;
-#[cfg(feature = "tap")]
-pub use sys::set_interface_up;
 pub use sys::{
     Priority, SocketMemory, current_cpu, exact_timers, forks, pin_thread, set_thread_priority,
     socket_memory, watch_forks,
 };
+#[cfg(feature = "tap")]
+pub use sys::{set_interface_up, tie_child};
 #[cfg(feature = "tap")]
 pub use tap::{Tap, TapOptions, TapReceiver, TapStats};
 #[cfg(feature = "udp")]

@@ -1,6 +1,8 @@
 //! System calls behind safe functions. The crate's only `unsafe` code is here.
 #![allow(unsafe_code)]
 
+#[cfg(feature = "tap")]
+mod child;
 mod fork;
 mod measure;
 #[cfg(feature = "udp")]
@@ -11,6 +13,8 @@ mod time;
 #[cfg(feature = "tap")]
 mod tun;
 
+#[cfg(feature = "tap")]
+pub use child::tie_child;
 pub use fork::{forks, run_in_child, watch_forks};
 pub use measure::{SocketMemory, socket_memory};
 #[cfg(all(test, feature = "udp"))]

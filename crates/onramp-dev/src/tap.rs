@@ -7,10 +7,13 @@
 //!
 //! | error from the kernel | reaction of the device |
 //! |---|---|
-//! | EAGAIN, ENOBUFS, ENOMEM | keeps the packets; asks again after 50 µs, doubling up to 1 ms |
+//! | EAGAIN, EINTR, ENOBUFS, ENOMEM | keeps the packets; asks again after 50 µs, up to 1 ms |
 //! | EIO (the interface is down) | drops the packet: `Unreachable` |
 //! | EINVAL, EMSGSIZE (not a frame for this device) | drops the packet: `MessageSize` |
 //! | any other error | drops the packet: `DeviceError` |
+//!
+//! If the kernel takes only some segments of a super-frame that the device cuts itself, the rest of
+//! them is dropped for the error's reason, EAGAIN as `NoBuffers`.
 //!
 //! Source: Linux `Documentation/networking/tuntap.rst`; virtio 1.3, section 5.1.6.2.
 
@@ -42,7 +45,8 @@ pub struct TapOptions {
     pub offload: bool,
     /// Whether the device may have several queues ([`Tap::another_queue`]).
     pub multi_queue: bool,
-    /// Seed of the hash that tells flows apart, see [`frame::describe`].
+    /// Seed of the hash that tells flows apart, see [`frame::describe`]. By default 0: give a
+    /// random number if strangers choose the addresses.
     pub seed: u64,
 }
 
@@ -112,9 +116,7 @@ impl Tap {
             multi_queue: options.multi_queue,
         };
         let (fd, name) = sys::open_tun(name, flags)?;
-        if options.offload {
-            sys::set_tun_offload(&fd)?;
-        }
+        sys::set_tun_offload(&fd, options.offload)?;
         let mtu = sys::interface_mtu(&name)?;
         let link = if flags.ethernet { ETHERNET } else { 0 };
         let kind = if flags.ethernet { "tap" } else { "tun" };
@@ -186,7 +188,7 @@ impl Tap {
             fd: Arc::clone(&self.fd),
             options: self.options,
             usual: mtu.min(PAYLOAD_MAX),
-            rest: vec![0; if self.options.offload { PAYLOAD_MAX } else { 0 }],
+            rest: vec![0; PAYLOAD_MAX],
             stats: Arc::clone(&self.stats),
         }
     }
@@ -275,7 +277,7 @@ fn reason(error: &io::Error) -> DropReason {
     match error.raw_os_error() {
         Some(libc::EIO) => DropReason::Unreachable,
         Some(libc::EINVAL | libc::EMSGSIZE) => DropReason::MessageSize,
-        Some(libc::ENOBUFS | libc::ENOMEM) => DropReason::NoBuffers,
+        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => DropReason::NoBuffers,
         _ => DropReason::DeviceError,
     }
 }
@@ -289,14 +291,15 @@ pub struct TapReceiver {
     options: TapOptions,
     /// Bytes of a frame that is not a super-frame.
     usual: usize,
-    /// Buffer for the bytes of a super-frame that do not fit a usual packet.
+    /// Buffer for the bytes of a frame that do not fit a usual packet: those of a super-frame, or
+    /// of any large frame after the MTU has grown.
     rest: Vec<u8>,
     stats: Arc<TapStats>,
 }
 
 impl TapReceiver {
-    /// Receives up to `most` packets that wait, and appends them to `into`, described
-    /// ([`frame::describe`]). Returns their number. Does not block.
+    /// Receives up to `most` frames that wait, and appends them to `into`, described
+    /// ([`frame::describe`]). Returns the number of packets appended. Does not block.
     ///
     /// `make` returns an empty packet with room for this many bytes, from a pool or from the heap.
     /// If it returns `None`, no further packets are received now; they stay in the kernel.
@@ -312,7 +315,8 @@ impl TapReceiver {
         into: &mut PacketList,
     ) -> io::Result<usize> {
         let mut count = 0;
-        while count < most {
+        // A frame that is discarded counts as well, so that the call ends.
+        for _ in 0..most {
             let Some(packet) = make(self.usual) else { break };
             match self.read(packet, &mut make) {
                 Ok(Some(mut packet)) => {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
+use onramp_core::frame::SuperFrame;
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Clock, Device, Instant, Totals, Tree};
 use onramp_dev::{MonotonicClock, Tap, TapReceiver};
@@ -33,12 +34,48 @@ pub(crate) struct Way {
     clock: Instant,
     /// When to offer `ready` to the device again.
     retry: Option<Instant>,
+    /// Number of frames that the device did not take: see [`Direction::refused`].
+    refused: u64,
+    /// Whether super-frames are cut before they enter the tree, and a buffer for a segment.
+    cuts: bool,
+    segment: Vec<u8>,
+}
+
+/// What one direction of a wire has carried and dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Direction {
+    /// What the qdiscs have counted. Frames that they have sent are carried, or refused, or still
+    /// waiting.
+    pub qdiscs: Totals,
+    /// Number of frames that left the qdiscs, but that the interface at the other end did not take,
+    /// for example because it was down.
+    pub refused: u64,
+    /// Number of packets that the qdiscs held when the wire was cut.
+    pub queued: u64,
+    /// Number of frames that left the qdiscs and waited for the interface at the other end when the
+    /// wire was cut.
+    pub waiting: u64,
+}
+
+impl Direction {
+    /// Returns the number of packets that came to the other end.
+    #[must_use]
+    pub const fn carried(&self) -> u64 {
+        self.qdiscs.sent_packets - self.refused - self.waiting
+    }
+
+    /// Returns the number of packets that the wire still held when it was cut.
+    #[must_use]
+    pub const fn held(&self) -> u64 {
+        self.queued + self.waiting
+    }
 }
 
 impl Way {
-    pub(crate) fn new(from: TapReceiver, tree: Tree, to: Tap) -> Self {
-        let (ready, clock) = (PacketList::new(), Instant(0));
-        Self { from, tree, to, ready, due: None, clock, retry: None }
+    pub(crate) fn new(from: TapReceiver, (tree, cuts): (Tree, bool), to: Tap) -> Self {
+        let (ready, clock, segment) = (PacketList::new(), Instant(0), Vec::new());
+        Self { from, tree, to, ready, due: None, clock, retry: None, refused: 0, cuts, segment }
     }
 
     /// Moves all frames that may move at the time `now`. Returns whether more frames may wait to be
@@ -47,10 +84,10 @@ impl Way {
         self.dequeue(now);
         let mut received = PacketList::new();
         let count = self.from.receive(BATCH, heap, &mut received)?;
-        for mut packet in received {
-            packet.enqueued_ns = now.0;
-            // A frame that the tree drops is counted by the tree.
-            let _ = self.tree.enqueue(now, packet);
+        // A frame may have come after the clock was read, and must not leave too early.
+        let now = MonotonicClock.now();
+        for packet in received {
+            self.enqueue(packet, now);
         }
         if count > 0 {
             (self.clock, self.due) = (now, Some(now));
@@ -60,8 +97,27 @@ impl Way {
         if !self.ready.is_empty() && self.retry.is_none_or(|at| at <= now) {
             let mut done = PacketList::new();
             self.retry = self.to.transmit(&mut self.ready, &mut done, now).retry_at;
+            let refused = done.metas().filter(|meta| meta.drop_reason.is_some()).count();
+            self.refused += refused as u64;
         }
         Ok(count == BATCH)
+    }
+
+    /// Puts a frame into the tree, a super-frame in segments if the tree wants single packets. A
+    /// frame that the tree drops is counted by the tree.
+    fn enqueue(&mut self, mut packet: Packet, now: Instant) {
+        packet.enqueued_ns = now.0;
+        let Some(whole) = SuperFrame::of(&packet).filter(|_| self.cuts) else {
+            let _ = self.tree.enqueue(now, packet);
+            return;
+        };
+        for index in 0..whole.count() {
+            whole.write_segment(packet.payload(), index, &mut self.segment);
+            let mut segment = packet.duplicate_with(&self.segment);
+            segment.gso_size = 0;
+            segment.len = u32::try_from(self.segment.len()).unwrap_or(u32::MAX);
+            let _ = self.tree.enqueue(now, segment);
+        }
     }
 
     /// Takes every frame out of the tree that may leave by `now`, each at the instant that is due.
@@ -71,10 +127,17 @@ impl Way {
             self.clock = self.clock.max(due).max(earliest);
             match self.tree.dequeue(self.clock) {
                 Dequeue::Ready(packet) => self.ready.push_back(packet),
-                Dequeue::NotBefore(at) => self.due = Some(at),
+                // A tree that names a time that is over must not keep this loop for ever.
+                Dequeue::NotBefore(at) => self.due = Some(at.max(self.clock.after(1))),
                 Dequeue::Empty => self.due = None,
             }
         }
+    }
+
+    fn carried(&self) -> Direction {
+        let waiting = u64::from(self.ready.len());
+        let queued = self.tree.backlog().packets.into();
+        Direction { qdiscs: self.tree.totals(), refused: self.refused, queued, waiting }
     }
 
     /// Returns the time at which this way has something to do, if no frame comes before.
@@ -91,7 +154,7 @@ fn heap(bytes: usize) -> Option<Packet> {
 /// The thread, and how to end it.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    thread: Option<JoinHandle<[Totals; 2]>>,
+    thread: Option<JoinHandle<[Direction; 2]>>,
     end: Arc<EventFd>,
     error: Arc<Mutex<Option<String>>>,
 }
@@ -107,7 +170,7 @@ impl Engine {
             if let Err(error) = carry(&mut ways, &ends) {
                 *fails.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
             }
-            ways.map(|way| way.tree.totals())
+            ways.map(|way| way.carried())
         };
         let thread = thread::Builder::new().name("wire".to_owned()).spawn(body)?;
         Ok(Self { thread: Some(thread), end, error })
@@ -117,7 +180,7 @@ impl Engine {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn stop(mut self) -> [Totals; 2] {
+    pub(crate) fn stop(mut self) -> [Direction; 2] {
         self.tell();
         let thread = self.thread.take().expect("it is taken only here and in drop");
         thread.join().expect("the thread of the wire does not panic")

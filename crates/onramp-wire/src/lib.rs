@@ -11,8 +11,10 @@
 //! let link = series(&["netem delay 20ms rate 10mbit"])?;
 //! let options = Options { up: link.clone(), down: link, ..Options::default() };
 //! let wire = Wire::lay(options)?;
-//! let ping = wire.client().run(|| Command::new("ping").args(["-c1", "192.0.2.2"]).status())?;
-//! println!("{ping}, {} frames came back", wire.cut().down.sent_packets);
+//! let mut ping = Command::new("ping");
+//! ping.args(["-c1", "192.0.2.2"]);
+//! let status = wire.client().spawn(ping)?.wait()?;
+//! println!("{status}, {} frames came back", wire.cut().down.carried());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -20,7 +22,8 @@
 //! through a [`Tree`](onramp_core::Tree) to the other. The client's end is called `wire0` and has
 //! the addresses [`CLIENT`] and [`CLIENT6`]; the server's end is called `wire0`, too, in its
 //! namespace, and has [`SERVER`] and [`SERVER6`]. Nothing has to be cleaned up: the kernel removes
-//! a namespace with its last thread and process, also after `kill -9`.
+//! a namespace with its last thread and process, and kills the programs that [`Space::spawn`] has
+//! started when this program ends, also after `kill -9`.
 #![forbid(unsafe_code)]
 
 mod engine;
@@ -30,9 +33,10 @@ mod space;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use onramp_core::{Setup, Totals, Tree};
+use onramp_core::{Setup, Tree};
 use onramp_dev::{Tap, TapOptions};
 
+pub use self::engine::Direction;
 use self::engine::{Engine, Way};
 pub use self::profile::{PROFILES, Profile, StageError, series};
 pub use self::space::{Space, SpaceError, enter};
@@ -91,9 +95,9 @@ pub struct Wire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carried {
     /// From the client to the server.
-    pub up: Totals,
+    pub up: Direction,
     /// From the server to the client.
-    pub down: Totals,
+    pub down: Direction,
 }
 
 impl Wire {
@@ -107,7 +111,8 @@ impl Wire {
     pub fn lay(options: Options) -> Result<Self, SpaceError> {
         let Options { up, down, mtu, offload, seed } = options;
         let tree = |setup: &Setup, seed: u64| {
-            Tree::of(setup, mtu.saturating_add(ETHERNET), seed).ok_or_else(SpaceError::no_root)
+            let tree = Tree::of(setup, mtu.saturating_add(ETHERNET), seed);
+            tree.map(|tree| (tree, takes_chances(setup))).ok_or_else(SpaceError::no_root)
         };
         let trees = (tree(&up, seed)?, tree(&down, seed.wrapping_add(1))?);
         let end = |v4: Ipv4Addr, v6: Ipv6Addr| -> Result<(Space, Tap), SpaceError> {
@@ -150,6 +155,16 @@ impl Wire {
         let [up, down] = self.engine.stop();
         Carried { up, down }
     }
+}
+
+/// Whether a `netem` of the tree loses, duplicates, corrupts or reorders packets. A share of single
+/// packets is meant then, and not of super-frames of up to 64 KiB.
+fn takes_chances(setup: &Setup) -> bool {
+    let words = ["loss", "duplicate", "corrupt", "reorder", "gap"];
+    setup.lines().iter().any(|line| {
+        let mut line = line.split_whitespace();
+        line.any(|word| word == "netem") && line.any(|word| words.contains(&word))
+    })
 }
 
 /// Opens the TAP of one end and gives it its addresses.

@@ -7,18 +7,20 @@ use onramp_core::{ConfigError, Setup};
 /// A link as another tool describes it.
 ///
 /// The delay is the time of one way. Chrome, Lighthouse and WebPageTest name the time of both ways,
-/// of which each way here has half; ATC, Firefox, Apple, Firebase and patchbay name one way.
+/// of which each way here has half; ATC, Firebase and patchbay name one way. Firefox names a least
+/// latency, which counts as one way here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Profile {
-    /// Name, such as `3g-chrome`: a network, and the tool whose numbers these are.
+    /// Name: a network, such as `lte`, and the tool whose numbers these are where several tools
+    /// have numbers for that network, such as `3g-chrome`.
     pub name: &'static str,
     /// Rate to the client and rate from the client, kbit/s; `None`: no limit.
     pub kbit: Option<(u32, u32)>,
     /// Delay to the client and delay from the client, one way, milliseconds.
     pub delay_ms: (f32, f32),
-    /// Variation of both delays, milliseconds: packets are delayed by more or less than the delay,
-    /// by up to this time, and keep their order.
+    /// Variation of both delays, milliseconds: each packet is delayed by more or less than the
+    /// delay, by up to this time, so packets may overtake each other.
     pub jitter_ms: f32,
     /// Share of packets that are lost in each direction, percent.
     pub loss: f32,
@@ -67,6 +69,7 @@ const PATCHBAY: &str = "patchbay, link presets";
 const STR0M: &str = "str0m-netem, presets";
 const PICOQUIC: &str = "picoquic, satellite tests of the QUIC interop";
 const INTEROP: &str = "QUIC interop runner, default link";
+const LONG_RTT: &str = "QUIC interop runner, test longrtt";
 
 /// All profiles, in the order in which `onramp wire profiles` lists them.
 pub const PROFILES: &[Profile] = &[
@@ -126,7 +129,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile { jitter_ms: 20.0, loss: 0.5, ..one("geo", 25_000, 25_000, 300.0, PATCHBAY) },
     Profile {
-        jitter_ms: 5.0,
+        jitter_ms: 2.0,
         buffer: Some(200_000),
         ..one("wifi-str0m", 100_000, 100_000, 5.0, STR0M)
     },
@@ -141,14 +144,12 @@ pub const PROFILES: &[Profile] = &[
     Profile { buffer: Some(25 * 1_514), ..one("quic-interop", 10_000, 10_000, 15.0, INTEROP) },
     Profile {
         buffer: Some(25 * 1_514),
-        ..one("long-quic-interop", 10_000, 10_000, 750.0, INTEROP)
+        ..one("long-quic-interop", 10_000, 10_000, 750.0, LONG_RTT)
     },
 ];
 
 /// Least number of bytes that may wait for a rate.
 const BUFFER_MIN: u32 = 32_000;
-/// Size of the largest usual frame, bytes.
-const FRAME: u32 = 1_514;
 
 impl Profile {
     /// Returns the profile with this name.
@@ -167,13 +168,15 @@ impl Profile {
     }
 
     /// Returns the qdiscs of both directions, one behind the other: first from the client, then to
-    /// the client. First comes the rate with its buffer, then the delay and the loss.
+    /// the client. First comes the rate with its buffer, then the delay and the loss. `mtu` is the
+    /// largest packet in bytes, Ethernet header not included.
     #[must_use]
-    pub fn stages(&self) -> [Vec<String>; 2] {
+    pub fn stages(&self, mtu: u32) -> [Vec<String>; 2] {
+        let burst = mtu.saturating_add(crate::ETHERNET);
         let way = |kbit: Option<u32>, delay: f32| {
             let rate = kbit.map(|kbit| {
                 let limit = self.buffer_bytes(kbit);
-                format!("tbf rate {kbit}kbit burst {FRAME} limit {limit}")
+                format!("tbf rate {kbit}kbit burst {burst} limit {limit}")
             });
             let mut netem = format!("netem delay {delay}ms limit 1000000");
             if self.jitter_ms > 0.0 {
@@ -200,7 +203,7 @@ pub struct StageError {
 
 impl fmt::Display for StageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
+        write!(f, "stage {}: {}", self.index + 1, self.error)
     }
 }
 
@@ -237,7 +240,7 @@ mod tests {
     fn each_profile_has_a_name_of_its_own_and_makes_trees() {
         for (index, profile) in PROFILES.iter().enumerate() {
             assert!(Profile::find(profile.name) == Some(&PROFILES[index]), "{}", profile.name);
-            for stages in profile.stages() {
+            for stages in profile.stages(1_500) {
                 let made = series(&stages);
                 assert!(made.is_ok(), "{}: {stages:?}: {made:?}", profile.name);
             }
@@ -248,16 +251,17 @@ mod tests {
     #[test]
     fn a_profile_is_a_rate_and_then_a_delay() {
         let dsl = Profile::find("dsl").expect("it is there");
-        let [up, down] = dsl.stages();
+        let [up, down] = dsl.stages(1_500);
         assert_eq!(
             up,
             ["tbf rate 384kbit burst 1514 limit 32000", "netem delay 25ms limit 1000000"]
         );
         assert_eq!(down[0], "tbf rate 1500kbit burst 1514 limit 32000");
         let wifi = Profile::find("wifi").expect("it is there");
-        assert_eq!(wifi.stages()[0], ["netem delay 5ms 2ms limit 1000000 loss 0.1%"]);
+        assert_eq!(wifi.stages(1_500)[0], ["netem delay 5ms 2ms limit 1000000 loss 0.1%"]);
         let geo = Profile::find("geo").expect("it is there");
-        assert_eq!(geo.stages()[0][0], "tbf rate 25000kbit burst 1514 limit 1875000");
+        assert!(geo.stages(9_000)[0][0].contains("burst 9014"));
+        assert_eq!(geo.stages(1_500)[0][0], "tbf rate 25000kbit burst 1514 limit 1875000");
     }
 
     #[test]

@@ -4,8 +4,10 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::process::{Child, Command};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
@@ -30,8 +32,18 @@ pub fn enter() -> Result<(), SpaceError> {
     if may {
         return Ok(());
     }
-    let (user, group) = (Uid::current(), Gid::current());
-    unshare(CloneFlags::CLONE_NEWUSER).map_err(SpaceError::user)?;
+    let (user, group) = (Uid::effective(), Gid::effective());
+    let mut entered = unshare(CloneFlags::CLONE_NEWUSER);
+    // The kernel refuses a program that has other threads with EINVAL, and the thread that has just
+    // ended may count for a moment.
+    for _ in 0..200 {
+        if entered != Err(Errno::EINVAL) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(1));
+        entered = unshare(CloneFlags::CLONE_NEWUSER);
+    }
+    entered.map_err(SpaceError::user)?;
     let map = |file: &str, text: &str| {
         fs::write(format!("/proc/self/{file}"), text).map_err(|error| {
             let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
@@ -66,7 +78,7 @@ impl Space {
         let body = move || {
             let made = unshare(CloneFlags::CLONE_NEWNET)
                 .map_err(SpaceError::net)
-                .and_then(|()| onramp_dev::set_interface_up("lo").map_err(SpaceError::tap));
+                .and_then(|()| onramp_dev::set_interface_up("lo").map_err(SpaceError::loopback));
             let goes_on = made.is_ok();
             if tell.send(made).is_err() || !goes_on {
                 return;
@@ -90,6 +102,21 @@ impl Space {
         let jobs = self.jobs.as_ref().expect("there until dropped");
         jobs.send(job).expect("the thread of the space works: no job has panicked");
         taken.recv().expect("the job does not panic")
+    }
+
+    /// Starts a program in the namespace. The kernel kills it when the space is dropped, if it
+    /// still runs then, and also if this program is killed.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's error, for example if there is no such program.
+    ///
+    /// # Panics
+    ///
+    /// As for [`run`](Self::run).
+    pub fn spawn(&self, mut command: Command) -> io::Result<Child> {
+        onramp_dev::tie_child(&mut command);
+        self.run(move || command.spawn())
     }
 
     /// Whether a program in the namespace listens for TCP connections or has a UDP port.
@@ -129,6 +156,7 @@ pub struct SpaceError {
 enum What {
     User,
     Net,
+    Loopback,
     Tap,
     Thread,
     Tree,
@@ -147,6 +175,10 @@ impl SpaceError {
         Self { what: What::Tap, source }
     }
 
+    const fn loopback(source: io::Error) -> Self {
+        Self { what: What::Loopback, source }
+    }
+
     pub(crate) fn no_root() -> Self {
         let source = io::Error::new(io::ErrorKind::InvalidInput, "a direction has no root qdisc");
         Self { what: What::Tree, source }
@@ -158,41 +190,35 @@ impl SpaceError {
 
     /// Returns advice on how to avoid the error.
     fn advice(&self) -> Option<&'static str> {
-        let refused = matches!(
-            self.source.raw_os_error(),
-            Some(libc_error::EPERM | libc_error::EACCES | libc_error::ENOSPC)
-        );
-        match self.what {
-            What::User if self.source.raw_os_error() == Some(libc_error::EINVAL) => {
+        let errno = Errno::from_raw(self.source.raw_os_error().unwrap_or(0));
+        match (self.what, errno) {
+            (What::User, Errno::EINVAL) => {
                 Some("the program already has other threads; enter the namespace before")
             }
-            What::User if refused => Some(
+            (What::User, Errno::EPERM | Errno::EACCES | Errno::ENOSPC) => Some(
                 "the system does not let ordinary users make namespaces. As root, allow it with \
                  `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu), \
                  `sysctl -w kernel.unprivileged_userns_clone=1` (Debian before 11) or \
                  `sysctl -w user.max_user_namespaces=10000`; or run this as root",
             ),
-            What::Tap if self.source.kind() == io::ErrorKind::NotFound => Some(
+            (What::Net, Errno::EPERM) => Some("call `enter` before, or run this as root"),
+            (What::Net, Errno::ENOSPC) => {
+                Some("as root, allow more with `sysctl -w user.max_net_namespaces=10000`")
+            }
+            (What::Tap, Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) => Some(
                 "there is no /dev/net/tun: load the module with `modprobe tun`, or give the \
-                      container the device",
+                 container the device",
             ),
-            What::Tap if refused => Some(
+            (What::Tap, Errno::EACCES) => Some(
                 "/dev/net/tun is closed to ordinary users here: as root, open it with `chmod 666 \
                  /dev/net/tun`, or run this as root",
             ),
+            (What::Tap, Errno::EPERM) => {
+                Some("the container forbids the device /dev/net/tun, or CAP_NET_ADMIN is missing")
+            }
             _ => None,
         }
     }
-}
-
-/// Numbers of errors, as in `errno(3)`.
-mod libc_error {
-    use nix::errno::Errno;
-
-    pub(super) const EPERM: i32 = Errno::EPERM as i32;
-    pub(super) const EACCES: i32 = Errno::EACCES as i32;
-    pub(super) const ENOSPC: i32 = Errno::ENOSPC as i32;
-    pub(super) const EINVAL: i32 = Errno::EINVAL as i32;
 }
 
 impl fmt::Display for SpaceError {
@@ -201,6 +227,7 @@ impl fmt::Display for SpaceError {
             What::User => "make a user namespace",
             What::Net => "make a network namespace",
             What::Tap => "make the network interface of an end of the wire",
+            What::Loopback => "set the loopback interface up",
             What::Thread => "start a thread",
             What::Tree => "make the qdiscs",
         };

@@ -2,17 +2,21 @@
 //! behaves as its qdiscs say.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
-use std::os::unix::process::ExitStatusExt as _;
+use std::fmt::{self, Write as _};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use onramp::Spec;
-use onramp_core::Setup;
-use onramp_wire::{Options, PROFILES, Profile, SERVER, SERVER6, Space, Wire, series};
+use onramp_core::{Clock as _, Setup};
+use onramp_dev::MonotonicClock;
+use onramp_wire::{
+    CLIENT, CLIENT6, Options, PROFILES, Profile, SERVER, SERVER6, Space, Wire, series,
+};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::error::{Ended, usage};
 use crate::output::{self, Output};
@@ -24,13 +28,14 @@ use crate::{error, setup};
 ///
 /// The client runs in a network namespace of its own. Its only link, wire0 (192.0.2.1,
 /// 2001:db8::1), leads to another namespace, 192.0.2.2 and 2001:db8::2, where the server runs; if
-/// there is no server, that end still answers ping. Both find the address of the other end in
-/// ONRAMP_PEER and ONRAMP_PEER6. The client starts when the server listens for TCP or UDP, or after
-/// five seconds. Nothing outside can be reached. The command ends with the client,
-/// and with its exit code; then it ends the server.
+/// there is no server, that end still answers ping. Client and server find the address of the other
+/// end in the environment variables ONRAMP_PEER and ONRAMP_PEER6. The client starts when the server
+/// listens for TCP or UDP, or after five seconds. The programs reach nothing outside the two
+/// namespaces. The command ends with the client, and with its exit code; then it ends the server.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  onramp wire --profile lte -- sh
   onramp wire --qdisc 'netem delay 20ms rate 10mbit' -- ping -c 3 192.0.2.2
   onramp wire --qdisc 'netem loss 2%' -- iperf3 -c 192.0.2.2 -- iperf3 -s
   onramp wire --up 'cake bandwidth 5mbit' --down 'cake bandwidth 50mbit' \\
@@ -67,8 +72,8 @@ pub(crate) struct Args {
     /// Seed of everything random, such as losses
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Let the ends segment and compute checksums themselves, as behind a plain network card: for
-    /// exact counts of packets; slower
+    /// Let the ends cut large packets into segments and compute checksums themselves, as behind a
+    /// plain network card: for exact counts of packets; slower
     #[arg(long)]
     no_offload: bool,
     /// Write what was carried and dropped as JSON (docs/json.md: onramp.wire); - is standard output
@@ -87,26 +92,25 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if args.profiles {
         return output::print(&profiles());
     }
+    if args.qdisc.is_some() && args.up.is_some() && args.down.is_some() {
+        return Err(usage("--qdisc has no effect beside --up and --down: leave one of them out"));
+    }
     let output = args.json.as_deref().map(Output::new).transpose()?;
     let (client, server) = commands(&args.commands)?;
     let options = options(&args)?;
     onramp_wire::enter()?;
-    // The signals go to the client, too, if they come from a terminal. The client decides when to
-    // end.
+    // The client decides what a signal does; this program ends with the client.
     let signals = Signals::listen()?;
     let wire = Wire::lay(options)?;
-    let mut server = server
-        .map(|words| start(wire.server(), words, [CLIENT.0, CLIENT.1]).context("the server"))
-        .transpose()?;
+    let mut server = server.map(|words| start(wire.server(), words, End::Server)).transpose()?;
     if let Some(server) = &mut server {
         await_listener(wire.server(), server, &signals)?;
     }
-    let there = [SERVER.to_string(), SERVER6.to_string()];
-    let client = start(wire.client(), client, [&there[0], &there[1]]).context("the client")?;
-    let status = signals.wait(client)?;
-    if let Some(server) = &mut server {
-        end(server);
-    }
+    signals.check()?;
+    let mut client = start(wire.client(), client, End::Client)?;
+    let status = signals.wait(&mut client.child)?;
+    // The server ends before the count is made.
+    drop((client, server));
     let broken = wire.error();
     let carried = wire.cut();
     let mut done = Vec::new();
@@ -126,9 +130,59 @@ pub(crate) fn run(args: Args) -> Result<()> {
 /// How long the client waits for the server to listen, and how often the command looks.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
+/// How long a program has to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(2);
 
-/// The addresses of the client, for the server.
-const CLIENT: (&str, &str) = ("192.0.2.1", "2001:db8::1");
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Client,
+    Server,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Client { "the client" } else { "the server" })
+    }
+}
+
+/// A program at an end of the wire. Dropping the value ends the program: it has some time after a
+/// SIGTERM, and is killed then. The programs that a server has started end with it.
+struct Running {
+    child: Child,
+    end: End,
+}
+
+impl Running {
+    fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+
+    /// Sends a signal to the program. An error would mean that the program has just ended.
+    fn tell(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        let _ = match self.end {
+            End::Client => kill_process(pid, signal),
+            End::Server => kill_process_group(pid, signal),
+        };
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.has_ended() {
+            self.tell(Signal::TERM);
+            let mut waited = Duration::ZERO;
+            while waited < GRACE && !self.has_ended() {
+                thread::sleep(LOOK);
+                waited += LOOK;
+            }
+        }
+        if self.end == End::Server || !self.has_ended() {
+            self.tell(Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
 
 /// Splits the words behind the options into the client's command and the server's.
 fn commands(words: &[OsString]) -> Result<(&[OsString], Option<&[OsString]>)> {
@@ -160,9 +214,9 @@ fn trees(args: &Args) -> Result<(Setup, Setup)> {
         return Ok((tree.clone(), tree));
     }
     if let Some(profile) = &args.profile {
-        let [up, down] = profile.stages();
+        let [up, down] = profile.stages(args.mtu);
         let tree = |stages: &[String]| {
-            series(stages).map_err(|error| usage(format!("--profile: {error}")))
+            series(stages).map_err(|error| usage(format!("--profile: {}", error.error)))
         };
         return Ok((tree(&up)?, tree(&down)?));
     }
@@ -174,7 +228,7 @@ fn trees(args: &Args) -> Result<(Setup, Setup)> {
         for (qdisc, option) in stages.iter().zip(&named) {
             Spec::with_units(qdisc).map_err(|error| usage(format!("{option}: {error}")))?;
         }
-        series(&stages).map_err(|error| usage(format!("{}: {error}", named[error.index])))
+        series(&stages).map_err(|error| usage(format!("{}: {}", named[error.index], error.error)))
     };
     Ok((tree(args.up.as_deref(), "--up")?, tree(args.down.as_deref(), "--down")?))
 }
@@ -218,29 +272,47 @@ fn profiles() -> String {
 }
 
 /// Starts a command at one end of the wire.
-fn start(space: &Space, words: &[OsString], peer: [&str; 2]) -> Result<Child> {
+fn start(space: &Space, words: &[OsString], end: End) -> Result<Running> {
     let [first, rest @ ..] = words else { return Err(usage("a command is missing")) };
     let mut command = Command::new(first);
-    command.args(rest).env("ONRAMP_PEER", peer[0]).env("ONRAMP_PEER6", peer[1]);
-    let spawned = space.run(move || command.spawn());
-    spawned.with_context(|| format!("cannot run {}", first.display()))
+    let peer = match end {
+        End::Client => (SERVER, SERVER6),
+        End::Server => (CLIENT, CLIENT6),
+    };
+    command.args(rest).env("ONRAMP_PEER", peer.0.to_string());
+    command.env("ONRAMP_PEER6", peer.1.to_string());
+    if end == End::Server {
+        // The terminal belongs to the client: its input, and Ctrl-C.
+        command.stdin(Stdio::null()).process_group(0);
+    }
+    let spawned = space.spawn(command).map(|child| Running { child, end });
+    spawned.with_context(|| format!("{end}: cannot run {}", first.display()))
 }
 
-/// Waits until the server listens, or has ended, at most [`PATIENCE`].
-fn await_listener(space: &Space, server: &mut Child, signals: &Signals) -> Result<()> {
-    let mut waited = Duration::ZERO;
-    while waited < PATIENCE && !space.has_listener() && server.try_wait()?.is_none() {
-        signals.check().inspect_err(|_| end(server))?;
+/// Waits until the server listens, at most [`PATIENCE`], and says so if it does not.
+fn await_listener(space: &Space, server: &mut Running, signals: &Signals) -> Result<()> {
+    let end = MonotonicClock.now() + PATIENCE;
+    while !space.has_listener() {
+        if let Some(status) = server.child.try_wait()? {
+            if !status.success() {
+                let code = code(status);
+                error::tell(&format!(
+                    "the server ended with exit code {code} before the client started"
+                ));
+            }
+            return Ok(());
+        }
+        if MonotonicClock.now() > end {
+            let seconds = PATIENCE.as_secs();
+            error::tell(&format!(
+                "the server does not listen after {seconds} s; the client starts all the same"
+            ));
+            return Ok(());
+        }
+        signals.check()?;
         thread::sleep(LOOK);
-        waited += LOOK;
     }
     Ok(())
-}
-
-/// Ends the server, which may have ended by itself.
-fn end(server: &mut Child) {
-    drop(server.kill());
-    drop(server.wait());
 }
 
 /// Returns the exit code with which a shell reports how a program ended.

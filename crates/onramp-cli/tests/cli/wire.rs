@@ -29,13 +29,18 @@ fn program() -> &'static PathBuf {
 }
 
 /// Runs `onramp wire` with these words, as an ordinary user. Returns `None`, and prints why, if
-/// this machine has no namespaces for ordinary users or no TUN.
+/// this machine has no user namespaces or no TUN.
 fn wire<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Output> {
     let words: Vec<&str> = words.into_iter().collect();
     let output = ordinary(words).output().expect("the program runs");
-    let said = stderr(&output);
-    if said.contains("cannot make a user namespace") || said.contains("there is no /dev/net/tun") {
-        skip(&format!("onramp wire: {said}"));
+    if output.status.success() {
+        return Some(output);
+    }
+    let mut unshare = Command::new("unshare");
+    let tried = unshare.args(["--user", "--map-root-user", "--net", "true"]).output();
+    let allowed = tried.is_ok_and(|output| output.status.success());
+    if !allowed || !std::path::Path::new("/dev/net/tun").exists() {
+        skip(&format!("onramp wire: {}", stderr(&output)));
         return None;
     }
     Some(output)
@@ -79,7 +84,8 @@ fn assert_conserved(document: &Value) {
         let number = |key: &str| way[key].as_u64().expect("a number");
         let drops = way["drops"].as_object().expect("an object").values();
         let dropped: u64 = drops.map(|count| count.as_u64().expect("a number")).sum();
-        assert_eq!(number("packets"), number("sent") + dropped + number("queued"), "{way}");
+        let known = number("sent") + dropped + number("refused") + number("queued");
+        assert_eq!(number("packets"), known, "{way}");
     }
 }
 
@@ -103,7 +109,15 @@ fn ping_takes_both_delays() {
 
 #[test]
 fn the_exit_code_is_the_clients() {
-    for (client, code) in [("true", 0), ("exit 7", 7), ("kill -9 $$", 137)] {
+    let clients = [
+        ("true", 0),
+        ("exit 7", 7),
+        ("kill -9 $$", 137),
+        // Signals are not blocked in the client.
+        ("kill -INT $$; exit 3", 130),
+        ("kill -TERM $$; exit 3", 143),
+    ];
+    for (client, code) in clients {
         let Some(output) = wire(["--", "sh", "-c", client]) else { return };
         assert_eq!(output.status.code(), Some(code), "{client}: {}", stderr(&output));
         assert!(stderr(&output).starts_with("onramp: up: "), "{}", stderr(&output));
@@ -125,6 +139,8 @@ fn what_is_wrong_is_told_in_a_line() {
     assert_fails(&run("wire --then 'netem loss many' -- true"), 2, &["--then: ", "many"]);
     assert_fails(&run("wire --profile 5g -- true"), 2, &["--profile", "5g", "lte, dsl"]);
     assert_fails(&run("wire --profile lte --qdisc fq -- true"), 2, &["--profile", "--qdisc"]);
+    let unused = "wire --qdisc fq --up fq --down fq -- true";
+    assert_fails(&run(unused), 2, &["--qdisc has no effect"]);
     assert_fails(&run("wire --mtu 100 -- true"), 2, &["--mtu", "1280..=65521"]);
     assert_fails(&run("wire --setup /no/such/file -- true"), 1, &["/no/such/file"]);
     assert_fails(&run("wire --setup x --qdisc fq -- true"), 2, &["--setup", "--qdisc"]);
@@ -132,29 +148,66 @@ fn what_is_wrong_is_told_in_a_line() {
     assert_fails(&run("wire -- -- true"), 2, &["the client's command is missing"]);
 }
 
-/// The two ends know each other's addresses, and see only the wire and the loopback.
+/// The two ends know each other's addresses, and are in two networks that are not the machine's.
 #[test]
 fn each_end_has_a_network_of_its_own() {
-    let script = "echo $ONRAMP_PEER $ONRAMP_PEER6; cat /proc/net/dev";
-    for server in [false, true] {
-        let words = if server {
-            vec!["--", "sleep", "0.1", "--", "sh", "-c", script]
-        } else {
+    let script = "readlink /proc/self/ns/net; echo $ONRAMP_PEER $ONRAMP_PEER6; cat /proc/net/dev";
+    let here = fs::read_link("/proc/self/ns/net").expect("Linux").display().to_string();
+    let mut spaces = vec![here];
+    for peer in ["192.0.2.2 2001:db8::2", "192.0.2.1 2001:db8::1"] {
+        let words = if spaces.len() == 1 {
             vec!["--", "sh", "-c", script]
+        } else {
+            vec!["--", "true", "--", "sh", "-c", script]
         };
         let Some(output) = wire(words) else { return };
         let text = String::from_utf8_lossy(&output.stdout);
-        let peer = if server { "192.0.2.1 2001:db8::1\n" } else { "192.0.2.2 2001:db8::2\n" };
-        assert!(text.starts_with(peer), "{text}");
-        let devices: Vec<&str> = text
-            .lines()
-            .filter_map(|line| Some(line.split_once(':')?.0.trim()))
-            .filter(|name| !name.contains(' '))
-            .collect();
-        assert!(devices.contains(&"lo") && devices.contains(&"wire0"), "{devices:?}");
+        let mut lines = text.lines();
+        let space = lines.next().expect("a link").to_owned();
+        assert!(!spaces.contains(&space), "{space} in {spaces:?}");
+        spaces.push(space);
+        assert_eq!(lines.next(), Some(peer));
+        assert!(text.contains("wire0:") && text.contains("lo:"), "{text}");
     }
     let here = fs::read_to_string("/proc/net/dev").expect("Linux");
     assert!(!here.contains("wire0"), "nothing is left behind: {here}");
+}
+
+/// What ends `onramp` or its client also ends the server and the programs that it has started.
+#[test]
+fn the_server_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let file = folder.path().join("pids");
+    // Standard error, which is a pipe here, ends only when all programs that hold it have ended.
+    let group = format!("sleep 1000 & echo $$ > {}; wait", file.display());
+    let alone = format!("echo $$ > {}; exec sleep 1000", file.display());
+    let client = format!("while ! test -s {}; do sleep 0.01; done", file.display());
+    for (server, end, code) in [(&group, "exit 4", 4), (&alone, "kill -9 $PPID", 137)] {
+        drop(fs::remove_file(&file));
+        let client = format!("{client}; {end}");
+        let words = ["--quiet", "--", "sh", "-c", &client, "--", "sh", "-c", server];
+        let Some(output) = wire(words) else { return };
+        // If the client kills `onramp`, a signal has ended `onramp`.
+        let status = output.status.code().unwrap_or(137);
+        assert_eq!(status, code, "{end}: {}", stderr(&output));
+        let pid = fs::read_to_string(&file).expect("the server has begun");
+        // If `onramp` was killed, the machine's first process may not have asked yet how the server
+        // ended.
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        assert!(stat.is_empty() || stat.contains(") Z "), "{end}: {stat}");
+    }
+    let words = ["--", "/no/such/program", "--", "sleep", "1000"];
+    let Some(output) = wire(words) else { return };
+    assert_fails(&output, 1, &["the client", "/no/such/program"]);
+}
+
+/// A server that does not begin is reported.
+#[test]
+fn a_server_that_fails_is_reported() {
+    let Some(output) = wire(["--quiet", "--", "true", "--", "sh", "-c", "exit 6"]) else { return };
+    let said = stderr(&output);
+    assert!(said.contains("the server ended with exit code 6 before the client"), "{said}");
 }
 
 /// With a seed, the same packets are lost each time, and every packet is accounted for.
@@ -163,49 +216,49 @@ fn losses_are_counted_and_repeatable() {
     if !has("ping") {
         return;
     }
-    let ping = ["ping", "-q", "-c50", "-i0.002", "-W1", "192.0.2.2"];
-    let mut words = vec!["--no-offload", "--seed", "7", "--up", "netem loss 30%", "--json", "-"];
-    words.push("--");
-    words.extend(ping);
-    let mut seen = Vec::new();
+    // Without IPv6, the kernel sends no packets on its own, which would be lost in their turn. The
+    // answer to a lost question never comes.
+    let script = "echo 1 > /proc/sys/net/ipv6/conf/wire0/disable_ipv6
+        ping -i0.002 -c100 -W1 192.0.2.2 | grep -o 'icmp_seq=[0-9]*'";
+    let options = ["--no-offload", "--seed", "7", "--up", "netem loss 30%", "--json", "-"];
+    let words: Vec<_> = options.into_iter().chain(["--", "sh", "-c", script]).collect();
+    let mut came = Vec::new();
     for _ in 0..2 {
         let Some(output) = wire(words.iter().copied()) else { return };
         let document = document(&output);
         assert_eq!((&document["schema"], &document["version"]), (&"onramp.wire".into(), &1.into()));
         assert_conserved(&document);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let received = text.split(" received").next().and_then(|text| text.rsplit(' ').next());
-        seen.push(received.expect("a summary").parse::<u32>().expect("a number"));
         let lost = document["up"]["drops"]["impaired"].as_u64().expect("some were lost");
-        assert!((3..30).contains(&lost), "{lost} of about 50, at 30 %");
+        assert!((10..60).contains(&lost), "{lost} of about 100, at 30 %");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        came.push(text.lines().filter(|line| line.starts_with("icmp")).count());
     }
-    assert!(seen.iter().all(|received| (20..48).contains(received)), "{seen:?}");
+    assert!(came.iter().all(|came| (40..=90).contains(came)), "{came:?}");
 }
 
-/// A server is ready before the client starts, TCP passes at the rate, and the rate is kept.
+/// A server is ready before the client starts, TCP passes, and no faster than the rate.
 #[test]
 fn tcp_passes_at_the_rate() {
     if !has("iperf3") {
         return;
     }
-    let iperf = |qdiscs: &[&str], bytes: &str| {
-        let mut words = qdiscs.to_vec();
-        words.extend(["--", "iperf3", "-c", "192.0.2.2", "-n", bytes, "-J"]);
-        words.extend(["--", "iperf3", "-s", "-1"]);
-        let output = wire(words)?;
-        let text = String::from_utf8_lossy(&output.stdout);
+    for (link, bytes, most) in [
+        // 1,448 of each 1,514 bytes are data.
+        (&["--qdisc", "netem delay 20ms rate 10mbit"][..], "1M", 9.6),
+        (&["--qdisc", "cake bandwidth 100mbit", "--then", "netem delay 2ms"], "5M", 97.0),
+        (&["--profile", "lte", "--mtu", "9000"], "500K", 12.0),
+    ] {
+        let client = ["--", "iperf3", "-c", "192.0.2.2", "-n", bytes, "-J"];
+        let server = ["--", "iperf3", "-s", "-1"];
+        let Some(output) = wire(link.iter().copied().chain(client).chain(server)) else { return };
+        assert!(output.status.success(), "{}", stderr(&output));
         // The server's text stands before and behind the client's JSON.
-        let (begin, end) = (text.find("\n{\n")?, text.rfind("\n}\n")?);
-        let json: Value = serde_json::from_str(&text[begin..end + 2]).expect("JSON");
-        assert!(output.status.success(), "{json}");
-        let rate = json["end"]["sum_received"]["bits_per_second"].as_f64().expect("a rate");
-        Some(rate / 1e6)
-    };
-    let link = ["--qdisc", "netem delay 20ms rate 10mbit"];
-    let Some(rate) = iperf(&link, "1M") else { return };
-    // 1,448 of each 1,514 bytes are data. How far the rate lies below depends on the machine.
-    assert!((2.0..10.0).contains(&rate), "{rate} Mbit/s");
-    let link = ["--qdisc", "cake bandwidth 100mbit", "--then", "netem delay 2ms"];
-    let rate = iperf(&link, "5M").expect("it went a moment ago");
-    assert!((10.0..100.0).contains(&rate), "{rate} Mbit/s");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let begin = text.find("{\n\t\"start\"").expect("JSON");
+        let json = serde_json::Deserializer::from_str(&text[begin..]).into_iter().next();
+        let json: Value = json.expect("JSON").expect("JSON");
+        let sum = &json["end"]["sum_received"];
+        let rate = sum["bits_per_second"].as_f64().expect("a rate") / 1e6;
+        assert!(rate > 0.0 && rate < most, "{link:?}: {rate} Mbit/s");
+    }
 }

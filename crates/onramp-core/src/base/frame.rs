@@ -44,8 +44,8 @@ use super::dissect::{Dissected, Fragment, Keys, ip_proto};
 /// [`ecn`](onramp_queue::Meta::ecn) and [`priority`](onramp_queue::Meta::priority).
 ///
 /// The flow is a hash of the VLAN, the addresses, the protocol and the ports; fragments of a packet
-/// have no ports, so they belong to one flow. `seed` should be a random number, so that nobody can
-/// choose addresses that share a flow with those of another; equal seeds give equal flows. The
+/// have no ports, so they belong to one flow. With a random `seed`, it is hard to choose addresses
+/// that share a flow with those of another; equal seeds give equal flows. The
 /// priority is the one that Linux gives a packet with this type of service when it routes it. The
 /// length of a super-frame counts the headers of each of its segments, as in Linux.
 ///
@@ -327,6 +327,10 @@ pub struct VnetHeader {
     checksum_offset: u16,
 }
 
+/// Largest length in bytes of a frame's headers that is believed: Ethernet with two tags, IP with
+/// all options and extension headers in use, TCP with all options.
+const HEADERS_MAX: u16 = 256;
+
 /// Values of the fields of a [`VnetHeader`].
 mod vnet {
     pub(super) const NEEDS_CHECKSUM: u8 = 1;
@@ -416,8 +420,16 @@ impl VnetHeader {
             }
             _ => return Err(VnetError::Type(self.gso_type)),
         };
+        let before = (pkt.partial_checksum(), pkt.gso_size);
         pkt.set_partial_checksum(checksum);
         pkt.gso_size = gso_size;
+        // A frame of one segment needs no segmentation.
+        let segment = usize::from(self.headers.min(HEADERS_MAX)) + usize::from(gso_size);
+        if gso_size > 0 && pkt.payload().len() > segment && SuperFrame::of(pkt).is_none() {
+            pkt.set_partial_checksum(before.0);
+            pkt.gso_size = before.1;
+            return Err(VnetError::Headers);
+        }
         Ok(())
     }
 }
@@ -437,6 +449,8 @@ pub enum VnetError {
     NoSize,
     /// The frame is to be segmented, but its checksum is not left to the device.
     NoChecksum,
+    /// The frame is to be segmented, but its headers are not those of TCP or UDP in IP.
+    Headers,
     /// The frame is to be segmented in a way of this number, which is not known.
     Type(u8),
 }
@@ -450,6 +464,7 @@ impl fmt::Display for VnetError {
             }
             Self::NoSize => f.write_str("segments of 0 bytes"),
             Self::NoChecksum => f.write_str("a frame to be segmented has its checksum already"),
+            Self::Headers => f.write_str("a frame to be segmented is neither TCP nor UDP"),
             Self::Type(number) => write!(f, "segmentation of the unknown type {number}"),
         }
     }

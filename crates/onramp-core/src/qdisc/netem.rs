@@ -5,12 +5,12 @@
 //! corrupted, reordered and delayed as in Linux, and delays are as long as in Linux; except with a
 //! correlation, because its first value is random.
 //! Differs: a duplicate is enqueued in this qdisc, and not at the root of the tree: so a qdisc
-//! above, such as a second `netem`, sees the packet once. Only the payload is corrupted, because
-//! the kernel writes the headers; packets without payload stay whole. The tables of distributions
-//! are built in; they are computed, and differ from those of `iproute2` by rounding and in their
-//! most extreme values. A packet that a child `etf` drops because it is late no longer counts
-//! against `limit`; in Linux it counts for ever. For the child, and in the statistics of the tree,
-//! the waiting time of a packet starts when `netem` passes the packet on.
+//! above, such as a second `netem`, sees the packet once. Of a datagram, only the payload is
+//! corrupted, because the kernel writes the headers; packets without payload stay whole. The tables
+//! of distributions are built in; they are computed, and differ from those of `iproute2` by
+//! rounding and in their most extreme values. A packet that a child `etf` drops because it is late
+//! no longer counts against `limit`; in Linux it counts for ever. For the child, and in the
+//! statistics of the tree, the waiting time of a packet starts when `netem` passes the packet on.
 //! Invariant: without jitter and reordering, a packet leaves at the first opportunity after
 //! `delay`, and the order of packets stays the same.
 
@@ -18,6 +18,8 @@ mod chance;
 mod show;
 
 use onramp_queue::{DropReason, Packet, PacketList};
+
+use crate::base::frame::complete_checksum;
 
 use self::chance::{Correlated, Event, Lfsr113, Loss, SPREADS, Spread};
 use super::time_queue::TimeQueue;
@@ -373,15 +375,15 @@ impl Netem {
         Verdict::Queued
     }
 
-    /// Inverts a random bit of the packet's payload.
+    /// Inverts a random bit of the packet's payload. If the sender of a frame has left its checksum
+    /// to the device, computes it first: otherwise the device would make the damaged frame right.
     fn damage(&mut self, pkt: &mut Packet) {
-        let mut payload = pkt.payload().to_vec();
-        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        complete_checksum(pkt);
+        let len = u32::try_from(pkt.payload().len()).unwrap_or(u32::MAX);
         let place = self.other.below(len) as usize;
         let bit = self.other.below(8);
-        if let Some(byte) = payload.get_mut(place) {
+        if let Some(byte) = pkt.payload_mut().get_mut(place) {
             *byte ^= 1 << bit;
-            pkt.set_payload(&payload);
         }
     }
 

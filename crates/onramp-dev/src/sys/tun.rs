@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use libc::{c_char, c_int, c_short, c_uint, c_void, ifreq, iovec};
+use libc::{c_char, c_int, c_short, c_uint, c_ulong, c_void, ifreq, iovec};
 
 /// How to open a TUN or TAP device.
 #[derive(Clone, Copy, Debug)]
@@ -50,19 +50,29 @@ pub(crate) fn open_tun(name: &str, flags: TunFlags) -> io::Result<(OwnedFd, Stri
     if flags.vnet_header {
         let mut little_endian: c_int = 1;
         ioctl(&fd, libc::TUNSETVNETLE, (&raw mut little_endian).cast())?;
+        // A device that exists already may have another length.
+        let mut length = VNET_HEADER;
+        ioctl(&fd, libc::TUNSETVNETHDRSZ, (&raw mut length).cast())?;
     }
     Ok((fd, name_of(&request)))
 }
 
-/// Tells the kernel that frames which it passes to the device may lack their checksum and may be
+/// Length in bytes of the header in front of a frame: see `onramp_core::frame::VnetHeader`.
+const VNET_HEADER: c_int = 10;
+
+/// Tells the kernel whether frames that it passes to the device may lack their checksum and may be
 /// super-frames: of TCP, and of UDP if the kernel can (Linux 6.2).
-pub(crate) fn set_tun_offload(fd: &OwnedFd) -> io::Result<()> {
+pub(crate) fn set_tun_offload(fd: &OwnedFd, offload: bool) -> io::Result<()> {
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let set = |flags: c_uint| {
         // SAFETY: this request takes a number, and the descriptor is open.
-        let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, flags) };
+        let result =
+            unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, c_ulong::from(flags)) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     };
+    if !offload {
+        return set(0);
+    }
     set(tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6).or_else(|_| set(tcp))
 }
 

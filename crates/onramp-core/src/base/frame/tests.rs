@@ -133,18 +133,57 @@ proptest! {
                 etherparse::NetHeaders::Ipv4(header, ext) => Some(IpHeaders::Ipv4(header, ext)),
                 _ => None,
             }) {
-                prop_assert_eq!(v4.identification, 65_535_u16.wrapping_add(u16::try_from(index).expect("few")));
+                let number = u16::try_from(index).expect("few");
+                prop_assert_eq!(v4.identification, 65_535_u16.wrapping_add(number));
             }
             if let (Some(given), Some(TransportHeader::Tcp(found))) = (&given, headers.transport) {
                 let (first, last) = (index == 0, index + 1 == count);
                 let mut expected = given.clone();
-                expected.sequence_number = sequence.wrapping_add(u32::try_from(from).expect("short"));
+                let from = u32::try_from(from).expect("short");
+                expected.sequence_number = sequence.wrapping_add(from);
                 (expected.cwr, expected.fin) = (given.cwr && first, given.fin && last);
                 (expected.psh, expected.checksum) = (given.psh && last, found.checksum);
                 prop_assert_eq!(found, expected);
             }
         }
         prop_assert_eq!(together, data);
+    }
+
+    /// A super-frame whose bytes lie, or are cut off, makes no function panic.
+    #[test]
+    fn a_super_frame_may_be_damaged(
+        v6: bool,
+        is_tcp: bool,
+        size in 1_u16..300,
+        lies in proptest::collection::vec((0_usize..90, any::<u8>()), 0..4),
+        cut in 0_usize..700,
+    ) {
+        let given = is_tcp.then(|| tcp(1, 7, 3));
+        let mut pkt = frame(Layer::Ethernet, &whole(v6, given, &[1; 8], &[7; 600]));
+        leave_checksum(&mut pkt);
+        let partial = pkt.partial_checksum();
+        let mut bytes = pkt.payload().to_vec();
+        bytes.truncate(cut.max(60));
+        for (at, byte) in lies {
+            if let Some(place) = bytes.get_mut(at) {
+                *place = byte;
+            }
+        }
+        let mut pkt = frame(Layer::Ethernet, &bytes);
+        pkt.set_partial_checksum(partial);
+        pkt.gso_size = size;
+        describe(&mut pkt, 0);
+        if let Some(super_frame) = SuperFrame::of(&pkt) {
+            let (mut segment, mut data) = (Vec::new(), 0);
+            for index in 0..super_frame.count() {
+                super_frame.write_segment(pkt.payload(), index, &mut segment);
+                data += segment.len() - super_frame.headers();
+            }
+            prop_assert_eq!(data + super_frame.headers(), pkt.payload().len());
+        }
+        let _ = VnetHeader::of(&pkt);
+        write_ce(&mut pkt);
+        complete_checksum(&mut pkt);
     }
 
     /// No bytes, header or size make a function panic.
@@ -297,6 +336,7 @@ fn a_header_that_lies_is_refused_and_changes_nothing() {
         (header(1, 0, 0, [255, 255], 255), Some("behind the end")),
         (header(1, 1, 0, [34, 0], 16), Some("0 bytes")),
         (header(0, 1, 10, [34, 0], 16), Some("checksum already")),
+        (header(1, 1, 10, [30, 0], 16), Some("neither TCP nor UDP")),
         (header(1, 3, 10, [34, 0], 16), Some("unknown type 3")),
         (header(1, 0x21, 10, [34, 0], 16), Some("unknown type 33")),
     ] {
