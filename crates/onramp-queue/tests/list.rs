@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use onramp_queue::{Credits, Layer, Packet, PacketList, Pool};
+use onramp_queue::{Credits, Layer, Packet, PacketList, PartialChecksum, Pool};
 
 fn packet(cookie: u64, len: u32) -> Packet {
     let mut pkt = Packet::new(len);
@@ -158,4 +158,57 @@ fn a_duplicate_has_all_that_can_be_seen() {
     assert_eq!(format!("{:?}", pkt.duplicate()), format!("{pkt:?}"));
     let copy = pkt.duplicate();
     assert_eq!((copy.layer(), copy.queue(), copy.payload()), (Layer::Ethernet, 3, &b"payload"[..]));
+}
+
+/// The payload is written in place: filled by a function, changed, and appended to.
+#[test]
+fn a_payload_is_written_in_place() {
+    let mut pkt = Packet::with_capacity(8);
+    assert_eq!((pkt.capacity(), pkt.payload()), (8, &b""[..]));
+    pkt.fill::<()>(|buffer| {
+        assert_eq!(buffer.len(), 8);
+        Ok(buffer.split_at_mut(3).0.write_copy_of_slice(b"abc"))
+    })
+    .expect("no error");
+    pkt.payload_mut()[1] = b'x';
+    pkt.append_payload(b"defgh");
+    assert_eq!(pkt.payload(), b"axcdefgh");
+    assert_eq!(pkt.duplicate().payload(), b"axcdefgh");
+    // An error leaves an empty payload, and so does a function that writes nothing.
+    assert_eq!(pkt.fill(|_| Err(7)), Err(7));
+    assert_eq!(pkt.payload(), b"");
+    pkt.append_payload(b"again");
+    pkt.fill::<()>(|_| Ok(&mut [])).expect("no error");
+    assert_eq!(pkt.payload(), b"");
+    let mut none = Packet::new(60);
+    none.fill::<()>(|buffer| Ok(buffer.write_copy_of_slice(b""))).expect("no error");
+    none.append_payload(b"");
+    assert_eq!(none.payload_mut(), b"");
+}
+
+#[test]
+#[should_panic(expected = "begins with the buffer")]
+fn a_payload_that_lies_elsewhere_is_refused() {
+    let _ = Packet::with_payload(b"abc")
+        .fill::<()>(|buffer| Ok(buffer.split_at_mut(1).1.write_copy_of_slice(b"bc")));
+}
+
+#[test]
+#[should_panic(expected = "fits the packet's buffer")]
+fn more_than_fits_is_not_appended() {
+    Packet::with_payload(b"abc").append_payload(b"d");
+}
+
+/// A checksum that is missing and a destination exclude each other; copies keep either.
+#[test]
+fn a_frame_has_a_checksum_or_a_destination() {
+    let mut pkt = Packet::with_payload(b"frame");
+    let partial = PartialChecksum { start: 14, offset: 16 };
+    pkt.set_partial_checksum(Some(partial));
+    assert_eq!((pkt.partial_checksum(), pkt.dest()), (Some(partial), None));
+    assert_eq!(pkt.duplicate_with(b"other").partial_checksum(), Some(partial));
+    pkt.set_partial_checksum(None);
+    let dest = "192.0.2.1:9".parse().ok();
+    pkt.set_dest(dest);
+    assert_eq!((pkt.partial_checksum(), pkt.duplicate_with(b"other").dest()), (None, dest));
 }
