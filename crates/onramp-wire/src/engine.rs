@@ -78,14 +78,13 @@ impl Way {
         Self { from, tree, to, ready, due: None, clock, retry: None, refused: 0, cuts, segment }
     }
 
-    /// Moves all frames that may move at the time `now`. Returns whether more frames may wait to be
-    /// received.
-    fn run(&mut self, now: Instant) -> io::Result<bool> {
-        self.dequeue(now);
+    /// Moves all frames that may move. Returns whether more frames may wait to be received.
+    fn run(&mut self) -> io::Result<bool> {
         let mut received = PacketList::new();
         let count = self.from.receive(BATCH, heap, &mut received)?;
-        // A frame may have come after the clock was read, and must not leave too early.
+        // The clock is read last: a frame that came after it was read would leave too early.
         let now = MonotonicClock.now();
+        self.dequeue(now);
         for packet in received {
             self.enqueue(packet, now);
         }
@@ -204,12 +203,12 @@ impl Drop for Engine {
 /// Carries frames until `end` becomes readable.
 fn carry(ways: &mut [Way; 2], end: &EventFd) -> io::Result<()> {
     loop {
-        let now = MonotonicClock.now();
         let mut more = false;
         for way in &mut *ways {
-            more |= way.run(now)?;
+            more |= way.run()?;
         }
-        let next = if more { Some(now) } else { ways.iter().filter_map(Way::next).min() };
+        let due = || ways.iter().filter_map(Way::next).min();
+        let next = if more { Some(Instant(0)) } else { due() };
         let wait = next.map(|at| Duration::from_nanos(at.since(MonotonicClock.now())));
         let mut fds = [
             PollFd::new(end.as_fd(), PollFlags::POLLIN),

@@ -19,7 +19,7 @@
 //! ```
 //!
 //! Each end of the wire is a TAP in a namespace of its own. One thread carries frames from each TAP
-//! through a [`Tree`](onramp_core::Tree) to the other. The client's end is called `wire0` and has
+//! through a [`Tree`] to the other. The client's end is called `wire0` and has
 //! the addresses [`CLIENT`] and [`CLIENT6`]; the server's end is called `wire0`, too, in its
 //! namespace, and has [`SERVER`] and [`SERVER6`]. Nothing has to be cleaned up: the kernel removes
 //! a namespace with its last thread and process, and kills the programs that [`Space::spawn`] has

@@ -59,7 +59,7 @@ fn the_kind_is_answered_for_as_a_built_in_one() {
     assert_eq!(code, 1);
     assert!(help.starts_with("own: a short fifo\n  limit "), "{help}");
     let (_, help) = refused(host, "tc qdisc help");
-    assert!(help.contains(" mqprio | own\n"), "{help}");
+    assert!(help.contains(" mqprio | series | own\n"), "{help}");
 }
 
 /// A text of commands may name the kind, which the trial of the commands knows too.

@@ -168,8 +168,13 @@ impl Subject {
                 lines.push(format!("qdisc add dev lab parent {ROOT}:{minor:x} pfifo limit {room}"));
             }
         }
-        if kind == "cbs" {
-            lines.push(format!("qdisc add dev lab parent {ROOT}:1 pfifo limit {room}"));
+        let places = match kind {
+            "cbs" => 1,
+            "series" => 2,
+            _ => 0,
+        };
+        for place in 1..=places {
+            lines.push(format!("qdisc add dev lab parent {ROOT}:{place} pfifo limit {room}"));
         }
         lines
     }
