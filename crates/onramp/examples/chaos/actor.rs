@@ -151,8 +151,8 @@ impl<'w> Actor<'w> {
         let flows: Vec<_> = (0..4).map(|_| flow(rng)).collect();
         let watched: Vec<_> = flows.iter().filter(|_| rng.bool()).map(|lane| &lane.flow).collect();
         let old = std::mem::take(&mut self.flows);
-        // These calls take back credits, and so report completions. A callback that panics would end
-        // this thread, because not every caller of this function catches it.
+        // These calls take back credits, and so report completions. A callback that panics would
+        // end this thread, because not every caller of this function catches it.
         self.ledger.calm.store(true, SeqCst);
         if let Some(sender) = &mut self.sender {
             old.iter().for_each(|lane| drop(sender.unwatch(&lane.flow)));
