@@ -298,6 +298,12 @@ pub struct TapReceiver {
 }
 
 impl TapReceiver {
+    /// Returns the counters of the receiver's queue, which any thread may read at any time.
+    #[must_use]
+    pub fn stats(&self) -> Arc<TapStats> {
+        Arc::clone(&self.stats)
+    }
+
     /// Receives up to `most` frames that wait, and appends them to `into`, described
     /// ([`frame::describe`]). Returns the number of packets appended. Does not block.
     ///

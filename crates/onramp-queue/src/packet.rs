@@ -174,8 +174,7 @@ impl Packet {
     /// Panics when `payload` does not fit the packet's buffer: see [`Packet::capacity`].
     #[inline]
     pub fn set_payload(&mut self, payload: &[u8]) {
-        self.tail_mut().payload_len = 0;
-        self.append_payload(payload);
+        self.write(0, payload);
     }
 
     /// Copies `bytes` into the packet, behind the payload that it has.
@@ -185,18 +184,26 @@ impl Packet {
     /// Panics when the payload would not fit the packet's buffer: see [`Packet::capacity`].
     #[inline]
     pub fn append_payload(&mut self, bytes: &[u8]) {
-        let old = usize::from(self.tail().payload_len);
-        assert!(bytes.len() <= self.capacity() - old, "the payload fits the packet's buffer");
+        self.write(self.tail().payload_len, bytes);
+    }
+
+    /// Copies `bytes` into the buffer from `at` on, which is at most `capacity`; the payload ends
+    /// with them.
+    #[inline]
+    fn write(&mut self, at: u16, bytes: &[u8]) {
+        let room = self.capacity() - usize::from(at);
+        assert!(bytes.len() <= room, "the payload fits the packet's buffer");
         // SAFETY: the payload starts inside the allocation, or at its end if the capacity is zero.
         let start = unsafe { self.payload_start() }.cast_mut();
-        // SAFETY: `old <= capacity`, so the pointer stays in the allocation, or at its end.
-        let end = unsafe { start.add(old) };
-        // SAFETY: the `capacity - old` bytes from `end` belong to this packet alone; the source is
-        // another object.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), end, bytes.len()) };
+        // SAFETY: both callers pass 0 or `payload_len`, which is at most `capacity`, so the pointer
+        // stays in the allocation, or at its end.
+        let place = unsafe { start.add(usize::from(at)) };
+        // SAFETY: the `room` bytes from `place` belong to this packet alone; the source is another
+        // object.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
         #[expect(clippy::cast_possible_truncation, reason = "at most `PAYLOAD_MAX`, a u16")]
-        let len = (old + bytes.len()) as u16;
-        self.tail_mut().payload_len = len;
+        let len = bytes.len() as u16;
+        self.tail_mut().payload_len = at + len;
     }
 
     /// Returns the largest payload that fits the packet's buffer, in bytes.

@@ -51,6 +51,9 @@ pub struct Direction {
     /// Number of frames that left the qdiscs, but that the interface at the other end did not take,
     /// for example because it was down.
     pub refused: u64,
+    /// Number of frames that were received but discarded before the qdiscs, because their virtio
+    /// header contradicts them or because there was no packet for them.
+    pub discarded: u64,
     /// Number of packets that the qdiscs held when the wire was cut.
     pub queued: u64,
     /// Number of frames that left the qdiscs and waited for the interface at the other end when the
@@ -136,7 +139,10 @@ impl Way {
     fn carried(&self) -> Direction {
         let waiting = u64::from(self.ready.len());
         let queued = self.tree.backlog().packets.into();
-        Direction { qdiscs: self.tree.totals(), refused: self.refused, queued, waiting }
+        let stats = self.from.stats();
+        let discarded = stats.malformed.get() + stats.no_room.get();
+        let (qdiscs, refused) = (self.tree.totals(), self.refused);
+        Direction { qdiscs, refused, discarded, queued, waiting }
     }
 
     /// Returns the time at which this way has something to do, if no frame comes before.

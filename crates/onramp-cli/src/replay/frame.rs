@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use etherparse::{IpNumber, LaxIpSlice};
+pub(super) use onramp_core::frame::priority;
 use onramp_queue::Layer;
 use pcap_parser::Linktype;
 
@@ -298,15 +299,6 @@ fn mixed(z: u64) -> u64 {
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
-}
-
-/// Returns the priority that Linux gives a packet that it sends with this type of service
-/// (`rt_tos2priority`). Only two bits matter: 0x10 (low delay) means interactive, 0x08 (throughput)
-/// means bulk, both mean interactive bulk, and neither means best effort.
-///
-/// Source: `tc-prio(8)`, its table; `ip(7)`, `IP_TOS`.
-pub(super) fn priority(tos: u8) -> u32 {
-    [0, 2, 6, 4][usize::from(tos >> 3 & 3)]
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ pub(crate) fn json(carried: &Carried, exit_code: u8) -> Value {
             "sent_bytes": totals.sent_bytes,
             "drops": drops.collect::<Map<_, _>>(),
             "refused": way.refused,
+            "discarded": way.discarded,
             "queued": way.held(),
         })
     };
@@ -41,6 +42,9 @@ pub(crate) fn text(carried: &Carried) -> String {
         }
         if way.refused > 0 {
             text += &format!(", {} refused by the other end", way.refused);
+        }
+        if way.discarded > 0 {
+            text += &format!(", {} malformed and discarded", way.discarded);
         }
         if way.held() > 0 {
             text += &format!(", {} still in the wire", way.held());

@@ -38,6 +38,7 @@ use std::net::IpAddr;
 use onramp_queue::{Layer, Packet, PartialChecksum};
 
 use super::dissect::{Dissected, Fragment, Keys, ip_proto};
+use super::rng::mix;
 
 /// Reads the headers of a frame and sets what qdiscs want to know: the packet's
 /// [`flow`](onramp_queue::Meta::flow), [`len`](onramp_queue::Meta::len),
@@ -63,31 +64,23 @@ pub fn describe(pkt: &mut Packet, seed: u64) {
 /// Hashes what the packets of a flow have in common.
 fn flow(keys: &Keys, seed: u64) -> u64 {
     let vlan = keys.vlan.map_or(0, |vlan| u64::from(vlan.id) | 1 << 12);
-    let mut hash = mixed(seed ^ vlan << 16 ^ u64::from(keys.ethertype));
+    let mut hash = mix(seed ^ vlan << 16 ^ u64::from(keys.ethertype));
     let Some((from, to)) = keys.addresses else { return hash };
     for address in [from, to] {
         match address {
-            IpAddr::V4(v4) => hash = mixed(hash ^ u64::from(v4.to_bits())),
+            IpAddr::V4(v4) => hash = mix(hash ^ u64::from(v4.to_bits())),
             IpAddr::V6(v6) => {
                 let bits = v6.to_bits();
-                hash = mixed(hash ^ (bits >> 64) as u64);
+                hash = mix(hash ^ (bits >> 64) as u64);
                 #[expect(clippy::cast_possible_truncation, reason = "the other half")]
                 let low = bits as u64;
-                hash = mixed(hash ^ low);
+                hash = mix(hash ^ low);
             }
         }
     }
     let (source, dest) = keys.ports.unwrap_or_default();
     let ports = u64::from(source) << 16 | u64::from(dest);
-    mixed(hash ^ u64::from(keys.protocol) << 32 ^ ports)
-}
-
-/// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
-const fn mixed(z: u64) -> u64 {
-    let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    mix(hash ^ u64::from(keys.protocol) << 32 ^ ports)
 }
 
 /// Returns the priority that Linux gives a packet with this type of service (`rt_tos2priority`).

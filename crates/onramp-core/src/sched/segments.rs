@@ -56,28 +56,33 @@ pub(crate) fn split(mut pkt: Packet, cx: &mut Cx<'_>) -> PacketList {
     let frame = SuperFrame::of(&pkt);
     let (mut parts, mut bytes) = (PacketList::new(), Vec::new());
     for index in 0..count - 1 {
-        write(&pkt, frame.as_ref(), index, &mut bytes);
-        let mut part = pkt.duplicate_with(&bytes);
+        let mut part = pkt.duplicate_with(part(&pkt, frame.as_ref(), index, &mut bytes));
         (part.len, part.gso_size) = (full, 0);
         parts.push_back(part);
     }
     cx.made += parts.len();
-    write(&pkt, frame.as_ref(), count - 1, &mut bytes);
-    pkt.set_payload(&bytes);
+    let tail = part(&pkt, frame.as_ref(), count - 1, &mut bytes).to_vec();
+    pkt.set_payload(&tail);
     (pkt.len, pkt.gso_size) = (last, 0);
     parts.push_back(pkt);
     parts
 }
 
-/// Writes the payload of the part with this index into `bytes`, whose old contents are lost.
-fn write(pkt: &Packet, frame: Option<&SuperFrame>, index: u32, bytes: &mut Vec<u8>) {
+/// Returns the payload of the part with this index: a datagram as it stands in the packet, or a
+/// segment, which is written into `bytes`.
+fn part<'p>(
+    pkt: &'p Packet,
+    frame: Option<&SuperFrame>,
+    index: u32,
+    bytes: &'p mut Vec<u8>,
+) -> &'p [u8] {
     let (whole, index) = (pkt.payload(), index as usize);
     if let Some(frame) = frame {
-        return frame.write_segment(whole, index, bytes);
+        frame.write_segment(whole, index, bytes);
+        return bytes;
     }
     let size = usize::from(pkt.gso_size);
-    bytes.clear();
-    bytes.extend_from_slice(&whole[index * size..whole.len().min((index + 1) * size)]);
+    &whole[index * size..whole.len().min((index + 1) * size)]
 }
 
 /// Splits a packet and passes each part to `enqueue`. Returns [`Verdict::Dropped`] only if all

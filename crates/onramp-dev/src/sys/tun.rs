@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use libc::{c_char, c_int, c_short, c_uint, c_ulong, c_void, ifreq, iovec};
+use onramp_core::frame::VnetHeader;
 
 /// How to open a TUN or TAP device.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +58,8 @@ pub(crate) fn open_tun(name: &str, flags: TunFlags) -> io::Result<(OwnedFd, Stri
     Ok((fd, name_of(&request)))
 }
 
-/// Length in bytes of the header in front of a frame: see `onramp_core::frame::VnetHeader`.
-const VNET_HEADER: c_int = 10;
+#[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "ten")]
+const VNET_HEADER: c_int = VnetHeader::LEN as c_int;
 
 /// Tells the kernel whether frames that it passes to the device may lack their checksum and may be
 /// super-frames: of TCP, and of UDP if the kernel can (Linux 6.2).

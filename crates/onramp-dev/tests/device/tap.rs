@@ -97,7 +97,7 @@ fn frames_go_both_ways() {
             assert_eq!(packet.payload().len(), at + 28 + 10);
             assert_eq!((packet.len as usize, packet.ecn), (at + 38, 0));
             assert_eq!(packet.partial_checksum().is_some(), offload);
-            // Turn the frame round, and send it back as an answer, ECN-capable and then marked.
+            // Turn the frame round, and send it back as an answer.
             let bytes = packet.payload_mut();
             for (one, other, len) in [(12, 16, 4), (20, 22, 2)] {
                 for byte in 0..len {
@@ -327,22 +327,11 @@ fn across(lines: &[&str], offload: bool, client: impl FnOnce() + Send) -> [Tree;
     };
     start(server);
     let there = take.recv().expect("the other side opens");
-    let way = |from: &Tap, to: Tap| Way {
-        from: from.receiver(),
-        tree: tree(lines),
-        to,
-        ready: PacketList::new(),
-    };
-    let (back, forth) = (there.receiver(), here.receiver());
-    drop((back, forth));
     let end = AtomicBool::new(false);
     thread::scope(|scope| {
-        let mut ways = {
-            let first = here.receiver();
-            let one = Way { from: first, ..way(&here, there) };
-            let from = one.to.receiver();
-            [one, Way { from, tree: tree(lines), to: here, ready: PacketList::new() }]
-        };
+        let receivers = (here.receiver(), there.receiver());
+        let way = |from, to| Way { from, tree: tree(lines), to, ready: PacketList::new() };
+        let mut ways = [way(receivers.0, there), way(receivers.1, here)];
         let engine = scope.spawn(|| {
             while !end.load(Ordering::Relaxed) {
                 let now = MonotonicClock.now();
@@ -380,8 +369,8 @@ fn echo(bytes: usize) {
 }
 
 #[test]
-fn tcp_passes_a_rate_and_a_delay() {
-    in_namespace("tap::tcp_passes_a_rate_and_a_delay", &["ip link set lo up"], || {
+fn tcp_passes_and_super_frames_are_cut() {
+    in_namespace("tap::tcp_passes_and_super_frames_are_cut", &["ip link set lo up"], || {
         let root = "qdisc add dev e root handle 1: ";
         let plain = format!("{root}netem delay 5ms");
         for offload in [false, true] {
