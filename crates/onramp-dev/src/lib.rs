@@ -16,6 +16,7 @@ mod clock;
 mod error;
 mod loopback;
 mod null;
+mod receive;
 mod spin;
 mod sys;
 #[cfg(feature = "tap")]
@@ -29,6 +30,7 @@ pub use clock::MonotonicClock;
 pub use error::DeviceError;
 pub use loopback::{Loopback, LoopbackStats, Network, Receiver, ReceiverStats, Recv, loopback};
 pub use null::{Null, NullStats};
+pub use receive::Receive;
 #[doc(hidden)]
 pub use sys::run_in_child;
 pub use sys::{

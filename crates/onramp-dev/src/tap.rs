@@ -27,6 +27,7 @@ use onramp_core::{Device, DeviceInfo, Instant, Transmitted};
 use onramp_queue::{Counter, DropReason, Layer, PAYLOAD_MAX, Packet, PacketList};
 
 use crate::backoff::Backoff;
+use crate::receive::Receive;
 use crate::sys::{self, TunFlags};
 
 /// Length of an Ethernet header in bytes.
@@ -304,51 +305,12 @@ impl TapReceiver {
         Arc::clone(&self.stats)
     }
 
-    /// Receives up to `most` frames that wait, and appends them to `into`, described
-    /// ([`frame::describe`]). Returns the number of packets appended. Does not block.
-    ///
-    /// `make` returns an empty packet with room for this many bytes, from a pool or from the heap.
-    /// If it returns `None`, no further packets are received now; they stay in the kernel.
-    ///
-    /// # Errors
-    ///
-    /// The error of the kernel, if there is one before the first packet: for example if the
-    /// interface is gone.
-    pub fn receive(
-        &mut self,
-        most: usize,
-        mut make: impl FnMut(usize) -> Option<Packet>,
-        into: &mut PacketList,
-    ) -> io::Result<usize> {
-        let mut count = 0;
-        // A frame that is discarded counts as well, so that the call ends.
-        for _ in 0..most {
-            let Some(packet) = make(self.usual) else { break };
-            match self.read(packet, &mut make) {
-                Ok(Some(mut packet)) => {
-                    frame::describe(&mut packet, self.options.seed);
-                    self.stats.received.add(1);
-                    self.stats.received_bytes.add(packet.payload().len() as u64);
-                    into.push_back(packet);
-                    count += 1;
-                }
-                Ok(None) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if count == 0 => return Err(error),
-                // The next call returns the error.
-                Err(_) => break,
-            }
-        }
-        Ok(count)
-    }
-
     /// Reads a frame into `packet`, or into a larger one if the frame needs it. Returns `None` if
     /// the frame was discarded, and counts why.
     fn read(
         &mut self,
         mut packet: Packet,
-        make: &mut impl FnMut(usize) -> Option<Packet>,
+        make: &mut dyn FnMut(usize) -> Option<Packet>,
     ) -> io::Result<Option<Packet>> {
         let mut header = [0; VnetHeader::LEN];
         let front = if self.options.offload { &mut header[..] } else { &mut [] };
@@ -374,6 +336,41 @@ impl TapReceiver {
             return Ok(None);
         }
         Ok(Some(packet))
+    }
+}
+
+impl Receive for TapReceiver {
+    fn receive(
+        &mut self,
+        most: usize,
+        make: &mut dyn FnMut(usize) -> Option<Packet>,
+        into: &mut PacketList,
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        // A frame that is discarded counts as well, so that the call ends.
+        for _ in 0..most {
+            let Some(packet) = make(self.usual) else { break };
+            match self.read(packet, make) {
+                Ok(Some(mut packet)) => {
+                    frame::describe(&mut packet, self.options.seed);
+                    self.stats.received.add(1);
+                    self.stats.received_bytes.add(packet.payload().len() as u64);
+                    into.push_back(packet);
+                    count += 1;
+                }
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if count == 0 => return Err(error),
+                // The next call returns the error.
+                Err(_) => break,
+            }
+        }
+        Ok(count)
+    }
+
+    fn discarded(&self) -> u64 {
+        self.stats.malformed.get() + self.stats.no_room.get()
     }
 }
 

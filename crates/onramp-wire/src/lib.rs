@@ -26,7 +26,7 @@
 //! started when this program ends, also after `kill -9`.
 #![forbid(unsafe_code)]
 
-mod engine;
+mod bridge;
 mod profile;
 mod space;
 
@@ -34,10 +34,9 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use onramp_core::{Setup, Tree};
-use onramp_dev::{Tap, TapOptions};
+use onramp_dev::{Tap, TapOptions, TapReceiver};
 
-pub use self::engine::Direction;
-use self::engine::{Engine, Way};
+pub use self::bridge::{Bridge, Direction, Way};
 pub use self::profile::{PROFILES, Profile, StageError, series};
 pub use self::space::{Space, SpaceError, enter};
 
@@ -88,7 +87,7 @@ impl Default for Options {
 pub struct Wire {
     client: Space,
     server: Space,
-    engine: Engine,
+    bridge: Bridge,
 }
 
 /// What a wire has carried and dropped, in each direction.
@@ -123,11 +122,13 @@ impl Wire {
         };
         let (client, near) = end(CLIENT, CLIENT6)?;
         let (server, far) = end(SERVER, SERVER6)?;
+        let way = |from: TapReceiver, (tree, cuts): (Tree, bool), to: Tap| {
+            Way::new(Box::new(from), tree, cuts, Box::new(to))
+        };
         let (from_near, from_far) = (near.receiver(), far.receiver());
-        let up = Way::new(from_near, trees.0, far);
-        let down = Way::new(from_far, trees.1, near);
-        let engine = Engine::start([up, down]).map_err(SpaceError::thread)?;
-        Ok(Self { client, server, engine })
+        let ways = [way(from_near, trees.0, far), way(from_far, trees.1, near)];
+        let bridge = Bridge::start(ways).map_err(SpaceError::thread)?;
+        Ok(Self { client, server, bridge })
     }
 
     /// Returns the client's end.
@@ -146,13 +147,13 @@ impl Wire {
     /// because a program has deleted the interface.
     #[must_use]
     pub fn error(&self) -> Option<String> {
-        self.engine.error()
+        self.bridge.error()
     }
 
     /// Ends the wire. Frames that wait are dropped.
     #[must_use]
     pub fn cut(self) -> Carried {
-        let [up, down] = self.engine.stop();
+        let [up, down] = self.bridge.stop();
         Carried { up, down }
     }
 }

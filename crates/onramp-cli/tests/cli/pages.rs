@@ -88,8 +88,11 @@ fn nothing_is_cut_at_any_width() {
     fs::write(&capture, pcap(1, 1, &frames.collect())).expect("a capture");
     let short = "--seconds 0.02 --rounds 2";
     let pages = [
-        ("bench", page(&format!("bench udp --threads 2 {short}"))),
-        ("verify", page(&format!("bench udp --threads 2 --methods send,onramp --verify {short}"))),
+        ("bench", page("bench udp --threads 2 --seconds 0.3 --rounds 2")),
+        (
+            "verify",
+            page("bench udp --threads 2 --methods send,onramp --verify --seconds 0.3 --rounds 2"),
+        ),
         ("contention", page(&format!("lab contention --designs all --threads 1,2 {short}"))),
         ("kernel", page(&format!("lab kernel --cpus 1 {short}"))),
         ("full", page(&format!("lab full --ports 1,16 {short}"))),

@@ -171,6 +171,9 @@ fn output_that_cannot_be_written_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path().display();
     let short = "--seconds 0.02 --rounds 1";
+    // Long enough for the thread to get a processor, even beside many others: that it got none
+    // would be a second line on standard error.
+    let bench = "bench udp --threads 1 --methods send --seconds 0.5 --rounds 1";
     let lines = [
         "--help".to_owned(),
         "--version".to_owned(),
@@ -178,8 +181,8 @@ fn output_that_cannot_be_written_is_an_error() {
         "completions bash".to_owned(),
         "complete tc qd".to_owned(),
         format!("man {folder}/man"),
-        format!("bench udp --threads 1 --methods send {short}"),
-        format!("bench udp --threads 1 --methods send {short} --json -"),
+        bench.to_owned(),
+        format!("{bench} --json -"),
         format!("lab layout --threads 1 {short}"),
         format!("lab layout --threads 1 {short} --html -"),
     ];

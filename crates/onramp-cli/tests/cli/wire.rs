@@ -151,17 +151,20 @@ fn what_is_wrong_is_told_in_a_line() {
 /// The two ends know each other's addresses, and are in two networks that are not the machine's.
 #[test]
 fn each_end_has_a_network_of_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let file = folder.path().join("server").display().to_string();
     let script = "readlink /proc/self/ns/net; echo $ONRAMP_PEER $ONRAMP_PEER6; cat /proc/net/dev";
+    // The client starts when the server has ended.
+    let server = format!("({script}) > {file}");
+    let Some(output) = wire(["--", "sh", "-c", script, "--", "sh", "-c", &server]) else { return };
     let here = fs::read_link("/proc/self/ns/net").expect("Linux").display().to_string();
     let mut spaces = vec![here];
-    for peer in ["192.0.2.2 2001:db8::2", "192.0.2.1 2001:db8::1"] {
-        let words = if spaces.len() == 1 {
-            vec!["--", "sh", "-c", script]
-        } else {
-            vec!["--", "true", "--", "sh", "-c", script]
-        };
-        let Some(output) = wire(words) else { return };
-        let text = String::from_utf8_lossy(&output.stdout);
+    let texts = [
+        (String::from_utf8_lossy(&output.stdout).into_owned(), "192.0.2.2 2001:db8::2"),
+        (fs::read_to_string(file).expect("the server has written"), "192.0.2.1 2001:db8::1"),
+    ];
+    for (text, peer) in texts {
         let mut lines = text.lines();
         let space = lines.next().expect("a link").to_owned();
         assert!(!spaces.contains(&space), "{space} in {spaces:?}");

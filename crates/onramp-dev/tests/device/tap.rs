@@ -16,7 +16,7 @@ use nix::sched::{CloneFlags, unshare};
 use onramp_core::frame::{self, SuperFrame};
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Clock, Device, Instant, Setup, Tree};
-use onramp_dev::{MonotonicClock, Tap, TapOptions, TapReceiver};
+use onramp_dev::{MonotonicClock, Receive, Tap, TapOptions, TapReceiver};
 use onramp_queue::{Layer, Packet, PacketList, PartialChecksum};
 
 use crate::namespace::in_namespace;
@@ -49,7 +49,7 @@ fn receive(receiver: &mut TapReceiver, wanted: impl Fn(&Packet) -> bool) -> Pack
     let end = MonotonicClock.now().after(PATIENCE_NS);
     loop {
         let mut list = PacketList::new();
-        receiver.receive(1, heap, &mut list).expect("the device is up");
+        receiver.receive(1, &mut heap, &mut list).expect("the device is up");
         match list.pop_front() {
             Some(packet) if wanted(&packet) => return packet,
             Some(_) => {}
@@ -134,8 +134,10 @@ fn what_cannot_be_opened_says_why() {
         tap.another_queue().expect_err("it was opened for one queue");
         let mut receiver = tap.receiver();
         ip("link set x0 down");
+        // The kernel may have sent packets of its own while the interface was up. Behind them there
+        // is nothing, which is no error.
         let list = &mut PacketList::new();
-        assert_eq!(receiver.receive(1, heap, list).expect("nothing is wrong"), 0);
+        while receiver.receive(1, &mut heap, list).expect("nothing is wrong") > 0 {}
         drop((tap, receiver));
         let options = TapOptions { multi_queue: true, ..options };
         let tap = open("x0", options, &[]);
@@ -278,7 +280,7 @@ impl Way {
     /// Moves what may move. Returns when to look again.
     fn run(&mut self, now: Instant) -> Option<Instant> {
         let mut list = PacketList::new();
-        self.from.receive(64, heap, &mut list).expect("the device is up");
+        self.from.receive(64, &mut heap, &mut list).expect("the device is up");
         for mut packet in list {
             packet.enqueued_ns = now.0;
             let _ = self.tree.enqueue(now, packet);

@@ -1,5 +1,6 @@
-//! The thread that carries frames between the two ends of a wire.
+//! The thread that carries frames between two interfaces, each direction through a tree of qdiscs.
 
+use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,7 @@ use nix::sys::time::TimeSpec;
 use onramp_core::frame::SuperFrame;
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Clock, Device, Instant, Totals, Tree};
-use onramp_dev::{MonotonicClock, Tap, TapReceiver};
+use onramp_dev::{MonotonicClock, Receive};
 use onramp_queue::{Packet, PacketList};
 
 /// Largest number of frames that are received before the qdisc is asked again.
@@ -21,12 +22,11 @@ const BATCH: usize = 64;
 /// asks the tree at the instants that were due, so that a rate is kept. Time beyond it is lost.
 const CATCH_UP_NS: u64 = 5_000_000;
 
-/// One direction of a wire: from a receiver through a tree to a device.
-#[derive(Debug)]
-pub(crate) struct Way {
-    from: TapReceiver,
+/// One direction of a [`Bridge`]: from a receiver through a tree to a device.
+pub struct Way {
+    from: Box<dyn Receive>,
     tree: Tree,
-    to: Tap,
+    to: Box<dyn Device>,
     /// Frames that have left the tree and that the device has not taken yet.
     ready: PacketList,
     /// The time at which the tree has to be asked again; the tree's clock never runs backwards.
@@ -41,7 +41,7 @@ pub(crate) struct Way {
     segment: Vec<u8>,
 }
 
-/// What one direction of a wire has carried and dropped.
+/// What one direction of a bridge has carried and dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Direction {
@@ -76,7 +76,10 @@ impl Direction {
 }
 
 impl Way {
-    pub(crate) fn new(from: TapReceiver, (tree, cuts): (Tree, bool), to: Tap) -> Self {
+    /// Makes a direction. If `cuts` is set, super-frames are cut into their segments before they
+    /// enter the tree.
+    #[must_use]
+    pub fn new(from: Box<dyn Receive>, tree: Tree, cuts: bool, to: Box<dyn Device>) -> Self {
         let (ready, clock, segment) = (PacketList::new(), Instant(0), Vec::new());
         Self { from, tree, to, ready, due: None, clock, retry: None, refused: 0, cuts, segment }
     }
@@ -84,7 +87,7 @@ impl Way {
     /// Moves all frames that may move. Returns whether more frames may wait to be received.
     fn run(&mut self) -> io::Result<bool> {
         let mut received = PacketList::new();
-        let count = self.from.receive(BATCH, heap, &mut received)?;
+        let count = self.from.receive(BATCH, &mut heap, &mut received)?;
         // The clock is read last: a frame that came after it was read would leave too early.
         let now = MonotonicClock.now();
         self.dequeue(now);
@@ -139,9 +142,8 @@ impl Way {
     fn carried(&self) -> Direction {
         let waiting = u64::from(self.ready.len());
         let queued = self.tree.backlog().packets.into();
-        let stats = self.from.stats();
-        let discarded = stats.malformed.get() + stats.no_room.get();
-        let (qdiscs, refused) = (self.tree.totals(), self.refused);
+        let (discarded, refused) = (self.from.discarded(), self.refused);
+        let qdiscs = self.tree.totals();
         Direction { qdiscs, refused, discarded, queued, waiting }
     }
 
@@ -152,20 +154,35 @@ impl Way {
     }
 }
 
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let to = &self.to.info().name;
+        f.debug_struct("Way").field("from", &self.from).field("to", to).finish_non_exhaustive()
+    }
+}
+
 fn heap(bytes: usize) -> Option<Packet> {
     Some(Packet::with_capacity(u16::try_from(bytes).ok()?))
 }
 
-/// The thread, and how to end it.
+/// A thread that carries frames between two interfaces, until it is [stopped](Self::stop) or
+/// dropped.
+///
+/// While no frame waits and no qdisc has one to release, the thread sleeps.
 #[derive(Debug)]
-pub(crate) struct Engine {
+pub struct Bridge {
     thread: Option<JoinHandle<[Direction; 2]>>,
     end: Arc<EventFd>,
     error: Arc<Mutex<Option<String>>>,
 }
 
-impl Engine {
-    pub(crate) fn start(ways: [Way; 2]) -> io::Result<Self> {
+impl Bridge {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's error, if it has no descriptors or threads left.
+    pub fn start(ways: [Way; 2]) -> io::Result<Self> {
         let end = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
         let error = Arc::<Mutex<Option<String>>>::default();
         let (ends, fails) = (end.clone(), error.clone());
@@ -177,18 +194,27 @@ impl Engine {
             }
             ways.map(|way| way.carried())
         };
-        let thread = thread::Builder::new().name("wire".to_owned()).spawn(body)?;
+        let thread = thread::Builder::new().name("bridge".to_owned()).spawn(body)?;
         Ok(Self { thread: Some(thread), end, error })
     }
 
-    pub(crate) fn error(&self) -> Option<String> {
+    /// Returns the error that ended the thread, if there was one: for example because an interface
+    /// is gone.
+    #[must_use]
+    pub fn error(&self) -> Option<String> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn stop(mut self) -> [Direction; 2] {
+    /// Ends the thread. Frames that wait are dropped. Returns what each direction has carried.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the thread has panicked.
+    #[must_use]
+    pub fn stop(mut self) -> [Direction; 2] {
         self.tell();
         let thread = self.thread.take().expect("it is taken only here and in drop");
-        thread.join().expect("the thread of the wire does not panic")
+        thread.join().expect("the thread of the bridge does not panic")
     }
 
     fn tell(&self) {
@@ -197,7 +223,7 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl Drop for Bridge {
     fn drop(&mut self) {
         self.tell();
         if let Some(thread) = self.thread.take() {
