@@ -219,6 +219,7 @@ const FUZZED: &[(&str, u32)] = &[
     ("qdisc", 400),
     ("setup", 400),
     ("dissect", 256),
+    ("frame", 1024),
     ("capture", 1024),
     ("bytecode", 512),
     ("protocol", 1024),

@@ -4,6 +4,8 @@
 mod bytecode;
 #[path = "../ops/dissect.rs"]
 pub(crate) mod dissect;
+#[path = "../ops/frame.rs"]
+mod frame;
 #[path = "../ops/mod.rs"]
 mod ops;
 
@@ -30,6 +32,11 @@ fn the_corpus_breaks_no_qdisc() {
 #[test]
 fn the_corpus_is_taken_apart() {
     replay("dissect", dissect::run);
+}
+
+#[test]
+fn the_corpus_of_frames_is_cut_and_marked() {
+    replay("frame", frame::run);
 }
 
 #[test]
