@@ -15,6 +15,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("groff", "groff"),
     ("ip", "iproute2"),
     ("iperf3", "iperf3"),
+    ("nc", "netcat-openbsd"),
     ("ping", "iputils-ping"),
     ("prometheus", "prometheus"),
     ("promtool", "prometheus"),

@@ -1,6 +1,7 @@
 //! Reports of results, for people and for programs.
 
 pub(crate) mod chart;
+pub(crate) mod direction;
 pub(crate) mod html;
 pub(crate) mod json;
 pub(crate) mod lab;

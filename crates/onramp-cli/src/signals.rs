@@ -7,13 +7,14 @@ use std::os::fd::AsFd;
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use onramp_lab::measure;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::error::{Interrupted, tell};
@@ -98,6 +99,17 @@ impl Signals {
                 Err(anyhow!(Interrupted(signal)))
             }
             Ok(None) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits for one of the signals, for at most `time`. Returns whether one came.
+    pub(crate) fn within(&self, time: Duration) -> Result<bool> {
+        let mut heard = [PollFd::new(&self.heard, PollFlags::IN)];
+        let time = Timespec::try_from(time)?;
+        match poll(&mut heard, Some(&time)) {
+            Ok(count) => Ok(count > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

@@ -4,6 +4,7 @@
 //!   message to the kernel.
 //! * [`Loopback`]: hands packets to receivers of the same process, without a copy.
 //! * [`Tap`]: a TUN or TAP device of the kernel, for frames in both directions.
+//! * [`Xdp`]: a queue of a network card, past the kernel's network stack.
 //! * [`Null`]: sends nothing; takes packets at once, or simulates the processor time and the packet
 //!   rate of a network card.
 //!
@@ -24,6 +25,8 @@ mod tap;
 #[cfg(feature = "udp")]
 mod udp;
 mod wait;
+#[cfg(feature = "xdp")]
+mod xdp;
 
 pub use clock::MonotonicClock;
 #[cfg(feature = "udp")]
@@ -44,3 +47,5 @@ pub use tap::{Tap, TapOptions, TapReceiver, TapStats};
 #[cfg(feature = "udp")]
 pub use udp::{Udp, UdpOptions, UdpStats};
 pub use wait::ThreadWaker;
+#[cfg(feature = "xdp")]
+pub use xdp::{Attach, Copying, Xdp, XdpOptions, XdpReceiver, XdpStats};

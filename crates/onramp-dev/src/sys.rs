@@ -1,18 +1,28 @@
 //! System calls behind safe functions. The crate's only `unsafe` code is here.
 #![allow(unsafe_code)]
 
+#[cfg(feature = "xdp")]
+mod bpf;
 #[cfg(feature = "tap")]
 mod child;
 mod fork;
 mod measure;
 #[cfg(feature = "udp")]
 mod mmsg;
+#[cfg(feature = "xdp")]
+mod ring;
 #[cfg(feature = "udp")]
 mod sockopt;
 mod time;
 #[cfg(feature = "tap")]
 mod tun;
+#[cfg(feature = "xdp")]
+mod xdp;
 
+#[cfg(feature = "xdp")]
+pub use bpf::Attach;
+#[cfg(feature = "xdp")]
+pub(crate) use bpf::{Redirect, interface_index};
 #[cfg(feature = "tap")]
 pub use child::tie_child;
 pub use fork::{forks, run_in_child, watch_forks};
@@ -32,3 +42,7 @@ pub(crate) use tun::{
     TunFlags, add_interface_address, interface_mtu, open_tun, read_frame, set_interface_mtu,
     set_tun_offload, write_frame,
 };
+#[cfg(feature = "xdp")]
+pub use xdp::Copying;
+#[cfg(feature = "xdp")]
+pub(crate) use xdp::{RxSide, Shape as XdpShape, TxSide, open as open_xdp};

@@ -12,7 +12,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 use onramp_core::frame::SuperFrame;
 use onramp_core::qdisc::Dequeue;
-use onramp_core::{Clock, Device, Instant, Totals, Tree};
+use onramp_core::{Clock, Device, Instant, Setup, Totals, Tree};
 use onramp_dev::{MonotonicClock, Receive};
 use onramp_queue::{Packet, PacketList};
 
@@ -54,6 +54,9 @@ pub struct Direction {
     /// Number of frames that were received but discarded before the qdiscs, because their virtio
     /// header contradicts them or because there was no packet for them.
     pub discarded: u64,
+    /// Number of frames that the kernel has dropped because the bridge did not receive them in
+    /// time; 0 if the interface does not tell.
+    pub missed: u64,
     /// Number of packets that the qdiscs held when the wire was cut.
     pub queued: u64,
     /// Number of frames that left the qdiscs and waited for the interface at the other end when the
@@ -82,6 +85,20 @@ impl Way {
     pub fn new(from: Box<dyn Receive>, tree: Tree, cuts: bool, to: Box<dyn Device>) -> Self {
         let (ready, clock, segment) = (PacketList::new(), Instant(0), Vec::new());
         Self { from, tree, to, ready, due: None, clock, retry: None, refused: 0, cuts, segment }
+    }
+
+    /// Makes a direction with the qdiscs of `setup`, or returns `None` if it has no root.
+    /// Super-frames are cut before they enter the tree if a `netem` of it loses, duplicates,
+    /// corrupts or reorders packets, because a share of single packets is meant then.
+    #[must_use]
+    pub fn of(
+        from: Box<dyn Receive>,
+        setup: &Setup,
+        seed: u64,
+        to: Box<dyn Device>,
+    ) -> Option<Self> {
+        let tree = Tree::of(setup, to.info().mtu, seed)?;
+        Some(Self::new(from, tree, crate::takes_chances(setup), to))
     }
 
     /// Moves all frames that may move. Returns whether more frames may wait to be received.
@@ -142,9 +159,9 @@ impl Way {
     fn carried(&self) -> Direction {
         let waiting = u64::from(self.ready.len());
         let queued = self.tree.backlog().packets.into();
-        let (discarded, refused) = (self.from.discarded(), self.refused);
-        let qdiscs = self.tree.totals();
-        Direction { qdiscs, refused, discarded, queued, waiting }
+        let (discarded, missed) = (self.from.discarded(), self.from.missed());
+        let (qdiscs, refused) = (self.tree.totals(), self.refused);
+        Direction { qdiscs, refused, discarded, missed, queued, waiting }
     }
 
     /// Returns the time at which this way has something to do, if no frame comes before.

@@ -10,7 +10,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use onramp::Spec;
 use onramp_core::{Clock as _, Setup};
 use onramp_dev::MonotonicClock;
 use onramp_wire::{
@@ -224,11 +223,7 @@ fn trees(args: &Args) -> Result<(Setup, Setup)> {
         let both = || (args.qdisc.as_deref().unwrap_or("pfifo limit 1000"), "--qdisc");
         let then = args.then.iter().map(|then| (&**then, "--then"));
         let first = own.map_or_else(both, |own| (own, option));
-        let (stages, named): (Vec<_>, Vec<_>) = [first].into_iter().chain(then).unzip();
-        for (qdisc, option) in stages.iter().zip(&named) {
-            Spec::with_units(qdisc).map_err(|error| usage(format!("{option}: {error}")))?;
-        }
-        series(&stages).map_err(|error| usage(format!("{}: {}", named[error.index], error.error)))
+        setup::stages(&[first].into_iter().chain(then).collect::<Vec<_>>())
     };
     Ok((tree(args.up.as_deref(), "--up")?, tree(args.down.as_deref(), "--down")?))
 }

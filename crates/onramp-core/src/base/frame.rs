@@ -125,6 +125,50 @@ pub(crate) fn corrected(sum: u16, before: u16, after: u16) -> u16 {
     !folded(u64::from(!sum) + u64::from(!before) + u64::from(after))
 }
 
+/// Finds out whether the sender of a frame of TCP or UDP has left its checksum to the device, where
+/// nothing beside the frame says so (AF_XDP), and if so sets the
+/// [partial checksum](Packet::partial_checksum). Returns whether it did.
+///
+/// Such a frame has the sum of the pseudo-header in its checksum field. If a frame with that sum is
+/// right as it is, it is left alone; so a frame whose sender has computed the checksum is never
+/// changed, unless it was damaged on its way: one in 65,536 of those is mended by mistake.
+pub fn find_partial_checksum(pkt: &mut Packet) -> bool {
+    let found = Dissected::of(pkt);
+    let keys = found.keys();
+    let offset = match keys.protocol {
+        ip_proto::TCP => 16,
+        ip_proto::UDP => 6,
+        _ => return false,
+    };
+    let (Some((from, to)), Fragment::No) = (keys.addresses, keys.fragment) else { return false };
+    let place = |at: usize| found.in_payload(at).and_then(|at| u16::try_from(at).ok());
+    let (network, start) = (place(keys.network), keys.transport.and_then(place));
+    let (Some(network), Some(start)) = (network, start) else { return false };
+    let frame = pkt.payload();
+    let (ip, transport) = (usize::from(network), usize::from(start));
+    // A short frame is padded, with zeros, so its own header says where it ends.
+    let number = |at: usize| frame.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
+    let told = if from.is_ipv4() { (ip + 2, ip) } else { (ip + 4, ip + 40) };
+    let end = number(told.0).map_or(0, |length| usize::from(length) + told.1);
+    let Some(data) = frame.get(transport..end) else { return false };
+    let Some(field) = data.get(offset..offset + 2) else { return false };
+    let mut pseudo = u64::from(keys.protocol) + data.len() as u64;
+    for address in [from, to] {
+        pseudo += match address {
+            IpAddr::V4(v4) => sum(&v4.octets()),
+            IpAddr::V6(v6) => sum(&v6.octets()),
+        };
+    }
+    let is_pseudo = u16::from_be_bytes([field[0], field[1]]) == folded(pseudo);
+    let padded = frame[end..].iter().any(|byte| *byte != 0);
+    if !is_pseudo || padded || folded(pseudo + sum(data)) == u16::MAX {
+        return false;
+    }
+    let offset = u16::try_from(offset).expect("16 or 6");
+    pkt.set_partial_checksum(Some(PartialChecksum { start, offset }));
+    true
+}
+
 /// Computes the checksum that the sender of a frame has left to the device
 /// ([`Packet::partial_checksum`]), and writes it into the frame. Does nothing if the frame is
 /// complete. A super-frame has to be segmented first.

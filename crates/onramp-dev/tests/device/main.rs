@@ -10,3 +10,4 @@ mod recv;
 mod tap;
 mod udp;
 mod waker;
+mod xdp;

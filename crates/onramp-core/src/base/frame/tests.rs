@@ -235,6 +235,39 @@ fn a_completed_checksum_is_the_one_that_was_left_out() {
 }
 
 #[test]
+fn a_checksum_that_was_left_out_is_found() {
+    for (v6, is_tcp, len) in
+        [(false, true, 100), (true, true, 101), (false, false, 0), (true, false, 1399)]
+    {
+        for pad in [0, 3] {
+            let right = whole(v6, is_tcp.then(|| tcp(1, 0, 3)), &[], &vec![7; len]);
+            let mut pkt = frame(Layer::Ethernet, &[&right[..], &vec![0; pad]].concat());
+            let before = pkt.payload().to_vec();
+            assert!(!find_partial_checksum(&mut pkt), "nothing is missing");
+            pkt = frame(Layer::Ethernet, &right);
+            leave_checksum(&mut pkt);
+            let (left_out, told) = (pkt.payload().to_vec(), pkt.partial_checksum());
+            let mut found = frame(Layer::Ethernet, &[&left_out[..], &vec![0; pad]].concat());
+            assert!(find_partial_checksum(&mut found), "{v6} {is_tcp} {len} {pad}");
+            assert_eq!(found.partial_checksum(), told);
+            complete_checksum(&mut found);
+            assert_eq!(found.payload(), before);
+            // Padding with other bytes would be in the sum, so such a frame is left alone.
+            let mut odd = frame(Layer::Ethernet, &[&left_out[..], &[1]].concat());
+            assert!(!find_partial_checksum(&mut odd));
+            // A damaged frame stays damaged.
+            let mut damaged = right.clone();
+            *damaged.last_mut().expect("a header") ^= 1;
+            assert!(!find_partial_checksum(&mut frame(Layer::Ethernet, &damaged)));
+        }
+    }
+    for bytes in [&[0x45_u8][..], &[0; 60], &[]] {
+        assert!(!find_partial_checksum(&mut frame(Layer::Ethernet, bytes)));
+        assert!(!find_partial_checksum(&mut frame(Layer::Ip, bytes)));
+    }
+}
+
+#[test]
 fn a_mark_is_written_and_the_checksum_stays_right() {
     for v6 in [false, true] {
         for (ecn, written) in [(0, false), (1, true), (2, true), (3, true)] {
