@@ -102,10 +102,17 @@ pub struct PortOptions {
     /// The port's part of a rate that several ports have in common. The default is none.
     pub share: Option<Share>,
     /// How far the qdiscs of the port may lag behind the clock, in nanoseconds, when an owner comes
-    /// late: the owner sends at once what was due in this time. The default is [`CATCH_UP_NS`]. A
-    /// port with 0 sends at once what its qdisc allows for a single instant, as Linux does, and
-    /// loses rate whenever a timer is late.
+    /// later than the port asked for: the owner sends at once what was due in this time. The
+    /// default is [`CATCH_UP_NS`]. A port with 0 sends at once what its qdisc allows for a single
+    /// instant, as Linux does, and loses rate whenever a timer is late.
     pub catch_up_ns: u64,
+    /// How long after the instant at which the qdisc may release its next packet the port asks its
+    /// runner to come, in nanoseconds. The runner then sends at once what was due in this time, so
+    /// one wake-up serves many packets, rates stay exact, and packets leave up to the slack later.
+    /// An owner that comes earlier, for example because it pushes a packet, sends what is due then.
+    /// Visits for other reasons, such as a device that was full, are not put off. The slack comes
+    /// on top of `catch_up_ns`. The default is 0.
+    pub slack_ns: u64,
     /// Counts the cancels that may concern packets of the port: see [`Pool::cancel`]. While one
     /// stands, the owner looks for cancelled packets and drops them. The default counts none.
     ///
@@ -124,6 +131,7 @@ impl Default for PortOptions {
             mode: Mode::Hybrid,
             share: None,
             catch_up_ns: CATCH_UP_NS,
+            slack_ns: 0,
             cancels: Cancels::default(),
             device_waker: None,
         }
@@ -377,7 +385,7 @@ impl<D: Device> Port<D> {
             // device named, or at once if the device has said meanwhile that it has room.
             waker.visit_by(if owner.room.is_announced() { now } else { owner.retry_at });
         } else if let Stop::Until(at) = stop {
-            waker.visit_by(at);
+            waker.visit_by(owner.own_time.visit_at(at, now));
         }
         let collects = owner.collects(run);
         match owner.how_to_leave(self.known.mode, collects, stop, now) {

@@ -47,6 +47,9 @@ pub struct Options {
     /// How much lateness devices catch up on; `None`: the default of
     /// [`LinkBuilder::catch_up`](onramp::LinkBuilder::catch_up).
     pub catch_up: Option<Duration>,
+    /// How long after the instant at which a qdisc may release a packet devices wake their threads;
+    /// `None`: the default of [`LinkBuilder::slack`](onramp::LinkBuilder::slack).
+    pub slack: Option<Duration>,
     /// Limits for clients of the socket.
     pub limits: Limits,
 }
@@ -106,6 +109,9 @@ impl Daemon {
     pub async fn open(options: Options, mut host: Host) -> Result<Self, String> {
         if let Some(catch_up) = options.catch_up {
             host.set_catch_up(catch_up);
+        }
+        if let Some(slack) = options.slack {
+            host.set_slack(slack);
         }
         let path = options.socket.clone().unwrap_or_else(find_path);
         let (socket, listener) = Socket::open(&path)?;

@@ -241,6 +241,13 @@ impl Host {
         self.devices.catch_up = Some(catch_up);
     }
 
+    /// Sets the slack of devices that are made from now on: see
+    /// [`LinkBuilder::slack`](onramp::LinkBuilder::slack), which gives the default and the range.
+    /// Outside the range, no device can be made.
+    pub fn set_slack(&mut self, slack: Duration) {
+        self.devices.slack = Some(slack);
+    }
+
     /// Returns the number and the name of each device, and the time that the device has lost since
     /// it was made, nanoseconds: the sum of [`PortSnapshot::lost_ns`] over its transmit queues.
     /// Unlike [`devices`](Self::devices), this method reads no qdiscs, so it can be called often.

@@ -169,6 +169,8 @@ pub(crate) struct Netdevs {
     pub(crate) kinds: Kinds,
     /// How much lateness new devices catch up on. `None`: the default.
     pub(crate) catch_up: Option<Duration>,
+    /// The slack of new devices. `None`: the default.
+    pub(crate) slack: Option<Duration>,
 }
 
 impl Netdevs {

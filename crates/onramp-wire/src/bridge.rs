@@ -32,6 +32,8 @@ pub struct Way {
     /// The time at which the tree has to be asked again; the tree's clock never runs backwards.
     due: Option<Instant>,
     clock: Instant,
+    /// How long after `due` the thread wakes, nanoseconds.
+    slack_ns: u64,
     /// When to offer `ready` to the device again.
     retry: Option<Instant>,
     /// Number of frames that the device did not take: see [`Direction::refused`].
@@ -84,7 +86,18 @@ impl Way {
     #[must_use]
     pub fn new(from: Box<dyn Receive>, tree: Tree, cuts: bool, to: Box<dyn Device>) -> Self {
         let (ready, clock, segment) = (PacketList::new(), Instant(0), Vec::new());
-        Self { from, tree, to, ready, due: None, clock, retry: None, refused: 0, cuts, segment }
+        let (due, slack_ns, retry, refused) = (None, 0, None, 0);
+        Self { from, tree, to, ready, due, clock, slack_ns, retry, refused, cuts, segment }
+    }
+
+    /// Sets how long after the instant at which the tree may release its next frame the thread
+    /// wakes, so that one wake-up serves all frames of that time. The default is 0. The tree is
+    /// asked at the instants that were due, so rates stay exact; frames leave up to the slack
+    /// later. A frame that is received in the meantime lets the due ones leave at once.
+    #[must_use]
+    pub fn slack(mut self, slack: Duration) -> Self {
+        self.slack_ns = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
+        self
     }
 
     /// Makes a direction with the qdiscs of `setup`, or returns `None` if it has no root.
@@ -145,7 +158,7 @@ impl Way {
     /// Takes every frame out of the tree that may leave by `now`, each at the instant that is due.
     fn dequeue(&mut self, now: Instant) {
         while let Some(due) = self.due.filter(|due| *due <= now) {
-            let earliest = Instant(now.0.saturating_sub(CATCH_UP_NS));
+            let earliest = Instant(now.0.saturating_sub(CATCH_UP_NS.saturating_add(self.slack_ns)));
             self.clock = self.clock.max(due).max(earliest);
             match self.tree.dequeue(self.clock) {
                 Dequeue::Ready(packet) => self.ready.push_back(packet),
@@ -167,7 +180,8 @@ impl Way {
     /// Returns the time at which this way has something to do, if no frame comes before.
     fn next(&self) -> Option<Instant> {
         let retry = self.retry.filter(|_| !self.ready.is_empty());
-        self.due.into_iter().chain(retry).min()
+        let due = self.due.map(|due| due.after(self.slack_ns));
+        due.into_iter().chain(retry).min()
     }
 }
 
@@ -273,3 +287,6 @@ fn carry(ways: &mut [Way; 2], end: &EventFd) -> io::Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! The builder that configures and makes a [`Link`].
 
+mod timing;
 #[cfg(feature = "udp")]
 mod udp;
 
@@ -10,15 +11,15 @@ use std::io;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use onramp_core::qdisc::Kind;
-use onramp_core::{CATCH_UP_NS, ConfigError, Device, Kinds, Mode, Rate, SharedRate};
+use onramp_core::{ConfigError, Device, Kinds, Mode, Rate, SharedRate};
 #[cfg(feature = "udp")]
 use onramp_dev::DeviceError;
 use onramp_dev::Priority;
 use onramp_queue::Credits;
 
+pub(crate) use self::timing::Timing;
 #[cfg(feature = "udp")]
 use self::udp::Sockets;
 use crate::Link;
@@ -38,8 +39,6 @@ const PORTS_MAX_DEFAULT: usize = 64;
 const DEFAULT: &str = "fq low_rate_threshold 100mbit";
 /// Qdisc of a class or a queue for which a tree names none.
 const FALLBACK: &str = "fq";
-/// Greatest time that a port may be told to catch up on.
-const CATCH_UP_MAX: Duration = Duration::from_secs(1);
 /// Greatest number of runners of a link.
 const RUNNERS_MAX: usize = 64;
 /// Default cap of one port's intake, packets. The credits of a sender bound how many of its packets
@@ -75,7 +74,7 @@ pub struct LinkBuilder {
     rate: Option<Rate>,
     ports_max: Option<usize>,
     measures: bool,
-    catch_up: Duration,
+    timing: Timing,
 }
 
 /// What the caller wants in front of each port.
@@ -200,7 +199,7 @@ impl LinkBuilder {
             rate: None,
             ports_max: None,
             measures: false,
-            catch_up: Duration::from_nanos(CATCH_UP_NS),
+            timing: Timing::default(),
         }
     }
 
@@ -453,21 +452,6 @@ impl LinkBuilder {
         self
     }
 
-    /// Sets how much lateness a port catches up on. Timers and schedulers wake a runner later than
-    /// it asked for. When it comes, it sends at once what the qdiscs would have released in the
-    /// meantime, so that shapers keep their exact rate; it looks back at most `catch_up`. Default:
-    /// 5 ms. The range is 0 to 1 s.
-    ///
-    /// The bound is also the longest burst that a late runner gives to the device, in time at the
-    /// shaper's rate. Lower it if the network behind the device cannot take such a burst; with 0, a
-    /// shaper loses the rate of the time by which a runner is late, as in Linux. Raise it if
-    /// [`PortSnapshot::lost_ns`](onramp_core::stats::PortSnapshot::lost_ns) grows.
-    #[must_use]
-    pub fn catch_up(mut self, catch_up: Duration) -> Self {
-        self.catch_up = catch_up;
-        self
-    }
-
     /// Makes the link and starts its runner threads.
     ///
     /// # Errors
@@ -511,11 +495,7 @@ impl LinkBuilder {
         if !(1..=RUNNERS_MAX).contains(&runners) {
             return Err(BuildError::Range("the number of runners", runners, "1 to 64"));
         }
-        let catch_up_ns = u64::try_from(self.catch_up.as_nanos()).unwrap_or(u64::MAX);
-        if self.catch_up > CATCH_UP_MAX {
-            let ms = usize::try_from(self.catch_up.as_millis()).unwrap_or(usize::MAX);
-            return Err(BuildError::Range("the milliseconds to catch up on", ms, "0 to 1000"));
-        }
+        self.timing.check()?;
         let seed = self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
         let tree = Arc::new(of_link(tree, &devices, self.mtu));
         let plan = LinkConfig {
@@ -525,7 +505,7 @@ impl LinkBuilder {
             burst: self.burst,
             mtu: self.mtu,
             measures: self.measures,
-            catch_up_ns,
+            timing: self.timing,
             shares_root: false,
         };
         let rate = self.rate.map(|rate| SharedRate::new(rate, ports_max));

@@ -19,6 +19,7 @@ use onramp_queue::{Cancels, Credits, HeldWakes, hold_wakes, is_in_waker};
 
 pub use self::close::CloseReport;
 use self::close::Lost;
+use crate::builder::Timing;
 use crate::runner::{Rig, RoomCall, Serves, SlotWaker};
 use crate::slots::{Slot, Slots};
 use crate::stats::{SenderEnd, Totals};
@@ -206,8 +207,7 @@ pub(crate) struct LinkConfig {
     pub(crate) mtu: Option<u32>,
     /// Whether each qdisc measures the sojourn time of packets.
     pub(crate) measures: bool,
-    /// How much lateness a port catches up on, nanoseconds.
-    pub(crate) catch_up_ns: u64,
+    pub(crate) timing: Timing,
     /// Whether one qdisc at the root may serve all ports together, as in Linux. If false, each port
     /// has a root of its own.
     pub(crate) shares_root: bool,
@@ -392,7 +392,8 @@ impl Shared {
         let options = PortOptions {
             mode: plan.mode,
             share: self.rate.as_ref().map(|rate| rate.share(number)),
-            catch_up_ns: plan.catch_up_ns,
+            catch_up_ns: plan.timing.catch_up_ns,
+            slack_ns: plan.timing.slack_ns,
             cancels: self.cancels.clone(),
             device_waker: Some(device_waker),
         };

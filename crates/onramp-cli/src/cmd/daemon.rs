@@ -44,6 +44,11 @@ pub(crate) struct Args {
     /// longer lateness
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(..=1000))]
     catch_up: Option<u64>,
+    /// Slack of the devices, microseconds, 0 to 1000000 [default: 0]. Packets that a qdisc has held
+    /// back leave up to this time later, so that one wake-up serves several of them; rates stay
+    /// exact
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    slack: Option<u64>,
     /// Level of the log: error, warn, info, debug or trace; or levels for parts of the program, as
     /// in `info,onramp_daemon=debug` [default: $RUST_LOG, else info]
     #[arg(long, value_name = "FILTER")]
@@ -51,7 +56,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    let Args { socket, config, metrics, web_control, catch_up, log } = args;
+    let Args { socket, config, metrics, web_control, catch_up, slack, log } = args;
     let filter = log.or_else(|| std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty()));
     let filter = filter.unwrap_or_else(|| "info".to_owned());
     let filter = targets(&filter)?;
@@ -59,7 +64,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     tracing_subscriber::registry().with(filter).with(lines).init();
     let limits = Limits::default();
     let catch_up = catch_up.map(Duration::from_millis);
-    let options = Options { socket, config, metrics, web_control, catch_up, limits };
+    let slack = slack.map(Duration::from_micros);
+    let options = Options { socket, config, metrics, web_control, catch_up, slack, limits };
     serve::run(options).map_err(|error| anyhow!(error))
 }
 

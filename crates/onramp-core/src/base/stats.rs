@@ -123,8 +123,9 @@ pub struct PortSnapshot {
     /// powers of two.
     pub sojourn_ns: [u64; BUCKETS],
     /// Histogram of the nanoseconds from the instant at which the qdisc could release a packet that
-    /// it had held back, to the owner that came for it, by powers of two. How late an owner comes
-    /// for packets that were pushed into an idle port is in `staging_ns`.
+    /// it had held back (plus the port's [slack](crate::PortOptions::slack_ns)), to the owner that
+    /// came for it, by powers of two; an owner that came before counts as 0. How late an owner
+    /// comes for packets that were pushed into an idle port is in `staging_ns`.
     pub late_ns: [u64; BUCKETS],
     /// Nanoseconds in all by which owners came later than the port can catch up on. Shapers lose
     /// the rate of this time.
@@ -165,7 +166,7 @@ pub struct PortStats {
     /// (packets handed to the device together).
     pub sojourn_ns: Histogram,
     /// Histogram of the nanoseconds from the instant at which the qdisc could release a packet that
-    /// it had held back, to the owner that came for it.
+    /// it had held back, plus the port's slack, to the owner that came for it.
     pub late_ns: Histogram,
     /// Nanoseconds in all by which owners came later than the port can catch up on.
     pub lost_ns: Counter,
@@ -229,9 +230,9 @@ impl PortStats {
         self.sent_bytes.add(bytes.saturating_sub(failed_bytes));
     }
 
-    /// Counts an owner that came `late_ns` nanoseconds after the instant that was due, and that
-    /// cannot catch up on `lost_ns` nanoseconds. `late_ns` is `None` if an earlier owner has
-    /// already counted the lateness.
+    /// Counts an owner that came `late_ns` nanoseconds after the time that the port had asked for,
+    /// and that cannot catch up on `lost_ns` nanoseconds. `late_ns` is `None` if an earlier owner
+    /// has already counted the lateness.
     #[inline]
     pub(crate) fn count_late(&self, late_ns: Option<u64>, lost_ns: u64) {
         if let Some(late_ns) = late_ns {

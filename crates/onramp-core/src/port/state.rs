@@ -83,7 +83,7 @@ impl<D: Device> PortState<D> {
             retry_at: Instant(0),
             room,
             cancels: options.cancels,
-            own_time: OwnTime::new(options.catch_up_ns),
+            own_time: OwnTime::new(options.catch_up_ns, options.slack_ns),
             pace: Pace::default(),
             jobs: VecDeque::new(),
             came: 0,

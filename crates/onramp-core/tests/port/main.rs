@@ -23,6 +23,7 @@ mod random;
 mod regressions;
 mod requests;
 mod review;
+mod slack;
 mod succeed;
 mod times;
 mod told;

@@ -13,7 +13,7 @@ use crate::world::{MTU, START, World, packet};
 
 /// Trees that hold packets back, as lines of `tc`. They allow 8 Mbit/s: one packet of 1,000 bytes
 /// in a millisecond.
-const TREES: [&[&str]; 8] = [
+pub(crate) const TREES: [&[&str]; 8] = [
     &["qdisc add dev any root tbf rate 8mbit burst 3000 limit 500000"],
     &[
         "qdisc add dev any root handle 1: htb default 1",
@@ -64,7 +64,7 @@ fn visit(world: &World) {
 }
 
 /// Numbers that look random, each less than `below`.
-fn random(seed: &mut u64, below: u64) -> u64 {
+pub(crate) fn random(seed: &mut u64, below: u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*seed >> 33) % below
 }

@@ -143,11 +143,17 @@ fn catch_up() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), Just(CATCH_UP_NS), 1_u64..300_000]
 }
 
+/// How long after the instant that is due the port asks for its runner.
+fn slack() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(1_000_000), 1_u64..300_000]
+}
+
 /// The options that the port of a random run gets, apart from its share.
 fn options() -> impl Strategy<Value = PortOptions> {
-    (mode(), catch_up()).prop_map(|(mode, catch_up_ns)| PortOptions {
+    (mode(), catch_up(), slack()).prop_map(|(mode, catch_up_ns, slack_ns)| PortOptions {
         mode,
         catch_up_ns,
+        slack_ns,
         ..PortOptions::default()
     })
 }

@@ -181,6 +181,7 @@ fn create(
         let tree = Setup::with_kinds(devices.kinds.clone());
         let link = builder(kind, end.queues, tree, wanted.txqueuelen, relays);
         let link = devices.catch_up.iter().fold(link, |link, catch_up| link.catch_up(*catch_up));
+        let link = devices.slack.iter().fold(link, |link, slack| link.slack(*slack));
         made.push(build(kind, (end.end, link), wanted, name, given)?);
     }
     if let Some(listener) = listener {

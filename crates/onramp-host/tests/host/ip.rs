@@ -1,5 +1,7 @@
 //! The commands of `ip link`.
 
+use std::time::Duration;
+
 use onramp_host::Host;
 use onramp_host::reference::{self, Takes, Word};
 
@@ -153,4 +155,20 @@ fn the_reference_says_how_words_are_used() {
     assert_eq!(veth.options[0].operand, "[name] NAME ..");
     assert_eq!(veth.mtu, [68, 1_500, 65_535]);
     assert!(veth.no_queue && !udp.no_queue);
+}
+
+/// Devices get the slack and the catch-up that the host was told: a value out of range makes every
+/// new device fail, and says why.
+#[test]
+fn a_host_gives_its_slack_and_catch_up_to_new_devices() {
+    let wrong = Duration::from_secs(2);
+    for why in ["microseconds of slack is 2000000", "milliseconds to catch up on is 2000"] {
+        let set = if why.contains("slack") { Host::set_slack } else { Host::set_catch_up };
+        let mut host = Host::new();
+        set(&mut host, wrong);
+        let reply = exec(&mut host, "ip link add d0 type dummy");
+        assert!(reply.code != 0 && reply.err.contains(why), "{}", reply.err);
+        set(&mut host, Duration::from_millis(1));
+        all(&mut host, &["ip link add d0 type dummy"]);
+    }
 }

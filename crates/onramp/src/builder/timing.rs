@@ -1,0 +1,89 @@
+//! When the runners of a link come: how much lateness its ports make up for, and how late they may
+//! come on purpose.
+
+use std::time::Duration;
+
+use onramp_core::CATCH_UP_NS;
+
+use super::{BuildError, LinkBuilder};
+
+/// Greatest time that a port may be told to catch up on, and greatest slack, nanoseconds.
+const CATCH_UP_MAX_NS: u64 = 1_000_000_000;
+const SLACK_MAX_NS: u64 = 1_000_000_000;
+
+/// How exactly a link keeps the instants of its qdiscs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    /// How much lateness a port catches up on, nanoseconds.
+    pub(crate) catch_up_ns: u64,
+    /// How long after the instant that is due a port wakes its runner, nanoseconds.
+    pub(crate) slack_ns: u64,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { catch_up_ns: CATCH_UP_NS, slack_ns: 0 }
+    }
+}
+
+impl Timing {
+    /// Checks that all times are within their ranges.
+    pub(super) fn check(self) -> Result<(), BuildError> {
+        let number = |ns: u64, unit: u64| usize::try_from(ns / unit).unwrap_or(usize::MAX);
+        if self.catch_up_ns > CATCH_UP_MAX_NS {
+            let ms = number(self.catch_up_ns, 1_000_000);
+            return Err(BuildError::Range("the milliseconds to catch up on", ms, "0 to 1000"));
+        }
+        if self.slack_ns > SLACK_MAX_NS {
+            let us = number(self.slack_ns, 1_000);
+            return Err(BuildError::Range("the microseconds of slack", us, "0 to 1000000"));
+        }
+        Ok(())
+    }
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl LinkBuilder {
+    /// Sets how much lateness a port catches up on. Timers and schedulers wake a runner later than
+    /// it asked for. When it comes, it sends at once what the qdiscs would have released in the
+    /// meantime, so that shapers keep their exact rate; it looks back at most `catch_up`. Default:
+    /// 5 ms. The range is 0 to 1 s.
+    ///
+    /// The bound is also the longest burst that a late runner gives to the device, in time at the
+    /// shaper's rate. Lower it if the network behind the device cannot take such a burst; with 0, a
+    /// shaper loses the rate of the time by which a runner is late, as in Linux. Raise it if
+    /// [`PortSnapshot::lost_ns`](onramp_core::stats::PortSnapshot::lost_ns) grows.
+    #[must_use]
+    pub fn catch_up(mut self, catch_up: Duration) -> Self {
+        self.timing.catch_up_ns = ns(catch_up);
+        self
+    }
+
+    /// Sets how long after the instant at which a qdisc may release its next packet the port wakes
+    /// its runner, so that one wake-up serves all packets of that time. Default: 0. The range is 0
+    /// to 1 s.
+    ///
+    /// With a slack of 1 ms, a shaper that releases a packet every 20 us needs one wake-up for some
+    /// 50 packets, where it would need one for each. The runner asks the qdiscs at the instants
+    /// that were due, so rates stay exact and the same packets are sent and dropped; but packets
+    /// leave up to the slack later, in bursts as long as the slack. A sender that pushes a packet
+    /// in the meantime sends what is due then. Lateness counts from the end of the slack, and
+    /// [`catch_up`](Self::catch_up) comes on top of it.
+    ///
+    /// Raise it where a burst of this length does no harm, to save processor time. The packets that
+    /// wait in the qdisc must last for the slack: if the credits of the senders allow fewer packets
+    /// in flight than the rate sends in this time, the qdisc runs empty and rate is lost.
+    ///
+    /// The option `timer_slack` of `fq` is another slack, inside that qdisc and as in Linux: `fq`
+    /// names an instant that is later by it, so the packets of several flows leave together, and
+    /// the next packet of a flow makes up for the delay. The link's slack counts from the instant
+    /// that the qdisc names, whatever its kind, and so adds to the `timer_slack` of `fq`.
+    #[must_use]
+    pub fn slack(mut self, slack: Duration) -> Self {
+        self.timing.slack_ns = ns(slack);
+        self
+    }
+}
