@@ -108,6 +108,20 @@ impl Totals {
         self.dropped[reason as usize]
     }
 
+    /// Returns the totals of this tree and of the tree `behind` it as those of one, if all packets
+    /// that `behind` was given have left this tree. A packet that has left this tree, but that
+    /// `behind` was not given yet, counts as held.
+    #[must_use]
+    pub fn with_behind(mut self, behind: &Self) -> Self {
+        self.enqueued_packets += behind.made_packets;
+        self.made_packets += behind.made_packets;
+        (self.sent_packets, self.sent_bytes) = (behind.sent_packets, behind.sent_bytes);
+        for (own, more) in self.dropped.iter_mut().zip(behind.dropped) {
+            *own += more;
+        }
+        self
+    }
+
     /// Returns the number of packets that were dropped for any reason.
     #[must_use]
     pub fn dropped_packets(&self) -> u64 {

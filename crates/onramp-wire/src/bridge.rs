@@ -1,8 +1,8 @@
 //! The thread that carries frames between two interfaces, each direction through a tree of qdiscs.
 
-use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -10,190 +10,21 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
-use onramp_core::frame::SuperFrame;
-use onramp_core::qdisc::Dequeue;
-use onramp_core::{Clock, Device, Instant, Setup, Totals, Tree};
-use onramp_dev::{MonotonicClock, Receive};
-use onramp_queue::{Packet, PacketList};
+use onramp_core::{Clock, Instant};
+use onramp_dev::MonotonicClock;
 
-/// Largest number of frames that are received before the qdisc is asked again.
-const BATCH: usize = 64;
-/// How far behind the clock a tree may be: when the thread has come late by up to this time, it
-/// asks the tree at the instants that were due, so that a rate is kept. Time beyond it is lost.
-const CATCH_UP_NS: u64 = 5_000_000;
+use crate::change::Change;
+use crate::edit::EditError;
+use crate::way::{Direction, Way};
 
-/// One direction of a [`Bridge`]: from a receiver through a tree to a device.
-pub struct Way {
-    from: Box<dyn Receive>,
-    tree: Tree,
-    to: Box<dyn Device>,
-    /// Frames that have left the tree and that the device has not taken yet.
-    ready: PacketList,
-    /// The time at which the tree has to be asked again; the tree's clock never runs backwards.
-    due: Option<Instant>,
-    clock: Instant,
-    /// How long after `due` the thread wakes, nanoseconds.
-    slack_ns: u64,
-    /// When to offer `ready` to the device again.
-    retry: Option<Instant>,
-    /// Number of frames that the device did not take: see [`Direction::refused`].
-    refused: u64,
-    /// Whether super-frames are cut before they enter the tree, and a buffer for a segment.
-    cuts: bool,
-    segment: Vec<u8>,
-}
-
-/// What one direction of a bridge has carried and dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Direction {
-    /// What the qdiscs have counted. Frames that they have sent are carried, or refused, or still
-    /// waiting.
-    pub qdiscs: Totals,
-    /// Number of frames that left the qdiscs, but that the interface at the other end did not take,
-    /// for example because it was down.
-    pub refused: u64,
-    /// Number of frames that were received but discarded before the qdiscs, because their virtio
-    /// header contradicts them or because there was no packet for them.
-    pub discarded: u64,
-    /// Number of frames that the kernel has dropped because the bridge did not receive them in
-    /// time; 0 if the interface does not tell.
-    pub missed: u64,
-    /// Number of packets that the qdiscs held when the wire was cut.
-    pub queued: u64,
-    /// Number of frames that left the qdiscs and waited for the interface at the other end when the
-    /// wire was cut.
-    pub waiting: u64,
-}
-
-impl Direction {
-    /// Returns the number of packets that came to the other end.
-    #[must_use]
-    pub const fn carried(&self) -> u64 {
-        self.qdiscs.sent_packets - self.refused - self.waiting
-    }
-
-    /// Returns the number of packets that the wire still held when it was cut.
-    #[must_use]
-    pub const fn held(&self) -> u64 {
-        self.queued + self.waiting
-    }
-}
-
-impl Way {
-    /// Makes a direction. If `cuts` is set, super-frames are cut into their segments before they
-    /// enter the tree.
-    #[must_use]
-    pub fn new(from: Box<dyn Receive>, tree: Tree, cuts: bool, to: Box<dyn Device>) -> Self {
-        let (ready, clock, segment) = (PacketList::new(), Instant(0), Vec::new());
-        let (due, slack_ns, retry, refused) = (None, 0, None, 0);
-        Self { from, tree, to, ready, due, clock, slack_ns, retry, refused, cuts, segment }
-    }
-
-    /// Sets how long after the instant at which the tree may release its next frame the thread
-    /// wakes, so that one wake-up serves all frames of that time. The default is 0. The tree is
-    /// asked at the instants that were due, so rates stay exact; frames leave up to the slack
-    /// later. A frame that is received in the meantime lets the due ones leave at once.
-    #[must_use]
-    pub fn slack(mut self, slack: Duration) -> Self {
-        self.slack_ns = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
-        self
-    }
-
-    /// Makes a direction with the qdiscs of `setup`, or returns `None` if it has no root.
-    /// Super-frames are cut before they enter the tree if a `netem` of it loses, duplicates,
-    /// corrupts or reorders packets, because a share of single packets is meant then.
-    #[must_use]
-    pub fn of(
-        from: Box<dyn Receive>,
-        setup: &Setup,
-        seed: u64,
-        to: Box<dyn Device>,
-    ) -> Option<Self> {
-        let tree = Tree::of(setup, to.info().mtu, seed)?;
-        Some(Self::new(from, tree, crate::takes_chances(setup), to))
-    }
-
-    /// Moves all frames that may move. Returns whether more frames may wait to be received.
-    fn run(&mut self) -> io::Result<bool> {
-        let mut received = PacketList::new();
-        let count = self.from.receive(BATCH, &mut heap, &mut received)?;
-        // The clock is read last: a frame that came after it was read would leave too early.
-        let now = MonotonicClock.now();
-        self.dequeue(now);
-        for packet in received {
-            self.enqueue(packet, now);
-        }
-        if count > 0 {
-            (self.clock, self.due) = (now, Some(now));
-            self.dequeue(now);
-        }
-        drop(self.tree.drops());
-        if !self.ready.is_empty() && self.retry.is_none_or(|at| at <= now) {
-            let mut done = PacketList::new();
-            self.retry = self.to.transmit(&mut self.ready, &mut done, now).retry_at;
-            let refused = done.metas().filter(|meta| meta.drop_reason.is_some()).count();
-            self.refused += refused as u64;
-        }
-        Ok(count == BATCH)
-    }
-
-    /// Puts a frame into the tree, a super-frame in segments if the tree wants single packets. A
-    /// frame that the tree drops is counted by the tree.
-    fn enqueue(&mut self, mut packet: Packet, now: Instant) {
-        packet.enqueued_ns = now.0;
-        let Some(whole) = SuperFrame::of(&packet).filter(|_| self.cuts) else {
-            let _ = self.tree.enqueue(now, packet);
-            return;
-        };
-        for index in 0..whole.count() {
-            whole.write_segment(packet.payload(), index, &mut self.segment);
-            let mut segment = packet.duplicate_with(&self.segment);
-            segment.gso_size = 0;
-            segment.len = u32::try_from(self.segment.len()).unwrap_or(u32::MAX);
-            let _ = self.tree.enqueue(now, segment);
-        }
-    }
-
-    /// Takes every frame out of the tree that may leave by `now`, each at the instant that is due.
-    fn dequeue(&mut self, now: Instant) {
-        while let Some(due) = self.due.filter(|due| *due <= now) {
-            let earliest = Instant(now.0.saturating_sub(CATCH_UP_NS.saturating_add(self.slack_ns)));
-            self.clock = self.clock.max(due).max(earliest);
-            match self.tree.dequeue(self.clock) {
-                Dequeue::Ready(packet) => self.ready.push_back(packet),
-                // A tree that names a time that is over must not keep this loop for ever.
-                Dequeue::NotBefore(at) => self.due = Some(at.max(self.clock.after(1))),
-                Dequeue::Empty => self.due = None,
-            }
-        }
-    }
-
-    fn carried(&self) -> Direction {
-        let waiting = u64::from(self.ready.len());
-        let queued = self.tree.backlog().packets.into();
-        let (discarded, missed) = (self.from.discarded(), self.from.missed());
-        let (qdiscs, refused) = (self.tree.totals(), self.refused);
-        Direction { qdiscs, refused, discarded, missed, queued, waiting }
-    }
-
-    /// Returns the time at which this way has something to do, if no frame comes before.
-    fn next(&self) -> Option<Instant> {
-        let retry = self.retry.filter(|_| !self.ready.is_empty());
-        let due = self.due.map(|due| due.after(self.slack_ns));
-        due.into_iter().chain(retry).min()
-    }
-}
-
-impl fmt::Debug for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let to = &self.to.info().name;
-        f.debug_struct("Way").field("from", &self.from).field("to", to).finish_non_exhaustive()
-    }
-}
-
-fn heap(bytes: usize) -> Option<Packet> {
-    Some(Packet::with_capacity(u16::try_from(bytes).ok()?))
+/// What another thread asks of the bridge's thread.
+#[derive(Debug)]
+enum Command {
+    /// Change one direction (0 or 1).
+    Change(usize, Vec<Change>, Sender<Result<(), EditError>>),
+    Begin,
+    Describe(Sender<[Vec<String>; 2]>),
+    Count(Sender<[Direction; 2]>),
 }
 
 /// A thread that carries frames between two interfaces, until it is [stopped](Self::stop) or
@@ -203,7 +34,9 @@ fn heap(bytes: usize) -> Option<Packet> {
 #[derive(Debug)]
 pub struct Bridge {
     thread: Option<JoinHandle<[Direction; 2]>>,
-    end: Arc<EventFd>,
+    /// The commands for the thread; it ends when nobody can send one any more.
+    commands: Option<Sender<Command>>,
+    wake: Arc<EventFd>,
     error: Arc<Mutex<Option<String>>>,
 }
 
@@ -214,19 +47,78 @@ impl Bridge {
     ///
     /// The kernel's error, if it has no descriptors or threads left.
     pub fn start(ways: [Way; 2]) -> io::Result<Self> {
-        let end = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
         let error = Arc::<Mutex<Option<String>>>::default();
-        let (ends, fails) = (end.clone(), error.clone());
+        let (wakes, fails) = (wake.clone(), error.clone());
+        let (commands, asked) = mpsc::channel();
         let body = move || {
             onramp_dev::exact_timers();
             let mut ways = ways;
-            if let Err(error) = carry(&mut ways, &ends) {
+            if let Err(error) = carry(&mut ways, &asked, &wakes) {
                 *fails.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
             }
             ways.map(|way| way.carried())
         };
         let thread = thread::Builder::new().name("bridge".to_owned()).spawn(body)?;
-        Ok(Self { thread: Some(thread), end, error })
+        Ok(Self { thread: Some(thread), commands: Some(commands), wake, error })
+    }
+
+    /// Makes these changes of direction `way` (0 or 1, as given to [`start`](Self::start)), all at
+    /// the same instant, between two frames. Returns when they are made. [`Change`] says what
+    /// becomes of the frames that wait.
+    ///
+    /// # Errors
+    ///
+    /// [`EditError`] if one of the changes cannot be made, and none is made then; or if the bridge
+    /// has ended because of an [error](Self::error).
+    ///
+    /// # Panics
+    ///
+    /// Panics if `way` is neither 0 nor 1.
+    pub fn change(&self, way: usize, changes: Vec<Change>) -> Result<(), EditError> {
+        assert!(way < 2, "a bridge has two directions");
+        let (tell, told) = mpsc::channel();
+        self.ask(Command::Change(way, changes, tell));
+        told.recv().unwrap_or_else(|_| Err(self.ended()))
+    }
+
+    /// Begins the clocks of the traces that the directions [follow](Way::follow), or begins them
+    /// anew. Before, steps are not made, and nothing passes a schedule.
+    pub fn begin(&self) {
+        self.ask(Command::Begin);
+    }
+
+    /// Returns the lines of `tc` that describe the qdiscs of each direction at present.
+    ///
+    /// # Errors
+    ///
+    /// [`EditError`] if the bridge has ended because of an [error](Self::error).
+    pub fn lines(&self) -> Result<[Vec<String>; 2], EditError> {
+        let (tell, told) = mpsc::channel();
+        self.ask(Command::Describe(tell));
+        told.recv().map_err(|_| self.ended())
+    }
+
+    /// Returns what each direction has carried up to now, or `None` if the bridge has ended because
+    /// of an [error](Self::error).
+    #[must_use]
+    pub fn carried(&self) -> Option<[Direction; 2]> {
+        let (tell, told) = mpsc::channel();
+        self.ask(Command::Count(tell));
+        told.recv().ok()
+    }
+
+    fn ask(&self, command: Command) {
+        if let Some(commands) = &self.commands {
+            // If the thread has ended, nobody answers, which the caller notices.
+            let _ = commands.send(command);
+            self.wake();
+        }
+    }
+
+    fn ended(&self) -> EditError {
+        let why = self.error().unwrap_or_else(|| "its thread is gone".to_owned());
+        EditError(format!("the wire has broken: {why}"))
     }
 
     /// Returns the error that ended the thread, if there was one: for example because an interface
@@ -248,9 +140,15 @@ impl Bridge {
         thread.join().expect("the thread of the bridge does not panic")
     }
 
-    fn tell(&self) {
+    /// Tells the thread to end.
+    fn tell(&mut self) {
+        drop(self.commands.take());
+        self.wake();
+    }
+
+    fn wake(&self) {
         // An error would mean that the number has overflowed, and then the thread has been told.
-        let _ = self.end.write(1);
+        let _ = self.wake.write(1);
     }
 }
 
@@ -263,8 +161,8 @@ impl Drop for Bridge {
     }
 }
 
-/// Carries frames until `end` becomes readable.
-fn carry(ways: &mut [Way; 2], end: &EventFd) -> io::Result<()> {
+/// Carries frames, and does what is asked, until nobody can ask any more.
+fn carry(ways: &mut [Way; 2], asked: &Receiver<Command>, wake: &EventFd) -> io::Result<()> {
     loop {
         let mut more = false;
         for way in &mut *ways {
@@ -274,19 +172,41 @@ fn carry(ways: &mut [Way; 2], end: &EventFd) -> io::Result<()> {
         let next = if more { Some(Instant(0)) } else { due() };
         let wait = next.map(|at| Duration::from_nanos(at.since(MonotonicClock.now())));
         let mut fds = [
-            PollFd::new(end.as_fd(), PollFlags::POLLIN),
-            PollFd::new(ways[0].from.as_fd(), PollFlags::POLLIN),
-            PollFd::new(ways[1].from.as_fd(), PollFlags::POLLIN),
+            PollFd::new(wake.as_fd(), PollFlags::POLLIN),
+            PollFd::new(ways[0].as_fd(), PollFlags::POLLIN),
+            PollFd::new(ways[1].as_fd(), PollFlags::POLLIN),
         ];
         match ppoll(&mut fds, wait.map(TimeSpec::from), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
         }
         if fds[0].any().unwrap_or_default() {
-            return Ok(());
+            // The number that was read says only that there is something; zero cannot be read.
+            let _ = wake.read();
+            if !obey(ways, asked)? {
+                return Ok(());
+            }
         }
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// Does what is asked. Returns whether more can be asked later.
+fn obey(ways: &mut [Way; 2], asked: &Receiver<Command>) -> io::Result<bool> {
+    loop {
+        // An answer that nobody waits for any more is not missed.
+        match asked.try_recv() {
+            Ok(Command::Change(way, changes, tell)) => {
+                let _ = tell.send(ways[way].change(&changes)?);
+            }
+            Ok(Command::Begin) => ways.iter_mut().try_for_each(Way::begin)?,
+            Ok(Command::Describe(tell)) => {
+                let _ = tell.send([ways[0].lines(), ways[1].lines()]);
+            }
+            Ok(Command::Count(tell)) => {
+                let _ = tell.send([ways[0].carried(), ways[1].carried()]);
+            }
+            Err(TryRecvError::Empty) => return Ok(true),
+            Err(TryRecvError::Disconnected) => return Ok(false),
+        }
+    }
+}

@@ -27,8 +27,15 @@
 #![forbid(unsafe_code)]
 
 mod bridge;
+mod change;
+mod edit;
+mod gate;
+mod line;
 mod profile;
+mod schedule;
 mod space;
+mod steps;
+mod way;
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -36,9 +43,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use onramp_core::{Setup, Tree};
 use onramp_dev::{Tap, TapOptions, TapReceiver};
 
-pub use self::bridge::{Bridge, Direction, Way};
+pub use self::bridge::Bridge;
+pub use self::change::Change;
+pub use self::edit::{Edit, EditError, PLAIN};
 pub use self::profile::{PROFILES, Profile, StageError, series};
+pub use self::schedule::Schedule;
 pub use self::space::{Space, SpaceError, enter};
+pub use self::steps::{Steps, Trace, TraceError, Which};
+pub use self::way::{Direction, Way};
 
 /// Address of the client's end, of the block for documentation (RFC 5737).
 pub const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -64,6 +76,10 @@ pub struct Options {
     pub up: Setup,
     /// The qdiscs for frames from the server to the client.
     pub down: Setup,
+    /// What changes over time for frames from the client: see [`Wire::begin`].
+    pub up_trace: Option<Trace>,
+    /// What changes over time for frames to the client.
+    pub down_trace: Option<Trace>,
     /// Largest packet in bytes, Ethernet header not included.
     pub mtu: u32,
     /// Whether the two ends leave segmentation and checksums to the wire, as with a network card:
@@ -74,11 +90,19 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// A first-in, first-out queue of 1,000 packets in each direction, an MTU of 1,500 bytes,
-    /// offload, and a random seed.
+    /// A first-in, first-out queue of 1,000 packets in each direction, no traces, an MTU of 1,500
+    /// bytes, offload, and a random seed.
     fn default() -> Self {
-        let fifo = series(&["pfifo limit 1000"]).expect("a qdisc");
-        Self { up: fifo.clone(), down: fifo, mtu: 1_500, offload: true, seed: fastrand::u64(..) }
+        let fifo = series(&[PLAIN]).expect("a qdisc");
+        Self {
+            up: fifo.clone(),
+            down: fifo,
+            up_trace: None,
+            down_trace: None,
+            mtu: 1_500,
+            offload: true,
+            seed: fastrand::u64(..),
+        }
     }
 }
 
@@ -105,15 +129,18 @@ impl Wire {
     ///
     /// # Errors
     ///
-    /// [`SpaceError`] if a namespace, its TAP or an address cannot be made (see [`enter`]), or if
-    /// the tree of a direction has no root.
+    /// [`SpaceError`] if a namespace, its TAP or an address cannot be made (see [`enter`]), if the
+    /// tree of a direction has no root, or if it cannot follow its trace.
     pub fn lay(options: Options) -> Result<Self, SpaceError> {
-        let Options { up, down, mtu, offload, seed } = options;
-        let tree = |setup: &Setup, seed: u64| {
-            let tree = Tree::of(setup, mtu.saturating_add(ETHERNET), seed);
-            tree.map(|tree| (tree, takes_chances(setup))).ok_or_else(SpaceError::no_root)
+        let Options { up, down, up_trace, down_trace, mtu, offload, seed } = options;
+        let seeds = [seed, seed.wrapping_add(1)];
+        let tree = |setup: &Setup, trace: Option<&Trace>, seed: u64| {
+            let mtu = mtu.saturating_add(ETHERNET);
+            trace.map_or(Ok(()), |trace| trace.check(setup, mtu)).map_err(SpaceError::tree)?;
+            Tree::of(setup, mtu, seed).ok_or_else(SpaceError::no_root)
         };
-        let trees = (tree(&up, seed)?, tree(&down, seed.wrapping_add(1))?);
+        let trees =
+            [tree(&up, up_trace.as_ref(), seeds[0])?, tree(&down, down_trace.as_ref(), seeds[1])?];
         let end = |v4: Ipv4Addr, v6: Ipv6Addr| -> Result<(Space, Tap), SpaceError> {
             let space = Space::new()?;
             let options = TapOptions { offload, seed, ..TapOptions::default() };
@@ -122,11 +149,19 @@ impl Wire {
         };
         let (client, near) = end(CLIENT, CLIENT6)?;
         let (server, far) = end(SERVER, SERVER6)?;
-        let way = |from: TapReceiver, (tree, cuts): (Tree, bool), to: Tap| {
-            Way::new(Box::new(from), tree, cuts, Box::new(to))
+        let way = |from: TapReceiver, tree: Tree, trace: Option<Trace>, seed: u64, to: Tap| {
+            let way = Way::new(Box::new(from), tree, false, Box::new(to));
+            match trace {
+                Some(trace) => way.follow(trace, seed).map_err(SpaceError::tree),
+                None => Ok(way),
+            }
         };
         let (from_near, from_far) = (near.receiver(), far.receiver());
-        let ways = [way(from_near, trees.0, far), way(from_far, trees.1, near)];
+        let [up, down] = trees;
+        let ways = [
+            way(from_near, up, up_trace, seeds[0], far)?,
+            way(from_far, down, down_trace, seeds[1], near)?,
+        ];
         let bridge = Bridge::start(ways).map_err(SpaceError::thread)?;
         Ok(Self { client, server, bridge })
     }
@@ -143,6 +178,39 @@ impl Wire {
         &self.server
     }
 
+    /// Begins the clocks of the traces, or begins them anew. Before, steps are not made, and nothing
+    /// passes a schedule. Call it when the first program starts.
+    pub fn begin(&self) {
+        self.bridge.begin();
+    }
+
+    /// Changes the wire while frames pass: first what goes to the server, then what comes from it.
+    /// The changes of one direction are made at the same instant, between two frames; [`Change`]
+    /// says what becomes of the frames that wait. Returns when all are made.
+    ///
+    /// # Errors
+    ///
+    /// [`EditError`] if a change cannot be made. Then none of its direction is made, and if it is
+    /// one of `up`, none at all.
+    pub fn change(&self, up: Vec<Change>, down: Vec<Change>) -> Result<(), EditError> {
+        for (way, changes) in [up, down].into_iter().enumerate() {
+            if !changes.is_empty() {
+                self.bridge.change(way, changes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the lines of `tc` that describe the qdiscs at present: first those of frames from
+    /// the client, then those of frames to it.
+    ///
+    /// # Errors
+    ///
+    /// [`EditError`] if the wire has [broken](Self::error).
+    pub fn lines(&self) -> Result<[Vec<String>; 2], EditError> {
+        self.bridge.lines()
+    }
+
     /// Returns the error that ended the wire before it was cut, if there was one: for example
     /// because a program has deleted the interface.
     #[must_use]
@@ -156,16 +224,6 @@ impl Wire {
         let [up, down] = self.bridge.stop();
         Carried { up, down }
     }
-}
-
-/// Whether a `netem` of the tree loses, duplicates, corrupts or reorders packets. A share of single
-/// packets is meant then, and not of super-frames of up to 64 KiB.
-fn takes_chances(setup: &Setup) -> bool {
-    let words = ["loss", "duplicate", "corrupt", "reorder", "gap"];
-    setup.lines().iter().any(|line| {
-        let mut line = line.split_whitespace();
-        line.any(|word| word == "netem") && line.any(|word| words.contains(&word))
-    })
 }
 
 /// Opens the TAP of one end and gives it its addresses.

@@ -149,7 +149,7 @@ pub const PROFILES: &[Profile] = &[
 ];
 
 /// Least number of bytes that may wait for a rate.
-const BUFFER_MIN: u32 = 32_000;
+pub(crate) const BUFFER_MIN: u32 = 32_000;
 
 impl Profile {
     /// Returns the profile with this name.

@@ -184,6 +184,11 @@ impl SpaceError {
         Self { what: What::Tree, source }
     }
 
+    pub(crate) fn tree(why: impl fmt::Display) -> Self {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, why.to_string());
+        Self { what: What::Tree, source }
+    }
+
     pub(crate) const fn thread(source: io::Error) -> Self {
         Self { what: What::Thread, source }
     }

@@ -202,6 +202,7 @@ fn options(args: &Args) -> Result<Options> {
         mtu: args.mtu,
         offload: !args.no_offload,
         seed: args.seed.unwrap_or(fresh.seed),
+        ..fresh
     })
 }
 

@@ -16,6 +16,7 @@ pub(crate) fn json(way: &Direction) -> Value {
         "sent_bytes": totals.sent_bytes,
         "drops": drops.collect::<Map<_, _>>(),
         "refused": way.refused,
+        "lost": way.lost,
         "discarded": way.discarded,
         "missed": way.missed,
         "queued": way.held(),
@@ -33,6 +34,7 @@ pub(crate) fn text(name: &str, way: &Direction) -> String {
     }
     let rest = [
         (way.refused, "refused by the other end"),
+        (way.lost, "lost while the link was down"),
         (way.discarded, "malformed and discarded"),
         (way.missed, "lost before the qdiscs, because they came too fast"),
         (way.held(), "still on the way"),

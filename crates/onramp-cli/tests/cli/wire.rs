@@ -84,7 +84,8 @@ fn assert_conserved(document: &Value) {
         let number = |key: &str| way[key].as_u64().expect("a number");
         let drops = way["drops"].as_object().expect("an object").values();
         let dropped: u64 = drops.map(|count| count.as_u64().expect("a number")).sum();
-        let known = number("sent") + dropped + number("refused") + number("queued");
+        let known =
+            number("sent") + dropped + number("refused") + number("lost") + number("queued");
         assert_eq!(number("packets"), known, "{way}");
     }
 }

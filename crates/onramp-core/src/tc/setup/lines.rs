@@ -37,8 +37,8 @@ impl Setup {
     }
 
     /// Returns the commands that change this tree into `other`, if the trees differ only in the
-    /// parameters of qdiscs and classes, and no parameter was removed. Returns `None` otherwise;
-    /// the tree must then be replaced.
+    /// parameters of qdiscs and classes, and no parameter was removed that a change keeps. Returns
+    /// `None` otherwise; the tree must then be replaced.
     #[must_use]
     pub fn changes_to(&self, other: &Self) -> Option<Vec<String>> {
         let same = self.qdiscs.keys().eq(other.qdiscs.keys())
@@ -111,8 +111,8 @@ impl Setup {
 }
 
 /// Whether some values of `then` differ from those of `before`. Returns `None` if an option is no
-/// longer given, or if the value of an option has changed that can only be given when the qdisc is
-/// added. `sites` gives the defaults before and after that follow from the device.
+/// longer given that a change without it keeps, or if the value of an option has changed that can
+/// only be given when the qdisc is added. `sites` gives the defaults before and after that follow from the device.
 fn differs(
     params: &[Param],
     sites: [Site; 2],
@@ -125,7 +125,7 @@ fn differs(
         if before.as_ref().or(was.as_ref()) == then.as_ref().or(is.as_ref()) {
             continue;
         }
-        if then.is_none() || param.fixed.is_some() {
+        if (then.is_none() && !param.resets) || param.fixed.is_some() {
             return None;
         }
         differs = true;
@@ -178,6 +178,12 @@ mod tests {
         let mut after = before.clone();
         changes.iter().for_each(|line| after.apply(line).expect(line));
         assert_eq!(after.lines(), with("ceil 1mbit", "ceil 2mbit").lines());
+        // A change of a `netem` sets back the loss that it does not name.
+        let netem =
+            |words: &str| tree(&[&format!("qdisc add dev d0 root handle 1: netem {words}")]);
+        let changes = netem("delay 9ms loss 1%").changes_to(&netem("delay 9ms"));
+        let line = "qdisc change dev d0 root handle 1: netem delay 9ms";
+        assert_eq!(changes, Some(vec![line.to_owned()]));
         for (from, to) in
             [(" limit 100", ""), ("fq_codel limit", "pfifo limit"), ("pref 3", "pref 4")]
         {

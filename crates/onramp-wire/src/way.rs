@@ -1,0 +1,232 @@
+//! One direction of a bridge: from a receiver through qdiscs to a device.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use onramp_core::qdisc::Dequeue;
+use onramp_core::{Clock, Device, Instant, Setup, Totals, Tree};
+use onramp_dev::{MonotonicClock, Receive};
+use onramp_queue::{Packet, PacketList};
+
+use crate::change::Change;
+use crate::edit::EditError;
+use crate::line::Line;
+use crate::steps::Trace;
+
+/// Largest number of frames that are received before the qdisc is asked again.
+const BATCH: usize = 64;
+/// How far behind the clock a tree may be: when the thread has come late by up to this time, it
+/// asks the tree at the instants that were due, so that a rate is kept. Time beyond it is lost.
+const CATCH_UP_NS: u64 = 5_000_000;
+
+/// One direction of a [`Bridge`](crate::Bridge): from a receiver through a tree to a device.
+pub struct Way {
+    from: Box<dyn Receive>,
+    line: Line,
+    to: Box<dyn Device>,
+    /// Frames that have left the line and that the device has not taken yet.
+    ready: PacketList,
+    /// The time at which the line has to be asked again; the line's clock never runs backwards.
+    due: Option<Instant>,
+    clock: Instant,
+    /// How long after `due` the thread wakes, nanoseconds.
+    slack_ns: u64,
+    /// When to offer `ready` to the device again.
+    retry: Option<Instant>,
+    /// Number of frames that the device did not take: see [`Direction::refused`].
+    refused: u64,
+}
+
+/// What one direction of a bridge has carried and dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Direction {
+    /// What the qdiscs have counted. Frames that they have sent are carried, or refused, or lost,
+    /// or still waiting.
+    pub qdiscs: Totals,
+    /// Number of frames that left the qdiscs, but that the interface at the other end did not take,
+    /// for example because it was down.
+    pub refused: u64,
+    /// Number of frames that left the qdiscs while the direction was down ([`Change::Link`]).
+    pub lost: u64,
+    /// Number of frames that were received but discarded before the qdiscs, because their virtio
+    /// header contradicts them or because there was no packet for them.
+    pub discarded: u64,
+    /// Number of frames that the kernel has dropped because the bridge did not receive them in
+    /// time; 0 if the interface does not tell.
+    pub missed: u64,
+    /// Number of packets that the qdiscs held when the wire was cut.
+    pub queued: u64,
+    /// Number of frames that left the qdiscs and waited for the interface at the other end when the
+    /// wire was cut.
+    pub waiting: u64,
+}
+
+impl Direction {
+    /// Returns the number of packets that came to the other end.
+    #[must_use]
+    pub const fn carried(&self) -> u64 {
+        self.qdiscs.sent_packets - self.refused - self.lost - self.waiting
+    }
+
+    /// Returns the number of packets that the wire still held when it was cut.
+    #[must_use]
+    pub const fn held(&self) -> u64 {
+        self.queued + self.waiting
+    }
+}
+
+impl Way {
+    /// Makes a direction. If `cuts` is set, super-frames are always cut into their segments before
+    /// they enter the tree; otherwise only while a `netem` loses, duplicates, corrupts or reorders
+    /// packets.
+    #[must_use]
+    pub fn new(from: Box<dyn Receive>, tree: Tree, cuts: bool, to: Box<dyn Device>) -> Self {
+        let (ready, clock, line) = (PacketList::new(), Instant(0), Line::new(tree, cuts));
+        let (due, slack_ns, retry, refused) = (None, 0, None, 0);
+        Self { from, line, to, ready, due, clock, slack_ns, retry, refused }
+    }
+
+    /// Makes a direction with the qdiscs of `setup`, or returns `None` if it has no root.
+    #[must_use]
+    pub fn of(
+        from: Box<dyn Receive>,
+        setup: &Setup,
+        seed: u64,
+        to: Box<dyn Device>,
+    ) -> Option<Self> {
+        let tree = Tree::of(setup, to.info().mtu, seed)?;
+        Some(Self::new(from, tree, false, to))
+    }
+
+    /// Sets how long after the instant at which the qdiscs may release their next frame the thread
+    /// wakes, so that one wake-up serves all frames of that time. The default is 0. The qdiscs are
+    /// asked at the instants that were due, so rates stay exact; frames leave up to the slack
+    /// later. A frame that is received in the meantime lets the due ones leave at once.
+    #[must_use]
+    pub fn slack(mut self, slack: Duration) -> Self {
+        self.slack_ns = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
+        self
+    }
+
+    /// Lets the direction follow a trace, whose clock begins with
+    /// [`Bridge::begin`](crate::Bridge::begin). Of a [`Schedule`](crate::Schedule), the first stage
+    /// of a [`series`](crate::series) stands in front, and the others behind. `seed` is that of the
+    /// qdiscs, which are built anew.
+    ///
+    /// # Errors
+    ///
+    /// [`EditError`] if the qdiscs cannot follow the trace.
+    pub fn follow(mut self, trace: Trace, seed: u64) -> Result<Self, EditError> {
+        self.line.follow(trace, seed)?;
+        Ok(self)
+    }
+
+    /// Moves all frames that may move. Returns whether more frames may wait to be received.
+    pub(crate) fn run(&mut self) -> io::Result<bool> {
+        let mut received = PacketList::new();
+        let count = self.from.receive(BATCH, &mut heap, &mut received)?;
+        // The clock is read last: a frame that came after it was read would leave too early.
+        let now = MonotonicClock.now();
+        self.dequeue(now)?;
+        for packet in received {
+            self.line.enqueue(packet, now);
+        }
+        if count > 0 {
+            self.look(now)?;
+        }
+        self.line.forget_drops();
+        if !self.ready.is_empty() && self.retry.is_none_or(|at| at <= now) {
+            let mut done = PacketList::new();
+            self.retry = self.to.transmit(&mut self.ready, &mut done, now).retry_at;
+            let refused = done.metas().filter(|meta| meta.drop_reason.is_some()).count();
+            self.refused += refused as u64;
+        }
+        Ok(count == BATCH)
+    }
+
+    /// Takes every frame out of the line that may leave by `now`, each at the instant that is due.
+    fn dequeue(&mut self, now: Instant) -> io::Result<()> {
+        while let Some(due) = self.due.filter(|due| *due <= now) {
+            let earliest = Instant(now.0.saturating_sub(CATCH_UP_NS.saturating_add(self.slack_ns)));
+            self.clock = self.clock.max(due).max(earliest);
+            match self.line.dequeue(self.clock).map_err(io::Error::other)? {
+                Dequeue::Ready(packet) => self.ready.push_back(packet),
+                // A tree that names a time that is over must not keep this loop for ever.
+                Dequeue::NotBefore(at) => self.due = Some(at.max(self.clock.after(1))),
+                Dequeue::Empty => self.due = None,
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the line at `now`, because something has come to it or changed in it.
+    fn look(&mut self, now: Instant) -> io::Result<()> {
+        (self.clock, self.due) = (now, Some(now));
+        self.dequeue(now)
+    }
+
+    /// Makes the changes, or none of them if one is wrong.
+    pub(crate) fn change(&mut self, changes: &[Change]) -> io::Result<Result<(), EditError>> {
+        let now = MonotonicClock.now();
+        self.dequeue(now)?;
+        let changed = self.line.change(now, changes);
+        self.look(now)?;
+        Ok(changed)
+    }
+
+    /// Begins the clock of the trace.
+    pub(crate) fn begin(&mut self) -> io::Result<()> {
+        let now = MonotonicClock.now();
+        self.dequeue(now)?;
+        self.line.begin(now);
+        self.look(now)
+    }
+
+    pub(crate) fn carried(&self) -> Direction {
+        Direction {
+            qdiscs: self.line.totals(),
+            refused: self.refused,
+            lost: self.line.lost(),
+            discarded: self.from.discarded(),
+            missed: self.from.missed(),
+            queued: self.line.held(),
+            waiting: self.ready.len().into(),
+        }
+    }
+
+    /// Returns the lines of `tc` that describe the qdiscs.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.line.setup().lines()
+    }
+
+    /// Returns the time at which this way has something to do, if no frame comes before.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        let retry = self.retry.filter(|_| !self.ready.is_empty());
+        let due = self.due.map(|due| due.after(self.slack_ns));
+        due.into_iter().chain(retry).min()
+    }
+}
+
+impl AsFd for Way {
+    /// Returns the descriptor that is readable while frames wait to be received.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.from.as_fd()
+    }
+}
+
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let to = &self.to.info().name;
+        f.debug_struct("Way").field("from", &self.from).field("to", to).finish_non_exhaustive()
+    }
+}
+
+fn heap(bytes: usize) -> Option<Packet> {
+    Some(Packet::with_capacity(u16::try_from(bytes).ok()?))
+}
+
+#[cfg(test)]
+mod tests;
