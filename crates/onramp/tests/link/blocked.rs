@@ -37,10 +37,11 @@ pub(crate) fn block(link: &Link, port: usize, trap: &Trap) -> u64 {
     let flow = sender.flow_with(None, Mapping::Port(port));
     let mut packets = 0;
     while trap.inside() == 0 {
-        later(link, &mut sender, &flow, 1_000_000);
-        packets += 1;
+        // Read before the packet is submitted: if the packet is due already, this thread sends it.
         let sent = || link.stats().ports[port].sent;
         let before = sent();
+        later(link, &mut sender, &flow, 1_000_000);
+        packets += 1;
         until("somebody sends it", || trap.inside() > 0 || sent() > before);
     }
     packets
