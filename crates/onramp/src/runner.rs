@@ -121,6 +121,9 @@ pub(crate) struct Rig {
     pub(crate) gate: Gate,
     pub(crate) runners: Arc<[Runner]>,
     pub(crate) threads: Arc<ThreadGroup>,
+    /// How long before the time at which it is to wake a runner ends its sleep and spins,
+    /// nanoseconds.
+    pub(crate) spin_ns: u64,
 }
 
 impl Rig {
@@ -128,7 +131,12 @@ impl Rig {
     pub(crate) fn new(runners: usize, priority: Option<Priority>) -> Self {
         let (gate, threads) = (Gate::default(), ThreadGroup::new(runners, priority));
         let runners = (0..).map(Runner::new).take(runners).collect();
-        Self { gate, runners, threads: Arc::new(threads) }
+        Self { gate, runners, threads: Arc::new(threads), spin_ns: 0 }
+    }
+
+    /// Returns the rig with runners that spin for `spin_ns` nanoseconds before each instant.
+    pub(crate) fn spinning(self, spin_ns: u64) -> Self {
+        Self { spin_ns, ..self }
     }
 }
 
@@ -262,7 +270,7 @@ fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) {
             runner.stats.restarts.add(1);
             continue;
         }
-        sleep(&runner.alarm, next, clock);
+        sleep(&runner.alarm, next, shared.rig().spin_ns, clock);
         runner.stats.wakeups.add(1);
         (restarts, began, slept) = (0, clock.now(), true);
     }
@@ -367,16 +375,40 @@ fn again<D: Device>(waker: &impl PortWaker, slot: &Slot<D>, ran: Option<Ran>, no
 }
 
 /// Sleeps until the time `next`, or until another thread sets the alarm to an earlier time and
-/// wakes this thread.
-fn sleep(alarm: &Alarm, next: u64, clock: &impl Clock) {
+/// wakes this thread. The last `spin_ns` nanoseconds before `next` are not slept, but spun.
+fn sleep(alarm: &Alarm, next: u64, spin_ns: u64, clock: &impl Clock) {
     let wake_at = alarm.rest(next);
     let now = clock.now().0;
     if wake_at == NEVER {
         thread::park();
     } else if wake_at > now {
-        thread::park_timeout(Duration::from_nanos(wake_at - now));
+        if wake_at - now > spin_ns {
+            thread::park_timeout(Duration::from_nanos(wake_at - now - spin_ns));
+        }
+        if spin_ns > 0 {
+            spin(alarm, wake_at, spin_ns, clock);
+        }
     } else {
         thread::yield_now();
+    }
+}
+
+/// Spins until the time `wake_at`, or until another thread sets the alarm to an earlier time.
+/// Returns at once if `wake_at` is further away than `spin_ns` nanoseconds, because another thread
+/// has woken this one.
+///
+/// A thread that sets the alarm also wakes this thread (`unpark`), as if it slept. So the next
+/// sleep ends at once, and one round finds nothing to do. A thread that [stops](Runner::stop) the
+/// runner sets its alarm to 0, so this thread notices that, too.
+#[cold]
+fn spin(alarm: &Alarm, wake_at: u64, spin_ns: u64, clock: &impl Clock) {
+    let mut now = clock.now().0;
+    if wake_at.saturating_sub(now) > spin_ns {
+        return;
+    }
+    while now < wake_at && alarm.at() >= wake_at {
+        std::hint::spin_loop();
+        now = clock.now().0;
     }
 }
 

@@ -291,7 +291,7 @@ impl Shared {
         let read = Read {
             id: LINKS.fetch_add(1, Ordering::Relaxed), // Relaxed: a link's id need only be unique.
             slots: Slots::with_capacity(setup.ports_max),
-            rig: Rig::new(setup.runners, setup.priority),
+            rig: Rig::new(setup.runners, setup.priority).spinning(setup.plan.timing.spin_ns),
             clock: MonotonicClock,
             credits: setup.credits,
             cancels: Cancels::default(),

@@ -1,6 +1,7 @@
 //! Tests of a runner (a thread that visits ports when their time has come) with a clock that stands
 //! still.
 
+mod spin;
 mod visits;
 
 use std::cell::Cell;
@@ -51,6 +52,13 @@ impl Ports {
             assert!(slots.add(Slot::new(port, 1_514, false, i % runners)) == Some(i));
         }
         Arc::new(Self { rig: Rig::new(runners, None), slots, sent })
+    }
+
+    /// Makes a link with one port, whose runner spins for `spin_ns` nanoseconds.
+    fn spinning(spin_ns: u64, qdisc: &str) -> Arc<Self> {
+        let mut ports = Arc::into_inner(Self::new(&[qdisc])).expect("nobody else has it");
+        ports.rig = ports.rig.spinning(spin_ns);
+        Arc::new(ports)
     }
 
     fn waker(&self, port: usize) -> SlotWaker<'_, Null> {

@@ -394,7 +394,7 @@ where
             next = next.min(now.after(WATCH_NS).0);
         }
         before = visits;
-        sleep(&threads.watch.alarm, next, clock);
+        sleep(&threads.watch.alarm, next, 0, clock);
     }
 }
 

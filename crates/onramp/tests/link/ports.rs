@@ -407,6 +407,8 @@ fn numbers_out_of_range() {
     assert!(link().catch_up(Duration::ZERO).build().is_ok());
     assert!(range(link().slack(Duration::from_micros(1_000_001)).build()));
     assert!(link().slack(Duration::from_secs(1)).build().is_ok());
+    assert!(range(link().spin(Duration::from_micros(1_001)).build()));
+    assert!(link().spin(Duration::from_millis(1)).build().is_ok());
     assert!(range(link().ports_max(65_536).build()));
     let pinned = link().runners(2).runner_cpus([0, 999_999]).build();
     assert!(matches!(pinned, Err(BuildError::Pin(999_999, _))), "{pinned:?}");
