@@ -4,6 +4,8 @@
 //!   message to the kernel.
 //! * [`Loopback`]: hands packets to receivers of the same process, without a copy.
 //! * [`Tap`]: a TUN or TAP device of the kernel, for frames in both directions.
+//! * [`PacketSocket`]: a network interface of the kernel, through a packet socket (`AF_PACKET`), for
+//!   frames in both directions.
 //! * [`Xdp`]: a queue of a network card, past the kernel's network stack.
 //! * [`Null`]: sends nothing; takes packets at once, or simulates the processor time and the packet
 //!   rate of a network card.
@@ -17,6 +19,8 @@ mod clock;
 mod error;
 mod loopback;
 mod null;
+#[cfg(feature = "packet")]
+mod packet;
 mod receive;
 mod spin;
 mod sys;
@@ -33,15 +37,19 @@ pub use clock::MonotonicClock;
 pub use error::DeviceError;
 pub use loopback::{Loopback, LoopbackStats, Network, Receiver, ReceiverStats, Recv, loopback};
 pub use null::{Null, NullStats};
+#[cfg(feature = "packet")]
+pub use packet::{PacketOptions, PacketReceiver, PacketSocket, PacketStats};
 pub use receive::Receive;
 #[doc(hidden)]
 pub use sys::run_in_child;
+#[cfg(feature = "tap")]
+pub use sys::tie_child;
 pub use sys::{
     Priority, SocketMemory, current_cpu, exact_timers, forks, pin_thread, set_thread_priority,
     socket_memory, watch_forks,
 };
-#[cfg(feature = "tap")]
-pub use sys::{set_interface_up, tie_child};
+#[cfg(any(feature = "tap", feature = "packet"))]
+pub use sys::{add_interface_address, set_interface_mtu, set_interface_up};
 #[cfg(feature = "tap")]
 pub use tap::{Tap, TapOptions, TapReceiver, TapStats};
 #[cfg(feature = "udp")]

@@ -6,9 +6,15 @@ mod bpf;
 #[cfg(feature = "tap")]
 mod child;
 mod fork;
+#[cfg(any(feature = "tap", feature = "packet"))]
+mod frame;
+#[cfg(any(feature = "tap", feature = "packet", feature = "xdp"))]
+mod interface;
 mod measure;
 #[cfg(feature = "udp")]
 mod mmsg;
+#[cfg(feature = "packet")]
+mod packet;
 #[cfg(feature = "xdp")]
 mod ring;
 #[cfg(feature = "udp")]
@@ -26,22 +32,25 @@ pub(crate) use bpf::{Redirect, interface_index};
 #[cfg(feature = "tap")]
 pub use child::tie_child;
 pub use fork::{forks, run_in_child, watch_forks};
+#[cfg(any(feature = "tap", feature = "packet"))]
+pub(crate) use frame::write_frame;
+#[cfg(any(feature = "tap", feature = "packet", feature = "xdp"))]
+pub(crate) use interface::interface_mtu;
+#[cfg(any(feature = "tap", feature = "packet", feature = "xdp"))]
+pub use interface::{add_interface_address, set_interface_mtu, set_interface_up};
 pub use measure::{SocketMemory, socket_memory};
 #[cfg(all(test, feature = "udp"))]
 pub(crate) use mmsg::View;
 #[cfg(feature = "udp")]
 pub(crate) use mmsg::{Close, Messages};
+#[cfg(feature = "packet")]
+pub(crate) use packet::{Inbox, MESSAGES_MAX, Outbox, PacketFd, Received, Setting};
 #[cfg(feature = "udp")]
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_segment};
 pub(crate) use time::monotonic_ns;
 pub use time::{Priority, current_cpu, exact_timers, pin_thread, set_thread_priority};
 #[cfg(feature = "tap")]
-pub use tun::set_interface_up;
-#[cfg(feature = "tap")]
-pub(crate) use tun::{
-    TunFlags, add_interface_address, interface_mtu, open_tun, read_frame, set_interface_mtu,
-    set_tun_offload, write_frame,
-};
+pub(crate) use tun::{TunFlags, open_tun, read_frame, set_tun_offload};
 #[cfg(feature = "xdp")]
 pub use xdp::Copying;
 #[cfg(feature = "xdp")]

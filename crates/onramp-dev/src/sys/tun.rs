@@ -1,15 +1,15 @@
-//! TUN and TAP devices of the kernel, and the settings of a network interface.
+//! TUN and TAP devices of the kernel.
 //!
-//! Source: Linux `Documentation/networking/tuntap.rst`, `include/uapi/linux/if_tun.h`;
-//! `netdevice(7)`.
+//! Source: Linux `Documentation/networking/tuntap.rst`, `include/uapi/linux/if_tun.h`.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use libc::{c_char, c_int, c_short, c_uint, c_ulong, c_void, ifreq, iovec};
+use libc::{c_int, c_short, c_uint, c_ulong, iovec};
 use onramp_core::frame::VnetHeader;
+
+use super::interface::{ioctl, name_of, request};
 
 /// How to open a TUN or TAP device.
 #[derive(Clone, Copy, Debug)]
@@ -101,122 +101,4 @@ pub(crate) fn read_frame<'b>(
     let behind = read - front.len();
     // SAFETY: `readv` fills the parts in order, so it has written this many bytes of `buffer`.
     Ok((unsafe { front.assume_init_mut() }, behind))
-}
-
-/// Writes a frame whose bytes are those of `header` and then those of `payload`.
-pub(crate) fn write_frame(fd: &OwnedFd, header: &[u8], payload: &[u8]) -> io::Result<()> {
-    let part = |bytes: &[u8]| iovec {
-        iov_base: bytes.as_ptr().cast::<c_void>().cast_mut(),
-        iov_len: bytes.len(),
-    };
-    let parts = [part(header), part(payload)];
-    // SAFETY: the kernel only reads the two slices, no further than their lengths.
-    let written = unsafe { libc::writev(fd.as_raw_fd(), parts.as_ptr(), 2) };
-    if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Returns the MTU of the interface `name` in bytes, link header not included.
-pub(crate) fn interface_mtu(name: &str) -> io::Result<u32> {
-    let mut request = request(name)?;
-    ioctl(&any_socket(libc::AF_INET)?, libc::SIOCGIFMTU, (&raw mut request).cast())?;
-    // SAFETY: the kernel has filled this field.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    u32::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
-}
-
-/// Sets the MTU of the interface `name`, in bytes, link header not included.
-pub(crate) fn set_interface_mtu(name: &str, mtu: u32) -> io::Result<()> {
-    let mut request = request(name)?;
-    request.ifr_ifru.ifru_mtu = c_int::try_from(mtu).map_err(|_| io::ErrorKind::InvalidInput)?;
-    ioctl(&any_socket(libc::AF_INET)?, libc::SIOCSIFMTU, (&raw mut request).cast())
-}
-
-/// Gives the interface `name` an address, and a route to the network of `prefix` bits.
-pub(crate) fn add_interface_address(name: &str, address: IpAddr, prefix: u8) -> io::Result<()> {
-    match address {
-        IpAddr::V4(v4) => {
-            let socket = any_socket(libc::AF_INET)?;
-            let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
-            for (number, bits) in [(libc::SIOCSIFADDR, v4.to_bits()), (libc::SIOCSIFNETMASK, mask)]
-            {
-                let mut request = request(name)?;
-                // SAFETY: a `sockaddr_in` consists of numbers, for which zero is a value.
-                let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
-                address.sin_family = FAMILY_V4;
-                address.sin_addr.s_addr = bits.to_be();
-                // SAFETY: both types have 16 bytes, and any bytes are a `sockaddr`.
-                request.ifr_ifru.ifru_addr =
-                    unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) };
-                ioctl(&socket, number, (&raw mut request).cast())?;
-            }
-            Ok(())
-        }
-        IpAddr::V6(v6) => {
-            let mut index = request(name)?;
-            ioctl(&any_socket(libc::AF_INET)?, libc::SIOCGIFINDEX, (&raw mut index).cast())?;
-            let mut request = libc::in6_ifreq {
-                ifr6_addr: libc::in6_addr { s6_addr: v6.octets() },
-                ifr6_prefixlen: prefix.into(),
-                // SAFETY: the kernel has filled this field.
-                ifr6_ifindex: unsafe { index.ifr_ifru.ifru_ifindex },
-            };
-            ioctl(&any_socket(libc::AF_INET6)?, libc::SIOCSIFADDR, (&raw mut request).cast())
-        }
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the number is 2")]
-const FAMILY_V4: libc::sa_family_t = libc::AF_INET as libc::sa_family_t;
-
-/// Sets the interface `name` of the calling thread's network namespace up, such as `lo`.
-///
-/// # Errors
-///
-/// Fails if there is no such interface, and without `CAP_NET_ADMIN`.
-pub fn set_interface_up(name: &str) -> io::Result<()> {
-    let (mut request, socket) = (request(name)?, any_socket(libc::AF_INET)?);
-    ioctl(&socket, libc::SIOCGIFFLAGS, (&raw mut request).cast())?;
-    #[expect(clippy::cast_possible_truncation, reason = "the lowest bit")]
-    let up = libc::IFF_UP as c_short;
-    // SAFETY: the kernel has filled this field.
-    request.ifr_ifru.ifru_flags = unsafe { request.ifr_ifru.ifru_flags } | up;
-    ioctl(&socket, libc::SIOCSIFFLAGS, (&raw mut request).cast())
-}
-
-/// Opens a socket of an address family, to which requests about interfaces go.
-fn any_socket(family: c_int) -> io::Result<OwnedFd> {
-    // SAFETY: the call takes no pointers.
-    let fd = unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor was just opened, and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Makes a request about the interface `name`.
-fn request(name: &str) -> io::Result<ifreq> {
-    // SAFETY: an `ifreq` consists of numbers and pointers, for which zero is a value.
-    let mut request: ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays zero.
-    if name.len() >= request.ifr_name.len() || name.contains('\0') {
-        let most = request.ifr_name.len() - 1;
-        let why = format!("the name of an interface has at most {most} bytes, and no zero");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-    }
-    for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *place = c_char::from_ne_bytes([byte]);
-    }
-    Ok(request)
-}
-
-fn name_of(request: &ifreq) -> String {
-    let name = request.ifr_name.iter().map(|byte| byte.to_ne_bytes()[0]);
-    String::from_utf8_lossy(&name.take_while(|byte| *byte != 0).collect::<Vec<_>>()).into_owned()
-}
-
-fn ioctl(fd: &impl AsFd, number: libc::Ioctl, argument: *mut c_void) -> io::Result<()> {
-    // SAFETY: each caller passes a pointer to a live value of the type that its request takes.
-    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), number, argument) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

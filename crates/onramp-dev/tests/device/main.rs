@@ -6,6 +6,7 @@ mod common;
 mod error;
 mod loopback;
 mod namespace;
+mod packet;
 mod recv;
 mod tap;
 mod udp;

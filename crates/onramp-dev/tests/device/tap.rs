@@ -24,7 +24,7 @@ use crate::namespace::in_namespace;
 /// Longest wait for a packet that must come.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
-fn ip(line: &str) {
+pub(crate) fn ip(line: &str) {
     let status = Command::new("ip").args(line.split(' ')).status().expect("ip runs");
     assert!(status.success(), "ip {line}");
 }
@@ -40,12 +40,12 @@ fn open(name: &str, options: TapOptions, addresses: &[&str]) -> Tap {
     tap
 }
 
-fn heap(bytes: usize) -> Option<Packet> {
+pub(crate) fn heap(bytes: usize) -> Option<Packet> {
     Some(Packet::with_capacity(bytes.try_into().expect("a frame")))
 }
 
 /// Waits until a packet comes for which `wanted` is true, and returns it.
-fn receive(receiver: &mut TapReceiver, wanted: impl Fn(&Packet) -> bool) -> Packet {
+pub(crate) fn receive(receiver: &mut dyn Receive, wanted: impl Fn(&Packet) -> bool) -> Packet {
     let end = MonotonicClock.now().after(PATIENCE_NS);
     loop {
         let mut list = PacketList::new();
@@ -53,21 +53,21 @@ fn receive(receiver: &mut TapReceiver, wanted: impl Fn(&Packet) -> bool) -> Pack
         match list.pop_front() {
             Some(packet) if wanted(&packet) => return packet,
             Some(_) => {}
-            None => wait(&[receiver], 1_000),
+            None => wait(&[&*receiver], 1_000),
         }
         assert!(MonotonicClock.now() < end, "no packet came");
     }
 }
 
-fn wait(receivers: &[&TapReceiver], ms: u16) {
+pub(crate) fn wait(receivers: &[&dyn Receive], ms: u16) {
     let mut fds: Vec<_> =
         receivers.iter().map(|of| PollFd::new(of.as_fd(), PollFlags::POLLIN)).collect();
     poll(&mut fds, PollTimeout::from(ms)).expect("it waits");
 }
 
-fn send(tap: &mut Tap, packet: Packet) {
+pub(crate) fn send(device: &mut dyn Device, packet: Packet) {
     let (mut burst, mut done) = (PacketList::from_iter([packet]), PacketList::new());
-    tap.transmit(&mut burst, &mut done, MonotonicClock.now());
+    device.transmit(&mut burst, &mut done, MonotonicClock.now());
     assert_eq!(done.pop_front().expect("it was taken").drop_reason, None);
 }
 
@@ -160,7 +160,7 @@ const fn libc_einval() -> i32 {
 
 /// Makes a frame from 192.0.2.2 to 198.51.100.2 (or the same in IPv6) that leaves its checksum to
 /// the device, with `data` bytes of data in TCP, or in UDP if `flags` is 255.
-fn tcp(v6: bool, data: usize, size: u16, flags: u8) -> Packet {
+pub(crate) fn tcp(v6: bool, data: usize, size: u16, flags: u8) -> Packet {
     let eth = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]);
     let ip = if v6 {
         let address = |net: u8| [0x20, 1, 0xd, 0xb8, 0, 0, 0, net, 0, 0, 0, 0, 0, 0, 0, 2];
@@ -305,7 +305,7 @@ fn tree(lines: &[&str]) -> Tree {
 }
 
 /// Starts a thread that may outlive its caller.
-fn start(body: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
+pub(crate) fn start(body: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
     thread::Builder::new().spawn(body).expect("a thread")
 }
 
@@ -356,7 +356,7 @@ fn across(lines: &[&str], offload: bool, client: impl FnOnce() + Send) -> [Tree;
 }
 
 /// Sends bytes to the server and reads them back, both at once.
-fn echo(bytes: usize) {
+pub(crate) fn echo(bytes: usize) {
     let data: Arc<[u8]> = (0..bytes).map(|n| (n * 31 % 253).to_le_bytes()[0]).collect();
     let mut stream = TcpStream::connect("192.0.2.2:7").expect("the server listens");
     let (mut writer, sent) = (stream.try_clone().expect("another descriptor"), data.clone());

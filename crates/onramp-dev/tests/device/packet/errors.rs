@@ -1,0 +1,198 @@
+//! What cannot be opened, what cannot be sent, and interfaces that go down or away.
+
+use std::env;
+use std::io::{self, ErrorKind};
+use std::process::Command;
+
+use onramp_core::{Device, Instant};
+use onramp_dev::{PacketOptions, PacketReceiver, PacketSocket, Receive};
+use onramp_queue::{DropReason, Packet, PacketList};
+
+use super::{OPTIONS, PAIR, assert_nothing, fate, next, open, pair, tagged};
+use crate::common::transmit;
+use crate::namespace::in_namespace;
+use crate::tap::{heap, ip, send, tcp, wait};
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    in_namespace("packet::errors::what_cannot_be_opened_says_why", &PAIR, || {
+        let error = |name: &str| PacketSocket::open(name, OPTIONS).expect_err("refused");
+        for (name, kind, words) in [
+            ("x9", ErrorKind::NotFound, "packet socket on x9: there is no such interface"),
+            ("lo", ErrorKind::InvalidInput, "packet socket on lo: the interface is not an"),
+            ("a name that is too long", ErrorKind::InvalidInput, "at most 15 bytes"),
+        ] {
+            let error = error(name);
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        let (mut socket, _receiver) = open("v0", OPTIONS);
+        let error = socket.another_queue().expect_err("no group");
+        assert!(error.to_string().contains("v0: several queues need the option `fanout`"));
+        let error = socket.receiver().expect_err("the second");
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    });
+}
+
+#[test]
+fn rights_are_needed() {
+    const NAME: &str = "packet::errors::rights_are_needed";
+    in_namespace(NAME, &[], || {
+        const WITHOUT: &str = "ONRAMP_TEST_WITHOUT_RIGHTS";
+        if env::var_os(WITHOUT).is_some() {
+            let error = PacketSocket::open("lo", OPTIONS).expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+            let text = error.to_string();
+            assert!(text.contains("CAP_NET_RAW") && text.contains("unshare -Urn"), "{text}");
+            return;
+        }
+        let this = env::current_exe().expect("a running test has a file");
+        // The namespace inside is another one, in which these rights are missing, too.
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set=-net_raw", "--inh-caps=-net_raw"]).arg(this);
+        command.args(["--exact", NAME, "--nocapture"]).env(WITHOUT, "1");
+        let status = command.status().expect("setpriv is a part of util-linux, as unshare is");
+        assert!(status.success());
+    });
+}
+
+/// A frame above the MTU is refused, and those beside it pass.
+#[test]
+fn what_is_too_large_is_dropped_alone() {
+    in_namespace("packet::errors::what_is_too_large_is_dropped_alone", &PAIR, || {
+        for offload in [true, false] {
+            let [(mut device, _), (_, mut receiver)] = pair(PacketOptions { offload, ..OPTIONS });
+            // 66 bytes of headers: 1,448 bytes of data fill the MTU.
+            let frames = [(1_448, None), (1_449, Some(DropReason::MessageSize)), (1_447, None)];
+            let packets = frames.map(|(data, _)| tcp(false, data, 0, 0)).into();
+            let outcome = transmit(&mut device, packets, Instant(1));
+            let fates = outcome.done.iter().map(|&(_, reason)| reason);
+            assert!(fates.eq(frames.map(|(_, reason)| reason)));
+            assert_eq!(outcome.out.messages, 2);
+            for data in [1_448, 1_447] {
+                assert_eq!(next(&mut receiver).payload().len(), 66 + data);
+            }
+            let tag = [0x81, 0, 0, 1];
+            let large = tagged(&tcp(false, 1_449, 0, 0), tag);
+            assert_eq!(fate(&mut device, large), Some(DropReason::MessageSize));
+            // No Ethernet header.
+            let short = Packet::with_payload(&[0; 13]);
+            assert_eq!(fate(&mut device, short), Some(DropReason::MessageSize));
+        }
+    });
+}
+
+/// Reads until there is no frame, and returns the error if there is one.
+fn drain(receiver: &mut PacketReceiver) -> io::Result<()> {
+    while receiver.receive(10, &mut heap, &mut PacketList::new())? > 0 {}
+    Ok(())
+}
+
+/// While the interface is down, packets are dropped and nothing is received. When it is removed,
+/// the receiver says so.
+#[test]
+fn an_interface_goes_down_and_away() {
+    in_namespace("packet::errors::an_interface_goes_down_and_away", &PAIR, || {
+        let frame = || tcp(false, 100, 0, 0);
+        let [(mut here, _), (mut there, mut receiver)] = pair(OPTIONS);
+        let dropped = Some(DropReason::Unreachable);
+        for _ in 0..2 {
+            send(&mut here, frame());
+            wait(&[&receiver], 20_000);
+            ip("link set v1 down");
+            assert_eq!(fate(&mut there, frame()), dropped);
+            // What came before is received, behind the news.
+            assert_eq!(next(&mut receiver).payload(), frame().payload());
+            assert_nothing(&mut receiver);
+            assert_nothing(&mut receiver);
+            ip("link set v1 up");
+            assert_nothing(&mut receiver);
+        }
+        // One that is down can be opened.
+        ip("link set v1 down");
+        let (mut late, mut later) = open("v1", OPTIONS);
+        assert_eq!(fate(&mut late, frame()), dropped);
+        assert_nothing(&mut later);
+        ip("link set v1 up");
+        for receiver in [&mut receiver, &mut later] {
+            drain(receiver).expect("it is up");
+        }
+        send(&mut here, frame());
+        next(&mut receiver);
+        next(&mut later);
+        // `later` has heard nothing when the interface is removed while it is down.
+        ip("link set v1 down");
+        drain(&mut receiver).expect("it is only down");
+        ip("link del v1");
+        assert_eq!(fate(&mut there, frame()), dropped);
+        for receiver in [&mut receiver, &mut later] {
+            for _ in 0..2 {
+                let error = drain(receiver).expect_err("it is gone");
+                assert_eq!(error.kind(), ErrorKind::NotFound);
+                assert!(error.to_string().starts_with("the interface v1 was removed"), "{error}");
+            }
+        }
+        assert_eq!(fate(&mut late, frame()), dropped);
+    });
+}
+
+/// An interface that has moved to another namespace is gone, even if another one has its name.
+#[test]
+fn a_namesake_is_another() {
+    in_namespace("packet::errors::a_namesake_is_another", &PAIR, || {
+        let (mut socket, mut receiver) = open("v1", OPTIONS);
+        ip("link set v1 name v2");
+        ip("link set v2 up");
+        drain(&mut receiver).expect("it has only another name");
+        ip("link del v2");
+        ip("link add v1 type veth peer name v2");
+        ip("link set v1 up");
+        ip("link set v2 up");
+        drain(&mut receiver).expect_err("it is gone");
+        assert_eq!(fate(&mut socket, tcp(false, 100, 0, 0)), Some(DropReason::Unreachable));
+    });
+}
+
+/// With `bypass`, the device learns that there is no carrier.
+#[test]
+fn without_carrier_packets_are_dropped() {
+    in_namespace("packet::errors::without_carrier_packets_are_dropped", &PAIR, || {
+        let mut device = open("v0", PacketOptions { bypass: true, ..OPTIONS }).0;
+        for frame in [tcp(false, 100, 0, 0), tcp(false, 10_000, 1_000, 0)] {
+            ip("link set v1 down");
+            // The kernel needs a moment to notice that there is no carrier.
+            let mut burst = PacketList::from_iter([frame.duplicate()]);
+            let mut done = PacketList::new();
+            while done.is_empty() {
+                device.transmit(&mut burst, &mut done, Instant(1));
+            }
+            let reason = done.pop_front().expect("not empty").drop_reason;
+            assert_eq!(reason, Some(DropReason::Unreachable));
+            ip("link set v1 up");
+            send(&mut device, frame);
+        }
+    });
+}
+
+/// The socket's send buffer is full while the interface's qdisc holds the frames.
+#[test]
+fn a_full_send_buffer_keeps_the_rest() {
+    let slow = "tc qdisc add dev v0 root tbf rate 8kbit burst 2000 limit 10000000";
+    let set_up = [&PAIR[..], &[slow]].concat();
+    in_namespace("packet::errors::a_full_send_buffer_keeps_the_rest", &set_up, || {
+        for offload in [true, false] {
+            let mut device = open("v0", PacketOptions { offload, ..OPTIONS }).0;
+            let packets = (0..1_000).map(|_| tcp(false, 1_000, 0, 0)).collect();
+            let outcome = transmit(&mut device, packets, Instant(7));
+            assert!((1..999).contains(&outcome.done.len()), "{} taken", outcome.done.len());
+            assert!(outcome.done.iter().all(|(_, reason)| reason.is_none()));
+            assert_eq!(outcome.out.retry_at, Some(Instant(50_007)));
+            // A super-frame of which nothing was sent waits, too.
+            let mut burst = PacketList::from_iter([tcp(false, 10_000, 1_000, 0)]);
+            let mut done = PacketList::new();
+            let out = device.transmit(&mut burst, &mut done, Instant(50_007));
+            assert_eq!((out.retry_at, burst.len()), (Some(Instant(150_007)), 1));
+            assert_eq!(device.stats().full.get(), 2);
+        }
+    });
+}
