@@ -18,8 +18,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Each end of the wire is a TAP in a namespace of its own. One thread carries frames from each TAP
-//! through a [`Tree`] to the other. The client's end is called `wire0` and has
+//! Each end of the wire is a TAP in a namespace of its own, or one side of a veth pair where
+//! `/dev/net/tun` is missing or closed ([`Ends`]). One thread carries frames from each end through a
+//! [`Tree`] to the other. The client's end is called `wire0` and has
 //! the addresses [`CLIENT`] and [`CLIENT6`]; the server's end is called `wire0`, too, in its
 //! namespace, and has [`SERVER`] and [`SERVER6`]. Nothing has to be cleaned up: the kernel removes
 //! a namespace with its last thread and process, and kills the programs that [`Space::spawn`] has
@@ -29,23 +30,25 @@
 mod bridge;
 mod change;
 mod edit;
+mod ends;
 mod gate;
 mod line;
 mod profile;
 mod schedule;
 mod space;
 mod steps;
+mod veth;
 mod way;
 
-use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use onramp_core::{Setup, Tree};
-use onramp_dev::{Tap, TapOptions, TapReceiver};
 
 pub use self::bridge::Bridge;
 pub use self::change::Change;
 pub use self::edit::{Edit, EditError, PLAIN};
+pub use self::ends::Ends;
+use self::ends::{How, Place};
 pub use self::profile::{PROFILES, Profile, StageError, series};
 pub use self::schedule::Schedule;
 pub use self::space::{Space, SpaceError, enter};
@@ -61,13 +64,8 @@ pub const CLIENT6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 /// IPv6 address of the server's end.
 pub const SERVER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 
-/// Lengths of the networks' prefixes.
-const PREFIX: u8 = 24;
-const PREFIX6: u8 = 64;
 /// Length of an Ethernet header, bytes.
 const ETHERNET: u32 = 14;
-/// Name of the interface at each end.
-const NAME: &str = "wire0";
 
 /// How a wire behaves.
 #[derive(Clone, Debug)]
@@ -85,13 +83,15 @@ pub struct Options {
     /// Whether the two ends leave segmentation and checksums to the wire, as with a network card:
     /// faster, and the qdiscs see super-frames, which they cut where they have to.
     pub offload: bool,
+    /// What the two ends are.
+    pub ends: Ends,
     /// Seed of everything random in the qdiscs: equal seeds give equal losses for equal packets.
     pub seed: u64,
 }
 
 impl Default for Options {
     /// A first-in, first-out queue of 1,000 packets in each direction, no traces, an MTU of 1,500
-    /// bytes, offload, and a random seed.
+    /// bytes, offload, TAPs where possible, and a random seed.
     fn default() -> Self {
         let fifo = series(&[PLAIN]).expect("a qdisc");
         Self {
@@ -101,6 +101,7 @@ impl Default for Options {
             down_trace: None,
             mtu: 1_500,
             offload: true,
+            ends: Ends::Any,
             seed: fastrand::u64(..),
         }
     }
@@ -112,6 +113,7 @@ pub struct Wire {
     client: Space,
     server: Space,
     bridge: Bridge,
+    fallback: Option<String>,
 }
 
 /// What a wire has carried and dropped, in each direction.
@@ -129,10 +131,10 @@ impl Wire {
     ///
     /// # Errors
     ///
-    /// [`SpaceError`] if a namespace, its TAP or an address cannot be made (see [`enter`]), if the
-    /// tree of a direction has no root, or if it cannot follow its trace.
+    /// [`SpaceError`] if a namespace, its interface or an address cannot be made (see [`enter`]), if
+    /// the tree of a direction has no root, or if it cannot follow its trace.
     pub fn lay(options: Options) -> Result<Self, SpaceError> {
-        let Options { up, down, up_trace, down_trace, mtu, offload, seed } = options;
+        let Options { up, down, up_trace, down_trace, mtu, offload, ends, seed } = options;
         let seeds = [seed, seed.wrapping_add(1)];
         let tree = |setup: &Setup, trace: Option<&Trace>, seed: u64| {
             let mtu = mtu.saturating_add(ETHERNET);
@@ -141,29 +143,26 @@ impl Wire {
         };
         let trees =
             [tree(&up, up_trace.as_ref(), seeds[0])?, tree(&down, down_trace.as_ref(), seeds[1])?];
-        let end = |v4: Ipv4Addr, v6: Ipv6Addr| -> Result<(Space, Tap), SpaceError> {
-            let space = Space::new()?;
-            let options = TapOptions { offload, seed, ..TapOptions::default() };
-            let tap = space.run(move || open(options, mtu, v4, v6));
-            Ok((space, tap.map_err(SpaceError::tap)?))
-        };
-        let (client, near) = end(CLIENT, CLIENT6)?;
-        let (server, far) = end(SERVER, SERVER6)?;
-        let way = |from: TapReceiver, tree: Tree, trace: Option<Trace>, seed: u64, to: Tap| {
-            let way = Way::new(Box::new(from), tree, false, Box::new(to));
+        let (client, server) = (Space::new()?, Space::new()?);
+        let places = [
+            Place { space: &client, v4: CLIENT, v6: CLIENT6 },
+            Place { space: &server, v4: SERVER, v6: SERVER6 },
+        ];
+        let ([near, far], fallback) = ends::make(places, How { mtu, offload, seed }, ends)?;
+        let way = |from, tree: Tree, trace: Option<Trace>, seed: u64, to| {
+            let way = Way::new(from, tree, false, to);
             match trace {
                 Some(trace) => way.follow(trace, seed).map_err(SpaceError::tree),
                 None => Ok(way),
             }
         };
-        let (from_near, from_far) = (near.receiver(), far.receiver());
         let [up, down] = trees;
         let ways = [
-            way(from_near, up, up_trace, seeds[0], far)?,
-            way(from_far, down, down_trace, seeds[1], near)?,
+            way(near.from, up, up_trace, seeds[0], far.to)?,
+            way(far.from, down, down_trace, seeds[1], near.to)?,
         ];
         let bridge = Bridge::start(ways).map_err(SpaceError::thread)?;
-        Ok(Self { client, server, bridge })
+        Ok(Self { client, server, bridge, fallback })
     }
 
     /// Returns the client's end.
@@ -176,6 +175,13 @@ impl Wire {
     #[must_use]
     pub const fn server(&self) -> &Space {
         &self.server
+    }
+
+    /// Returns why the ends are veth pairs although TAPs were to be preferred ([`Ends::Any`]), such
+    /// as `cannot open /dev/net/tun: ...`; `None` if the ends are what the options name first.
+    #[must_use]
+    pub fn fallback(&self) -> Option<&str> {
+        self.fallback.as_deref()
     }
 
     /// Begins the clocks of the traces, or begins them anew. Before, steps are not made, and nothing
@@ -224,26 +230,4 @@ impl Wire {
         let [up, down] = self.bridge.stop();
         Carried { up, down }
     }
-}
-
-/// Opens the TAP of one end and gives it its addresses.
-fn open(options: TapOptions, mtu: u32, v4: Ipv4Addr, v6: Ipv6Addr) -> io::Result<Tap> {
-    let tap = Tap::open(NAME, options)?.with_mtu(mtu)?;
-    // Without this, the kernel does not use an IPv6 address before it has looked for another owner
-    // for a second. In a namespace without IPv6, the file does not exist.
-    drop(std::fs::write(format!("/proc/sys/net/ipv6/conf/{NAME}/accept_dad"), "0"));
-    tap.add_address(v4.into(), PREFIX)?;
-    tap.set_up()?;
-    match tap.add_address(v6.into(), PREFIX6) {
-        // A kernel without IPv6, or one that has switched it off.
-        Err(error) if without_v6(&error) => {}
-        other => other?,
-    }
-    Ok(tap)
-}
-
-fn without_v6(error: &io::Error) -> bool {
-    use nix::errno::Errno;
-    let none = [Errno::EAFNOSUPPORT, Errno::EACCES, Errno::EOPNOTSUPP];
-    none.iter().any(|errno| error.raw_os_error() == Some(*errno as i32))
 }

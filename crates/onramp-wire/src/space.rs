@@ -150,6 +150,8 @@ impl Drop for Space {
 pub struct SpaceError {
     what: What,
     source: io::Error,
+    /// Why something else was tried in vain before.
+    before: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,39 +160,53 @@ enum What {
     Net,
     Loopback,
     Tap,
+    Pair,
     Thread,
     Tree,
 }
 
 impl SpaceError {
+    const fn new(what: What, source: io::Error) -> Self {
+        Self { what, source, before: None }
+    }
+
+    /// Adds why something else was tried in vain before.
+    pub(crate) fn after(self, before: String) -> Self {
+        Self { before: Some(before), ..self }
+    }
+
     fn user(errno: Errno) -> Self {
-        Self { what: What::User, source: errno.into() }
+        Self::new(What::User, errno.into())
     }
 
     fn net(errno: Errno) -> Self {
-        Self { what: What::Net, source: errno.into() }
+        Self::new(What::Net, errno.into())
     }
 
     pub(crate) const fn tap(source: io::Error) -> Self {
-        Self { what: What::Tap, source }
+        Self::new(What::Tap, source)
+    }
+
+    pub(crate) const fn pair(source: io::Error) -> Self {
+        Self::new(What::Pair, source)
     }
 
     const fn loopback(source: io::Error) -> Self {
-        Self { what: What::Loopback, source }
+        Self::new(What::Loopback, source)
     }
 
     pub(crate) fn no_root() -> Self {
         let source = io::Error::new(io::ErrorKind::InvalidInput, "a direction has no root qdisc");
-        Self { what: What::Tree, source }
+        Self::new(What::Tree, source)
     }
 
     pub(crate) fn tree(why: impl fmt::Display) -> Self {
         let source = io::Error::new(io::ErrorKind::InvalidInput, why.to_string());
-        Self { what: What::Tree, source }
+        Self::new(What::Tree, source)
     }
 
     pub(crate) const fn thread(source: io::Error) -> Self {
-        Self { what: What::Thread, source }
+        Self::new(What::Thread, source)
     }
 
     /// Returns advice on how to avoid the error.
@@ -221,6 +237,9 @@ impl SpaceError {
             (What::Tap, Errno::EPERM) => {
                 Some("the container forbids the device /dev/net/tun, or CAP_NET_ADMIN is missing")
             }
+            (What::Pair, Errno::EOPNOTSUPP) => {
+                Some("the kernel has no veth: load the module with `modprobe veth`")
+            }
             _ => None,
         }
     }
@@ -232,12 +251,19 @@ impl fmt::Display for SpaceError {
             What::User => "make a user namespace",
             What::Net => "make a network namespace",
             What::Tap => "make the network interface of an end of the wire",
+            What::Pair => "make the veth pair of an end of the wire",
             What::Loopback => "set the loopback interface up",
             What::Thread => "start a thread",
             What::Tree => "make the qdiscs",
         };
         write!(f, "cannot {what}: {}", self.source)?;
-        self.advice().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+        if let Some(advice) = self.advice() {
+            write!(f, "; {advice}")?;
+        }
+        match &self.before {
+            Some(before) => write!(f, "; a TAP is not possible either: {before}"),
+            None => Ok(()),
+        }
     }
 }
 

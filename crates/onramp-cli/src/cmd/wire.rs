@@ -75,6 +75,9 @@ pub(crate) struct Args {
     /// plain network card: for exact counts of packets; slower
     #[arg(long)]
     no_offload: bool,
+    /// What the two ends are [default: tap, or packet where /dev/net/tun is missing or closed]
+    #[arg(long, value_name = "KIND")]
+    device: Option<Ends>,
     /// Write what was carried and dropped as JSON (docs/json.md: onramp.wire); - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -101,6 +104,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     // The client decides what a signal does; this program ends with the client.
     let signals = Signals::listen()?;
     let wire = Wire::lay(options)?;
+    if let Some(why) = wire.fallback().filter(|_| !args.quiet) {
+        error::tell(&format!("{why}; the ends are veth pairs with packet sockets instead of TAPs"));
+    }
     let mut server = server.map(|words| start(wire.server(), words, End::Server)).transpose()?;
     if let Some(server) = &mut server {
         await_listener(wire.server(), server, &signals)?;
@@ -124,6 +130,24 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     output::all(done)?;
     if status.success() { Ok(()) } else { Err(anyhow!(Ended(code(status)))) }
+}
+
+/// The kinds of ends that a user may name.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Ends {
+    /// TAPs
+    Tap,
+    /// veth pairs with packet sockets, which need no /dev/net/tun
+    Packet,
+}
+
+impl Ends {
+    const fn of(self) -> onramp_wire::Ends {
+        match self {
+            Self::Tap => onramp_wire::Ends::Tap,
+            Self::Packet => onramp_wire::Ends::Packet,
+        }
+    }
 }
 
 /// How long the client waits for the server to listen, and how often the command looks.
@@ -201,6 +225,7 @@ fn options(args: &Args) -> Result<Options> {
         down,
         mtu: args.mtu,
         offload: !args.no_offload,
+        ends: args.device.map_or(fresh.ends, Ends::of),
         seed: args.seed.unwrap_or(fresh.seed),
         ..fresh
     })

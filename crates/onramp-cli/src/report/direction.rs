@@ -36,7 +36,7 @@ pub(crate) fn text(name: &str, way: &Direction) -> String {
         (way.refused, "refused by the other end"),
         (way.lost, "lost while the link was down"),
         (way.discarded, "malformed and discarded"),
-        (way.missed, "lost before the qdiscs, because they came too fast"),
+        (way.missed, "not received in time"),
         (way.held(), "still on the way"),
     ];
     for (count, what) in rest.into_iter().filter(|(count, _)| *count > 0) {

@@ -28,18 +28,39 @@ fn program() -> &'static PathBuf {
     })
 }
 
+/// What an ordinary user finds at `/dev/net/tun`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tun {
+    /// A device that every user may open, as on most machines.
+    Open,
+    /// A device that only root may open.
+    Closed,
+    /// Nothing.
+    Missing,
+}
+
 /// Runs `onramp wire` with these words, as an ordinary user. Returns `None`, and prints why, if
 /// this machine has no user namespaces or no TUN.
 fn wire<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Output> {
+    wire_with(Tun::Open, words)
+}
+
+/// Does the same as [`wire`], with this `/dev/net/tun`.
+fn wire_with<'a>(tun: Tun, words: impl IntoIterator<Item = &'a str>) -> Option<Output> {
     let words: Vec<&str> = words.into_iter().collect();
-    let output = ordinary(words).output().expect("the program runs");
+    let Some(mut command) = ordinary(tun, words) else {
+        skip(&format!("onramp wire: only root can test a /dev/net/tun that is {tun:?}"));
+        return None;
+    };
+    let output = command.output().expect("the program runs");
     if output.status.success() {
         return Some(output);
     }
     let mut unshare = Command::new("unshare");
     let tried = unshare.args(["--user", "--map-root-user", "--net", "true"]).output();
     let allowed = tried.is_ok_and(|output| output.status.success());
-    if !allowed || !std::path::Path::new("/dev/net/tun").exists() {
+    let lacks = tun == Tun::Open && !std::path::Path::new("/dev/net/tun").exists();
+    if !allowed || lacks {
         skip(&format!("onramp wire: {}", stderr(&output)));
         return None;
     }
@@ -47,19 +68,39 @@ fn wire<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Output> {
 }
 
 /// Returns the command `onramp wire` with these words, run by an ordinary user. If root runs the
-/// tests, the user gets a view of the file system in which every user may open `/dev/net/tun`, as
-/// on most machines.
-fn ordinary<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
-    const DROP: &str = "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && \
-                        exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"";
+/// tests, the user gets a view of the file system with this `/dev/net/tun`; otherwise, it can only
+/// be hidden, in a user namespace. Returns `None` if this is not possible.
+fn ordinary<'a>(tun: Tun, words: impl IntoIterator<Item = &'a str>) -> Option<Command> {
+    let hide = "mount -t tmpfs none /dev/net && ";
+    let user = "exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"";
     let mut command = Command::new("/usr/bin/env");
     command.arg("--default-signal=HUP,INT,TERM");
-    if rustix::process::getuid().is_root() {
-        command.args(["unshare", "--mount", "sh", "-c", DROP, "sh"]);
+    let make = match tun {
+        Tun::Open => "mknod -m 666 /dev/net/tun c 10 200 && ",
+        Tun::Closed => "mknod -m 600 /dev/net/tun c 10 200 && ",
+        Tun::Missing => "",
+    };
+    match (rustix::process::getuid().is_root(), tun) {
+        (true, _) => {
+            let script = format!("{hide}{make}{user}");
+            command.args(["unshare", "--mount", "sh", "-c", &script, "sh"]);
+        }
+        (false, Tun::Open) => {}
+        (false, Tun::Closed) => return None,
+        (false, Tun::Missing) => {
+            let script = format!("{hide}exec \"$@\"");
+            command.args(["unshare", "-r", "--mount", "sh", "-c", &script, "sh"]);
+        }
     }
     command.arg(program()).arg("wire").args(words).stdin(Stdio::null()).current_dir("/");
-    command
+    Some(command)
 }
+
+/// The kinds of ends, and a `/dev/net/tun` for each.
+const ENDS: [(&str, Tun); 2] = [("--device=tap", Tun::Open), ("--device=packet", Tun::Missing)];
+
+/// The addresses of the server.
+const PEERS: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
 
 fn has(tool: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -95,10 +136,13 @@ fn ping_takes_both_delays() {
     if !has("ping") {
         return;
     }
-    for peer in ["192.0.2.2", "2001:db8::2"] {
-        let words = ["--qdisc", "netem delay 20ms", "--", "ping", "-c3", "-i0.2", peer];
-        let Some(output) = wire(words) else { return };
+    for (device, tun, peer) in
+        ENDS.iter().flat_map(|&(device, tun)| PEERS.map(|peer| (device, tun, peer)))
+    {
+        let words = [device, "--qdisc", "netem delay 20ms", "--", "ping", "-c3", "-i0.2", peer];
+        let Some(output) = wire_with(tun, words) else { return };
         assert!(output.status.success(), "{}", stderr(&output));
+        assert!(stderr(&output).starts_with("onramp: up: "), "{}", stderr(&output));
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains(" 0% packet loss"), "{text}");
         let (_, times) = text.split_once("rtt min/avg/max/mdev = ").expect("a summary");
@@ -142,6 +186,7 @@ fn what_is_wrong_is_told_in_a_line() {
     assert_fails(&run("wire --profile lte --qdisc fq -- true"), 2, &["--profile", "--qdisc"]);
     let unused = "wire --qdisc fq --up fq --down fq -- true";
     assert_fails(&run(unused), 2, &["--qdisc has no effect"]);
+    assert_fails(&run("wire --device tun -- true"), 2, &["--device", "tun", "tap, packet"]);
     assert_fails(&run("wire --mtu 100 -- true"), 2, &["--mtu", "1280..=65521"]);
     assert_fails(&run("wire --setup /no/such/file -- true"), 1, &["/no/such/file"]);
     assert_fails(&run("wire --setup x --qdisc fq -- true"), 2, &["--setup", "--qdisc"]);
@@ -152,29 +197,63 @@ fn what_is_wrong_is_told_in_a_line() {
 /// The two ends know each other's addresses, and are in two networks that are not the machine's.
 #[test]
 fn each_end_has_a_network_of_its_own() {
-    let folder = tempfile::tempdir().expect("a folder");
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
-    let file = folder.path().join("server").display().to_string();
-    let script = "readlink /proc/self/ns/net; echo $ONRAMP_PEER $ONRAMP_PEER6; cat /proc/net/dev";
-    // The client starts when the server has ended.
-    let server = format!("({script}) > {file}");
-    let Some(output) = wire(["--", "sh", "-c", script, "--", "sh", "-c", &server]) else { return };
-    let here = fs::read_link("/proc/self/ns/net").expect("Linux").display().to_string();
-    let mut spaces = vec![here];
-    let texts = [
-        (String::from_utf8_lossy(&output.stdout).into_owned(), "192.0.2.2 2001:db8::2"),
-        (fs::read_to_string(file).expect("the server has written"), "192.0.2.1 2001:db8::1"),
-    ];
-    for (text, peer) in texts {
-        let mut lines = text.lines();
-        let space = lines.next().expect("a link").to_owned();
-        assert!(!spaces.contains(&space), "{space} in {spaces:?}");
-        spaces.push(space);
-        assert_eq!(lines.next(), Some(peer));
-        assert!(text.contains("wire0:") && text.contains("lo:"), "{text}");
+    for (device, tun) in ENDS {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+        let file = folder.path().join("server").display().to_string();
+        let script =
+            "readlink /proc/self/ns/net; echo $ONRAMP_PEER $ONRAMP_PEER6; cat /proc/net/dev";
+        // The client starts when the server has ended.
+        let server = format!("({script}) > {file}");
+        let words = [device, "--", "sh", "-c", script, "--", "sh", "-c", &server];
+        let Some(output) = wire_with(tun, words) else { return };
+        let here = fs::read_link("/proc/self/ns/net").expect("Linux").display().to_string();
+        let mut spaces = vec![here];
+        let texts = [
+            (String::from_utf8_lossy(&output.stdout).into_owned(), "192.0.2.2 2001:db8::2"),
+            (fs::read_to_string(file).expect("the server has written"), "192.0.2.1 2001:db8::1"),
+        ];
+        for (text, peer) in texts {
+            let mut lines = text.lines();
+            let space = lines.next().expect("a link").to_owned();
+            assert!(!spaces.contains(&space), "{space} in {spaces:?}");
+            spaces.push(space);
+            assert_eq!(lines.next(), Some(peer));
+            assert!(text.contains("wire0:") && text.contains("lo:"), "{text}");
+            assert!(!text.contains("client:") && !text.contains("server:"), "{text}");
+        }
+        let here = fs::read_to_string("/proc/net/dev").expect("Linux");
+        assert!(!here.contains("wire0"), "nothing is left behind: {here}");
     }
-    let here = fs::read_to_string("/proc/net/dev").expect("Linux");
-    assert!(!here.contains("wire0"), "nothing is left behind: {here}");
+}
+
+/// Where `/dev/net/tun` is closed, the ends are veth pairs, which is told once; a TAP that is asked
+/// for is an error.
+#[test]
+fn a_closed_tun_has_a_substitute() {
+    for (tun, why) in [
+        (Tun::Missing, "cannot open /dev/net/tun: No such file or directory"),
+        (Tun::Closed, "cannot open /dev/net/tun: Permission denied"),
+    ] {
+        let told = "; the ends are veth pairs with packet sockets instead of TAPs\nonramp: up: ";
+        let client = ["--", "sh", "-c", "read _ < /proc/net/dev; exit 3"];
+        let Some(output) = wire_with(tun, client) else { continue };
+        let said = stderr(&output);
+        assert!(said.starts_with(&format!("onramp: {why}")) && said.contains(told), "{said}");
+        assert_eq!(output.status.code(), Some(3));
+        let Some(output) = wire_with(tun, ["--quiet"].into_iter().chain(client)) else { return };
+        assert_eq!((output.status.code(), &*stderr(&output)), (Some(3), ""));
+        let asked = ["--device", "tap"].into_iter().chain(client);
+        let Some(output) = wire_with(tun, asked) else { return };
+        assert_fails(&output, 1, &["cannot make the network interface", "/dev/net/tun"]);
+    }
+    // Nothing is told where the user has asked for it, or where it is not needed.
+    let asked = ["--device", "packet", "--", "true"];
+    for (tun, words) in [(Tun::Missing, &asked[..]), (Tun::Open, &asked), (Tun::Open, &asked[2..])]
+    {
+        let Some(output) = wire_with(tun, words.iter().copied()) else { return };
+        assert!(stderr(&output).starts_with("onramp: up: "), "{}", stderr(&output));
+    }
 }
 
 /// What ends `onramp` or its client also ends the server and the programs that it has started.
@@ -221,14 +300,19 @@ fn losses_are_counted() {
     if !has("ping") {
         return;
     }
-    let options = ["--no-offload", "--seed", "7", "--up", "netem loss 30%", "--json", "-"];
-    let ping = ["--", "ping", "-q", "-i0.002", "-c100", "-W1", "192.0.2.2"];
-    let Some(output) = wire(options.into_iter().chain(ping)) else { return };
-    let document = document(&output);
-    assert_eq!((&document["schema"], &document["version"]), (&"onramp.wire".into(), &1.into()));
-    assert_conserved(&document);
-    let lost = document["up"]["drops"]["impaired"].as_u64().expect("some were lost");
-    assert!((10..60).contains(&lost), "{lost} of about 100, at 30 %");
+    for (device, tun) in ENDS {
+        let options =
+            [device, "--no-offload", "--seed", "7", "--up", "netem loss 30%", "--json", "-"];
+        let ping = ["--", "ping", "-q", "-i0.002", "-c100", "-W1", "192.0.2.2"];
+        let Some(output) = wire_with(tun, options.into_iter().chain(ping)) else { return };
+        let document = document(&output);
+        let head = (&document["schema"], &document["version"]);
+        assert_eq!(head, (&"onramp.wire".into(), &1.into()));
+        assert_conserved(&document);
+        assert_eq!(document["up"]["missed"], 0);
+        let lost = document["up"]["drops"]["impaired"].as_u64().expect("some were lost");
+        assert!((10..60).contains(&lost), "{lost} of about 100, at 30 %");
+    }
 }
 
 /// A server is ready before the client starts, TCP passes, and no faster than the rate.
@@ -237,15 +321,20 @@ fn tcp_passes_at_the_rate() {
     if !has("iperf3") {
         return;
     }
-    for (link, bytes, most) in [
+    let links = [
         // 1,448 of each 1,514 bytes are data.
         (&["--qdisc", "netem delay 20ms rate 10mbit"][..], "1M", 9.6),
         (&["--qdisc", "cake bandwidth 100mbit", "--then", "netem delay 2ms"], "5M", 97.0),
+        (&["--qdisc", "cake bandwidth 100mbit", "--no-offload"], "5M", 97.0),
         (&["--profile", "lte", "--mtu", "9000"], "500K", 12.0),
-    ] {
-        let client = ["--", "iperf3", "-c", "192.0.2.2", "-n", bytes, "-J"];
+    ];
+    for ((device, tun), (link, bytes, most)) in
+        ENDS.iter().flat_map(|&end| links.map(|link| (end, link)))
+    {
+        let client = [device, "--", "iperf3", "-c", "192.0.2.2", "-n", bytes, "-J"];
         let server = ["--", "iperf3", "-s", "-1"];
-        let Some(output) = wire(link.iter().copied().chain(client).chain(server)) else { return };
+        let words = link.iter().copied().chain(client).chain(server);
+        let Some(output) = wire_with(tun, words) else { return };
         assert!(output.status.success(), "{}", stderr(&output));
         // The server's text stands before and behind the client's JSON.
         let text = String::from_utf8_lossy(&output.stdout);
@@ -254,6 +343,6 @@ fn tcp_passes_at_the_rate() {
         let json: Value = json.expect("JSON").expect("JSON");
         let sum = &json["end"]["sum_received"];
         let rate = sum["bits_per_second"].as_f64().expect("a rate") / 1e6;
-        assert!(rate > 0.0 && rate < most, "{link:?}: {rate} Mbit/s");
+        assert!(rate > 0.0 && rate < most, "{device} {link:?}: {rate} Mbit/s");
     }
 }
