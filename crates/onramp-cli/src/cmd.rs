@@ -11,6 +11,7 @@ pub(crate) mod remote;
 pub(crate) mod replay;
 pub(crate) mod save;
 pub(crate) mod send;
+pub(crate) mod shape;
 pub(crate) mod top;
 pub(crate) mod traffic;
 pub(crate) mod wire;

@@ -9,6 +9,7 @@ pub(crate) mod meaning;
 pub(crate) mod page;
 pub(crate) mod replayed;
 pub(crate) mod sent;
+pub(crate) mod shape;
 pub(crate) mod table;
 pub(crate) mod traffic;
 pub(crate) mod wire;

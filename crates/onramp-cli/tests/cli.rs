@@ -24,6 +24,8 @@ mod replay;
 mod report;
 #[path = "cli/send.rs"]
 mod send;
+#[path = "cli/shape.rs"]
+mod shape;
 #[path = "cli/tdc.rs"]
 mod tdc;
 #[path = "cli/traffic.rs"]

@@ -1,0 +1,265 @@
+//! Tests of `onramp shape` between two veth pairs, with real clients and servers at their ends.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use super::{assert_documented_keys, assert_fails, read_json, root, run, skip, stderr};
+
+/// Makes the network of a test: a client in the namespace `c`, a server in `s`, and between them
+/// the interfaces `eth0` (to the client) and `eth1` (to the server), with VLAN 7 beside the plain
+/// network. The script of the test follows.
+const NETWORK: &str = "\
+set -e
+mount -t tmpfs none /run
+ip netns add c
+ip netns add s
+ip link add eth0 mtu $MTU type veth peer name e0 mtu $MTU netns c
+ip link add eth1 mtu $MTU type veth peer name e0 mtu $MTU netns s
+for side in c:1 s:2; do
+    space=${side%:*} number=${side#*:}
+    ip -n $space link set lo up
+    ip -n $space link set e0 up
+    ip -n $space addr add 192.0.2.$number/24 dev e0
+    ip -n $space addr add 2001:db8::$number/64 dev e0 nodad
+    ip -n $space link add link e0 name v7 type vlan id 7
+    ip -n $space link set v7 up
+    ip -n $space addr add 198.51.100.$number/24 dev v7
+done
+for name in eth0 eth1; do
+    echo 1 > /proc/sys/net/ipv6/conf/$name/disable_ipv6
+    ip link set $name up
+done
+client() { ip netns exec c \"$@\"; }
+server() { ip netns exec s \"$@\"; }
+shape() {
+    \"$ONRAMP\" shape eth0 eth1 --json shaped.json \"$@\" 2> told &
+    shaper=$!
+    until grep -q 'shaping between' told; do
+        kill -0 $shaper || { cat told >&2; exit 9; }
+        sleep 0.02
+    done
+}
+finish() {
+    kill -INT $shaper
+    wait $shaper
+}
+listen() {
+    server \"$@\" &
+    until server ss -Hltun | grep -q .; do sleep 0.02; done
+}
+";
+
+/// Runs a script of shell commands in the network. Returns `None`, and prints why, if this machine
+/// lacks something that the test needs.
+fn in_network(folder: &Path, mtu: u32, script: &str) -> Option<Output> {
+    if !root() {
+        skip("onramp shape: the test needs root");
+        return None;
+    }
+    for tool in ["ip", "ss", "ping", "iperf3", "nc"] {
+        let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+        if !found.is_ok_and(|output| output.status.success()) {
+            skip(&format!("no {tool}"));
+            return None;
+        }
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command.args(["sh", "-c", &format!("{NETWORK}{script}")]).current_dir(folder);
+    command.env("ONRAMP", env!("CARGO_BIN_EXE_onramp")).env("MTU", mtu.to_string());
+    let output = command.stdin(Stdio::null()).output().expect("unshare runs");
+    Some(output)
+}
+
+fn assert_ok(folder: &Path, output: &Output) {
+    let told = fs::read_to_string(folder.join("told")).unwrap_or_default();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let said = stderr(output);
+    assert!(output.status.success(), "{}: {said}\n{printed}\n{told}", output.status);
+}
+
+/// Every packet was carried, dropped for a reason, or is still there.
+fn assert_conserved(document: &Value) {
+    for way in ["egress", "ingress"] {
+        let way = &document[way];
+        let number = |key: &str| way[key].as_u64().expect("a number");
+        let drops = way["drops"].as_object().expect("an object").values();
+        let dropped: u64 = drops.map(|count| count.as_u64().expect("a number")).sum();
+        let known = number("sent") + dropped + number("refused") + number("queued");
+        assert_eq!(number("packets"), known, "{way}");
+    }
+}
+
+/// The rate that an iperf3 server received, Mbit/s.
+fn received(path: &Path) -> f64 {
+    let document = read_json(path);
+    let sum = &document["end"]["sum_received"];
+    let sum = if sum.is_null() { &document["end"]["sum"] } else { sum };
+    sum["bits_per_second"].as_f64().unwrap_or_else(|| panic!("no rate: {document}")) / 1e6
+}
+
+/// ARP, IPv4, IPv6, VLAN tags, TCP with offload, UDP and a file pass unchanged, at the usual MTU and
+/// with jumbo frames.
+#[test]
+fn everything_passes() {
+    for mtu in [1_500, 9_000] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let large = mtu - 28;
+        let script = format!(
+            "\
+shape
+client ping -c2 -i0.2 -W5 192.0.2.2
+client ping -c2 -i0.2 -W5 2001:db8::2
+client ping -c2 -i0.2 -W5 198.51.100.2
+client ping -c1 -W5 -M do -s {large} 192.0.2.2
+client ip neigh show 192.0.2.2 | grep -q lladdr
+head -c 3000000 /dev/urandom > sent
+listen sh -c 'nc -l -p 7000 > got'
+client nc -N 192.0.2.2 7000 < sent
+wait $!
+cmp sent got
+listen sh -c 'nc -6 -l -p 7001 > got6'
+client nc -N 2001:db8::2 7001 < sent
+wait $!
+cmp sent got6
+listen iperf3 -s -1 -p 5001
+client iperf3 -c 198.51.100.2 -p 5001 -n 3M > /dev/null
+wait $!
+listen iperf3 -s -1 -p 5002
+client iperf3 -c 192.0.2.2 -p 5002 -u -b 20M -n 2M -J > udp.json
+wait $!
+finish
+"
+        );
+        let Some(output) = in_network(folder.path(), mtu, &script) else { return };
+        assert_ok(folder.path(), &output);
+        let document = read_json(&folder.path().join("shaped.json"));
+        assert_conserved(&document);
+        assert_eq!(assert_documented_keys("## `onramp.shape`, version 1", &document), 6);
+        let heading = "### Each direction of `onramp.wire` and `onramp.shape`";
+        assert_eq!(assert_documented_keys(heading, &document["egress"]), 9);
+        for way in ["egress", "ingress"] {
+            assert_eq!(document[way]["discarded"], 0, "{document}");
+            assert_eq!(document[way]["refused"], 0, "{document}");
+        }
+        let udp = read_json(&folder.path().join("udp.json"));
+        assert!(udp["end"]["sum"]["packets"].as_u64().is_some_and(|count| count > 0), "{udp}");
+    }
+}
+
+/// A rate is kept in one direction, and the other is not shaped; a delay counts for both.
+#[test]
+fn rates_and_delays_are_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = "\
+shape --ingress 'tbf rate 50mbit burst 64kb latency 50ms' --egress 'netem delay 20ms'
+client ping -q -c5 -i0.1 192.0.2.2 > ping
+listen iperf3 -s -1
+client iperf3 -c 192.0.2.2 -t 2 -J > tcp.json
+wait $!
+finish
+";
+    let Some(output) = in_network(folder.path(), 1_500, script) else { return };
+    assert_ok(folder.path(), &output);
+    let text = fs::read_to_string(folder.path().join("ping")).expect("it was written");
+    let (_, times) = text.split_once("rtt min/avg/max/mdev = ").expect("a summary");
+    let least: f64 = times.split('/').next().expect("a number").parse().expect("a number");
+    assert!((20.0..40.0).contains(&least), "{text}");
+    // 1,448 of each 1,514 bytes are data. How near the rate TCP comes depends on the machine.
+    let rate = received(&folder.path().join("tcp.json"));
+    assert!(rate > 5.0 && rate < 50.0, "{rate} Mbit/s");
+    assert_conserved(&read_json(&folder.path().join("shaped.json")));
+}
+
+/// A tree for each direction from one file; classes share the rate as their rates are.
+#[test]
+fn classes_of_a_file_share_a_rate() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let lines = "\
+# Towards the server: two classes, one for each port.
+qdisc add dev eth1 root handle 1: htb default 20
+class add dev eth1 parent 1: classid 1:1 htb rate 20mbit
+class add dev eth1 parent 1:1 classid 1:10 htb rate 15mbit ceil 20mbit
+class add dev eth1 parent 1:1 classid 1:20 htb rate 5mbit ceil 20mbit
+filter add dev eth1 parent 1: protocol ip u32 match ip dport 5010 0xffff flowid 1:10
+";
+    fs::write(folder.path().join("classes.tc"), lines).expect("a file");
+    let script = "\
+shape --setup classes.tc
+listen iperf3 -s -1 -p 5010
+one=$!
+server iperf3 -s -1 -p 5020 &
+two=$!
+until test $(server ss -Hltn | wc -l) = 2; do sleep 0.02; done
+client iperf3 -c 192.0.2.2 -p 5010 -u -b 30M -t 3 -l 1000 -J > one.json &
+client iperf3 -c 192.0.2.2 -p 5020 -u -b 30M -t 3 -l 1000 -J > two.json
+wait $one $two
+finish
+";
+    let Some(output) = in_network(folder.path(), 1_500, script) else { return };
+    assert_ok(folder.path(), &output);
+    let [one, two] = ["one.json", "two.json"].map(|name| received(&folder.path().join(name)));
+    assert!(one > 1.5 * two && one + two < 20.5, "{one} and {two} Mbit/s of 20");
+    let document = read_json(&folder.path().join("shaped.json"));
+    assert_conserved(&document);
+    assert_eq!(document["egress"]["drops"].as_object().map(serde_json::Map::len), Some(0));
+}
+
+/// An interface that goes down loses frames and comes back; one that disappears ends the bridge
+/// with an error. Nothing is left of either.
+#[test]
+fn interfaces_come_and_go() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = "\
+shape
+client ping -c1 -W5 192.0.2.2
+ip link set eth1 down
+client ping -c2 -i0.2 -W1 192.0.2.2 && exit 7
+ip link set eth1 up
+client ping -c1 -W9 192.0.2.2 || client ping -c3 -W5 192.0.2.2
+ip -d link show eth0 > during
+kill -9 $shaper
+wait $shaper || true
+ip -d link show eth0 > after
+shape
+ip link del eth1
+wait $shaper && exit 8
+cat told >&2
+";
+    let Some(output) = in_network(folder.path(), 1_500, script) else { return };
+    assert_ok(folder.path(), &output);
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).expect("it was written");
+    assert!(read("during").contains("promiscuity 1"), "{}", read("during"));
+    assert!(read("after").contains("promiscuity 0"), "{}", read("after"));
+    let told = stderr(&output);
+    assert!(told.contains("the bridge broke: eth1"), "{told}");
+}
+
+#[test]
+fn what_is_wrong_is_told_in_a_line() {
+    assert_fails(&run("shape"), 2, &["<IF>"]);
+    assert_fails(&run("shape lo"), 2, &["<IF2>"]);
+    assert_fails(&run("shape lo lo"), 2, &["two interfaces"]);
+    assert_fails(&run("shape lo eth9 --qdisc fifo"), 2, &["--qdisc: ", "fifo"]);
+    assert_fails(&run("shape a b --egress 'tbf rate 1mbit'"), 2, &["--egress: "]);
+    let unused = "shape a b --qdisc fq --egress fq --ingress fq";
+    assert_fails(&run(unused), 2, &["--qdisc has no effect"]);
+    assert_fails(&run("shape a b --setup /no/such/file"), 1, &["/no/such/file"]);
+    assert_fails(&run("shape a b --setup x --then fq"), 2, &["--setup", "--then"]);
+    assert_fails(&run("shape no-such0 no-such1"), 1, &["no interface no-such0", "there are", "lo"]);
+    assert_fails(&run("shape lo no-such1"), 1, &["lo is the loopback interface"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("lines.tc");
+    for (lines, words) in [
+        ("qdisc add dev c root fq", &["line 1", "it is about c", "a or b"][..]),
+        ("# nothing\n\nqdisc add root fq", &["line 3", "no device"]),
+        ("qdisc add dev a root fq\nqdisc add dev b root fqq", &["line 2", "fqq"]),
+        ("# nothing", &["no root"]),
+    ] {
+        fs::write(&file, lines).expect("a file");
+        assert_fails(&run(&format!("shape a b --setup {}", file.display())), 1, words);
+    }
+}
