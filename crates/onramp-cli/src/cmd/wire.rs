@@ -1,6 +1,8 @@
 //! The command `onramp wire`: runs a client, and a server if asked, at the two ends of a link that
 //! behaves as its qdiscs say.
 
+mod trace;
+
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -13,7 +15,7 @@ use anyhow::{Context as _, Result, anyhow};
 use onramp_core::{Clock as _, Setup};
 use onramp_dev::MonotonicClock;
 use onramp_wire::{
-    CLIENT, CLIENT6, Options, PROFILES, Profile, SERVER, SERVER6, Space, Wire, series,
+    CLIENT, CLIENT6, Options, PLAIN, PROFILES, Profile, SERVER, SERVER6, Space, Wire, series,
 };
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
@@ -37,6 +39,7 @@ Examples:
   onramp wire --profile lte -- sh
   onramp wire --qdisc 'netem delay 20ms rate 10mbit' -- ping -c 3 192.0.2.2
   onramp wire --qdisc 'netem loss 2%' -- iperf3 -c 192.0.2.2 -- iperf3 -s
+  onramp wire --trace tunnel.trace -- ping -c 30 192.0.2.2
   onramp wire --up 'cake bandwidth 5mbit' --down 'cake bandwidth 50mbit' \\
       --then 'netem delay 15ms' -- sh")]
 pub(crate) struct Args {
@@ -64,6 +67,8 @@ pub(crate) struct Args {
     /// A file with lines of tc, for both directions, such as `qdisc add dev wire root fq`
     #[arg(long, value_name = "FILE")]
     setup: Option<PathBuf>,
+    #[command(flatten)]
+    traces: trace::Traces,
     /// Largest packet in bytes, without the Ethernet header, 1280 to 65521
     #[arg(long, value_name = "BYTES", default_value_t = 1_500,
           value_parser = clap::value_parser!(u32).range(1_280..=65_521))]
@@ -112,6 +117,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         await_listener(wire.server(), server, &signals)?;
     }
     signals.check()?;
+    wire.begin();
     let mut client = start(wire.client(), client, End::Client)?;
     let status = signals.wait(&mut client.child)?;
     // The server ends before the count is made.
@@ -219,15 +225,17 @@ fn commands(words: &[OsString]) -> Result<(&[OsString], Option<&[OsString]>)> {
 
 fn options(args: &Args) -> Result<Options> {
     let (up, down) = trees(args)?;
+    let [up_trace, down_trace] = args.traces.read([&up, &down], args.mtu)?;
     let fresh = Options::default();
     Ok(Options {
         up,
         down,
+        up_trace,
+        down_trace,
         mtu: args.mtu,
         offload: !args.no_offload,
         ends: args.device.map_or(fresh.ends, Ends::of),
         seed: args.seed.unwrap_or(fresh.seed),
-        ..fresh
     })
 }
 
@@ -246,7 +254,7 @@ fn trees(args: &Args) -> Result<(Setup, Setup)> {
         return Ok((tree(&up)?, tree(&down)?));
     }
     let tree = |own: Option<&str>, option: &'static str| {
-        let both = || (args.qdisc.as_deref().unwrap_or("pfifo limit 1000"), "--qdisc");
+        let both = || (args.qdisc.as_deref().unwrap_or(PLAIN), "--qdisc");
         let then = args.then.iter().map(|then| (&**then, "--then"));
         let first = own.map_or_else(both, |own| (own, option));
         setup::stages(&[first].into_iter().chain(then).collect::<Vec<_>>())

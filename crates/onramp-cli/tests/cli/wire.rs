@@ -190,6 +190,26 @@ fn what_is_wrong_is_told_in_a_line() {
     assert_fails(&run("wire --mtu 100 -- true"), 2, &["--mtu", "1280..=65521"]);
     assert_fails(&run("wire --setup /no/such/file -- true"), 1, &["/no/such/file"]);
     assert_fails(&run("wire --setup x --qdisc fq -- true"), 2, &["--setup", "--qdisc"]);
+    assert_fails(&run("wire --trace /no/such/file -- true"), 1, &["/no/such/file", "steps"]);
+    assert_fails(&run("wire --trace a --trace-up b -- true"), 2, &["--trace", "--trace-up"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("trace").display().to_string();
+    for (options, text, why) in [
+        ("--trace", "0 rate 1mbit\n2 rate 1\n", "line 2: rate 1: "),
+        ("--trace", "# none\n", "line 1: the trace is empty"),
+        ("--trace-up", "1\n2\n0\n", "line 3: 0 ms comes after 2 ms"),
+        ("--trace-down", "0 up link down", "line 1: `up`: the trace is for the other direction"),
+    ] {
+        fs::write(&file, text).expect("it is ours");
+        assert_fails(&run(&format!("wire {options} {file} -- true")), 1, &[&file, why]);
+    }
+    fs::write(&file, "0 rate 1mbit\n0 delay 5ms").expect("it is ours");
+    let tree = folder.path().join("tree").display().to_string();
+    let lines = "qdisc add dev d root handle 1: htb default 1\n\
+                 class add dev d parent 1: classid 1:1 htb rate 1mbit\n";
+    fs::write(&tree, lines).expect("it is ours");
+    let line = format!("wire --setup {tree} --trace {file} -- true");
+    assert_fails(&run(&line), 1, &[&file, "line 1: rate 1mbit: the tree has no tbf"]);
     assert_fails(&run("wire -- true --"), 2, &["the server's command is missing"]);
     assert_fails(&run("wire -- -- true"), 2, &["the client's command is missing"]);
 }
@@ -321,9 +341,15 @@ fn tcp_passes_at_the_rate() {
     if !has("iperf3") {
         return;
     }
+    let folder = tempfile::tempdir().expect("a folder");
+    // Two chances in 20 ms: 1.2 Mbit/s, of which 1,448 of 1,500 bytes are data.
+    let mahimahi = shared(&folder, "mahimahi", "3\n20\n");
+    let steps = shared(&folder, "steps", "0 rate 2mbit delay 1ms\n0 up rate 1mbit\n");
     let links = [
+        (&["--trace", &mahimahi, "--then", "netem delay 2ms"][..], "100K", 1.17),
+        (&["--trace", &steps], "100K", 0.96),
         // 1,448 of each 1,514 bytes are data.
-        (&["--qdisc", "netem delay 20ms rate 10mbit"][..], "1M", 9.6),
+        (&["--qdisc", "netem delay 20ms rate 10mbit"], "1M", 9.6),
         (&["--qdisc", "cake bandwidth 100mbit", "--then", "netem delay 2ms"], "5M", 97.0),
         (&["--qdisc", "cake bandwidth 100mbit", "--no-offload"], "5M", 97.0),
         (&["--profile", "lte", "--mtu", "9000"], "500K", 12.0),
@@ -345,4 +371,34 @@ fn tcp_passes_at_the_rate() {
         let rate = sum["bits_per_second"].as_f64().expect("a rate") / 1e6;
         assert!(rate > 0.0 && rate < most, "{device} {link:?}: {rate} Mbit/s");
     }
+}
+
+/// Writes a file that every user may read.
+fn shared(folder: &tempfile::TempDir, name: &str, text: &str) -> String {
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let path = folder.path().join(name);
+    fs::write(&path, text).expect("it is ours");
+    path.display().to_string()
+}
+
+/// A link that is down loses everything, and a step sets it up again.
+#[test]
+fn a_trace_cuts_the_link() {
+    if !has("ping") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let down = shared(&folder, "down", "0 up link down\n");
+    let ping = ["ping", "-c2", "-i0.2", "-W1", "192.0.2.2"];
+    let words = ["--trace", &down, "--json", "-", "--"];
+    let Some(output) = wire(words.into_iter().chain(ping)) else { return };
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let document = document(&output);
+    assert_conserved(&document);
+    assert!(document["up"]["lost"].as_u64().is_some_and(|lost| lost > 0), "{document}");
+    assert_eq!(document["down"]["lost"], 0);
+    let again = shared(&folder, "again", "0 link down\n0.5 link up\n");
+    let until = "until ping -c1 -W1 192.0.2.2; do :; done";
+    let Some(output) = wire(["--trace", &again, "--", "sh", "-c", until]) else { return };
+    assert!(output.status.success(), "{}", stderr(&output));
 }
