@@ -100,7 +100,8 @@ pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
     let wanted = |line: &&str| {
         // Some lines of clap's message do not help and are left out, such as the tip on how to pass
         // an argument that begins like an option.
-        let other = ["Usage:", "For more information", "tip: to pass"];
+        // The second line of a usage begins with the program's name.
+        let other = ["Usage:", "onramp wire <", "For more information", "tip: to pass"];
         !(line.is_empty() || other.iter().any(|start| line.starts_with(start)))
     };
     let is_tip = |line: &&str| line.starts_with("tip: ");

@@ -1,24 +1,24 @@
 //! The command `onramp wire`: runs a client, and a server if asked, at the two ends of a link that
 //! behaves as its qdiscs say.
 
+mod control;
+mod programs;
+mod set;
 mod trace;
 
-use std::ffi::OsString;
-use std::fmt::{self, Write as _};
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::thread;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
-use onramp_core::{Clock as _, Setup};
-use onramp_dev::MonotonicClock;
-use onramp_wire::{
-    CLIENT, CLIENT6, Options, PLAIN, PROFILES, Profile, SERVER, SERVER6, Space, Wire, series,
-};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use anyhow::{Result, anyhow};
+use onramp_core::Setup;
+use onramp_wire::{Options, PLAIN, PROFILES, Profile, Wire, series};
 
+use self::control::Socket;
+use self::programs::{End, await_listener, code};
 use crate::error::{Ended, usage};
 use crate::output::{self, Output};
 use crate::report::{json, wire as report};
@@ -30,10 +30,12 @@ use crate::{error, setup};
 /// The client runs in a network namespace of its own. Its only link, wire0 (192.0.2.1,
 /// 2001:db8::1), leads to another namespace, 192.0.2.2 and 2001:db8::2, where the server runs; if
 /// there is no server, that end still answers ping. Client and server find the address of the other
-/// end in the environment variables ONRAMP_PEER and ONRAMP_PEER6. The client starts when the server
+/// end in the environment variables ONRAMP_PEER and ONRAMP_PEER6. While they run, `onramp wire set`
+/// changes the link. The client starts when the server
 /// listens for TCP or UDP, or after five seconds. The programs reach nothing outside the two
 /// namespaces. The command ends with the client, and with its exit code; then it ends the server.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
 Examples:
   onramp wire --profile lte -- sh
@@ -43,6 +45,8 @@ Examples:
   onramp wire --up 'cake bandwidth 5mbit' --down 'cake bandwidth 50mbit' \\
       --then 'netem delay 15ms' -- sh")]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    running: Option<OfRunning>,
     /// The qdisc in both directions, in the syntax of tc [default: pfifo limit 1000]
     #[arg(long, value_name = "QDISC", conflicts_with = "setup")]
     qdisc: Option<String>,
@@ -94,8 +98,20 @@ pub(crate) struct Args {
     commands: Vec<OsString>,
 }
 
+/// The commands for wires that run.
+#[derive(Debug, clap::Subcommand)]
+enum OfRunning {
+    Set(set::Args),
+    List(set::ListArgs),
+}
+
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<()> {
+    match &args.running {
+        Some(OfRunning::Set(args)) => return set::run(args),
+        Some(OfRunning::List(args)) => return set::list(args),
+        None => {}
+    }
     if args.profiles {
         return output::print(&profiles());
     }
@@ -105,6 +121,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let output = args.json.as_deref().map(Output::new).transpose()?;
     let (client, server) = commands(&args.commands)?;
     let options = options(&args)?;
+    // In the namespace, the user has another number.
+    let folders = control::folders();
     onramp_wire::enter()?;
     // The client decides what a signal does; this program ends with the client.
     let signals = Signals::listen()?;
@@ -112,16 +130,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if let Some(why) = wire.fallback().filter(|_| !args.quiet) {
         error::tell(&format!("{why}; the ends are veth pairs with packet sockets instead of TAPs"));
     }
-    let mut server = server.map(|words| start(wire.server(), words, End::Server)).transpose()?;
-    if let Some(server) = &mut server {
-        await_listener(wire.server(), server, &signals)?;
-    }
-    signals.check()?;
-    wire.begin();
-    let mut client = start(wire.client(), client, End::Client)?;
-    let status = signals.wait(&mut client.child)?;
-    // The server ends before the count is made.
-    drop((client, server));
+    let status = carry(&wire, client, server, &folders, &signals)?;
     let broken = wire.error();
     let carried = wire.cut();
     let mut done = Vec::new();
@@ -156,61 +165,42 @@ impl Ends {
     }
 }
 
-/// How long the client waits for the server to listen, and how often the command looks.
-const PATIENCE: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(5);
-/// How long a program has to end after SIGTERM.
-const GRACE: Duration = Duration::from_secs(2);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Client,
-    Server,
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Self::Client { "the client" } else { "the server" })
+/// Runs the two programs at the ends of the wire, and lets other commands change the wire meanwhile.
+/// Returns how the client ended.
+fn carry(
+    wire: &Wire,
+    client: &[OsString],
+    server: Option<&[OsString]>,
+    folders: &[PathBuf],
+    signals: &Signals,
+) -> Result<ExitStatus> {
+    let socket = Socket::open(folders);
+    if let Err(error) = &socket {
+        error::tell(&format!("`onramp wire set` cannot change this wire: {error}"));
     }
-}
-
-/// A program at an end of the wire. Dropping the value ends the program: it has some time after a
-/// SIGTERM, and is killed then. The programs that a server has started end with it.
-struct Running {
-    child: Child,
-    end: End,
-}
-
-impl Running {
-    fn has_ended(&mut self) -> bool {
-        self.child.try_wait().is_ok_and(|status| status.is_some())
-    }
-
-    /// Sends a signal to the program. An error would mean that the program has just ended.
-    fn tell(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.child);
-        let _ = match self.end {
-            End::Client => kill_process(pid, signal),
-            End::Server => kill_process_group(pid, signal),
-        };
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if !self.has_ended() {
-            self.tell(Signal::TERM);
-            let mut waited = Duration::ZERO;
-            while waited < GRACE && !self.has_ended() {
-                thread::sleep(LOOK);
-                waited += LOOK;
-            }
+    let socket = socket.ok();
+    let path = socket.as_ref().map(Socket::path);
+    let named = client.join(OsStr::new(" "));
+    thread::scope(|scope| {
+        let (stop, stopped) = UnixStream::pair()?;
+        if let Some(socket) = &socket {
+            let serve = move || socket.serve(wire, &named.to_string_lossy(), &stopped);
+            thread::Builder::new().name("control".to_owned()).spawn_scoped(scope, serve)?;
         }
-        if self.end == End::Server || !self.has_ended() {
-            self.tell(Signal::KILL);
+        let start = |space, words, end| programs::start(space, words, end, path);
+        let mut server =
+            server.map(|words| start(wire.server(), words, End::Server)).transpose()?;
+        if let Some(server) = &mut server {
+            await_listener(wire.server(), server, signals)?;
         }
-        let _ = self.child.wait();
-    }
+        signals.check()?;
+        wire.begin();
+        let mut client = start(wire.client(), client, End::Client)?;
+        let status = signals.wait(&mut client.child)?;
+        // The server ends before the count is made.
+        drop((client, server, stop));
+        Ok(status)
+    })
 }
 
 /// Splits the words behind the options into the client's command and the server's.
@@ -298,56 +288,6 @@ fn profiles() -> String {
         );
     }
     text
-}
-
-/// Starts a command at one end of the wire.
-fn start(space: &Space, words: &[OsString], end: End) -> Result<Running> {
-    let [first, rest @ ..] = words else { return Err(usage("a command is missing")) };
-    let mut command = Command::new(first);
-    let peer = match end {
-        End::Client => (SERVER, SERVER6),
-        End::Server => (CLIENT, CLIENT6),
-    };
-    command.args(rest).env("ONRAMP_PEER", peer.0.to_string());
-    command.env("ONRAMP_PEER6", peer.1.to_string());
-    if end == End::Server {
-        // The terminal belongs to the client: its input, and Ctrl-C.
-        command.stdin(Stdio::null()).process_group(0);
-    }
-    let spawned = space.spawn(command).map(|child| Running { child, end });
-    spawned.with_context(|| format!("{end}: cannot run {}", first.display()))
-}
-
-/// Waits until the server listens, at most [`PATIENCE`], and says so if it does not.
-fn await_listener(space: &Space, server: &mut Running, signals: &Signals) -> Result<()> {
-    let end = MonotonicClock.now() + PATIENCE;
-    while !space.has_listener() {
-        if let Some(status) = server.child.try_wait()? {
-            if !status.success() {
-                let code = code(status);
-                error::tell(&format!(
-                    "the server ended with exit code {code} before the client started"
-                ));
-            }
-            return Ok(());
-        }
-        if MonotonicClock.now() > end {
-            let seconds = PATIENCE.as_secs();
-            error::tell(&format!(
-                "the server does not listen after {seconds} s; the client starts all the same"
-            ));
-            return Ok(());
-        }
-        signals.check()?;
-        thread::sleep(LOOK);
-    }
-    Ok(())
-}
-
-/// Returns the exit code with which a shell reports how a program ended.
-fn code(status: ExitStatus) -> u8 {
-    let signal = || 128 + status.signal().unwrap_or_default();
-    u8::try_from(status.code().unwrap_or_else(signal)).unwrap_or(u8::MAX)
 }
 
 #[cfg(test)]

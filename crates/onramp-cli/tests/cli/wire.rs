@@ -210,6 +210,11 @@ fn what_is_wrong_is_told_in_a_line() {
     fs::write(&tree, lines).expect("it is ours");
     let line = format!("wire --setup {tree} --trace {file} -- true");
     assert_fails(&run(&line), 1, &[&file, "line 1: rate 1mbit: the tree has no tbf"]);
+    assert_fails(&run("wire set"), 2, &["what changes"]);
+    assert_fails(&run("wire set rate 1"), 2, &["set: rate 1", "unit"]);
+    assert_fails(&run("wire set --qdisc fifo"), 2, &["--qdisc: ", "fifo"]);
+    assert_fails(&run("wire set --wire /no/such link up"), 1, &["no wire runs at /no/such"]);
+    assert_fails(&run("wire --qdisc fq set link up"), 2, &["'set' found; try"]);
     assert_fails(&run("wire -- true --"), 2, &["the server's command is missing"]);
     assert_fails(&run("wire -- -- true"), 2, &["the client's command is missing"]);
 }
@@ -401,4 +406,82 @@ fn a_trace_cuts_the_link() {
     let until = "until ping -c1 -W1 192.0.2.2; do :; done";
     let Some(output) = wire(["--trace", &again, "--", "sh", "-c", until]) else { return };
     assert!(output.status.success(), "{}", stderr(&output));
+}
+
+/// The client's script changes its own wire, and other commands find it.
+#[test]
+fn a_wire_is_changed_while_it_runs() {
+    if !has("ping") {
+        return;
+    }
+    let onramp = program().display();
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let temporary = folder.path().display();
+    let script = format!(
+        "set -e; test -S \"$ONRAMP_WIRE\"; {onramp} wire list
+         {onramp} wire set --qdisc 'netem delay 30ms'
+         ping -c2 -i0.2 $ONRAMP_PEER
+         {onramp} wire set up delay 60ms link up; {onramp} wire list
+         {onramp} wire set up link down
+         ping -c1 -W1 $ONRAMP_PEER && exit 9
+         ! {onramp} wire set --wire 0 rate 1mbit
+         {onramp} wire set --wire $(basename $ONRAMP_WIRE .sock) link up; ping -c1 $ONRAMP_PEER"
+    );
+    let words = ["--qdisc", "pfifo limit 77", "--json", "-", "--", "sh", "-c", &script];
+    let run = || {
+        let mut command = ordinary(words);
+        command.env("TMPDIR", folder.path()).env_remove("XDG_RUNTIME_DIR");
+        command.output().expect("the program runs")
+    };
+    if wire(["--", "true"]).is_none() {
+        return;
+    }
+    let output = run();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", stderr(&output));
+    assert!(stderr(&output).contains("no wire 0 runs"), "{}", stderr(&output));
+    let (before, after) = text.split_once("rtt min/avg/max/mdev = ").expect("a summary");
+    assert!(before.contains("up    qdisc add") && before.contains("down  qdisc add"), "{text}");
+    assert_eq!(before.matches("pfifo limit 77").count(), 2, "{text}");
+    let least: f64 = after.split('/').next().and_then(|n| n.parse().ok()).expect("a number");
+    assert!(least >= 60.0, "{text}");
+    assert!(after.contains("netem delay 60ms") && after.contains("netem delay 30ms"), "{text}");
+    let document = document(&output);
+    assert_conserved(&document);
+    assert!(document["up"]["lost"].as_u64().is_some_and(|lost| lost > 0), "{document}");
+    // The socket is gone, in a folder that is its user's alone.
+    let sockets: Vec<_> = fs::read_dir(&folder).expect("a folder").flatten().collect();
+    assert_eq!(sockets.len(), 1, "{sockets:?}");
+    let left = fs::metadata(sockets[0].path()).expect("a folder").permissions().mode();
+    assert_eq!(left & 0o777, 0o700);
+    assert_eq!(fs::read_dir(sockets[0].path()).expect("a folder").count(), 0, "{temporary}");
+}
+
+/// What a killed wire leaves behind does not block later ones.
+#[test]
+fn a_socket_that_is_left_behind_is_removed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let in_folder = |words: &[&str]| {
+        let mut command = ordinary(words.iter().copied());
+        command.env("TMPDIR", folder.path()).env_remove("XDG_RUNTIME_DIR");
+        command.output().expect("the program runs")
+    };
+    if wire(["--", "true"]).is_none() {
+        return;
+    }
+    let killed = in_folder(&["--", "sh", "-c", "kill -9 $PPID; sleep 1"]);
+    assert!(!killed.status.success());
+    let sockets = || {
+        let folders = fs::read_dir(&folder).expect("a folder").flatten();
+        let files = folders.flat_map(|folder| fs::read_dir(folder.path()).expect("a folder"));
+        files.count()
+    };
+    assert_eq!(sockets(), 1);
+    let listed = in_folder(&["list"]);
+    assert!(listed.status.success() && listed.stdout.is_empty(), "{}", stderr(&listed));
+    assert_eq!(sockets(), 0);
+    let alone = in_folder(&["set", "rate", "1mbit"]);
+    assert_fails(&alone, 1, &["no wire runs"]);
 }

@@ -1,0 +1,229 @@
+//! How other commands reach a wire that runs: a socket that only the wire's user may use.
+//!
+//! A request is a line of JSON, and so is the answer: `{"change": {"up": [WORDS...], "down": [...]}}`
+//! with lists of words as [`Change::read`] reads them, or `{"show": {}}`. An answer with `error`
+//! says why nothing was done.
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{env, process, thread};
+
+use anyhow::{Result, anyhow, bail};
+use onramp_wire::{Change, Wire};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::geteuid;
+use serde_json::{Value, json};
+
+/// The variable that tells the client's scripts how to reach their wire.
+pub(super) const VARIABLE: &str = "ONRAMP_WIRE";
+
+/// Longest request and longest answer, bytes.
+const LINE_MAX: u64 = 1 << 20;
+/// How long the other side may take to send or to read.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Returns the folders in which wires of this user may have their sockets, best first. Call it
+/// before the program enters a user namespace, in which the user has another number. In a client,
+/// which is in such a namespace, the last one is the folder of its own wire.
+pub(super) fn folders() -> Vec<PathBuf> {
+    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime = runtime.filter(|folder| folder.is_absolute());
+    let user = geteuid().as_raw();
+    let temporary = env::temp_dir().join(format!("onramp-wire-{user}"));
+    let own = env::var_os(VARIABLE).map(PathBuf::from);
+    let own = own.and_then(|path| path.parent().map(Path::to_owned));
+    let own = own.filter(|folder| folder.is_absolute());
+    let mut folders = Vec::new();
+    let runtime = runtime.map(|folder| folder.join("onramp-wire"));
+    for folder in runtime.into_iter().chain([temporary]).chain(own) {
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    folders
+}
+
+/// Makes the folder if it is not there. Fails if another user could use it.
+fn make(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    let there = fs::symlink_metadata(folder)?;
+    if there.is_dir() && there.uid() == geteuid().as_raw() && there.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not a folder of this user alone"))
+}
+
+/// The socket of a wire. Dropping the value removes its file.
+pub(super) struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Socket {
+    /// Opens a socket in the first of the folders in which it is possible.
+    pub(super) fn open(folders: &[PathBuf]) -> Result<Self> {
+        let mut failed = String::new();
+        for folder in folders {
+            let path = folder.join(format!("{}.sock", process::id()));
+            let opened = make(folder).and_then(|()| {
+                // A file of this name is of a program that had this number before, and was killed.
+                drop(fs::remove_file(&path));
+                let listener = UnixListener::bind(&path)?;
+                listener.set_nonblocking(true)?;
+                Ok(listener)
+            });
+            match opened {
+                Ok(listener) => return Ok(Self { listener, path }),
+                Err(error) => failed = format!("{}: {error}", folder.display()),
+            }
+        }
+        bail!(failed)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Answers requests until the other end of `stop` is closed.
+    pub(super) fn serve(&self, wire: &Wire, client: &str, stop: &UnixStream) {
+        loop {
+            let mut both =
+                [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+            let polled = poll(&mut both, None);
+            if !both[1].revents().is_empty() {
+                return;
+            }
+            match polled.map_err(io::Error::from).and_then(|_| self.listener.accept()) {
+                // If the other command is gone, it does not miss the answer.
+                Ok((stream, _)) => drop(answer(&stream, wire, client)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The program has no descriptors left; they may come back.
+                Err(_) => thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // The folder may be gone, with everything in it.
+        drop(fs::remove_file(&self.path));
+    }
+}
+
+fn answer(stream: &UnixStream, wire: &Wire, client: &str) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(LINE_MAX)).read_line(&mut line)?;
+    let done = obey(&line, wire, client).unwrap_or_else(|why| json!({ "error": why }));
+    let mut stream = stream;
+    writeln!(stream, "{done}")
+}
+
+/// Does what a request says, and returns the answer.
+fn obey(line: &str, wire: &Wire, client: &str) -> Result<Value, String> {
+    let request: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    if request.get("show").is_some() {
+        let [up, down] = wire.lines().map_err(|error| error.to_string())?;
+        return Ok(json!({ "client": client, "up": up, "down": down }));
+    }
+    let Some(change) = request.get("change") else {
+        return Err("the request is of another version of onramp".to_owned());
+    };
+    let read = |way: &str| -> Result<Vec<Change>, String> {
+        let lists = change.get(way).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let mut changes = Vec::new();
+        for list in lists {
+            let words = list.as_array().map_or(&[][..], Vec::as_slice);
+            let words: Vec<_> = words.iter().filter_map(Value::as_str).collect();
+            changes.extend(Change::read(&words)?);
+        }
+        Ok(changes)
+    };
+    wire.change(read("up")?, read("down")?).map_err(|error| error.to_string())?;
+    Ok(json!({}))
+}
+
+/// Asks the wire at `path`, and returns its answer.
+pub(super) fn ask(path: &Path, request: &Value) -> Result<Value> {
+    let told = UnixStream::connect(path).and_then(|mut stream| {
+        stream.set_read_timeout(Some(2 * PATIENCE))?;
+        writeln!(stream, "{request}")?;
+        let mut line = String::new();
+        BufReader::new(stream.take(LINE_MAX)).read_line(&mut line)?;
+        Ok(line)
+    });
+    let name = path.display();
+    let line = told.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            anyhow!("no wire runs at {name}; `onramp wire list` lists those that run")
+        }
+        _ => anyhow!("cannot ask the wire at {name}: {error}"),
+    })?;
+    let answer: Value = serde_json::from_str(&line)
+        .map_err(|_| anyhow!("the wire at {name} has ended before it answered"))?;
+    match answer.get("error").and_then(Value::as_str) {
+        Some(why) => bail!("{why}"),
+        None => Ok(answer),
+    }
+}
+
+/// A wire that runs.
+pub(super) struct Found {
+    /// Number of the process of `onramp wire`.
+    pub(super) pid: String,
+    pub(super) path: PathBuf,
+}
+
+/// Finds the wires of this user that run. Removes the sockets of wires that were killed.
+pub(super) fn running() -> Vec<Found> {
+    let mut found = Vec::new();
+    for folder in folders() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let pid = entry.file_name().to_string_lossy().strip_suffix(".sock").map(str::to_owned);
+            let Some(pid) = pid else { continue };
+            match UnixStream::connect(&path) {
+                Ok(_) => found.push(Found { pid, path }),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    drop(fs::remove_file(&path));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+    found
+}
+
+/// Finds the wire that the user means: by its number or the path of its socket, or the one of
+/// which this program is a part, or the only one that runs.
+pub(super) fn find(named: Option<&str>) -> Result<PathBuf> {
+    let own = env::var(VARIABLE).ok().filter(|own| !own.is_empty());
+    if let Some(name) = named.or(own.as_deref()) {
+        if name.contains('/') {
+            return Ok(PathBuf::from(name));
+        }
+        let found = running().into_iter().find(|found| found.pid == name);
+        let found = found.map(|found| found.path);
+        return found.ok_or_else(|| {
+            anyhow!("no wire {name} runs; `onramp wire list` lists those that run")
+        });
+    }
+    match &running()[..] {
+        [] => bail!("no wire runs: start one, such as `onramp wire --profile lte -- sh`"),
+        [only] => Ok(only.path.clone()),
+        several => {
+            let pids: Vec<_> = several.iter().map(|found| &*found.pid).collect();
+            bail!("several wires run: choose one with --wire {}", pids.join(" or --wire "))
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The programs at the two ends of a wire.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use onramp_core::Clock as _;
+use onramp_dev::MonotonicClock;
+use onramp_wire::{CLIENT, CLIENT6, SERVER, SERVER6, Space};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use super::control::VARIABLE;
+use crate::error::{self, usage};
+use crate::signals::Signals;
+
+/// How long the client waits for the server to listen, and how often the command looks.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(5);
+/// How long a program has to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Client,
+    Server,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Client { "the client" } else { "the server" })
+    }
+}
+
+/// A program at an end of the wire. Dropping the value ends the program: it has some time after a
+/// SIGTERM, and is killed then. The programs that a server has started end with it.
+pub(super) struct Running {
+    pub(super) child: Child,
+    end: End,
+}
+
+impl Running {
+    fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+
+    /// Sends a signal to the program. An error would mean that the program has just ended.
+    fn tell(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        let _ = match self.end {
+            End::Client => kill_process(pid, signal),
+            End::Server => kill_process_group(pid, signal),
+        };
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.has_ended() {
+            self.tell(Signal::TERM);
+            let mut waited = Duration::ZERO;
+            while waited < GRACE && !self.has_ended() {
+                thread::sleep(LOOK);
+                waited += LOOK;
+            }
+        }
+        if self.end == End::Server || !self.has_ended() {
+            self.tell(Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts a command at one end of the wire, which `socket` changes.
+pub(super) fn start(
+    space: &Space,
+    words: &[OsString],
+    end: End,
+    socket: Option<&Path>,
+) -> Result<Running> {
+    let [first, rest @ ..] = words else { return Err(usage("a command is missing")) };
+    let mut command = Command::new(first);
+    let peer = match end {
+        End::Client => (SERVER, SERVER6),
+        End::Server => (CLIENT, CLIENT6),
+    };
+    command.args(rest).env("ONRAMP_PEER", peer.0.to_string());
+    command.env("ONRAMP_PEER6", peer.1.to_string());
+    match socket {
+        Some(path) => command.env(VARIABLE, path),
+        None => command.env_remove(VARIABLE),
+    };
+    if end == End::Server {
+        // The terminal belongs to the client: its input, and Ctrl-C.
+        command.stdin(Stdio::null()).process_group(0);
+    }
+    let spawned = space.spawn(command).map(|child| Running { child, end });
+    spawned.with_context(|| format!("{end}: cannot run {}", first.display()))
+}
+
+/// Waits until the server listens, at most [`PATIENCE`], and says so if it does not.
+pub(super) fn await_listener(space: &Space, server: &mut Running, signals: &Signals) -> Result<()> {
+    let end = MonotonicClock.now() + PATIENCE;
+    while !space.has_listener() {
+        if let Some(status) = server.child.try_wait()? {
+            if !status.success() {
+                let code = code(status);
+                error::tell(&format!(
+                    "the server ended with exit code {code} before the client started"
+                ));
+            }
+            return Ok(());
+        }
+        if MonotonicClock.now() > end {
+            let seconds = PATIENCE.as_secs();
+            error::tell(&format!(
+                "the server does not listen after {seconds} s; the client starts all the same"
+            ));
+            return Ok(());
+        }
+        signals.check()?;
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Returns the exit code with which a shell reports how a program ended.
+pub(super) fn code(status: ExitStatus) -> u8 {
+    let signal = || 128 + status.signal().unwrap_or_default();
+    u8::try_from(status.code().unwrap_or_else(signal)).unwrap_or(u8::MAX)
+}
