@@ -10,6 +10,7 @@ mod limits;
 mod machine;
 mod netns;
 mod output;
+mod pcapng;
 mod progress;
 mod reference;
 mod replay;

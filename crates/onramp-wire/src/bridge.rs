@@ -15,7 +15,7 @@ use onramp_dev::MonotonicClock;
 
 use crate::change::Change;
 use crate::edit::EditError;
-use crate::way::{Direction, Way};
+use crate::way::{Direction, Watch, Way};
 
 /// What another thread asks of the bridge's thread.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ enum Command {
     /// Change one direction (0 or 1).
     Change(usize, Vec<Change>, Sender<Result<(), EditError>>),
     Begin,
+    Watch([Box<dyn Watch>; 2]),
     Describe(Sender<[Vec<String>; 2]>),
     Count(Sender<[Direction; 2]>),
 }
@@ -86,6 +87,12 @@ impl Bridge {
     /// anew. Before, steps are not made, and nothing passes a schedule.
     pub fn begin(&self) {
         self.ask(Command::Begin);
+    }
+
+    /// Tells `watches` of all frames from now on, one for each direction. They are dropped when the
+    /// bridge has [stopped](Self::stop).
+    pub fn watch(&self, watches: [Box<dyn Watch>; 2]) {
+        self.ask(Command::Watch(watches));
     }
 
     /// Returns the lines of `tc` that describe the qdiscs of each direction at present.
@@ -199,6 +206,9 @@ fn obey(ways: &mut [Way; 2], asked: &Receiver<Command>) -> io::Result<bool> {
                 let _ = tell.send(ways[way].change(&changes)?);
             }
             Ok(Command::Begin) => ways.iter_mut().try_for_each(Way::begin)?,
+            Ok(Command::Watch(watches)) => {
+                ways.iter_mut().zip(watches).for_each(|(way, watch)| way.watch(watch));
+            }
             Ok(Command::Describe(tell)) => {
                 let _ = tell.send([ways[0].lines(), ways[1].lines()]);
             }

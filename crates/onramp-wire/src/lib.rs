@@ -53,7 +53,7 @@ pub use self::profile::{PROFILES, Profile, StageError, series};
 pub use self::schedule::Schedule;
 pub use self::space::{Space, SpaceError, enter};
 pub use self::steps::{Steps, Trace, TraceError, Which};
-pub use self::way::{Direction, Way};
+pub use self::way::{Direction, Watch, Way};
 
 /// Address of the client's end, of the block for documentation (RFC 5737).
 pub const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -205,6 +205,12 @@ impl Wire {
             }
         }
         Ok(())
+    }
+
+    /// Tells `up` of all frames from the client, from now on, and `down` of those to it. They are
+    /// dropped when the wire has been [cut](Self::cut).
+    pub fn watch(&self, up: Box<dyn Watch>, down: Box<dyn Watch>) {
+        self.bridge.watch([up, down]);
     }
 
     /// Returns the lines of `tc` that describe the qdiscs at present: first those of frames from

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use onramp_core::qdisc::Dequeue;
-use onramp_core::{Clock, Device, Instant, Setup, Totals, Tree};
+use onramp_core::{Clock, Device, Instant, Setup, Totals, Tree, frame};
 use onramp_dev::{MonotonicClock, Receive};
 use onramp_queue::{Packet, PacketList};
 
@@ -20,6 +20,21 @@ const BATCH: usize = 64;
 /// How far behind the clock a tree may be: when the thread has come late by up to this time, it
 /// asks the tree at the instants that were due, so that a rate is kept. Time beyond it is lost.
 const CATCH_UP_NS: u64 = 5_000_000;
+
+/// Sees the frames of one direction of a wire, in the thread that carries them: so its methods must
+/// be quick and must not block. Use it for captures.
+///
+/// A frame may be a super-frame, and its checksum may be left to the interface.
+pub trait Watch: fmt::Debug + Send {
+    /// A frame came from its sender, with its Ethernet header.
+    fn entered(&mut self, at: Instant, frame: &[u8]);
+
+    /// A frame came to the other end.
+    fn left(&mut self, at: Instant, frame: &[u8]);
+
+    /// No further frame is there at present: what was gathered may be passed on.
+    fn pause(&mut self) {}
+}
 
 /// One direction of a [`Bridge`](crate::Bridge): from a receiver through a tree to a device.
 pub struct Way {
@@ -37,6 +52,7 @@ pub struct Way {
     retry: Option<Instant>,
     /// Number of frames that the device did not take: see [`Direction::refused`].
     refused: u64,
+    watch: Option<Box<dyn Watch>>,
 }
 
 /// What one direction of a bridge has carried and dropped.
@@ -85,8 +101,8 @@ impl Way {
     #[must_use]
     pub fn new(from: Box<dyn Receive>, tree: Tree, cuts: bool, to: Box<dyn Device>) -> Self {
         let (ready, clock, line) = (PacketList::new(), Instant(0), Line::new(tree, cuts));
-        let (due, slack_ns, retry, refused) = (None, 0, None, 0);
-        Self { from, line, to, ready, due, clock, slack_ns, retry, refused }
+        let (due, slack_ns, retry, refused, watch) = (None, 0, None, 0, None);
+        Self { from, line, to, ready, due, clock, slack_ns, retry, refused, watch }
     }
 
     /// Makes a direction with the qdiscs of `setup`, or returns `None` if it has no root.
@@ -132,6 +148,9 @@ impl Way {
         let now = MonotonicClock.now();
         self.dequeue(now)?;
         for packet in received {
+            if let Some(watch) = &mut self.watch {
+                watch.entered(now, packet.payload());
+            }
             self.line.enqueue(packet, now);
         }
         if count > 0 {
@@ -144,6 +163,9 @@ impl Way {
             let refused = done.metas().filter(|meta| meta.drop_reason.is_some()).count();
             self.refused += refused as u64;
         }
+        if let Some(watch) = &mut self.watch {
+            watch.pause();
+        }
         Ok(count == BATCH)
     }
 
@@ -153,7 +175,16 @@ impl Way {
             let earliest = Instant(now.0.saturating_sub(CATCH_UP_NS.saturating_add(self.slack_ns)));
             self.clock = self.clock.max(due).max(earliest);
             match self.line.dequeue(self.clock).map_err(io::Error::other)? {
-                Dequeue::Ready(packet) => self.ready.push_back(packet),
+                Dequeue::Ready(mut packet) => {
+                    if let Some(watch) = &mut self.watch {
+                        if packet.ecn == 3 {
+                            // The device would write the mark only later.
+                            frame::write_ce(&mut packet);
+                        }
+                        watch.left(self.clock, packet.payload());
+                    }
+                    self.ready.push_back(packet);
+                }
                 // A tree that names a time that is over must not keep this loop for ever.
                 Dequeue::NotBefore(at) => self.due = Some(at.max(self.clock.after(1))),
                 Dequeue::Empty => self.due = None,
@@ -175,6 +206,11 @@ impl Way {
         let changed = self.line.change(now, changes);
         self.look(now)?;
         Ok(changed)
+    }
+
+    /// Tells `watch` of all frames from now on.
+    pub(crate) fn watch(&mut self, watch: Box<dyn Watch>) {
+        self.watch = Some(watch);
     }
 
     /// Begins the clock of the trace.

@@ -2,6 +2,7 @@
 //! behaves as its qdiscs say.
 
 mod control;
+mod pcap;
 mod programs;
 mod set;
 mod trace;
@@ -18,6 +19,7 @@ use onramp_core::Setup;
 use onramp_wire::{Options, PLAIN, PROFILES, Profile, Wire, series};
 
 use self::control::Socket;
+use self::pcap::Capture;
 use self::programs::{End, await_listener, code};
 use crate::error::{Ended, usage};
 use crate::output::{self, Output};
@@ -90,6 +92,10 @@ pub(crate) struct Args {
     /// Write what was carried and dropped as JSON (docs/json.md: onramp.wire); - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write every frame that enters or leaves the wire into a file in the format pcapng, for
+    /// Wireshark and tcpdump; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
     /// Do not print what was carried and dropped
     #[arg(long)]
     quiet: bool,
@@ -119,10 +125,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
         return Err(usage("--qdisc has no effect beside --up and --down: leave one of them out"));
     }
     let output = args.json.as_deref().map(Output::new).transpose()?;
+    let pcap = args.pcap.as_deref().map(Output::new).transpose()?;
+    output::distinct(&[("--json", output.as_ref()), ("--pcap", pcap.as_ref())])?;
     let (client, server) = commands(&args.commands)?;
     let options = options(&args)?;
     // In the namespace, the user has another number.
     let folders = control::folders();
+    let pcap = pcap.as_ref().map(Output::stream).transpose()?;
     onramp_wire::enter()?;
     // The client decides what a signal does; this program ends with the client.
     let signals = Signals::listen()?;
@@ -130,10 +139,17 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if let Some(why) = wire.fallback().filter(|_| !args.quiet) {
         error::tell(&format!("{why}; the ends are veth pairs with packet sockets instead of TAPs"));
     }
-    let status = carry(&wire, client, server, &folders, &signals)?;
+    let capture = pcap.map(Capture::start).transpose()?;
+    let capture = capture.map(|(capture, [up, down])| {
+        wire.watch(Box::new(up), Box::new(down));
+        capture
+    });
+    let status = carry(&wire, client, server, &folders, &signals);
     let broken = wire.error();
     let carried = wire.cut();
-    let mut done = Vec::new();
+    let captured = capture.map(Capture::finish);
+    let status = status?;
+    let mut done: Vec<_> = captured.into_iter().collect();
     if !args.quiet && !output.as_ref().is_some_and(Output::is_stdout) {
         error::tell(&report::text(&carried));
     }

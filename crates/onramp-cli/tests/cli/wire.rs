@@ -485,3 +485,39 @@ fn a_socket_that_is_left_behind_is_removed() {
     let alone = in_folder(&["set", "rate", "1mbit"]);
     assert_fails(&alone, 1, &["no wire runs"]);
 }
+
+/// A capture has every frame twice, as it enters and as it leaves, and other programs read it.
+#[test]
+fn a_capture_has_every_frame() {
+    if !has("ping") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let file = folder.path().join("pcap").display().to_string();
+    let ping = ["ping", "-q", "-c3", "-i0.2", "192.0.2.2"];
+    let words = ["--no-offload", "--json", "-", "--pcap", &file, "--"];
+    let Some(output) = wire(words.into_iter().chain(ping)) else { return };
+    assert!(output.status.success(), "{}", stderr(&output));
+    let carried = document(&output);
+    let replayed = run(&format!("replay {file} --qdisc 'pfifo limit 1000' --json -"));
+    assert!(replayed.status.success(), "{}", stderr(&replayed));
+    let read = document(&replayed)["packets"].as_u64().expect("a number");
+    let counts = ["up", "down"].map(|way| {
+        let number = |key: &str| carried[way][key].as_u64().expect("a number");
+        number("packets") + number("sent")
+    });
+    // Frames that the kernel sent before the capture began are not in it.
+    assert!((12..=counts.iter().sum()).contains(&read), "{read} of {counts:?}");
+    if has("tcpdump") {
+        let output = Command::new("tcpdump").args(["-nr", &file, "icmp"]).output();
+        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let text = text.expect("it runs");
+        assert_eq!(text.lines().count(), 12, "{text}");
+    }
+    let line = format!("wire --json {file} --pcap {file} -- true");
+    assert_fails(&run(&line), 2, &["--json and --pcap name the same file"]);
+    assert_fails(&run("wire --pcap /no/such/x -- true"), 1, &["/no/such"]);
+    let Some(output) = wire(["--quiet", "--pcap", "/dev/full", "--", "true"]) else { return };
+    assert_fails(&output, 1, &["/dev/full"]);
+}
