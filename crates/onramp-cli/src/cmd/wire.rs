@@ -40,7 +40,7 @@ use crate::{error, setup};
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
 Examples:
-  onramp wire --profile lte -- sh
+  onramp wire --profile lte --set 'loss 1%' -- sh
   onramp wire --qdisc 'netem delay 20ms rate 10mbit' -- ping -c 3 192.0.2.2
   onramp wire --qdisc 'netem loss 2%' -- iperf3 -c 192.0.2.2 -- iperf3 -s
   onramp wire --trace tunnel.trace -- ping -c 30 192.0.2.2
@@ -73,6 +73,10 @@ pub(crate) struct Args {
     /// A file with lines of tc, for both directions, such as `qdisc add dev wire root fq`
     #[arg(long, value_name = "FILE")]
     setup: Option<PathBuf>,
+    /// Another value for a property of the link, in the words of `onramp wire set`, such as `rate
+    /// 1mbit` or `down loss 2%`. May be given several times
+    #[arg(long, value_name = "CHANGE")]
+    set: Vec<String>,
     #[command(flatten)]
     traces: trace::Traces,
     /// Largest packet in bytes, without the Ethernet header, 1280 to 65521
@@ -129,6 +133,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     output::distinct(&[("--json", output.as_ref()), ("--pcap", pcap.as_ref())])?;
     let (client, server) = commands(&args.commands)?;
     let options = options(&args)?;
+    let [up, down] = set::at_start(&args.set)?;
     // In the namespace, the user has another number.
     let folders = control::folders();
     let pcap = pcap.as_ref().map(Output::stream).transpose()?;
@@ -139,6 +144,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if let Some(why) = wire.fallback().filter(|_| !args.quiet) {
         error::tell(&format!("{why}; the ends are veth pairs with packet sockets instead of TAPs"));
     }
+    wire.change(up, down).map_err(|error| usage(format!("--set: {error}")))?;
     let capture = pcap.map(Capture::start).transpose()?;
     let capture = capture.map(|(capture, [up, down])| {
         wire.watch(Box::new(up), Box::new(down));

@@ -210,6 +210,7 @@ fn what_is_wrong_is_told_in_a_line() {
     fs::write(&tree, lines).expect("it is ours");
     let line = format!("wire --setup {tree} --trace {file} -- true");
     assert_fails(&run(&line), 1, &[&file, "line 1: rate 1mbit: the tree has no tbf"]);
+    assert_fails(&run("wire --set 'rate 1' -- true"), 2, &["--set: rate 1", "unit"]);
     assert_fails(&run("wire set"), 2, &["what changes"]);
     assert_fails(&run("wire set rate 1"), 2, &["set: rate 1", "unit"]);
     assert_fails(&run("wire set --qdisc fifo"), 2, &["--qdisc: ", "fifo"]);
@@ -353,6 +354,7 @@ fn tcp_passes_at_the_rate() {
     let links = [
         (&["--trace", &mahimahi, "--then", "netem delay 2ms"][..], "100K", 1.17),
         (&["--trace", &steps], "100K", 0.96),
+        (&["--profile", "lte", "--set", "up rate 1mbit delay 1ms"], "100K", 0.96),
         // 1,448 of each 1,514 bytes are data.
         (&["--qdisc", "netem delay 20ms rate 10mbit"], "1M", 9.6),
         (&["--qdisc", "cake bandwidth 100mbit", "--then", "netem delay 2ms"], "5M", 97.0),
@@ -430,7 +432,7 @@ fn a_wire_is_changed_while_it_runs() {
     );
     let words = ["--qdisc", "pfifo limit 77", "--json", "-", "--", "sh", "-c", &script];
     let run = || {
-        let mut command = ordinary(words);
+        let mut command = ordinary(Tun::Open, words).expect("an open TUN is always possible");
         command.env("TMPDIR", folder.path()).env_remove("XDG_RUNTIME_DIR");
         command.output().expect("the program runs")
     };
@@ -464,7 +466,8 @@ fn a_socket_that_is_left_behind_is_removed() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
     let in_folder = |words: &[&str]| {
-        let mut command = ordinary(words.iter().copied());
+        let mut command =
+            ordinary(Tun::Open, words.iter().copied()).expect("an open TUN is always possible");
         command.env("TMPDIR", folder.path()).env_remove("XDG_RUNTIME_DIR");
         command.output().expect("the program runs")
     };

@@ -72,15 +72,8 @@ impl Args {
             let stages: Vec<_> = stages.map(|stage| &**stage).collect();
             list.push(checked(&format!("qdisc {}", stages.join(" then ")), option)?);
         }
-        let (which, words) = match &self.words[..] {
-            [] => (None, &[][..]),
-            [first, rest @ ..] => match Which::read(first) {
-                Some(which) => (Some(which), rest),
-                None => (Some(Which::Both), &self.words[..]),
-            },
-        };
-        if let Some(which) = which {
-            let words = checked(&words.join(" "), "set")?;
+        if !self.words.is_empty() {
+            let (which, words) = directed(&self.words.join(" "), "set")?;
             for (list, _) in lists.iter_mut().zip(which.each()).filter(|(_, is_its)| *is_its) {
                 list.push(words.clone());
             }
@@ -93,11 +86,36 @@ impl Args {
     }
 }
 
+/// Reads `up`, `down` or `both`, if the text begins so, and the words of a change.
+fn directed(text: &str, option: &str) -> Result<(Which, Vec<String>)> {
+    let mut words = text.split_ascii_whitespace();
+    let which = words.clone().next().and_then(Which::read);
+    if which.is_some() {
+        words.next();
+    }
+    let rest: Vec<_> = words.collect();
+    Ok((which.unwrap_or(Which::Both), checked(&rest.join(" "), option)?))
+}
+
 /// Returns the words of a text that are a change.
 fn checked(text: &str, option: &str) -> Result<Vec<String>> {
     let words: Vec<_> = text.split_ascii_whitespace().collect();
     Change::read(&words).map_err(|why| usage(format!("{option}: {why}")))?;
     Ok(words.into_iter().map(str::to_owned).collect())
+}
+
+/// Returns the changes of both directions, first up, that the options `--set` ask for.
+pub(super) fn at_start(options: &[String]) -> Result<[Vec<Change>; 2]> {
+    let mut changes = [Vec::new(), Vec::new()];
+    for text in options {
+        let (which, words) = directed(text, "--set")?;
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let read = Change::read(&words).map_err(usage)?;
+        for (list, _) in changes.iter_mut().zip(which.each()).filter(|(_, is_its)| *is_its) {
+            list.extend(read.iter().cloned());
+        }
+    }
+    Ok(changes)
 }
 
 /// Runs `onramp wire set`.
