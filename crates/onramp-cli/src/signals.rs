@@ -103,12 +103,12 @@ impl Signals {
         }
     }
 
-    /// Waits for one of the signals, for at most `time`. Returns whether one came.
+    /// Waits for one of the signals, for at most `time`, and takes it. Returns whether one came.
     pub(crate) fn within(&self, time: Duration) -> Result<bool> {
         let mut heard = [PollFd::new(&self.heard, PollFlags::IN)];
         let time = Timespec::try_from(time)?;
         match poll(&mut heard, Some(&time)) {
-            Ok(count) => Ok(count > 0),
+            Ok(_) => Ok(self.heard.read_signal()?.is_some()),
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
         }
