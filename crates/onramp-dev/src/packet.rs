@@ -15,10 +15,10 @@
 //! | any other error | drops the packet: `DeviceError` |
 //!
 //! The tag of an 802.1Q VLAN may come on top of the MTU, but the tag of an 802.1ad VLAN counts as
-//! part of the packet. An interface that cannot segment, and a kernel that does not know this kind of segmentation,
-//! refuse a super-frame with the errors of the fifth line. If the kernel takes only some segments
-//! of a super-frame that the device cuts itself, the rest of them is dropped for the error's
-//! reason, EAGAIN as `NoBuffers`.
+//! part of the packet. An interface that cannot segment, and a kernel that does not know this kind
+//! of segmentation, refuse a super-frame with the errors of the fifth line. If the kernel takes
+//! only some segments of a super-frame that the device cuts itself, the rest of them is dropped for
+//! the error's reason, EAGAIN as `NoBuffers`.
 //!
 //! While the interface has no carrier, for example because the far end of a veth pair is down, the
 //! kernel drops the frames in front of the interface without an error, unless `bypass` is set; the

@@ -19,12 +19,12 @@
 //! ```
 //!
 //! Each end of the wire is a TAP in a namespace of its own, or one side of a veth pair where
-//! `/dev/net/tun` is missing or closed ([`Ends`]). One thread carries frames from each end through a
-//! [`Tree`] to the other. The client's end is called `wire0` and has
-//! the addresses [`CLIENT`] and [`CLIENT6`]; the server's end is called `wire0`, too, in its
-//! namespace, and has [`SERVER`] and [`SERVER6`]. Nothing has to be cleaned up: the kernel removes
-//! a namespace with its last thread and process, and kills the programs that [`Space::spawn`] has
-//! started when this program ends, also after `kill -9`.
+//! `/dev/net/tun` is missing or closed ([`Ends`]). One thread carries frames from each end through
+//! a [`Tree`] to the other. The client's end is called `wire0` and has the addresses [`CLIENT`] and
+//! [`CLIENT6`]; the server's end is called `wire0`, too, in its namespace, and has [`SERVER`] and
+//! [`SERVER6`]. Nothing has to be cleaned up: the kernel removes a namespace with its last thread
+//! and process, and kills the programs that [`Space::spawn`] has started when this program ends,
+//! also after `kill -9`.
 #![forbid(unsafe_code)]
 
 mod bridge;

@@ -19,6 +19,8 @@
 //! |---|---|---|
 //! | `link` (default) | [`Link`], [`Sender`], devices: threads send through ports | threads, libc |
 //! | `udp` (default) | links over UDP sockets | `link`, sockets |
+//! | `tap` (default) | TUN and TAP devices | `link` |
+//! | `packet` (default) | packet sockets on network interfaces | `link` |
 //! | `tc` (with `link`) | trees of qdiscs, classes and filters, from lines of `tc` | nothing |
 //! | `ebpf` (default) | filters that are eBPF programs | `tc` |
 //!

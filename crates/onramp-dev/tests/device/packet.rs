@@ -3,6 +3,8 @@
 mod bridge;
 mod errors;
 
+use std::process::Command;
+
 use onramp_core::frame::{self, SuperFrame};
 use onramp_core::{Device, Instant};
 use onramp_dev::{PacketOptions, PacketReceiver, PacketSocket, Receive};
@@ -233,6 +235,51 @@ fn vlan_tags_stay() {
                     assert_eq!(came.gso_size, frame.gso_size);
                 }
             }
+        }
+    });
+}
+
+/// An interface that cannot segment drops super-frames that pass by its qdisc. The device cuts them
+/// then; otherwise the kernel does.
+#[test]
+fn what_the_interface_refuses_is_cut() {
+    let set_up = [&PAIR[..], &["ip link set v0 gso_max_size 16384"]].concat();
+    in_namespace("packet::what_the_interface_refuses_is_cut", &set_up, || {
+        for bypass in [true, false] {
+            let (mut device, mut receiver) =
+                (open("v0", PacketOptions { bypass, ..OPTIONS }).0, open("v1", OPTIONS).1);
+            let whole = tcp(true, 20_000, 1_000, 0);
+            let outcome =
+                transmit(&mut device, vec![whole.duplicate(), whole.duplicate()], Instant(1));
+            assert!(outcome.done.iter().all(|(_, reason)| reason.is_none()));
+            for segment in [segments(&whole), segments(&whole)].concat() {
+                let mut came = next(&mut receiver);
+                frame::complete_checksum(&mut came);
+                assert!(came.payload() == segment);
+            }
+            let stats = device.stats();
+            let expected = if bypass { (2, 40) } else { (0, 2) };
+            assert_eq!((stats.segmented.get(), stats.frames.get()), expected);
+        }
+    });
+}
+
+/// The interface is promiscuous as long as a receiver wants it to be.
+#[test]
+fn promiscuous_ends_with_the_receiver() {
+    let count = || {
+        let output = Command::new("ip").args(["-d", "link", "show", "v1"]).output();
+        let text = String::from_utf8(output.expect("ip runs").stdout).expect("text");
+        let (_, rest) = text.split_once("promiscuity ").expect("ip shows it");
+        rest.split(' ').next().map(str::to_owned)
+    };
+    in_namespace("packet::promiscuous_ends_with_the_receiver", &PAIR, || {
+        for promiscuous in [true, false] {
+            let (socket, receiver) = open("v1", PacketOptions { promiscuous, ..OPTIONS });
+            assert_eq!(count().as_deref(), Some(if promiscuous { "1" } else { "0" }));
+            drop(receiver);
+            assert_eq!(count().as_deref(), Some("0"));
+            drop(socket);
         }
     });
 }
