@@ -4,8 +4,8 @@
 //!   message to the kernel.
 //! * [`Loopback`]: hands packets to receivers of the same process, without a copy.
 //! * [`Tap`]: a TUN or TAP device of the kernel, for frames in both directions.
-//! * [`PacketSocket`]: a packet socket (`AF_PACKET`) on a network interface of the kernel, for frames
-//!   in both directions.
+//! * [`PacketSocket`]: a packet socket (`AF_PACKET`) on an interface of the kernel, for frames in
+//!   both directions.
 //! * [`Xdp`]: a queue of a network card, past the kernel's network stack.
 //! * [`Null`]: sends nothing; takes packets at once, or simulates the processor time and the packet
 //!   rate of a network card.

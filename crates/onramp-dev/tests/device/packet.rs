@@ -6,13 +6,13 @@ mod errors;
 use std::process::Command;
 
 use onramp_core::frame::{self, SuperFrame};
-use onramp_core::{Device, Instant};
-use onramp_dev::{PacketOptions, PacketReceiver, PacketSocket, Receive};
+use onramp_core::{Clock, Device, Instant};
+use onramp_dev::{MonotonicClock, PacketOptions, PacketReceiver, PacketSocket, Receive};
 use onramp_queue::{DropReason, Layer, Packet, PacketList};
 
 use crate::common::transmit;
 use crate::namespace::in_namespace;
-use crate::tap::{heap, receive, send, tcp, wait};
+use crate::tap::{PATIENCE_NS, heap, receive, send, tcp, wait};
 
 /// Commands that make a veth pair in which no frames pass but those of the test.
 const PAIR: [&str; 5] = [
@@ -23,7 +23,25 @@ const PAIR: [&str; 5] = [
     "ip link set v1 up",
 ];
 
+/// Waits until the kernel sends frames through the interface. After it has got a carrier, its qdisc
+/// drops frames until the kernel's link watch has run, which also changes what `ip` shows.
+fn await_carrier(name: &str) {
+    let end = MonotonicClock.now().after(PATIENCE_NS);
+    let is_up = || {
+        let output = Command::new("ip").args(["link", "show", name]).output().expect("ip runs");
+        String::from_utf8_lossy(&output.stdout).contains("state UP")
+    };
+    while !is_up() {
+        assert!(MonotonicClock.now() < end, "{name} has no carrier");
+    }
+}
+
 fn open(name: &str, options: PacketOptions) -> (PacketSocket, PacketReceiver) {
+    await_carrier(name);
+    open_as_it_is(name, options)
+}
+
+fn open_as_it_is(name: &str, options: PacketOptions) -> (PacketSocket, PacketReceiver) {
     let mut socket = PacketSocket::open(name, options).expect("root in its namespace may");
     let receiver = socket.receiver().expect("nobody has taken it");
     (socket, receiver)
@@ -353,7 +371,9 @@ fn missed_frames_are_counted() {
         let mut list = PacketList::new();
         for round in 1..=2 {
             (0..100).for_each(|_| send(&mut device, tcp(false, 1_000, 0, 0)));
+            let end = MonotonicClock.now().after(PATIENCE_NS);
             while u64::from(list.len()) + receiver.missed() < 100 * round {
+                assert!(MonotonicClock.now() < end, "some are neither received nor counted");
                 receiver.receive(10, &mut heap, &mut list).expect("it is up");
             }
             let missed = receiver.missed();

@@ -22,7 +22,7 @@ use onramp_queue::{Layer, Packet, PacketList, PartialChecksum};
 use crate::namespace::in_namespace;
 
 /// Longest wait for a packet that must come.
-const PATIENCE_NS: u64 = 20_000_000_000;
+pub(crate) const PATIENCE_NS: u64 = 20_000_000_000;
 
 pub(crate) fn ip(line: &str) {
     let status = Command::new("ip").args(line.split(' ')).status().expect("ip runs");

@@ -8,7 +8,9 @@ use onramp_core::{Device, Instant};
 use onramp_dev::{PacketOptions, PacketReceiver, PacketSocket, Receive};
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use super::{OPTIONS, PAIR, assert_nothing, fate, next, open, pair, tagged};
+use super::{
+    OPTIONS, PAIR, assert_nothing, await_carrier, fate, next, open, open_as_it_is, pair, tagged,
+};
 use crate::common::transmit;
 use crate::namespace::in_namespace;
 use crate::tap::{heap, ip, send, tcp, wait};
@@ -107,13 +109,15 @@ fn an_interface_goes_down_and_away() {
             assert_nothing(&mut receiver);
             ip("link set v1 up");
             assert_nothing(&mut receiver);
+            await_carrier("v0");
         }
         // One that is down can be opened.
         ip("link set v1 down");
-        let (mut late, mut later) = open("v1", OPTIONS);
+        let (mut late, mut later) = open_as_it_is("v1", OPTIONS);
         assert_eq!(fate(&mut late, frame()), dropped);
         assert_nothing(&mut later);
         ip("link set v1 up");
+        await_carrier("v0");
         for receiver in [&mut receiver, &mut later] {
             drain(receiver).expect("it is up");
         }
@@ -169,6 +173,7 @@ fn without_carrier_packets_are_dropped() {
             let reason = done.pop_front().expect("not empty").drop_reason;
             assert_eq!(reason, Some(DropReason::Unreachable));
             ip("link set v1 up");
+            await_carrier("v0");
             send(&mut device, frame);
         }
     });
