@@ -68,7 +68,7 @@ Examples:
     #[command(disable_help_flag = true)]
     Ip(cmd::remote::Words),
     Traffic(cmd::traffic::Args),
-    Wire(cmd::wire::Args),
+    Wire(Box<cmd::wire::Args>),
     Shape(cmd::shape::Args),
     Save(cmd::save::Args),
     Top(cmd::top::Args),
@@ -128,7 +128,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Daemon(args) => cmd::daemon::run(args),
         Command::Traffic(args) => cmd::traffic::run(args),
-        Command::Wire(args) => cmd::wire::run(args),
+        Command::Wire(args) => cmd::wire::run(*args),
         Command::Shape(args) => cmd::shape::run(args),
         Command::Save(args) => cmd::save::run(args),
         Command::Top(args) => cmd::top::run(args),

@@ -2,6 +2,7 @@
 //! behaves as its qdiscs say.
 
 mod control;
+mod forward;
 mod pcap;
 mod programs;
 mod set;
@@ -19,6 +20,7 @@ use onramp_core::Setup;
 use onramp_wire::{Options, PLAIN, PROFILES, Profile, Wire, series};
 
 use self::control::Socket;
+use self::forward::{Door, Forward};
 use self::pcap::Capture;
 use self::programs::{End, await_listener, code};
 use crate::error::{Ended, usage};
@@ -79,6 +81,10 @@ pub(crate) struct Args {
     set: Vec<String>,
     #[command(flatten)]
     traces: trace::Traces,
+    /// A port of this machine's loopback that leads through the wire to the server's end, TCP or
+    /// UDP: 8080:80 connects 127.0.0.1:8080 with port 80. May be given several times
+    #[arg(long, value_name = "[HOST-PORT:]PORT[/udp]")]
+    forward: Vec<Forward>,
     /// Largest packet in bytes, without the Ethernet header, 1280 to 65521
     #[arg(long, value_name = "BYTES", default_value_t = 1_500,
           value_parser = clap::value_parser!(u32).range(1_280..=65_521))]
@@ -134,6 +140,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let (client, server) = commands(&args.commands)?;
     let options = options(&args)?;
     let [up, down] = set::at_start(&args.set)?;
+    let doors = args.forward.iter().map(|forward| Door::open(*forward));
+    let doors = doors.collect::<Result<Vec<_>>>()?;
     // In the namespace, the user has another number.
     let folders = control::folders();
     let pcap = pcap.as_ref().map(Output::stream).transpose()?;
@@ -150,7 +158,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         wire.watch(Box::new(up), Box::new(down));
         capture
     });
-    let status = carry(&wire, client, server, &folders, &signals);
+    let status = carry(&wire, [client, server.unwrap_or_default()], &doors, &folders, &signals);
     let broken = wire.error();
     let carried = wire.cut();
     let captured = capture.map(Capture::finish);
@@ -187,12 +195,12 @@ impl Ends {
     }
 }
 
-/// Runs the two programs at the ends of the wire, and lets other commands change the wire meanwhile.
-/// Returns how the client ended.
+/// Runs the client and, if its command is not empty, the server at the ends of the wire. Meanwhile,
+/// lets other commands change the wire, and forwards ports. Returns how the client ended.
 fn carry(
     wire: &Wire,
-    client: &[OsString],
-    server: Option<&[OsString]>,
+    [client, server]: [&[OsString]; 2],
+    doors: &[Door],
     folders: &[PathBuf],
     signals: &Signals,
 ) -> Result<ExitStatus> {
@@ -202,20 +210,27 @@ fn carry(
     }
     let socket = socket.ok();
     let path = socket.as_ref().map(Socket::path);
-    let named = client.join(OsStr::new(" "));
+    let about = client.join(OsStr::new(" ")).to_string_lossy().into_owned();
+    let (stop, stopped) = UnixStream::pair()?;
     thread::scope(|scope| {
-        let (stop, stopped) = UnixStream::pair()?;
+        let stopped = &stopped;
+        let named = |name: &str| thread::Builder::new().name(name.to_owned());
         if let Some(socket) = &socket {
-            let serve = move || socket.serve(wire, &named.to_string_lossy(), &stopped);
-            thread::Builder::new().name("control".to_owned()).spawn_scoped(scope, serve)?;
+            let serve = || socket.serve(wire, &about, stopped);
+            named("control").spawn_scoped(scope, serve)?;
         }
         let start = |space, words, end| programs::start(space, words, end, path);
-        let mut server =
-            server.map(|words| start(wire.server(), words, End::Server)).transpose()?;
+        let server = Some(server).filter(|words| !words.is_empty());
+        let server = server.map(|words| start(wire.server(), words, End::Server));
+        let mut server = server.transpose()?;
         if let Some(server) = &mut server {
             await_listener(wire.server(), server, signals)?;
         }
         signals.check()?;
+        for door in doors {
+            let serve = || door.serve(wire.client(), stopped);
+            named("forward").spawn_scoped(scope, serve)?;
+        }
         wire.begin();
         let mut client = start(wire.client(), client, End::Client)?;
         let status = signals.wait(&mut client.child)?;

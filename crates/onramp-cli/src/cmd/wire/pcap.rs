@@ -195,9 +195,13 @@ mod tests {
             }
             _ => {}
         };
-        while blocks.next(|block| Ok(more(block, &mut names, &mut seen))).expect("whole").is_some()
-        {
-        }
+        let mut read = || {
+            blocks.next(|block| {
+                more(block, &mut names, &mut seen);
+                Ok(())
+            })
+        };
+        while read().expect("the file is whole").is_some() {}
         assert_eq!(names, ENDS);
         let (request, answer) = (b"request".to_vec(), b"answer..".to_vec());
         let expected = [

@@ -1,0 +1,318 @@
+//! Ports of the machine's loopback that lead to the server's end of a wire (`--forward`).
+//!
+//! The listening sockets are in the machine's network, and the sockets behind them in that of the
+//! client's end: a socket stays in the namespace of the thread that has made it. So everything that
+//! comes in passes the wire, and nothing else of the two networks is joined.
+
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use onramp_core::{Clock as _, Instant};
+use onramp_dev::MonotonicClock;
+use onramp_wire::{SERVER, Space};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::error::tell;
+
+/// Largest number of TCP connections, and of UDP flows, of a forwarded port at a time.
+const MOST: usize = 256;
+/// How long a connection to the server's end may take to be made.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A UDP flow without a datagram in either direction for this time is over.
+const IDLE: Duration = Duration::from_secs(60);
+/// Room for any datagram.
+const DATAGRAM: usize = 1 << 16;
+
+/// A port to forward, as the user writes it: `[HOST-PORT:]PORT[/udp]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Forward {
+    host: u16,
+    port: u16,
+    is_udp: bool,
+}
+
+impl FromStr for Forward {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (ports, is_udp) = match text.split_once('/') {
+            None | Some((_, "tcp")) => (text.split('/').next().unwrap_or_default(), false),
+            Some((ports, "udp")) => (ports, true),
+            Some((_, other)) => return Err(format!("`{other}`: expected tcp or udp")),
+        };
+        let port = |word: &str| {
+            let digits = word.bytes().all(|byte| byte.is_ascii_digit());
+            let number = word.parse().ok().filter(|number| digits && *number != 0_u16);
+            number.ok_or_else(|| format!("`{word}`: expected a port, 1 to 65535"))
+        };
+        let (host, own) = ports.split_once(':').unwrap_or((ports, ports));
+        Ok(Self { host: port(host)?, port: port(own)?, is_udp })
+    }
+}
+
+/// The listening socket of a forwarded port.
+pub(super) struct Door {
+    forward: Forward,
+    socket: Opened,
+}
+
+enum Opened {
+    Tcp(TcpListener),
+    Udp(UdpSocket),
+}
+
+impl Door {
+    /// Opens the port of the machine's loopback.
+    pub(super) fn open(forward: Forward) -> Result<Self> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, forward.host));
+        let opened = || -> io::Result<Opened> {
+            if forward.is_udp {
+                let socket = UdpSocket::bind(address)?;
+                socket.set_nonblocking(true)?;
+                return Ok(Opened::Udp(socket));
+            }
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            Ok(Opened::Tcp(listener))
+        };
+        let failed =
+            |error| anyhow!("--forward: cannot listen at {address}: {error}; name another");
+        Ok(Self { forward, socket: opened().map_err(failed)? })
+    }
+
+    /// Forwards what comes, until the other end of `stop` is closed. Connections go on until the
+    /// program ends.
+    pub(super) fn serve(&self, client: &Space, stop: &UnixStream) {
+        let server = SocketAddrV4::new(SERVER, self.forward.port);
+        match &self.socket {
+            Opened::Tcp(listener) => accept(listener, server, client, stop),
+            Opened::Udp(socket) => {
+                let lost = Flows { socket, server, client, flows: Vec::new(), lost: 0 }.serve(stop);
+                if lost > 0 {
+                    let port = self.forward.host;
+                    tell(&format!("--forward: {lost} datagrams of port {port} were dropped"));
+                }
+            }
+        }
+    }
+}
+
+/// Accepts connections until the other end of `stop` is closed.
+fn accept(listener: &TcpListener, server: SocketAddrV4, client: &Space, stop: &UnixStream) {
+    // Each connection has a copy, and so the number of copies is that of connections.
+    let count = Arc::new(());
+    let mut has_told = false;
+    let mut complain = |why: String| {
+        if !std::mem::replace(&mut has_told, true) {
+            tell(&format!("--forward: a connection to port {} failed: {why}", server.port()));
+        }
+    };
+    loop {
+        let mut both = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        let polled = poll(&mut both, None).map_err(io::Error::from);
+        if !both[1].revents().is_empty() {
+            return;
+        }
+        let near = match polled.and_then(|_| listener.accept()) {
+            Ok((near, _)) => near,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                // The program has no descriptors left; they may come back.
+                complain(error.to_string());
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        if Arc::strong_count(&count) > MOST {
+            complain(format!("there are {MOST} already"));
+            continue;
+        }
+        let far = client.run(|| Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)));
+        let counted = Arc::clone(&count);
+        let body = move |far: Socket| {
+            let _counted = counted;
+            let done = near.set_nonblocking(false).and_then(|()| {
+                far.connect_timeout(&server.into(), PATIENCE)?;
+                join(&near, &far.into())
+            });
+            // The program at the near end sees that the connection is closed.
+            drop(done);
+        };
+        let started = far.and_then(|far| {
+            thread::Builder::new().name("forward".to_owned()).spawn(move || body(far)).map(drop)
+        });
+        if let Err(error) = started {
+            complain(error.to_string());
+        }
+    }
+}
+
+/// Copies the bytes of both directions until both have ended.
+fn join(near: &TcpStream, far: &TcpStream) -> io::Result<()> {
+    thread::scope(|scope| {
+        let back = thread::Builder::new().spawn_scoped(scope, || copy(far, near));
+        match back {
+            Ok(_) => drop(copy(near, far)),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    })
+}
+
+/// Copies until `from` ends, and says so to `to`. An error ends both directions.
+fn copy(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
+    let (mut reader, mut writer) = (from, to);
+    let copied = io::copy(&mut reader, &mut writer);
+    if copied.is_ok() {
+        return to.shutdown(Shutdown::Write);
+    }
+    // Either may be closed already.
+    drop(from.shutdown(Shutdown::Both));
+    drop(to.shutdown(Shutdown::Both));
+    copied.map(drop)
+}
+
+/// The UDP flows of a forwarded port: each sender has a socket at the client's end.
+struct Flows<'f> {
+    socket: &'f UdpSocket,
+    server: SocketAddrV4,
+    client: &'f Space,
+    flows: Vec<Flow>,
+    /// Number of datagrams that were dropped, because there were too many flows or because the
+    /// system had no room.
+    lost: u64,
+}
+
+struct Flow {
+    sender: SocketAddr,
+    far: UdpSocket,
+    last: Instant,
+}
+
+impl Flows<'_> {
+    /// Carries datagrams until the other end of `stop` is closed. Returns the number of those that
+    /// were dropped.
+    fn serve(mut self, stop: &UnixStream) -> u64 {
+        let mut buffer = vec![0; DATAGRAM];
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        loop {
+            let own = [PollFd::new(stop, PollFlags::IN), PollFd::new(self.socket, PollFlags::IN)];
+            let far = self.flows.iter().map(|flow| PollFd::new(&flow.far, PollFlags::IN));
+            let mut all: Vec<_> = own.into_iter().chain(far).collect();
+            // Without a datagram, the loop looks once a second for flows that are over.
+            let polled = poll(&mut all, Some(&second));
+            let ready: Vec<_> = all.iter().map(|fd| !fd.revents().is_empty()).collect();
+            if ready[0] {
+                return self.lost;
+            }
+            if polled.is_err() {
+                continue;
+            }
+            let now = MonotonicClock.now();
+            for index in (0..self.flows.len()).filter(|index| ready[index + 2]) {
+                self.answer(index, &mut buffer, now);
+            }
+            if ready[1] {
+                self.take(&mut buffer, now);
+            }
+            let over = u64::try_from(IDLE.as_nanos()).unwrap_or(u64::MAX);
+            self.flows.retain(|flow| now.since(flow.last) < over);
+        }
+    }
+
+    /// Sends what has come for the sender of a flow.
+    fn answer(&mut self, index: usize, buffer: &mut [u8], now: Instant) {
+        let flow = &mut self.flows[index];
+        // An error says that the server's port is closed; the sender may try again.
+        while let Ok(length) = flow.far.recv(buffer) {
+            flow.last = now;
+            let sent = self.socket.send_to(&buffer[..length], flow.sender);
+            self.lost += u64::from(sent.is_err());
+        }
+    }
+
+    /// Sends what has come from senders.
+    fn take(&mut self, buffer: &mut [u8], now: Instant) {
+        while let Ok((length, sender)) = self.socket.recv_from(buffer) {
+            let flow = self.flow(sender, now);
+            let sent = flow.is_some_and(|flow| flow.far.send(&buffer[..length]).is_ok());
+            self.lost += u64::from(!sent);
+        }
+    }
+
+    /// Returns the flow of a sender, which may be new.
+    fn flow(&mut self, sender: SocketAddr, now: Instant) -> Option<&mut Flow> {
+        let known = self.flows.iter().position(|flow| flow.sender == sender);
+        let index = match known {
+            Some(index) => index,
+            None if self.flows.len() >= MOST => return None,
+            None => {
+                let server = self.server;
+                let far = self.client.run(move || {
+                    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+                    socket.connect(server)?;
+                    socket.set_nonblocking(true)?;
+                    io::Result::Ok(socket)
+                });
+                self.flows.push(Flow { sender, far: far.ok()?, last: now });
+                self.flows.len() - 1
+            }
+        };
+        self.flows[index].last = now;
+        self.flows.get_mut(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_read() {
+        for (text, host, port, is_udp) in [
+            ("80", 80, 80, false),
+            ("8080:80", 8080, 80, false),
+            ("8080:80/tcp", 8080, 80, false),
+            ("53/udp", 53, 53, true),
+            ("5300:53/udp", 5300, 53, true),
+        ] {
+            assert_eq!(text.parse(), Ok(Forward { host, port, is_udp }), "{text}");
+        }
+        for text in ["", "0", "65536", "x", "80:", ":80", "1:2:3", "80/sctp", "80/udp/udp", "+80"] {
+            text.parse::<Forward>().expect_err(text);
+        }
+    }
+
+    /// A direction that has ended leaves the other as it is.
+    #[test]
+    fn each_direction_ends_by_itself() {
+        use std::io::{Read as _, Write as _};
+
+        let pair = || {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+            let one = TcpStream::connect(listener.local_addr().expect("an address"));
+            (one.expect("it connects"), listener.accept().expect("it came").0)
+        };
+        let ((mut client, near), (far, mut server)) = (pair(), pair());
+        thread::scope(|scope| {
+            scope.spawn(|| join(&near, &far).expect("it is copied"));
+            client.write_all(b"question").expect("it is sent");
+            client.shutdown(Shutdown::Write).expect("it is open");
+            let mut asked = String::new();
+            server.read_to_string(&mut asked).expect("the question ends");
+            server.write_all(b"answer").expect("the other direction is open");
+            server.shutdown(Shutdown::Write).expect("it is open");
+            let mut told = String::new();
+            client.read_to_string(&mut told).expect("the answer ends");
+            assert_eq!((&*asked, &*told), ("question", "answer"));
+        });
+    }
+}
