@@ -46,19 +46,19 @@ impl Change {
     ///
     /// # Errors
     ///
-    /// A text that says what is wrong.
-    pub fn read(words: &[&str]) -> Result<Vec<Self>, String> {
+    /// [`EditError`] says what is wrong.
+    pub fn read(words: &[&str]) -> Result<Vec<Self>, EditError> {
         let (mut changes, mut words) = (Vec::new(), words);
         while let [word, rest @ ..] = words {
             let (change, rest) = match (*word, rest) {
                 ("link", ["up", rest @ ..]) => (Self::Link(true), rest),
                 ("link", ["down", rest @ ..]) => (Self::Link(false), rest),
-                ("link", _) => return Err("link: expected up or down".to_owned()),
+                ("link", _) => return Err(EditError("link: expected up or down".to_owned())),
                 ("qdisc", rest) => (Self::qdiscs(rest)?, &[][..]),
                 (word, [value, rest @ ..]) => (Self::Edit(Edit::new(word, value)?), rest),
                 (word, []) => {
                     Edit::new(word, "")?;
-                    return Err(format!("{word}: its value is missing"));
+                    return Err(EditError(format!("{word}: its value is missing")));
                 }
             };
             changes.push(change);
@@ -66,18 +66,19 @@ impl Change {
         }
         if changes.is_empty() {
             let known = Edit::WORDS.join(", ");
-            return Err(format!("expected what changes: {known}, link up, link down, or qdisc"));
+            let why = format!("expected what changes: {known}, link up, link down, or qdisc");
+            return Err(EditError(why));
         }
         Ok(changes)
     }
 
-    fn qdiscs(words: &[&str]) -> Result<Self, String> {
+    fn qdiscs(words: &[&str]) -> Result<Self, EditError> {
         let stages: Vec<_> = words.split(|word| *word == "then").map(|own| own.join(" ")).collect();
         for stage in &stages {
-            Spec::with_units(stage).map_err(|error| error.to_string())?;
+            Spec::with_units(stage).map_err(|error| EditError(error.to_string()))?;
         }
         series(&stages)
             .map(|setup| Self::Qdiscs(Box::new(setup)))
-            .map_err(|error| error.error.to_string())
+            .map_err(|error| EditError(error.error.to_string()))
     }
 }

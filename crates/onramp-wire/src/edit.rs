@@ -70,15 +70,16 @@ impl Edit {
     ///
     /// # Errors
     ///
-    /// A text that says what is wrong with the word or the value.
-    pub fn new(word: &str, value: &str) -> Result<Self, String> {
+    /// [`EditError`] says what is wrong with the word or the value.
+    pub fn new(word: &str, value: &str) -> Result<Self, EditError> {
         let Some(word) = Word::ALL.into_iter().find(|known| known.name() == word) else {
             let known = Self::WORDS.join(", ");
-            return Err(format!("`{word}` is not a property of a link: expected one of {known}"));
+            let why = format!("`{word}` is not a property of a link: expected one of {known}");
+            return Err(EditError(why));
         };
         let name = word.name();
         if value.is_empty() || value.contains(char::is_whitespace) {
-            return Err(format!("{name}: expected one value"));
+            return Err(EditError(format!("{name}: expected one value")));
         }
         let tried = match word {
             Word::Rate => format!("tbf rate {value} burst 1514 limit 32000"),
@@ -86,10 +87,11 @@ impl Edit {
             Word::Jitter => format!("netem delay 1ms {value}"),
             Word::Loss => format!("netem loss {value}"),
         };
-        Spec::with_units(&tried).map_err(|error| format!("{name} {value}: {error}"))?;
+        Spec::with_units(&tried).map_err(|error| EditError(format!("{name} {value}: {error}")))?;
         // Without a unit, `tc` would take the number for microseconds.
         if word == Word::Jitter && value.bytes().all(|byte| byte.is_ascii_digit()) && value != "0" {
-            return Err(format!("jitter {value}: the unit is missing, such as {value}ms"));
+            let why = format!("jitter {value}: the unit is missing, such as {value}ms");
+            return Err(EditError(why));
         }
         Ok(Self { word, value: value.to_owned() })
     }
@@ -246,7 +248,7 @@ fn put<'w>(words: &mut Vec<&'w str>, name: &'w str, new: &[&'w str], names: &[&s
     }
 }
 
-/// Error: a direction cannot get a new value.
+/// Error: a change of a direction cannot be understood or made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EditError(pub(crate) String);
 
@@ -318,7 +320,7 @@ mod tests {
             ("loss", "200%", "200%"),
             ("loss", "", "one value"),
         ] {
-            let error = Edit::new(word, value).expect_err(value);
+            let error = Edit::new(word, value).expect_err(value).to_string();
             assert!(error.contains(why), "{word} {value}: {error}");
         }
         let mut tree = Setup::default();

@@ -194,6 +194,16 @@ impl Wire {
     /// The changes of one direction are made at the same instant, between two frames; [`Change`]
     /// says what becomes of the frames that wait. Returns when all are made.
     ///
+    /// ```no_run
+    /// use onramp_wire::{Change, Options, Wire};
+    ///
+    /// let wire = Wire::lay(Options::default())?;
+    /// let slower = Change::read(&["rate", "1mbit", "delay", "50ms"])?;
+    /// wire.change(slower.clone(), slower)?;
+    /// wire.change(vec![Change::Link(false)], Vec::new())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`EditError`] if a change cannot be made. Then none of its direction is made, and if it is

@@ -194,7 +194,7 @@ fn steps(lines: &[(usize, Vec<&str>)], which: Which) -> Result<[Steps; 2], Trace
         }
         let changes = Change::read(rest).map_err(|why| match rest {
             [] if own != Which::Both => wrong(format!("{why}; `link {}` cuts it", "down")),
-            _ => wrong(why),
+            _ => wrong(why.0),
         })?;
         for (steps, _) in each.iter_mut().zip(own.each()).filter(|(_, is_its)| *is_its) {
             steps.push(Step { at, changes: changes.clone(), line: *number });

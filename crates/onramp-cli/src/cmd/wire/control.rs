@@ -145,7 +145,7 @@ fn obey(line: &str, wire: &Wire, client: &str) -> Result<Value, String> {
         for list in lists {
             let words = list.as_array().map_or(&[][..], Vec::as_slice);
             let words: Vec<_> = words.iter().filter_map(Value::as_str).collect();
-            changes.extend(Change::read(&words)?);
+            changes.extend(Change::read(&words).map_err(|error| error.to_string())?);
         }
         Ok(changes)
     };

@@ -110,7 +110,7 @@ pub(super) fn at_start(options: &[String]) -> Result<[Vec<Change>; 2]> {
     for text in options {
         let (which, words) = directed(text, "--set")?;
         let words: Vec<_> = words.iter().map(String::as_str).collect();
-        let read = Change::read(&words).map_err(usage)?;
+        let read = Change::read(&words).map_err(|error| usage(error.to_string()))?;
         for (list, _) in changes.iter_mut().zip(which.each()).filter(|(_, is_its)| *is_its) {
             list.extend(read.iter().cloned());
         }
