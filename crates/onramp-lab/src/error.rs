@@ -36,6 +36,9 @@ pub enum Error {
     /// Packets were lost or duplicated during a measurement. The text names the design and the
     /// settings of the measurement, and the packet counts.
     Conservation(String),
+    /// Packets left a shaper before the instant of their release. The text names the shaper and
+    /// says how many.
+    Early(String),
     /// A qdisc dropped packets while it was filled, so it cannot be measured with this backlog. The
     /// text names the qdisc and says how many packets it held.
     Room(String),
@@ -80,6 +83,9 @@ impl fmt::Display for Error {
                 )
             }
             Self::Conservation(account) => write!(f, "packets were lost or duplicated: {account}"),
+            Self::Early(which) => {
+                write!(f, "packets left before their instant, please report it: {which}")
+            }
             Self::Room(held) => write!(f, "{held} packets; give a smaller backlog"),
             Self::Stopped => f.write_str("the run was asked to end early"),
             Self::NotFull(why) => {

@@ -9,6 +9,7 @@
 //! * [`qdisc`]: the cost of a qdisc alone, compared with a binary heap and a search tree.
 //! * [`control`]: how much reading and changing qdiscs slows down the threads that send meanwhile.
 //! * [`full`]: the cost of a send call that a full link refuses, with many ports.
+//! * [`pacing`]: how exactly packets leave a shaper, and what that costs.
 //! * [`Load`]: the work of the sending threads: a stream, or requests and responses.
 //! * [`kernel`]: the transmit path of the running kernel, compared with Onramp's.
 //! * [`measure`], [`memory`], [`pin`], [`lockstat`]: tools that the experiments share.
@@ -31,6 +32,7 @@ pub mod loopback;
 mod manners;
 pub mod measure;
 pub mod memory;
+pub mod pacing;
 mod path;
 mod peer;
 pub mod pin;

@@ -9,6 +9,7 @@ pub(crate) mod instances;
 pub(crate) mod kernel;
 pub(crate) mod layout;
 pub(crate) mod loopback;
+pub(crate) mod pacing;
 pub(crate) mod qdisc;
 pub(crate) mod report;
 pub(crate) mod softirq;

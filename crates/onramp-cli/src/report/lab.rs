@@ -38,7 +38,7 @@ struct Story {
     figures: &'static [&'static str],
 }
 
-const STORIES: [Story; 10] = [
+const STORIES: [Story; 11] = [
     Story {
         kind: "contention",
         title: "Contention: many threads, one queue",
@@ -98,6 +98,16 @@ const STORIES: [Story; 10] = [
                 out, with one thread and no device.",
         ours: "fq",
         figures: &["ns_per_packet"],
+    },
+    Story {
+        kind: "pacing",
+        title: "Pacing: how exactly packets leave a shaper, and what that costs",
+        about: "A shaper releases one packet after the other at a rate. This page shows how long \
+                after its instant each packet left, and the processor time for a packet, with \
+                several slacks (how late the thread may come on purpose, so that one wake-up \
+                serves several packets) and spin budgets (how long it spins to come on time).",
+        ours: "tbf",
+        figures: &["error_ns.p99", "cpu_ns_per_packet", "error_ns.p50"],
     },
     Story {
         kind: "control",

@@ -172,3 +172,48 @@ fn a_burst_load_on_two_queues_adds_up() {
     assert_eq!(results["parameters"]["burst"], 8);
     assert_eq!(results["parameters"]["designs"].as_array().map(Vec::len), Some(3));
 }
+
+/// Each combination is measured, its packets add up (else the run would fail), and the rows have
+/// the documented keys. The figures depend on the machine, so the test compares none of them.
+#[test]
+fn pacing_is_measured_and_documented() {
+    let line = "lab pacing --kinds tbf,htb,cake,fq,tbf --rates 1k,100mbit --slack 0,2ms --spin 0";
+    let (results, table) = results(&format!("{line} --seconds 0.05 --rounds 2"));
+    let heading = "onramp.lab.pacing";
+    assert_eq!((&results["schema"], &results["version"]), (&heading.into(), &1.into()));
+    let parameters = &results["parameters"];
+    assert_eq!(parameters["kinds"], json!(["tbf", "htb", "cake", "fq"]));
+    assert_eq!(parameters["slack_ns"], json!([0, 2_000_000]));
+    let rows = results["rows"].as_array().expect("rows");
+    let cells: Vec<_> =
+        rows.iter().map(|row| json!([row["kind"], row["rate"], row["slack_ns"]])).collect();
+    let kinds = ["tbf", "htb", "cake", "fq"].into_iter();
+    let want = kinds.flat_map(|kind| {
+        let rates = [1_000, 12_500].into_iter();
+        rates.flat_map(move |rate| [0, 2_000_000].map(|slack| json!([kind, rate, slack])))
+    });
+    assert_eq!(cells, want.collect::<Vec<_>>());
+    for row in rows {
+        assert_eq!(assert_documented_keys(&format!("### Each row of `{heading}`"), row), 22);
+        assert!(row["packets"].as_u64() > Some(0), "{row}");
+        assert!(row["error_ns"]["samples"].as_u64() <= row["packets"].as_u64(), "{row}");
+    }
+    for words in ["kind", "slack", "error p99", "wakeups", "cake"] {
+        assert!(table.contains(words), "{words:?} is missing: {table}");
+    }
+}
+
+#[test]
+fn pacing_says_which_values_it_takes() {
+    let cases: [(&str, &[&str]); 6] = [
+        ("--kinds pfifo", &["--kinds", "pfifo", "tbf, htb, cake, fq"]),
+        ("--rates 9", &["--rates", "10 to 1000000 packets per second"]),
+        ("--rates 1kbit", &["--rates", "multiple of 8000 bit"]),
+        ("--slack 2s", &["--slack", "0 to 1s"]),
+        ("--spin 0,2ms", &["--spin", "0 to 1ms"]),
+        ("--rounds 0", &["--rounds"]),
+    ];
+    for (options, words) in cases {
+        assert_fails(&run(&format!("lab pacing {options}")), 2, words);
+    }
+}

@@ -70,8 +70,8 @@ fn scaling(document: &Document, key: &str, axis: &str) -> Option<Chart> {
         words: words(key),
         labels: Labels::Ends,
     };
-    let (name, heading) =
-        (format!("{SCALING}{}", slug(key)), format!("By number of {}", label(axis)));
+    let by = if axis == "rate" { "By" } else { "By number of" };
+    let (name, heading) = (format!("{SCALING}{}", slug(key)), format!("{by} {}", label(axis)));
     Some(Chart { name, heading, scene: lines.draw()? })
 }
 

@@ -500,5 +500,5 @@ const PREFIX: &str = "onramp.lab.";
 const VERSION: u64 = 1;
 const RATIOS: &str = "ratios_to_";
 /// The keys of the numbers that the axis of a report may show.
-const AXES: [&str; 8] =
-    ["threads", "pairs", "senders", "cpus", "clients", "queues", "flows", "ports"];
+const AXES: [&str; 9] =
+    ["threads", "pairs", "senders", "cpus", "clients", "queues", "flows", "ports", "rate"];

@@ -85,6 +85,9 @@ pub(super) fn entries(map: &Map<String, Value>) -> Vec<(String, String)> {
 pub(super) fn count(at: u64, axis: &str) -> String {
     let one = axis.strip_suffix('s').unwrap_or(axis);
     match axis {
+        "rate" => format!("{at} packets a second"),
+        // A duration below 2^53 ns is exact; a longer one is shown to three digits anyway.
+        _ if axis.ends_with("_ns") => format!("{} {}", label(axis), nanoseconds(at as f64)),
         "cpus" => format!("{at} {}", if at == 1 { "CPU" } else { "CPUs" }),
         _ => format!("{at} {}", if at == 1 { one } else { axis }),
     }
@@ -153,7 +156,11 @@ pub(super) fn large(value: f64) -> String {
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-const LABELS: [(&str, &str); 46] = [
+const LABELS: [(&str, &str); 50] = [
+    ("error_ns", "error of the departure"),
+    ("lost_share", "time lost by late runners"),
+    ("slack_ns", "slack"),
+    ("spin_ns", "spin"),
     ("operation_ns", "a reading or a change"),
     ("operations_per_second", "readings or changes a second"),
     ("stall_max_ns", "longest stall"),

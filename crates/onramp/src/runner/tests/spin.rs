@@ -85,6 +85,7 @@ fn a_runner_that_is_stopped_while_it_spins_ends() {
     run(&ports, Seat { me: 0, number: 0 }, &clock);
     assert_eq!(ports.sent(), [0]);
     assert!(clock.reads.get() < 1_010, "{}", clock.reads.get());
+    assert_eq!(ports.rig.runners[0].stats.wakeups.get(), 1, "it spun all the time");
 }
 
 /// A runner that spins visits the port at the instant that was asked for, and not before.

@@ -1,0 +1,252 @@
+//! The command `onramp lab pacing`: measures how exactly packets leave a shaper, and what that
+//! costs.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use onramp_lab::lockstat::time;
+use onramp_lab::measure::Percentiles;
+use onramp_lab::pacing::{self, BURST, Measurement, PACKET, Plan, RATES, Round, Shaper};
+use serde_json::{Map, Value, json};
+
+use super::common::{self, Column, Common, Figure, Run, insert_all, once, percentiles};
+use crate::report::json::number;
+
+/// How exactly packets leave a shaper, and what that costs, with several slacks and spin budgets
+///
+/// One thread sends as fast as it may through a shaper, so packets always wait. The shaper releases
+/// them at its rate, and the error of a packet is the time from the instant at which the shaper
+/// released it until the device got it. A slack is how late the link's runner may come on purpose,
+/// so that one wake-up serves several packets; a spin budget is how long the runner spins before
+/// each instant, so that it comes on time. A measurement fails if packets are lost or duplicated.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Columns:
+  packets/s     packets that left, per second
+  CPU ns/packet CPU time of the process for each packet: of the runner and of the sender
+  sender ns     the sender's part of it
+  wakeups       number of times that the runner woke, for each packet
+  lost %        share of the time that the port could not catch up on, because its runner came too
+                late
+  error ...     time from the instant at which the shaper released a packet until the device got it
+  dropped       packets that the shaper dropped
+
+Examples:
+  onramp lab pacing
+  onramp lab pacing --kinds tbf --rates 10k --slack 0,1ms --spin 0,50us
+  onramp lab pacing --kinds fq --rates 100mbit,400mbit --rounds 5 --json pacing.json")]
+pub(crate) struct Args {
+    /// Kinds of shapers
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',', default_value = "tbf,htb,cake,fq")]
+    kinds: Vec<KindName>,
+    /// Rates: packets per second such as 1k, or the bits per second of packets of 1000 bytes such
+    /// as 100mbit; 10 to 1000k packets per second
+    #[arg(long, value_name = "RATE,...", value_delimiter = ',',
+          default_value = "1k,10k,100k,100mbit,400mbit", value_parser = rate)]
+    rates: Vec<u64>,
+    /// Slacks: how late the runner may come on purpose, such as 500us; 0 to 1s
+    #[arg(long, value_name = "TIME,...", value_delimiter = ',', default_value = "0,100us,1ms",
+          value_parser = slack)]
+    slack: Vec<Duration>,
+    /// Spin budgets: how long the runner spins before each instant, such as 50us; 0 to 1ms
+    #[arg(long, value_name = "TIME,...", value_delimiter = ',', default_value = "0,20us,50us",
+          value_parser = spin)]
+    spin: Vec<Duration>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KindName {
+    /// The token bucket filter
+    Tbf,
+    /// The hierarchical token bucket, with one class
+    Htb,
+    /// Common applications kept enhanced, with a bandwidth
+    Cake,
+    /// Fair queueing, with a greatest rate for each flow
+    Fq,
+}
+
+impl KindName {
+    fn shaper(self) -> Shaper {
+        match self {
+            Self::Tbf => Shaper::Tbf,
+            Self::Htb => Shaper::Htb,
+            Self::Cake => Shaper::Cake,
+            Self::Fq => Shaper::Fq,
+        }
+    }
+}
+
+const FIGURES: [Figure<Round>; 5] = [
+    Figure::new("packets_per_second", "packets/s", (1.0, 0), |r| Some(r.packets_per_second)),
+    Figure::new("cpu_ns_per_packet", "CPU ns/packet", (1.0, 0), |r| r.cpu_ns_per_packet),
+    Figure::new("sender_cpu_ns_per_packet", "sender ns", (1.0, 0), |round| {
+        round.sender_cpu_ns_per_packet
+    }),
+    Figure::new("wakeups_per_packet", "wakeups", (1.0, 3), |round| round.wakeups_per_packet),
+    Figure::new("lost_share", "lost %", (0.01, 2), |round| Some(round.lost_share)),
+];
+
+/// Parses a rate: packets per second, with an optional `k`, or bits per second with a unit.
+fn rate(text: &str) -> Result<u64, String> {
+    let lower = text.to_ascii_lowercase();
+    let units = [("kbit", 1_000), ("mbit", 1_000_000), ("gbit", 1_000_000_000), ("bit", 1)];
+    let bits = units.into_iter().find_map(|(unit, times)| Some((lower.strip_suffix(unit)?, times)));
+    let each = u64::from(PACKET) * 8;
+    let wrong = || {
+        format!(
+            "expected {} to {} packets per second such as 10k, or such a rate in bits such as \
+             100mbit, a multiple of {each} bit per second",
+            RATES.start(),
+            RATES.end()
+        )
+    };
+    let whole = |digits: &str, times: u64| digits.parse::<u64>().ok()?.checked_mul(times);
+    let packets = match (bits, lower.strip_suffix('k')) {
+        (Some((digits, times)), _) => {
+            whole(digits, times).filter(|bits| bits.is_multiple_of(each)).map(|bits| bits / each)
+        }
+        (None, Some(digits)) => whole(digits, 1_000),
+        (None, None) => whole(&lower, 1),
+    };
+    packets.filter(|packets| RATES.contains(packets)).ok_or_else(wrong)
+}
+
+fn slack(text: &str) -> Result<Duration, String> {
+    duration(text, Duration::from_secs(1)).ok_or_else(|| "expected 0 to 1s, such as 500us".into())
+}
+
+fn spin(text: &str) -> Result<Duration, String> {
+    duration(text, Duration::from_millis(1)).ok_or_else(|| "expected 0 to 1ms, such as 50us".into())
+}
+
+fn duration(text: &str, most: Duration) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    humantime::parse_duration(text).ok().filter(|time| *time <= most)
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let plan = Plan {
+        shapers: once(args.kinds.iter().map(|kind| kind.shaper())),
+        rates: once(args.rates.iter().copied()),
+        slacks: once(args.slack.iter().copied()),
+        spins: once(args.spin.iter().copied()),
+        window: args.common.seconds,
+        rounds: args.common.rounds as usize,
+    };
+    let run = Run::new(&args.common, plan.cells().len() * plan.rounds)?;
+    measured(run, &plan)
+}
+
+/// Measures, and writes and prints the results.
+fn measured(mut run: Run, plan: &Plan) -> Result<()> {
+    let cells = run.measure(|steps| pacing::run(plan, steps))?;
+    let mut results = Map::new();
+    results.insert("rows".into(), cells.iter().map(json).collect());
+    let all_ns = |times: &[Duration]| times.iter().map(|time| ns(*time)).collect::<Value>();
+    let parameters = json!({
+        "kinds": plan.shapers.iter().map(|shaper| shaper.name()).collect::<Vec<_>>(),
+        "rate": plan.rates,
+        "slack_ns": all_ns(&plan.slacks),
+        "spin_ns": all_ns(&plan.spins),
+        "packet": PACKET,
+        "burst_bytes": BURST,
+        "seconds": number(plan.window.as_secs_f64()),
+        "rounds": plan.rounds,
+    });
+    run.conclude("pacing", parameters, results, &table(&cells))
+}
+
+fn ns(time: Duration) -> Value {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).into()
+}
+
+fn json(row: &Measurement) -> Value {
+    let mut map = Map::new();
+    map.insert("kind".into(), row.cell.shaper.name().into());
+    map.insert("rate".into(), row.cell.rate.into());
+    map.insert("slack_ns".into(), ns(row.cell.slack));
+    map.insert("spin_ns".into(), ns(row.cell.spin));
+    insert_all(&mut map, &FIGURES, |figure| figure.spread(row));
+    map.insert("error_ns".into(), percentiles(row.error.percentiles()));
+    map.insert("packets".into(), row.packets.into());
+    map.insert("dropped".into(), row.dropped.into());
+    Value::Object(map)
+}
+
+fn table(cells: &[Measurement]) -> String {
+    let mut columns = vec![
+        Column::new("kind", |row: &Measurement| row.cell.shaper.name().to_owned()),
+        Column::new("rate", |row: &Measurement| row.cell.rate.to_string()),
+        Column::new("slack", |row: &Measurement| short(row.cell.slack)),
+        Column::new("spin", |row: &Measurement| short(row.cell.spin)),
+    ];
+    columns.extend(FIGURES.iter().map(Figure::column));
+    let error = |name: &str, part: fn(Percentiles) -> u64| {
+        Column::new(format!("error {name}"), move |row: &Measurement| {
+            row.error.percentiles().map_or_else(|| "-".to_owned(), |ns| time(part(ns) as f64))
+        })
+    };
+    columns.push(error("p50", |ns| ns.p50));
+    columns.push(error("p99", |ns| ns.p99));
+    columns.push(error("max", |ns| ns.max));
+    columns.push(Column::new("dropped", |row: &Measurement| row.dropped.to_string()));
+    common::table(cells, &columns)
+}
+
+/// Returns a duration as the options take it.
+fn short(time: Duration) -> String {
+    if time.is_zero() { "0".to_owned() } else { humantime::format_duration(time).to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_packets_or_bits() {
+        let rates = [("10", 10), ("1k", 1_000), ("100mbit", 12_500), ("80Kbit", 10)];
+        for (text, packets) in rates {
+            assert_eq!(rate(text), Ok(packets), "{text}");
+        }
+        for wrong in ["", "9", "1001k", "1.5k", "k", "100mbps", "80001bit", "99999999999gbit"] {
+            let why = rate(wrong).expect_err(wrong);
+            assert!(why.contains("packets per second such as 10k"), "{why}");
+        }
+    }
+
+    #[test]
+    fn times_have_ranges() {
+        assert_eq!(slack("0"), Ok(Duration::ZERO));
+        assert_eq!(slack("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(spin("50us"), Ok(Duration::from_micros(50)));
+        assert!(slack("1001ms").is_err() && slack("fast").is_err() && slack("-1us").is_err());
+        assert!(spin("1001us").is_err());
+    }
+
+    /// The link of a rate out of range cannot be made, and its cell fails alone.
+    #[test]
+    fn a_failed_cell_leaves_the_rest() {
+        let plan = Plan {
+            shapers: vec![Shaper::Tbf],
+            rates: vec![0, 1_000],
+            slacks: vec![Duration::ZERO],
+            spins: vec![Duration::ZERO],
+            window: Duration::from_millis(50),
+            rounds: 2,
+        };
+        let document = Run::failed(|run| measured(run, &plan));
+        let failures = document["failures"].as_array().expect("failures");
+        let cells: Vec<_> = failures.iter().map(|failure| failure["cell"].as_str()).collect();
+        assert_eq!(cells, ["tbf at 0 packets/s, slack 0ns, spin 0ns"].map(Some));
+        let rows = document["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0]["rate"], 1_000);
+    }
+}
