@@ -20,7 +20,7 @@
 //! these costs. Softirqs that interrupt a sender count as the sender's CPU time. The work of the
 //! thread `ksoftirqd` does not count, but this thread has little to do in the experiment.
 
-mod bed;
+pub(crate) mod bed;
 mod ours;
 mod packets;
 

@@ -10,13 +10,23 @@
 //!
 //! Time that a port cannot catch up on moves the instants themselves. It is no error of a single
 //! packet, but is missing in the rate, and is counted by itself.
+//!
+//! Beside this, the same shapers of the running kernel are measured. There, nobody knows when a
+//! shaper released a packet. So datagrams go over a pair of devices between two network namespaces
+//! to a socket that gets the kernel's time of arrival, and the instants are computed from the rate.
+//! Links with the same shapers send the same datagrams to the same socket.
 
+mod beside;
 mod ours;
 mod timed;
+mod wire;
 
 use std::fmt;
+use std::thread;
 use std::time::Duration;
 
+use self::wire::Wire;
+use crate::Error;
 use crate::measure::{Latency, Rounds, Steps, rotated};
 
 /// Size of a packet on the wire, bytes, headers included.
@@ -76,6 +86,29 @@ impl Shaper {
     }
 }
 
+/// A way of packets that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// A link over a device that compares the clock with the instants of the shaper.
+    Onramp,
+    /// A link over a socket that sends to another network namespace.
+    OnrampUdp,
+    /// The same kind of socket, with a shaper of the kernel on the device.
+    Kernel,
+}
+
+impl Path {
+    /// Returns the name of the path in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Onramp => "onramp",
+            Self::OnrampUdp => "onramp-udp",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
 /// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -87,6 +120,8 @@ pub struct Plan {
     pub slacks: Vec<Duration>,
     /// Spin budgets to measure with.
     pub spins: Vec<Duration>,
+    /// Whether the kernel's shapers are measured, too, and Onramp's over a socket beside them.
+    pub kernel: bool,
     /// Measured time of each measurement in a round.
     pub window: Duration,
     /// Number of rounds. Each round starts with another measurement.
@@ -98,35 +133,56 @@ pub struct Plan {
 pub struct Cell {
     /// The kind of qdisc.
     pub shaper: Shaper,
+    /// The way of the packets.
+    pub path: Path,
     /// The rate of the qdisc, packets per second.
     pub rate: u64,
-    /// How late the runner may come on purpose.
-    pub slack: Duration,
-    /// How long the runner spins before each instant.
-    pub spin: Duration,
+    /// How late the runner may come on purpose. `None` for the kernel, which has no such option.
+    pub slack: Option<Duration>,
+    /// How long the runner spins before each instant. `None` for the kernel.
+    pub spin: Option<Duration>,
 }
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { shaper, rate, slack, spin } = self;
-        let name = shaper.name();
-        write!(f, "{name} at {rate} packets/s, slack {slack:?}, spin {spin:?}")
+        let Self { path, shaper, rate, slack, spin } = self;
+        write!(f, "{} {} at {rate} packets/s", path.name(), shaper.name())?;
+        slack.map_or(Ok(()), |slack| write!(f, ", slack {slack:?}"))?;
+        spin.map_or(Ok(()), |spin| write!(f, ", spin {spin:?}"))
     }
 }
 
 impl Plan {
-    /// Returns everything that is measured in a round.
+    /// Returns everything that is measured in a round: Onramp's path with every slack and every
+    /// spin budget, and if the plan says so the kernel's path, and Onramp's over a socket with
+    /// every slack and the first spin budget.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
+        let paths = [Path::Onramp, Path::OnrampUdp, Path::Kernel];
+        let paths = if self.kernel { &paths[..] } else { &paths[..1] };
         let mut cells = Vec::new();
-        for &shaper in &self.shapers {
-            for &rate in &self.rates {
-                for &slack in &self.slacks {
-                    cells.extend(self.spins.iter().map(|&spin| Cell { shaper, rate, slack, spin }));
+        for &path in paths {
+            let settings = self.settings(path);
+            for &shaper in &self.shapers {
+                for &rate in &self.rates {
+                    let cell = |&(slack, spin): &(_, _)| Cell { path, shaper, rate, slack, spin };
+                    cells.extend(settings.iter().map(cell));
                 }
             }
         }
         cells
+    }
+
+    /// Returns the slacks and spin budgets to measure a path with.
+    fn settings(&self, path: Path) -> Vec<(Option<Duration>, Option<Duration>)> {
+        let spins = match path {
+            Path::Kernel => return vec![(None, None)],
+            Path::Onramp => &self.spins[..],
+            Path::OnrampUdp => self.spins.get(..1).unwrap_or_default(),
+        };
+        let pairs =
+            self.slacks.iter().flat_map(|slack| spins.iter().map(move |spin| (slack, spin)));
+        pairs.map(|(slack, spin)| (Some(*slack), Some(*spin))).collect()
     }
 }
 
@@ -136,13 +192,20 @@ pub struct Round {
     /// Number of packets that left per second.
     pub packets_per_second: f64,
     /// User and system time of the process for each packet that left, nanoseconds: of the runner
-    /// and of the sender. `None` if none left.
+    /// and of the sender. The time of the thread that receives is left out. `None` if none left.
     pub cpu_ns_per_packet: Option<f64>,
+    /// Time that all processors spent in interrupts and softirqs for each packet, whatever they
+    /// were for, nanoseconds: there the kernel's shapers do their work. `None` if it was not
+    /// measured, because the path does not lead through the kernel.
+    pub interrupt_ns_per_packet: Option<f64>,
     /// The sender's part of `cpu_ns_per_packet`. `None` if none left.
     pub sender_cpu_ns_per_packet: Option<f64>,
-    /// Number of times that the runner woke for each packet that left. `None` if none left.
+    /// Number of times that the runner woke for each packet that left. `None` if none left, or for
+    /// the kernel, which has no runner.
     pub wakeups_per_packet: Option<f64>,
-    /// Share of the window that the port could not catch up on, because its runner came too late.
+    /// Share of the window that could not be made up for. On Onramp's path, the port counts it. On
+    /// the paths over sockets, it is the time by which packets were later than the path can make
+    /// up for: a link for 5 ms and its slack, a shaper of the kernel for one packet.
     pub lost_share: f64,
 }
 
@@ -154,7 +217,8 @@ pub struct Measurement {
     /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
     /// Time from the instant at which the qdisc released a packet until the device got it, over all
-    /// packets of the windows of all rounds; nanoseconds.
+    /// packets of the windows of all rounds; nanoseconds. On the paths over sockets: from the
+    /// instant at which the packet was due by the rate until it arrived.
     pub error: Latency,
     /// Number of packets that were sent in all rounds, warm-ups included.
     pub packets: u64,
@@ -179,9 +243,50 @@ struct Outcome {
     dropped: u64,
 }
 
-/// Runs the experiment. Returns the measurements that have at least one round. A measurement fails
-/// if its link cannot be made, if no packet leaves, or if packets are lost or duplicated.
-pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Vec<Measurement> {
+/// The results of the experiment.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The measurements that have at least one round.
+    pub cells: Vec<Measurement>,
+    /// Why the kernel's shapers could not be measured, nor Onramp's beside them; `None` if they
+    /// could, or if the plan did not ask for them.
+    pub why_no_kernel: Option<String>,
+    /// The shapers that this kernel does not have, and what it said.
+    pub lacking: Vec<(Shaper, String)>,
+}
+
+/// Runs the experiment. A measurement fails if its link cannot be made, if no packet leaves, if one
+/// leaves before its instant, or if packets are lost or duplicated.
+///
+/// # Errors
+///
+/// [`Error`] if the thread of the experiment cannot be started.
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Found, Error> {
+    // The network namespace belongs to the thread that is started here, and ends with that thread.
+    thread::scope(|scope| {
+        let body = || rounds(plan, steps);
+        let lab = thread::Builder::new().name("lab-pacing".to_owned()).spawn_scoped(scope, body);
+        lab.map_err(|error| Error::Thread(0, 1, error))?.join().map_err(|_| Error::Panicked)
+    })
+}
+
+/// Runs all rounds. If the plan says so, moves the calling thread into its own network namespace.
+fn rounds(plan: &Plan, steps: &mut Steps<'_>) -> Found {
+    let wire = if plan.kernel { Wire::lay().map(Some) } else { Ok(None) };
+    let (wire, why_no_kernel) = wire.map_or_else(|why| (None, Some(why)), |wire| (wire, None));
+    let mut lacking = Vec::new();
+    if let (Some(wire), Some(&rate)) = (&wire, plan.rates.first()) {
+        for &shaper in &plan.shapers {
+            let why = wire.set(Some((shaper, rate))).err();
+            lacking.extend(why.map(|why| (shaper, why)));
+        }
+    }
+    let lacks = |shaper| lacking.iter().any(|(lacking, _)| *lacking == shaper);
+    let can = |cell: &Cell| match cell.path {
+        Path::Onramp => true,
+        Path::OnrampUdp => wire.is_some(),
+        Path::Kernel => wire.is_some() && !lacks(cell.shaper),
+    };
     let empty = |cell| Measurement {
         cell,
         rounds: Vec::new(),
@@ -189,13 +294,16 @@ pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Vec<Measurement> {
         packets: 0,
         dropped: 0,
     };
-    let mut all: Vec<Measurement> = plan.cells().into_iter().map(empty).collect();
-    let order: Vec<usize> = (0..all.len()).collect();
+    let mut cells: Vec<Measurement> = plan.cells().into_iter().filter(can).map(empty).collect();
+    let order: Vec<usize> = (0..cells.len()).collect();
     for round in 0..plan.rounds {
         for &place in rotated(&order, round) {
-            let measurement = &mut all[place];
+            let measurement = &mut cells[place];
             let (cell, part) = (measurement.cell, format!("round {}", round + 1));
-            let found = steps.step(cell, part, || ours::measure(cell, plan.window));
+            let found = steps.step(cell, part, || match &wire {
+                Some(wire) if cell.path != Path::Onramp => beside::measure(wire, cell, plan.window),
+                _ => ours::measure(cell, plan.window),
+            });
             let Some(outcome) = found else { continue };
             measurement.rounds.push(outcome.round);
             measurement.error.merge(&outcome.error);
@@ -203,6 +311,6 @@ pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Vec<Measurement> {
             measurement.dropped += outcome.dropped;
         }
     }
-    all.retain(|measurement| !measurement.rounds.is_empty());
-    all
+    cells.retain(|measurement| !measurement.rounds.is_empty());
+    Found { cells, why_no_kernel, lacking }
 }

@@ -106,7 +106,7 @@ const STORIES: [Story; 11] = [
                 after its instant each packet left, and the processor time for a packet, with \
                 several slacks (how late the thread may come on purpose, so that one wake-up \
                 serves several packets) and spin budgets (how long it spins to come on time).",
-        ours: "tbf",
+        ours: "onramp",
         figures: &["error_ns.p99", "cpu_ns_per_packet", "error_ns.p50"],
     },
     Story {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{assert_documented_keys, assert_fails, read_json, run, stderr};
+use super::{assert_documented_keys, assert_fails, read_json, run, skip_kernel, stderr};
 
 /// Runs `line` with `--json` and returns the JSON object and the printed text. The run must
 /// succeed, which it does only if no packet is unaccounted for in any of its measurements.
@@ -178,6 +178,7 @@ fn a_burst_load_on_two_queues_adds_up() {
 #[test]
 fn pacing_is_measured_and_documented() {
     let line = "lab pacing --kinds tbf,htb,cake,fq,tbf --rates 1k,100mbit --slack 0,2ms --spin 0";
+    let line = format!("{line} --without-kernel");
     let (results, table) = results(&format!("{line} --seconds 0.05 --rounds 2"));
     let heading = "onramp.lab.pacing";
     assert_eq!((&results["schema"], &results["version"]), (&heading.into(), &1.into()));
@@ -187,6 +188,8 @@ fn pacing_is_measured_and_documented() {
     let rows = results["rows"].as_array().expect("rows");
     let cells: Vec<_> =
         rows.iter().map(|row| json!([row["kind"], row["rate"], row["slack_ns"]])).collect();
+    assert!(rows.iter().all(|row| row["path"] == "onramp"), "{rows:?}");
+    assert!(results["why_no_kernel"].is_null() && results["lacking"] == json!([]));
     let kinds = ["tbf", "htb", "cake", "fq"].into_iter();
     let want = kinds.flat_map(|kind| {
         let rates = [1_000, 12_500].into_iter();
@@ -194,12 +197,42 @@ fn pacing_is_measured_and_documented() {
     });
     assert_eq!(cells, want.collect::<Vec<_>>());
     for row in rows {
-        assert_eq!(assert_documented_keys(&format!("### Each row of `{heading}`"), row), 22);
+        assert_eq!(assert_documented_keys(&format!("### Each row of `{heading}`"), row), 26);
         assert!(row["packets"].as_u64() > Some(0), "{row}");
         assert!(row["error_ns"]["samples"].as_u64() <= row["packets"].as_u64(), "{row}");
     }
     for words in ["kind", "slack", "error p99", "wakeups", "cake"] {
         assert!(table.contains(words), "{words:?} is missing: {table}");
+    }
+}
+
+/// The kernel's shapers are measured beside links over sockets, or the run says why not, and
+/// measures the rest. All datagrams arrive or are counted, else the run would fail.
+#[test]
+fn pacing_is_measured_beside_the_kernel() {
+    let line = "lab pacing --kinds tbf,htb --rates 1k,100mbit --slack 0,2ms --spin 0,20us";
+    let (results, table) = results(&format!("{line} --seconds 0.1 --rounds 1"));
+    let heading = "onramp.lab.pacing";
+    let rows = results["rows"].as_array().expect("rows");
+    let of = |path: &str| rows.iter().filter(|row| row["path"] == path).collect::<Vec<_>>();
+    assert_eq!(of("onramp").len(), 2 * 2 * 2 * 2);
+    if let Some(why) = results["why_no_kernel"].as_str() {
+        assert!(table.contains(&format!("the kernel's side is missing: {why}")), "{table}");
+        assert_eq!(rows.len(), 16);
+        assert!(std::env::var_os("CI").is_none() || !why.contains("apt-get"), "{why}");
+        return skip_kernel(&format!("pacing beside the kernel: {why}"));
+    }
+    let lacking = results["lacking"].as_array().expect("a list");
+    for one in lacking {
+        let kind = one["kind"].as_str().expect("a name");
+        assert!(table.contains(&format!("this kernel lacks {kind}: ")), "{table}");
+    }
+    assert_eq!((of("onramp-udp").len(), of("kernel").len()), (2 * 2 * 2, 2 * (2 - lacking.len())));
+    for row in of("kernel").into_iter().chain(of("onramp-udp")) {
+        assert_eq!(assert_documented_keys(&format!("### Each row of `{heading}`"), row), 26);
+        assert!(row["packets"].as_u64() > Some(0), "{row}");
+        assert_eq!(row["slack_ns"].is_null(), row["path"] == "kernel", "{row}");
+        assert!(row["interrupt_ns_per_packet"].is_number(), "{row}");
     }
 }
 

@@ -95,7 +95,12 @@ fn nothing_is_cut_at_any_width() {
         ),
         ("contention", page(&format!("lab contention --designs all --threads 1,2 {short}"))),
         ("kernel", page(&format!("lab kernel --cpus 1 {short}"))),
-        ("pacing", page(&format!("lab pacing --rates 1k,10k --slack 0,1ms --spin 0,20us {short}"))),
+        (
+            "pacing",
+            page(&format!(
+                "lab pacing --rates 1k,10k --slack 0,1ms --spin 0,20us {short} --without-kernel"
+            )),
+        ),
         ("full", page(&format!("lab full --ports 1,16 {short}"))),
         ("aqm", page("lab aqm --seconds 4 --kinds pfifo,fq_codel --scenarios bursts")),
         ("replay", page(&format!("replay {} --qdisc fq --rate 8mbit", capture.display()))),

@@ -72,11 +72,11 @@ pub(super) struct Laid<'a> {
 
 /// A root qdisc's own counters, as `tc` reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(crate) struct Held {
     /// Number of packets that the qdisc dropped.
-    pub(super) drops: u64,
+    pub(crate) drops: u64,
     /// Number of packets that the qdisc holds.
-    pub(super) packets: u64,
+    pub(crate) packets: u64,
 }
 
 /// The only class of `htb`; the qdisc puts all packets into it.
@@ -224,23 +224,23 @@ fn counters(text: &str, device: &str, fields: &[usize]) -> Option<u64> {
 
 /// Returns the counters of the root qdisc from the output of `tc -s -j qdisc show`. Returns
 /// `None` if the root qdisc is not of the kind `kind`.
-fn held(text: &str, kind: &str) -> Option<Held> {
+pub(crate) fn held(text: &str, kind: &str) -> Option<Held> {
     let qdiscs: Value = serde_json::from_str(text).ok()?;
     let mut qdiscs = qdiscs.as_array()?.iter();
     let root = qdiscs.find(|qdisc| qdisc["root"] == true && qdisc["kind"] == kind)?;
     Some(Held { drops: root["drops"].as_u64()?, packets: root["qlen"].as_u64()? })
 }
 
-fn ip(arguments: &str) -> Result<(), String> {
+pub(crate) fn ip(arguments: &str) -> Result<(), String> {
     output("ip", arguments).map(drop)
 }
 
-fn tc(arguments: &str) -> Result<(), String> {
+pub(crate) fn tc(arguments: &str) -> Result<(), String> {
     output("tc", arguments).map(drop)
 }
 
 /// Runs a program of iproute2. Returns its output, or the reason why it failed.
-fn output(program: &str, arguments: &str) -> Result<String, String> {
+pub(crate) fn output(program: &str, arguments: &str) -> Result<String, String> {
     let output = Command::new(program).args(arguments.split(' ')).output().map_err(|error| {
         format!(
             "cannot run `{program}` of iproute2: {error}; install it (`apt-get install iproute2`)"

@@ -21,13 +21,36 @@ const CREDITS: u32 = 64;
 const LATENESS: Duration = Duration::from_millis(5);
 /// How long to wait, at the end of a run, until all packets have left, besides the time that the
 /// rate needs for them.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// CPU time of the sending thread at the beginning and at the end of the window, nanoseconds.
 #[derive(Debug, Default)]
-struct SenderTimes {
+pub(super) struct SenderTimes {
     began: AtomicU64,
     ended: AtomicU64,
+}
+
+impl SenderTimes {
+    /// For the sending thread: whether it goes on. Notes its CPU time when the phase changes from
+    /// `was`.
+    pub(super) fn goes_on(&self, phase: &PhaseCell, was: &mut Phase) -> bool {
+        let is = phase.get();
+        if is != *was {
+            let now = if is == Phase::Stop { &self.ended } else { &self.began };
+            // Relaxed: the thread that reads these values joins the sending thread first.
+            now.store(thread_cpu_ns(), Ordering::Relaxed);
+            *was = is;
+        }
+        is != Phase::Stop
+    }
+
+    /// Returns the CPU time that the sending thread has spent in the window, nanoseconds. Call it
+    /// after the thread was joined.
+    pub(super) fn spent_ns(&self) -> u64 {
+        // Relaxed: the sending thread was joined before these loads.
+        let ended = self.ended.load(Ordering::Relaxed);
+        ended.saturating_sub(self.began.load(Ordering::Relaxed))
+    }
 }
 
 pub(super) fn measure(cell: Cell, window: Duration) -> Result<Outcome, Error> {
@@ -39,8 +62,8 @@ pub(super) fn measure(cell: Cell, window: Duration) -> Result<Outcome, Error> {
         .qdisc(&text(cell.shaper, cell.rate))
         .mtu(PACKET)
         .credits(Credits { packets, bytes: u32::MAX })
-        .slack(cell.slack)
-        .spin(cell.spin)
+        .slack(cell.slack.unwrap_or_default())
+        .spin(cell.spin.unwrap_or_default())
         .build()
         .map_err(Error::Link)?;
     let times = SenderTimes::default();
@@ -70,13 +93,12 @@ pub(super) fn measure(cell: Cell, window: Duration) -> Result<Outcome, Error> {
         return Err(Error::Stalled(cell.to_string()));
     }
     let each = |total: u64| Some(total as f64 / left as f64);
-    // Relaxed: the sender's thread was joined before these loads.
-    let sender_ns = times.ended.load(Ordering::Relaxed) - times.began.load(Ordering::Relaxed);
     let lost = |stats: &LinkStats| stats.ports.iter().map(|port| port.lost_ns).sum::<u64>();
     let round = Round {
         packets_per_second: left as f64 * 1e9 / took_ns as f64,
         cpu_ns_per_packet: each(usage.process_ns),
-        sender_cpu_ns_per_packet: each(sender_ns),
+        sender_cpu_ns_per_packet: each(times.spent_ns()),
+        interrupt_ns_per_packet: None,
         wakeups_per_packet: each(after.runner_wakeups - before.runner_wakeups),
         lost_share: (lost(&after) - lost(&before)) as f64 / took_ns as f64,
     };
@@ -85,8 +107,8 @@ pub(super) fn measure(cell: Cell, window: Duration) -> Result<Outcome, Error> {
 
 /// Returns how many packets the sender may have in flight: enough for the slack, for a late runner,
 /// and for the time that the sender needs to fill the qdisc again.
-fn credits(cell: Cell) -> u32 {
-    let ns = (2 * cell.slack + LATENESS).as_nanos();
+pub(super) fn credits(cell: Cell) -> u32 {
+    let ns = (2 * cell.slack.unwrap_or_default() + LATENESS).as_nanos();
     let packets = ns.saturating_mul(cell.rate.into()) / 1_000_000_000;
     u32::try_from(packets).unwrap_or(u32::MAX).saturating_add(CREDITS).min(Credits::PACKETS_MAX)
 }
@@ -97,23 +119,12 @@ fn send(link: &Link, phase: &PhaseCell, times: &SenderTimes, patience: Duration)
     let flow = sender.flow(None);
     let payload = vec![0; payload(&mut sender, &flow)];
     let mut was = Phase::WarmUp;
-    loop {
-        let is = phase.get();
-        if is != was {
-            let now = if is == Phase::Stop { &times.ended } else { &times.began };
-            // Relaxed: the thread that reads these values joins this thread first.
-            now.store(thread_cpu_ns(), Ordering::Relaxed);
-            was = is;
-        }
-        if is == Phase::Stop || sender.send(&flow, &payload).is_err() {
-            break;
-        }
-    }
+    while times.goes_on(phase, &mut was) && sender.send(&flow, &payload).is_ok() {}
     sender.flush(patience);
 }
 
 /// Returns the number of payload bytes with which a packet has [`PACKET`] bytes on the wire.
-fn payload(sender: &mut Sender, flow: &Flow) -> usize {
+pub(super) fn payload(sender: &mut Sender, flow: &Flow) -> usize {
     let headers = sender.packet(flow, &[]).map_or(0, |packet| packet.len);
     usize::try_from(PACKET.saturating_sub(headers)).unwrap_or(0)
 }
@@ -135,7 +146,7 @@ fn add_up(cell: Cell, stats: &LinkStats, taken: u64) -> Result<u64, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pacing::Shaper;
+    use crate::pacing::{Path, Shaper};
 
     /// Packets of every shaper add up, and none leaves before the instant of its release: a
     /// measurement in which that is not so fails.
@@ -143,8 +154,8 @@ mod tests {
     fn packets_add_up_and_none_is_early() {
         let window = Duration::from_millis(50);
         for shaper in Shaper::ALL {
-            let slack = Duration::from_millis(2);
-            let cell = Cell { shaper, rate: 20_000, slack, spin: Duration::ZERO };
+            let slack = Some(Duration::from_millis(2));
+            let cell = Cell { path: Path::Onramp, shaper, rate: 20_000, slack, spin: None };
             let outcome = measure(cell, window).expect("packets add up");
             assert!(outcome.packets > 0, "{outcome:?}");
             assert!(outcome.round.cpu_ns_per_packet > Some(0.0), "{outcome:?}");
@@ -154,10 +165,11 @@ mod tests {
     #[test]
     fn credits_suffice_for_the_slack() {
         let cell = |rate, slack| Cell {
+            path: Path::Onramp,
             shaper: Shaper::Tbf,
             rate,
-            slack: Duration::from_millis(slack),
-            spin: Duration::ZERO,
+            slack: Some(Duration::from_millis(slack)),
+            spin: None,
         };
         assert_eq!(credits(cell(1_000, 0)), 64 + 5);
         assert_eq!(credits(cell(100_000, 1)), 64 + 700);

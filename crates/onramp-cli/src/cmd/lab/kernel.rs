@@ -57,11 +57,7 @@ const SCALING: Figure = ("scaling", |round| round.scaling);
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    // The process enters the user namespace before it starts a second thread, because the kernel
-    // lets only a process with a single thread enter one.
-    if !may_unshare() {
-        enter_user_namespace();
-    }
+    prepare_namespaces();
     let plan = plan(args);
     check_cpus(&plan.cpus)?;
     let qdiscs = 2 * (plan.qdiscs.len() + 1);
@@ -106,6 +102,15 @@ fn check_cpus(asked: &[usize]) -> Result<()> {
              give at most {allowed}, or allow more (taskset, cpuset)"
         ))),
         None => Ok(()),
+    }
+}
+
+/// Makes sure that the process may make network namespaces, if the kernel lets it. Call it before
+/// the process starts a second thread, because the kernel lets only a process with a single thread
+/// enter a user namespace.
+pub(super) fn prepare_namespaces() {
+    if !may_unshare() {
+        enter_user_namespace();
     }
 }
 

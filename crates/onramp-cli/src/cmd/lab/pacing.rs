@@ -1,16 +1,18 @@
 //! The command `onramp lab pacing`: measures how exactly packets leave a shaper, and what that
 //! costs.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
 use onramp_lab::lockstat::time;
 use onramp_lab::measure::Percentiles;
-use onramp_lab::pacing::{self, BURST, Measurement, PACKET, Plan, RATES, Round, Shaper};
+use onramp_lab::pacing::{self, BURST, Found, Measurement, PACKET, Plan, RATES, Round, Shaper};
 use serde_json::{Map, Value, json};
 
 use super::common::{self, Column, Common, Figure, Run, insert_all, once, percentiles};
+use super::kernel::prepare_namespaces;
 use crate::report::json::number;
 
 /// How exactly packets leave a shaper, and what that costs, with several slacks and spin budgets
@@ -20,21 +22,29 @@ use crate::report::json::number;
 /// released it until the device got it. A slack is how late the link's runner may come on purpose,
 /// so that one wake-up serves several packets; a spin budget is how long the runner spins before
 /// each instant, so that it comes on time. A measurement fails if packets are lost or duplicated.
+///
+/// Beside this (path onramp), datagrams of the same size go to a socket in another network
+/// namespace: through the same shapers of this kernel (path kernel), and through links with the
+/// same shapers (path onramp-udp). There, the error is the time from the instant that follows from
+/// the rate until the datagram arrived, by the kernel's clock. This needs root or user namespaces,
+/// and iproute2; without them, and with --without-kernel, only the path onramp is measured.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Columns:
   packets/s     packets that left, per second
   CPU ns/packet CPU time of the process for each packet: of the runner and of the sender
   sender ns     the sender's part of it
+  irq ns/packet time of all processors in interrupts and softirqs for each packet, where the
+                kernel's shapers work; other programs' interrupts are in it
   wakeups       number of times that the runner woke, for each packet
-  lost %        share of the time that the port could not catch up on, because its runner came too
-                late
-  error ...     time from the instant at which the shaper released a packet until the device got it
+  lost %        share of the time that the path could not make up for: a link more than 5 ms and
+                its slack, a shaper of the kernel more than one packet
+  error ...     time from the instant of a packet until it left, or until it arrived
   dropped       packets that the shaper dropped
 
 Examples:
   onramp lab pacing
-  onramp lab pacing --kinds tbf --rates 10k --slack 0,1ms --spin 0,50us
+  onramp lab pacing --kinds tbf --rates 10k --slack 0,1ms --spin 0,50us --without-kernel
   onramp lab pacing --kinds fq --rates 100mbit,400mbit --rounds 5 --json pacing.json")]
 pub(crate) struct Args {
     /// Kinds of shapers
@@ -53,6 +63,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME,...", value_delimiter = ',', default_value = "0,20us,50us",
           value_parser = spin)]
     spin: Vec<Duration>,
+    /// Do not measure the kernel's shapers, nor links over sockets beside them
+    #[arg(long)]
+    without_kernel: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -80,11 +93,14 @@ impl KindName {
     }
 }
 
-const FIGURES: [Figure<Round>; 5] = [
+const FIGURES: [Figure<Round>; 6] = [
     Figure::new("packets_per_second", "packets/s", (1.0, 0), |r| Some(r.packets_per_second)),
     Figure::new("cpu_ns_per_packet", "CPU ns/packet", (1.0, 0), |r| r.cpu_ns_per_packet),
     Figure::new("sender_cpu_ns_per_packet", "sender ns", (1.0, 0), |round| {
         round.sender_cpu_ns_per_packet
+    }),
+    Figure::new("interrupt_ns_per_packet", "irq ns/packet", (1.0, 0), |round| {
+        round.interrupt_ns_per_packet
     }),
     Figure::new("wakeups_per_packet", "wakeups", (1.0, 3), |round| round.wakeups_per_packet),
     Figure::new("lost_share", "lost %", (0.01, 2), |round| Some(round.lost_share)),
@@ -132,11 +148,15 @@ fn duration(text: &str, most: Duration) -> Option<Duration> {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if !args.without_kernel {
+        prepare_namespaces();
+    }
     let plan = Plan {
         shapers: once(args.kinds.iter().map(|kind| kind.shaper())),
         rates: once(args.rates.iter().copied()),
         slacks: once(args.slack.iter().copied()),
         spins: once(args.spin.iter().copied()),
+        kernel: !args.without_kernel,
         window: args.common.seconds,
         rounds: args.common.rounds as usize,
     };
@@ -146,21 +166,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Measures, and writes and prints the results.
 fn measured(mut run: Run, plan: &Plan) -> Result<()> {
-    let cells = run.measure(|steps| pacing::run(plan, steps))?;
+    let found = run.measure(|steps| pacing::run(plan, steps))??;
+    let lacking = found.lacking.iter();
+    let lacking = lacking.map(|(shaper, why)| json!({"kind": shaper.name(), "why": why}));
     let mut results = Map::new();
-    results.insert("rows".into(), cells.iter().map(json).collect());
+    results.insert("why_no_kernel".into(), json!(found.why_no_kernel));
+    results.insert("lacking".into(), lacking.collect());
+    results.insert("rows".into(), found.cells.iter().map(json).collect());
     let all_ns = |times: &[Duration]| times.iter().map(|time| ns(*time)).collect::<Value>();
     let parameters = json!({
         "kinds": plan.shapers.iter().map(|shaper| shaper.name()).collect::<Vec<_>>(),
         "rate": plan.rates,
         "slack_ns": all_ns(&plan.slacks),
         "spin_ns": all_ns(&plan.spins),
+        "kernel": plan.kernel,
         "packet": PACKET,
         "burst_bytes": BURST,
         "seconds": number(plan.window.as_secs_f64()),
         "rounds": plan.rounds,
     });
-    run.conclude("pacing", parameters, results, &table(&cells))
+    run.conclude("pacing", parameters, results, &table(&found))
+}
+
+fn time_ns(time: Option<Duration>) -> Value {
+    time.map_or(Value::Null, ns)
 }
 
 fn ns(time: Duration) -> Value {
@@ -169,10 +198,11 @@ fn ns(time: Duration) -> Value {
 
 fn json(row: &Measurement) -> Value {
     let mut map = Map::new();
+    map.insert("path".into(), row.cell.path.name().into());
     map.insert("kind".into(), row.cell.shaper.name().into());
     map.insert("rate".into(), row.cell.rate.into());
-    map.insert("slack_ns".into(), ns(row.cell.slack));
-    map.insert("spin_ns".into(), ns(row.cell.spin));
+    map.insert("slack_ns".into(), time_ns(row.cell.slack));
+    map.insert("spin_ns".into(), time_ns(row.cell.spin));
     insert_all(&mut map, &FIGURES, |figure| figure.spread(row));
     map.insert("error_ns".into(), percentiles(row.error.percentiles()));
     map.insert("packets".into(), row.packets.into());
@@ -180,8 +210,9 @@ fn json(row: &Measurement) -> Value {
     Value::Object(map)
 }
 
-fn table(cells: &[Measurement]) -> String {
+fn table(found: &Found) -> String {
     let mut columns = vec![
+        Column::new("path", |row: &Measurement| row.cell.path.name().to_owned()),
         Column::new("kind", |row: &Measurement| row.cell.shaper.name().to_owned()),
         Column::new("rate", |row: &Measurement| row.cell.rate.to_string()),
         Column::new("slack", |row: &Measurement| short(row.cell.slack)),
@@ -197,11 +228,20 @@ fn table(cells: &[Measurement]) -> String {
     columns.push(error("p99", |ns| ns.p99));
     columns.push(error("max", |ns| ns.max));
     columns.push(Column::new("dropped", |row: &Measurement| row.dropped.to_string()));
-    common::table(cells, &columns)
+    let mut text = common::table(&found.cells, &columns);
+    // The results of `writeln!` are ignored, because writing into a string cannot fail.
+    if let Some(why) = &found.why_no_kernel {
+        let _ = writeln!(text, "\nthe kernel's side is missing: {why}");
+    }
+    for (shaper, why) in &found.lacking {
+        let _ = writeln!(text, "\nthis kernel lacks {}: {why}", shaper.name());
+    }
+    text
 }
 
 /// Returns a duration as the options take it.
-fn short(time: Duration) -> String {
+fn short(time: Option<Duration>) -> String {
+    let Some(time) = time else { return "-".to_owned() };
     if time.is_zero() { "0".to_owned() } else { humantime::format_duration(time).to_string() }
 }
 
@@ -238,13 +278,14 @@ mod tests {
             rates: vec![0, 1_000],
             slacks: vec![Duration::ZERO],
             spins: vec![Duration::ZERO],
+            kernel: false,
             window: Duration::from_millis(50),
             rounds: 2,
         };
         let document = Run::failed(|run| measured(run, &plan));
         let failures = document["failures"].as_array().expect("failures");
         let cells: Vec<_> = failures.iter().map(|failure| failure["cell"].as_str()).collect();
-        assert_eq!(cells, ["tbf at 0 packets/s, slack 0ns, spin 0ns"].map(Some));
+        assert_eq!(cells, ["onramp tbf at 0 packets/s, slack 0ns, spin 0ns"].map(Some));
         let rows = document["rows"].as_array().expect("rows");
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0]["rate"], 1_000);

@@ -1,0 +1,334 @@
+//! The test bed of the comparison with the kernel: a pair of devices (`veth`) between two network
+//! namespaces, and a thread that receives datagrams at the far end, with the kernel's time of
+//! arrival.
+//!
+//! The near end belongs to the thread that lays the wire and to the threads that it starts; the far
+//! end to the receiving thread. Nothing needs to be removed after a run: the namespaces end with
+//! their threads.
+
+use std::fs;
+use std::io::IoSliceMut;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use onramp_core::Clock;
+use onramp_dev::MonotonicClock;
+
+use super::Shaper;
+use crate::Error;
+use crate::kernel::bed;
+use crate::measure::{Latency, thread_cpu_ns};
+
+/// Names of the near and of the far end.
+const NEAR: &str = "pace";
+const FAR: &str = "beyond";
+/// Addresses of the ends, of the block for benchmarks (RFC 2544), and the port of the receiver.
+const NEAR_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+const FAR_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+const PORT: u16 = 9;
+/// Number of bytes that headers add to a datagram on the wire: Ethernet, IPv4, UDP.
+pub(super) const HEADERS: u32 = 14 + 20 + 8;
+/// Size of the receive buffer, bytes: so that a receiver that comes late loses nothing.
+const BUFFER: usize = 16 << 20;
+/// How long the receiver waits for a datagram before it looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The wire, as the thread that has laid it uses it.
+#[derive(Debug)]
+pub(super) struct Wire {
+    far: Arc<Far>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the receiving thread shares with the thread that has laid the wire.
+#[derive(Debug, Default)]
+struct Far {
+    seen: Mutex<Seen>,
+    ends: AtomicBool,
+}
+
+/// What the receiver has seen since the last [`Wire::begin`].
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// Number of datagrams that arrived.
+    pub(super) packets: u64,
+    /// Number of datagrams that the socket had no room for.
+    pub(super) overflowed: u64,
+    /// How long after its instant in the schedule each datagram of the window arrived.
+    pub(super) error: Latency,
+    /// Time that the sending side could not make up for, nanoseconds.
+    pub(super) lost_ns: u64,
+    /// CPU time of the receiving thread, nanoseconds, when it last received or looked.
+    pub(super) cpu_ns: u64,
+    schedule: Schedule,
+    /// Whether the window is being measured.
+    measures: bool,
+    /// The socket's count of datagrams without room at the last `begin`.
+    overflowed_before: u64,
+    /// Number of times that the receiver found nothing to receive.
+    looks: u64,
+}
+
+/// The instants at which the packets of a shaper are due, computed from its rate and from the
+/// arrivals: one packet after the other at even gaps. A packet that arrives before its instant
+/// begins a new schedule, and so does one that is later than the sender can make up for.
+#[derive(Clone, Debug, Default)]
+struct Schedule {
+    gap_ns: u64,
+    /// How much lateness the sending side can make up for, nanoseconds.
+    limit_ns: u64,
+    due_ns: Option<u64>,
+}
+
+impl Schedule {
+    /// Returns how long after its instant a packet arrived, and how much of this the sender cannot
+    /// make up for; in nanoseconds.
+    fn arrived(&mut self, at_ns: u64) -> (u64, u64) {
+        let due_ns = self.due_ns.unwrap_or(at_ns).min(at_ns);
+        let late_ns = at_ns - due_ns;
+        let lost_ns = late_ns.saturating_sub(self.limit_ns);
+        self.due_ns = Some(due_ns + lost_ns + self.gap_ns);
+        (late_ns, lost_ns)
+    }
+}
+
+impl Wire {
+    /// Moves the calling thread into a network namespace of its own, and makes a pair of devices
+    /// whose far end is in another one. The error text says what failed and what to do about it.
+    pub(super) fn lay() -> Result<Self, String> {
+        for program in ["ip", "tc"] {
+            bed::output(program, "-V")?;
+        }
+        unshared()?;
+        bed::ip(&format!("link add {NEAR} type veth peer name {FAR}"))?;
+        let far = Arc::new(Far::default());
+        let ((tells, told), (moves, moved)) = (mpsc::channel(), mpsc::channel());
+        let theirs = far.clone();
+        let body = move || {
+            let prepared = unshared().map(|()| rustix::thread::gettid().as_raw_nonzero().get());
+            if tells.send(prepared).is_ok() && moved.recv().is_ok() {
+                let socket = open();
+                let failed = socket.as_ref().err().cloned();
+                if tells.send(failed.map_or(Ok(0), Err)).is_ok()
+                    && let Ok(socket) = socket
+                {
+                    receive(&socket, &theirs);
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("lab-receiver".to_owned()).spawn(body);
+        let thread = thread.map_err(|error| format!("cannot start the receiver: {error}"))?;
+        let wire = Self { far, thread: Some(thread) };
+        // If a step fails, the ends of the channels are dropped before the wire, so the receiving
+        // thread waits for nothing when the wire joins it.
+        let steps = move || {
+            let gone = || "the receiver ended early".to_owned();
+            let number = told.recv().map_err(|_| gone())??;
+            for end in [NEAR, FAR] {
+                // Without IPv6 addresses, the kernel sends no packets of its own.
+                bed::ip(&format!("link set {end} addrgenmode none"))?;
+            }
+            bed::ip(&format!("link set {FAR} netns {number}"))?;
+            bed::ip(&format!("addr add {NEAR_ADDRESS}/30 dev {NEAR}"))?;
+            bed::ip(&format!("link set {NEAR} up"))?;
+            moves.send(()).map_err(|_| gone())?;
+            told.recv().map_err(|_| gone())?.map(drop)
+        };
+        steps().map(|()| wire)
+    }
+
+    /// Puts a shaper of the kernel in front of the wire, or none. The error text says why the
+    /// kernel refused it.
+    pub(super) fn set(&self, shaper: Option<(Shaper, u64)>) -> Result<(), String> {
+        // Removing the old qdisc also removes its counters.
+        bed::tc(&format!("qdisc replace dev {NEAR} root noqueue"))?;
+        let lines = shaper.map(|(shaper, rate)| shaper.lines(NEAR, rate)).unwrap_or_default();
+        lines.iter().try_for_each(|line| bed::tc(line))
+    }
+
+    /// Returns how many packets the kernel's shaper has dropped and how many it holds.
+    pub(super) fn held(&self, shaper: Shaper) -> Result<bed::Held, Error> {
+        let text = bed::output("tc", &format!("-s -j qdisc show dev {NEAR}"));
+        let text = text.map_err(Error::Kernel)?;
+        let wrong = || Error::Kernel(format!("the root is no {}: {text}", shaper.name()));
+        bed::held(&text, shaper.name()).ok_or_else(wrong)
+    }
+
+    /// Opens a socket that sends to the receiver.
+    pub(super) fn socket(&self) -> Result<UdpSocket, Error> {
+        let socket = UdpSocket::bind((NEAR_ADDRESS, 0)).and_then(|socket| {
+            socket.connect(self.receiver())?;
+            Ok(socket)
+        });
+        socket.map_err(|error| Error::Kernel(format!("cannot open a socket: {error}")))
+    }
+
+    /// Returns the address of the receiver.
+    pub(super) fn receiver(&self) -> SocketAddr {
+        (FAR_ADDRESS, PORT).into()
+    }
+
+    /// Forgets what the receiver has seen. From now on, packets are expected at the rate of
+    /// `rate` packets per second, by a sender that can make up for this much lateness.
+    pub(super) fn begin(&self, rate: u64, limit: Duration) {
+        let mut seen = self.seen();
+        let (gap_ns, limit_ns) = (1_000_000_000 / rate, limit.as_nanos());
+        let limit_ns = u64::try_from(limit_ns).unwrap_or(u64::MAX);
+        *seen = Seen {
+            schedule: Schedule { gap_ns, limit_ns, due_ns: None },
+            overflowed_before: seen.overflowed_before + seen.overflowed,
+            cpu_ns: seen.cpu_ns,
+            ..Seen::default()
+        };
+    }
+
+    /// Begins or ends the window in which arrivals are measured. Returns what was seen until now.
+    pub(super) fn measure(&self, measures: bool) -> Seen {
+        let mut seen = self.seen();
+        seen.measures = measures;
+        seen.clone()
+    }
+
+    /// Waits until the receiver has found nothing to receive twice, but at most for `patience`.
+    /// Returns what it has seen.
+    pub(super) fn settled(&self, patience: Duration) -> Seen {
+        let until = MonotonicClock.now() + patience;
+        let first = self.seen().looks;
+        loop {
+            let seen = self.seen().clone();
+            if seen.looks >= first + 2 || MonotonicClock.now() >= until {
+                return seen;
+            }
+            thread::sleep(LOOK / 4);
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.far.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // Relaxed: the flag publishes no other data.
+        self.far.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+/// Moves the calling thread into a network namespace of its own.
+fn unshared() -> Result<(), String> {
+    unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
+        Errno::EPERM => "creating a network namespace is not permitted: run as root, or under \
+                         `unshare -Urn`"
+            .to_owned(),
+        _ => format!("a network namespace cannot be made: {}", errno.desc()),
+    })
+}
+
+/// Opens the receiver's socket, after the far end has come into the thread's namespace.
+fn open() -> Result<UdpSocket, String> {
+    bed::ip(&format!("addr add {FAR_ADDRESS}/30 dev {FAR}"))?;
+    bed::ip(&format!("link set {FAR} up"))?;
+    let socket = UdpSocket::bind((FAR_ADDRESS, PORT)).and_then(|socket| {
+        socket.set_read_timeout(Some(LOOK))?;
+        setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+        // Root may exceed the limit of the buffer size; another user gets as much as it allows.
+        if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
+            setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
+        }
+        Ok(socket)
+    });
+    socket.map_err(|error| format!("cannot open the receiver's socket: {error}"))
+}
+
+/// Receives datagrams until the wire is dropped.
+fn receive(socket: &UdpSocket, far: &Far) {
+    let mut buffer = [0; 2_048];
+    let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
+    // Relaxed: the flag publishes no other data.
+    while !far.ends.load(Ordering::Relaxed) {
+        let mut slices = [IoSliceMut::new(&mut buffer)];
+        let (fd, flags) = (socket.as_raw_fd(), MsgFlags::empty());
+        let at_ns = match recvmsg::<()>(fd, &mut slices, Some(&mut control), flags) {
+            Ok(message) => message.cmsgs().ok().and_then(|mut all| all.find_map(arrival)),
+            Err(_) => {
+                let overflowed = overflowed();
+                let mut seen = far.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.looks += 1;
+                seen.cpu_ns = thread_cpu_ns();
+                seen.overflowed = overflowed.saturating_sub(seen.overflowed_before);
+                continue;
+            }
+        };
+        let mut seen = far.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.packets += 1;
+        if let Some(at_ns) = at_ns {
+            seen.note(at_ns);
+        }
+        if seen.packets.is_multiple_of(16) {
+            seen.cpu_ns = thread_cpu_ns();
+        }
+    }
+}
+
+impl Seen {
+    /// Notes a datagram that arrived at `at_ns`.
+    fn note(&mut self, at_ns: u64) {
+        let (late_ns, lost_ns) = self.schedule.arrived(at_ns);
+        if self.measures {
+            self.error.record(late_ns);
+            self.lost_ns += lost_ns;
+        }
+    }
+}
+
+/// Returns the kernel's time of arrival, nanoseconds of the wall clock.
+fn arrival(control: ControlMessageOwned) -> Option<u64> {
+    let ControlMessageOwned::ScmTimestampns(at) = control else { return None };
+    let seconds = u64::try_from(at.tv_sec()).ok()?;
+    Some(seconds * 1_000_000_000 + u64::try_from(at.tv_nsec()).ok()?)
+}
+
+/// Returns how many datagrams the sockets of this thread's namespace had no room for.
+fn overflowed() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/net/udp").unwrap_or_default();
+    let drops = |line: &str| line.split_ascii_whitespace().last()?.parse::<u64>().ok();
+    text.lines().skip(1).filter_map(drops).sum()
+}
+
+/// Returns the time that all processors have spent in interrupts and softirqs since the machine
+/// started, nanoseconds. The kernel counts it in ticks of 10 ms.
+pub(super) fn interrupts_ns() -> Result<u64, Error> {
+    let text = fs::read_to_string("/proc/stat")
+        .map_err(|error| Error::Usage("the processors' times", error))?;
+    let line = text.lines().next().unwrap_or_default();
+    let ticks = line.split_ascii_whitespace().skip(6).take(2);
+    Ok(ticks.filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * 10_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_follows_the_earliest_packets_and_what_is_lost() {
+        let mut schedule = Schedule { gap_ns: 100, limit_ns: 150, due_ns: None };
+        let arrivals = [1_000, 1_000, 1_130, 1_200, 1_450, 1_450, 1_900];
+        let found = arrivals.map(|at| schedule.arrived(at));
+        // Due at 1,000; the second came early, so later ones are due at 1,100, 1,200, 1,300 and
+        // 1,400. The last is due at 1,500 and loses what exceeds 150.
+        let want = [(0, 0), (0, 0), (30, 0), (0, 0), (150, 0), (50, 0), (400, 250)];
+        assert_eq!(found, want);
+        assert_eq!(schedule.due_ns, Some(1_850));
+    }
+}
