@@ -16,8 +16,8 @@ const TSAN_TARGET: &str = "x86_64-unknown-linux-gnu";
 /// with their default features, which are all features.
 const FEATURES: &[(&str, &[&str])] = &[
     ("onramp-core", &["", "tc", "ebpf"]),
-    ("onramp-dev", &["", "udp", "tap", "packet"]),
-    ("onramp", &["", "tc", "ebpf", "link", "link,ebpf", "udp", "tap", "packet"]),
+    ("onramp-dev", &["", "udp", "tap", "packet", "xdp"]),
+    ("onramp", &["", "tc", "ebpf", "link", "link,ebpf", "udp", "tap", "packet", "xdp"]),
 ];
 
 /// Checks that every combination of features compiles without a warning, that all kinds of qdiscs
