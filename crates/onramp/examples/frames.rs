@@ -1,0 +1,151 @@
+//! How many frames a second one thread sends through AF_XDP and through a packet socket, bare and
+//! through a link with `fq` in between. Each way sends from one end of a veth pair, in a network
+//! namespace of its own, to the other end, where the kernel discards the frames, because they are
+//! for another station.
+//! Run as root: `cargo run --release -p onramp --example frames [BYTES] [SECONDS] [ROUNDS]`.
+
+use std::process::Command;
+
+use onramp::dev::{MonotonicClock, PacketOptions, PacketSocket, Xdp, XdpOptions};
+use onramp::{Clock as _, Credits, Device, Layer, Link, Packet, PacketList, TrySendError};
+use rustix::time::{ClockId, clock_gettime};
+
+type Error = Box<dyn std::error::Error>;
+
+/// Packets that are handed over together.
+const BURST: usize = 64;
+const FLOWS: u64 = 16;
+/// Tells the process that it is in a namespace of its own.
+const INSIDE: &str = "ONRAMP_FRAMES_INSIDE";
+
+/// The ways, each with its name.
+const WAYS: [&str; 4] = ["xdp", "xdp, fq", "packet socket", "packet socket, fq"];
+
+fn main() -> Result<(), Error> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if std::env::var_os(INSIDE).is_none() {
+        let this = std::env::current_exe()?;
+        let mut inside = Command::new("unshare");
+        let status = inside.arg("-n").arg(this).args(&words).env(INSIDE, "1").status()?;
+        return if status.success() { Ok(()) } else { Err("it failed, see above".into()) };
+    }
+    let word = |place: usize, usual: &'static str| words.get(place).map_or(usual, String::as_str);
+    let (bytes, seconds): (usize, f64) = (word(0, "60").parse()?, word(1, "0.5").parse()?);
+    let rounds: usize = word(2, "7").parse()?;
+    if bytes < 34 {
+        return Err(format!("{bytes} bytes: a frame with an IP header has at least 34").into());
+    }
+    for line in ["link add x0 type veth peer name x1", "link set x0 up", "link set x1 up"] {
+        let status = Command::new("ip").args(line.split(' ')).status()?;
+        if !status.success() {
+            return Err(format!("`ip {line}` failed: run this as root").into());
+        }
+    }
+    let mut results: [Vec<(f64, f64)>; 4] = Default::default();
+    // The ways take turns, so that a slow time of the machine meets all of them.
+    for _ in 0..rounds {
+        for (way, results) in results.iter_mut().enumerate() {
+            results.push(measure(way, bytes, seconds)?);
+        }
+    }
+    let median = |values: &mut Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    println!("{bytes} bytes a frame, {rounds} rounds of {seconds} s, medians (extremes)");
+    let mut bare = 0.0;
+    for (way, results) in results.iter().enumerate() {
+        let mut rates: Vec<f64> = results.iter().map(|(rate, _)| rate / 1e6).collect();
+        let mut times: Vec<f64> = results.iter().map(|(_, ns)| *ns).collect();
+        let (rate, ns) = (median(&mut rates), median(&mut times));
+        if way % 2 == 0 {
+            bare = rate;
+        }
+        let (least, most) = (rates[0], rates[rates.len() - 1]);
+        println!(
+            "{:18} {rate:.3} Mpps ({least:.3}-{most:.3}), CPU {ns:.0} ns a frame, {:.2} of bare",
+            WAYS[way],
+            rate / bare
+        );
+    }
+    Ok(())
+}
+
+/// Opens the device of a way.
+fn device(way: usize) -> Result<Box<dyn Device>, Error> {
+    if way < 2 {
+        let options = XdpOptions { receive: false, ..XdpOptions::default() };
+        return Ok(Box::new(Xdp::open("x0", 0, options)?));
+    }
+    // Past the interface's own qdisc, as with AF_XDP.
+    let options = PacketOptions { offload: false, bypass: true, ..PacketOptions::default() };
+    Ok(Box::new(PacketSocket::open("x0", options)?))
+}
+
+/// Returns the frames per second, and the processor time of a frame in nanoseconds.
+fn measure(way: usize, bytes: usize, seconds: f64) -> Result<(f64, f64), Error> {
+    let device = device(way)?;
+    let mut frame = vec![0; bytes];
+    // From a station of the documentation's address block to one that nobody is.
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8, 8, 0]);
+    frame[14..34]
+        .copy_from_slice(&[0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
+    let cpu = || {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+    };
+    let (began, used) = (MonotonicClock.now(), cpu());
+    let over = || MonotonicClock.now().since(began) as f64 >= seconds * 1e9;
+    let sent =
+        if way % 2 == 0 { bare(device, &frame, over) } else { through(device, &frame, over)? };
+    let (took, used) = (MonotonicClock.now().since(began) as f64, cpu() - used);
+    Ok((sent as f64 * 1e9 / took, used / sent as f64))
+}
+
+/// Offers bursts to the device alone.
+fn bare(mut device: Box<dyn Device>, frame: &[u8], over: impl Fn() -> bool) -> u64 {
+    let packet = |number: u64| {
+        let mut packet = Packet::with_payload(frame);
+        packet.set_layer(Layer::Ethernet);
+        packet.flow = number % FLOWS;
+        packet
+    };
+    let mut ready = PacketList::from_iter((0..BURST as u64).map(packet));
+    let mut sent = 0;
+    while !over() {
+        let mut done = PacketList::new();
+        device.transmit(&mut ready, &mut done, MonotonicClock.now());
+        sent += done.metas().filter(|meta| meta.drop_reason.is_none()).count() as u64;
+        ready.append(&mut done);
+    }
+    sent
+}
+
+/// Sends through a link.
+fn through(device: Box<dyn Device>, frame: &[u8], over: impl Fn() -> bool) -> Result<u64, Error> {
+    let credits = Credits { packets: 1_024, bytes: 4 << 20 };
+    let link = Link::devices([device]).qdisc("fq").credits(credits).build()?;
+    let mut sender = link.sender();
+    let flows: Vec<_> = (0..FLOWS).map(|_| sender.flow(None)).collect();
+    while !over() {
+        sender.cork();
+        for number in 0..BURST {
+            let flow = &flows[number % flows.len()];
+            match sender.packet(flow, frame) {
+                Ok(mut packet) => {
+                    packet.set_layer(Layer::Ethernet);
+                    drop(sender.submit(flow, packet));
+                }
+                Err(TrySendError::Full) => {
+                    // What was submitted leaves first.
+                    let _ = sender.uncork();
+                    sender.wait_room(flow, frame.len());
+                    sender.cork();
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+        let _ = sender.uncork();
+    }
+    Ok(link.stats().sent)
+}
