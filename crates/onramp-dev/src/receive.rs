@@ -13,7 +13,8 @@ use onramp_queue::{Packet, PacketList};
 pub trait Receive: AsFd + Debug + Send {
     /// Receives up to `most` packets that wait, and appends them to `into`, with their length,
     /// flow, ECN field and priority filled in ([`frame::describe`](onramp_core::frame::describe)).
-    /// Returns the number of packets appended. Does not block.
+    /// Returns the number of packets appended. Does not block. If it returns `most`, call it again
+    /// before waiting for the descriptor: packets may wait in the receiver itself.
     ///
     /// `make` returns an empty packet with room for this many bytes, from a pool or from the heap.
     /// If it returns `None`, no further packets are received now; they stay in the kernel.

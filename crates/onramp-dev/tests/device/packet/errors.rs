@@ -4,8 +4,8 @@ use std::env;
 use std::io::{self, ErrorKind};
 use std::process::Command;
 
-use onramp_core::{Device, Instant};
-use onramp_dev::{PacketOptions, PacketReceiver, PacketSocket, Receive};
+use onramp_core::{Clock, Device, Instant};
+use onramp_dev::{MonotonicClock, PacketOptions, PacketReceiver, PacketSocket, Receive};
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::common::transmit;
 use crate::namespace::in_namespace;
-use crate::tap::{heap, ip, send, tcp, wait};
+use crate::tap::{PATIENCE_NS, heap, ip, send, tcp, wait};
 
 #[test]
 fn what_cannot_be_opened_says_why() {
@@ -167,7 +167,9 @@ fn without_carrier_packets_are_dropped() {
             // The kernel needs a moment to notice that there is no carrier.
             let mut burst = PacketList::from_iter([frame.duplicate()]);
             let mut done = PacketList::new();
+            let end = MonotonicClock.now().after(PATIENCE_NS);
             while done.is_empty() {
+                assert!(MonotonicClock.now() < end, "the device does not notice");
                 device.transmit(&mut burst, &mut done, Instant(1));
             }
             let reason = done.pop_front().expect("not empty").drop_reason;
