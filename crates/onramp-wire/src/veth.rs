@@ -115,12 +115,12 @@ mod tests {
     #[cfg(target_endian = "little")]
     fn a_request_is_nested() {
         let message = request("c", "wire0", &io::stdin());
-        let mut expected = vec![104, 0, 0, 0, 16, 0, 5, 6];
+        let mut expected = vec![100, 0, 0, 0, 16, 0, 5, 6];
         expected.extend([0; 8 + 16]);
         expected.extend([6, 0, 3, 0, b'c', 0, 0, 0]);
-        expected.extend([64, 0, 18, 0]);
+        expected.extend([60, 0, 18, 0]);
         expected.extend([9, 0, 1, 0, b'v', b'e', b't', b'h', 0, 0, 0, 0]);
-        expected.extend([48, 0, 2, 0, 44, 0, 1, 0]);
+        expected.extend([44, 0, 2, 0, 40, 0, 1, 0]);
         expected.extend([0; 16]);
         expected.extend([10, 0, 3, 0, b'w', b'i', b'r', b'e', b'0', 0, 0, 0]);
         expected.extend([8, 0, 28, 0, 0, 0, 0, 0]);
