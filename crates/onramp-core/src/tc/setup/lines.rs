@@ -120,12 +120,14 @@ fn differs(
     then: &[Option<Value>],
 ) -> Option<bool> {
     let mut differs = false;
+    // Linux does not look at a change without any option.
+    let says_something = then.iter().any(Option::is_some);
     for (param, (before, then)) in params.iter().zip(before.iter().zip(then)) {
         let [was, is] = sites.map(|site| param.device_default(site));
         if before.as_ref().or(was.as_ref()) == then.as_ref().or(is.as_ref()) {
             continue;
         }
-        if (then.is_none() && !param.resets) || param.fixed.is_some() {
+        if (then.is_none() && !(param.resets && says_something)) || param.fixed.is_some() {
             return None;
         }
         differs = true;

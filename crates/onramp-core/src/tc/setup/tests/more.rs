@@ -370,16 +370,17 @@ fn what_leads_from_one_tree_to_another() {
             "ceil 2mbit",
             "class change dev e parent 1:1 classid 1:20 htb rate 500kbit ceil 2mbit",
         ),
+        // As in Linux, a change without `ceil` sets it back.
+        (" ceil 1mbit", "", "class change dev e parent 1:1 classid 1:20 htb rate 500kbit"),
     ] {
         let after = with(from, to);
         assert_eq!(before.changes_to(&after), Some(vec![change.to_owned()]), "{to}");
     }
     for (from, to) in [
-        // Each of the next three replacements removes an option, or changes an option that can only
-        // be given when the qdisc is added. No change command can do so, and the tree must be
+        // Each of the next two replacements removes the only option, or changes an option that can
+        // only be given when the qdisc is added. No change command can do so, and the tree must be
         // replaced.
         (" limit 7", ""),
-        (" ceil 1mbit", ""),
         ("flows 64", "flows 128"),
         // Each of the next five replacements changes a kind, a parent or a handle of a qdisc, the
         // parent of a class, or a filter. Here too the tree must be replaced.
