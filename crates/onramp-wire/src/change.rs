@@ -9,8 +9,8 @@ use crate::series;
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Other qdiscs, in place of all that the direction has: see [`Tree::set`] for the packets that
-    /// wait. If a [`Schedule`](crate::Schedule) decides the rate, the first of a [`series`] stands in front of it
-    /// and the others behind it.
+    /// wait. If a [`Schedule`](crate::Schedule) decides the rate, the first of a [`series`] stands
+    /// in front of it and the others behind it.
     ///
     /// [`Tree::set`]: onramp_core::Tree::set
     Qdiscs(Box<Setup>),

@@ -37,6 +37,7 @@ mod profile;
 mod schedule;
 mod space;
 mod steps;
+mod trace_error;
 mod veth;
 mod way;
 
@@ -52,7 +53,8 @@ use self::ends::{How, Place};
 pub use self::profile::{PROFILES, Profile, StageError, series};
 pub use self::schedule::Schedule;
 pub use self::space::{Space, SpaceError, enter};
-pub use self::steps::{Steps, Trace, TraceError, Which};
+pub use self::steps::{Steps, Trace, Which};
+pub use self::trace_error::TraceError;
 pub use self::way::{Direction, Watch, Way};
 
 /// Address of the client's end, of the block for documentation (RFC 5737).
@@ -184,8 +186,8 @@ impl Wire {
         self.fallback.as_deref()
     }
 
-    /// Begins the clocks of the traces, or begins them anew. Before, steps are not made, and nothing
-    /// passes a schedule. Call it when the first program starts.
+    /// Begins the clocks of the traces, or begins them anew. Before, steps are not made, and
+    /// nothing passes a schedule. Call it when the first program starts.
     pub fn begin(&self) {
         self.bridge.begin();
     }

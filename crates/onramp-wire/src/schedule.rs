@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use onramp_core::Instant;
 
-use crate::steps::TraceError;
+use crate::trace_error::TraceError;
 
 /// Bytes that one chance carries: an IP packet of the usual MTU.
 pub(crate) const CHANCE: u32 = 1_500;

@@ -1,6 +1,5 @@
 //! Changes of a link at given times, and the files that describe them.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use onramp_core::{Instant, Setup};
 
 use crate::Schedule;
 use crate::change::Change;
+use crate::trace_error::TraceError;
 
 /// Changes of one direction, each at a time from the beginning.
 #[derive(Clone, Debug, Default)]
@@ -238,41 +238,6 @@ impl Running {
         (step.changes.clone(), step.line)
     }
 }
-
-/// Error: a trace cannot be understood, or the qdiscs cannot follow it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TraceError {
-    line: usize,
-    why: String,
-}
-
-impl TraceError {
-    pub(crate) const fn at(line: usize, why: String) -> Self {
-        Self { line, why }
-    }
-
-    fn unless_later(line: usize, before: Duration, at: Duration) -> Result<(), Self> {
-        if at >= before {
-            return Ok(());
-        }
-        let (at, before) = (at.as_secs_f64(), before.as_secs_f64());
-        Err(Self::at(line, format!("{at} s comes after {before} s: times must not fall")))
-    }
-
-    /// Returns the number of the line, or of the step or time, from 1.
-    #[must_use]
-    pub const fn line(&self) -> usize {
-        self.line
-    }
-}
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.why)
-    }
-}
-
-impl std::error::Error for TraceError {}
 
 #[cfg(test)]
 mod tests {

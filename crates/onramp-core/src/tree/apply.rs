@@ -68,11 +68,11 @@ impl Tree {
         Ok(change)
     }
 
-    /// Makes this tree the one that `setup` describes. If the two differ only in parameters that can
-    /// be changed ([`Setup::changes_to`]), they are changed, and the packets that wait stay where
-    /// they are. Otherwise all qdiscs are built anew, and the packets move to them at once, in the
-    /// order in which they would have left; a new qdisc may delay or drop them again, and packets
-    /// that the old qdiscs never let go are dropped (`purged`).
+    /// Makes this tree the one that `setup` describes. If the two differ only in parameters that
+    /// can be changed ([`Setup::changes_to`]), they are changed, and the packets that wait stay
+    /// where they are. Otherwise all qdiscs are built anew, and the packets move to them at once,
+    /// in the order in which they would have left; a new qdisc may delay or drop them again, and
+    /// packets that the old qdiscs never let go are dropped (`purged`).
     ///
     /// Use it to change a link while packets pass; [`apply`](Self::apply) replaces as Linux does,
     /// which drops the packets of a qdisc that is replaced. The totals go on.

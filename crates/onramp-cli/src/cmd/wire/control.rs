@@ -1,6 +1,6 @@
 //! How other commands reach a wire that runs: a socket that only the wire's user may use.
 //!
-//! A request is a line of JSON, and so is the answer: `{"change": {"up": [WORDS...], "down": [...]}}`
+//! A request is a line of JSON, and so is the answer: `{"change": {"up": [WORDS...], "down": []}}`
 //! with lists of words as [`Change::read`] reads them, or `{"show": {}}`. An answer with `error`
 //! says why nothing was done.
 

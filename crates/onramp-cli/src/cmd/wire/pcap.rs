@@ -55,6 +55,7 @@ impl Capture {
         self.writer
             .join()
             .map_err(|_| anyhow!("the thread that writes the capture panicked"))??;
+        // Relaxed: the thread that counts has ended, and its end came before this one's.
         match self.missed.load(Ordering::Relaxed) {
             0 => Ok(()),
             missed => Err(anyhow!(
@@ -115,6 +116,7 @@ impl Recorder {
 
     /// Counts the frames of the batch as missed.
     fn lose(&mut self) {
+        // Relaxed: it is only a number; who reads it has waited for the end of this thread.
         self.missed.fetch_add(mem::take(&mut self.frames), Ordering::Relaxed);
         self.batch.clear();
     }

@@ -159,7 +159,8 @@ fn a_port_is_forwarded() {
     let file = json.display();
     // The port is there when the wire is; and between two tests, iperf3 does not listen.
     let script = format!(
-        "try() {{ for i in $(seq 20); do timeout 20 iperf3 -c 127.0.0.1 -p 5300 -t 1 \"$@\" && return; \
+        "try() {{ for i in $(seq 20); do timeout 20 iperf3 -c 127.0.0.1 -p 5300 -t 1 \"$@\" \
+                  && return; \
                   sleep 0.2; done; return 1; }}
          {onramp} wire --forward 5300:5201 --forward 5300:5201/udp --qdisc 'netem rate 20mbit' \
              --json {file} -- sh -c 'until test -e {done}; do sleep 0.1; done' -- iperf3 -s &

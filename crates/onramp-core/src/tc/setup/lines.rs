@@ -112,7 +112,8 @@ impl Setup {
 
 /// Whether some values of `then` differ from those of `before`. Returns `None` if an option is no
 /// longer given that a change without it keeps, or if the value of an option has changed that can
-/// only be given when the qdisc is added. `sites` gives the defaults before and after that follow from the device.
+/// only be given when the qdisc is added. `sites` gives the defaults before and after that follow
+/// from the device.
 fn differs(
     params: &[Param],
     sites: [Site; 2],
