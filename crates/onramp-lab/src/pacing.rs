@@ -314,3 +314,35 @@ fn rounds(plan: &Plan, steps: &mut Steps<'_>) -> Found {
     cells.retain(|measurement| !measurement.rounds.is_empty());
     Found { cells, why_no_kernel, lacking }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(kernel: bool) -> Plan {
+        let times = |us: [u64; 2]| us.map(Duration::from_micros).to_vec();
+        Plan {
+            shapers: vec![Shaper::Tbf, Shaper::Fq],
+            rates: vec![1_000, 2_000, 3_000],
+            slacks: times([0, 100]),
+            spins: times([0, 20]),
+            kernel,
+            window: Duration::from_millis(10),
+            rounds: 1,
+        }
+    }
+
+    /// Every setting of Onramp's path is measured; over sockets only with the first spin budget; and
+    /// the kernel, which has neither option, once.
+    #[test]
+    fn each_path_is_measured_with_the_settings_that_it_has() {
+        let count = |plan: &Plan, path| plan.cells().iter().filter(|it| it.path == path).count();
+        let paths = [Path::Onramp, Path::OnrampUdp, Path::Kernel];
+        assert_eq!(paths.map(|path| count(&plan(true), path)), [6 * 4, 6 * 2, 6]);
+        assert_eq!(paths.map(|path| count(&plan(false), path)), [6 * 4, 0, 0]);
+        let cells = plan(true).cells();
+        assert_eq!(cells[1].to_string(), "onramp tbf at 1000 packets/s, slack 0ns, spin 20µs");
+        let last = cells.last().map(ToString::to_string);
+        assert_eq!(last.as_deref(), Some("kernel fq at 3000 packets/s"));
+    }
+}

@@ -243,6 +243,9 @@ fn how(document: &Document) -> String {
     let base = document.base().map_or_else(String::new, |base| {
         let divided = |key: &&str| document.rows().iter().any(|r| document.ratio(r, key).is_some());
         let keys: Vec<_> = document.figures().into_iter().filter(divided).collect();
+        if keys.is_empty() {
+            return String::new();
+        }
         let how = tables::how_compared(document, &keys);
         format!(" × is the figure divided by that of {}, {how}.", base.called)
     });

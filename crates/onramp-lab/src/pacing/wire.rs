@@ -33,6 +33,9 @@ const FAR: &str = "beyond";
 const NEAR_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const FAR_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 const PORT: u16 = 9;
+/// Link addresses of the ends, administered locally.
+const NEAR_LINK: &str = "02:00:00:00:00:01";
+const FAR_LINK: &str = "02:00:00:00:00:02";
 /// Number of bytes that headers add to a datagram on the wire: Ethernet, IPv4, UDP.
 pub(super) const HEADERS: u32 = 14 + 20 + 8;
 /// Size of the receive buffer, bytes: so that a receiver that comes late loses nothing.
@@ -107,7 +110,9 @@ impl Wire {
             bed::output(program, "-V")?;
         }
         unshared()?;
-        bed::ip(&format!("link add {NEAR} type veth peer name {FAR}"))?;
+        let ends =
+            format!("{NEAR} address {NEAR_LINK} type veth peer name {FAR} address {FAR_LINK}");
+        bed::ip(&format!("link add {ends}"))?;
         let far = Arc::new(Far::default());
         let ((tells, told), (moves, moved)) = (mpsc::channel(), mpsc::channel());
         let theirs = far.clone();
@@ -138,6 +143,9 @@ impl Wire {
             bed::ip(&format!("link set {FAR} netns {number}"))?;
             bed::ip(&format!("addr add {NEAR_ADDRESS}/30 dev {NEAR}"))?;
             bed::ip(&format!("link set {NEAR} up"))?;
+            // With a fixed neighbour, no packet of ARP passes the shaper.
+            let neighbour = format!("{FAR_ADDRESS} lladdr {FAR_LINK} dev {NEAR} nud permanent");
+            bed::ip(&format!("neigh add {neighbour}"))?;
             moves.send(()).map_err(|_| gone())?;
             told.recv().map_err(|_| gone())?.map(drop)
         };
