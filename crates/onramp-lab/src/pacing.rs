@@ -255,8 +255,8 @@ pub struct Found {
     pub lacking: Vec<(Shaper, String)>,
 }
 
-/// Runs the experiment. A measurement fails if its link cannot be made, if no packet leaves, if one
-/// leaves before its instant, or if packets are lost or duplicated.
+/// Runs the experiment. A measurement fails if its link cannot be made, if a packet leaves before
+/// its instant, or if packets are lost or duplicated.
 ///
 /// # Errors
 ///

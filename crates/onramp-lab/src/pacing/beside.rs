@@ -49,15 +49,15 @@ fn kernel(wire: &Wire, cell: Cell, window: Duration) -> Result<Outcome, Error> {
             seen.overflowed, held.drops, held.packets
         )));
     }
-    let round = measured.round(cell, None)?;
+    let round = measured.round(None);
     Ok(Outcome { round, error: seen.error, packets: seen.packets, dropped: held.drops })
 }
 
-/// Sends datagrams as fast as the socket takes them. Returns their number.
+/// Sends datagrams, at least one, as fast as the socket takes them. Returns their number.
 fn flood(socket: &UdpSocket, phase: &PhaseCell, times: &SenderTimes) -> Result<u64, Error> {
     let payload = vec![0; usize::try_from(PACKET - HEADERS).unwrap_or(0)];
     let (mut sent, mut was) = (0, Phase::WarmUp);
-    while times.goes_on(phase, &mut was) {
+    loop {
         match socket.send(&payload) {
             // The kernel reports a drop of the shaper as success, or as a lack of buffers.
             Ok(_) => sent += 1,
@@ -67,8 +67,10 @@ fn flood(socket: &UdpSocket, phase: &PhaseCell, times: &SenderTimes) -> Result<u
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(Error::Kernel(format!("cannot send a datagram: {error}"))),
         }
+        if !times.goes_on(phase, &mut was) {
+            return Ok(sent);
+        }
     }
-    Ok(sent)
 }
 
 fn ours(wire: &Wire, cell: Cell, window: Duration) -> Result<Outcome, Error> {
@@ -93,7 +95,7 @@ fn ours(wire: &Wire, cell: Cell, window: Duration) -> Result<Outcome, Error> {
         let flow = sender.flow(wire.receiver());
         let payload = vec![0; payload(&mut sender, &flow)];
         let mut was = Phase::WarmUp;
-        while times.goes_on(phase, &mut was) && sender.send(&flow, &payload).is_ok() {}
+        while sender.send(&flow, &payload).is_ok() && times.goes_on(phase, &mut was) {}
         sender.flush(patience);
     };
     let ((), measured) = window_of(wire, window, work, || link.stats())?;
@@ -109,7 +111,7 @@ fn ours(wire: &Wire, cell: Cell, window: Duration) -> Result<Outcome, Error> {
     }
     let wakeups = |stats: &LinkStats| stats.runner_wakeups;
     let woke = wakeups(&measured.after) - wakeups(&measured.before);
-    let round = measured.round(cell, Some(woke))?;
+    let round = measured.round(Some(woke));
     Ok(Outcome { round, error: seen.error, packets: seen.packets, dropped })
 }
 
@@ -166,18 +168,16 @@ fn window_of<R: Send, T>(
 }
 
 impl<T> Measured<T> {
-    fn round(&self, cell: Cell, woke: Option<u64>) -> Result<Round, Error> {
-        if self.packets == 0 {
-            return Err(Error::Stalled(cell.to_string()));
-        }
-        let each = |total: u64| total as f64 / self.packets as f64;
-        Ok(Round {
+    /// Returns the figures of the window, in which a runner woke `woke` times, if there is one.
+    fn round(&self, woke: Option<u64>) -> Round {
+        let each = |total: u64| (self.packets > 0).then(|| total as f64 / self.packets as f64);
+        Round {
             packets_per_second: self.packets as f64 * 1e9 / self.took_ns as f64,
-            cpu_ns_per_packet: Some(each(self.process_ns.saturating_sub(self.receiver_ns))),
-            sender_cpu_ns_per_packet: Some(each(self.sender_ns)),
-            interrupt_ns_per_packet: Some(each(self.interrupts_ns)),
-            wakeups_per_packet: woke.map(each),
+            cpu_ns_per_packet: each(self.process_ns.saturating_sub(self.receiver_ns)),
+            sender_cpu_ns_per_packet: each(self.sender_ns),
+            interrupt_ns_per_packet: each(self.interrupts_ns),
+            wakeups_per_packet: woke.and_then(each),
             lost_share: self.lost_ns as f64 / self.took_ns as f64,
-        })
+        }
     }
 }
