@@ -75,8 +75,8 @@ pub(crate) fn rootless(path: &Path) -> anyhow::Error {
     )
 }
 
-/// Returns the tree whose stages are these qdiscs, one behind the other. Each stands with the option
-/// that named it, which errors name.
+/// Returns the tree whose stages are these qdiscs, one behind the other. Each stands with the
+/// option that named it, which errors name.
 pub(crate) fn stages(stages: &[(&str, &str)]) -> Result<Setup> {
     for (qdisc, option) in stages {
         Spec::with_units(qdisc).map_err(|error| usage(format!("{option}: {error}")))?;

@@ -3,7 +3,7 @@
 //!
 //! | error from the kernel | reaction of the device |
 //! |---|---|
-//! | EAGAIN, EBUSY, ENOBUFS, or a full ring | keeps the packets; asks again after 50 µs, up to 1 ms |
+//! | EAGAIN, EBUSY, ENOBUFS, a full ring | keeps the packets; asks again after 50 µs, up to 1 ms |
 //! | ENETDOWN, ENXIO (the interface is down or gone) | drops the packet: `Unreachable` |
 //! | any other error | drops the packet: `DeviceError` |
 //! | a packet larger than a frame of the memory | drops the packet: `MessageSize` |
@@ -75,8 +75,8 @@ pub struct Xdp {
     side: TxSide,
     size: usize,
     received: Option<RxSide>,
-    /// Attaches the program as long as a queue of it exists.
-    program: Option<Arc<Program>>,
+    /// The program stays attached as long as a queue exists.
+    program: Arc<Program>,
     options: XdpOptions,
     backoff: Backoff,
     /// Whether the frame of the first packet of the next burst is in the ring already.
@@ -142,8 +142,7 @@ impl Xdp {
     ///
     /// As [`open`](Self::open).
     pub fn another_queue(&self, queue: u32) -> io::Result<Self> {
-        let program = self.program.as_ref().expect("it is there until dropped");
-        Self::with(Arc::clone(program), queue, self.options)
+        Self::with(Arc::clone(&self.program), queue, self.options)
     }
 
     fn with(program: Arc<Program>, queue: u32, options: XdpOptions) -> io::Result<Self> {
@@ -174,7 +173,7 @@ impl Xdp {
             side,
             size: size as usize,
             received: program.redirect.is_some().then_some(received),
-            program: Some(program),
+            program,
             options,
             backoff: Backoff::new(),
             in_ring: false,
@@ -245,7 +244,7 @@ impl Xdp {
     /// The bytes of the largest frame that the packet becomes.
     fn largest(packet: &Packet) -> usize {
         let segment = |whole: SuperFrame| whole.headers() + usize::from(packet.gso_size);
-        SuperFrame::of(packet).map_or(packet.payload().len(), segment)
+        SuperFrame::of(packet).map_or_else(|| packet.payload().len(), segment)
     }
 
     /// Lets the kernel send until it has taken all frames of the ring, or takes no more.
@@ -408,7 +407,7 @@ pub struct XdpReceiver {
     seed: u64,
     stats: Arc<XdpStats>,
     // The program is attached as long as somebody receives.
-    _program: Option<Arc<Program>>,
+    _program: Arc<Program>,
 }
 
 impl Receive for XdpReceiver {
@@ -473,8 +472,8 @@ fn told(error: &io::Error, what: &str) -> io::Error {
 fn attach_failed(name: &str, error: &io::Error) -> String {
     let why = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
-            "it needs CAP_NET_ADMIN and CAP_BPF, which root has; without them, an AF_XDP device can \
-             only transmit"
+            "it needs CAP_NET_ADMIN and CAP_BPF, which root has; without them, an AF_XDP device \
+             can only transmit"
         }
         Some(libc::EBUSY | libc::EEXIST) => {
             "another program has attached one: end it, or see `ip link show`"

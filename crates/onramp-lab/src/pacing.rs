@@ -332,8 +332,8 @@ mod tests {
         }
     }
 
-    /// Every setting of Onramp's path is measured; over sockets only with the first spin budget; and
-    /// the kernel, which has neither option, once.
+    /// Every setting of Onramp's path is measured; over sockets only with the first spin budget;
+    /// and the kernel, which has neither option, once.
     #[test]
     fn each_path_is_measured_with_the_settings_that_it_has() {
         let count = |plan: &Plan, path| plan.cells().iter().filter(|it| it.path == path).count();

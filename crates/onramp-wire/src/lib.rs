@@ -133,8 +133,8 @@ impl Wire {
     ///
     /// # Errors
     ///
-    /// [`SpaceError`] if a namespace, its interface or an address cannot be made (see [`enter`]), if
-    /// the tree of a direction has no root, or if it cannot follow its trace.
+    /// [`SpaceError`] if a namespace, its interface or an address cannot be made (see [`enter`]),
+    /// if the tree of a direction has no root, or if it cannot follow its trace.
     pub fn lay(options: Options) -> Result<Self, SpaceError> {
         let Options { up, down, up_trace, down_trace, mtu, offload, ends, seed } = options;
         let seeds = [seed, seed.wrapping_add(1)];

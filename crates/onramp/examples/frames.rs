@@ -58,7 +58,7 @@ fn main() -> Result<(), Error> {
         let mut rates: Vec<f64> = results.iter().map(|(rate, _)| rate / 1e6).collect();
         let mut times: Vec<f64> = results.iter().map(|(_, ns)| *ns).collect();
         let (rate, ns) = (median(&mut rates), median(&mut times));
-        if way % 2 == 0 {
+        if way.is_multiple_of(2) {
             bare = rate;
         }
         let (least, most) = (rates[0], rates[rates.len() - 1]);
@@ -96,8 +96,11 @@ fn measure(way: usize, bytes: usize, seconds: f64) -> Result<(f64, f64), Error> 
     };
     let (began, used) = (MonotonicClock.now(), cpu());
     let over = || MonotonicClock.now().since(began) as f64 >= seconds * 1e9;
-    let sent =
-        if way % 2 == 0 { bare(device, &frame, over) } else { through(device, &frame, over)? };
+    let sent = if way.is_multiple_of(2) {
+        bare(device, &frame, over)
+    } else {
+        through(device, &frame, over)?
+    };
     let (took, used) = (MonotonicClock.now().since(began) as f64, cpu() - used);
     Ok((sent as f64 * 1e9 / took, used / sent as f64))
 }

@@ -19,12 +19,12 @@ use onramp_dev::DeviceError;
 use onramp_dev::Priority;
 use onramp_queue::Credits;
 
-pub(crate) use self::timing::Timing;
 #[cfg(feature = "udp")]
 use self::udp::Sockets;
 use crate::Link;
 use crate::runner::StartError;
 use crate::shared::{BoxDevice, CREDITS_MIN, LinkConfig, Setup, SocketCounters};
+use crate::timing::Timing;
 
 /// Greatest default number of ports of a link that binds its own sockets. The default is one port
 /// for each processor, up to this number.
@@ -495,7 +495,7 @@ impl LinkBuilder {
         if !(1..=RUNNERS_MAX).contains(&runners) {
             return Err(BuildError::Range("the number of runners", runners, "1 to 64"));
         }
-        self.timing.check()?;
+        timing::check(self.timing)?;
         let seed = self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
         let tree = Arc::new(of_link(tree, &devices, self.mtu));
         let plan = LinkConfig {

@@ -50,6 +50,8 @@ mod shared;
 mod slots;
 #[cfg(feature = "link")]
 mod stats;
+#[cfg(feature = "link")]
+mod timing;
 
 #[cfg(feature = "link")]
 pub use self::{

@@ -19,10 +19,10 @@ use onramp_queue::{Cancels, Credits, HeldWakes, hold_wakes, is_in_waker};
 
 pub use self::close::CloseReport;
 use self::close::Lost;
-use crate::builder::Timing;
 use crate::runner::{Rig, RoomCall, Serves, SlotWaker};
 use crate::slots::{Slot, Slots};
 use crate::stats::{SenderEnd, Totals};
+use crate::timing::Timing;
 use crate::{PortError, TrySendError};
 
 /// The device of a port. The devices of one link may be of different kinds.

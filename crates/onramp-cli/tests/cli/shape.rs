@@ -99,8 +99,8 @@ fn received(path: &Path) -> f64 {
     sum["bits_per_second"].as_f64().unwrap_or_else(|| panic!("no rate: {document}")) / 1e6
 }
 
-/// ARP, IPv4, IPv6, VLAN tags, TCP with offload, UDP and a file pass unchanged, at the usual MTU and
-/// with jumbo frames.
+/// ARP, IPv4, IPv6, VLAN tags, TCP with offload, UDP and a file pass unchanged, at the usual MTU
+/// and with jumbo frames.
 #[test]
 fn everything_passes() {
     // A frame with VLAN 7, priority 5, and a protocol for experiments.

@@ -135,7 +135,7 @@ pub(crate) fn corrected(sum: u16, before: u16, after: u16) -> u16 {
 pub fn find_partial_checksum(pkt: &mut Packet) -> bool {
     let found = Dissected::of(pkt);
     let keys = found.keys();
-    let offset = match keys.protocol {
+    let offset: u16 = match keys.protocol {
         ip_proto::TCP => 16,
         ip_proto::UDP => 6,
         _ => return false,
@@ -151,7 +151,8 @@ pub fn find_partial_checksum(pkt: &mut Packet) -> bool {
     let told = if from.is_ipv4() { (ip + 2, ip) } else { (ip + 4, ip + 40) };
     let end = number(told.0).map_or(0, |length| usize::from(length) + told.1);
     let Some(data) = frame.get(transport..end) else { return false };
-    let Some(field) = data.get(offset..offset + 2) else { return false };
+    let field = usize::from(offset);
+    let Some(field) = data.get(field..field + 2) else { return false };
     let mut pseudo = u64::from(keys.protocol) + data.len() as u64;
     for address in [from, to] {
         pseudo += match address {
@@ -164,7 +165,6 @@ pub fn find_partial_checksum(pkt: &mut Packet) -> bool {
     if !is_pseudo || padded || folded(pseudo + sum(data)) == u16::MAX {
         return false;
     }
-    let offset = u16::try_from(offset).expect("16 or 6");
     pkt.set_partial_checksum(Some(PartialChecksum { start, offset }));
     true
 }

@@ -80,7 +80,7 @@ fn load(map: RawFd) -> io::Result<OwnedFd> {
     let code = [
         // r2 = the queue's number, from the argument in r1.
         instruction(0x61, 2, 1, QUEUE, 0),
-        // r1 = the table; the instruction has two parts, and 1 says that the number is a descriptor.
+        // r1 = the table. The instruction has two parts, and 1 says: the number is a descriptor.
         instruction(0x18, 1, 1, 0, map),
         instruction(0, 0, 0, 0, 0),
         // r3 = what to return if the queue has no socket.

@@ -144,8 +144,10 @@ impl<T: Copy> Ring<T> {
         let len = entries + size as usize * size_of::<T>();
         let memory =
             Mapping::new(len, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), which)?;
-        let last = [producer, consumer, flags].into_iter().max().unwrap_or(0);
-        if last + size_of::<AtomicU32>() > len || !entries.is_multiple_of(align_of::<T>()) {
+        let number = size_of::<AtomicU32>();
+        let is_wrong = |at: &usize| at + number > len || !at.is_multiple_of(number);
+        let wrong = [producer, consumer, flags].iter().any(is_wrong);
+        if wrong || !entries.is_multiple_of(align_of::<T>()) {
             return Err(invalid());
         }
         let mask = size - 1;
@@ -154,10 +156,11 @@ impl<T: Copy> Ring<T> {
     }
 
     fn number(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: `new` has checked that the offset lies in the mapping; the kernel places each
-        // number at a multiple of its size and accesses it atomically; the mapping outlives the
-        // result.
-        unsafe { &*self.memory.start.as_ptr().cast::<u8>().add(offset).cast::<AtomicU32>() }
+        // SAFETY: `new` has checked that the number at this offset lies in the mapping.
+        let at = unsafe { self.memory.start.as_ptr().cast::<u8>().add(offset) };
+        // SAFETY: `new` has checked that the offset is a multiple of the number's size; both sides
+        // access the number atomically; the mapping outlives the result.
+        unsafe { &*at.cast::<AtomicU32>() }
     }
 
     fn entry(&self, position: u32) -> *mut T {

@@ -140,7 +140,7 @@ fn bind(fd: &OwnedFd, shape: &Shape) -> io::Result<()> {
         Copying::Copy => libc::XDP_COPY,
         Copying::ZeroCopy => libc::XDP_ZEROCOPY,
     };
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the number is 44")]
+    #[expect(clippy::cast_possible_truncation, reason = "the number is 44")]
     let family = libc::AF_XDP as u16;
     let address = sockaddr_xdp {
         sxdp_family: family,

@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use onramp_core::CATCH_UP_NS;
-
 use super::{BuildError, LinkBuilder};
+use crate::timing::Timing;
 
 /// Greatest time that a port may be told to catch up on, and greatest slack, nanoseconds.
 const CATCH_UP_MAX_NS: u64 = 1_000_000_000;
@@ -13,42 +12,22 @@ const SLACK_MAX_NS: u64 = 1_000_000_000;
 /// Longest time that a runner may spin before each instant, nanoseconds.
 const SPIN_MAX_NS: u64 = 1_000_000;
 
-/// How exactly a link keeps the instants of its qdiscs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Timing {
-    /// How much lateness a port catches up on, nanoseconds.
-    pub(crate) catch_up_ns: u64,
-    /// How long after the instant that is due a port wakes its runner, nanoseconds.
-    pub(crate) slack_ns: u64,
-    /// How long before the time at which it is to wake a runner ends its sleep and spins,
-    /// nanoseconds.
-    pub(crate) spin_ns: u64,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self { catch_up_ns: CATCH_UP_NS, slack_ns: 0, spin_ns: 0 }
+/// Checks that all times are within their ranges.
+pub(super) fn check(timing: Timing) -> Result<(), BuildError> {
+    let number = |ns: u64, unit: u64| usize::try_from(ns / unit).unwrap_or(usize::MAX);
+    if timing.catch_up_ns > CATCH_UP_MAX_NS {
+        let ms = number(timing.catch_up_ns, 1_000_000);
+        return Err(BuildError::Range("the milliseconds to catch up on", ms, "0 to 1000"));
     }
-}
-
-impl Timing {
-    /// Checks that all times are within their ranges.
-    pub(super) fn check(self) -> Result<(), BuildError> {
-        let number = |ns: u64, unit: u64| usize::try_from(ns / unit).unwrap_or(usize::MAX);
-        if self.catch_up_ns > CATCH_UP_MAX_NS {
-            let ms = number(self.catch_up_ns, 1_000_000);
-            return Err(BuildError::Range("the milliseconds to catch up on", ms, "0 to 1000"));
-        }
-        if self.slack_ns > SLACK_MAX_NS {
-            let us = number(self.slack_ns, 1_000);
-            return Err(BuildError::Range("the microseconds of slack", us, "0 to 1000000"));
-        }
-        if self.spin_ns > SPIN_MAX_NS {
-            let us = number(self.spin_ns, 1_000);
-            return Err(BuildError::Range("the microseconds to spin", us, "0 to 1000"));
-        }
-        Ok(())
+    if timing.slack_ns > SLACK_MAX_NS {
+        let us = number(timing.slack_ns, 1_000);
+        return Err(BuildError::Range("the microseconds of slack", us, "0 to 1000000"));
     }
+    if timing.spin_ns > SPIN_MAX_NS {
+        let us = number(timing.spin_ns, 1_000);
+        return Err(BuildError::Range("the microseconds to spin", us, "0 to 1000"));
+    }
+    Ok(())
 }
 
 fn ns(time: Duration) -> u64 {
@@ -96,8 +75,9 @@ impl LinkBuilder {
         self
     }
 
-    /// Sets how long before the time at which it is to wake a runner ends its sleep and spins, so
-    /// that it is there in time. Default: 0, a runner only sleeps. The range is 0 to 1 ms.
+    /// Sets how much earlier than the instant for which a runner waits the runner ends its sleep. It
+    /// spins for the rest of the time, so that it is there exactly at that instant. Default: 0, a
+    /// runner only sleeps. The range is 0 to 1 ms.
     ///
     /// The kernel wakes a thread some 50 us after the time that it asked for, because its processor
     /// has to leave a sleep state and the scheduler has to choose the thread. A runner that spins
