@@ -9,8 +9,8 @@ pub(crate) struct Timing {
     pub(crate) catch_up_ns: u64,
     /// How long after the instant that is due a port wakes its runner, nanoseconds.
     pub(crate) slack_ns: u64,
-    /// How much earlier than the instant for which it waits a runner ends its sleep, to spin for the
-    /// rest, nanoseconds.
+    /// How much earlier than the instant for which it waits a runner ends its sleep, to spin for
+    /// the rest, nanoseconds.
     pub(crate) spin_ns: u64,
 }
 

@@ -75,9 +75,9 @@ impl LinkBuilder {
         self
     }
 
-    /// Sets how much earlier than the instant for which a runner waits the runner ends its sleep. It
-    /// spins for the rest of the time, so that it is there exactly at that instant. Default: 0, a
-    /// runner only sleeps. The range is 0 to 1 ms.
+    /// Sets how much earlier than the instant for which a runner waits the runner ends its sleep.
+    /// It spins for the rest of the time, so that it is there exactly at that instant. Default: 0,
+    /// a runner only sleeps. The range is 0 to 1 ms.
     ///
     /// The kernel wakes a thread some 50 us after the time that it asked for, because its processor
     /// has to leave a sleep state and the scheduler has to choose the thread. A runner that spins
