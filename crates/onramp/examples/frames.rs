@@ -12,8 +12,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 type Error = Box<dyn std::error::Error>;
 
-/// Packets that are handed over together.
-const BURST: usize = 64;
+/// Packets that are handed over together, as many as the kernel sends in a call.
+const BURST: usize = 32;
 const FLOWS: u64 = 16;
 /// Tells the process that it is in a namespace of its own.
 const INSIDE: &str = "ONRAMP_FRAMES_INSIDE";
