@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use onramp_core::qdisc::Dequeue;
-use onramp_core::{Clock, Device, Instant, Setup, Totals, Tree, frame};
+use onramp_core::{Clock, Device, Instant, Setup, TICK_NS, Totals, Tree, frame};
 use onramp_dev::{MonotonicClock, Receive};
 use onramp_queue::{Packet, PacketList};
 
@@ -157,21 +157,41 @@ impl Way {
             self.look(now)?;
         }
         self.line.forget_drops();
-        if !self.ready.is_empty() && self.retry.is_none_or(|at| at <= now) {
-            let mut done = PacketList::new();
-            self.retry = self.to.transmit(&mut self.ready, &mut done, now).retry_at;
-            let refused = done.metas().filter(|meta| meta.drop_reason.is_some()).count();
-            self.refused += refused as u64;
-        }
+        self.send(now)?;
         if let Some(watch) = &mut self.watch {
             watch.pause();
         }
         Ok(count == BATCH)
     }
 
-    /// Takes every frame out of the line that may leave by `now`, each at the instant that is due.
+    /// Offers the frames that have left the line to the device, and takes further ones out of the
+    /// line as long as the device takes all.
+    fn send(&mut self, now: Instant) -> io::Result<()> {
+        while !self.ready.is_empty() && self.retry.is_none_or(|at| at <= now) {
+            let mut done = PacketList::new();
+            let retry = self.to.transmit(&mut self.ready, &mut done, now).retry_at;
+            let refused = done.metas().filter(|meta| meta.drop_reason.is_some()).count();
+            self.refused += refused as u64;
+            // A device that names no time for what it has left is asked again after a tick.
+            self.retry = (!self.ready.is_empty()).then(|| retry.unwrap_or(now.after(TICK_NS)));
+            if self.retry.is_some() {
+                // From now on the device and not the line holds the frames back, so the line is not
+                // behind any more.
+                self.due = self.due.map(|due| due.max(now));
+            }
+            self.dequeue(now)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the frames out of the line that may leave by `now`, each at the instant that is due.
+    /// Leaves them there while a whole batch waits for the device, so that frames that cannot leave
+    /// wait in the qdiscs, which have limits.
     fn dequeue(&mut self, now: Instant) -> io::Result<()> {
         while let Some(due) = self.due.filter(|due| *due <= now) {
+            if self.ready.len() as usize >= BATCH {
+                break;
+            }
             let earliest = Instant(now.0.saturating_sub(CATCH_UP_NS.saturating_add(self.slack_ns)));
             self.clock = self.clock.max(due).max(earliest);
             match self.line.dequeue(self.clock).map_err(io::Error::other)? {
@@ -241,6 +261,9 @@ impl Way {
     /// Returns the time at which this way has something to do, if no frame comes before.
     pub(crate) fn next(&self) -> Option<Instant> {
         let retry = self.retry.filter(|_| !self.ready.is_empty());
+        if self.ready.len() as usize >= BATCH {
+            return self.retry;
+        }
         let due = self.due.map(|due| due.after(self.slack_ns));
         due.into_iter().chain(retry).min()
     }

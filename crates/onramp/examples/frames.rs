@@ -7,7 +7,7 @@
 use std::process::Command;
 
 use onramp::dev::{MonotonicClock, PacketOptions, PacketSocket, Xdp, XdpOptions};
-use onramp::{Clock as _, Credits, Device, Layer, Link, Packet, PacketList, TrySendError};
+use onramp::{Clock as _, Credits, Device, Instant, Layer, Link, Packet, PacketList, TrySendError};
 use rustix::time::{ClockId, clock_gettime};
 
 type Error = Box<dyn std::error::Error>;
@@ -32,8 +32,11 @@ fn main() -> Result<(), Error> {
     let word = |place: usize, usual: &'static str| words.get(place).map_or(usual, String::as_str);
     let (bytes, seconds): (usize, f64) = (word(0, "60").parse()?, word(1, "0.5").parse()?);
     let rounds: usize = word(2, "7").parse()?;
-    if bytes < 34 {
-        return Err(format!("{bytes} bytes: a frame with an IP header has at least 34").into());
+    if !(34..=1_514).contains(&bytes) {
+        return Err(format!("{bytes} bytes: a frame has 34 to 1514").into());
+    }
+    if !(0.01..=60.0).contains(&seconds) || rounds == 0 {
+        return Err("give 0.01 to 60 seconds, and at least one round".into());
     }
     for line in ["link add x0 type veth peer name x1", "link set x0 up", "link set x1 up"] {
         let status = Command::new("ip").args(line.split(' ')).status()?;
@@ -90,23 +93,64 @@ fn measure(way: usize, bytes: usize, seconds: f64) -> Result<(f64, f64), Error> 
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8, 8, 0]);
     frame[14..34]
         .copy_from_slice(&[0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
-    let cpu = || {
-        let time = clock_gettime(ClockId::ProcessCPUTime);
-        time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-    };
-    let (began, used) = (MonotonicClock.now(), cpu());
-    let over = || MonotonicClock.now().since(began) as f64 >= seconds * 1e9;
+    let mut clock = Stopwatch { warm_up_ns: seconds * 0.2e9, ns: seconds * 1e9, began: None };
     let sent = if way.is_multiple_of(2) {
-        bare(device, &frame, over)
+        bare(device, &frame, &mut clock)
     } else {
-        through(device, &frame, over)?
+        through(device, &frame, &mut clock)?
     };
-    let (took, used) = (MonotonicClock.now().since(began) as f64, cpu() - used);
-    Ok((sent as f64 * 1e9 / took, used / sent as f64))
+    Ok((sent.count as f64 * 1e9 / sent.ns, sent.cpu_ns / sent.count as f64))
+}
+
+/// The time of a measurement, after a warm-up.
+struct Stopwatch {
+    warm_up_ns: f64,
+    ns: f64,
+    began: Option<Moment>,
+}
+
+/// A time, the processor time that the process has used until then, and the frames that it has
+/// sent.
+#[derive(Clone, Copy)]
+struct Moment {
+    at: Instant,
+    cpu_ns: f64,
+    count: u64,
+}
+
+/// What was sent between two moments.
+struct Sent {
+    ns: f64,
+    cpu_ns: f64,
+    count: u64,
+}
+
+impl Stopwatch {
+    /// Returns what was sent since the warm-up, when the time is over. `sent` is what was sent in
+    /// all.
+    fn look(&mut self, sent: impl FnOnce() -> u64, start: Instant) -> Option<Sent> {
+        let at = MonotonicClock.now();
+        let passed = |since: Instant| at.since(since) as f64;
+        let cpu = || {
+            let time = clock_gettime(ClockId::ProcessCPUTime);
+            time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+        };
+        let Some(began) = self.began else {
+            if passed(start) >= self.warm_up_ns {
+                self.began = Some(Moment { at, cpu_ns: cpu(), count: sent() });
+            }
+            return None;
+        };
+        if passed(began.at) < self.ns {
+            return None;
+        }
+        let (cpu_ns, count) = (cpu() - began.cpu_ns, sent() - began.count);
+        Some(Sent { ns: passed(began.at), cpu_ns, count })
+    }
 }
 
 /// Offers bursts to the device alone.
-fn bare(mut device: Box<dyn Device>, frame: &[u8], over: impl Fn() -> bool) -> u64 {
+fn bare(mut device: Box<dyn Device>, frame: &[u8], clock: &mut Stopwatch) -> Sent {
     let packet = |number: u64| {
         let mut packet = Packet::with_payload(frame);
         packet.set_layer(Layer::Ethernet);
@@ -114,23 +158,26 @@ fn bare(mut device: Box<dyn Device>, frame: &[u8], over: impl Fn() -> bool) -> u
         packet
     };
     let mut ready = PacketList::from_iter((0..BURST as u64).map(packet));
-    let mut sent = 0;
-    while !over() {
+    let (start, mut sent) = (MonotonicClock.now(), 0);
+    loop {
         let mut done = PacketList::new();
         device.transmit(&mut ready, &mut done, MonotonicClock.now());
         sent += done.metas().filter(|meta| meta.drop_reason.is_none()).count() as u64;
         ready.append(&mut done);
+        if let Some(sent) = clock.look(|| sent, start) {
+            return sent;
+        }
     }
-    sent
 }
 
 /// Sends through a link.
-fn through(device: Box<dyn Device>, frame: &[u8], over: impl Fn() -> bool) -> Result<u64, Error> {
+fn through(device: Box<dyn Device>, frame: &[u8], clock: &mut Stopwatch) -> Result<Sent, Error> {
     let credits = Credits { packets: 1_024, bytes: 4 << 20 };
     let link = Link::devices([device]).qdisc("fq").credits(credits).build()?;
     let mut sender = link.sender();
     let flows: Vec<_> = (0..FLOWS).map(|_| sender.flow(None)).collect();
-    while !over() {
+    let start = MonotonicClock.now();
+    loop {
         sender.cork();
         for number in 0..BURST {
             let flow = &flows[number % flows.len()];
@@ -149,6 +196,8 @@ fn through(device: Box<dyn Device>, frame: &[u8], over: impl Fn() -> bool) -> Re
             }
         }
         let _ = sender.uncork();
+        if let Some(sent) = clock.look(|| link.stats().sent, start) {
+            return Ok(sent);
+        }
     }
-    Ok(link.stats().sent)
 }

@@ -101,16 +101,14 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     let mut line = Line::new(!args.quiet);
     let mut before = None;
-    let asked = loop {
-        let (asked, now) = (signals.within(RENEW)?, bridge.carried());
-        if asked || now.is_none() {
-            break asked;
+    // Until a signal comes, or the bridge breaks.
+    while !signals.within(RENEW)? {
+        let Some(carried) = bridge.carried() else { break };
+        let now = MonotonicClock.now();
+        if let Some((before, at)) = before.replace((carried, now)) {
+            line.show(&report::line(&before, &carried, Duration::from_nanos(now.since(at))));
         }
-        if let (Some(before), Some(now)) = (&before, &now) {
-            line.show(&report::line(before, now, RENEW));
-        }
-        before = now;
-    };
+    }
     drop(line);
     let broken = bridge.error();
     let carried = bridge.stop();
@@ -123,7 +121,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         let names = [&*args.first, &*args.second];
         done.push(output.write(&json::pretty(&report::json(names, seconds, &carried))));
     }
-    if let Some(why) = broken.filter(|_| !asked) {
+    if let Some(why) = broken {
         done.push(Err(anyhow!("the bridge broke: {why}")));
     }
     output::all(done)

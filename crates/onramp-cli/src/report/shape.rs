@@ -35,7 +35,9 @@ pub(crate) fn line(before: &[Direction; 2], now: &[Direction; 2], apart: Duratio
         let packets = of(Direction::carried) / seconds;
         let dropped = of(|way| way.qdiscs.dropped_packets()) / seconds;
         let held = now.held();
-        format!("{name} {mbit:.2} Mbit/s {packets:.0}/s, drops {dropped:.0}/s, waiting {held}")
+        format!("{name} {mbit:.1} Mbit/s, {packets:.0} pps, {dropped:.0} drops, {held} wait")
     };
-    format!("{} | {}", way("out", &before[0], &now[0]), way("in", &before[1], &now[1]))
+    let [egress, ingress] =
+        [("egress", 0), ("ingress", 1)].map(|(name, at)| way(name, &before[at], &now[at]));
+    format!("{egress} | {ingress}")
 }

@@ -64,8 +64,18 @@ fn in_network(folder: &Path, mtu: u32, script: &str) -> Option<Output> {
             return None;
         }
     }
-    let mut command = Command::new("unshare");
-    command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    let mut command = Command::new("timeout");
+    command.args([
+        "--kill-after=1",
+        "300",
+        "unshare",
+        "--net",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ]);
     command.args(["sh", "-c", &format!("{NETWORK}{script}")]).current_dir(folder);
     command.env("ONRAMP", env!("CARGO_BIN_EXE_onramp")).env("MTU", mtu.to_string());
     let output = command.stdin(Stdio::null()).output().expect("unshare runs");
@@ -160,6 +170,9 @@ finish
     }
 }
 
+/// Number of times that a test measures a rate: load from other programs can only make it smaller.
+const TRIES: u32 = 5;
+
 /// A rate is kept in one direction, and the other is not shaped; a delay counts for both.
 #[test]
 fn rates_and_delays_are_kept() {
@@ -172,16 +185,24 @@ client iperf3 -c 192.0.2.2 -t 2 -J > tcp.json
 wait $!
 finish
 ";
-    let Some(output) = in_network(folder.path(), 1_500, script) else { return };
-    assert_ok(folder.path(), &output);
-    let text = fs::read_to_string(folder.path().join("ping")).expect("it was written");
-    let (_, times) = text.split_once("rtt min/avg/max/mdev = ").expect("a summary");
-    let least: f64 = times.split('/').next().expect("a number").parse().expect("a number");
-    assert!((20.0..40.0).contains(&least), "{text}");
-    // 1,448 of each 1,514 bytes are data. How near the rate TCP comes depends on the machine.
-    let rate = received(&folder.path().join("tcp.json"));
-    assert!(rate > 5.0 && rate < 50.0, "{rate} Mbit/s");
-    assert_conserved(&read_json(&folder.path().join("shaped.json")));
+    let mut rates = Vec::new();
+    for _ in 0..TRIES {
+        let Some(output) = in_network(folder.path(), 1_500, script) else { return };
+        assert_ok(folder.path(), &output);
+        let text = fs::read_to_string(folder.path().join("ping")).expect("it was written");
+        let (_, times) = text.split_once("rtt min/avg/max/mdev = ").expect("a summary");
+        let least: f64 = times.split('/').next().expect("a number").parse().expect("a number");
+        assert!(least >= 20.0, "{text}");
+        assert_conserved(&read_json(&folder.path().join("shaped.json")));
+        let rate = received(&folder.path().join("tcp.json"));
+        rates.push((rate, least));
+        // 1,448 of each 1,514 bytes are data, so 47.8 Mbit/s are possible.
+        assert!(rate < 49.0, "{rates:?}");
+        if rate > 40.0 && least < 25.0 {
+            return;
+        }
+    }
+    panic!("the rate was never near 47.8 Mbit/s, or the delay never near 20 ms: {rates:?}");
 }
 
 /// A tree for each direction from one file; classes share the rate as their rates are.
@@ -209,13 +230,21 @@ client iperf3 -c 192.0.2.2 -p 5020 -u -b 30M -t 3 -l 1000 -J > two.json
 wait $one $two
 finish
 ";
-    let Some(output) = in_network(folder.path(), 1_500, script) else { return };
-    assert_ok(folder.path(), &output);
-    let [one, two] = ["one.json", "two.json"].map(|name| received(&folder.path().join(name)));
-    assert!(one > 1.5 * two && one + two < 20.5, "{one} and {two} Mbit/s of 20");
-    let document = read_json(&folder.path().join("shaped.json"));
-    assert_conserved(&document);
-    assert_eq!(document["egress"]["drops"].as_object().map(serde_json::Map::len), Some(0));
+    let mut shares = Vec::new();
+    for _ in 0..TRIES {
+        let Some(output) = in_network(folder.path(), 1_500, script) else { return };
+        assert_ok(folder.path(), &output);
+        let [one, two] = ["one.json", "two.json"].map(|name| received(&folder.path().join(name)));
+        shares.push((one, two));
+        assert!(one + two < 20.5, "{shares:?} Mbit/s of 20");
+        let document = read_json(&folder.path().join("shaped.json"));
+        assert_conserved(&document);
+        assert_eq!(document["egress"]["drops"].as_object().map(serde_json::Map::len), Some(0));
+        if (2.5..3.5).contains(&(one / two)) {
+            return;
+        }
+    }
+    panic!("the classes never had shares of three to one: {shares:?}");
 }
 
 /// An interface that goes down loses frames and comes back; one that disappears ends the bridge

@@ -10,6 +10,9 @@ use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::{Layer, Packet};
 
+/// Burst of the qdisc that cuts, bytes: what is larger it cuts or drops.
+const BURST: u32 = 2_048;
+
 /// Reads the bytes: the first says what kind of frame they are, ten are the virtio header, and the
 /// rest is the frame.
 ///
@@ -33,12 +36,21 @@ pub(crate) fn run(bytes: &[u8]) {
     assert_cut(&pkt);
     assert_marks(&mut pkt);
     if SuperFrame::of(&pkt).is_none() {
-        let (before, sum) = (pkt.payload().to_vec(), pkt.partial_checksum());
+        let (before, partial) = (pkt.payload().to_vec(), pkt.partial_checksum());
         complete_checksum(&mut pkt);
-        let at = sum.map_or(0, |sum| usize::from(sum.start) + usize::from(sum.offset));
-        let field = at..at + if sum.is_some() { 2 } else { 0 };
-        assert_same_beside(&before, pkt.payload(), &[field]);
         assert_eq!(pkt.partial_checksum(), None);
+        let start = partial.map_or(0, |partial| usize::from(partial.start));
+        let at = start + partial.map_or(0, |partial| usize::from(partial.offset));
+        let field = at..at + if partial.is_some() { 2 } else { 0 };
+        if partial.is_some() {
+            // What stood in the field is part of the sum.
+            let right = match !sum(&before[start..]) {
+                0 => u16::MAX,
+                other => other,
+            };
+            assert_eq!(word(pkt.payload(), at), right);
+        }
+        assert_same_beside(&before, pkt.payload(), &[field]);
     }
 }
 
@@ -76,22 +88,36 @@ fn assert_segments(pkt: &Packet, whole: SuperFrame) {
 /// A qdisc that cuts super-frames loses nothing: what enters or is made leaves or is dropped.
 fn assert_cut(pkt: &Packet) {
     let mut setup = Setup::default();
-    let line = "qdisc add dev x root tbf rate 1gbit burst 2kb limit 1mb";
-    setup.apply(line).expect("a line of tc");
+    let line = format!("qdisc add dev x root tbf rate 1gbit burst {BURST} limit 1mb");
+    setup.apply(&line).expect("a line of tc");
     let mut tree = Tree::of(&setup, 1_514, 1).expect("it has a root");
     let copy = pkt.duplicate_with(pkt.payload());
     let _ = tree.enqueue(Instant(1), copy);
-    let (mut now, mut sent) = (Instant(1), 0_u64);
+    let (mut now, mut sent) = (Instant(1), Vec::new());
     loop {
         match tree.dequeue(now) {
-            Dequeue::Ready(_) => sent += 1,
+            Dequeue::Ready(packet) => sent.push(packet.payload().to_vec()),
             Dequeue::NotBefore(at) => now = at.max(now.after(1)),
             Dequeue::Empty => break,
         }
     }
     drop(tree.drops());
     let totals = tree.totals();
-    assert_eq!(totals.enqueued_packets, sent + totals.dropped_packets());
+    assert_eq!(totals.enqueued_packets, sent.len() as u64 + totals.dropped_packets());
+    // What fits the burst is not dropped: the whole frame, or each of its segments.
+    match SuperFrame::of(pkt) {
+        _ if pkt.len <= BURST => assert_eq!(sent, [pkt.payload()]),
+        Some(whole) if whole.headers() + usize::from(pkt.gso_size) <= BURST as usize => {
+            let mut segment = Vec::new();
+            assert_eq!(sent.len(), whole.count());
+            for (index, sent) in sent.iter().enumerate() {
+                whole.write_segment(pkt.payload(), index, &mut segment);
+                // The tree may have completed the checksum.
+                assert_eq!(sent[whole.headers()..], segment[whole.headers()..]);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// A mark changes the ECN bits and the checksum of the IP header, and nothing else; it is read back
@@ -103,13 +129,33 @@ fn assert_marks(pkt: &mut Packet) {
     // Offsets count from where an Ethernet header begins, or would begin.
     let at = if pkt.layer() == Layer::Ethernet { network } else { network - 14 };
     let is_ip = frame.keys().addresses.is_some();
+    let is_v4 = frame.keys().addresses.is_some_and(|(from, _)| from.is_ipv4());
     let marked = write_ce(pkt);
     assert_eq!(marked, is_ip && tos & 3 != 0);
-    let fields = if marked { [at + 1..at + 2, at + 10..at + 12] } else { [0..0, 0..0] };
-    assert_same_beside(&before, pkt.payload(), &fields);
+    let mark = if marked { at + 1..at + 2 } else { 0..0 };
+    let check = if marked && is_v4 { at + 10..at + 12 } else { 0..0 };
+    assert_same_beside(&before, pkt.payload(), &[mark, check]);
     if marked {
         assert_eq!(Dissected::of(pkt).keys().tos, tos | 3);
     }
+    if marked && is_v4 {
+        // The checksum is as right, or as wrong, as before.
+        let header = at..at + 4 * usize::from(before[at] & 15);
+        let sums = [&before, pkt.payload()].map(|frame| frame.get(header.clone()).map(sum));
+        assert_eq!(sums[0], sums[1]);
+    }
+}
+
+/// Returns the ones' complement sum of the words in `bytes` (RFC 1071).
+fn sum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|two| [two[0], *two.get(1).unwrap_or(&0)]);
+    let sum = words.fold(0_u32, |sum, word| sum + u32::from(u16::from_be_bytes(word)));
+    let sum = (sum & 0xffff) + (sum >> 16);
+    u16::try_from((sum & 0xffff) + (sum >> 16)).expect("folded")
+}
+
+fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
 fn assert_same_beside(before: &[u8], after: &[u8], but: &[Range<usize>]) {

@@ -2,7 +2,10 @@
 
 use std::fs::File;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use onramp_core::{DeviceInfo, Transmitted};
 use onramp_dev::Null;
 
 use super::*;
@@ -69,4 +72,66 @@ fn a_way_with_slack_wakes_later_and_keeps_its_rate() {
     slack.dequeue(late).expect("it carries");
     assert_eq!((prompt.ready.len(), slack.ready.len()), (27, 27));
     assert_eq!(slack.next(), Some(START.after(47 * MS)));
+}
+
+/// A device that takes some frames, and no more until it is told so.
+#[derive(Debug)]
+struct Slow {
+    info: DeviceInfo,
+    room: Arc<AtomicUsize>,
+}
+
+impl Device for Slow {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _now: Instant,
+    ) -> Transmitted {
+        // Relaxed: the test has one thread.
+        while self.room.load(Ordering::Relaxed) > 0 {
+            let Some(packet) = burst.pop_front() else { break };
+            self.room.fetch_sub(1, Ordering::Relaxed);
+            done.push_back(packet);
+        }
+        Transmitted::default()
+    }
+}
+
+/// Frames that the device does not take wait in the qdisc, whose limit holds; when the device has
+/// room again, they go on, and each frame is accounted for.
+#[test]
+fn frames_that_cannot_leave_wait_in_the_qdisc() {
+    let room = Arc::new(AtomicUsize::new(5));
+    let info = DeviceInfo::new("slow".to_owned(), 1_000).never_blocks();
+    let to = Slow { info, room: room.clone() };
+    let from = Silent(File::open("/dev/null").expect("every Linux has it"));
+    let tree = Tree::new(&"pfifo limit 100".parse().expect("a qdisc"), 1_000);
+    let mut way = Way::new(Box::new(from), tree, false, Box::new(to));
+    let frame = |way: &mut Way, now: Instant| {
+        let mut frame = Packet::new(1_000);
+        frame.len = 1_000;
+        way.line.enqueue(frame, now);
+        way.look(now).expect("it carries");
+        way.send(now).expect("it carries");
+    };
+    for _ in 0..500 {
+        frame(&mut way, START);
+    }
+    let counts = way.carried();
+    assert_eq!((counts.waiting, counts.queued), (BATCH as u64, 100));
+    assert_eq!((counts.carried(), counts.qdiscs.dropped_packets()), (5, 500 - 5 - 100 - 64));
+    // The device has named no time, so it is asked again after a tick, and not before.
+    assert_eq!(way.next(), Some(START.after(TICK_NS)));
+    room.store(1_000, Ordering::Relaxed);
+    way.send(START.after(1)).expect("it carries");
+    assert_eq!(way.carried().carried(), 5);
+    way.send(START.after(TICK_NS)).expect("it carries");
+    let counts = way.carried();
+    assert_eq!((counts.carried(), counts.held()), (5 + 64 + 100, 0));
+    assert_eq!(way.next(), None);
 }
