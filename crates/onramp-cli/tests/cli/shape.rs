@@ -225,8 +225,8 @@ one=$!
 server iperf3 -s -1 -p 5020 &
 two=$!
 until test $(server ss -Hltn | wc -l) = 2; do sleep 0.02; done
-client iperf3 -c 192.0.2.2 -p 5010 -u -b 30M -t 3 -l 1000 -J > one.json &
-client iperf3 -c 192.0.2.2 -p 5020 -u -b 30M -t 3 -l 1000 -J > two.json
+client iperf3 -c 192.0.2.2 -p 5010 -t 4 -J > one.json &
+client iperf3 -c 192.0.2.2 -p 5020 -t 4 -J > two.json
 wait $one $two
 finish
 ";
