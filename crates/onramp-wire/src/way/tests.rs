@@ -127,7 +127,7 @@ fn frames_that_cannot_leave_wait_in_the_qdisc() {
     assert_eq!((counts.carried(), counts.qdiscs.dropped_packets()), (5, 500 - 5 - 100 - 64));
     // The device has named no time, so it is asked again after a tick, and not before.
     assert_eq!(way.next(), Some(START.after(TICK_NS)));
-    room.store(1_000, Ordering::Relaxed);
+    room.store(1_000, Ordering::Relaxed); // Relaxed: as above.
     way.send(START.after(1)).expect("it carries");
     assert_eq!(way.carried().carried(), 5);
     way.send(START.after(TICK_NS)).expect("it carries");
