@@ -17,6 +17,8 @@ mod backoff;
 mod clock;
 #[cfg(feature = "udp")]
 mod error;
+#[cfg(any(feature = "packet", feature = "xdp"))]
+mod kept;
 mod loopback;
 mod null;
 #[cfg(feature = "packet")]

@@ -17,8 +17,9 @@
 //! The tag of an 802.1Q VLAN may come on top of the MTU, but the tag of an 802.1ad VLAN counts as
 //! part of the packet. An interface that cannot segment, and a kernel that does not know this kind
 //! of segmentation, refuse a super-frame with the errors of the fifth line. If the kernel takes
-//! only some segments of a super-frame that the device cuts itself, the rest of them is dropped for
-//! the error's reason, EAGAIN as `NoBuffers`.
+//! only some segments of a super-frame that the device cuts itself, the others wait after the
+//! errors of the first line, and are dropped with the packet after other errors. If the packet is
+//! cancelled in between, the segments that have left are not called back.
 //!
 //! While the interface has no carrier, for example because the far end of a veth pair is down, the
 //! kernel drops the frames in front of the interface without an error, unless `bypass` is set; the
@@ -40,6 +41,7 @@ use onramp_queue::Counter;
 
 pub use self::receiver::PacketReceiver;
 use crate::backoff::Backoff;
+use crate::kept::Kept;
 use crate::sys::{self, Outbox, PacketFd, Setting};
 
 /// Length of an Ethernet header in bytes.
@@ -113,6 +115,9 @@ pub struct PacketSocket {
     backoff: Backoff,
     /// Buffer for a segment of a super-frame.
     segment: Vec<u8>,
+    /// The super-frame in the burst of which some segments have left, and their number.
+    begun: Kept,
+    left: usize,
     stats: Arc<PacketStats>,
 }
 
@@ -203,13 +208,16 @@ impl PacketSocket {
             outbox: Outbox::new(),
             backoff: Backoff::new(),
             segment: Vec::new(),
+            begun: Kept::default(),
+            left: 0,
             stats: Arc::default(),
         })
     }
 
     /// Opens another socket on the same interface with the same options, which need a
     /// [`fanout`](PacketOptions::fanout) group: its receiver gets a part of the flows. Call this on
-    /// a thread in the network namespace of the interface.
+    /// a thread in the network namespace of the interface. In the moment in which the receiver
+    /// joins the group, frames of its flows may be lost, and are not counted.
     ///
     /// # Errors
     ///
@@ -262,8 +270,13 @@ impl PacketSocket {
         if self.options.promiscuous {
             fd.set_promiscuous(self.index)?;
         }
+        let Some(group) = self.options.fanout else { return fd.bind(self.index, true) };
+        // A socket joins when it is bound already. Until then it would get all frames, of which the
+        // other sockets of the group get the same.
+        fd.set_deaf(true)?;
         fd.bind(self.index, true)?;
-        self.options.fanout.map_or(Ok(()), |group| fd.join(group))
+        fd.join(group)?;
+        fd.set_deaf(false)
     }
 
     /// Returns the counters of this socket, which any thread may read at any time.

@@ -25,7 +25,8 @@ impl PacketSocket {
     }
 
     fn must_cut(&self, packet: &Packet) -> bool {
-        !self.options.offload && SuperFrame::of(packet).is_some()
+        let cuts = !self.options.offload || self.begun.is(packet);
+        cuts && SuperFrame::of(packet).is_some()
     }
 
     /// Offers the packets of the outbox to the kernel, until it has taken or refused each of them.
@@ -93,14 +94,19 @@ impl PacketSocket {
         match result.map_err(|(error, sent)| (self.reason(&error), sent)) {
             Ok(()) => self.backoff.reset(),
             Err((None, 0)) => return Err(packet),
-            Err((reason, _)) => packet.drop_reason = reason.or(Some(DropReason::NoBuffers)),
+            Err((None, sent)) => {
+                self.begun.keep(&packet);
+                self.left = sent;
+                return Err(packet);
+            }
+            Err((reason, _)) => packet.drop_reason = reason,
         }
         done.push_back(packet);
         Ok(())
     }
 
-    /// Sends a super-frame as its segments. Returns the kernel's error, and how many segments it
-    /// took before.
+    /// Sends a super-frame as its segments, from the first that has not left before. Returns the
+    /// kernel's error, and how many segments have left.
     fn cut(
         &mut self,
         packet: &Packet,
@@ -109,11 +115,12 @@ impl PacketSocket {
     ) -> Result<(), (io::Error, usize)> {
         let header = VnetHeader::default().to_bytes();
         let header = if self.options.offload { &header[..] } else { &[] };
-        for index in 0..whole.count() {
+        let begin = if self.begun.is(packet) { self.left } else { 0 };
+        self.begun.forget();
+        for index in begin..whole.count() {
             whole.write_segment(packet.payload(), index, &mut self.segment);
             frame::write_checksum(whole.partial_checksum(), &mut self.segment);
             out.calls += 1;
-            // The receiver of the stream notices that segments are missing, as after a loss.
             sys::write_frame(self.fd.owned(), header, &self.segment)
                 .map_err(|error| (error, index))?;
             if index == 0 {
@@ -170,6 +177,10 @@ impl Device for PacketSocket {
         now: Instant,
     ) -> Transmitted {
         let mut out = Transmitted::default();
+        if !burst.front().is_some_and(|packet| self.begun.is(packet)) {
+            // It was cancelled.
+            self.begun.forget();
+        }
         while let Some(first) = burst.front() {
             let settled = if self.must_cut(first) {
                 self.offer_cut(burst, done, &mut out)

@@ -140,6 +140,20 @@ impl PacketFd {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
+    /// Lets the socket receive nothing, or everything again.
+    pub(crate) fn set_deaf(&self, deaf: bool) -> io::Result<()> {
+        if !deaf {
+            let none: c_int = 0;
+            return self.set_option(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &none);
+        }
+        // One instruction: take zero bytes of each frame, which is none.
+        #[expect(clippy::cast_possible_truncation, reason = "the number is 6")]
+        let code = (libc::BPF_RET | libc::BPF_K) as u16;
+        let mut none = libc::sock_filter { code, jt: 0, jf: 0, k: 0 };
+        let program = libc::sock_fprog { len: 1, filter: &raw mut none };
+        self.set_option(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    }
+
     /// Whether the interface that the socket is bound to has been removed, or moved to another
     /// network namespace. Unlike a question about the interface's name or number, the answer cannot
     /// concern another interface that has got them since.

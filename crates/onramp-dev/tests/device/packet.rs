@@ -2,6 +2,7 @@
 
 mod bridge;
 mod errors;
+mod queues;
 
 use std::process::Command;
 

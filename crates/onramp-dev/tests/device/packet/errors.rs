@@ -9,7 +9,8 @@ use onramp_dev::{MonotonicClock, PacketOptions, PacketReceiver, PacketSocket, Re
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{
-    OPTIONS, PAIR, assert_nothing, await_carrier, fate, next, open, open_as_it_is, pair, tagged,
+    OPTIONS, PAIR, assert_nothing, await_carrier, fate, next, open, open_as_it_is, pair, segments,
+    tagged,
 };
 use crate::common::transmit;
 use crate::namespace::in_namespace;
@@ -200,6 +201,55 @@ fn a_full_send_buffer_keeps_the_rest() {
             let out = device.transmit(&mut burst, &mut done, Instant(50_007));
             assert_eq!((out.retry_at, burst.len()), (Some(Instant(150_007)), 1));
             assert_eq!(device.stats().full.get(), 2);
+        }
+    });
+}
+
+/// A super-frame of which the kernel takes only some segments goes on with the next one; and a
+/// packet that comes in its place, because it was cancelled, begins at its own beginning.
+#[test]
+fn a_super_frame_goes_on_where_it_stopped() {
+    let slow = "tc qdisc add dev v0 root tbf rate 8kbit burst 2000 limit 10000000";
+    let set_up = [&PAIR[..], &[slow]].concat();
+    in_namespace("packet::errors::a_super_frame_goes_on_where_it_stopped", &set_up, || {
+        let mut receiver = open("v1", OPTIONS).1;
+        for cancel in [false, true] {
+            let mut device = open("v0", PacketOptions { offload: false, ..OPTIONS }).0;
+            let frame = || tcp(false, 50_000, 1_000, 0);
+            let mut burst: PacketList = (0..20).map(|_| frame()).collect();
+            let mut done = PacketList::new();
+            let out = device.transmit(&mut burst, &mut done, Instant(1));
+            let partly = out.messages as usize % 50;
+            assert!(out.retry_at.is_some() && partly > 0, "{out:?}");
+            assert!(done.metas().all(|meta| meta.drop_reason.is_none()));
+            let mut expected: Vec<_> = (0..20).flat_map(|_| segments(&frame())).collect();
+            if cancel {
+                // Its memory is used again.
+                let mut packet = burst.pop_front().expect("it waits");
+                packet.set_payload(tcp(false, 50_000, 1_000, 1).payload());
+                let new = packet.duplicate();
+                burst.push_front(packet);
+                let at = out.messages as usize;
+                expected.splice(at..at - partly + 50, segments(&new));
+            }
+            let faster = "tc qdisc change dev v0 root tbf rate 1gbit burst 200000 limit 10000000";
+            let mut words = faster.split(' ');
+            let status = Command::new(words.next().expect("tc")).args(words).status();
+            assert!(status.expect("tc runs").success());
+            let end = MonotonicClock.now().after(PATIENCE_NS);
+            let mut received = Vec::new();
+            while received.len() < expected.len() {
+                device.transmit(&mut burst, &mut done, Instant(1));
+                let mut list = PacketList::new();
+                receiver.receive(64, &mut heap, &mut list).expect("it is up");
+                received.extend(list.map(|packet| packet.payload().to_vec()));
+                assert!(MonotonicClock.now() < end, "{} frames came", received.len());
+            }
+            assert!(received == expected, "the segments come in order, and each once");
+            assert!(done.len() == 20 && done.metas().all(|meta| meta.drop_reason.is_none()));
+            let slow = slow.replace("add", "change");
+            let status = Command::new("tc").args(slow.split(' ').skip(1)).status();
+            assert!(status.expect("tc runs").success());
         }
     });
 }
