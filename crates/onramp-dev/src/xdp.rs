@@ -1,31 +1,40 @@
 //! AF_XDP: frames go to and come from a queue of a network interface through memory that is shared
 //! with the kernel, past the kernel's network stack.
 //!
-//! | error from the kernel | reaction of the device |
+//! | answer of the kernel | reaction of the device |
 //! |---|---|
-//! | EAGAIN, EBUSY, ENOBUFS, a full ring | keeps the packets; asks again after 50 µs, up to 1 ms |
+//! | EAGAIN, ENOBUFS, a full ring | keeps the packets; asks again after 50 µs, up to 1 ms |
+//! | no error, but it takes no frame | the same; after a second, as for any other error |
+//! | EBUSY (no carrier, or the card's queue refused the frame) | counts the frame as `lost` |
 //! | ENETDOWN, ENXIO (the interface is down or gone) | drops the packet: `Unreachable` |
 //! | any other error | drops the packet: `DeviceError` |
-//! | a packet larger than a frame of the memory | drops the packet: `MessageSize` |
 //!
-//! A packet whose frame is in the ring counts as sent, as with a card. If the interface goes down,
-//! the frames that are in the ring leave when it is up again, and all further packets are dropped
-//! until then.
+//! The device drops a packet as `MessageSize` that is larger than a frame of the memory, or that
+//! becomes more frames than the memory has.
+//!
+//! A packet whose frame is in the ring counts as sent, as with a card; it leaves even if it is
+//! cancelled then. If the interface goes down, the frames that are in the ring leave when it is up
+//! again, and all further packets are dropped until then. The kernel takes frames without an error,
+//! and sends none, at a queue that the card only has for receiving: the frames in the ring are then
+//! lost, and further packets are dropped after the second.
 //!
 //! Source: Linux `Documentation/networking/af_xdp.rst`.
 
+mod receive;
+mod send;
+
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use onramp_core::frame::{self, SuperFrame};
-use onramp_core::{Device, DeviceInfo, Instant, Transmitted};
-use onramp_queue::{Counter, DropReason, Layer, Packet, PacketList};
+#[cfg(doc)]
+use onramp_core::{Device, frame};
+use onramp_core::{DeviceInfo, Instant};
+use onramp_queue::Counter;
 
+pub use self::receive::XdpReceiver;
 use crate::backoff::Backoff;
-use crate::receive::Receive;
+use crate::kept::Kept;
 use crate::sys::{self, Redirect, RxSide, TxSide, XdpShape};
-
 pub use crate::sys::{Attach, Copying};
 
 /// Bytes of a frame of the memory: half a page, enough for the usual MTU with the kernel's own 256
@@ -35,18 +44,23 @@ const SMALL: u32 = 2_048;
 const LARGE: u32 = 4_096;
 /// Bytes that the kernel keeps in front of each received frame.
 const HEADROOM: u32 = 256;
-/// Largest number of a queue.
+/// Bytes of the tag of a VLAN, which may come on top of the MTU.
+const TAG: u32 = 4;
+/// Number of queues of an interface from which a program can receive.
 const QUEUES_MAX: u32 = 1_024;
+/// Largest number of frames in each direction: 8 GiB for both.
+const FRAMES_MAX: u32 = 1 << 20;
 
 /// Options of an [`Xdp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XdpOptions {
     /// Whether the device receives. For that a program is attached to the interface, which needs
-    /// `CAP_NET_ADMIN` and `CAP_BPF`; packets of a queue that has a receiver no longer come to the
-    /// kernel's own stack. Without it, the device only transmits, which needs `CAP_NET_RAW`.
+    /// `CAP_NET_ADMIN` and `CAP_BPF`; packets of a queue do not come to the kernel's own stack as
+    /// long as the queue has a [receiver](Xdp::receiver). Without this, the device only transmits,
+    /// which needs `CAP_NET_RAW`.
     pub receive: bool,
-    /// Number of frames in each direction, a power of two. They take this many times 4 or 8 KiB of
-    /// memory that stays in RAM.
+    /// Number of frames in each direction, a power of two, at most 2^20. They take this many times
+    /// 4 or 8 KiB of memory that stays in RAM.
     pub frames: u32,
     /// Whether frames are copied between the memory and the card.
     pub copying: Copying,
@@ -72,17 +86,21 @@ impl Default for XdpOptions {
 #[derive(Debug)]
 pub struct Xdp {
     info: DeviceInfo,
+    queue: u32,
     side: TxSide,
+    /// Bytes of the largest frame.
     size: usize,
     received: Option<RxSide>,
     /// The program stays attached as long as a queue exists.
     program: Arc<Program>,
     options: XdpOptions,
     backoff: Backoff,
-    /// Whether the frame of the first packet of the next burst is in the ring already.
-    in_ring: bool,
-    /// Whether the kernel has refused the frames in the ring, because the interface is down.
+    /// The packet that stayed in the burst while its frame is in the ring.
+    in_ring: Kept,
+    /// Whether the kernel has refused the frames in the ring.
     refuses: bool,
+    /// Since when the kernel has taken no frame although it reports no error.
+    idle_since: Option<Instant>,
     /// Buffer for a segment of a super-frame.
     segment: Vec<u8>,
     stats: Arc<XdpStats>,
@@ -105,14 +123,19 @@ pub struct XdpStats {
     pub bytes: Counter,
     /// Number of times that the ring was full, or that the kernel took no further frame.
     pub full: Counter,
+    /// Number of frames in the ring that the kernel dropped, because the interface has no carrier
+    /// or its queue refused them. Their packets count as sent.
+    pub lost: Counter,
     /// Number of super-frames that the device segmented.
     pub segmented: Counter,
     /// Number of frames that were received.
     pub received: Counter,
     /// Bytes of the frames that were received.
     pub received_bytes: Counter,
-    /// Number of received frames that were discarded because there was no packet for them.
+    /// Number of received frames that were discarded because the packet for them was too small.
     pub no_room: Counter,
+    /// Number of received frames that still waited when the receiver was dropped, and are lost.
+    pub unread: Counter,
 }
 
 impl Xdp {
@@ -121,11 +144,14 @@ impl Xdp {
     /// # Errors
     ///
     /// Fails if there is no such interface or queue, if the kernel has no AF_XDP or the program may
-    /// not use it, if another program holds the queue or has attached a program, or if too little
-    /// memory may be locked (`ulimit -l`). The text says which, and what to do.
+    /// not use it, if another program holds the queue or has attached a program, if too little
+    /// memory may be locked (`ulimit -l`), if the options are out of range, or if the interface's
+    /// MTU is larger than a frame of the memory: 3,822 bytes, and 4,078 for a device that only
+    /// transmits. The text says which, and what to do.
     pub fn open(name: &str, queue: u32, options: XdpOptions) -> io::Result<Self> {
         let interface = sys::interface_index(name)
             .map_err(|error| told(&error, &format!("there is no interface {name}")))?;
+        frame_size(name, queue, options)?;
         let redirect = options
             .receive
             .then(|| Redirect::attach(interface, QUEUES_MAX, options.attach))
@@ -147,12 +173,7 @@ impl Xdp {
 
     fn with(program: Arc<Program>, queue: u32, options: XdpOptions) -> io::Result<Self> {
         let name = &program.name;
-        if !options.frames.is_power_of_two() {
-            let why = format!("{} frames: the number must be a power of two", options.frames);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
-        let mtu = sys::interface_mtu(name)?.saturating_add(ETHERNET);
-        let size = if mtu + HEADROOM <= SMALL { SMALL } else { LARGE };
+        let (mtu, size) = frame_size(name, queue, options)?;
         let shape = XdpShape {
             interface: program.interface,
             queue,
@@ -162,34 +183,33 @@ impl Xdp {
         };
         let (side, received) = sys::open_xdp(shape)
             .map_err(|error| told(&error, &open_failed(name, queue, &error)))?;
-        if let Some(redirect) = &program.redirect {
-            redirect
-                .set(queue, side.descriptor())
-                .map_err(|error| told(&error, &format!("{name} has no queue {queue}")))?;
-        }
         let info = DeviceInfo::new(format!("xdp {name} queue {queue}"), mtu).never_blocks();
         Ok(Self {
             info,
+            queue,
             side,
             size: size as usize,
             received: program.redirect.is_some().then_some(received),
             program,
             options,
             backoff: Backoff::new(),
-            in_ring: false,
+            in_ring: Kept::default(),
             refuses: false,
+            idle_since: None,
             segment: Vec::new(),
             stats: Arc::default(),
         })
     }
 
-    /// Returns the receiver of the frames that arrive at this queue; `None` if it was taken before,
-    /// or if the device only transmits.
+    /// Returns the receiver of the frames that arrive at this queue from now on; `None` if it was
+    /// taken before, or if the device only transmits. Until this call, and again when the receiver
+    /// is dropped, the frames go to the kernel's own stack.
+    ///
+    /// If the kernel refuses to give frames to the receiver, the receiver's calls return the error.
     pub fn receiver(&mut self) -> Option<XdpReceiver> {
         let side = self.received.take()?;
-        let (stats, seed) = (Arc::clone(&self.stats), self.options.seed);
-        let program = self.program.clone();
-        Some(XdpReceiver { side, seed, stats, _program: program })
+        let (program, stats) = (Arc::clone(&self.program), Arc::clone(&self.stats));
+        Some(XdpReceiver::new(side, self.queue, program, stats, self.options.seed))
     }
 
     /// Whether the card reads and writes the frames where they lie, without a copy.
@@ -203,266 +223,40 @@ impl Xdp {
     pub fn stats(&self) -> Arc<XdpStats> {
         Arc::clone(&self.stats)
     }
-
-    /// Puts a packet's frame, or its segments, into the ring. Returns false if there is no room.
-    fn put(&mut self, packet: &mut Packet, out: &mut Transmitted) -> bool {
-        let whole = SuperFrame::of(packet);
-        let frames = whole.as_ref().map_or(1, SuperFrame::count);
-        if self.side.room() < frames {
-            self.side.reclaim();
-            if self.side.room() < frames {
-                return false;
-            }
-        }
-        if packet.ecn == 3 {
-            frame::write_ce(packet);
-        }
-        let Some(whole) = whole else {
-            frame::complete_checksum(packet);
-            self.side.put(packet.payload());
-            self.count(packet.payload().len(), out);
-            return true;
-        };
-        self.stats.segmented.add(1);
-        let mut bytes = std::mem::take(&mut self.segment);
-        for index in 0..frames {
-            whole.write_segment(packet.payload(), index, &mut bytes);
-            frame::write_checksum(whole.partial_checksum(), &mut bytes);
-            self.side.put(&bytes);
-            self.count(bytes.len(), out);
-        }
-        self.segment = bytes;
-        true
-    }
-
-    fn count(&self, bytes: usize, out: &mut Transmitted) {
-        out.messages += 1;
-        self.stats.frames.add(1);
-        self.stats.bytes.add(bytes as u64);
-    }
-
-    /// The bytes of the largest frame that the packet becomes.
-    fn largest(packet: &Packet) -> usize {
-        let segment = |whole: SuperFrame| whole.headers() + usize::from(packet.gso_size);
-        SuperFrame::of(packet).map_or_else(|| packet.payload().len(), segment)
-    }
-
-    /// Lets the kernel send until it has taken all frames of the ring, or takes no more.
-    fn flush(&mut self, out: &mut Transmitted) -> Result<(), io::Error> {
-        let mut before = u32::MAX;
-        loop {
-            let (waiting, sent) = self.side.send();
-            out.calls += 1;
-            match sent {
-                _ if waiting == 0 => return Ok(()),
-                Ok(()) if waiting < before => {}
-                Err(error) if is_full(&error) && waiting < before => {}
-                Ok(()) => return Err(io::Error::from_raw_os_error(libc::EAGAIN)),
-                Err(error) => return Err(error),
-            }
-            before = waiting;
-            self.side.reclaim();
-        }
-    }
-}
-
-/// Why the device put no further packet into the ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
-    /// The burst is empty.
-    Done,
-    /// The ring has no room for the first packet of the burst.
-    Full,
-    /// The first packet of the burst is larger than a frame of the memory.
-    Large,
-}
-
-impl Xdp {
-    /// Puts packets of the burst into the ring. The newest of them stays in `newest`, the others
-    /// move to `done`.
-    fn fill(
-        &mut self,
-        burst: &mut PacketList,
-        newest: &mut Option<Packet>,
-        done: &mut PacketList,
-        out: &mut Transmitted,
-    ) -> Stop {
-        while let Some(mut packet) = burst.pop_front() {
-            let large = Self::largest(&packet) > self.size;
-            if large || !self.put(&mut packet, out) {
-                burst.push_front(packet);
-                return if large { Stop::Large } else { Stop::Full };
-            }
-            if let Some(older) = newest.replace(packet) {
-                done.push_back(older);
-            }
-        }
-        Stop::Done
-    }
-}
-
-impl Device for Xdp {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn transmit(
-        &mut self,
-        burst: &mut PacketList,
-        done: &mut PacketList,
-        now: Instant,
-    ) -> Transmitted {
-        let mut out = Transmitted::default();
-        self.side.reclaim();
-        // The newest packet whose frame is in the ring is not done before the kernel has taken the
-        // frame: if the kernel takes no more, the packet stays in the burst, so that the port calls
-        // again.
-        let mut newest = if self.in_ring { burst.pop_front() } else { None };
-        self.in_ring = false;
-        if self.refuses {
-            if let (_, Err(error)) = self.side.send()
-                && !is_full(&error)
-            {
-                out.calls += 1;
-                done.extend(newest.take());
-                drop_all(burst, done, &error);
-                return out;
-            }
-            self.refuses = false;
-        }
-        loop {
-            let stop = self.fill(burst, &mut newest, done, &mut out);
-            match self.flush(&mut out) {
-                Ok(()) => {}
-                Err(error) if is_full(&error) => {
-                    self.stats.full.add(1);
-                    if let Some(packet) = newest.take() {
-                        burst.push_front(packet);
-                        self.in_ring = true;
-                    }
-                    out.retry_at = Some(self.backoff.wait(now));
-                    return out;
-                }
-                Err(error) => {
-                    self.refuses = true;
-                    done.extend(newest.take());
-                    drop_all(burst, done, &error);
-                    return out;
-                }
-            }
-            self.backoff.reset();
-            if let Some(packet) = newest.take() {
-                done.push_back(packet);
-            }
-            match stop {
-                Stop::Done => return out,
-                Stop::Large => {
-                    let mut packet = burst.pop_front().expect("it is the first of the burst");
-                    packet.drop_reason = Some(DropReason::MessageSize);
-                    done.push_back(packet);
-                }
-                Stop::Full => {
-                    let room = self.side.room();
-                    self.side.reclaim();
-                    if self.side.room() == room {
-                        self.stats.full.add(1);
-                        out.retry_at = Some(self.backoff.wait(now));
-                        return out;
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Drops the packets of a burst for the reason of an error.
-fn drop_all(burst: &mut PacketList, done: &mut PacketList, error: &io::Error) {
-    for packet in burst.metas_mut() {
-        packet.drop_reason = Some(reason(error));
-    }
-    done.append(burst);
-}
-
-/// Whether the kernel takes no further frame at present.
-fn is_full(error: &io::Error) -> bool {
-    let full = [libc::EAGAIN, libc::EBUSY, libc::ENOBUFS, libc::EINTR];
-    error.raw_os_error().is_some_and(|errno| full.contains(&errno))
-}
-
-fn reason(error: &io::Error) -> DropReason {
-    match error.raw_os_error() {
-        Some(libc::ENETDOWN | libc::ENXIO) => DropReason::Unreachable,
-        _ => DropReason::DeviceError,
-    }
-}
-
-/// Receives the frames that arrive at a queue of an [`Xdp`].
-///
-/// A sender in the same kernel, such as the other end of a veth pair, may have left the checksum of
-/// TCP or UDP to a card. Such a frame is told by its checksum field, which holds the sum of the
-/// pseudo-header, and its packet has a [partial checksum](Packet::partial_checksum).
-#[derive(Debug)]
-pub struct XdpReceiver {
-    side: RxSide,
-    seed: u64,
-    stats: Arc<XdpStats>,
-    // The program is attached as long as somebody receives.
-    _program: Arc<Program>,
-}
-
-impl Receive for XdpReceiver {
-    fn receive(
-        &mut self,
-        most: usize,
-        make: &mut dyn FnMut(usize) -> Option<Packet>,
-        into: &mut PacketList,
-    ) -> io::Result<usize> {
-        let mut count = 0;
-        for _ in 0..most {
-            let (seed, stats) = (self.seed, &self.stats);
-            let received = self.side.receive(|bytes| {
-                stats.received.add(1);
-                stats.received_bytes.add(bytes.len() as u64);
-                let Some(mut packet) = make(bytes.len()) else {
-                    stats.no_room.add(1);
-                    return None;
-                };
-                packet.set_payload(bytes);
-                packet.set_layer(Layer::Ethernet);
-                frame::find_partial_checksum(&mut packet);
-                frame::describe(&mut packet, seed);
-                Some(packet)
-            });
-            match received {
-                Some(Some(packet)) => {
-                    into.push_back(packet);
-                    count += 1;
-                }
-                Some(None) => {}
-                None => break,
-            }
-        }
-        self.side.release();
-        Ok(count)
-    }
-
-    fn discarded(&self) -> u64 {
-        self.stats.no_room.get()
-    }
-
-    fn missed(&self) -> u64 {
-        self.side.missed()
-    }
-}
-
-impl AsFd for XdpReceiver {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.side.as_fd()
-    }
 }
 
 /// Length of an Ethernet header in bytes.
 const ETHERNET: u32 = 14;
+
+/// Checks the options for a queue of the interface `name`. Returns the bytes of the largest packet
+/// that the interface takes, and of the frames of the memory.
+fn frame_size(name: &str, queue: u32, options: XdpOptions) -> io::Result<(u32, u32)> {
+    let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    let frames = options.frames;
+    if !frames.is_power_of_two() {
+        return refused(format!("{frames} frames: the number must be a power of two"));
+    }
+    if frames > FRAMES_MAX {
+        return refused(format!("{frames} frames: at most {FRAMES_MAX} are possible"));
+    }
+    if options.receive && queue >= QUEUES_MAX {
+        return refused(format!(
+            "queue {queue} of {name}: only the queues below {QUEUES_MAX} can receive"
+        ));
+    }
+    let mtu = sys::interface_mtu(name)?;
+    let headroom = if options.receive { HEADROOM } else { 0 };
+    let more = ETHERNET + TAG + headroom;
+    let needed = mtu.saturating_add(more);
+    if needed > LARGE {
+        let most = LARGE - more;
+        return refused(format!(
+            "the MTU of {name} is {mtu} bytes, and AF_XDP has frames for {most}: run \
+             `ip link set {name} mtu {most}`, or use a packet socket"
+        ));
+    }
+    Ok((mtu + ETHERNET, if needed <= SMALL { SMALL } else { LARGE }))
+}
 
 /// Adds what was tried to an error of the kernel.
 fn told(error: &io::Error, what: &str) -> io::Error {
@@ -478,7 +272,7 @@ fn attach_failed(name: &str, error: &io::Error) -> String {
         Some(libc::EBUSY | libc::EEXIST) => {
             "another program has attached one: end it, or see `ip link show`"
         }
-        Some(libc::EOPNOTSUPP | libc::EINVAL) => {
+        Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSPC | libc::ERANGE | libc::EMSGSIZE) => {
             "the driver takes none, or not with these settings: try `generic`, or a packet socket"
         }
         _ => "the kernel refuses",

@@ -11,6 +11,7 @@ use libc::{c_int, c_long};
 /// Commands, types and flags of `bpf(2)`.
 const MAP_CREATE: c_int = 0;
 const MAP_UPDATE_ELEM: c_int = 2;
+const MAP_DELETE_ELEM: c_int = 3;
 const PROG_LOAD: c_int = 5;
 const LINK_CREATE: c_int = 28;
 const MAP_TYPE_XSKMAP: u32 = 17;
@@ -33,7 +34,8 @@ const ATTRIBUTES: usize = 72;
 /// How a program is attached to an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attach {
-    /// In the driver if it can, else in front of the network stack.
+    /// In the driver if it takes the program as the interface is set at present, else in front of
+    /// the network stack.
     #[default]
     Any,
     /// In the driver, which is fast; an error if it cannot.
@@ -56,13 +58,16 @@ impl Redirect {
     pub(crate) fn attach(interface: u32, queues: u32, how: Attach) -> io::Result<Self> {
         let sockets = call(MAP_CREATE, &[MAP_TYPE_XSKMAP, 4, 4, queues])?;
         let program = load(sockets.as_raw_fd())?;
-        let flags = match how {
-            Attach::Any => 0,
-            Attach::Driver => FLAGS_DRIVER_MODE,
-            Attach::Generic => FLAGS_SKB_MODE,
+        let program = word(program.as_raw_fd());
+        let link = |flags| call(LINK_CREATE, &[program, interface, ATTACH_XDP, flags]);
+        let link = match how {
+            Attach::Driver => link(FLAGS_DRIVER_MODE),
+            Attach::Generic => link(FLAGS_SKB_MODE),
+            Attach::Any => link(FLAGS_DRIVER_MODE).or_else(|error| {
+                if driver_cannot(&error) { link(FLAGS_SKB_MODE) } else { Err(error) }
+            }),
         };
-        let link = call(LINK_CREATE, &[word(program.as_raw_fd()), interface, ATTACH_XDP, flags])?;
-        Ok(Self { sockets, _link: link })
+        Ok(Self { sockets, _link: link? })
     }
 
     /// Lets the packets of a queue go to a socket from now on.
@@ -73,6 +78,20 @@ impl Redirect {
         let map = word(self.sockets.as_raw_fd());
         command(MAP_UPDATE_ELEM, &[map, 0, key.0, key.1, value.0, value.1, 0, 0]).map(drop)
     }
+
+    /// Lets the packets of a queue go to the kernel's own stack from now on.
+    pub(crate) fn clear(&self, queue: u32) -> io::Result<()> {
+        let key = halves(address(&raw const queue));
+        let map = word(self.sockets.as_raw_fd());
+        command(MAP_DELETE_ELEM, &[map, 0, key.0, key.1]).map(drop)
+    }
+}
+
+/// Whether the error says that the driver has no place for a program, or none while the interface
+/// has this MTU, these queues or these offloads.
+fn driver_cannot(error: &io::Error) -> bool {
+    let cannot = [libc::EOPNOTSUPP, libc::EINVAL, libc::ENOSPC, libc::ERANGE, libc::EMSGSIZE];
+    error.raw_os_error().is_some_and(|errno| cannot.contains(&errno))
 }
 
 /// Loads the program: `return bpf_redirect_map(&sockets, queue, XDP_PASS)`.

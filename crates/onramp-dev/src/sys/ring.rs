@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use libc::{c_int, c_void, off_t, xdp_ring_offset};
 
@@ -169,25 +169,34 @@ impl<T: Copy> Ring<T> {
         unsafe { self.memory.start.as_ptr().cast::<u8>().add(at).cast() }
     }
 
-    /// Whether the kernel has to be called so that it looks at the ring.
+    /// Whether the kernel has to be called so that it looks at what was published.
     pub(super) fn needs_wakeup(&self) -> bool {
-        // Relaxed: the flag is a hint; the kernel sets it before it sleeps, and a socket that is
-        // asked again later sees it.
+        // The position was stored before the flag is read: otherwise the kernel could set the flag
+        // and see no new entry, while this side sees no flag, and nobody would wake the kernel.
+        fence(Ordering::SeqCst);
+        // Relaxed: the fence orders it.
         self.number(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
     /// As the producer: writes an entry behind the last. Returns false if the ring is full.
     pub(super) fn put(&mut self, value: T) -> bool {
-        // Acquire: the kernel has read an entry before it moved its position past it; pairs with
-        // its release, so the entry may be overwritten.
-        let other = self.number(self.consumer).load(Ordering::Acquire);
-        if self.own.wrapping_sub(other) > self.mask {
+        if self.room() == 0 {
             return false;
         }
         // SAFETY: the entry is free by the check above, so the kernel does not read it.
         unsafe { self.entry(self.own).write(value) };
         self.own = self.own.wrapping_add(1);
         true
+    }
+
+    /// As the producer: the number of entries that can be put now. The kernel may have read more
+    /// than it has said: it moves its position when it likes.
+    pub(super) fn room(&self) -> usize {
+        // Acquire: the kernel has read an entry before it moved its position past it; pairs with
+        // its release, so the entry may be overwritten.
+        let other = self.number(self.consumer).load(Ordering::Acquire);
+        let size = self.mask + 1;
+        size.saturating_sub(self.own.wrapping_sub(other)) as usize
     }
 
     /// As the producer: shows the kernel the entries that were written.
@@ -197,14 +206,14 @@ impl<T: Copy> Ring<T> {
         self.number(self.producer).store(self.own, Ordering::Release);
     }
 
-    /// As the producer: the number of published entries that the kernel has not consumed.
+    /// As the producer: the number of entries that the kernel has not said to have consumed.
     pub(super) fn waiting(&self) -> u32 {
         // Relaxed: only a number for a decision; `put` synchronises before it writes.
         self.own.wrapping_sub(self.number(self.consumer).load(Ordering::Relaxed))
     }
 
-    /// As the consumer: takes the oldest entry out.
-    pub(super) fn take(&mut self) -> Option<T> {
+    /// As the consumer: returns the oldest entry, which stays in the ring.
+    pub(super) fn peek(&self) -> Option<T> {
         // Acquire: makes the entry and the frame that it names visible; pairs with the kernel's
         // release.
         let other = self.number(self.producer).load(Ordering::Acquire);
@@ -213,7 +222,12 @@ impl<T: Copy> Ring<T> {
         }
         // SAFETY: the kernel has published the entry, and does not write it before `release` has
         // given it back.
-        let value = unsafe { self.entry(self.own).read() };
+        Some(unsafe { self.entry(self.own).read() })
+    }
+
+    /// As the consumer: takes the oldest entry out.
+    pub(super) fn take(&mut self) -> Option<T> {
+        let value = self.peek()?;
         self.own = self.own.wrapping_add(1);
         Some(value)
     }
@@ -231,17 +245,18 @@ fn invalid() -> io::Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::fs::File;
     use std::os::fd::FromRawFd;
     use std::thread;
 
     use super::*;
 
-    const SIZE: u32 = 8;
+    pub(crate) const SIZE: u32 = 8;
 
-    /// Both ends of a ring, in memory that two mappings share, as with the kernel.
-    fn ends() -> (Ring<u64>, Ring<u64>) {
+    /// Both ends of a ring of [`SIZE`] entries, in memory that two mappings share, as with the
+    /// kernel.
+    pub(crate) fn ends<T: Copy>() -> (Ring<T>, Ring<T>) {
         // SAFETY: the name is a string that ends with zero.
         let fd = unsafe { libc::memfd_create(c"ring".as_ptr(), libc::MFD_CLOEXEC) };
         assert!(fd >= 0, "{}", io::Error::last_os_error());
@@ -257,7 +272,7 @@ mod tests {
 
     #[test]
     fn entries_come_in_order_and_no_more_than_there_is_room_for() {
-        let (mut giver, mut taker) = ends();
+        let (mut giver, mut taker) = ends::<u64>();
         for turn in 0..5 {
             let base = turn * 100;
             for number in 0..u64::from(SIZE) {
@@ -266,21 +281,22 @@ mod tests {
             assert!(!giver.put(99), "it is full");
             assert_eq!(taker.take(), None, "nothing is published");
             giver.publish();
-            assert_eq!(giver.waiting(), SIZE);
+            assert_eq!((giver.waiting(), giver.room()), (SIZE, 0));
+            assert_eq!((taker.peek(), taker.peek()), (Some(base), Some(base)), "it stays");
             for number in 0..u64::from(SIZE) {
                 assert_eq!(taker.take(), Some(base + number));
             }
             assert_eq!(taker.take(), None);
             assert!(!giver.put(99), "the entries are not given back");
             taker.release();
-            assert_eq!(giver.waiting(), 0);
+            assert_eq!((giver.waiting(), giver.room()), (0, SIZE as usize));
         }
     }
 
     #[test]
     fn two_threads_share_a_ring() {
         const COUNT: u64 = 20_000;
-        let (mut giver, mut taker) = ends();
+        let (mut giver, mut taker) = ends::<u64>();
         thread::scope(|scope| {
             scope.spawn(move || {
                 for number in 0..COUNT {
@@ -305,7 +321,7 @@ mod tests {
 
     #[test]
     fn impossible_places_are_refused() {
-        let (giver, _) = ends();
+        let (giver, _) = ends::<u64>();
         let fd = File::open("/dev/zero").expect("Linux");
         let far = xdp_ring_offset { producer: 1 << 20, consumer: 64, desc: 192, flags: 128 };
         Ring::<u64>::new(&OwnedFd::from(fd), SIZE, 0, &far).expect_err("outside");

@@ -96,14 +96,12 @@ pub(crate) fn open(shape: Shape) -> io::Result<(TxSide, RxSide)> {
         tx_metadata_len: 0,
     };
     set(&fd, libc::XDP_UMEM_REG, &memory)?;
-    for ring in [
-        libc::XDP_UMEM_FILL_RING,
-        libc::XDP_UMEM_COMPLETION_RING,
-        libc::XDP_RX_RING,
-        libc::XDP_TX_RING,
-    ] {
+    for ring in [libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING] {
         set(&fd, ring, &shape.frames)?;
     }
+    // Twice as many entries as there are frames: a frame may come back while the kernel has not
+    // said yet that it has taken the frame's earlier entry.
+    set(&fd, libc::XDP_UMEM_FILL_RING, &(2 * shape.frames))?;
     // A kernel that does not know the option sends 32 frames a call, which is as right.
     let _ = set(&fd, MAX_TX_BUDGET, &TX_BUDGET);
     // SAFETY: the structure consists of numbers, for which zero is a value.
@@ -113,14 +111,14 @@ pub(crate) fn open(shape: Shape) -> io::Result<(TxSide, RxSide)> {
     #[expect(clippy::cast_possible_wrap, reason = "the constants are small")]
     let (fill_at, completed_at) =
         (libc::XDP_UMEM_PGOFF_FILL_RING as off_t, libc::XDP_UMEM_PGOFF_COMPLETION_RING as off_t);
-    let mut fill = Ring::new(&fd, size, fill_at, &at.fr)?;
+    let mut fill = Ring::new(&fd, 2 * size, fill_at, &at.fr)?;
     let completed = Ring::new(&fd, size, completed_at, &at.cr)?;
     let rx = Ring::new(&fd, size, libc::XDP_PGOFF_RX_RING, &at.rx)?;
     let tx = Ring::new(&fd, size, libc::XDP_PGOFF_TX_RING, &at.tx)?;
     let frame = |index: u32| u64::from(index) * u64::from(shape.size);
     for index in 0..size {
         let filled = fill.put(frame(index));
-        assert!(filled, "the ring has as many entries as there are frames");
+        assert!(filled, "the ring is empty and has more entries than there are frames");
     }
     fill.publish();
     bind(&fd, &shape)?;
@@ -166,22 +164,44 @@ fn bind(fd: &OwnedFd, shape: &Shape) -> io::Result<()> {
     Ok(())
 }
 
+/// What came of a look at the transmit ring.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    /// Number of frames that the kernel has not said to have taken.
+    pub(crate) waiting: u32,
+    /// Whether the kernel was called. If not, no frame waits, or the driver is at work and takes
+    /// the frames without a call.
+    pub(crate) called: bool,
+    /// The result of the call.
+    pub(crate) result: io::Result<()>,
+}
+
 impl TxSide {
-    /// Takes frames back that the kernel has sent.
-    pub(crate) fn reclaim(&mut self) {
+    /// Takes frames back that the kernel has sent or dropped. Returns their number.
+    pub(crate) fn reclaim(&mut self) -> u32 {
+        let mut count = 0;
         while let Some(address) = self.completed.take() {
             let frame = self.socket.frames.frame_of(address);
             debug_assert!(self.own.contains(&frame), "the kernel returns what it was given");
             if self.own.contains(&frame) {
                 self.free.push(frame);
+                count += 1;
             }
         }
         self.completed.release();
+        count
     }
 
-    /// Returns the number of frames that can be put now.
+    /// Returns the number of frames that can be put now: there has to be a frame that the kernel
+    /// has given back, and an entry of the ring that it has said to have taken. It says the one and
+    /// the other at different times.
     pub(crate) fn room(&self) -> usize {
-        self.free.len()
+        self.free.len().min(self.tx.room())
+    }
+
+    /// Returns the number of frames that the kernel has not said to have taken.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.tx.waiting()
     }
 
     /// Copies a frame into the ring. [`send`](Self::send) shows it to the kernel.
@@ -190,66 +210,73 @@ impl TxSide {
     ///
     /// Panics if there is no [room](Self::room), or if the bytes are more than a frame has.
     pub(crate) fn put(&mut self, bytes: &[u8]) {
+        assert!(self.room() > 0, "the caller has looked");
         let frame = self.free.pop().expect("there is room");
         // SAFETY: the frame was in `free`, so it is not with the kernel, and `self` is borrowed
         // exclusively; the receive side uses other frames.
         unsafe { self.socket.frames.write(frame, bytes) };
         let len = u32::try_from(bytes.len()).expect("a frame is small");
         let put = self.tx.put(xdp_desc { addr: frame, len, options: 0 });
-        assert!(put, "the ring has as many entries as there are frames");
+        assert!(put, "there was room, and only this side takes it");
     }
 
-    /// Shows the kernel what was put, and lets it send once, if it has to be told. Returns the
-    /// number of frames that it has not taken yet, and the error of the call if there was one.
-    pub(crate) fn send(&mut self) -> (u32, io::Result<()>) {
+    /// Shows the kernel what was put, and lets it send once, if it has to be told.
+    pub(crate) fn send(&mut self) -> Sent {
         self.tx.publish();
-        if self.tx.waiting() == 0 {
-            return (0, Ok(()));
-        }
-        if self.socket.zero_copy && !self.tx.needs_wakeup() {
-            // The driver is at work and sees the ring.
-            return (0, Ok(()));
+        let waiting = self.tx.waiting();
+        if waiting == 0 || self.socket.zero_copy && !self.tx.needs_wakeup() {
+            return Sent { waiting, called: false, result: Ok(()) };
         }
         let fd = self.socket.fd.as_raw_fd();
         // SAFETY: a length of zero, so the kernel reads no memory.
         let sent = unsafe { libc::sendto(fd, ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
         let result = if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-        (self.tx.waiting(), result)
+        Sent { waiting: self.tx.waiting(), called: true, result }
     }
 
     pub(crate) fn zero_copy(&self) -> bool {
         self.socket.zero_copy
     }
-
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.socket.fd.as_raw_fd()
-    }
 }
 
 impl RxSide {
-    /// Takes out the oldest received frame, if there is one, passes its bytes to `read`, and gives
-    /// the frame back to the kernel.
-    pub(crate) fn receive<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
-        let desc = self.rx.take()?;
+    /// Passes the bytes of the oldest received frame to `read`, if there is a frame. If `read`
+    /// returns something, takes the frame out and gives it back to the kernel; else the frame stays
+    /// the oldest.
+    pub(crate) fn receive<R>(&mut self, read: impl FnOnce(&[u8]) -> Option<R>) -> Option<R> {
+        let desc = self.rx.peek()?;
+        if self.fill.room() == 0 {
+            // The kernel has not said yet what it has taken from the ring. The frame waits.
+            return None;
+        }
         // SAFETY: the kernel has given the frame to this side, and gets it back only below; the
         // transmit side uses other frames.
         let bytes = unsafe { self.socket.frames.read(desc.addr, desc.len as usize) };
-        let result = read(bytes);
+        let result = read(bytes)?;
+        self.rx.take();
         let put = self.fill.put(self.socket.frames.frame_of(desc.addr));
-        assert!(put, "the ring has as many entries as there are frames");
+        assert!(put, "there was room, and only this side takes it");
         Some(result)
     }
 
-    /// Shows the kernel the frames that were given back, and wakes it if it waits for them.
-    pub(crate) fn release(&mut self) {
+    /// Shows the kernel the frames that were given back, and wakes it if it waits for them. With
+    /// `ask`, calls it in any case. Returns its answer: ENXIO says that the interface is gone.
+    pub(crate) fn release(&mut self, ask: bool) -> io::Result<()> {
         self.rx.release();
         self.fill.publish();
-        if self.fill.needs_wakeup() {
-            let (fd, flags) = (self.socket.fd.as_raw_fd(), libc::MSG_DONTWAIT);
-            let none = ptr::null_mut::<c_void>();
-            // SAFETY: a length of zero, so the kernel writes no memory.
-            let _ = unsafe { libc::recvfrom(fd, none, 0, flags, ptr::null_mut(), ptr::null_mut()) };
+        if !self.fill.needs_wakeup() && !ask {
+            return Ok(());
         }
+        let (fd, flags) = (self.socket.fd.as_raw_fd(), libc::MSG_DONTWAIT);
+        let none = ptr::null_mut::<c_void>();
+        // SAFETY: a length of zero, so the kernel writes no memory.
+        let result =
+            unsafe { libc::recvfrom(fd, none, 0, flags, ptr::null_mut(), ptr::null_mut()) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.socket.fd.as_raw_fd()
     }
 
     /// Returns how many packets the kernel has dropped because no frame was free or the ring was
@@ -290,3 +317,6 @@ const fn len_of<T>() -> socklen_t {
     let len = size_of::<T>() as socklen_t;
     len
 }
+
+#[cfg(test)]
+mod tests;

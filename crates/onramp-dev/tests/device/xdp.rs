@@ -1,5 +1,7 @@
 //! Tests of AF_XDP on veth pairs: the kernel's own stack is at the other end of each.
 
+mod edges;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
@@ -181,6 +183,19 @@ fn what_cannot_be_opened_says_why() {
         assert!(text.contains("no such queue"), "{text}");
         let text = error("x0", 0, XdpOptions { frames: 100, ..options });
         assert!(text.contains("power of two"), "{text}");
+        let text = error("x0", 0, XdpOptions { frames: 1 << 31, ..options });
+        assert!(text.contains("at most 1048576"), "{text}");
+        let text = error("x0", 1_024, options);
+        assert!(text.contains("only the queues below 1024 can receive"), "{text}");
+        ip("link set x0 mtu 4000");
+        let text = error("x0", 0, options);
+        assert!(text.contains("`ip link set x0 mtu 3822`"), "{text}");
+        let sends = XdpOptions { receive: false, ..options };
+        assert_eq!(Xdp::open("x0", 0, sends).expect("a page").info().mtu, 4_014);
+        ip("link set x0 mtu 9000");
+        let text = error("x0", 0, sends);
+        assert!(text.contains("the MTU of x0 is 9000") && text.contains("mtu 4078"), "{text}");
+        ip("link set x0 mtu 1500");
         let text = error("x0", 0, XdpOptions { copying: Copying::ZeroCopy, ..options });
         assert!(text.contains("without a copy"), "{text}");
         let held = Xdp::open("x0", 0, options).expect("it is free again");
@@ -211,8 +226,14 @@ fn missed_packets_are_counted() {
         let mut list = PacketList::new();
         let mut none = |_| None;
         assert_eq!(receiver.receive(3, &mut none, &mut list).expect("no error"), 0);
-        assert_eq!(receiver.discarded(), 3, "there was no packet for them");
-        assert_eq!(receiver.receive(64, &mut heap, &mut list).expect("no error"), 5);
+        assert_eq!(receiver.discarded(), 0, "they wait");
+        let mut small = |_| Some(Packet::with_capacity(1));
+        assert_eq!(receiver.receive(2, &mut small, &mut list).expect("no error"), 0);
+        assert_eq!(receiver.discarded(), 2, "the packets for them were too small");
+        assert_eq!(receiver.receive(4, &mut heap, &mut list).expect("no error"), 4);
+        assert_eq!(xdp.stats().received.get(), 4);
+        drop(receiver);
+        assert_eq!(xdp.stats().unread.get(), 2, "they are lost with the receiver");
     });
 }
 
