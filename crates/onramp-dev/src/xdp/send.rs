@@ -135,6 +135,7 @@ impl Xdp {
                 self.backoff.reset();
             }
             if sent.waiting == 0 || !sent.called {
+                self.idle_since = None;
                 return Flushed::Taken;
             }
             match sent.result {
