@@ -105,8 +105,9 @@ impl Line {
     /// Returns the next frame that comes to the other end by `now`, or when to ask again. Makes the
     /// changes that are due.
     pub(crate) fn dequeue(&mut self, now: Instant) -> Result<Dequeue, EditError> {
-        while let Some(at) = self.next_step().filter(|at| *at <= now) {
-            let Some(running) = &mut self.running else { break };
+        while let Some(running) = &mut self.running {
+            running.skip(now);
+            let Some(at) = running.next().filter(|at| *at <= now) else { break };
             let (changes, line) = running.take();
             let changed = self.change(at, &changes);
             changed.map_err(|error| EditError(format!("line {line} of the trace: {error}")))?;

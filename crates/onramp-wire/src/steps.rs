@@ -9,6 +9,10 @@ use crate::Schedule;
 use crate::change::Change;
 use crate::trace_error::TraceError;
 
+/// Least time after which steps may begin anew: shorter laps would keep the wire's thread busy with
+/// changes alone.
+const LEAST_LAP: Duration = Duration::from_millis(1);
+
 /// Changes of one direction, each at a time from the beginning.
 #[derive(Clone, Debug, Default)]
 pub struct Steps {
@@ -31,7 +35,8 @@ impl Steps {
     /// # Errors
     ///
     /// [`TraceError`] names the number of the step, from 1, whose time is less than that of the
-    /// step before; or the one behind the last, if the time of `repeat` is, or is zero.
+    /// step before; or the one behind the last, if the time of `repeat` is, or is less than one
+    /// millisecond.
     pub fn new(
         steps: impl IntoIterator<Item = (Duration, Vec<Change>)>,
         repeat: Option<Duration>,
@@ -44,11 +49,21 @@ impl Steps {
             TraceError::unless_later(number, before, at)?;
             before = at;
         }
-        if repeat.is_some_and(|at| at.is_zero()) {
-            return Err(TraceError::at(steps.len() + 1, "it would repeat at once".to_owned()));
+        if let Some(at) = repeat {
+            repeats_at(steps.len() + 1, at)?;
         }
         Ok(Self { steps: Arc::new(steps), repeat })
     }
+}
+
+/// Checks that steps may begin anew at this time.
+fn repeats_at(line: usize, at: Duration) -> Result<(), TraceError> {
+    if at >= LEAST_LAP {
+        return Ok(());
+    }
+    let (at, least) = (at.as_secs_f64(), LEAST_LAP.as_secs_f64());
+    let why = format!("the steps would repeat every {at} s: repeat them at {least} s or later");
+    Err(TraceError::at(line, why))
 }
 
 /// What a link does over time: steps, or a schedule of chances.
@@ -105,7 +120,7 @@ impl Trace {
     /// ```
     ///
     /// Without `up` or `down`, a step is for all directions of the trace. `repeat`, as the last
-    /// line, begins anew.
+    /// line, begins anew, one millisecond after the beginning or later.
     ///
     /// # Errors
     ///
@@ -182,13 +197,15 @@ fn steps(lines: &[(usize, Vec<&str>)], which: Which) -> Result<[Steps; 2], Trace
             Some(own) => (own, &words[2..]),
             None => (which, &words[1..]),
         };
+        if which != Which::Both && own == Which::Both {
+            let only = if which == Which::Up { "up" } else { "down" };
+            return Err(wrong(format!("leave `both` out: this trace is for {only} only")));
+        }
         if which != Which::Both && own != which {
             return Err(wrong(format!("`{}`: the trace is for the other direction", words[1])));
         }
         if rest == ["repeat"] && rest.len() + 1 == words.len() {
-            if at.is_zero() {
-                return Err(wrong("it would repeat at once".to_owned()));
-            }
+            repeats_at(*number, at)?;
             repeat = Some(at);
             continue;
         }
@@ -225,6 +242,18 @@ impl Running {
             Some(step) => Some(self.lap + step.at),
             None => Some(self.lap + self.steps.repeat? + first.at),
         }
+    }
+
+    /// Leaves out the laps that have not begun and are over by `now`, except the last of them: a
+    /// lap does the same as the one before it. After a suspend, there may be very many.
+    pub(crate) fn skip(&mut self, now: Instant) {
+        let Some(repeat) = self.steps.repeat.filter(|_| self.next == self.steps.steps.len()) else {
+            return;
+        };
+        let repeat_ns = u64::try_from(repeat.as_nanos()).unwrap_or(u64::MAX);
+        // One of the laps that are over is the present one, and one is the last.
+        let skipped = (now.since(self.lap) / repeat_ns).saturating_sub(2);
+        self.lap = self.lap.after(skipped * repeat_ns);
     }
 
     /// Goes on to the step behind the next, and returns the changes of the next and its line.
@@ -284,7 +313,9 @@ mod tests {
             ("0 link", 1, "up or down"),
             ("0 qdisc netem delay 5", 1, "unit"),
             ("0 qdisc pfifo then nonsense", 1, "nonsense"),
-            ("0 repeat", 1, "at once"),
+            ("0 repeat", 1, "at 0.001 s or later"),
+            ("0 link up\n0.00001 repeat", 2, "at 0.001 s or later"),
+            ("0 link up\n0.000999 repeat", 2, "at 0.001 s or later"),
             ("1 link up\n2 repeat\n3 link down", 3, "behind"),
             ("\n5\n4", 3, "must not fall"),
             ("5\n\n6 rate 1mbit", 3, "one number"),
@@ -295,5 +326,46 @@ mod tests {
         }
         let error = Trace::read("0 down link down", Which::Up).expect_err("the other way");
         assert!(error.to_string().contains("other direction"), "{error}");
+        for (which, only) in [(Which::Up, "for up only"), (Which::Down, "for down only")] {
+            let error = Trace::read("0 both link down", which).expect_err("one way");
+            assert!(error.to_string().contains("leave `both` out"), "{error}");
+            assert!(error.to_string().contains(only), "{error}");
+        }
+        for (repeat_ns, is_allowed) in [(0, false), (999_999, false), (1_000_000, true)] {
+            let steps = [(Duration::ZERO, vec![Change::Link(true)])];
+            let made = Steps::new(steps, Some(Duration::from_nanos(repeat_ns)));
+            assert_eq!(
+                made.map(drop).map_err(|error| error.line()),
+                [Err(2), Ok(())][usize::from(is_allowed)]
+            );
+        }
+        Trace::read("0 link up\n0.001 repeat", Which::Both).expect("a millisecond is allowed");
+    }
+
+    /// After a long pause, the laps that are over are left out, except the last; and then the steps
+    /// come at their times again.
+    #[test]
+    fn laps_that_are_over_are_skipped() {
+        let [up, _] = Trace::read("0 link down\n1 link up\n3 repeat", Which::Up).expect("a trace");
+        let Some(Trace::Steps(steps)) = up else { panic!("they are steps") };
+        const SEC: u64 = 1_000_000_000;
+        for begun in [0, 1, 2] {
+            let mut running = Running::new(steps.clone(), Instant(7));
+            for _ in 0..begun {
+                running.take();
+            }
+            // A million laps and two seconds later, in the middle of a lap.
+            let now = Instant(7 + 3_000_002 * SEC);
+            let mut times = Vec::new();
+            loop {
+                running.skip(now);
+                let Some(at) = running.next().filter(|at| *at <= now) else { break };
+                times.push(((at.0 - 7) / SEC, running.take().1));
+                assert!(times.len() < 10, "all laps are replayed: {times:?}");
+            }
+            let whole = [(2_999_997, 1), (2_999_998, 2), (3_000_000, 1), (3_000_001, 2)];
+            assert_eq!(times[2 - begun..], whole, "{begun} steps begun");
+            assert_eq!(running.next(), Some(Instant(7 + 3_000_003 * SEC)));
+        }
     }
 }
