@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use onramp_core::Device;
@@ -17,6 +19,13 @@ use crate::{Space, SpaceError};
 /// Lengths of the networks' prefixes.
 const PREFIX: u8 = 24;
 const PREFIX6: u8 = 64;
+/// The pause between two looks whether an IPv6 address can be used, and the number of looks after
+/// which the program goes on all the same: far more than the kernel needs.
+const LOOK: Duration = Duration::from_millis(1);
+const LOOKS: u32 = 5_000;
+/// Flag of an address that the kernel does not use yet (`IFA_F_TENTATIVE` of Linux
+/// `include/uapi/linux/if_addr.h`).
+const TENTATIVE: u32 = 0x40;
 /// Name of the interface at each end.
 const NAME: &str = "wire0";
 
@@ -143,16 +152,54 @@ fn pair(hidden: &Space, name: &'static str, place: Place<'_>, how: How) -> io::R
 
 /// Gives the interface of one end its addresses, and sets it up.
 fn set_up(v4: Ipv4Addr, v6: Ipv6Addr) -> io::Result<()> {
-    // Without this, the kernel does not use an IPv6 address before it has looked for another owner
-    // for a second. In a namespace without IPv6, the file does not exist.
+    // Without this, the kernel looks for another owner of an IPv6 address for a second before it
+    // uses the address. In a namespace without IPv6, the file does not exist.
     drop(fs::write(format!("/proc/sys/net/ipv6/conf/{NAME}/accept_dad"), "0"));
     add_interface_address(NAME, v4.into(), PREFIX)?;
     set_interface_up(NAME)?;
     match add_interface_address(NAME, v6.into(), PREFIX6) {
         // A kernel without IPv6, or one that has switched it off.
         Err(error) if without_v6(&error) => Ok(()),
-        other => other,
+        Err(error) => Err(error),
+        Ok(()) => {
+            // The kernel leaves even the decision not to look for another owner to a work queue.
+            // Until that has run, which takes a while on a busy machine, it neither sends from the
+            // address nor answers who has it.
+            for _ in 0..LOOKS {
+                if is_usable(v6)? {
+                    break;
+                }
+                thread::sleep(LOOK);
+            }
+            Ok(())
+        }
     }
+}
+
+/// Whether the kernel uses this address of the calling thread's network namespace: it is not
+/// tentative any more, and what comes for it has a route, which the kernel adds a moment later.
+fn is_usable(address: Ipv6Addr) -> io::Result<bool> {
+    let read = |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}"));
+    let digits = format!("{:032x}", address.to_bits());
+    Ok(is_settled(&read("if_inet6")?, &digits) && has_route(&read("ipv6_route")?, &digits))
+}
+
+/// Whether `/proc/net/if_inet6` has the address without the flag of a tentative one. A line has the
+/// address, the number of the interface, the length of the prefix, the scope, the flags and the
+/// name.
+fn is_settled(addresses: &str, digits: &str) -> bool {
+    let mut lines = addresses.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let flags = lines.find_map(|words| match words[..] {
+        [address, _, _, _, flags, _] if address == digits => u32::from_str_radix(flags, 16).ok(),
+        _ => None,
+    });
+    flags.is_some_and(|flags| flags & TENTATIVE == 0)
+}
+
+/// Whether `/proc/net/ipv6_route` has a route for this single address. A line begins with the
+/// destination and the length of its prefix.
+fn has_route(routes: &str, digits: &str) -> bool {
+    routes.lines().any(|line| line.starts_with(&format!("{digits} 80 ")))
 }
 
 fn without_v6(error: &io::Error) -> bool {
@@ -163,6 +210,49 @@ fn without_v6(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_usable_when_it_is_settled_and_has_a_route() {
+        let digits = format!("{:032x}", crate::SERVER6.to_bits());
+        assert_eq!(digits, "20010db8000000000000000000000002");
+        let other = "fe800000000000000000000000000001 02 40 20 80    wire0\n";
+        for (flags, settled) in [("40", false), ("c0", false), ("80", true), ("00", true)] {
+            let text = format!("{other}{digits} 02 40 00 {flags}    wire0\n");
+            assert_eq!(is_settled(&text, &digits), settled, "{flags}");
+        }
+        assert!(!is_settled(other, &digits));
+        let zero = "0".repeat(32);
+        let route = |destination: &str, prefix: &str| {
+            format!("{destination} {prefix} {zero} 00 {zero} 00000100 00000001 00000000 1 wire0\n")
+        };
+        let network = route("20010db8000000000000000000000000", "40");
+        assert!(!has_route(&network, &digits));
+        assert!(has_route(&(network + &route(&digits, "80")), &digits));
+    }
+
+    /// The kernel uses the addresses when the interface is made, and not some time later. Only root
+    /// can make a namespace without leaving its own.
+    #[test]
+    fn the_addresses_can_be_used_at_once() {
+        for _ in 0..10 {
+            let space = match Space::new() {
+                Ok(space) => space,
+                Err(error) => return eprintln!("skipped: {error}"),
+            };
+            let (v4, v6) = (crate::CLIENT, crate::CLIENT6);
+            let how = How { mtu: 1_500, offload: true, seed: 1 };
+            let end = match tap(Place { space: &space, v4, v6 }, how) {
+                Ok(end) => end,
+                Err(error) => return eprintln!("skipped: {error}"),
+            };
+            let usable = space.run(move || {
+                let has_v6 = std::path::Path::new("/proc/thread-self/net/if_inet6").exists();
+                !has_v6 || is_usable(v6).expect("the files can be read")
+            });
+            assert!(usable);
+            drop(end);
+        }
+    }
 
     #[test]
     fn only_a_closed_device_has_a_substitute() {
