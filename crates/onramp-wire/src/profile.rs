@@ -71,7 +71,7 @@ const PICOQUIC: &str = "picoquic, satellite tests of the QUIC interop";
 const INTEROP: &str = "QUIC interop runner, default link";
 const LONG_RTT: &str = "QUIC interop runner, test longrtt";
 
-/// All profiles, in the order in which `onramp wire profiles` lists them.
+/// All profiles, in the order in which `onramp wire --profiles` lists them.
 pub const PROFILES: &[Profile] = &[
     both("3g-chrome", 500, 500, 400.0, CHROME),
     both("slow-4g-chrome", 1_600, 750, 150.0, CHROME),
@@ -158,7 +158,8 @@ impl Profile {
         PROFILES.iter().find(|profile| profile.name == name)
     }
 
-    /// Returns the bytes that may wait for a rate.
+    /// Returns the bytes that may wait for a rate of `kbit`, in kbit/s: `buffer`, or what its
+    /// documentation says.
     #[must_use]
     pub fn buffer_bytes(&self, kbit: u32) -> u32 {
         let both_ms = f64::from(self.delay_ms.0 + self.delay_ms.1).max(100.0);

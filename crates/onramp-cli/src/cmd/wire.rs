@@ -300,12 +300,17 @@ fn profile(name: &str) -> Result<&'static Profile, String> {
 /// Returns the table of all profiles.
 fn profiles() -> String {
     let mut text =
-        "name                 down, kbit  up, kbit  delay, ms one way  loss, %  source\n"
+        "name                 down, kbit  up, kbit  buffer, bytes down/up  delay, ms one way  \
+         loss, %  source\n"
             .to_owned();
     for profile in PROFILES {
         let kbit = |of: fn((u32, u32)) -> u32| {
             profile.kbit.map_or_else(|| "-".to_owned(), |both| of(both).to_string())
         };
+        let buffer = profile.kbit.map_or_else(
+            || "-".to_owned(),
+            |(down, up)| format!("{}/{}", profile.buffer_bytes(down), profile.buffer_bytes(up)),
+        );
         let (down, up) = profile.delay_ms;
         let mut delay = if (down - up).abs() > f32::EPSILON {
             format!("{down} down, {up} up")
@@ -318,7 +323,7 @@ fn profiles() -> String {
         let (loss, source) = (profile.loss, profile.source);
         let _ = writeln!(
             text,
-            "{:20} {:>10}  {:>8}  {delay:>17}  {loss:>7}  {source}",
+            "{:20} {:>10}  {:>8}  {buffer:>21}  {delay:>17}  {loss:>7}  {source}",
             profile.name,
             kbit(|both| both.0),
             kbit(|both| both.1),
@@ -352,6 +357,8 @@ mod tests {
         let text = profiles();
         assert_eq!(text.lines().count(), PROFILES.len() + 1);
         assert!(text.contains("400 down, 440 up"), "{text}");
+        assert!(text.contains(" 3750000/750000 "), "{text}");
+        assert!(text.contains(" 37850/37850 "), "{text}");
         assert!(profile("5g").is_err_and(|why| why.contains("3g-chrome, slow-4g-chrome")));
     }
 }
