@@ -6,6 +6,7 @@ mod forward;
 mod pcap;
 mod programs;
 mod set;
+mod talk;
 mod trace;
 
 use std::ffi::{OsStr, OsString};

@@ -5,7 +5,7 @@
 //! says why nothing was done.
 
 use std::fs::{self, DirBuilder};
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -13,18 +13,25 @@ use std::time::Duration;
 use std::{env, process, thread};
 
 use anyhow::{Result, anyhow, bail};
+use onramp_core::Clock as _;
+use onramp_dev::MonotonicClock;
 use onramp_wire::{Change, Wire};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::geteuid;
 use serde_json::{Value, json};
+
+use super::talk::Talk;
+use crate::error::tell;
 
 /// The variable that tells the client's scripts how to reach their wire.
 pub(super) const VARIABLE: &str = "ONRAMP_WIRE";
 
 /// Longest request and longest answer, bytes.
 const LINE_MAX: u64 = 1 << 20;
-/// How long the other side may take to send or to read.
+/// How long a request and its answer may take together.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Most names that a wire tries for its socket.
+const NAMES: u32 = 100;
 
 /// Returns the folders in which wires of this user may have their sockets, best first. Call it
 /// before the program enters a user namespace, in which the user has another number. In a client,
@@ -50,14 +57,19 @@ pub(super) fn folders() -> Vec<PathBuf> {
 /// Makes the folder if it is not there. Fails if another user could use it.
 fn make(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         made => made?,
     }
+    check(folder)
+}
+
+/// Fails if another user could have put something into the folder.
+fn check(folder: &Path) -> io::Result<()> {
     let there = fs::symlink_metadata(folder)?;
     if there.is_dir() && there.uid() == geteuid().as_raw() && there.mode() & 0o077 == 0 {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not a folder of this user alone"))
+    Err(io::Error::new(ErrorKind::PermissionDenied, "it is not a folder of this user alone"))
 }
 
 /// The socket of a wire. Dropping the value removes its file.
@@ -71,20 +83,39 @@ impl Socket {
     pub(super) fn open(folders: &[PathBuf]) -> Result<Self> {
         let mut failed = String::new();
         for folder in folders {
-            let path = folder.join(format!("{}.sock", process::id()));
-            let opened = make(folder).and_then(|()| {
-                // A file of this name is of a program that had this number before, and was killed.
-                drop(fs::remove_file(&path));
-                let listener = UnixListener::bind(&path)?;
-                listener.set_nonblocking(true)?;
-                Ok(listener)
-            });
-            match opened {
-                Ok(listener) => return Ok(Self { listener, path }),
+            match make(folder).and_then(|()| Self::bind(folder, process::id())) {
+                Ok(socket) => return Ok(socket),
                 Err(error) => failed = format!("{}: {error}", folder.display()),
             }
         }
         bail!(failed)
+    }
+
+    /// Opens the socket of the process `pid` in this folder. The file of a wire that was killed is
+    /// replaced. A wire that answers keeps its file: it runs in another container, in which it has
+    /// the same number, and which has the folder in common with this one.
+    fn bind(folder: &Path, pid: u32) -> io::Result<Self> {
+        for number in 1..=NAMES {
+            let name = match number {
+                1 => format!("{pid}.sock"),
+                _ => format!("{pid}-{number}.sock"),
+            };
+            let path = folder.join(name);
+            let bound = match UnixListener::bind(&path) {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    if !is_left_behind(&path) {
+                        continue;
+                    }
+                    fs::remove_file(&path)?;
+                    UnixListener::bind(&path)
+                }
+                bound => bound,
+            };
+            let listener = bound?;
+            listener.set_nonblocking(true)?;
+            return Ok(Self { listener, path });
+        }
+        Err(io::Error::new(ErrorKind::AddrInUse, format!("{NAMES} wires have the number {pid}")))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -102,8 +133,8 @@ impl Socket {
             }
             match polled.map_err(io::Error::from).and_then(|_| self.listener.accept()) {
                 // If the other command is gone, it does not miss the answer.
-                Ok((stream, _)) => drop(answer(&stream, wire, client)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok((stream, _)) => drop(answer(&stream, wire, client, stop)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 // The program has no descriptors left; they may come back.
                 Err(_) => thread::sleep(Duration::from_millis(100)),
             }
@@ -118,15 +149,21 @@ impl Drop for Socket {
     }
 }
 
-fn answer(stream: &UnixStream, wire: &Wire, client: &str) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+/// Whether the file is a socket to which nobody listens any more.
+fn is_left_behind(path: &Path) -> bool {
+    let tried = UnixStream::connect(path);
+    tried.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
+/// Reads a request, does what it says, and answers, within [`PATIENCE`].
+fn answer(stream: &UnixStream, wire: &Wire, client: &str, stop: &UnixStream) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    let end = MonotonicClock.now() + PATIENCE;
+    let mut talk = Talk { stream, stop, end };
     let mut line = String::new();
-    BufReader::new(stream.take(LINE_MAX)).read_line(&mut line)?;
+    BufReader::new((&mut talk).take(LINE_MAX)).read_line(&mut line)?;
     let done = obey(&line, wire, client).unwrap_or_else(|why| json!({ "error": why }));
-    let mut stream = stream;
-    writeln!(stream, "{done}")
+    talk.write_all(format!("{done}\n").as_bytes())
 }
 
 /// Does what a request says, and returns the answer.
@@ -164,7 +201,7 @@ pub(super) fn ask(path: &Path, request: &Value) -> Result<Value> {
     });
     let name = path.display();
     let line = told.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             anyhow!("no wire runs at {name}; `onramp wire list` lists those that run")
         }
         _ => anyhow!("cannot ask the wire at {name}: {error}"),
@@ -179,22 +216,38 @@ pub(super) fn ask(path: &Path, request: &Value) -> Result<Value> {
 
 /// A wire that runs.
 pub(super) struct Found {
-    /// Number of the process of `onramp wire`.
+    /// Number of the process of `onramp wire`, such as `4711`, or `4711-2` if another wire has the
+    /// same number in another container.
     pub(super) pid: String,
     pub(super) path: PathBuf,
 }
 
 /// Finds the wires of this user that run. Removes the sockets of wires that were killed.
 pub(super) fn running() -> Vec<Found> {
+    running_in(&folders())
+}
+
+/// Finds the wires in these folders. A folder that another user could write is left out.
+fn running_in(folders: &[PathBuf]) -> Vec<Found> {
     let mut found = Vec::new();
-    for folder in folders() {
+    for folder in folders {
+        match check(folder) {
+            Ok(()) => {}
+            Err(error) => {
+                if error.kind() == ErrorKind::PermissionDenied {
+                    let folder = folder.display();
+                    tell(&format!("wires in {folder} are left out: {error}"));
+                }
+                continue;
+            }
+        }
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
             let pid = entry.file_name().to_string_lossy().strip_suffix(".sock").map(str::to_owned);
             let Some(pid) = pid else { continue };
             match UnixStream::connect(&path) {
                 Ok(_) => found.push(Found { pid, path }),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     drop(fs::remove_file(&path));
                 }
                 Err(_) => {}
@@ -225,5 +278,66 @@ pub(super) fn find(named: Option<&str>) -> Result<PathBuf> {
             let pids: Vec<_> = several.iter().map(|found| &*found.pid).collect();
             bail!("several wires run: choose one with --wire {}", pids.join(" or --wire "))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// Returns a folder, and another in it that is its user's alone.
+    fn folder() -> (tempfile::TempDir, PathBuf) {
+        let outer = tempfile::tempdir().expect("a folder");
+        let own = outer.path().join("onramp-wire");
+        make(&own).expect("it can be made");
+        (outer, own)
+    }
+
+    /// A wire that was killed gives way, and one that answers does not.
+    #[test]
+    fn a_wire_that_answers_keeps_its_name() {
+        let (_outer, folder) = folder();
+        let names = |socket: &Socket| socket.path.file_name().map(ToOwned::to_owned);
+        let first = Socket::bind(&folder, 7).expect("a socket");
+        let second = Socket::bind(&folder, 7).expect("another socket");
+        assert_eq!(names(&first), Some("7.sock".into()));
+        assert_eq!(names(&second), Some("7-2.sock".into()));
+        let pids = || {
+            let found = running_in(std::slice::from_ref(&folder)).into_iter();
+            let mut pids: Vec<_> = found.map(|found| found.pid).collect();
+            pids.sort();
+            pids
+        };
+        assert_eq!(pids(), ["7", "7-2"]);
+        drop(first);
+        // A socket whose program was killed.
+        drop(UnixListener::bind(folder.join("7.sock")).expect("the name is free"));
+        let third = Socket::bind(&folder, 7).expect("a socket");
+        assert_eq!(names(&third), Some("7.sock".into()));
+        assert_eq!(pids(), ["7", "7-2"]);
+        // A plain file refuses connections, too.
+        fs::write(folder.join("8.sock"), "").expect("it is ours");
+        let _eighth = Socket::bind(&folder, 8).expect("a socket");
+        assert_eq!(pids(), ["7", "7-2", "8"]);
+    }
+
+    /// Nothing is read, asked or removed in a folder that others can write.
+    #[test]
+    fn a_folder_of_others_is_left_alone() {
+        let (outer, folder) = folder();
+        drop(UnixListener::bind(folder.join("1.sock")).expect("a socket"));
+        let _second = Socket::bind(&folder, 2).expect("a socket");
+        let link = outer.path().join("link");
+        symlink(&folder, &link).expect("a link");
+        assert!(running_in(&[link]).is_empty());
+        let mode = |mode| fs::set_permissions(&folder, fs::Permissions::from_mode(mode));
+        mode(0o770).expect("it is ours");
+        assert!(running_in(std::slice::from_ref(&folder)).is_empty());
+        assert!(folder.join("1.sock").exists());
+        mode(0o700).expect("it is ours");
+        assert_eq!(running_in(std::slice::from_ref(&folder)).len(), 1);
+        assert!(!folder.join("1.sock").exists());
     }
 }

@@ -7,7 +7,7 @@ use onramp_wire::{Change, Which};
 use serde_json::{Value, json};
 
 use super::control;
-use crate::error::usage;
+use crate::error::{line, usage};
 use crate::output;
 
 /// Change a wire while it runs
@@ -139,16 +139,23 @@ pub(crate) fn list(_args: &ListArgs) -> Result<()> {
     for found in control::running() {
         // A wire that has just ended is not listed.
         let Ok(shown) = control::ask(&found.path, &json!({ "show": {} })) else { continue };
-        let client = shown["client"].as_str().ok_or_else(|| anyhow!("a wire answers nonsense"))?;
-        let _ = writeln!(text, "{}  {client}", found.pid);
-        for way in ["up", "down"] {
-            let lines = shown[way].as_array().into_iter().flatten().filter_map(Value::as_str);
-            for line in lines {
-                let _ = writeln!(text, "    {way:<4}  {line}");
-            }
-        }
+        text += &listed(&found.pid, &shown)?;
     }
     output::print(&text)
+}
+
+/// Returns the lines about a wire that has answered. Control characters, which another program may
+/// have sent, are made visible.
+fn listed(pid: &str, shown: &Value) -> Result<String> {
+    let client = shown["client"].as_str().ok_or_else(|| anyhow!("a wire answers nonsense"))?;
+    let mut text = format!("{}  {}\n", line(pid), line(client));
+    for way in ["up", "down"] {
+        let lines = shown[way].as_array().into_iter().flatten().filter_map(Value::as_str);
+        for own in lines {
+            let _ = writeln!(text, "    {way:<4}  {}", line(own));
+        }
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -168,6 +175,16 @@ mod tests {
         let lists = line.args.changes()?;
         Ok(lists
             .map(|lists| lists.iter().map(|list| list.join(" ")).collect::<Vec<_>>().join("; ")))
+    }
+
+    #[test]
+    fn what_a_wire_answers_cannot_control_the_terminal() {
+        let shown = json!({ "client": "sh\u{1b}[2J\n", "up": ["qdisc\u{7}"], "down": ["a", "b"] });
+        let text = listed("7\u{8}", &shown).expect("it has a client");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[1..], ["    up    qdisc\\u{7}", "    down  a", "    down  b"]);
+        assert!(lines[0].contains("7\\u{8}  sh\\u{1b}[2J"), "{text}");
+        listed("7", &json!({})).expect_err("no client");
     }
 
     #[test]
