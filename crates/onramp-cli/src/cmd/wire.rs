@@ -2,6 +2,7 @@
 //! behaves as its qdiscs say.
 
 mod control;
+mod flows;
 mod forward;
 mod pcap;
 mod programs;

@@ -13,22 +13,17 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use onramp_core::{Clock as _, Instant};
-use onramp_dev::MonotonicClock;
 use onramp_wire::{SERVER, Space};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::flows::Flows;
 use crate::error::tell;
 
 /// Largest number of TCP connections, and of UDP flows, of a forwarded port at a time.
-const MOST: usize = 256;
+pub(super) const MOST: usize = 256;
 /// How long a connection to the server's end may take to be made.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A UDP flow without a datagram in either direction for this time is over.
-const IDLE: Duration = Duration::from_secs(60);
-/// Room for any datagram.
-const DATAGRAM: usize = 1 << 16;
 
 /// A port to forward, as the user writes it: `[HOST-PORT:]PORT[/udp]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,10 +89,17 @@ impl Door {
         match &self.socket {
             Opened::Tcp(listener) => accept(listener, server, client, stop),
             Opened::Udp(socket) => {
-                let lost = Flows { socket, server, client, flows: Vec::new(), lost: 0 }.serve(stop);
+                let mut flows = Flows::new(socket, server, client);
+                flows.serve(stop);
+                let (port, lost, replaced) = (self.forward.host, flows.lost, flows.replaced);
                 if lost > 0 {
-                    let port = self.forward.host;
                     tell(&format!("--forward: {lost} datagrams of port {port} were dropped"));
+                }
+                if replaced > 0 {
+                    tell(&format!(
+                        "--forward: {replaced} UDP flows of port {port} ended early, because it \
+                         had more than {MOST} senders at a time"
+                    ));
                 }
             }
         }
@@ -178,97 +180,6 @@ fn copy(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
     drop(from.shutdown(Shutdown::Both));
     drop(to.shutdown(Shutdown::Both));
     copied.map(drop)
-}
-
-/// The UDP flows of a forwarded port: each sender has a socket at the client's end.
-struct Flows<'f> {
-    socket: &'f UdpSocket,
-    server: SocketAddrV4,
-    client: &'f Space,
-    flows: Vec<Flow>,
-    /// Number of datagrams that were dropped, because there were too many flows or because the
-    /// system had no room.
-    lost: u64,
-}
-
-struct Flow {
-    sender: SocketAddr,
-    far: UdpSocket,
-    last: Instant,
-}
-
-impl Flows<'_> {
-    /// Carries datagrams until the other end of `stop` is closed. Returns the number of those that
-    /// were dropped.
-    fn serve(mut self, stop: &UnixStream) -> u64 {
-        let mut buffer = vec![0; DATAGRAM];
-        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
-        loop {
-            let own = [PollFd::new(stop, PollFlags::IN), PollFd::new(self.socket, PollFlags::IN)];
-            let far = self.flows.iter().map(|flow| PollFd::new(&flow.far, PollFlags::IN));
-            let mut all: Vec<_> = own.into_iter().chain(far).collect();
-            // Without a datagram, the loop looks once a second for flows that are over.
-            let polled = poll(&mut all, Some(&second));
-            let ready: Vec<_> = all.iter().map(|fd| !fd.revents().is_empty()).collect();
-            if ready[0] {
-                return self.lost;
-            }
-            if polled.is_err() {
-                continue;
-            }
-            let now = MonotonicClock.now();
-            for index in (0..self.flows.len()).filter(|index| ready[index + 2]) {
-                self.answer(index, &mut buffer, now);
-            }
-            if ready[1] {
-                self.take(&mut buffer, now);
-            }
-            let over = u64::try_from(IDLE.as_nanos()).unwrap_or(u64::MAX);
-            self.flows.retain(|flow| now.since(flow.last) < over);
-        }
-    }
-
-    /// Sends what has come for the sender of a flow.
-    fn answer(&mut self, index: usize, buffer: &mut [u8], now: Instant) {
-        let flow = &mut self.flows[index];
-        // An error says that the server's port is closed; the sender may try again.
-        while let Ok(length) = flow.far.recv(buffer) {
-            flow.last = now;
-            let sent = self.socket.send_to(&buffer[..length], flow.sender);
-            self.lost += u64::from(sent.is_err());
-        }
-    }
-
-    /// Sends what has come from senders.
-    fn take(&mut self, buffer: &mut [u8], now: Instant) {
-        while let Ok((length, sender)) = self.socket.recv_from(buffer) {
-            let flow = self.flow(sender, now);
-            let sent = flow.is_some_and(|flow| flow.far.send(&buffer[..length]).is_ok());
-            self.lost += u64::from(!sent);
-        }
-    }
-
-    /// Returns the flow of a sender, which may be new.
-    fn flow(&mut self, sender: SocketAddr, now: Instant) -> Option<&mut Flow> {
-        let known = self.flows.iter().position(|flow| flow.sender == sender);
-        let index = match known {
-            Some(index) => index,
-            None if self.flows.len() >= MOST => return None,
-            None => {
-                let server = self.server;
-                let far = self.client.run(move || {
-                    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-                    socket.connect(server)?;
-                    socket.set_nonblocking(true)?;
-                    io::Result::Ok(socket)
-                });
-                self.flows.push(Flow { sender, far: far.ok()?, last: now });
-                self.flows.len() - 1
-            }
-        };
-        self.flows[index].last = now;
-        self.flows.get_mut(index)
-    }
 }
 
 #[cfg(test)]
