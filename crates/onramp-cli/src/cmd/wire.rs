@@ -16,6 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use onramp_core::Setup;
@@ -37,9 +38,10 @@ use crate::{error, setup};
 /// 2001:db8::1), leads to another namespace, 192.0.2.2 and 2001:db8::2, where the server runs; if
 /// there is no server, that end still answers ping. Client and server find the address of the other
 /// end in the environment variables ONRAMP_PEER and ONRAMP_PEER6. While they run, `onramp wire set`
-/// changes the link. The client starts when the server
-/// listens for TCP or UDP, or after five seconds. The programs reach nothing outside the two
-/// namespaces. The command ends with the client, and with its exit code; then it ends the server.
+/// changes the link. The client starts when the server listens for TCP or UDP, when the server has
+/// ended, or after five seconds. The programs reach nothing outside the two namespaces. The command
+/// ends the server when the client has ended, and then ends with the client's exit code, or with 1
+/// if the client succeeded but a report or a capture could not be written.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
@@ -146,6 +148,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let doors = doors.collect::<Result<Vec<_>>>()?;
     // In the namespace, the user has another number.
     let folders = control::folders();
+    // A pipe's reader may never read what is left at the end.
+    let may_stall = pcap.as_ref().is_some_and(|pcap| !matches!(pcap, Output::File(_)));
     let pcap = pcap.as_ref().map(Output::stream).transpose()?;
     onramp_wire::enter()?;
     // The client decides what a signal does; this program ends with the client.
@@ -161,6 +165,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
         capture
     });
     let status = carry(&wire, [client, server.unwrap_or_default()], &doors, &folders, &signals);
+    if may_stall {
+        // From now on, a signal ends the program. Those that have come were for the client.
+        while signals.within(Duration::ZERO).unwrap_or(false) {}
+        drop(signals);
+    }
     let broken = wire.error();
     let carried = wire.cut();
     let captured = capture.map(Capture::finish);
@@ -175,8 +184,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if let Some(why) = broken {
         done.push(Err(anyhow!("the wire broke: {why}")));
     }
-    output::all(done)?;
-    if status.success() { Ok(()) } else { Err(anyhow!(Ended(code(status)))) }
+    let done = output::all(done);
+    if status.success() {
+        return done;
+    }
+    // The client's failure decides the exit code.
+    if let Err(error) = done {
+        let _ = error::report(&error);
+    }
+    Err(anyhow!(Ended(code(status))))
 }
 
 /// The kinds of ends that a user may name.

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::{
     Net, Tun, as_ordinary, assert_conserved, document, has, ordinary, program, shared, wire,
@@ -27,8 +29,12 @@ fn a_trace_cuts_the_link() {
     assert_eq!(document["down"]["lost"], 0);
     let again = shared(&folder, "again", "0 link down\n0.5 link up\n");
     let until = "until ping -c1 -W1 192.0.2.2; do :; done";
-    let Some(output) = wire(["--trace", &again, "--", "sh", "-c", until]) else { return };
+    let words = ["--trace", &again, "--json", "-", "--", "timeout", "60", "sh", "-c", until];
+    let Some(output) = wire(words) else { return };
     assert!(output.status.success(), "{}", stderr(&output));
+    let document = self::document(&output);
+    assert_conserved(&document);
+    assert!(document["up"]["lost"].as_u64().is_some_and(|lost| lost > 0), "{document}");
 }
 
 /// The client's script changes its own wire, and other commands find it.
@@ -67,8 +73,13 @@ fn a_wire_is_changed_while_it_runs() {
     let (before, after) = text.split_once("rtt min/avg/max/mdev = ").expect("a summary");
     assert!(before.contains("up    qdisc add") && before.contains("down  qdisc add"), "{text}");
     assert_eq!(before.matches("pfifo limit 77").count(), 2, "{text}");
-    let least: f64 = after.split('/').next().and_then(|n| n.parse().ok()).expect("a number");
-    assert!(least >= 60.0, "{text}");
+    let least = |after: &str| -> f64 {
+        after.split('/').next().and_then(|n| n.parse().ok()).expect("a number")
+    };
+    assert!(least(after) >= 60.0, "{text}");
+    // 60 ms to the server, and still 30 ms from it.
+    let (_, last) = after.rsplit_once("rtt min/avg/max/mdev = ").expect("another summary");
+    assert!(least(last) >= 90.0, "{text}");
     assert!(after.contains("netem delay 60ms") && after.contains("netem delay 30ms"), "{text}");
     let document = document(&output);
     assert_conserved(&document);
@@ -146,6 +157,49 @@ fn a_capture_has_every_frame() {
     assert_fails(&output, 1, &["/dev/full"]);
 }
 
+/// The reader of a capture may never read: then a signal ends the program, when the client has
+/// ended.
+#[test]
+fn a_signal_ends_a_capture_that_nobody_reads() {
+    if !has("ping") || wire(["--", "true"]).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let done = folder.path().join("done");
+    // Four times as many bytes as a pipe holds: each of 100 requests and answers comes and goes.
+    let client = format!(
+        "exec > {done} 2>&1; ping -q -c100 -i0.002 -s1400 $ONRAMP_PEER; mv {done} {done}.done",
+        done = done.display()
+    );
+    let words = ["--quiet", "--pcap", "-", "--", "sh", "-c", &client];
+    let mut command = ordinary(Tun::Open, words).expect("an open TUN is always possible");
+    let mut running = command.stdout(Stdio::piped()).spawn().expect("the program runs");
+    let pause = || std::thread::sleep(Duration::from_millis(20));
+    while !folder.path().join("done.done").exists() {
+        assert!(
+            running.try_wait().expect("it is ours").is_none(),
+            "it has ended before its client"
+        );
+        pause();
+    }
+    // A signal that comes before the client has ended is for the client alone.
+    let pid = rustix::process::Pid::from_child(&running);
+    let mut status = None;
+    for _ in 0..1_500 {
+        status = running.try_wait().expect("it is ours");
+        if status.is_some() {
+            break;
+        }
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is ours");
+        pause();
+    }
+    if status.is_none() {
+        running.kill().expect("it is ours");
+    }
+    assert_eq!(status.and_then(|status| status.signal()), Some(15), "it does not end");
+}
+
 /// A port of the loopback leads through the wire: TCP in both directions, and UDP.
 #[test]
 fn a_port_is_forwarded() {
@@ -154,18 +208,17 @@ fn a_port_is_forwarded() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
-    let (onramp, done) = (program().display(), folder.path().join("done"));
-    let (done, json) = (done.display(), folder.path().join("json"));
-    let file = json.display();
-    // The port is there when the wire is; and between two tests, iperf3 does not listen.
+    let (onramp, files) = (program().display(), folder.path().display());
+    // The client starts when the server listens. A server is for one try, which succeeds.
     let script = format!(
-        "try() {{ for i in $(seq 20); do timeout 20 iperf3 -c 127.0.0.1 -p 5300 -t 1 \"$@\" \
-                  && return; \
-                  sleep 0.2; done; return 1; }}
-         {onramp} wire --forward 5300:5201 --forward 5300:5201/udp --qdisc 'netem rate 20mbit' \
-             --json {file} -- sh -c 'until test -e {done}; do sleep 0.1; done' -- iperf3 -s &
-         try && try -R && try -u -b 1M
-         code=$?; touch {done}; wait $! && exit $code"
+        "try() {{ name={files}/$1; shift
+             {onramp} wire --forward 5300:5201 --forward 5300:5201/udp --qdisc 'netem rate 20mbit' \
+                 --json $name -- sh -c \"touch $name.begun; until test -e $name.done; \
+                 do sleep 0.1; done\" -- iperf3 -s -1 &
+             until test -e $name.begun; do kill -0 $! || return 1; sleep 0.1; done
+             timeout 60 iperf3 -c 127.0.0.1 -p 5300 -t 1 \"$@\"
+             code=$?; touch $name.done; wait $! && return $code; }}
+         try up && try down -R && try udp -u -b 1M"
     );
     let output = as_ordinary(Tun::Open, ["sh", "-c", &script], Net::Own)
         .expect("an open TUN is always possible")
@@ -174,12 +227,12 @@ fn a_port_is_forwarded() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", stderr(&output));
     // The server saw the client's end of the wire.
-    assert!(text.contains("Accepted connection from 192.0.2.1"), "{text}");
-    let document = read_json(&json);
-    assert_conserved(&document);
-    for way in ["up", "down"] {
+    assert_eq!(text.matches("Accepted connection from 192.0.2.1").count(), 3, "{text}");
+    for (name, way) in [("up", "up"), ("down", "down"), ("udp", "up")] {
+        let document = read_json(&folder.path().join(name));
+        assert_conserved(&document);
         let bytes = document[way]["sent_bytes"].as_u64().expect("a number");
-        assert!(bytes > 100_000, "{way}: {document}");
+        assert!(bytes > 50_000, "{name}: {document}");
     }
     assert_fails(&run("wire --forward 0 -- true"), 2, &["--forward", "1 to 65535"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
