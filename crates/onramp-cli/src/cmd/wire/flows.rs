@@ -10,8 +10,8 @@ use onramp_dev::MonotonicClock;
 use onramp_wire::Space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::forward::MOST;
-
+/// Largest number of TCP connections, and of UDP flows, of a forwarded port at a time.
+pub(super) const MOST: usize = 256;
 /// A UDP flow without a datagram in either direction for this time is over.
 const IDLE: Duration = Duration::from_secs(60);
 /// Most datagrams that are carried before the loop looks at the other sockets again.

@@ -17,11 +17,9 @@ use onramp_wire::{SERVER, Space};
 use rustix::event::{PollFd, PollFlags, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::flows::Flows;
+use super::flows::{Flows, MOST};
 use crate::error::tell;
 
-/// Largest number of TCP connections, and of UDP flows, of a forwarded port at a time.
-pub(super) const MOST: usize = 256;
 /// How long a connection to the server's end may take to be made.
 const PATIENCE: Duration = Duration::from_secs(30);
 
