@@ -99,10 +99,12 @@ pub(super) fn measure(cell: Cell, window: Duration) -> Result<Outcome, Error> {
         cpu_ns_per_packet: each(usage.process_ns),
         sender_cpu_ns_per_packet: each(times.spent_ns()),
         interrupt_ns_per_packet: None,
+        idle_interrupt_ns_per_packet: None,
+        total_ns_per_packet: None,
         wakeups_per_packet: each(after.runner_wakeups - before.runner_wakeups),
         lost_share: (lost(&after) - lost(&before)) as f64 / took_ns as f64,
     };
-    Ok(Outcome { round, error: notes.error, packets: stats.sent, dropped })
+    Ok(Outcome { round, error: notes.error, packets: stats.sent, dropped, overflowed: 0 })
 }
 
 /// Returns how many packets the sender may have in flight: enough for the slack, for a late runner,

@@ -22,6 +22,7 @@ use onramp_core::Clock;
 use onramp_dev::MonotonicClock;
 
 use super::Shaper;
+use super::schedule::Schedule;
 use crate::Error;
 use crate::kernel::bed;
 use crate::measure::{Latency, thread_cpu_ns};
@@ -60,14 +61,12 @@ struct Far {
 /// What the receiver has seen since the last [`Wire::begin`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
-    /// Number of datagrams that arrived.
+    /// Number of datagrams that were received.
     pub(super) packets: u64,
-    /// Number of datagrams that the socket had no room for.
+    /// Number of datagrams that arrived, but that the socket had no room for.
     pub(super) overflowed: u64,
     /// How long after its instant in the schedule each datagram of the window arrived.
     pub(super) error: Latency,
-    /// Time that the sending side could not make up for, nanoseconds.
-    pub(super) lost_ns: u64,
     /// CPU time of the receiving thread, nanoseconds, when it last received or looked.
     pub(super) cpu_ns: u64,
     schedule: Schedule,
@@ -75,31 +74,10 @@ pub(super) struct Seen {
     measures: bool,
     /// The socket's count of datagrams without room at the last `begin`.
     overflowed_before: u64,
+    /// How many of the datagrams without room came before the last one that was received.
+    skipped: u64,
     /// Number of times that the receiver found nothing to receive.
     looks: u64,
-}
-
-/// The instants at which the packets of a shaper are due, computed from its rate and from the
-/// arrivals: one packet after the other at even gaps. A packet that arrives before its instant
-/// begins a new schedule, and so does one that is later than the sender can make up for.
-#[derive(Clone, Debug, Default)]
-struct Schedule {
-    gap_ns: u64,
-    /// How much lateness the sending side can make up for, nanoseconds.
-    limit_ns: u64,
-    due_ns: Option<u64>,
-}
-
-impl Schedule {
-    /// Returns how long after its instant a packet arrived, and how much of this the sender cannot
-    /// make up for; in nanoseconds.
-    fn arrived(&mut self, at_ns: u64) -> (u64, u64) {
-        let due_ns = self.due_ns.unwrap_or(at_ns).min(at_ns);
-        let late_ns = at_ns - due_ns;
-        let lost_ns = late_ns.saturating_sub(self.limit_ns);
-        self.due_ns = Some(due_ns + lost_ns + self.gap_ns);
-        (late_ns, lost_ns)
-    }
 }
 
 impl Wire {
@@ -183,14 +161,11 @@ impl Wire {
         (FAR_ADDRESS, PORT).into()
     }
 
-    /// Forgets what the receiver has seen. From now on, packets are expected at the rate of
-    /// `rate` packets per second, by a sender that can make up for this much lateness.
-    pub(super) fn begin(&self, rate: u64, limit: Duration) {
+    /// Forgets what the receiver has seen. From now on, packets are expected as `schedule` has it.
+    pub(super) fn begin(&self, schedule: Schedule) {
         let mut seen = self.seen();
-        let (gap_ns, limit_ns) = (1_000_000_000 / rate, limit.as_nanos());
-        let limit_ns = u64::try_from(limit_ns).unwrap_or(u64::MAX);
         *seen = Seen {
-            schedule: Schedule { gap_ns, limit_ns, due_ns: None },
+            schedule,
             overflowed_before: seen.overflowed_before + seen.overflowed,
             cpu_ns: seen.cpu_ns,
             ..Seen::default()
@@ -204,14 +179,15 @@ impl Wire {
         seen.clone()
     }
 
-    /// Waits until the receiver has found nothing to receive twice, but at most for `patience`.
-    /// Returns what it has seen.
-    pub(super) fn settled(&self, patience: Duration) -> Seen {
+    /// Waits until `packets` datagrams have arrived and the receiver has found nothing to receive
+    /// twice, but at most for `patience`. Returns what it has seen.
+    pub(super) fn settled(&self, packets: u64, patience: Duration) -> Seen {
         let until = MonotonicClock.now() + patience;
         let first = self.seen().looks;
         loop {
             let seen = self.seen().clone();
-            if seen.looks >= first + 2 || MonotonicClock.now() >= until {
+            let done = seen.looks >= first + 2 && seen.arrived() >= packets;
+            if done || MonotonicClock.now() >= until {
                 return seen;
             }
             thread::sleep(LOOK / 4);
@@ -250,6 +226,8 @@ fn open() -> Result<UdpSocket, String> {
     let socket = UdpSocket::bind((FAR_ADDRESS, PORT)).and_then(|socket| {
         socket.set_read_timeout(Some(LOOK))?;
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+        // Each datagram then says how many before it found no room.
+        setsockopt(&socket, sockopt::RxqOvfl, &1)?;
         // Root may exceed the limit of the buffer size; another user gets as much as it allows.
         if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
             setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
@@ -262,27 +240,25 @@ fn open() -> Result<UdpSocket, String> {
 /// Receives datagrams until the wire is dropped.
 fn receive(socket: &UdpSocket, far: &Far) {
     let mut buffer = [0; 2_048];
-    let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
+    let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec, u32);
     // Relaxed: the flag publishes no other data.
     while !far.ends.load(Ordering::Relaxed) {
         let mut slices = [IoSliceMut::new(&mut buffer)];
         let (fd, flags) = (socket.as_raw_fd(), MsgFlags::empty());
-        let at_ns = match recvmsg::<()>(fd, &mut slices, Some(&mut control), flags) {
-            Ok(message) => message.cmsgs().ok().and_then(|mut all| all.find_map(arrival)),
+        let (at_ns, dropped) = match recvmsg::<()>(fd, &mut slices, Some(&mut control), flags) {
+            Ok(message) => message.cmsgs().map(told).unwrap_or_default(),
             Err(_) => {
                 let overflowed = overflowed();
                 let mut seen = far.seen.lock().unwrap_or_else(PoisonError::into_inner);
                 seen.looks += 1;
                 seen.cpu_ns = thread_cpu_ns();
-                seen.overflowed = overflowed.saturating_sub(seen.overflowed_before);
+                let overflowed = overflowed.saturating_sub(seen.overflowed_before);
+                seen.overflowed = overflowed.max(seen.overflowed);
                 continue;
             }
         };
         let mut seen = far.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.packets += 1;
-        if let Some(at_ns) = at_ns {
-            seen.note(at_ns);
-        }
+        seen.note(at_ns, dropped);
         if seen.packets.is_multiple_of(16) {
             seen.cpu_ns = thread_cpu_ns();
         }
@@ -290,21 +266,52 @@ fn receive(socket: &UdpSocket, far: &Far) {
 }
 
 impl Seen {
-    /// Notes a datagram that arrived at `at_ns`.
-    fn note(&mut self, at_ns: u64) {
-        let (late_ns, lost_ns) = self.schedule.arrived(at_ns);
+    /// Notes a datagram that was received. It arrived at `at_ns`, after the socket had had no room
+    /// for `dropped` datagrams since it was opened, if the kernel told these.
+    fn note(&mut self, at_ns: Option<u64>, dropped: Option<u64>) {
+        self.packets += 1;
+        let before = dropped.unwrap_or(0).saturating_sub(self.overflowed_before);
+        self.schedule.skip(before.saturating_sub(self.skipped));
+        self.skipped = before.max(self.skipped);
+        self.overflowed = self.overflowed.max(before);
+        let Some(at_ns) = at_ns else { return self.schedule.skip(1) };
+        let late_ns = self.schedule.arrived(at_ns);
         if self.measures {
             self.error.record(late_ns);
-            self.lost_ns += lost_ns;
         }
+    }
+
+    /// Returns how many datagrams arrived, with those that found no room.
+    pub(super) const fn arrived(&self) -> u64 {
+        self.packets + self.overflowed
+    }
+
+    /// Returns how many datagrams had left the sending side up to the last one that was received.
+    pub(super) const fn left(&self) -> u64 {
+        self.packets + self.skipped
+    }
+
+    /// Returns how much time the sending side could not make up for, nanoseconds.
+    pub(super) const fn lost_ns(&self) -> u64 {
+        self.schedule.lost_ns()
     }
 }
 
-/// Returns the kernel's time of arrival, nanoseconds of the wall clock.
-fn arrival(control: ControlMessageOwned) -> Option<u64> {
-    let ControlMessageOwned::ScmTimestampns(at) = control else { return None };
-    let seconds = u64::try_from(at.tv_sec()).ok()?;
-    Some(seconds * 1_000_000_000 + u64::try_from(at.tv_nsec()).ok()?)
+/// Returns the kernel's time of a datagram's arrival, nanoseconds of the wall clock, and how many
+/// datagrams the socket had had no room for.
+fn told(all: impl Iterator<Item = ControlMessageOwned>) -> (Option<u64>, Option<u64>) {
+    let mut told = (None, None);
+    for control in all {
+        match control {
+            ControlMessageOwned::ScmTimestampns(at) => {
+                let part = |value: i64| u64::try_from(value).unwrap_or(0);
+                told.0 = Some(part(at.tv_sec()) * 1_000_000_000 + part(at.tv_nsec()));
+            }
+            ControlMessageOwned::RxqOvfl(dropped) => told.1 = Some(dropped.into()),
+            _ => {}
+        }
+    }
+    told
 }
 
 /// Returns how many datagrams the sockets of this thread's namespace had no room for.
@@ -328,15 +335,21 @@ pub(super) fn interrupts_ns() -> Result<u64, Error> {
 mod tests {
     use super::*;
 
+    /// Datagrams without room keep their turns in the schedule, each once, and are counted; the
+    /// counter goes on over several measurements.
     #[test]
-    fn a_schedule_follows_the_earliest_packets_and_what_is_lost() {
-        let mut schedule = Schedule { gap_ns: 100, limit_ns: 150, due_ns: None };
-        let arrivals = [1_000, 1_000, 1_130, 1_200, 1_450, 1_450, 1_900];
-        let found = arrivals.map(|at| schedule.arrived(at));
-        // Due at 1,000; the second came early, so later ones are due at 1,100, 1,200, 1,300 and
-        // 1,400. The last is due at 1,500 and loses what exceeds 150.
-        let want = [(0, 0), (0, 0), (30, 0), (0, 0), (150, 0), (50, 0), (400, 250)];
-        assert_eq!(found, want);
-        assert_eq!(schedule.due_ns, Some(1_850));
+    fn datagrams_without_room_make_no_others_late() {
+        let schedule = || Schedule::new(1_000, 1_000_000);
+        let mut seen = Seen { schedule: schedule(), measures: true, ..Seen::default() };
+        for (at_ms, dropped) in [(100, None), (101, None), (105, Some(3)), (106, Some(3))] {
+            seen.note(Some(at_ms * 1_000_000), dropped);
+        }
+        assert_eq!((seen.error.percentiles().map(|error| error.max), seen.lost_ns()), (Some(0), 0));
+        assert_eq!((seen.packets, seen.overflowed, seen.left()), (4, 3, 7));
+        let mut seen = Seen { overflowed_before: 3, schedule: schedule(), ..Seen::default() };
+        for (at_ms, dropped) in [(200, Some(3)), (202, Some(4))] {
+            seen.note(Some(at_ms * 1_000_000), dropped);
+        }
+        assert_eq!((seen.lost_ns(), seen.overflowed, seen.left()), (0, 1, 3));
     }
 }
