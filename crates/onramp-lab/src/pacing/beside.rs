@@ -259,8 +259,8 @@ mod tests {
     #[test]
     fn a_socket_holds_as_many_packets_as_a_link() {
         let socket = UdpSocket::bind(("127.0.0.1", 0)).expect("a socket");
-        hold(&socket, 64).expect("a buffer");
+        hold(&socket, 16).expect("a buffer");
         let bytes = nix::sys::socket::getsockopt(&socket, sockopt::SndBuf).expect("its size");
-        assert_eq!(bytes, 64 * CHARGE);
+        assert_eq!(bytes, 16 * CHARGE);
     }
 }
