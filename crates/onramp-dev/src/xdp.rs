@@ -14,9 +14,9 @@
 //!
 //! A packet whose frame is in the ring counts as sent, as with a card; it leaves even if it is
 //! cancelled then. If the interface goes down, the frames that are in the ring leave when it is up
-//! again, and all further packets are dropped until then. At a queue that the card has for receiving
-//! only, the kernel takes no frame and reports no error: the packets that fill the ring count as
-//! sent, and after the second further ones are dropped.
+//! again, and all further packets are dropped until then. At a queue that the card has for
+//! receiving only, the kernel takes no frame and reports no error: the packets that fill the ring
+//! count as sent, and further ones are dropped after a second.
 //!
 //! Source: Linux `Documentation/networking/af_xdp.rst`.
 

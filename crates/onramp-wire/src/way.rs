@@ -173,7 +173,8 @@ impl Way {
             let refused = done.metas().filter(|meta| meta.drop_reason.is_some()).count();
             self.refused += refused as u64;
             // A device that names no time for what it has left is asked again after a tick.
-            self.retry = (!self.ready.is_empty()).then(|| retry.unwrap_or(now.after(TICK_NS)));
+            self.retry =
+                (!self.ready.is_empty()).then(|| retry.unwrap_or_else(|| now.after(TICK_NS)));
             if self.retry.is_some() {
                 // From now on the device and not the line holds the frames back, so the line is not
                 // behind any more.

@@ -171,8 +171,9 @@ impl<T: Copy> Ring<T> {
 
     /// Whether the kernel has to be called so that it looks at what was published.
     pub(super) fn needs_wakeup(&self) -> bool {
-        // The position was stored before the flag is read: otherwise the kernel could set the flag
-        // and see no new entry, while this side sees no flag, and nobody would wake the kernel.
+        // SeqCst: the position is stored before the flag is read; pairs with the kernel's barrier
+        // between setting the flag and its last look at the ring. Otherwise the kernel could see no
+        // new entry while this side sees no flag, and nobody would wake the kernel.
         fence(Ordering::SeqCst);
         // Relaxed: the fence orders it.
         self.number(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
