@@ -169,9 +169,11 @@ impl PacketSocket {
         };
         let open = || {
             PacketFd::open().map_err(|error| match error.kind() {
-                io::ErrorKind::PermissionDenied => {
-                    failed(&error, "needs CAP_NET_RAW: run as root, or under `unshare -Urn`")
-                }
+                io::ErrorKind::PermissionDenied => failed(
+                    &error,
+                    "needs CAP_NET_RAW: run as root, or give the program the right with \
+                         `setcap cap_net_raw+ep`",
+                ),
                 _ => failed(&error, &format!("the kernel refuses: {error}")),
             })
         };

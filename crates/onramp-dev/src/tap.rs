@@ -32,6 +32,8 @@ use crate::sys::{self, TunFlags};
 
 /// Length of an Ethernet header in bytes.
 const ETHERNET: u32 = 14;
+/// Error of a receiver whose interface was deleted.
+const GONE: &str = "the interface was deleted";
 /// Room for a VLAN tag or two, in bytes, in the buffer for a frame of the MTU.
 const TAGS: usize = 8;
 
@@ -361,7 +363,12 @@ impl Receive for TapReceiver {
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if count == 0 => return Err(error),
+                Err(error) if count == 0 => {
+                    // The kernel's words for a TUN without an interface are hard to understand.
+                    let is_gone = error.raw_os_error() == Some(libc::EBADFD);
+                    let gone = || io::Error::new(io::ErrorKind::NotFound, GONE);
+                    return Err(if is_gone { gone() } else { error });
+                }
                 // The next call returns the error.
                 Err(_) => break,
             }

@@ -74,7 +74,10 @@ impl Edit {
     pub fn new(word: &str, value: &str) -> Result<Self, EditError> {
         let Some(word) = Word::ALL.into_iter().find(|known| known.name() == word) else {
             let known = Self::WORDS.join(", ");
-            let why = format!("`{word}` is not a property of a link: expected one of {known}");
+            let why = format!(
+                "`{word}` is not a word for a change: expected one of {known}, link, qdisc, and in \
+                 front of them up, down or both"
+            );
             return Err(EditError(why));
         };
         let name = word.name();

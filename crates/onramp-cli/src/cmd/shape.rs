@@ -23,10 +23,10 @@ use crate::signals::Signals;
 /// Every frame that arrives at one of the interfaces leaves through the other, after the qdiscs of
 /// that direction have released it: IPv4, IPv6, ARP, frames with VLAN tags and all others,
 /// unchanged. Stand it between a network and its uplink, for example with cake where the kernel has
-/// none. The command needs CAP_NET_RAW, which root has. It runs until it gets SIGINT (Ctrl-C) or
-/// SIGTERM; then it prints what it has carried and dropped. It changes no setting of the interfaces
-/// that outlasts it, also if it is killed. The interfaces should have no addresses, because the
-/// host would answer there, too.
+/// none. The command needs CAP_NET_RAW, which root has. It runs until it gets SIGINT (Ctrl-C),
+/// SIGTERM or SIGHUP; then it prints what it has carried and dropped. It changes no setting of the
+/// interfaces that outlasts it, also if it is killed. The interfaces should have no addresses,
+/// because the host would answer there, too.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -124,6 +124,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if let Some(why) = broken {
         done.push(Err(anyhow!("the bridge broke: {why}")));
     }
+    // A second signal must not end the program before it has told its errors.
+    while signals.within(Duration::ZERO)? {}
     output::all(done)
 }
 

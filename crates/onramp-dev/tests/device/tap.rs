@@ -395,3 +395,24 @@ fn tcp_passes_and_super_frames_are_cut() {
         }
     });
 }
+
+#[test]
+fn a_deleted_interface_is_told() {
+    in_namespace("tap::a_deleted_interface_is_told", &[], || {
+        let tap = open("x0", TapOptions::default(), &[]);
+        let mut receiver = tap.receiver();
+        ip("link del x0");
+        let list = &mut PacketList::new();
+        let error = loop {
+            // The kernel may have sent packets of its own before.
+            match receiver.receive(1, &mut heap, list) {
+                Ok(count) => {
+                    assert!(count > 0, "nothing waits for ever at an interface that is gone")
+                }
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        assert_eq!(error.to_string(), "the interface was deleted");
+    });
+}
