@@ -168,7 +168,7 @@ impl Drop for Bridge {
     }
 }
 
-/// Carries frames, and does what is asked, until nobody can ask any more.
+/// Carries frames, and carries out commands, until the bridge is stopped.
 fn carry(ways: &mut [Way; 2], asked: &Receiver<Command>, wake: &EventFd) -> io::Result<()> {
     loop {
         let mut more = false;
@@ -197,7 +197,7 @@ fn carry(ways: &mut [Way; 2], asked: &Receiver<Command>, wake: &EventFd) -> io::
     }
 }
 
-/// Does what is asked. Returns whether more can be asked later.
+/// Carries out the commands that wait. Returns false if the bridge is stopped.
 fn obey(ways: &mut [Way; 2], asked: &Receiver<Command>) -> io::Result<bool> {
     loop {
         // An answer that nobody waits for any more is not missed.

@@ -177,7 +177,7 @@ fn set_up(v4: Ipv4Addr, v6: Ipv6Addr) -> io::Result<()> {
 }
 
 /// Whether the kernel uses this address of the calling thread's network namespace: it is not
-/// tentative any more, and what comes for it has a route, which the kernel adds a moment later.
+/// tentative any more, and packets to it have a route, which the kernel adds a moment later.
 fn is_usable(address: Ipv6Addr) -> io::Result<bool> {
     let read = |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}"));
     let digits = format!("{:032x}", address.to_bits());

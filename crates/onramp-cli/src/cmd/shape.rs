@@ -18,7 +18,7 @@ use crate::report::{json, shape as report};
 use crate::setup;
 use crate::signals::Signals;
 
-/// Shape what passes between two network interfaces, as a transparent bridge
+/// Shape the traffic between two network interfaces, as a transparent bridge
 ///
 /// Every frame that arrives at one of the interfaces leaves through the other, after the qdiscs of
 /// that direction have released it: IPv4, IPv6, ARP, frames with VLAN tags and all others,

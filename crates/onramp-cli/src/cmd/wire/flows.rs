@@ -76,7 +76,7 @@ impl<'f> Flows<'f> {
         }
     }
 
-    /// Sends what has come for the sender of a flow, at most [`AT_ONCE`] datagrams.
+    /// Passes the answers of the server on to the sender of a flow, at most [`AT_ONCE`] datagrams.
     fn answer(&mut self, index: usize, buffer: &mut [u8], now: Instant) {
         let flow = &mut self.flows[index];
         for _ in 0..AT_ONCE {
@@ -89,7 +89,7 @@ impl<'f> Flows<'f> {
         }
     }
 
-    /// Sends what has come from senders, at most [`AT_ONCE`] datagrams.
+    /// Passes the datagrams of senders on to the server, at most [`AT_ONCE`] of them.
     fn take(&mut self, buffer: &mut [u8], now: Instant) {
         for _ in 0..AT_ONCE {
             let Ok((length, sender)) = self.socket.recv_from(buffer) else { return };

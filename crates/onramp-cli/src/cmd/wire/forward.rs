@@ -80,8 +80,8 @@ impl Door {
         Ok(Self { forward, socket: opened().map_err(failed)? })
     }
 
-    /// Forwards what comes, until the other end of `stop` is closed. Connections go on until the
-    /// program ends.
+    /// Accepts connections and datagrams, and forwards them, until the other end of `stop` is
+    /// closed. Connections go on until the program ends.
     pub(super) fn serve(&self, client: &Space, stop: &UnixStream) {
         let server = SocketAddrV4::new(SERVER, self.forward.port);
         match &self.socket {

@@ -66,7 +66,7 @@ impl Capture {
     }
 }
 
-/// Writes what comes, until nothing can come any more.
+/// Writes the batches that the wire's thread sends, until that thread can send none any more.
 fn write(mut out: Stream, batches: &Receiver<Vec<u8>>) -> Result<()> {
     let begin = |out: &mut Stream| {
         let (mut block, mut bytes) = (Block::default(), Vec::new());

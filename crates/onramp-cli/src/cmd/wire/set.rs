@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// List the wires that run
 ///
-/// Lists those of the user who asks, each with the number of its process, its client, and the
+/// Lists the wires of the calling user, each with the number of its process, its client, and the
 /// qdiscs of both directions at present, as lines of tc.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  onramp wire list")]

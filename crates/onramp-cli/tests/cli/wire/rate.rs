@@ -1,4 +1,4 @@
-//! What passes a wire, measured by iperf3.
+//! The rate of a wire, measured by iperf3.
 
 use std::process::Output;
 
