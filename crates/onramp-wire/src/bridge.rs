@@ -17,6 +17,10 @@ use crate::change::Change;
 use crate::edit::EditError;
 use crate::way::{Direction, Watch, Way};
 
+/// How often the thread looks at its interfaces even if nothing happens: the kernel wakes nobody if
+/// an interface is removed that was set down a moment before.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// What another thread asks of the bridge's thread.
 #[derive(Debug)]
 enum Command {
@@ -31,7 +35,8 @@ enum Command {
 /// A thread that carries frames between two interfaces, until it is [stopped](Self::stop) or
 /// dropped.
 ///
-/// While no frame waits and no qdisc has one to release, the thread sleeps.
+/// While no frame waits and no qdisc has one to release, the thread sleeps, and looks once a second
+/// whether its interfaces are still there.
 #[derive(Debug)]
 pub struct Bridge {
     thread: Option<JoinHandle<[Direction; 2]>>,
@@ -177,13 +182,14 @@ fn carry(ways: &mut [Way; 2], asked: &Receiver<Command>, wake: &EventFd) -> io::
         }
         let due = || ways.iter().filter_map(Way::next).min();
         let next = if more { Some(Instant(0)) } else { due() };
-        let wait = next.map(|at| Duration::from_nanos(at.since(MonotonicClock.now())));
+        let until = |at: Instant| Duration::from_nanos(at.since(MonotonicClock.now()));
+        let wait = next.map_or(LOOK, |at| until(at).min(LOOK));
         let mut fds = [
             PollFd::new(wake.as_fd(), PollFlags::POLLIN),
             PollFd::new(ways[0].as_fd(), PollFlags::POLLIN),
             PollFd::new(ways[1].as_fd(), PollFlags::POLLIN),
         ];
-        match ppoll(&mut fds, wait.map(TimeSpec::from), None) {
+        match ppoll(&mut fds, Some(TimeSpec::from(wait)), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
         }
