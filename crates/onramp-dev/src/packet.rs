@@ -178,7 +178,7 @@ impl PacketSocket {
             })
         };
         let (fd, other) = (open()?, open()?);
-        let index = fd.index_of(name).map_err(|error| match error.raw_os_error() {
+        let index = sys::interface_index(name).map_err(|error| match error.raw_os_error() {
             Some(libc::ENODEV) => {
                 let why = "there is no such interface in this network namespace; `ip link` lists \
                            all";

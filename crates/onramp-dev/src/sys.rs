@@ -28,12 +28,14 @@ mod xdp;
 #[cfg(feature = "xdp")]
 pub use bpf::Attach;
 #[cfg(feature = "xdp")]
-pub(crate) use bpf::{Redirect, interface_index};
+pub(crate) use bpf::Redirect;
 #[cfg(feature = "tap")]
 pub use child::tie_child;
 pub use fork::{forks, run_in_child, watch_forks};
 #[cfg(any(feature = "tap", feature = "packet"))]
 pub(crate) use frame::write_frame;
+#[cfg(any(feature = "packet", feature = "xdp"))]
+pub(crate) use interface::interface_index;
 #[cfg(any(feature = "tap", feature = "packet", feature = "xdp"))]
 pub(crate) use interface::interface_mtu;
 #[cfg(any(feature = "tap", feature = "packet", feature = "xdp"))]

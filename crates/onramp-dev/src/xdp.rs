@@ -150,6 +150,7 @@ impl Xdp {
     /// transmits. The text says which, and what to do.
     pub fn open(name: &str, queue: u32, options: XdpOptions) -> io::Result<Self> {
         let interface = sys::interface_index(name)
+            .map(i32::cast_unsigned)
             .map_err(|error| told(&error, &format!("there is no interface {name}")))?;
         frame_size(name, queue, options)?;
         let redirect = options

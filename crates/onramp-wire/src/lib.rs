@@ -152,7 +152,7 @@ impl Wire {
         ];
         let ([near, far], fallback) = ends::make(places, How { mtu, offload, seed }, ends)?;
         let way = |from, tree: Tree, trace: Option<Trace>, seed: u64, to| {
-            let way = Way::new(from, tree, false, to);
+            let way = Way::new(from, tree, to);
             match trace {
                 Some(trace) => way.follow(trace, seed).map_err(SpaceError::tree),
                 None => Ok(way),

@@ -29,16 +29,15 @@ pub(crate) struct Line {
     /// Whether frames that leave come to the other end, and the number of those that did not.
     up: bool,
     lost: u64,
-    /// Whether all super-frames are cut before they enter the tree; whether the qdiscs want it; and
-    /// a buffer for a segment.
-    always_cuts: bool,
+    /// Whether the qdiscs want super-frames to be cut before they enter the tree; and a buffer for
+    /// a segment.
     cuts: bool,
     segment: Vec<u8>,
 }
 
 impl Line {
-    /// Makes the line of a tree. With `cuts`, all super-frames are cut before they enter it.
-    pub(crate) fn new(tree: Tree, cuts: bool) -> Self {
+    /// Makes the line of a tree.
+    pub(crate) fn new(tree: Tree) -> Self {
         Self {
             whole: tree.setup().clone(),
             gate: None,
@@ -46,7 +45,6 @@ impl Line {
             running: None,
             up: true,
             lost: 0,
-            always_cuts: cuts,
             cuts: takes_chances(tree.setup()),
             tree,
             segment: Vec::new(),
@@ -88,7 +86,7 @@ impl Line {
             gate.advance(&mut self.tree, now);
         }
         packet.enqueued_ns = now.0;
-        let cuts = self.always_cuts || self.cuts || self.gate.is_some();
+        let cuts = self.cuts || self.gate.is_some();
         let Some(whole) = SuperFrame::of(&packet).filter(|_| cuts) else {
             let _ = self.tree.enqueue(now, packet);
             return;
@@ -239,7 +237,7 @@ mod tests {
 
     fn line(stages: &[&str], trace: &str) -> Line {
         let setup = series(stages).expect("qdiscs");
-        let mut line = Line::new(Tree::of(&setup, 1_514, 1).expect("a root"), false);
+        let mut line = Line::new(Tree::of(&setup, 1_514, 1).expect("a root"));
         let [up, _] = Trace::read(trace, Which::Up).expect("a trace");
         let trace = up.expect("a trace for up");
         trace.check(&setup, 1_514).expect("it can be followed");

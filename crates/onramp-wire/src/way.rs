@@ -95,12 +95,11 @@ impl Direction {
 }
 
 impl Way {
-    /// Makes a direction. If `cuts` is set, super-frames are always cut into their segments before
-    /// they enter the tree; otherwise only while a `netem` loses, duplicates, corrupts or reorders
-    /// packets.
+    /// Makes a direction. While a `netem` loses, duplicates, corrupts or reorders packets,
+    /// super-frames are cut into their segments before they enter the tree.
     #[must_use]
-    pub fn new(from: Box<dyn Receive>, tree: Tree, cuts: bool, to: Box<dyn Device>) -> Self {
-        let (ready, clock, line) = (PacketList::new(), Instant(0), Line::new(tree, cuts));
+    pub fn new(from: Box<dyn Receive>, tree: Tree, to: Box<dyn Device>) -> Self {
+        let (ready, clock, line) = (PacketList::new(), Instant(0), Line::new(tree));
         let (due, slack_ns, retry, refused, watch) = (None, 0, None, 0, None);
         Self { from, line, to, ready, due, clock, slack_ns, retry, refused, watch }
     }
@@ -114,7 +113,7 @@ impl Way {
         to: Box<dyn Device>,
     ) -> Option<Self> {
         let tree = Tree::of(setup, to.info().mtu, seed)?;
-        Some(Self::new(from, tree, false, to))
+        Some(Self::new(from, tree, to))
     }
 
     /// Sets how long after the instant at which the qdiscs may release their next frame the thread

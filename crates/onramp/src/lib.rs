@@ -21,6 +21,7 @@
 //! | `udp` (default) | links over UDP sockets | `link`, sockets |
 //! | `tap` (default) | TUN and TAP devices | `link` |
 //! | `packet` (default) | packet sockets on network interfaces | `link` |
+//! | `xdp` (default) | AF_XDP sockets on queues of network interfaces | `link` |
 //! | `tc` (with `link`) | trees of qdiscs, classes and filters, from lines of `tc` | nothing |
 //! | `ebpf` (default) | filters that are eBPF programs | `tc` |
 //!

@@ -121,8 +121,8 @@ pub(crate) struct Rig {
     pub(crate) gate: Gate,
     pub(crate) runners: Arc<[Runner]>,
     pub(crate) threads: Arc<ThreadGroup>,
-    /// How long before the time at which it is to wake a runner ends its sleep and spins,
-    /// nanoseconds.
+    /// How much earlier than the instant for which it waits a runner ends its sleep, to spin for
+    /// the rest, nanoseconds.
     pub(crate) spin_ns: u64,
 }
 

@@ -1,6 +1,7 @@
 //! The command `onramp shape`: a transparent bridge of two interfaces with a tree of qdiscs in each
 //! direction.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -152,18 +153,10 @@ fn trees(args: &Args) -> Result<[Setup; 2]> {
 
 /// Opens an interface for frames in both directions.
 fn open(name: &str, seed: u64) -> Result<PacketSocket> {
-    let mut found = getifaddrs().context("cannot list the network interfaces")?.peekable();
-    let mut names: Vec<String> = Vec::new();
-    let mut flags = None;
-    for interface in found.by_ref() {
-        if interface.interface_name == name {
-            flags = Some(interface.flags);
-        }
-        names.push(interface.interface_name);
-    }
-    names.sort();
-    names.dedup();
-    let Some(flags) = flags else {
+    let found = getifaddrs().context("cannot list the network interfaces")?;
+    let found: BTreeMap<_, _> = found.map(|of| (of.interface_name, of.flags)).collect();
+    let Some(flags) = found.get(name) else {
+        let names: Vec<_> = found.into_keys().collect();
         bail!("there is no interface {name}; there are {}", names.join(", "));
     };
     if flags.contains(InterfaceFlags::IFF_LOOPBACK) {

@@ -3,7 +3,6 @@
 //! Source: `bpf(2)`; Linux `include/uapi/linux/bpf.h`; RFC 9669 for the instructions.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::{c_int, c_long};
@@ -152,18 +151,4 @@ fn halves(number: u64) -> (u32, u32) {
 
 fn word(fd: RawFd) -> u32 {
     u32::try_from(fd).expect("an open descriptor is not negative")
-}
-
-/// Returns the number of the interface `name` in the calling thread's network namespace.
-pub(crate) fn interface_index(name: &str) -> io::Result<u32> {
-    let mut bytes = [MaybeUninit::new(0_u8); libc::IF_NAMESIZE];
-    if name.len() >= bytes.len() || name.contains('\0') {
-        return Err(io::Error::from_raw_os_error(libc::ENODEV));
-    }
-    for (place, byte) in bytes.iter_mut().zip(name.bytes()) {
-        place.write(byte);
-    }
-    // SAFETY: all bytes are initialised, and the last is zero.
-    let index = unsafe { libc::if_nametoindex(bytes.as_ptr().cast()) };
-    if index == 0 { Err(io::Error::last_os_error()) } else { Ok(index) }
 }

@@ -8,6 +8,14 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use libc::{c_char, c_int, c_short, c_void, ifreq};
 
+/// Returns the number of the interface `name` in the calling thread's network namespace.
+pub(crate) fn interface_index(name: &str) -> io::Result<c_int> {
+    let mut request = request(name)?;
+    ioctl(&any_socket(libc::AF_INET)?, libc::SIOCGIFINDEX, (&raw mut request).cast())?;
+    // SAFETY: the kernel has filled this field.
+    Ok(unsafe { request.ifr_ifru.ifru_ifindex })
+}
+
 /// Returns the MTU of the interface `name` in bytes, link header not included.
 pub(crate) fn interface_mtu(name: &str) -> io::Result<u32> {
     let mut request = request(name)?;
@@ -57,13 +65,10 @@ pub fn add_interface_address(name: &str, address: IpAddr, prefix: u8) -> io::Res
             Ok(())
         }
         IpAddr::V6(v6) => {
-            let mut index = request(name)?;
-            ioctl(&any_socket(libc::AF_INET)?, libc::SIOCGIFINDEX, (&raw mut index).cast())?;
             let mut request = libc::in6_ifreq {
                 ifr6_addr: libc::in6_addr { s6_addr: v6.octets() },
                 ifr6_prefixlen: prefix.into(),
-                // SAFETY: the kernel has filled this field.
-                ifr6_ifindex: unsafe { index.ifr_ifru.ifru_ifindex },
+                ifr6_ifindex: interface_index(name)?,
             };
             ioctl(&any_socket(libc::AF_INET6)?, libc::SIOCSIFADDR, (&raw mut request).cast())
         }

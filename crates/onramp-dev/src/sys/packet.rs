@@ -76,14 +76,6 @@ impl PacketFd {
         &self.0
     }
 
-    /// Returns the number of the interface `name`.
-    pub(crate) fn index_of(&self, name: &str) -> io::Result<c_int> {
-        let mut request = request(name)?;
-        ioctl(&self.0, libc::SIOCGIFINDEX, (&raw mut request).cast())?;
-        // SAFETY: the kernel has filled this field.
-        Ok(unsafe { request.ifr_ifru.ifru_ifindex })
-    }
-
     /// Whether frames of the interface `name` have an Ethernet header, and the host at its other
     /// end is not this host itself, as on the loopback.
     pub(crate) fn is_ethernet(&self, name: &str) -> io::Result<bool> {

@@ -44,7 +44,7 @@ fn way(slack: Duration, count: usize) -> Way {
     let spec = "tbf rate 8mbit burst 1000 limit 500000".parse().expect("a qdisc");
     let from = Silent(File::open("/dev/null").expect("every Linux has it"));
     let tree = Tree::new(&spec, 1_000);
-    let mut way = Way::new(Box::new(from), tree, false, Box::new(Null::default())).slack(slack);
+    let mut way = Way::new(Box::new(from), tree, Box::new(Null::default())).slack(slack);
     for _ in 0..count {
         let mut frame = Packet::new(1_000);
         frame.len = 1_000;
@@ -111,7 +111,7 @@ fn frames_that_cannot_leave_wait_in_the_qdisc() {
     let to = Slow { info, room: room.clone() };
     let from = Silent(File::open("/dev/null").expect("every Linux has it"));
     let tree = Tree::new(&"pfifo limit 100".parse().expect("a qdisc"), 1_000);
-    let mut way = Way::new(Box::new(from), tree, false, Box::new(to));
+    let mut way = Way::new(Box::new(from), tree, Box::new(to));
     let frame = |way: &mut Way, now: Instant| {
         let mut frame = Packet::new(1_000);
         frame.len = 1_000;
