@@ -46,7 +46,8 @@ fn look(folder: &Path, pages: &[(&str, String)]) -> Option<Vec<String>> {
         skip("no program `chromium`: install the package chromium");
         return None;
     }
-    let mut all = format!("<!DOCTYPE html><pre id=\"told\"></pre><script>{LOOK}</script>");
+    let mut all = "<!DOCTYPE html><meta charset=\"utf-8\">".to_owned();
+    write!(all, "<pre id=\"told\"></pre><script>{LOOK}</script>").expect("a text grows");
     for (name, page) in pages {
         let page = page.replace('&', "&amp;").replace('"', "&quot;");
         for width in WIDTHS {
