@@ -32,9 +32,9 @@ pub(crate) fn read(path: &Path) -> Result<(Setup, Vec<String>)> {
 
 /// Reads the file at `path`, whose lines are about the devices with these names. Returns the tree
 /// of each, or `None` where the file has no line about a device.
-pub(crate) fn read_each(path: &Path, devices: [&str; 2]) -> Result<[Option<Setup>; 2]> {
+pub(crate) fn read_each(path: &Path, devices: &[&str]) -> Result<Vec<Option<Setup>>> {
     let (file, text) = (path.display(), text(path)?);
-    let mut setups = [None, None];
+    let mut setups = vec![None; devices.len()];
     for (number, line) in (1..).zip(text.lines()) {
         let plain = line.split('#').next().unwrap_or_default();
         let mut words = plain.split_whitespace();
@@ -43,10 +43,10 @@ pub(crate) fn read_each(path: &Path, devices: [&str; 2]) -> Result<[Option<Setup
         }
         let device = words.find(|word| *word == "dev").and_then(|_| words.next());
         let Some(at) = devices.iter().position(|name| Some(*name) == device) else {
-            let [one, other] = devices;
             return Err(anyhow!(
-                "{file}: line {number}: it is about {}; name {one} or {other} behind `dev`",
+                "{file}: line {number}: it is about {}; name {} behind `dev`",
                 device.unwrap_or("no device"),
+                devices.join(" or "),
             ));
         };
         let setup = setups[at].get_or_insert_with(Setup::default);

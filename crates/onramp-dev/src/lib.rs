@@ -6,6 +6,7 @@
 //! * [`Tap`]: a TUN or TAP device of the kernel, for frames in both directions.
 //! * [`PacketSocket`]: a packet socket (`AF_PACKET`) on an interface of the kernel, for frames in
 //!   both directions.
+//! * [`Detour`]: what the host itself sends or receives through one of its interfaces.
 //! * [`Xdp`]: a queue of a network card, past the kernel's network stack.
 //! * [`Null`]: sends nothing; takes packets at once, or simulates the processor time and the packet
 //!   rate of a network card.
@@ -15,6 +16,8 @@
 
 mod backoff;
 mod clock;
+#[cfg(feature = "detour")]
+mod detour;
 #[cfg(feature = "udp")]
 mod error;
 #[cfg(any(feature = "packet", feature = "xdp"))]
@@ -35,6 +38,8 @@ mod wait;
 mod xdp;
 
 pub use clock::MonotonicClock;
+#[cfg(feature = "detour")]
+pub use detour::Detour;
 #[cfg(feature = "udp")]
 pub use error::DeviceError;
 pub use loopback::{Loopback, LoopbackStats, Network, Receiver, ReceiverStats, Recv, loopback};
@@ -42,6 +47,8 @@ pub use null::{Null, NullStats};
 #[cfg(feature = "packet")]
 pub use packet::{PacketOptions, PacketReceiver, PacketSocket, PacketStats};
 pub use receive::Receive;
+#[cfg(feature = "detour")]
+pub use sys::Side;
 #[doc(hidden)]
 pub use sys::run_in_child;
 #[cfg(feature = "tap")]

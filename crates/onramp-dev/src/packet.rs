@@ -73,6 +73,9 @@ pub struct PacketOptions {
     /// 8 MiB: 100 super-frames. Without `CAP_NET_ADMIN`, the kernel keeps at most twice
     /// `net.core.rmem_max`.
     pub buffer: u32,
+    /// The mark of the frames that are sent (`SO_MARK`), by which filters and programs of the host
+    /// know them; 0 for none. Another number needs `CAP_NET_ADMIN`.
+    pub mark: u32,
     /// Seed of the hash that tells flows apart, see [`frame::describe`]. By default 0: give a
     /// random number if strangers choose the addresses.
     pub seed: u64,
@@ -86,6 +89,7 @@ impl Default for PacketOptions {
             promiscuous: false,
             fanout: None,
             buffer: 8 << 20,
+            mark: 0,
             seed: 0,
         }
     }
@@ -196,6 +200,9 @@ impl PacketSocket {
         }
         if options.bypass {
             fd.set(Setting::Bypass).map_err(told)?;
+        }
+        if options.mark != 0 {
+            fd.set_mark(options.mark).map_err(told)?;
         }
         fd.bind(index, false).map_err(told)?;
         let mtu = sys::interface_mtu(name).map_err(told)?;

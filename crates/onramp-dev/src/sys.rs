@@ -1,7 +1,7 @@
 //! System calls behind safe functions. The crate's only `unsafe` code is here.
 #![allow(unsafe_code)]
 
-#[cfg(feature = "xdp")]
+#[cfg(any(feature = "xdp", feature = "detour"))]
 mod bpf;
 #[cfg(feature = "tap")]
 mod child;
@@ -27,8 +27,12 @@ mod xdp;
 
 #[cfg(feature = "xdp")]
 pub use bpf::Attach;
+#[cfg(feature = "detour")]
+pub(crate) use bpf::Hook;
 #[cfg(feature = "xdp")]
 pub(crate) use bpf::Redirect;
+#[cfg(feature = "detour")]
+pub use bpf::Side;
 #[cfg(feature = "tap")]
 pub use child::tie_child;
 pub use fork::{forks, run_in_child, watch_forks};

@@ -1,11 +1,11 @@
-//! The thread that carries frames between two interfaces, each direction through a tree of qdiscs.
+//! The thread that carries frames between interfaces, each direction through a tree of qdiscs.
 
-use std::io;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use std::{io, iter};
 
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -24,22 +24,23 @@ const LOOK: Duration = Duration::from_secs(1);
 /// What another thread asks of the bridge's thread.
 #[derive(Debug)]
 enum Command {
-    /// Change one direction (0 or 1).
+    /// Change the direction of this number.
     Change(usize, Vec<Change>, Sender<Result<(), EditError>>),
     Begin,
-    Watch([Box<dyn Watch>; 2]),
-    Describe(Sender<[Vec<String>; 2]>),
-    Count(Sender<[Direction; 2]>),
+    Watch(Vec<Box<dyn Watch>>),
+    Describe(Sender<Vec<Vec<String>>>),
+    Count(Sender<Vec<Direction>>),
 }
 
-/// A thread that carries frames between two interfaces, until it is [stopped](Self::stop) or
+/// A thread that carries frames between interfaces in one or more directions, until it is [stopped](Self::stop) or
 /// dropped.
 ///
 /// While no frame waits and no qdisc has one to release, the thread sleeps, and looks once a second
 /// whether its interfaces are still there.
 #[derive(Debug)]
 pub struct Bridge {
-    thread: Option<JoinHandle<[Direction; 2]>>,
+    thread: Option<JoinHandle<Vec<Direction>>>,
+    directions: usize,
     /// The commands for the thread; it ends when nobody can send one any more.
     commands: Option<Sender<Command>>,
     wake: Arc<EventFd>,
@@ -47,12 +48,14 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// Starts the thread.
+    /// Starts the thread. Directions are known by their place in `ways`, from 0.
     ///
     /// # Errors
     ///
     /// The kernel's error, if it has no descriptors or threads left.
-    pub fn start(ways: [Way; 2]) -> io::Result<Self> {
+    pub fn start(ways: impl Into<Vec<Way>>) -> io::Result<Self> {
+        let ways = ways.into();
+        let directions = ways.len();
         let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
         let error = Arc::<Mutex<Option<String>>>::default();
         let (wakes, fails) = (wake.clone(), error.clone());
@@ -63,14 +66,13 @@ impl Bridge {
             if let Err(error) = carry(&mut ways, &asked, &wakes) {
                 *fails.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
             }
-            ways.map(|way| way.carried())
+            ways.iter().map(Way::carried).collect()
         };
         let thread = thread::Builder::new().name("bridge".to_owned()).spawn(body)?;
-        Ok(Self { thread: Some(thread), commands: Some(commands), wake, error })
+        Ok(Self { thread: Some(thread), directions, commands: Some(commands), wake, error })
     }
 
-    /// Makes these changes of direction `way` (0 or 1, as given to [`start`](Self::start)), all at
-    /// the same instant, between two frames. Returns when they are made. [`Change`] says what
+    /// Makes these changes of the direction `way`, all at the same instant, between two frames. Returns when they are made. [`Change`] says what
     /// becomes of the frames that wait.
     ///
     /// # Errors
@@ -80,9 +82,9 @@ impl Bridge {
     ///
     /// # Panics
     ///
-    /// Panics if `way` is neither 0 nor 1.
+    /// Panics if there is no such direction.
     pub fn change(&self, way: usize, changes: Vec<Change>) -> Result<(), EditError> {
-        assert!(way < 2, "a bridge has two directions");
+        assert!(way < self.directions, "there is no direction {way}");
         let (tell, told) = mpsc::channel();
         self.ask(Command::Change(way, changes, tell));
         told.recv().unwrap_or_else(|_| Err(self.ended()))
@@ -96,8 +98,8 @@ impl Bridge {
 
     /// Tells `watches` of all frames from now on, one for each direction. They are dropped when the
     /// bridge has [stopped](Self::stop).
-    pub fn watch(&self, watches: [Box<dyn Watch>; 2]) {
-        self.ask(Command::Watch(watches));
+    pub fn watch(&self, watches: impl Into<Vec<Box<dyn Watch>>>) {
+        self.ask(Command::Watch(watches.into()));
     }
 
     /// Returns the lines of `tc` that describe the qdiscs of each direction at present.
@@ -105,7 +107,7 @@ impl Bridge {
     /// # Errors
     ///
     /// [`EditError`] if the bridge has ended because of an [error](Self::error).
-    pub fn lines(&self) -> Result<[Vec<String>; 2], EditError> {
+    pub fn lines(&self) -> Result<Vec<Vec<String>>, EditError> {
         let (tell, told) = mpsc::channel();
         self.ask(Command::Describe(tell));
         told.recv().map_err(|_| self.ended())
@@ -114,7 +116,7 @@ impl Bridge {
     /// Returns what each direction has carried up to now, or `None` if the bridge has ended because
     /// of an [error](Self::error).
     #[must_use]
-    pub fn carried(&self) -> Option<[Direction; 2]> {
+    pub fn carried(&self) -> Option<Vec<Direction>> {
         let (tell, told) = mpsc::channel();
         self.ask(Command::Count(tell));
         told.recv().ok()
@@ -146,7 +148,7 @@ impl Bridge {
     ///
     /// Panics if the thread has panicked.
     #[must_use]
-    pub fn stop(mut self) -> [Direction; 2] {
+    pub fn stop(mut self) -> Vec<Direction> {
         self.tell();
         let thread = self.thread.take().expect("it is taken only here and in drop");
         thread.join().expect("the thread of the bridge does not panic")
@@ -174,7 +176,7 @@ impl Drop for Bridge {
 }
 
 /// Carries frames, and carries out commands, until the bridge is stopped.
-fn carry(ways: &mut [Way; 2], asked: &Receiver<Command>, wake: &EventFd) -> io::Result<()> {
+fn carry(ways: &mut [Way], asked: &Receiver<Command>, wake: &EventFd) -> io::Result<()> {
     loop {
         let mut more = false;
         for way in &mut *ways {
@@ -184,11 +186,8 @@ fn carry(ways: &mut [Way; 2], asked: &Receiver<Command>, wake: &EventFd) -> io::
         let next = if more { Some(Instant(0)) } else { due() };
         let until = |at: Instant| Duration::from_nanos(at.since(MonotonicClock.now()));
         let wait = next.map_or(LOOK, |at| until(at).min(LOOK));
-        let mut fds = [
-            PollFd::new(wake.as_fd(), PollFlags::POLLIN),
-            PollFd::new(ways[0].as_fd(), PollFlags::POLLIN),
-            PollFd::new(ways[1].as_fd(), PollFlags::POLLIN),
-        ];
+        let fds = iter::once(wake.as_fd()).chain(ways.iter().map(Way::as_fd));
+        let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match ppoll(&mut fds, Some(TimeSpec::from(wait)), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -204,7 +203,7 @@ fn carry(ways: &mut [Way; 2], asked: &Receiver<Command>, wake: &EventFd) -> io::
 }
 
 /// Carries out the commands that wait. Returns false if the bridge is stopped.
-fn obey(ways: &mut [Way; 2], asked: &Receiver<Command>) -> io::Result<bool> {
+fn obey(ways: &mut [Way], asked: &Receiver<Command>) -> io::Result<bool> {
     loop {
         // An answer that nobody waits for any more is not missed.
         match asked.try_recv() {
@@ -216,10 +215,10 @@ fn obey(ways: &mut [Way; 2], asked: &Receiver<Command>) -> io::Result<bool> {
                 ways.iter_mut().zip(watches).for_each(|(way, watch)| way.watch(watch));
             }
             Ok(Command::Describe(tell)) => {
-                let _ = tell.send([ways[0].lines(), ways[1].lines()]);
+                let _ = tell.send(ways.iter().map(Way::lines).collect());
             }
             Ok(Command::Count(tell)) => {
-                let _ = tell.send([ways[0].carried(), ways[1].carried()]);
+                let _ = tell.send(ways.iter().map(Way::carried).collect());
             }
             Err(TryRecvError::Empty) => return Ok(true),
             Err(TryRecvError::Disconnected) => return Ok(false),

@@ -232,7 +232,7 @@ impl Wire {
     ///
     /// [`EditError`] if the wire has [broken](Self::error).
     pub fn lines(&self) -> Result<[Vec<String>; 2], EditError> {
-        self.bridge.lines()
+        self.bridge.lines().map(both)
     }
 
     /// Returns the error that ended the wire before it was cut, if there was one: for example
@@ -245,7 +245,12 @@ impl Wire {
     /// Ends the wire. Frames that wait are dropped.
     #[must_use]
     pub fn cut(self) -> Carried {
-        let [up, down] = self.bridge.stop();
+        let [up, down] = both(self.bridge.stop());
         Carried { up, down }
     }
+}
+
+/// Returns what a bridge says of the two directions of a wire.
+fn both<T>(of: Vec<T>) -> [T; 2] {
+    of.try_into().ok().expect("a wire has two directions")
 }

@@ -1,16 +1,19 @@
-//! The command `onramp shape`: a transparent bridge of two interfaces with a tree of qdiscs in each
-//! direction.
+//! The command `onramp shape`: a tree of qdiscs for each direction of a host's own traffic through
+//! an interface, or of a transparent bridge between two interfaces.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
-use onramp_core::{Clock as _, Device as _, Setup};
-use onramp_dev::{MonotonicClock, PacketOptions, PacketSocket};
-use onramp_wire::{Bridge, Way};
+use onramp_core::{Clock as _, Device, Setup};
+use onramp_dev::{
+    Detour, MonotonicClock, PacketOptions, PacketReceiver, PacketSocket, Receive, Side,
+};
+use onramp_wire::{Bridge, Direction, Way};
 
 use crate::error::{tell, usage};
 use crate::output::{self, Output};
@@ -19,18 +22,22 @@ use crate::report::{json, shape as report};
 use crate::setup;
 use crate::signals::Signals;
 
-/// Shape the traffic between two network interfaces, as a transparent bridge
+/// Shape the traffic through a network interface, or between two
 ///
-/// Every frame that arrives at one of the interfaces leaves through the other, after the qdiscs of
-/// that direction have released it: IPv4, IPv6, ARP, frames with VLAN tags and all others,
-/// unchanged. Stand it between a network and its uplink, for example with cake where the kernel has
-/// none. The command needs CAP_NET_RAW, which root has. It runs until it gets SIGINT (Ctrl-C),
-/// SIGTERM or SIGHUP; then it prints what it has carried and dropped. It changes no setting of the
-/// interfaces that outlasts it, also if it is killed. The interfaces should have no addresses,
-/// because the host would answer there, too.
+/// With one interface, the command shapes what this host itself sends through the interface, what
+/// comes in to the host through it, or both. The interface keeps its addresses and routes. This
+/// needs root and Linux 6.6. With two interfaces, the command is a transparent bridge: every frame
+/// that arrives at one of them leaves through the other, after the qdiscs of that direction have
+/// released it. This needs CAP_NET_RAW, which root has; the interfaces should have no addresses,
+/// because the host would answer there, too. Either way frames of all protocols pass unchanged:
+/// IPv4, IPv6, ARP, VLAN. Use it for example for cake where the kernel has none. It runs until it
+/// gets SIGINT (Ctrl-C), SIGTERM or SIGHUP; then it prints what it has carried and dropped. It
+/// changes no setting that outlasts it, also if it is killed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  onramp shape eth0 --egress 'cake bandwidth 20mbit'
+  onramp shape eth0 --egress 'cake bandwidth 20mbit' --ingress 'cake bandwidth 95mbit ingress'
   onramp shape eth0 eth1 --egress 'cake bandwidth 20mbit' --ingress 'cake bandwidth 95mbit'
   onramp shape eth0 eth1 --qdisc 'tbf rate 50mbit burst 64kb latency 50ms' --then 'netem delay 5ms'
   onramp shape eth0 eth1 --setup classes.tc --json shaped.json")]
@@ -38,16 +45,18 @@ pub(crate) struct Args {
     /// The interface whose direction is meant by --egress and --ingress, such as the uplink
     #[arg(value_name = "IF")]
     first: String,
-    /// The other interface
+    /// The other interface of a bridge
     #[arg(value_name = "IF2")]
-    second: String,
-    /// The qdisc in both directions, in the syntax of tc [default: pfifo limit 1000]
+    second: Option<String>,
+    /// The qdisc in both directions, in the syntax of tc [default: with two interfaces pfifo limit
+    /// 1000; with one, only the direction that has a qdisc is shaped]
     #[arg(long, value_name = "QDISC")]
     qdisc: Option<String>,
     /// The qdisc for frames that leave through IF, instead of --qdisc
     #[arg(long, value_name = "QDISC")]
     egress: Option<String>,
-    /// The qdisc for frames that arrive at IF and leave through IF2, instead of --qdisc
+    /// The qdisc for frames that arrive at IF, for this host or to leave through IF2, instead of
+    /// --qdisc
     #[arg(long, value_name = "QDISC")]
     ingress: Option<String>,
     /// A further qdisc in both directions, behind the one before: first a rate, then a delay. May
@@ -55,7 +64,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "QDISC")]
     then: Vec<String>,
     /// A file with lines of tc: those for the device IF are about frames that leave through IF,
-    /// those for IF2 about frames that leave through IF2
+    /// those for IF2 about frames that leave through IF2. With one interface, frames that arrive are
+    /// left alone
     #[arg(long, value_name = "FILE", conflicts_with_all = ["qdisc", "egress", "ingress", "then"])]
     setup: Option<PathBuf>,
     /// Seed of everything random, such as losses
@@ -75,84 +85,142 @@ const RENEW: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<()> {
-    if args.first == args.second {
+    if args.second.as_ref() == Some(&args.first) {
         return Err(usage(
-            "name two interfaces: a bridge of an interface with itself has no sides",
+            "name one interface, or two: a bridge of an interface with itself has no sides",
         ));
     }
-    let [egress, ingress] = trees(&args)?;
+    let trees = trees(&args)?;
     let output = args.json.as_deref().map(Output::new).transpose()?;
     let signals = Signals::listen()?;
     let seed = args.seed.unwrap_or_else(|| onramp_wire::Options::default().seed);
-    let (mut first, mut second) = (open(&args.first, seed)?, open(&args.second, seed)?);
-    if !args.quiet {
-        remarks(&args, [&first, &second])?;
-    }
-    let (from_first, from_second) = (first.receiver()?, second.receiver()?);
-    let way = |from, tree: &Setup, seed, to| {
-        Way::of(Box::new(from), tree, seed, Box::new(to))
-            .ok_or_else(|| anyhow!("a tree has no root"))
+    let ways = match &args.second {
+        Some(second) => bridged(&args, second, &trees, seed)?,
+        None => detoured(&args.first, &trees, seed)?,
     };
-    let out = way(from_second, &egress, seed, first)?;
-    let into = way(from_first, &ingress, seed.wrapping_add(1), second)?;
+    // Of the directions that are shaped, in this order.
+    let each = |all: Vec<Direction>| {
+        let mut all = all.into_iter();
+        trees.each_ref().map(|tree| tree.as_ref().and_then(|_| all.next()))
+    };
     let began = MonotonicClock.now();
-    let bridge = Bridge::start([out, into])?;
+    let bridge = Bridge::start(ways)?;
     if !args.quiet {
-        tell(&format!("shaping between {} and {}", args.first, args.second));
+        let first = &args.first;
+        tell(&match (&args.second, &trees) {
+            (Some(second), _) => format!("shaping between {first} and {second}"),
+            (None, [Some(_), None]) => format!("shaping what leaves through {first}"),
+            (None, [None, _]) => format!("shaping what comes in through {first}"),
+            (None, _) => format!("shaping what leaves and what comes in through {first}"),
+        });
     }
     let mut line = Line::new(!args.quiet);
     let mut before = None;
     // Until a signal comes, or the bridge breaks.
     while !signals.within(RENEW)? {
         let Some(carried) = bridge.carried() else { break };
-        let now = MonotonicClock.now();
+        let (carried, now) = (each(carried), MonotonicClock.now());
         if let Some((before, at)) = before.replace((carried, now)) {
             line.show(&report::line(&before, &carried, Duration::from_nanos(now.since(at))));
         }
     }
     drop(line);
     let broken = bridge.error();
-    let carried = bridge.stop();
+    let carried = each(bridge.stop());
     let seconds = Duration::from_nanos(MonotonicClock.now().since(began)).as_secs_f64();
     let mut done = Vec::new();
     if !args.quiet && !output.as_ref().is_some_and(Output::is_stdout) {
         tell(&report::text(&carried));
     }
     if let Some(output) = &output {
-        let names = [&*args.first, &*args.second];
-        done.push(output.write(&json::pretty(&report::json(names, seconds, &carried))));
+        let names: Vec<_> =
+            [Some(&args.first), args.second.as_ref()].into_iter().flatten().collect();
+        done.push(output.write(&json::pretty(&report::json(&names, seconds, &carried))));
     }
     if let Some(why) = broken {
-        done.push(Err(anyhow!("the bridge broke: {why}")));
+        done.push(Err(anyhow!("the shaper broke: {why}")));
     }
     // A second signal must not end the program before it has told its errors.
     while signals.within(Duration::ZERO)? {}
     output::all(done)
 }
 
-/// Returns the trees of frames that leave through IF, and of frames that arrive at it.
-fn trees(args: &Args) -> Result<[Setup; 2]> {
+/// Returns the directions of a bridge between two interfaces: to the first, and from it.
+fn bridged(args: &Args, second: &str, trees: &[Option<Setup>; 2], seed: u64) -> Result<Vec<Way>> {
+    let (mut first, mut second) = (open(&args.first, seed)?, open(second, seed)?);
+    if !args.quiet {
+        remarks([&first, &second])?;
+    }
+    let (from_first, from_second) = (first.receiver()?, second.receiver()?);
+    let ends: [(PacketReceiver, PacketSocket); 2] = [(from_second, first), (from_first, second)];
+    let ways = (seed..).zip(ends).zip(trees.iter().flatten());
+    let way = |((seed, (from, to)), tree)| way(Box::new(from), tree, seed, Box::new(to));
+    ways.map(way).collect()
+}
+
+/// Returns the directions of the host's own traffic through an interface that have a tree.
+fn detoured(name: &str, trees: &[Option<Setup>; 2], seed: u64) -> Result<Vec<Way>> {
+    usable(name)?;
+    let sides = (seed..).zip([Side::Egress, Side::Ingress]).zip(trees);
+    let trees = sides.filter_map(|(side, tree)| Some((side, tree.as_ref()?)));
+    let way = |((seed, side), tree): ((u64, Side), &Setup)| {
+        let (from, to) = Detour::begin(name, side, seed)
+            .with_context(|| format!("cannot shape the traffic of {name}"))?;
+        way(Box::new(from), tree, seed, to)
+    };
+    trees.map(way).collect()
+}
+
+fn way(from: Box<dyn Receive>, tree: &Setup, seed: u64, to: Box<dyn Device>) -> Result<Way> {
+    Way::of(from, tree, seed, to).ok_or_else(|| anyhow!("a tree has no root"))
+}
+
+/// Returns the trees of frames that leave through IF, and of frames that arrive at it. A direction
+/// without a tree is left alone.
+fn trees(args: &Args) -> Result<[Option<Setup>; 2]> {
     if args.qdisc.is_some() && args.egress.is_some() && args.ingress.is_some() {
         return Err(usage(
             "--qdisc has no effect beside --egress and --ingress: leave one of them out",
         ));
     }
-    let tree = |own: Option<&str>, option: &'static str| {
+    let names: Vec<_> =
+        [Some(&*args.first), args.second.as_deref()].into_iter().flatten().collect();
+    let mut of_file = match &args.setup {
+        Some(path) => setup::read_each(path, &names)?.into_iter(),
+        None => Vec::new().into_iter(),
+    };
+    let plain = args.second.is_some().then_some(("pfifo limit 1000", "--qdisc"));
+    let mut tree = |own: Option<&str>, option: &'static str| {
+        let own = own.map(|own| (own, option));
+        let of_file = of_file.next().flatten();
+        let both = args.qdisc.as_deref().map(|both| (both, "--qdisc"));
+        if of_file.is_some() {
+            return Ok(of_file);
+        }
+        let Some(first) = own.or(both).or(plain) else { return Ok(None) };
         let then = args.then.iter().map(|then| (&**then, "--then"));
-        let both = || (args.qdisc.as_deref().unwrap_or("pfifo limit 1000"), "--qdisc");
-        let first = own.map_or_else(both, |own| (own, option));
-        setup::stages(&[first].into_iter().chain(then).collect::<Vec<_>>())
+        setup::stages(&iter::once(first).chain(then).collect::<Vec<_>>()).map(Some)
     };
     let trees =
         [tree(args.egress.as_deref(), "--egress")?, tree(args.ingress.as_deref(), "--ingress")?];
-    let Some(path) = &args.setup else { return Ok(trees) };
-    let [egress, ingress] = setup::read_each(path, [&args.first, &args.second])?;
-    let [plain_egress, plain_ingress] = trees;
-    Ok([egress.unwrap_or(plain_egress), ingress.unwrap_or(plain_ingress)])
+    if trees.iter().all(Option::is_none) {
+        return Err(usage(
+            "nothing would be shaped: give --egress, --ingress, --qdisc or --setup, or a second \
+             interface",
+        ));
+    }
+    Ok(trees)
 }
 
-/// Opens an interface for frames in both directions.
+/// Opens an interface of a bridge, for frames in both directions.
 fn open(name: &str, seed: u64) -> Result<PacketSocket> {
+    usable(name)?;
+    let options = PacketOptions { promiscuous: true, seed, ..PacketOptions::default() };
+    PacketSocket::open(name, options).with_context(|| format!("cannot open {name}"))
+}
+
+/// Returns an error if there is no interface of this name that is up and leads to a network.
+fn usable(name: &str) -> Result<()> {
     let found = getifaddrs().context("cannot list the network interfaces")?;
     let found: BTreeMap<_, _> = found.map(|of| (of.interface_name, of.flags)).collect();
     let Some(flags) = found.get(name) else {
@@ -167,14 +235,13 @@ fn open(name: &str, seed: u64) -> Result<PacketSocket> {
     if !flags.contains(InterfaceFlags::IFF_UP) {
         bail!("{name} is down: set it up with `ip link set {name} up`");
     }
-    let options = PacketOptions { promiscuous: true, seed, ..PacketOptions::default() };
-    PacketSocket::open(name, options).with_context(|| format!("cannot open {name}"))
+    Ok(())
 }
 
 /// Tells of what the user may not expect: addresses, and packets that fit one interface only.
-fn remarks(args: &Args, devices: [&PacketSocket; 2]) -> Result<()> {
-    for name in [&args.first, &args.second] {
-        let addresses = getifaddrs()?.filter(|of| of.interface_name == *name);
+fn remarks(devices: [&PacketSocket; 2]) -> Result<()> {
+    for name in devices.map(PacketSocket::name) {
+        let addresses = getifaddrs()?.filter(|of| of.interface_name == name);
         let address = addresses.filter_map(|of| of.address).find_map(|address| {
             let v4 = address.as_sockaddr_in().map(|v4| v4.ip().to_string());
             let v6 = address.as_sockaddr_in6().map(nix::sys::socket::SockaddrIn6::ip);
@@ -183,14 +250,16 @@ fn remarks(args: &Args, devices: [&PacketSocket; 2]) -> Result<()> {
         if let Some(address) = address {
             tell(&format!(
                 "note: {name} has the address {address}: the host answers there itself, and the \
-                 packets that it sends are not shaped"
+                 packets that it sends are not shaped (`onramp shape {name}` shapes those)"
             ));
         }
     }
     let [first, second] = devices.map(|device| device.info().mtu);
     if first != second {
-        let (small, large) =
-            if first < second { (&args.first, &args.second) } else { (&args.second, &args.first) };
+        let [mut small, mut large] = devices.map(PacketSocket::name);
+        if first > second {
+            std::mem::swap(&mut small, &mut large);
+        }
         tell(&format!(
             "note: {small} takes packets of at most {} bytes, {large} of {}: larger ones are \
              refused and counted",

@@ -7,27 +7,37 @@ use serde_json::{Value, json};
 
 use super::direction;
 
-/// Returns the summary as JSON for programs: of the interfaces with these names, after this time,
-/// the frames that left through the first and those that arrived at it.
-pub(crate) fn json(names: [&str; 2], seconds: f64, [egress, ingress]: &[Direction; 2]) -> Value {
+/// The directions, where they are shaped: of frames that leave through the first interface, and of
+/// those that arrive at it.
+type Both = [Option<Direction>; 2];
+
+const NAMES: [&str; 2] = ["egress", "ingress"];
+
+/// Returns the summary as JSON for programs, of the interfaces with these names, after this time.
+pub(crate) fn json(names: &[&String], seconds: f64, both: &Both) -> Value {
+    let [egress, ingress] = both.each_ref().map(|way| way.as_ref().map(direction::json));
     json!({
         "schema": "onramp.shape",
         "version": 1,
         "interfaces": names,
         "seconds": seconds,
-        "egress": direction::json(egress),
-        "ingress": direction::json(ingress),
+        "egress": egress,
+        "ingress": ingress,
     })
 }
 
 /// Returns the summary as text for people.
-pub(crate) fn text([egress, ingress]: &[Direction; 2]) -> String {
-    format!("{}; {}", direction::text("egress", egress), direction::text("ingress", ingress))
+pub(crate) fn text(both: &Both) -> String {
+    let texts = NAMES
+        .iter()
+        .zip(both)
+        .filter_map(|(name, way)| way.as_ref().map(|way| direction::text(name, way)));
+    texts.collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the line that is shown while the bridge runs: the rates between two readings, and what
+/// Returns the line that is shown while the command runs: the rates between two readings, and what
 /// waits at the second.
-pub(crate) fn line(before: &[Direction; 2], now: &[Direction; 2], apart: Duration) -> String {
+pub(crate) fn line(before: &Both, now: &Both, apart: Duration) -> String {
     let way = |name: &str, before: &Direction, now: &Direction| {
         let seconds = apart.as_secs_f64();
         let of = |counter: fn(&Direction) -> u64| (counter(now) - counter(before)) as f64;
@@ -37,7 +47,9 @@ pub(crate) fn line(before: &[Direction; 2], now: &[Direction; 2], apart: Duratio
         let held = now.held();
         format!("{name} {mbit:.1} Mbit/s, {packets:.0} pps, {dropped:.0} drops, {held} wait")
     };
-    let [egress, ingress] =
-        [("egress", 0), ("ingress", 1)].map(|(name, at)| way(name, &before[at], &now[at]));
-    format!("{egress} | {ingress}")
+    let both = NAMES
+        .iter()
+        .zip(before.iter().zip(now))
+        .filter_map(|(name, (before, now))| Some(way(name, before.as_ref()?, now.as_ref()?)));
+    both.collect::<Vec<_>>().join(" | ")
 }

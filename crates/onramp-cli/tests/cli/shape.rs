@@ -1,4 +1,5 @@
-//! Tests of `onramp shape` between two veth pairs, with real clients and servers at their ends.
+//! Tests of `onramp shape` between two veth pairs, and of the traffic of a host itself, with real
+//! clients and servers at their ends.
 
 use std::fs;
 use std::path::Path;
@@ -29,13 +30,14 @@ for name in eth0 eth1; do
     echo 1 > /proc/sys/net/ipv6/conf/$name/disable_ipv6
     ip link set $name up
 done
+interfaces='eth0 eth1'
 client() { ip netns exec c \"$@\"; }
 server() { ip netns exec s \"$@\"; }
 shape() {
     : > told
-    \"$ONRAMP\" shape eth0 eth1 --json shaped.json \"$@\" 2> told &
+    \"$ONRAMP\" shape $interfaces --json shaped.json \"$@\" 2> told &
     shaper=$!
-    until grep -q 'shaping between' told; do
+    until grep -q 'onramp: shaping' told; do
         kill -0 $shaper || { cat told >&2; exit 9; }
         sleep 0.02
     done
@@ -189,10 +191,8 @@ finish
     for _ in 0..TRIES {
         let Some(output) = in_network(folder.path(), 1_500, script) else { return };
         assert_ok(folder.path(), &output);
-        let text = fs::read_to_string(folder.path().join("ping")).expect("it was written");
-        let (_, times) = text.split_once("rtt min/avg/max/mdev = ").expect("a summary");
-        let least: f64 = times.split('/').next().expect("a number").parse().expect("a number");
-        assert!(least >= 20.0, "{text}");
+        let least = least(&folder.path().join("ping"));
+        assert!(least >= 20.0, "{least}");
         assert_conserved(&read_json(&folder.path().join("shaped.json")));
         let rate = received(&folder.path().join("tcp.json"));
         rates.push((rate, least));
@@ -274,14 +274,146 @@ cat told >&2
     assert!(read("during").contains("promiscuity 1"), "{}", read("during"));
     assert!(read("after").contains("promiscuity 0"), "{}", read("after"));
     let told = stderr(&output);
-    assert!(told.contains("the bridge broke: the interface eth1 was removed"), "{told}");
+    assert!(told.contains("the shaper broke: the interface eth1 was removed"), "{told}");
+}
+
+/// Commands that make a host of the middle of the network, with the client as its only neighbour.
+const HOST: &str = "\
+interfaces=eth0
+echo 0 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6
+ip addr add 192.0.2.9/24 dev eth0
+ip addr add 2001:db8::9/64 dev eth0 nodad
+settings() { ip addr show dev eth0 scope global; ip route; ip -6 route | grep 2001; }
+await_port() { until \"$@\" ss -Hlt | grep -q .; do sleep 0.02; done; }
+";
+
+/// The least round-trip time that `ping` has written into a file, milliseconds.
+fn least(path: &Path) -> f64 {
+    let text = fs::read_to_string(path).expect("it was written");
+    let (_, times) = text.split_once("rtt min/avg/max/mdev = ").expect("a summary");
+    times.split('/').next().expect("a number").parse().expect("a number")
+}
+
+/// What a host sends through its only interface, and what it gets, passes the qdiscs. The host's
+/// settings stay as they are, and with the command, also if it is killed, the qdiscs end.
+#[test]
+fn a_host_shapes_its_own_traffic() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = format!(
+        "\
+{HOST}
+settings > before
+shape --egress 'netem delay 20ms' --ingress 'netem delay 15ms'
+settings > during
+cmp before during
+ping -q -c5 -i0.1 192.0.2.1 > ping
+ping -q -c2 -i0.1 -W5 2001:db8::1
+client ping -q -c2 -i0.1 -W5 192.0.2.9
+head -c 3000000 /dev/urandom > sent
+client nc -l -p 7000 > got &
+await_port client
+nc -N 192.0.2.1 7000 < sent
+wait $!
+cmp sent got
+nc -l -p 7001 > got &
+await_port
+client nc -N 192.0.2.9 7001 < sent
+wait $!
+cmp sent got
+finish
+cp shaped.json both.json
+ping -q -c5 -i0.1 192.0.2.1 > after
+shape --egress 'netem delay 20ms'
+ping -q -c5 -i0.1 192.0.2.1 > killed
+ip -br link | grep -c onramp > taps
+kill -9 $shaper
+wait $shaper || true
+while ip -br link | grep onramp; do sleep 0.02; done
+settings > killed_settings
+cmp before killed_settings
+ping -q -c5 -i0.1 192.0.2.1 > at_last
+shape --ingress 'netem delay 15ms'
+ping -q -c5 -i0.1 192.0.2.1 > ingress
+finish
+"
+    );
+    let Some(output) = in_network(folder.path(), 1_500, &script) else { return };
+    assert_ok(folder.path(), &output);
+    let path = |name: &str| folder.path().join(name);
+    let pings = ["ping", "after", "killed", "at_last", "ingress"].map(|name| least(&path(name)));
+    let [both, after, egress, at_last, ingress] = pings;
+    assert!(both >= 35.0 && egress >= 20.0 && ingress >= 15.0, "{pings:?}");
+    assert!(after < 5.0 && at_last < 5.0 && ingress < 20.0 && egress < 35.0, "{pings:?}");
+    assert_eq!(fs::read_to_string(path("taps")).expect("a number").trim(), "1");
+    let document = read_json(&path("both.json"));
+    assert_conserved(&document);
+    assert_eq!(document["interfaces"], serde_json::json!(["eth0"]));
+    assert_eq!(assert_documented_keys("## `onramp.shape`, version 1", &document), 6);
+    for way in ["egress", "ingress"] {
+        let lost = ["discarded", "refused", "missed"].map(|key| document[way][key].as_u64());
+        assert_eq!(lost, [Some(0); 3], "{document}");
+    }
+    let last = read_json(&path("shaped.json"));
+    assert!(last["egress"].is_null() && last["ingress"]["sent"].as_u64() > Some(4), "{last}");
+}
+
+/// A host's TCP keeps the rate of the qdisc, and its super-frames are cut for it.
+#[test]
+fn a_host_keeps_a_rate() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = format!(
+        "\
+{HOST}
+shape --egress 'tbf rate 50mbit burst 64kb latency 50ms'
+client iperf3 -s -1 > /dev/null &
+await_port client
+iperf3 -c 192.0.2.1 -t 2 -J > tcp.json
+wait $!
+finish
+"
+    );
+    let mut rates = Vec::new();
+    for _ in 0..TRIES {
+        let Some(output) = in_network(folder.path(), 1_500, &script) else { return };
+        assert_ok(folder.path(), &output);
+        let rate = received(&folder.path().join("tcp.json"));
+        rates.push(rate);
+        // 1,448 of each 1,514 bytes are data, so 47.8 Mbit/s are possible.
+        assert!(rate < 49.0, "{rates:?}");
+        if rate > 40.0 {
+            return;
+        }
+    }
+    panic!("the rate was never near 47.8 Mbit/s: {rates:?}");
+}
+
+/// An interface that disappears while its traffic is shaped ends the command with an error.
+#[test]
+fn a_host_loses_its_interface() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = format!(
+        "\
+{HOST}
+shape --qdisc 'fq_codel'
+ip link del eth0
+wait $shaper && exit 8
+cat told >&2
+"
+    );
+    let Some(output) = in_network(folder.path(), 1_500, &script) else { return };
+    assert_ok(folder.path(), &output);
+    let told = stderr(&output);
+    assert!(told.contains("the shaper broke: the interface eth0 was removed"), "{told}");
 }
 
 #[test]
 fn what_is_wrong_is_told_in_a_line() {
     assert_fails(&run("shape"), 2, &["<IF>"]);
-    assert_fails(&run("shape lo"), 2, &["<IF2>"]);
-    assert_fails(&run("shape lo lo"), 2, &["two interfaces"]);
+    assert_fails(&run("shape eth9"), 2, &["nothing would be shaped", "--egress"]);
+    assert_fails(&run("shape eth9 --then fq"), 2, &["nothing would be shaped"]);
+    assert_fails(&run("shape eth9 --qdisc fq"), 1, &["there is no interface eth9"]);
+    assert_fails(&run("shape lo --qdisc fq"), 1, &["lo is the loopback interface"]);
+    assert_fails(&run("shape lo lo"), 2, &["one interface, or two"]);
     assert_fails(&run("shape lo eth9 --qdisc fifo"), 2, &["--qdisc: ", "fifo"]);
     assert_fails(&run("shape a b --egress 'tbf rate 1mbit'"), 2, &["--egress: "]);
     let unused = "shape a b --qdisc fq --egress fq --ingress fq";

@@ -130,13 +130,7 @@ impl PacketReceiver {
 
     /// Returns an error if the interface is gone.
     fn check(&self) -> io::Result<()> {
-        if !self.fd.is_orphan()? {
-            return Ok(());
-        }
-        let name = &self.name;
-        let why =
-            format!("the interface {name} was removed, or moved to another network namespace");
-        Err(io::Error::new(io::ErrorKind::NotFound, why))
+        self.fd.check(&self.name)
     }
 
     /// Returns the next packet for the caller, of those that have been read.

@@ -1,115 +1,53 @@
-//! The program that gives an interface's packets to AF_XDP sockets, loaded with `bpf(2)`.
+//! Programs in the kernel, loaded with `bpf(2)`: they are at an interface until their values are
+//! dropped, or until the process ends in whatever way.
 //!
 //! Source: `bpf(2)`; Linux `include/uapi/linux/bpf.h`; RFC 9669 for the instructions.
 
+#[cfg(feature = "detour")]
+mod hook;
+#[cfg(feature = "xdp")]
+mod redirect;
+
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use libc::{c_int, c_long};
 
-/// Commands, types and flags of `bpf(2)`.
-const MAP_CREATE: c_int = 0;
-const MAP_UPDATE_ELEM: c_int = 2;
-const MAP_DELETE_ELEM: c_int = 3;
+#[cfg(feature = "detour")]
+pub(crate) use self::hook::Hook;
+#[cfg(feature = "detour")]
+pub use self::hook::Side;
+#[cfg(feature = "xdp")]
+pub use self::redirect::Attach;
+#[cfg(feature = "xdp")]
+pub(crate) use self::redirect::Redirect;
+
+/// Commands of `bpf(2)`.
 const PROG_LOAD: c_int = 5;
 const LINK_CREATE: c_int = 28;
-const MAP_TYPE_XSKMAP: u32 = 17;
-const PROG_TYPE_XDP: u32 = 6;
-const ATTACH_XDP: u32 = 37;
-const FLAGS_SKB_MODE: u32 = 1 << 1;
-const FLAGS_DRIVER_MODE: u32 = 1 << 2;
-
-/// What the program returns for a packet whose queue has no socket: go on as usual (`XDP_PASS`).
-const PASS: i32 = 2;
-/// The kernel's function `bpf_redirect_map`.
-const REDIRECT_MAP: i32 = 51;
-/// Offset of the queue's number in the program's argument (`struct xdp_md`).
-const QUEUE: i16 = 16;
 
 /// Number of bytes of the arguments of `bpf(2)` that are used here. The kernel takes bytes that are
 /// missing for zero.
 const ATTRIBUTES: usize = 72;
 
-/// How a program is attached to an interface.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Attach {
-    /// In the driver if it takes the program as the interface is set at present, else in front of
-    /// the network stack.
-    #[default]
-    Any,
-    /// In the driver, which is fast; an error if it cannot.
-    Driver,
-    /// In front of the network stack (`generic`), which every interface can.
-    Generic,
-}
+/// Instructions: the first byte of each (RFC 9669, section 3).
+const LOAD_WORD: u8 = 0x61;
+#[cfg(feature = "detour")]
+const STORE_WORD: u8 = 0x63;
+const MOVE: u8 = 0xb7;
+#[cfg(feature = "detour")]
+const MOVE_WORD: u8 = 0xb4;
+#[cfg(feature = "detour")]
+const MOVE_REGISTER: u8 = 0xbf;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
 
-/// A program that is attached to an interface, with the table of the sockets of its queues. It is
-/// detached when the value is dropped, and when the process ends in whatever way.
-#[derive(Debug)]
-pub(crate) struct Redirect {
-    sockets: OwnedFd,
-    // Holds the program at the interface.
-    _link: OwnedFd,
-}
-
-impl Redirect {
-    /// Attaches a program to the interface, for up to `queues` queues.
-    pub(crate) fn attach(interface: u32, queues: u32, how: Attach) -> io::Result<Self> {
-        let sockets = call(MAP_CREATE, &[MAP_TYPE_XSKMAP, 4, 4, queues])?;
-        let program = load(sockets.as_raw_fd())?;
-        let program = word(program.as_raw_fd());
-        let link = |flags| call(LINK_CREATE, &[program, interface, ATTACH_XDP, flags]);
-        let link = match how {
-            Attach::Driver => link(FLAGS_DRIVER_MODE),
-            Attach::Generic => link(FLAGS_SKB_MODE),
-            Attach::Any => link(FLAGS_DRIVER_MODE).or_else(|error| {
-                if driver_cannot(&error) { link(FLAGS_SKB_MODE) } else { Err(error) }
-            }),
-        };
-        Ok(Self { sockets, _link: link? })
-    }
-
-    /// Lets the packets of a queue go to a socket from now on.
-    pub(crate) fn set(&self, queue: u32, socket: RawFd) -> io::Result<()> {
-        let socket = word(socket);
-        let (key, value) = (address(&raw const queue), address(&raw const socket));
-        let [key, value] = [key, value].map(halves);
-        let map = word(self.sockets.as_raw_fd());
-        command(MAP_UPDATE_ELEM, &[map, 0, key.0, key.1, value.0, value.1, 0, 0]).map(drop)
-    }
-
-    /// Lets the packets of a queue go to the kernel's own stack from now on.
-    pub(crate) fn clear(&self, queue: u32) -> io::Result<()> {
-        let key = halves(address(&raw const queue));
-        let map = word(self.sockets.as_raw_fd());
-        command(MAP_DELETE_ELEM, &[map, 0, key.0, key.1]).map(drop)
-    }
-}
-
-/// Whether the error says that the driver has no place for a program, or none while the interface
-/// has this MTU, these queues or these offloads.
-fn driver_cannot(error: &io::Error) -> bool {
-    let cannot = [libc::EOPNOTSUPP, libc::EINVAL, libc::ENOSPC, libc::ERANGE, libc::EMSGSIZE];
-    error.raw_os_error().is_some_and(|errno| cannot.contains(&errno))
-}
-
-/// Loads the program: `return bpf_redirect_map(&sockets, queue, XDP_PASS)`.
-fn load(map: RawFd) -> io::Result<OwnedFd> {
-    let code = [
-        // r2 = the queue's number, from the argument in r1.
-        instruction(0x61, 2, 1, QUEUE, 0),
-        // r1 = the table. The instruction has two parts, and 1 says: the number is a descriptor.
-        instruction(0x18, 1, 1, 0, map),
-        instruction(0, 0, 0, 0, 0),
-        // r3 = what to return if the queue has no socket.
-        instruction(0xb7, 3, 0, 0, PASS),
-        instruction(0x85, 0, 0, 0, REDIRECT_MAP),
-        instruction(0x95, 0, 0, 0, 0),
-    ];
+/// Loads a program of this type.
+fn load(kind: u32, code: &[u64]) -> io::Result<OwnedFd> {
     let licence = c"MIT OR Apache-2.0";
     let [code_at, licence_at] = [address(code.as_ptr()), address(licence.as_ptr())].map(halves);
-    let count = u32::try_from(code.len()).expect("six");
-    call(PROG_LOAD, &[PROG_TYPE_XDP, count, code_at.0, code_at.1, licence_at.0, licence_at.1])
+    let count = u32::try_from(code.len()).expect("a short program");
+    call(PROG_LOAD, &[kind, count, code_at.0, code_at.1, licence_at.0, licence_at.1])
 }
 
 /// Encodes an instruction.

@@ -109,6 +109,12 @@ impl PacketFd {
             .map_err(|error| told(&error, &format!("cannot set {name} (Linux {since} has it)")))
     }
 
+    /// Gives all frames that are sent a mark.
+    pub(crate) fn set_mark(&self, mark: u32) -> io::Result<()> {
+        self.set_option(libc::SOL_SOCKET, libc::SO_MARK, &mark)
+            .map_err(|error| told(&error, "cannot mark frames, which needs CAP_NET_ADMIN"))
+    }
+
     /// Lets the kernel keep so many bytes of frames that wait to be received, its own bookkeeping
     /// included. Without `CAP_NET_ADMIN`, the system's limit holds.
     pub(crate) fn set_buffer(&self, bytes: u32) -> io::Result<()> {
@@ -146,17 +152,25 @@ impl PacketFd {
         self.set_option(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
     }
 
-    /// Whether the interface that the socket is bound to has been removed, or moved to another
-    /// network namespace. Unlike a question about the interface's name or number, the answer cannot
-    /// concern another interface that has got them since.
-    pub(crate) fn is_orphan(&self) -> io::Result<bool> {
+    /// Returns an error if the interface that the socket is bound to, called `name`, has been
+    /// removed, or moved to another network namespace. Unlike a question about the interface's name
+    /// or number, the answer cannot concern another interface that has got them since.
+    pub(crate) fn check(&self, name: &str) -> io::Result<()> {
         let mut address = no_address();
         let mut len = socklen_of(&address);
         // SAFETY: the kernel writes into a live `sockaddr_ll`, and no more than this length.
         let result = unsafe {
             libc::getsockname(self.0.as_raw_fd(), (&raw mut address).cast(), &raw mut len)
         };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(address.sll_ifindex < 0) }
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if address.sll_ifindex >= 0 {
+            return Ok(());
+        }
+        let why =
+            format!("the interface {name} was removed, or moved to another network namespace");
+        Err(io::Error::new(io::ErrorKind::NotFound, why))
     }
 
     /// Lets the interface pass on frames to all addresses, until the socket is closed.

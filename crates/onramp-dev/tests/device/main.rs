@@ -3,6 +3,7 @@
 
 mod allocation;
 mod common;
+mod detour;
 mod error;
 mod loopback;
 mod namespace;

@@ -16,7 +16,7 @@ use crate::namespace::in_namespace;
 use crate::tap::{PATIENCE_NS, heap, receive, send, tcp, wait};
 
 /// Commands that make a veth pair in which no frames pass but those of the test.
-const PAIR: [&str; 5] = [
+pub(crate) const PAIR: [&str; 5] = [
     "sysctl -qw net.ipv6.conf.all.disable_ipv6=1",
     "sysctl -qw net.ipv6.conf.default.disable_ipv6=1",
     "ip link add v0 type veth peer name v1",
@@ -37,7 +37,7 @@ fn await_carrier(name: &str) {
     }
 }
 
-fn open(name: &str, options: PacketOptions) -> (PacketSocket, PacketReceiver) {
+pub(crate) fn open(name: &str, options: PacketOptions) -> (PacketSocket, PacketReceiver) {
     await_carrier(name);
     open_as_it_is(name, options)
 }
@@ -59,7 +59,7 @@ fn next(receiver: &mut PacketReceiver) -> Packet {
 }
 
 /// Fails if a frame waits to be received.
-fn assert_nothing(receiver: &mut PacketReceiver) {
+pub(crate) fn assert_nothing(receiver: &mut dyn Receive) {
     let mut list = PacketList::new();
     assert_eq!(receiver.receive(10, &mut heap, &mut list).expect("the interface is there"), 0);
 }
@@ -92,12 +92,13 @@ fn segments(packet: &Packet) -> Vec<Vec<u8>> {
     (0..whole.count()).map(segment).collect()
 }
 
-const OPTIONS: PacketOptions = PacketOptions {
+pub(crate) const OPTIONS: PacketOptions = PacketOptions {
     offload: true,
     bypass: false,
     promiscuous: true,
     fanout: None,
     buffer: 8 << 20,
+    mark: 0,
     seed: 7,
 };
 

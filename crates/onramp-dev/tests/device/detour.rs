@@ -1,0 +1,173 @@
+//! Detours at one end of a veth pair. Only root outside of user namespaces may load their programs.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use etherparse::PacketBuilder;
+use nix::unistd::Uid;
+use onramp_core::{Clock, Device};
+use onramp_dev::{Detour, MonotonicClock, PacketReceiver, PacketSocket, Receive, Side};
+use onramp_queue::{Layer, Packet, PacketList};
+
+use crate::namespace::in_namespace;
+use crate::packet::{OPTIONS, PAIR, assert_nothing, open};
+use crate::tap::{heap, ip, receive, send};
+
+/// Whether the process is root outside of user namespaces.
+fn is_root() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    Uid::effective().is_root() && map.split_whitespace().nth(2) == Some("4294967295")
+}
+
+/// Runs the test in a namespace with a veth pair: `v0` is the host's interface, and `test` gets the
+/// packet socket at the other end.
+fn beside_a_peer(name: &str, test: impl FnOnce(PacketSocket, PacketReceiver)) {
+    if !is_root() {
+        return eprintln!("SKIP: {name}: the test needs root");
+    }
+    let set_up = [
+        "ip link set v0 address 02:00:00:00:00:01",
+        "ip addr add 192.0.2.1/24 dev v0",
+        "ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev v0",
+    ];
+    in_namespace(name, &[&PAIR[..], &set_up].concat(), || {
+        let (socket, receiver) = open("v1", OPTIONS);
+        test(socket, receiver);
+    });
+}
+
+fn begin(side: Side) -> (Detour, Box<dyn Device>) {
+    Detour::begin("v0", side, 1).expect("root may")
+}
+
+/// Returns the frame in which the peer sends these bytes to the host's port 7000.
+fn datagram(bytes: &[u8]) -> Packet {
+    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1])
+        .ipv4([192, 0, 2, 2], [192, 0, 2, 1], 64)
+        .udp(7_001, 7_000);
+    let mut frame = Vec::new();
+    builder.write(&mut frame, bytes).expect("a vector grows");
+    let mut packet = Packet::with_payload(&frame);
+    packet.set_layer(Layer::Ethernet);
+    packet
+}
+
+fn ends_with(bytes: &'static [u8]) -> impl Fn(&Packet) -> bool {
+    |packet| packet.payload().ends_with(bytes)
+}
+
+#[test]
+fn what_leaves_the_host_waits_for_the_program() {
+    beside_a_peer("detour::what_leaves_the_host_waits_for_the_program", |_, mut peer| {
+        let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of v0");
+        let say = |bytes: &[u8]| {
+            socket.send_to(bytes, "192.0.2.2:7001").expect("it is sent");
+        };
+        let (mut detour, mut device) = begin(Side::Egress);
+        // What the TAP gets from elsewhere is no packet of the interface.
+        let mut other = PacketSocket::open("onramp0", OPTIONS).expect("the detour's TAP");
+        let (mut burst, mut done) =
+            ([datagram(b"of nobody")].into_iter().collect(), PacketList::new());
+        other.transmit(&mut burst, &mut done, MonotonicClock.now());
+        assert_eq!((burst.len(), other.stats().full.get()), (1, 1), "the kernel refuses it");
+        say(b"first");
+        let packet = receive(&mut detour, |_| true);
+        assert!(packet.payload().ends_with(b"first"));
+        assert_nothing(&mut peer);
+        let bytes = packet.payload().to_vec();
+        send(&mut *device, packet);
+        assert_eq!(receive(&mut peer, |_| true).payload(), bytes);
+        assert_nothing(&mut detour);
+        // Frames are lost when nobody reads them, and each is counted.
+        let many = 3_000;
+        (0..many).for_each(|_| say(b"flood"));
+        let (mut count, mut list) = (0, PacketList::new());
+        while detour.receive(100, &mut heap, &mut list).expect("it works") > 0 {
+            count += std::mem::take(&mut list).len();
+        }
+        assert_eq!(detour.missed() + u64::from(count), many);
+        assert!((100..many).contains(&u64::from(count)), "{count}");
+        assert_nothing(&mut peer);
+        drop(detour);
+        say(b"straight");
+        assert!(receive(&mut peer, |_| true).payload().ends_with(b"straight"));
+    });
+}
+
+#[test]
+fn what_comes_in_to_the_host_waits_for_the_program() {
+    let name = "detour::what_comes_in_to_the_host_waits_for_the_program";
+    beside_a_peer(name, |mut peer, mut answers| {
+        let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of v0");
+        let hear = || {
+            let (mut buffer, patience) = ([0; 100], Duration::from_secs(20));
+            socket.set_read_timeout(Some(patience)).expect("a timeout");
+            let (len, from) = socket.recv_from(&mut buffer).expect("a datagram");
+            assert_eq!(from.to_string(), "192.0.2.2:7001");
+            buffer[..len].to_vec()
+        };
+        let (mut detour, mut device) = begin(Side::Ingress);
+        send(&mut peer, datagram(b"first"));
+        let first = receive(&mut detour, ends_with(b"first"));
+        send(&mut peer, datagram(b"second"));
+        let second = receive(&mut detour, ends_with(b"second"));
+        // The order in which the host gets them shows that none went straight to it.
+        send(&mut *device, second);
+        send(&mut *device, first);
+        assert_eq!([hear(), hear()], [b"second".to_vec(), b"first".to_vec()]);
+        assert_nothing(&mut detour);
+        // The other direction is as it was.
+        socket.send_to(b"answer", "192.0.2.2:7001").expect("it is sent");
+        receive(&mut answers, ends_with(b"answer"));
+        drop((detour, device));
+        send(&mut peer, datagram(b"straight"));
+        assert_eq!(hear(), b"straight");
+    });
+}
+
+#[test]
+fn both_directions_at_once_do_not_meet() {
+    beside_a_peer("detour::both_directions_at_once_do_not_meet", |mut peer, mut answers| {
+        let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of v0");
+        let (mut out, mut to_peer) = begin(Side::Egress);
+        let (mut into, mut to_host) = begin(Side::Ingress);
+        send(&mut peer, datagram(b"question"));
+        send(&mut *to_host, receive(&mut into, |_| true));
+        let mut buffer = [0; 100];
+        let (len, from) = socket.recv_from(&mut buffer).expect("a datagram");
+        assert_eq!(&buffer[..len], b"question");
+        socket.send_to(b"answer", from).expect("it is sent");
+        send(&mut *to_peer, receive(&mut out, |_| true));
+        receive(&mut answers, ends_with(b"answer"));
+        assert_nothing(&mut out);
+        assert_nothing(&mut into);
+    });
+}
+
+#[test]
+fn an_interface_that_is_gone_is_an_error() {
+    beside_a_peer("detour::an_interface_that_is_gone_is_an_error", |_, _| {
+        let (mut detour, _device) = begin(Side::Egress);
+        assert_nothing(&mut detour);
+        ip("link del v0");
+        let error = detour.receive(1, &mut heap, &mut PacketList::new()).expect_err("it is gone");
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        assert!(error.to_string().contains("interface v0 was removed"), "{error}");
+    });
+}
+
+#[test]
+fn what_cannot_be_done_says_why() {
+    in_namespace("detour::what_cannot_be_done_says_why", &PAIR, || {
+        let error = |name| {
+            let begun = Detour::begin(name, Side::Egress, 0);
+            begun.err().expect("refused").to_string()
+        };
+        assert!(error("x9").contains("no such interface"), "{}", error("x9"));
+        assert!(error("lo").contains("not an Ethernet"), "{}", error("lo"));
+        if !is_root() {
+            let why = error("v0");
+            assert!(why.contains("detour at v0: this needs CAP_NET_ADMIN and CAP_BPF"), "{why}");
+        }
+    });
+}
