@@ -51,14 +51,14 @@ pub use receive::Receive;
 pub use sys::Side;
 #[doc(hidden)]
 pub use sys::run_in_child;
-#[cfg(feature = "tap")]
-pub use sys::tie_child;
 pub use sys::{
     Priority, SocketMemory, current_cpu, exact_timers, forks, pin_thread, set_thread_priority,
     socket_memory, watch_forks,
 };
 #[cfg(any(feature = "tap", feature = "packet", feature = "xdp"))]
 pub use sys::{add_interface_address, set_interface_mtu, set_interface_up};
+#[cfg(feature = "tap")]
+pub use sys::{enter_child, tie_child};
 #[cfg(feature = "tap")]
 pub use tap::{Tap, TapOptions, TapReceiver, TapStats};
 #[cfg(feature = "udp")]

@@ -34,7 +34,7 @@ pub(crate) use bpf::Redirect;
 #[cfg(feature = "detour")]
 pub use bpf::Side;
 #[cfg(feature = "tap")]
-pub use child::tie_child;
+pub use child::{enter_child, tie_child};
 pub use fork::{forks, run_in_child, watch_forks};
 #[cfg(any(feature = "tap", feature = "packet"))]
 pub(crate) use frame::write_frame;

@@ -27,6 +27,7 @@
 //! also after `kill -9`.
 #![forbid(unsafe_code)]
 
+mod alone;
 mod bridge;
 mod change;
 mod edit;
@@ -45,6 +46,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use onramp_core::{Setup, Tree};
 
+pub use self::alone::alone;
 pub use self::bridge::Bridge;
 pub use self::change::Change;
 pub use self::edit::{Edit, EditError, PLAIN};

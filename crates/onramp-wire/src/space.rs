@@ -24,12 +24,7 @@ use nix::unistd::{Gid, Uid};
 /// [`SpaceError`] if the kernel refuses: some distributions forbid it to ordinary users. The text
 /// of the error says how to allow it.
 pub fn enter() -> Result<(), SpaceError> {
-    // A thread, because the calling thread must keep its network namespace.
-    let may = thread::scope(|scope| {
-        let tried = scope.spawn(|| unshare(CloneFlags::CLONE_NEWNET)).join();
-        tried.is_ok_and(|unshared| unshared.is_ok())
-    });
-    if may {
+    if may_make_namespaces() {
         return Ok(());
     }
     let (user, group) = (Uid::effective(), Gid::effective());
@@ -53,6 +48,15 @@ pub fn enter() -> Result<(), SpaceError> {
     map("setgroups", "deny")?;
     map("uid_map", &format!("0 {user} 1"))?;
     map("gid_map", &format!("0 {group} 1"))
+}
+
+/// Whether the program may make network namespaces as it is.
+pub(crate) fn may_make_namespaces() -> bool {
+    // A thread, because the calling thread must keep its network namespace.
+    thread::scope(|scope| {
+        let tried = scope.spawn(|| unshare(CloneFlags::CLONE_NEWNET)).join();
+        tried.is_ok_and(|unshared| unshared.is_ok())
+    })
 }
 
 /// A job for the thread of a [`Space`].
@@ -177,6 +181,11 @@ impl SpaceError {
 
     fn user(errno: Errno) -> Self {
         Self::new(What::User, errno.into())
+    }
+
+    /// The error of a program that was to begin in a user namespace of its own.
+    pub(crate) fn child(source: io::Error) -> Self {
+        Self::new(What::User, source)
     }
 
     fn net(errno: Errno) -> Self {

@@ -1,5 +1,6 @@
 //! What a program that is started needs to know before it begins.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -28,4 +29,43 @@ pub fn tie_child(command: &mut Command) {
     // SAFETY: between `fork` and `exec`, the closure only makes system calls that may be made
     // there (signal-safety(7)): it takes no lock and allocates nothing.
     unsafe { command.pre_exec(set_up) };
+}
+
+/// Makes the program that `command` starts begin in a user namespace of its own, in which it is
+/// root and may make network namespaces; outside of it, it is still the user that it was.
+///
+/// A program that the kernel refuses this does not start: `spawn` then returns the kernel's error.
+pub fn enter_child(command: &mut Command) {
+    // SAFETY: these calls have no arguments, and cannot fail.
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let files = [
+        (c"/proc/self/setgroups", "deny".to_owned()),
+        (c"/proc/self/uid_map", format!("0 {user} 1")),
+        (c"/proc/self/gid_map", format!("0 {group} 1")),
+    ];
+    let enter = move || {
+        // SAFETY: the call takes a number.
+        if unsafe { libc::unshare(libc::CLONE_NEWUSER) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        files.iter().try_for_each(|(path, text)| write(path, text.as_bytes()))
+    };
+    // SAFETY: between `fork` and `exec`, the closure only makes system calls that may be made
+    // there (signal-safety(7)): it takes no lock and allocates nothing.
+    unsafe { command.pre_exec(enter) };
+}
+
+/// Writes a whole file of the kernel. Only makes system calls.
+fn write(path: &CStr, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: the path is a string that ends with zero.
+    let fd = unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel reads the bytes of the slice.
+    let written = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+    let result = if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    // SAFETY: the descriptor was opened above, and nobody else has it.
+    unsafe { libc::close(fd) };
+    result
 }
