@@ -10,6 +10,7 @@
 //! * [`control`]: how much reading and changing qdiscs slows down the threads that send meanwhile.
 //! * [`full`]: the cost of a send call that a full link refuses, with many ports.
 //! * [`pacing`]: how exactly packets leave a shaper, and what that costs.
+//! * [`wire`]: what it costs to lead frames from one interface to another.
 //! * [`Load`]: the work of the sending threads: a stream, or requests and responses.
 //! * [`kernel`]: the transmit path of the running kernel, compared with Onramp's.
 //! * [`measure`], [`memory`], [`pin`], [`lockstat`]: tools that the experiments share.
@@ -39,6 +40,7 @@ pub mod pin;
 pub mod qdisc;
 pub mod softirq;
 mod thread_group;
+pub mod wire;
 
 pub use error::Error;
 pub use load::{BURST_MAX, Load};

@@ -34,6 +34,7 @@ use std::thread;
 use std::time::Duration;
 
 use self::wire::Wire;
+pub(crate) use self::wire::overflowed;
 use crate::Error;
 use crate::measure::{Latency, Rounds, Steps, rotated};
 

@@ -13,3 +13,4 @@ pub(crate) mod pacing;
 pub(crate) mod qdisc;
 pub(crate) mod report;
 pub(crate) mod softirq;
+pub(crate) mod wire;

@@ -38,7 +38,7 @@ struct Story {
     figures: &'static [&'static str],
 }
 
-const STORIES: [Story; 11] = [
+const STORIES: [Story; 12] = [
     Story {
         kind: "contention",
         title: "Contention: many threads, one queue",
@@ -108,6 +108,16 @@ const STORIES: [Story; 11] = [
                 serves several packets) and spin budgets (how long it spins to come on time).",
         ours: "onramp",
         figures: &["error_ns.p99", "cpu_ns_per_packet", "error_ns.p50"],
+    },
+    Story {
+        kind: "wire",
+        title: "Wire: frames from one interface to another, beside the kernel's bridge",
+        about: "Two hosts are joined by a pair of devices alone, by the kernel's bridge, or by \
+                Onramp's (`onramp shape`), also with shapers. This page shows how many packets \
+                pass, the processor time of the whole machine for each, and how long a single \
+                packet takes.",
+        ours: "onramp",
+        figures: &["packets_per_second", "cpu_ns_per_packet", "idle_ns.p50"],
     },
     Story {
         kind: "control",

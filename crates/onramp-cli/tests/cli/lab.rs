@@ -254,3 +254,38 @@ fn pacing_says_which_values_it_takes() {
         assert_fails(&run(&format!("lab pacing {options}")), 2, words);
     }
 }
+
+/// Each path is measured with what it has, or the kernel lacks it and the run says so.
+#[test]
+fn bridges_are_compared_and_documented() {
+    let line = "lab wire --shapers none,tbf --seconds 0.1 --rounds 1";
+    let first = run(line);
+    if stderr(&first).contains("cannot make a network namespace") {
+        return skip_kernel(&stderr(&first));
+    }
+    let (results, table) = results(line);
+    let heading = "onramp.lab.wire";
+    assert_eq!((&results["schema"], &results["version"]), (&heading.into(), &1.into()));
+    let lacking = results["lacking"].as_array().expect("a list");
+    for one in lacking {
+        let what = one["what"].as_str().expect("a name");
+        assert!(table.contains(&format!("this kernel lacks {what}: ")), "{table}");
+    }
+    let rows = results["rows"].as_array().expect("rows");
+    let of = |path: &str| rows.iter().filter(|row| row["path"] == path).collect::<Vec<_>>();
+    assert_eq!((of("direct").len(), of("onramp").len()), (3, 6));
+    assert!(of("bridge").len() == 6 || !lacking.is_empty(), "{rows:?}");
+    for row in rows {
+        assert_eq!(assert_documented_keys(&format!("### Each row of `{heading}`"), row), 22);
+        assert!(row["packets_per_second"].as_f64() > Some(0.0), "{row}");
+        let is_tcp = row["traffic"] == "tcp";
+        assert_eq!((row["lost_share"].is_null(), row["idle_ns"].is_null()), (is_tcp, is_tcp));
+        let has_base = row["path"] != "bridge" && lacking.is_empty();
+        assert_eq!(row["rate_to_bridge"].is_number(), has_base, "{row}");
+    }
+    // No path is faster than the shaper.
+    for row in rows.iter().filter(|row| row["shaper"] == "tbf") {
+        let most = results["parameters"]["rate_bits_per_second"].as_f64().expect("a rate");
+        assert!(row["goodput_bits_per_second"].as_f64() < Some(1.05 * most), "{row}");
+    }
+}

@@ -36,8 +36,10 @@ pub fn tie_child(command: &mut Command) {
 ///
 /// A program that the kernel refuses this does not start: `spawn` then returns the kernel's error.
 pub fn enter_child(command: &mut Command) {
-    // SAFETY: these calls have no arguments, and cannot fail.
-    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    // SAFETY: the call has no arguments.
+    let user = unsafe { libc::geteuid() };
+    // SAFETY: the call has no arguments.
+    let group = unsafe { libc::getegid() };
     let files = [
         (c"/proc/self/setgroups", "deny".to_owned()),
         (c"/proc/self/uid_map", format!("0 {user} 1")),

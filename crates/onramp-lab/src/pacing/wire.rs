@@ -315,7 +315,7 @@ fn told(all: impl Iterator<Item = ControlMessageOwned>) -> (Option<u64>, Option<
 }
 
 /// Returns how many datagrams the sockets of this thread's namespace had no room for.
-fn overflowed() -> u64 {
+pub(crate) fn overflowed() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/net/udp").unwrap_or_default();
     let drops = |line: &str| line.split_ascii_whitespace().last()?.parse::<u64>().ok();
     text.lines().skip(1).filter_map(drops).sum()

@@ -2,14 +2,10 @@
 //! comparison, that of Onramp.
 
 use std::fmt::Write;
-use std::fs;
 
 use anyhow::Result;
-use nix::sched::{CloneFlags, unshare};
 use onramp_lab::kernel::{self, Found, Measurement, PACKET, Plan, Ratio, Round};
 use onramp_lab::{Error, pin};
-use rustix::process::{getegid, geteuid};
-use rustix::thread::{CapabilitySet, capabilities};
 use serde_json::{Map, Value, json};
 
 use super::common::{self, Common, Run, counts, figure, insert, once};
@@ -106,36 +102,10 @@ fn check_cpus(asked: &[usize]) -> Result<()> {
 }
 
 /// Makes sure that the process may make network namespaces, if the kernel lets it. Call it before
-/// the process starts a second thread, because the kernel lets only a process with a single thread
-/// enter a user namespace.
+/// the process starts a second thread. A failure is not reported here: making the network namespace
+/// will fail, too, and that failure is reported.
 pub(super) fn prepare_namespaces() {
-    if !may_unshare() {
-        enter_user_namespace();
-    }
-}
-
-/// Whether the process is already allowed to make namespaces.
-fn may_unshare() -> bool {
-    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
-}
-
-/// Makes the process root in a new user namespace, where it is allowed to make a network namespace.
-/// Failures are not reported here: if the kernel does not allow the user namespace, making the
-/// network namespace will fail, too, and that failure is reported.
-fn enter_user_namespace() {
-    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    if unshare(CloneFlags::CLONE_NEWUSER).is_ok() {
-        let maps = [
-            ("setgroups", "deny".to_owned()),
-            ("uid_map", format!("0 {user} 1")),
-            ("gid_map", format!("0 {group} 1")),
-        ];
-        for (file, line) in maps {
-            // Ignore failures: without the maps of user and group ids, the command `ip` will lack
-            // permissions, and will report that.
-            let _ = fs::write(format!("/proc/self/{file}"), line);
-        }
-    }
+    drop(onramp_wire::enter());
 }
 
 fn results(found: &Found) -> Map<String, Value> {

@@ -1,0 +1,223 @@
+//! Three network namespaces: two hosts, and between them the place of the bridges.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use nix::sys::socket::{setsockopt, sockopt};
+use onramp::Setup;
+use onramp_core::Device;
+use onramp_dev::{PacketOptions, PacketSocket, Receive};
+use onramp_wire::{Bridge, Space, Way};
+
+use super::{Path, RATE_BITS};
+use crate::Error;
+use crate::kernel::bed::{ip, output, tc};
+use crate::pacing::{PACKET, Shaper};
+
+/// The hosts' interfaces: `host` leads to the bridges, `straight` to the other host. Their
+/// addresses are of the block for benchmarks (RFC 2544); the last byte is the host's number.
+const HOST: &str = "host";
+const STRAIGHT: &str = "straight";
+/// The interfaces between the hosts.
+const SIDES: [&str; 2] = ["side1", "side2"];
+const PORT: u16 = 9;
+/// Size of the receive buffer, bytes: so that a receiver that comes late loses nothing.
+const BUFFER: usize = 16 << 20;
+/// How long the receiver waits for a datagram before it looks whether it is to end.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+
+/// The hosts and the place between them. Nothing needs to be removed after a run: the namespaces
+/// end with the value.
+#[derive(Debug)]
+pub(super) struct Bed {
+    hosts: [Space; 2],
+    middle: Space,
+}
+
+/// What joins the hosts, until it is dropped.
+pub(super) struct Joined<'a> {
+    bed: &'a Bed,
+    /// Keeps Onramp's bridge at work.
+    _bridge: Option<Bridge>,
+}
+
+impl Bed {
+    /// Makes the namespaces and the devices. The error text says what failed and what to do.
+    pub(super) fn lay() -> Result<Self, String> {
+        for program in ["ip", "tc"] {
+            output(program, "-V")?;
+        }
+        let space = || Space::new().map_err(|error| error.to_string());
+        let bed = Self { hosts: [space()?, space()?], middle: space()? };
+        let [near, far] = &bed.hosts;
+        let id = |space: &Space| space.run(|| rustix::thread::gettid().as_raw_nonzero().get());
+        for (number, (host, side)) in (1..).zip(bed.hosts.iter().zip(SIDES)) {
+            let id = id(host);
+            bed.middle.run(move || {
+                ip(&format!("link add {side} type veth peer name {HOST} netns {id}"))?;
+                ip(&format!("link set {side} addrgenmode none up"))
+            })?;
+            host.run(move || set_up(HOST, 0, number))?;
+        }
+        let id = id(far);
+        near.run(move || {
+            ip(&format!("link add {STRAIGHT} type veth peer name {STRAIGHT} netns {id}"))?;
+            set_up(STRAIGHT, 1, 1)
+        })?;
+        far.run(|| set_up(STRAIGHT, 1, 2))?;
+        Ok(bed)
+    }
+
+    /// Makes the kernel's bridge, which joins nothing yet.
+    pub(super) fn make_bridge(&self) -> Result<(), String> {
+        self.middle.run(|| {
+            ip("link add bridge type bridge")?;
+            ip("link set bridge addrgenmode none up")
+        })
+    }
+
+    /// Puts a shaper of the kernel in front of the far host.
+    pub(super) fn shape(&self, shaper: Shaper) -> Result<(), String> {
+        self.unshape();
+        self.middle.run(move || lines(shaper).iter().try_for_each(|line| tc(line)))
+    }
+
+    /// Takes the kernel's shaper away, if there is one.
+    pub(super) fn unshape(&self) {
+        // An error would mean that there is none.
+        self.middle.run(|| drop(tc(&format!("qdisc del dev {} root", SIDES[1]))));
+    }
+
+    /// Joins the hosts.
+    pub(super) fn join(&self, path: Path, shaper: Option<Shaper>) -> Result<Joined<'_>, Error> {
+        let joined = Joined { bed: self, _bridge: None };
+        match path {
+            Path::Direct => Ok(joined),
+            Path::Bridge => {
+                shaper.map_or(Ok(()), |shaper| self.shape(shaper)).map_err(Error::Kernel)?;
+                self.middle
+                    .run(|| {
+                        SIDES
+                            .iter()
+                            .try_for_each(|side| ip(&format!("link set {side} master bridge")))
+                    })
+                    .map_err(Error::Kernel)?;
+                Ok(joined)
+            }
+            Path::Onramp => {
+                let bridge = self.bridge(shaper)?;
+                Ok(Joined { _bridge: Some(bridge), ..joined })
+            }
+        }
+    }
+
+    /// Makes Onramp's bridge, as `onramp shape` does.
+    fn bridge(&self, shaper: Option<Shaper>) -> Result<Bridge, Error> {
+        let told = |error: std::io::Error| Error::Kernel(error.to_string());
+        let open = |side: &'static str| {
+            let options = PacketOptions { promiscuous: true, ..PacketOptions::default() };
+            self.middle
+                .run(move || {
+                    let mut socket = PacketSocket::open(side, options)?;
+                    Ok((socket.receiver()?, socket))
+                })
+                .map_err(told)
+        };
+        let [one, other] = SIDES.map(open);
+        let ((from_near, to_near), (from_far, to_far)) = (one?, other?);
+        let way = |from: Box<dyn Receive>, lines: &[String], to: Box<dyn Device>| {
+            let mut setup = Setup::default();
+            for line in lines {
+                setup.apply(line).map_err(|error| Error::Setup(line.clone(), error.to_string()))?;
+            }
+            Ok(Way::of(from, &setup, 1, to).expect("the lines make a root"))
+        };
+        let plain = ["qdisc add dev side root pfifo limit 1000".to_owned()];
+        let lines = shaper.map_or_else(|| plain.to_vec(), lines);
+        Bridge::start([
+            way(Box::new(from_near), &lines, Box::new(to_far))?,
+            way(Box::new(from_far), &plain, Box::new(to_near))?,
+        ])
+        .map_err(told)
+    }
+
+    /// Opens a socket of the near host that sends to the far host over this path, and one of the
+    /// far host that receives.
+    pub(super) fn datagrams(&self, path: Path) -> Result<[UdpSocket; 2], Error> {
+        let [near, far] = [1, 2].map(|number| address(network(path), number));
+        let receives = self.hosts[1].run(move || {
+            let socket = UdpSocket::bind((far, PORT))?;
+            socket.set_read_timeout(Some(LOOK))?;
+            // Root may exceed the limit of the buffer size; another user gets as much as it allows.
+            if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
+                setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
+            }
+            Ok(socket)
+        });
+        let sends = self.hosts[0].run(move || {
+            let socket = UdpSocket::bind((near, 0))?;
+            socket.connect((far, PORT))?;
+            Ok(socket)
+        });
+        Ok([sends.map_err(no_socket)?, receives.map_err(no_socket)?])
+    }
+
+    /// Opens a TCP connection from the near host to the far host over this path.
+    pub(super) fn stream(&self, path: Path) -> Result<[TcpStream; 2], Error> {
+        let far = address(network(path), 2);
+        let listener = self.hosts[1].run(move || TcpListener::bind((far, PORT)));
+        let listener = listener.map_err(no_socket)?;
+        let near = self.hosts[0]
+            .run(move || TcpStream::connect_timeout(&(far, PORT).into(), Duration::from_secs(10)));
+        let near = near.map_err(no_socket)?;
+        let (far, _) = listener.accept().map_err(no_socket)?;
+        Ok([near, far])
+    }
+
+    /// Returns how many datagrams the far host's sockets had no room for.
+    pub(super) fn overflowed(&self) -> u64 {
+        self.hosts[1].run(crate::pacing::overflowed)
+    }
+}
+
+impl Drop for Joined<'_> {
+    fn drop(&mut self) {
+        self.bed.unshape();
+        self.bed.middle.run(|| {
+            // An error would mean that the interface is in no bridge.
+            SIDES.iter().for_each(|side| drop(ip(&format!("link set {side} nomaster"))));
+        });
+    }
+}
+
+/// The lines of `tc` for a shaper in front of the far host.
+fn lines(shaper: Shaper) -> Vec<String> {
+    shaper.lines(SIDES[1], RATE_BITS / 8 / u64::from(PACKET))
+}
+
+/// Number of the network that a path is.
+const fn network(path: Path) -> u8 {
+    match path {
+        Path::Direct => 1,
+        Path::Bridge | Path::Onramp => 0,
+    }
+}
+
+const fn address(network: u8, number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(198, 18, network, number)
+}
+
+/// Gives the interface of host `number` its addresses, and the other host's, so that no packet of
+/// ARP passes.
+fn set_up(name: &str, network: u8, number: u8) -> Result<(), String> {
+    let link = |number| format!("02:00:00:00:{network:02}:{number:02}");
+    let (own, other) = (address(network, number), address(network, 3 - number));
+    ip(&format!("link set {name} address {} addrgenmode none", link(number)))?;
+    ip(&format!("addr add {own}/30 dev {name}"))?;
+    ip(&format!("link set {name} up"))?;
+    ip(&format!("neigh add {other} lladdr {} dev {name} nud permanent", link(3 - number)))
+}
+
+fn no_socket(error: std::io::Error) -> Error {
+    Error::Kernel(format!("cannot open a socket: {error}"))
+}
