@@ -42,6 +42,8 @@ pub(crate) use frame::write_frame;
 pub(crate) use interface::interface_index;
 #[cfg(any(feature = "tap", feature = "packet", feature = "xdp"))]
 pub(crate) use interface::interface_mtu;
+#[cfg(feature = "xdp")]
+pub(crate) use interface::receive_queues;
 #[cfg(any(feature = "tap", feature = "packet", feature = "xdp"))]
 pub use interface::{add_interface_address, set_interface_mtu, set_interface_up};
 pub use measure::{SocketMemory, socket_memory};

@@ -162,6 +162,17 @@ impl Xdp {
         Self::with(Arc::new(program), queue, options)
     }
 
+    /// Returns the number of queues from which the interface receives: those from 0 up to this
+    /// number, excluded. Each needs a device with a receiver to get all packets of the interface.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's error, if there is no such interface.
+    pub fn queues(name: &str) -> io::Result<u32> {
+        sys::receive_queues(name)
+            .map_err(|error| told(&error, &format!("cannot count the queues of {name}")))
+    }
+
     /// Opens another queue of the same interface. Packets that arrive at a queue without a receiver
     /// go to the kernel, so open all queues of the interface to get all packets.
     ///

@@ -186,7 +186,7 @@ fn carry(ways: &mut [Way], asked: &Receiver<Command>, wake: &EventFd) -> io::Res
         let next = if more { Some(Instant(0)) } else { due() };
         let until = |at: Instant| Duration::from_nanos(at.since(MonotonicClock.now()));
         let wait = next.map_or(LOOK, |at| until(at).min(LOOK));
-        let fds = iter::once(wake.as_fd()).chain(ways.iter().map(Way::as_fd));
+        let fds = iter::once(wake.as_fd()).chain(ways.iter().flat_map(Way::fds));
         let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match ppoll(&mut fds, Some(TimeSpec::from(wait)), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}

@@ -1,8 +1,8 @@
-//! One direction of a bridge: from a receiver through qdiscs to a device.
+//! One direction of a bridge: from receivers through qdiscs to a device.
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use onramp_core::qdisc::Dequeue;
@@ -36,9 +36,10 @@ pub trait Watch: fmt::Debug + Send {
     fn pause(&mut self) {}
 }
 
-/// One direction of a [`Bridge`](crate::Bridge): from a receiver through a tree to a device.
+/// One direction of a [`Bridge`](crate::Bridge): from a receiver, or several, through a tree to a
+/// device.
 pub struct Way {
-    from: Box<dyn Receive>,
+    from: Vec<Box<dyn Receive>>,
     line: Line,
     to: Box<dyn Device>,
     /// Frames that have left the line and that the device has not taken yet.
@@ -101,6 +102,7 @@ impl Way {
     pub fn new(from: Box<dyn Receive>, tree: Tree, to: Box<dyn Device>) -> Self {
         let (ready, clock, line) = (PacketList::new(), Instant(0), Line::new(tree));
         let (due, slack_ns, retry, refused, watch) = (None, 0, None, 0, None);
+        let from = vec![from];
         Self { from, line, to, ready, due, clock, slack_ns, retry, refused, watch }
     }
 
@@ -114,6 +116,14 @@ impl Way {
     ) -> Option<Self> {
         let tree = Tree::of(setup, to.info().mtu, seed)?;
         Some(Self::new(from, tree, to))
+    }
+
+    /// Adds a receiver, such as that of another queue of the same interface. All frames go through
+    /// the same tree.
+    #[must_use]
+    pub fn and_from(mut self, from: Box<dyn Receive>) -> Self {
+        self.from.push(from);
+        self
     }
 
     /// Sets how long after the instant at which the qdiscs may release their next frame the thread
@@ -141,8 +151,12 @@ impl Way {
 
     /// Moves all frames that may move. Returns whether more frames may wait to be received.
     pub(crate) fn run(&mut self) -> io::Result<bool> {
-        let mut received = PacketList::new();
-        let count = self.from.receive(BATCH, &mut heap, &mut received)?;
+        let (mut received, mut count, mut more) = (PacketList::new(), 0, false);
+        for from in &mut self.from {
+            let of_one = from.receive(BATCH, &mut heap, &mut received)?;
+            count += of_one;
+            more |= of_one == BATCH;
+        }
         // The clock is read last: a frame that came after it was read would leave too early.
         let now = MonotonicClock.now();
         self.dequeue(now)?;
@@ -160,7 +174,7 @@ impl Way {
         if let Some(watch) = &mut self.watch {
             watch.pause();
         }
-        Ok(count == BATCH)
+        Ok(more)
     }
 
     /// Offers the frames that have left the line to the device, and takes further ones out of the
@@ -246,8 +260,8 @@ impl Way {
             qdiscs: self.line.totals(),
             refused: self.refused,
             lost: self.line.lost(),
-            discarded: self.from.discarded(),
-            missed: self.from.missed(),
+            discarded: self.from.iter().map(|from| from.discarded()).sum(),
+            missed: self.from.iter().map(|from| from.missed()).sum(),
             queued: self.line.held(),
             waiting: self.ready.len().into(),
         }
@@ -267,12 +281,10 @@ impl Way {
         let due = self.due.map(|due| due.after(self.slack_ns));
         due.into_iter().chain(retry).min()
     }
-}
 
-impl AsFd for Way {
-    /// Returns the descriptor that is readable while frames wait to be received.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.from.as_fd()
+    /// Returns the descriptors, of which one is readable while frames wait to be received.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.from.iter().map(|from| from.as_fd())
     }
 }
 

@@ -2,16 +2,17 @@
 //! an interface, or of a transparent bridge between two interfaces.
 
 use std::collections::BTreeMap;
-use std::iter;
 use std::path::PathBuf;
 use std::time::Duration;
+use std::{io, iter};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use onramp_core::{Clock as _, Device, Setup};
 use onramp_dev::{
-    Detour, MonotonicClock, PacketOptions, PacketReceiver, PacketSocket, Receive, Side,
+    Detour, MonotonicClock, PacketOptions, PacketReceiver, PacketSocket, Receive, Side, Xdp,
+    XdpOptions,
 };
 use onramp_wire::{Bridge, Direction, Way};
 
@@ -68,6 +69,9 @@ pub(crate) struct Args {
     /// left alone
     #[arg(long, value_name = "FILE", conflicts_with_all = ["qdisc", "egress", "ingress", "then"])]
     setup: Option<PathBuf>,
+    /// How frames come from and go to the interfaces of a bridge
+    #[arg(long, value_name = "KIND", default_value = "packet", requires = "second")]
+    device: Kind,
     /// Seed of everything random, such as losses
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -78,6 +82,16 @@ pub(crate) struct Args {
     /// Print errors only
     #[arg(long)]
     quiet: bool,
+}
+
+/// A kind of device at the interfaces of a bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// Packet sockets, with super-frames: every interface has them
+    Packet,
+    /// AF_XDP, past the kernel's network stack, without super-frames; needs CAP_BPF, too. Where an
+    /// interface cannot, it gets a packet socket
+    Xdp,
 }
 
 /// How often the line on a terminal is renewed.
@@ -94,9 +108,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let output = args.json.as_deref().map(Output::new).transpose()?;
     let signals = Signals::listen()?;
     let seed = args.seed.unwrap_or_else(|| onramp_wire::Options::default().seed);
-    let ways = match &args.second {
+    // The guards live as long as the ways.
+    let (ways, _guards) = match &args.second {
         Some(second) => bridged(&args, second, &trees, seed)?,
-        None => detoured(&args.first, &trees, seed)?,
+        None => (detoured(&args.first, &trees, seed)?, Vec::new()),
     };
     // Of the directions that are shaped, in this order.
     let each = |all: Vec<Direction>| {
@@ -145,17 +160,57 @@ pub(crate) fn run(args: Args) -> Result<()> {
     output::all(done)
 }
 
-/// Returns the directions of a bridge between two interfaces: to the first, and from it.
-fn bridged(args: &Args, second: &str, trees: &[Option<Setup>; 2], seed: u64) -> Result<Vec<Way>> {
-    let (mut first, mut second) = (open(&args.first, seed)?, open(second, seed)?);
+/// Returns the directions of a bridge between two interfaces: to the first, and from it. The bridge
+/// also needs the packet sockets, which must live as long.
+fn bridged(
+    args: &Args,
+    second: &str,
+    trees: &[Option<Setup>; 2],
+    seed: u64,
+) -> Result<(Vec<Way>, Vec<PacketReceiver>)> {
+    let (first, second) = (open(&args.first, seed)?, open(second, seed)?);
     if !args.quiet {
         remarks([&first, &second])?;
     }
-    let (from_first, from_second) = (first.receiver()?, second.receiver()?);
-    let ends: [(PacketReceiver, PacketSocket); 2] = [(from_second, first), (from_first, second)];
-    let ways = (seed..).zip(ends).zip(trees.iter().flatten());
-    let way = |((seed, (from, to)), tree)| way(Box::new(from), tree, seed, Box::new(to));
-    ways.map(way).collect()
+    let mut guards = Vec::new();
+    let mut side = |mut socket: PacketSocket| {
+        let from = socket.receiver()?;
+        if args.device == Kind::Xdp {
+            match xdp(socket.name(), seed) {
+                Ok(side) => {
+                    // The packet socket keeps the interface promiscuous. No frame comes to it.
+                    guards.push(from);
+                    return Ok(side);
+                }
+                Err(error) => tell(&format!("note: {error}; a packet socket takes its place")),
+            }
+        }
+        let side: Ends = (vec![Box::new(from) as Box<dyn Receive>], Box::new(socket));
+        io::Result::Ok(side)
+    };
+    let ((from_first, first), (from_second, second)) = (side(first)?, side(second)?);
+    let ways = (seed..).zip([(from_second, first), (from_first, second)]);
+    let ways = ways.zip(trees.iter().flatten()).map(|((seed, (from, to)), tree)| {
+        let mut from = from.into_iter();
+        let way = way(from.next().expect("an interface has a queue"), tree, seed, to)?;
+        Ok(from.fold(way, Way::and_from))
+    });
+    Ok((ways.collect::<Result<_>>()?, guards))
+}
+
+/// One side of a bridge: the receivers of an interface, and the device.
+type Ends = (Vec<Box<dyn Receive>>, Box<dyn Device>);
+
+/// Opens an interface by AF_XDP: all queues from which it receives, and the first one to send.
+fn xdp(name: &str, seed: u64) -> io::Result<Ends> {
+    let options = XdpOptions { seed, ..XdpOptions::default() };
+    let mut first = Xdp::open(name, 0, options)?;
+    let mut from: Vec<Box<dyn Receive>> = Vec::new();
+    for queue in 1..Xdp::queues(name)? {
+        from.extend(first.another_queue(queue)?.receiver().map(|of| Box::new(of) as _));
+    }
+    from.extend(first.receiver().map(|of| Box::new(of) as _));
+    Ok((from, Box::new(first)))
 }
 
 /// Returns the directions of the host's own traffic through an interface that have a tree.

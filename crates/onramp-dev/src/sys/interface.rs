@@ -25,6 +25,38 @@ pub(crate) fn interface_mtu(name: &str) -> io::Result<u32> {
     u32::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
+/// Returns the number of queues from which the interface `name` receives; 1 if its driver does not
+/// tell.
+#[cfg(feature = "xdp")]
+pub(crate) fn receive_queues(name: &str) -> io::Result<u32> {
+    let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
+    match ioctl(&any_socket(libc::AF_INET)?, libc::SIOCETHTOOL, (&raw mut request).cast()) {
+        Ok(()) => Ok(channels.receiving.saturating_add(channels.combined).max(1)),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(1),
+        Err(error) => Err(error),
+    }
+}
+
+/// Command of `SIOCETHTOOL`, and its argument (`struct ethtool_channels` of
+/// `include/uapi/linux/ethtool.h`; not in the crate `libc`).
+#[cfg(feature = "xdp")]
+const GET_CHANNELS: u32 = 0x3c;
+
+#[cfg(feature = "xdp")]
+#[derive(Default)]
+#[repr(C)]
+struct Channels {
+    command: u32,
+    /// Largest numbers of queues: receiving, sending, other, combined.
+    _most: [u32; 4],
+    receiving: u32,
+    _sending: u32,
+    _other: u32,
+    combined: u32,
+}
+
 /// Sets the MTU of the interface `name` of the calling thread's network namespace: the largest
 /// packet in bytes, link header not included.
 ///

@@ -249,6 +249,18 @@ fn carry(from: &mut XdpReceiver, to: &mut Xdp, end: &AtomicBool) {
     }
 }
 
+#[test]
+fn queues_are_counted() {
+    let set_up =
+        ["ip link add x0 numrxqueues 3 numtxqueues 2 type veth peer name x1 numrxqueues 1"];
+    in_namespace("xdp::queues_are_counted", &set_up, || {
+        assert_eq!(Xdp::queues("x0").expect("it is there"), 3);
+        assert_eq!(Xdp::queues("x1").expect("it is there"), 1);
+        let error = Xdp::queues("x2").expect_err("it is not there").to_string();
+        assert!(error.contains("the queues of x2"), "{error}");
+    });
+}
+
 /// TCP passes between two kernels' ends, through two AF_XDP sockets, with the checksums and sizes
 /// that the ends choose.
 #[test]

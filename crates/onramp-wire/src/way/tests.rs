@@ -1,7 +1,7 @@
 //! Tests of one direction of a bridge, without interfaces and without a clock.
 
 use std::fs::File;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,28 +10,37 @@ use onramp_dev::Null;
 
 use super::*;
 
-/// A receiver to which nothing comes.
+/// A receiver to which some frames come, and no more. It has discarded one.
 #[derive(Debug)]
-struct Silent(File);
+struct Few(usize, File);
 
-impl AsFd for Silent {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+impl Few {
+    fn new(count: usize) -> Box<Self> {
+        Box::new(Self(count, File::open("/dev/null").expect("every Linux has it")))
     }
 }
 
-impl Receive for Silent {
+impl AsFd for Few {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.1.as_fd()
+    }
+}
+
+impl Receive for Few {
     fn receive(
         &mut self,
-        _most: usize,
+        most: usize,
         _make: &mut dyn FnMut(usize) -> Option<Packet>,
-        _into: &mut PacketList,
+        into: &mut PacketList,
     ) -> io::Result<usize> {
-        Ok(0)
+        let count = self.0.min(most);
+        self.0 -= count;
+        (0..count).for_each(|_| into.push_back(Packet::new(1_000)));
+        Ok(count)
     }
 
     fn discarded(&self) -> u64 {
-        0
+        1
     }
 }
 
@@ -42,9 +51,8 @@ const MS: u64 = 1_000_000;
 /// frames wait.
 fn way(slack: Duration, count: usize) -> Way {
     let spec = "tbf rate 8mbit burst 1000 limit 500000".parse().expect("a qdisc");
-    let from = Silent(File::open("/dev/null").expect("every Linux has it"));
     let tree = Tree::new(&spec, 1_000);
-    let mut way = Way::new(Box::new(from), tree, Box::new(Null::default())).slack(slack);
+    let mut way = Way::new(Few::new(0), tree, Box::new(Null::default())).slack(slack);
     for _ in 0..count {
         let mut frame = Packet::new(1_000);
         frame.len = 1_000;
@@ -109,9 +117,8 @@ fn frames_that_cannot_leave_wait_in_the_qdisc() {
     let room = Arc::new(AtomicUsize::new(5));
     let info = DeviceInfo::new("slow".to_owned(), 1_000).never_blocks();
     let to = Slow { info, room: room.clone() };
-    let from = Silent(File::open("/dev/null").expect("every Linux has it"));
     let tree = Tree::new(&"pfifo limit 100".parse().expect("a qdisc"), 1_000);
-    let mut way = Way::new(Box::new(from), tree, Box::new(to));
+    let mut way = Way::new(Few::new(0), tree, Box::new(to));
     let frame = |way: &mut Way, now: Instant| {
         let mut frame = Packet::new(1_000);
         frame.len = 1_000;
@@ -134,4 +141,20 @@ fn frames_that_cannot_leave_wait_in_the_qdisc() {
     let counts = way.carried();
     assert_eq!((counts.carried(), counts.held()), (5 + 64 + 100, 0));
     assert_eq!(way.next(), None);
+}
+
+/// The frames of all receivers go through the tree, and one that has more is asked again.
+#[test]
+fn several_receivers_have_one_tree() {
+    let tree = Tree::new(&"pfifo limit 1000".parse().expect("a qdisc"), 1_000);
+    let way = Way::new(Few::new(10), tree, Box::new(Null::default()));
+    let mut way = way.and_from(Few::new(2 * BATCH));
+    let mut more = Vec::new();
+    for _ in 0..3 {
+        more.push(way.run().expect("nothing fails"));
+    }
+    assert_eq!(more, [true, true, false]);
+    let counts = way.carried();
+    assert_eq!((counts.carried(), counts.discarded), (10 + 2 * BATCH as u64, 2));
+    assert_eq!(way.fds().count(), 2);
 }
