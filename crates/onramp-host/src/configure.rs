@@ -6,12 +6,12 @@
 //! and the packets that they hold are moved or dropped.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use onramp_core::Setup;
 
+use super::device::Value;
 use super::netdev::{Netdev, Netdevs};
 use super::{Host, Line, Lines, Reply, ip};
 use crate::tc::{self, TcError};
@@ -28,8 +28,9 @@ pub(super) struct Described {
     /// Whether this device is the second end of a pair, which was made by the command that made the
     /// first end (its peer).
     is_second: bool,
-    /// The socket addresses that the device uses; no other device can use them at the same time.
-    addresses: Vec<SocketAddr>,
+    /// The socket addresses and the interfaces that the device uses; no other device can use them
+    /// at the same time.
+    uses: Vec<Value>,
     /// The number of the line in the text that makes the device.
     line: usize,
     mtu: u32,
@@ -52,11 +53,13 @@ impl Described {
             name: device.name.clone(),
             made,
             peer: peer.map(|peer| peer.name.clone()),
-            addresses: device
+            uses: device
                 .given
                 .0
                 .iter()
-                .filter_map(|(key, _)| device.given.address(key))
+                .map(|(_, value)| value)
+                .filter(|value| !matches!(value, Value::Number(_)))
+                .cloned()
                 .collect(),
             line: 0,
             is_second: peer.is_some_and(|peer| peer.index > device.index),
@@ -74,11 +77,11 @@ impl Described {
 
 impl Described {
     /// Whether this device can be made only after the device `there` is gone, because both use the
-    /// same name or address.
+    /// same name, address or interface.
     fn waits_for(&self, there: &Self) -> bool {
         let names = [Some(&self.name), self.peer.as_ref()];
         names.contains(&Some(&there.name))
-            || self.addresses.iter().any(|address| there.addresses.contains(address))
+            || self.uses.iter().any(|value| there.uses.contains(value))
     }
 }
 

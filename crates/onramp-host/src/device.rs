@@ -1,5 +1,7 @@
 //! The types of devices: `ip link add … type TYPE`.
 
+mod feeder;
+mod frames;
 mod link_end;
 mod relay;
 mod socket;
@@ -13,6 +15,7 @@ use onramp_dev::Null;
 
 use onramp::BuildError;
 
+pub(crate) use self::feeder::{Feeder, Frames};
 pub(crate) use self::link_end::{Carried, LinkEnd};
 pub use self::relay::RelayView;
 pub(crate) use self::relay::{CREDITS as RELAY_CREDITS, Listener, Relay};
@@ -80,6 +83,8 @@ pub(crate) struct Opt {
 pub(crate) enum Operand {
     /// An address and a port, such as `127.0.0.1:4000`.
     Address,
+    /// The name of a network interface of the kernel.
+    Interface,
     /// The name of the other end of the pair, and other properties that `ip link add` accepts:
     /// `name v1 mtu 1400`.
     Peer,
@@ -92,6 +97,7 @@ impl Operand {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Address => "ADDRESS:PORT",
+            Self::Interface => "INTERFACE",
             Self::Peer => "<options>",
             Self::Number { name, .. } => name,
         }
@@ -99,9 +105,10 @@ impl Operand {
 }
 
 /// The value of an option of a type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Address(SocketAddr),
+    Interface(String),
     Number(u32),
 }
 
@@ -109,6 +116,7 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
+            Self::Interface(name) => name.fmt(f),
             Self::Number(number) => number.fmt(f),
         }
     }
@@ -120,30 +128,39 @@ pub(crate) struct Given(pub(crate) Vec<(&'static str, Value)>);
 
 impl Given {
     /// Returns the value that was given for the option `key`, or `None` if there is none.
-    pub(crate) fn get(&self, key: &str) -> Option<Value> {
-        self.0.iter().find(|(given, _)| *given == key).map(|(_, value)| *value)
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        self.0.iter().find(|(given, _)| *given == key).map(|(_, value)| value)
     }
 
     /// Returns the address that was given for the option `key`, or `None` if there is none.
     pub(crate) fn address(&self, key: &str) -> Option<SocketAddr> {
         match self.get(key)? {
-            Value::Address(address) => Some(address),
-            Value::Number(_) => None,
+            Value::Address(address) => Some(*address),
+            Value::Interface(_) | Value::Number(_) => None,
+        }
+    }
+
+    /// Returns the name of an interface that was given for the option `key`, or `None` if there is
+    /// none.
+    pub(crate) fn interface(&self, key: &str) -> Option<&str> {
+        match self.get(key)? {
+            Value::Interface(name) => Some(name),
+            Value::Address(_) | Value::Number(_) => None,
         }
     }
 
     /// Returns the number that was given for the option `key`, or `None` if there is none.
     pub(crate) fn number(&self, key: &str) -> Option<u32> {
         match self.get(key)? {
-            Value::Number(number) => Some(number),
-            Value::Address(_) => None,
+            Value::Number(number) => Some(*number),
+            Value::Address(_) | Value::Interface(_) => None,
         }
     }
 
     /// Replaces the address that was given for the option `key`.
     pub(crate) fn set(&mut self, key: &str, address: SocketAddr) {
-        let value = Value::Address(address);
-        self.0.iter_mut().filter(|(given, _)| *given == key).for_each(|place| place.1 = value);
+        let places = self.0.iter_mut().filter(|(given, _)| *given == key);
+        places.for_each(|(_, value)| *value = Value::Address(address));
     }
 }
 
@@ -169,6 +186,8 @@ pub(crate) struct End {
     pub(crate) end: Arc<LinkEnd>,
     /// A socket, if the device has one, whose received datagrams the device shall send.
     pub(crate) listener: Option<Listener>,
+    /// Frames from elsewhere that the device shall send, if there are any.
+    pub(crate) frames: Option<Frames>,
 }
 
 /// Error: why a device could not be made, with the text that the kernel would print and a hint what
@@ -200,7 +219,7 @@ pub(crate) fn trial(kind: &Type, request: &Request<'_>) -> Vec<End> {
         let mtu = request.mtu[place].saturating_add(kind.header);
         let queues =
             (0..request.queues[place]).map(|_| Box::new(Null::new(mtu)) as Box<dyn Device>);
-        End { queues: queues.collect(), end: Arc::default(), listener: None }
+        End { queues: queues.collect(), end: Arc::default(), listener: None, frames: None }
     };
     (0..1 + usize::from(request.pair)).map(end).collect()
 }

@@ -9,7 +9,7 @@ use onramp_dev::Receiver;
 use onramp_queue::DropReason;
 
 use super::What;
-use super::device::{Carried, Given, LinkEnd, Relay, Type};
+use super::device::{Carried, Feeder, Given, LinkEnd, Relay, Type};
 use onramp::{CloseReport, Link};
 
 /// Greatest length of a device's name, bytes (`IFNAMSIZ` without the zero at its end).
@@ -47,6 +47,8 @@ pub(crate) struct Netdev {
     /// The thread that sends the datagrams received by the device's listening socket; `None` if the
     /// device has no such socket.
     pub(crate) relay: Option<Relay>,
+    /// The thread that sends frames of the kernel's interfaces; `None` if the device gets none.
+    pub(crate) feeder: Option<Feeder>,
 }
 
 /// The counters of a device, as `ip -s link` shows them.
@@ -116,8 +118,8 @@ impl Netdev {
     /// Closes the device, which may go on sending the packets that it holds until `timeout` has
     /// passed.
     pub(crate) fn close(mut self, timeout: Duration) -> CloseReport {
-        // First end the relay's thread, because it sends through the link.
-        drop(self.relay.take());
+        // First end the threads that send through the link.
+        drop((self.relay.take(), self.feeder.take()));
         self.link.close(timeout)
     }
 }

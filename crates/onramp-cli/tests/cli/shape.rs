@@ -417,6 +417,100 @@ cat told >&2
     assert!(told.contains("the shaper broke: the interface eth0 was removed"), "{told}");
 }
 
+/// The daemon has the same bridges and detours as devices, whose qdiscs change while frames pass,
+/// and whose counters add up.
+#[test]
+fn the_daemon_has_devices_of_the_kernel() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = format!(
+        "\
+export ONRAMP_SOCKET=$PWD/socket
+\"$ONRAMP\" daemon --log warn 2> told &
+daemon=$!
+until test -S socket; do sleep 0.02; done
+o() {{ \"$ONRAMP\" \"$@\"; }}
+o ip link add lan up type packet interface eth0 to eth1 peer name wan up
+o tc qdisc add dev wan root netem delay 20ms
+client ping -q -c5 -i0.1 -W5 192.0.2.2 > delayed
+client ping -q -c2 -i0.1 -W5 2001:db8::2
+o tc qdisc replace dev wan root tbf rate 50mbit burst 64kb latency 50ms
+client ping -q -c5 -i0.1 192.0.2.2 > plain
+head -c 3000000 /dev/urandom > sent
+listen sh -c 'nc -l -p 7000 > got'
+client nc -N 192.0.2.2 7000 < sent
+wait $!
+cmp sent got
+o -V > /dev/null
+o ip -s -j link show > links.json
+o tc -s -j qdisc show dev wan > qdiscs.json
+o ip link set lan down
+client ping -q -c1 -W1 192.0.2.2 && exit 6
+o ip link set lan up
+client ping -q -c1 -W5 192.0.2.2
+o save > saved
+o ip link del lan
+client ping -q -c1 -W1 192.0.2.2 && exit 7
+o ip link add vm up type tap interface tap7 to eth1 peer name up7 up
+ip addr add 192.0.2.7/24 dev tap7
+ping -q -c2 -i0.1 -W5 192.0.2.2
+ip link del eth1
+until o ip link show up7 | grep NO-CARRIER; do sleep 0.1; done
+o ip link del vm
+ip link show tap7 && exit 8
+{HOST}
+o ip link add out up type detour interface eth0 peer name in up
+o tc qdisc add dev out root netem delay 20ms
+o tc qdisc add dev in root netem delay 15ms
+ping -q -c5 -i0.1 192.0.2.1 > detour
+o ip link del in
+ping -q -c5 -i0.1 192.0.2.1 > straight
+for line in 'interface nope to eth0' 'interface eth0 to eth0' 'interface eth0'; do
+    o ip link add x type packet $line peer name y 2>> refused && exit 9
+done
+o ip link add x numtxqueues 2 type detour interface eth0 2>> refused && exit 9
+ip link set eth0 mtu 2000
+o ip link add x type detour interface eth0 2>> refused && exit 9
+kill $daemon
+wait $daemon
+"
+    );
+    let Some(output) = in_network(folder.path(), 1_500, &script) else { return };
+    assert_ok(folder.path(), &output);
+    let path = |name: &str| folder.path().join(name);
+    let pings = ["delayed", "plain", "detour", "straight"].map(|name| least(&path(name)));
+    assert!(pings[0] >= 20.0 && pings[1] < 20.0, "{pings:?}");
+    assert!(pings[2] >= 35.0 && pings[3] < 15.0, "{pings:?}");
+    let links = read_json(&path("links.json"));
+    let count = |name: &str, way: &str, key: &str| {
+        let mut all = links.as_array().expect("a list").iter();
+        let link = all.find(|link| link["ifname"] == name).expect("it is there");
+        link["stats64"][way][key].as_u64().expect("a number")
+    };
+    // What comes in at one end leaves through the other, but for the last packets of a connection,
+    // which may be on the way.
+    for (from, to) in [("lan", "wan"), ("wan", "lan")] {
+        let (came, left) = (count(from, "rx", "bytes"), count(to, "tx", "bytes"));
+        assert!((0..10_000).contains(&came.saturating_sub(left)) && left <= came, "{links}");
+        assert_eq!(count(from, "rx", "dropped") + count(to, "tx", "dropped"), 0, "{links}");
+    }
+    assert!(count("lan", "rx", "bytes") > 3_000_000, "{links}");
+    let qdisc = &read_json(&path("qdiscs.json"))[0];
+    assert!(qdisc["kind"] == "tbf" && qdisc["packets"].as_u64() > Some(2_000), "{qdisc}");
+    let saved = fs::read_to_string(path("saved")).expect("lines");
+    let line = "ip link add dev lan numtxqueues 1 type packet interface eth0 to eth1 peer name wan";
+    assert!(saved.contains(line), "{saved}");
+    let refused = fs::read_to_string(path("refused")).expect("lines");
+    for words in [
+        "No such device\npacket socket on nope: there is no such interface",
+        "a bridge of an interface with itself",
+        "\"to\" argument is required",
+        "such a device has one queue",
+        "give mtu 2000",
+    ] {
+        assert!(refused.contains(words), "{words}: {refused}");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_told_in_a_line() {
     assert_fails(&run("shape"), 2, &["<IF>"]);

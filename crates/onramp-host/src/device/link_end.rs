@@ -15,6 +15,8 @@ const INBOX: u16 = 4_096;
 #[derive(Debug, Default)]
 pub(crate) struct LinkEnd {
     up: AtomicBool,
+    /// Whether the interface of the kernel is gone from which packets came.
+    gone: AtomicBool,
     /// Counters of received packets: one entry for each thread or queue that brings packets to this
     /// device.
     sources: Mutex<Vec<Arc<Source>>>,
@@ -54,6 +56,16 @@ impl LinkEnd {
 
     pub(crate) fn set_up(&self, up: bool) {
         self.up.store(up, Ordering::Relaxed); // Relaxed: `up` orders no other memory access.
+    }
+
+    /// Notes that the interface of the kernel is gone from which packets came.
+    pub(crate) fn set_gone(&self) {
+        self.gone.store(true, Ordering::Relaxed); // Relaxed: as for `up`.
+    }
+
+    /// Whether the interface of the kernel is gone from which packets came.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed) // Relaxed: as for `up`.
     }
 
     /// Returns a receiver of the packets that arrive at this device from now on, or `None` if there

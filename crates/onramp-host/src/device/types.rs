@@ -7,6 +7,7 @@ use std::time::Duration;
 use onramp_core::{Device, DeviceInfo};
 use onramp_dev::{Null, Udp};
 
+use super::frames::{detour, packet, tap};
 use super::link_end::{Switched, Wire};
 use super::relay::{Fan, Limits, Listener};
 use super::socket::{ETHERNET, Upstream, udp_device, udp_socket};
@@ -24,6 +25,28 @@ const CLIENTS: u32 = 1_024;
 /// Greatest and default time after which a relay forgets a client that is silent, seconds.
 const IDLE_MAX: u32 = 86_400;
 const IDLE: u32 = 60;
+
+/// What the types have in common that carry frames of the kernel's interfaces.
+const FRAMES: Type = Type {
+    name: "",
+    help: "",
+    options: &[],
+    layer: "ether",
+    flags: &["BROADCAST", "MULTICAST"],
+    carrier: true,
+    header: ETHERNET,
+    mtu: ETHER_MTU,
+    no_queue: false,
+    always_pair: false,
+    make: detour,
+};
+
+const OTHER_END: Opt = Opt {
+    key: "peer",
+    what: Operand::Peer,
+    needed: false,
+    help: "the other end: its name, and options that may stand before `type`",
+};
 
 /// All types of devices.
 pub(crate) const TYPES: &[Type] = &[
@@ -122,6 +145,70 @@ pub(crate) const TYPES: &[Type] = &[
         always_pair: false,
         make: udp,
     },
+    Type {
+        name: "packet",
+        help: "one end of a bridge between two network interfaces of the kernel, by packet sockets",
+        options: &[
+            Opt {
+                key: "interface",
+                what: Operand::Interface,
+                needed: true,
+                help: "the interface through which the frames of this device leave",
+            },
+            Opt {
+                key: "to",
+                what: Operand::Interface,
+                needed: true,
+                help: "that of the other end; what comes in at one leaves through the other",
+            },
+            OTHER_END,
+        ],
+        always_pair: true,
+        make: packet,
+        ..FRAMES
+    },
+    Type {
+        name: "tap",
+        help: "one end of a bridge between a TAP, which is made, and an interface of the kernel",
+        options: &[
+            Opt {
+                key: "interface",
+                what: Operand::Interface,
+                needed: true,
+                help: "the name of the TAP, into which the frames of this device go",
+            },
+            Opt {
+                key: "to",
+                what: Operand::Interface,
+                needed: true,
+                help: "the interface through which the frames of the other end leave",
+            },
+            OTHER_END,
+        ],
+        always_pair: true,
+        make: tap,
+        ..FRAMES
+    },
+    Type {
+        name: "detour",
+        help: "what the machine itself sends through a network interface of its kernel",
+        options: &[
+            Opt {
+                key: "interface",
+                what: Operand::Interface,
+                needed: true,
+                help: "the interface, which keeps its addresses and routes",
+            },
+            Opt {
+                key: "peer",
+                what: Operand::Peer,
+                needed: false,
+                help: "a second device, for what comes in through the interface",
+            },
+        ],
+        make: detour,
+        ..FRAMES
+    },
 ];
 
 fn boxed(devices: impl Iterator<Item = impl Device + 'static>) -> Vec<Box<dyn Device>> {
@@ -132,7 +219,7 @@ fn dummy(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     let end = Arc::<LinkEnd>::default();
     let queues = Null::new(request.mtu[0].saturating_add(ETHERNET)).queues(request.queues[0]);
     let queues = boxed(queues.into_iter().map(|queue| Switched::new(end.clone(), queue)));
-    Ok(vec![End { queues, end, listener: None }])
+    Ok(vec![End { queues, end, listener: None, frames: None }])
 }
 
 /// Makes the transmit queues of a device. `from` is the shared state of that device, and `to` is
@@ -144,7 +231,7 @@ fn wires(name: &str, count: usize, mtu: u32, from: &Arc<LinkEnd>, to: &Arc<LinkE
         Some(Switched::new(from.clone(), Wire::new(info, to)?))
     };
     let queues = boxed((0..count).filter_map(wire));
-    End { queues, end: from.clone(), listener: None }
+    End { queues, end: from.clone(), listener: None, frames: None }
 }
 
 fn loopback(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
@@ -186,7 +273,7 @@ fn udp(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
         }
         let end = Arc::<LinkEnd>::default();
         let queues = boxed(queues.into_iter().map(|queue| Switched::new(end.clone(), queue)));
-        return Ok(vec![End { queues, end, listener: None }]);
+        return Ok(vec![End { queues, end, listener: None, frames: None }]);
     };
     let Some(remote) = remote else {
         return Err(invalid("listen needs remote, to which it sends: give both"));
@@ -222,9 +309,9 @@ fn relay(
         }
         let queues = boxed(queues.into_iter().map(|queue| Switched::new(end.clone(), queue)));
         listener.answer_through(&end);
-        second = Some(End { queues, end, listener: None });
+        second = Some(End { queues, end, listener: None, frames: None });
     }
-    let first = End { queues: first, end, listener: Some(listener) };
+    let first = End { queues: first, end, listener: Some(listener), frames: None };
     Ok(std::iter::once(first).chain(second).collect())
 }
 
@@ -254,8 +341,10 @@ mod tests {
     #[test]
     fn queues_are_as_they_are_asked_for() {
         let local = ("local", Value::Address(SocketAddr::from(([127, 0, 0, 1], 0))));
-        for kind in TYPES {
-            let given = Given(if kind.name == "udp" { vec![local] } else { Vec::new() });
+        // The others need interfaces of the kernel.
+        let is_free = |kind: &&Type| kind.options.iter().all(|it| it.what != Operand::Interface);
+        for kind in TYPES.iter().filter(is_free) {
+            let given = Given(if kind.name == "udp" { vec![local.clone()] } else { Vec::new() });
             let (queues, mtu, pair) = ([2, 3], [1_000, 2_000], kind.always_pair);
             let request = Request { queues, mtu, pair, given: &given };
             let made = (kind.make)(&request).expect("it can be made");

@@ -11,9 +11,9 @@ use super::words::{Fault, Words};
 use super::{Done, begins, help, show};
 use crate::What;
 use crate::device::{
-    self, Given, LinkEnd, Listener, Operand, Refusal, Relay, Request, Type, Value,
+    self, Feeder, Given, LinkEnd, Listener, Operand, Refusal, Relay, Request, Type, Value,
 };
-use crate::netdev::{Netdev, Netdevs, default_qdisc};
+use crate::netdev::{NAME_MAX, Netdev, Netdevs, default_qdisc};
 use onramp::{Link, LinkBuilder};
 
 pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
@@ -89,6 +89,10 @@ fn value(what: Operand, word: &str) -> Result<Value, String> {
             let number = word.parse().ok().filter(|number| (least..=most).contains(number));
             number.map(Value::Number).ok_or_else(|| format!("expected {least} to {most}"))
         }
+        Operand::Interface if (1..=NAME_MAX).contains(&word.len()) => {
+            Ok(Value::Interface(word.to_owned()))
+        }
+        Operand::Interface => Err(format!("expected a name of at most {NAME_MAX} bytes")),
         Operand::Address | Operand::Peer => {
             let alone = || word.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0));
             let address = word.parse().or_else(|_| alone()).map(Value::Address);
@@ -182,7 +186,10 @@ fn create(
         let link = builder(kind, end.queues, tree, wanted.txqueuelen, relays);
         let link = devices.catch_up.iter().fold(link, |link, catch_up| link.catch_up(*catch_up));
         let link = devices.slack.iter().fold(link, |link, slack| link.slack(*slack));
-        made.push(build(kind, (end.end, link), wanted, name, given)?);
+        let mut device = build(kind, (end.end, link), wanted, name, given)?;
+        let feeder = end.frames.map(|frames| Feeder::start(frames, &device.link));
+        device.feeder = feeder.transpose().map_err(|error| no_thread(&error))?;
+        made.push(device);
     }
     if let Some(listener) = listener {
         relay(&mut made, listener)?;
@@ -255,6 +262,7 @@ fn build(
         link,
         end,
         relay: None,
+        feeder: None,
     })
 }
 
@@ -262,10 +270,7 @@ fn build(
 fn relay(made: &mut [Netdev], listener: Listener) -> Result<(), Fault> {
     let Some((device, others)) = made.split_first_mut() else { return Ok(()) };
     let back = others.first().map(|peer| &peer.link);
-    let relay = Relay::start(listener, &device.link, back).map_err(|error| {
-        let why = format!("cannot start a thread: {error}");
-        Fault::kernel("RTNETLINK answers: Cannot allocate memory", &why)
-    })?;
+    let relay = Relay::start(listener, &device.link, back).map_err(|error| no_thread(&error))?;
     if let Some(address) = relay.address() {
         // Store the address with the port number that the kernel chose, if the command left the
         // choice to the kernel.
@@ -273,6 +278,11 @@ fn relay(made: &mut [Netdev], listener: Listener) -> Result<(), Fault> {
     }
     device.relay = Some(relay);
     Ok(())
+}
+
+fn no_thread(error: &std::io::Error) -> Fault {
+    let why = format!("cannot start a thread: {error}");
+    Fault::kernel("RTNETLINK answers: Cannot allocate memory", &why)
 }
 
 /// Returns a builder for the link of a new device. The default qdisc follows from the device's

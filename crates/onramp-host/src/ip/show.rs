@@ -96,7 +96,8 @@ struct State<'a> {
 impl<'a> State<'a> {
     fn of(devices: &'a Netdevs, device: &Netdev) -> Self {
         let peer = device.peer.and_then(|peer| devices.by_index(peer));
-        let cut = device.kind.carrier && peer.is_some_and(|peer| !peer.up);
+        let is_apart = device.end.is_gone() || peer.is_some_and(|peer| !peer.up);
+        let cut = device.kind.carrier && is_apart;
         let mut flags = Vec::new();
         if device.up && cut {
             flags.push("NO-CARRIER");
@@ -240,7 +241,9 @@ fn details(device: &Netdev, out: &mut Out) {
         for (key, value) in &device.given.0 {
             let text = format_args!("{key} {value} ");
             match value {
-                Value::Address(address) => out.string(key, &address.to_string(), text),
+                Value::Address(_) | Value::Interface(_) => {
+                    out.string(key, &value.to_string(), text);
+                }
                 Value::Number(number) => out.uint(key, u64::from(*number), text),
             }
         }

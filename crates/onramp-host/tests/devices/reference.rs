@@ -28,7 +28,7 @@ fn types_of_devices_are_those_of_ip() {
     let help = exec(&mut host, "ip link help").err;
     let types = device_types();
     let names: Vec<_> = types.iter().map(|kind| kind.name).collect();
-    assert_eq!(names, ["dummy", "loopback", "veth", "udp"]);
+    assert_eq!(names, ["dummy", "loopback", "veth", "udp", "packet", "tap", "detour"]);
     for kind in &types {
         assert!(help.contains(&format!("\n  {:12} {}\n", kind.name, kind.help)), "{help}");
         for option in &kind.options {
@@ -38,9 +38,10 @@ fn types_of_devices_are_those_of_ip() {
     // Each entry holds the minimum, the default and the maximum of the largest packet's size; zero
     // means that there is no bound.
     let mtus: Vec<_> = types.iter().map(|kind| kind.mtu).collect();
-    assert_eq!(mtus, [[0, 1_500, 0], [0, 65_536, 0], [68, 1_500, 65_535], [68, 1_500, 65_535]]);
+    let ether = [68, 1_500, 65_535];
+    assert_eq!(mtus, [[0, 1_500, 0], [0, 65_536, 0], ether, ether, ether, ether, ether]);
     let no_queue: Vec<_> = types.iter().map(|kind| kind.no_queue).collect();
-    assert_eq!(no_queue, [true, true, true, false]);
+    assert_eq!(no_queue, [true, true, true, false, false, false, false]);
     let options: Vec<_> = types
         .iter()
         .flat_map(|kind| kind.options.iter().map(|option| (kind.name, option)))
@@ -56,11 +57,19 @@ fn types_of_devices_are_those_of_ip() {
             ("udp", "clients", "COUNT", false),
             ("udp", "idle", "SECONDS", false),
             ("udp", "peer", "[name] NAME ..", false),
+            ("packet", "interface", "INTERFACE", true),
+            ("packet", "to", "INTERFACE", true),
+            ("packet", "peer", "[name] NAME ..", false),
+            ("tap", "interface", "INTERFACE", true),
+            ("tap", "to", "INTERFACE", true),
+            ("tap", "peer", "[name] NAME ..", false),
+            ("detour", "interface", "INTERFACE", true),
+            ("detour", "peer", "[name] NAME ..", false),
         ]
     );
     // A device of each type can be made with the options that the type requires, and has the
-    // default values that the table shows.
-    for kind in &types {
+    // default values that the table shows. (Those of the kernel's interfaces need such interfaces.)
+    for kind in types.iter().filter(|it| it.options.iter().all(|it| it.operand != "INTERFACE")) {
         let needed: String = kind
             .options
             .iter()

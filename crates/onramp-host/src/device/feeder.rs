@@ -1,0 +1,160 @@
+//! A thread that sends the frames of a receiver through a device.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use onramp::{Flow, Link, Packet, PacketList, Sender, TrySendError};
+use onramp_core::{Clock as _, Instant};
+use onramp_dev::{MonotonicClock, Receive};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::link_end::{LinkEnd, Source};
+
+/// The most frames that are received before they are sent.
+const BATCH: usize = 64;
+/// How often the thread looks at its interface even if nothing comes, because the kernel does not
+/// always wake it when the interface is gone; and how often it asks for the frames that were lost.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Frames that come in at a device.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    pub(crate) from: Box<dyn Receive>,
+    /// The device at which they come in.
+    pub(crate) at: Arc<LinkEnd>,
+}
+
+/// A thread that sends frames through a device. Dropping the value ends the thread.
+#[derive(Debug)]
+pub(crate) struct Feeder {
+    end: Arc<AtomicBool>,
+    /// Wakes the thread so that it looks at `end`.
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    /// How often the process had forked when the feeder began. If the process has forked since,
+    /// this is the copy of a feeder in a forked child, which has no thread.
+    forks: u32,
+}
+
+impl Feeder {
+    /// Starts a thread that sends the frames through `link`, which has one queue.
+    pub(crate) fn start(frames: Frames, link: &Link) -> io::Result<Self> {
+        let end = Arc::<AtomicBool>::default();
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let sender = link.sender();
+        let (ends, wakes, forks) = (end.clone(), wake.clone(), onramp_dev::watch_forks());
+        let mover = Mover {
+            flow: sender.flow(None),
+            sender,
+            source: frames.at.source(),
+            frames,
+            lost: 0,
+            looked: MonotonicClock.now(),
+        };
+        let thread = Builder::new()
+            .name("onramp-feeder".to_owned())
+            .spawn(move || mover.run(&ends, &wakes))?;
+        Ok(Self { end, wake, thread: Some(thread), forks })
+    }
+}
+
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        if onramp_dev::forks() != self.forks {
+            // The parent has the thread, and shares `wake`. A copy must not wake the thread, and
+            // cannot join it.
+            std::mem::forget(self.thread.take());
+            return;
+        }
+        self.end.store(true, Ordering::Relaxed); // Relaxed: the write to `wake` orders it.
+        // The write can fail only if the thread is to wake already.
+        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // An error of `join` means that the thread panicked; the panic hook has already printed
+            // the panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The state of the thread.
+struct Mover {
+    frames: Frames,
+    sender: Sender,
+    /// Names the only queue of the link. Each frame keeps the flow that its headers tell.
+    flow: Flow,
+    source: Arc<Source>,
+    /// The frames that the receiver had discarded and missed when it was last asked.
+    lost: u64,
+    looked: Instant,
+}
+
+impl Mover {
+    fn run(mut self, end: &AtomicBool, wake: &OwnedFd) {
+        // Relaxed: the thread that sets `end` then wakes this thread, which reads `end` again.
+        while !end.load(Ordering::Relaxed) {
+            match self.turn() {
+                Ok(BATCH) => {}
+                Ok(_) => self.wait(wake),
+                // Nothing will come any more.
+                Err(_) => return self.frames.at.set_gone(),
+            }
+            self.count_lost();
+        }
+    }
+
+    /// Sends the frames that have come, at most a batch. Returns their number.
+    fn turn(&mut self) -> io::Result<usize> {
+        let mut list = PacketList::new();
+        let mut make = |bytes| Some(Packet::with_capacity(u16::try_from(bytes).ok()?));
+        let count = self.frames.from.receive(BATCH, &mut make, &mut list)?;
+        for packet in list {
+            let bytes = packet.len;
+            if self.frames.at.is_up() && self.send(packet) {
+                self.source.packets.add(1);
+                self.source.bytes.add(bytes.into());
+            } else {
+                self.source.dropped.add(1);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Sends a frame. If the link has no room for it, lets the link's packets move on once.
+    fn send(&mut self, packet: Packet) -> bool {
+        match self.sender.submit(&self.flow, packet) {
+            Ok(()) => true,
+            Err(rejected) if rejected.why == TrySendError::Full => {
+                self.sender.give_way();
+                self.sender.submit(&self.flow, rejected.packet).is_ok()
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn wait(&self, wake: &OwnedFd) {
+        let mut fds = [
+            PollFd::new(wake, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.frames.from.as_fd(), PollFlags::IN),
+        ];
+        let look = Timespec::try_from(LOOK).expect("a second");
+        // After an error, the thread looks again.
+        let _ = poll(&mut fds, Some(&look));
+    }
+
+    /// Counts the frames that were lost before they could be received.
+    fn count_lost(&mut self) {
+        let now = MonotonicClock.now();
+        if Duration::from_nanos(now.since(self.looked)) < LOOK {
+            return;
+        }
+        self.looked = now;
+        let lost = self.frames.from.discarded() + self.frames.from.missed();
+        self.source.dropped.add(lost.saturating_sub(self.lost));
+        self.lost = lost;
+    }
+}

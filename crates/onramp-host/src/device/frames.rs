@@ -1,0 +1,119 @@
+//! Devices that carry frames of the kernel's interfaces: bridges between two of them, and detours of
+//! what the machine itself sends and receives.
+
+use std::io;
+use std::sync::Arc;
+
+use onramp_core::Device;
+use onramp_dev::{Detour, PacketOptions, PacketSocket, Receive, Side, Tap, TapOptions};
+
+use super::feeder::Frames;
+use super::link_end::Switched;
+use super::socket::ETHERNET;
+use super::{End, LinkEnd, Refusal, Request, invalid};
+
+/// One side of a bridge: what comes in there, and the device through which frames leave.
+type Port = (Box<dyn Receive>, Box<dyn Device>);
+
+pub(super) fn packet(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
+    let [one, other] = interfaces(request)?;
+    bridge(request, [[one, other], [other, one]].map(|[name, _]| open(name)))
+}
+
+pub(super) fn tap(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
+    let [name, to] = interfaces(request)?;
+    let options = TapOptions { seed: seed(), ..TapOptions::default() };
+    let made = Tap::open(name, options)
+        .and_then(|tap| tap.with_mtu(request.mtu[0]))
+        .and_then(|tap| tap.set_up().map(|()| tap))
+        .map_err(|error| refused(&error, &format!("TAP {name}: {error}")));
+    let tap = made.map(|tap| -> Port { (Box::new(tap.receiver()), Box::new(tap)) });
+    bridge(request, [tap, open(to)])
+}
+
+pub(super) fn detour(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
+    let name = request.given.interface("interface").unwrap_or_default();
+    let sides = [Side::Egress, Side::Ingress].into_iter().enumerate();
+    let end = |(place, side): (usize, Side)| {
+        let (from, device) = Detour::begin(name, side, seed())
+            .map_err(|error| refused(&error, &error.to_string()))?;
+        let end = Arc::<LinkEnd>::default();
+        // As at an `ifb`, a frame counts as received and as sent by the same device.
+        let frames = Frames { from: Box::new(from), at: end.clone() };
+        finish(request, place, device, &end, frames)
+    };
+    sides.take(1 + usize::from(request.pair)).map(end).collect()
+}
+
+/// Returns the names of both interfaces of a bridge.
+fn interfaces<'a>(request: &Request<'a>) -> Result<[&'a str; 2], Refusal> {
+    let names = ["interface", "to"].map(|key| request.given.interface(key).unwrap_or_default());
+    if names[0] == names[1] {
+        return Err(invalid("a bridge of an interface with itself has no sides: name two"));
+    }
+    Ok(names)
+}
+
+/// Opens an interface of the kernel as a side of a bridge.
+fn open(name: &str) -> Result<Port, Refusal> {
+    let options = PacketOptions { promiscuous: true, seed: seed(), ..PacketOptions::default() };
+    let opened = PacketSocket::open(name, options)
+        .and_then(|mut socket| Ok((socket.receiver()?, socket)))
+        .map_err(|error| refused(&error, &error.to_string()))?;
+    let (from, socket) = opened;
+    Ok((Box::new(from), Box::new(socket)))
+}
+
+/// Makes both ends of a bridge. What comes in at one side leaves through the other.
+fn bridge(
+    request: &Request<'_>,
+    [one, other]: [Result<Port, Refusal>; 2],
+) -> Result<Vec<End>, Refusal> {
+    let ((from_one, one), (from_other, other)) = (one?, other?);
+    let ends = [0, 1].map(|_| Arc::<LinkEnd>::default());
+    let from_one = Frames { from: from_one, at: ends[0].clone() };
+    let from_other = Frames { from: from_other, at: ends[1].clone() };
+    Ok(vec![
+        finish(request, 0, one, &ends[0], from_other)?,
+        finish(request, 1, other, &ends[1], from_one)?,
+    ])
+}
+
+/// Makes the end of a device at this place of a pair, which sends `frames`.
+fn finish(
+    request: &Request<'_>,
+    place: usize,
+    device: Box<dyn Device>,
+    end: &Arc<LinkEnd>,
+    frames: Frames,
+) -> Result<End, Refusal> {
+    if request.queues[place] > 1 {
+        return Err(invalid("such a device has one queue: leave out numtxqueues"));
+    }
+    let (mtu, largest) = (request.mtu[place], device.info().mtu.saturating_sub(ETHERNET));
+    if mtu < largest {
+        return Err(invalid(&format!(
+            "{} carries packets of {largest} bytes, and this device of {mtu}: give mtu {largest}",
+            device.info().name
+        )));
+    }
+    let queues: Vec<Box<dyn Device>> = vec![Box::new(Switched::new(end.clone(), device))];
+    Ok(End { queues, end: end.clone(), listener: None, frames: Some(frames) })
+}
+
+/// Returns a seed for the hash that tells flows apart.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(0)
+}
+
+fn refused(error: &io::Error, why: &str) -> Refusal {
+    let said = match error.kind() {
+        io::ErrorKind::PermissionDenied => "Operation not permitted",
+        io::ErrorKind::NotFound => "No such device",
+        io::ErrorKind::ResourceBusy => "Device or resource busy",
+        io::ErrorKind::Unsupported => "Operation not supported",
+        _ => "Invalid argument",
+    };
+    Refusal::new(&format!("RTNETLINK answers: {said}"), why)
+}
